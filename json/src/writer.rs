@@ -89,7 +89,16 @@ impl<'o> JsonWriter<'o> {
         self
     }
 
-    /// Writes the display text of `value`, for example a revision, as a string.
+    /// Writes the text that `append` appends as a string. It must have nothing to escape.
+    pub fn unescaped(&mut self, append: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        self.separate();
+        self.out.push(b'"');
+        append(self.out);
+        self.out.push(b'"');
+        self
+    }
+
+    /// Writes the display text of `value`, for example a sequence, as a string.
     pub fn display(&mut self, value: impl std::fmt::Display) -> &mut Self {
         struct Escaping<'a>(&'a mut Vec<u8>);
         impl std::fmt::Write for Escaping<'_> {

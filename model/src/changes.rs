@@ -137,7 +137,8 @@ impl Change {
         json.begin_object().name("seq").display(self.seq).name("id").str(&self.id);
         json.name("changes").begin_array();
         for rev in &self.revs {
-            json.begin_object().name("rev").display(rev).end_object();
+            rev.write_json(json.begin_object().name("rev"));
+            json.end_object();
         }
         json.end_array();
         if self.deleted {

@@ -177,7 +177,7 @@ impl Document {
         json.begin_object();
         json.name("_id").str(&self.id);
         if names_rev {
-            json.name("_rev").display(&self.rev);
+            self.rev.write_json(json.name("_rev"));
         }
         json.members_of(&self.body);
         if self.deleted {
@@ -196,7 +196,7 @@ impl Document {
             json.name("_revs_info").begin_array();
             for info in revs_info {
                 json.begin_object();
-                json.name("rev").display(&info.rev);
+                info.rev.write_json(json.name("rev"));
                 json.name("status").str(info.status.as_str());
                 json.end_object();
             }
@@ -206,7 +206,7 @@ impl Document {
             if let Some(revs) = revs {
                 json.name(name).begin_array();
                 for rev in revs {
-                    json.display(rev);
+                    rev.write_json(&mut json);
                 }
                 json.end_array();
             }

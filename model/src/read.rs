@@ -101,10 +101,10 @@ pub(crate) fn last_live<T: Transaction>(
     keys: &DatabaseKeys,
     id: &str,
 ) -> impl Future<Output = Result<Option<(Leaf, Body)>>> + Send + use<T> {
-    let (begin, end) = keys.bounds(DatabaseKey::DocsOfKind(id, true));
+    let live = keys.range(DatabaseKey::DocsOfKind(id, true)).reverse().limit(1);
     // The flag of live leaves is one byte, after the document's own prefix.
-    let document = begin.len() - 1;
-    let last = transaction.get_range(&RangeRequest::keys(begin, end).reverse().limit(1), Read::Snapshot);
+    let document = live.begin.key.len() - 1;
+    let last = transaction.get_range(&live, Read::Snapshot);
     let transaction = transaction.clone();
     async move {
         let Some(last) = last.await?.rows.pop() else { return Ok(None) };
@@ -114,7 +114,12 @@ pub(crate) fn last_live<T: Transaction>(
         if last.key.len() > prefix.len() {
             // In reverse like the read above: the memory engine then need not search for the range's beginning.
             let before = RangeRequest::keys(prefix.clone(), last.key.clone()).reverse();
-            rows = transaction.get_all(before, Read::Snapshot).await?;
+            let batch = transaction.get_range(&before, Read::Snapshot).await?;
+            let rest = before.after(&batch);
+            rows = batch.rows;
+            if let Some(rest) = rest {
+                rows.extend(transaction.get_all(rest, Read::Snapshot).await?);
+            }
             rows.reverse();
         }
         rows.push(last);

@@ -30,7 +30,6 @@ where
     Fut: Future<Output = Result<T>>,
 {
     let transaction = engine.begin()?;
-    transaction.set_option(TransactionOption::RetryLimit(Some(RETRIES)));
     let mut items = most;
     loop {
         match body(transaction.clone(), items).await {
@@ -40,6 +39,7 @@ where
                     if error.code() == TRANSACTION_TOO_OLD {
                         items = (items / 2).max(1);
                     }
+                    transaction.set_option(TransactionOption::RetryLimit(Some(RETRIES)));
                     transaction.on_error(error).await?;
                 }
                 None => return Err(failure),

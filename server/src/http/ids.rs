@@ -57,9 +57,10 @@ impl RequestIds {
         RequestIds(AtomicU64::new(getrandom::u64().unwrap_or_default()))
     }
 
-    pub(crate) fn next(&self) -> String {
+    pub(crate) fn next(&self) -> [u8; 10] {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        hex(&self.0.fetch_add(STEP, Ordering::Relaxed).to_be_bytes()[..5])
+        let bytes = self.0.fetch_add(STEP, Ordering::Relaxed).to_be_bytes();
+        std::array::from_fn(|at| digit(if at % 2 == 0 { bytes[at / 2] >> 4 } else { bytes[at / 2] }))
     }
 }
 
@@ -72,14 +73,12 @@ pub(crate) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Erro
 
 /// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        text.push(digit(byte >> 4));
-        text.push(digit(*byte));
-    }
-    text
+    bytes.iter().flat_map(|byte| [byte >> 4, *byte]).map(|nibble| char::from(digit(nibble))).collect()
+}
+
+/// The digit of the lower half of a byte.
+fn digit(nibble: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(nibble & 15)]
 }
 
 #[cfg(test)]
@@ -91,7 +90,7 @@ mod tests {
         let ids = RequestIds::new();
         let made: std::collections::HashSet<_> = (0..100_000).map(|_| ids.next()).collect();
         assert_eq!(made.len(), 100_000);
-        assert!(made.iter().all(|id| id.len() == 10 && id.bytes().all(|b| b.is_ascii_hexdigit())));
+        assert!(made.iter().all(|id| id.iter().all(u8::is_ascii_hexdigit)));
     }
 
     #[test]

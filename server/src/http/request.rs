@@ -1,12 +1,13 @@
 //! A parsed request.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::Method;
-use hyper::header::{HOST, HeaderMap, IF_MATCH};
+use hyper::header::{HOST, HeaderMap, HeaderName, IF_MATCH};
 use model::{JsonText, RevId};
 
 use crate::http::access::principal::Principal;
@@ -17,13 +18,16 @@ use crate::http::functions::validate::on_behalf;
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
 
+/// The host that the client sees, from a proxy before the server.
+static FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
 /// A parsed request. `HEAD` appears as `GET`: `serve` leaves out the body of the response.
 pub(crate) struct Request {
     pub(crate) app: Arc<App>,
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
     pub(crate) params: Params,
-    pub(crate) principal: Principal,
+    pub(crate) principal: Cow<'static, Principal>,
     /// Whether the client is an administrator of the database in the path.
     pub(crate) is_database_admin: bool,
     /// The address of the client.
@@ -106,9 +110,11 @@ impl Request {
 
     /// The URL of a path on this server, as the client sees the server.
     pub(crate) fn absolute(&self, segments: &[&str]) -> String {
-        let scheme = if self.is_secure() { "https" } else { "http" };
-        let host = self.header("x-forwarded-host").or_else(|| self.header(HOST)).unwrap_or("localhost");
-        let mut url = format!("{scheme}://{host}");
+        let scheme = if self.is_secure() { "https://" } else { "http://" };
+        let host = self.header(&FORWARDED_HOST).or_else(|| self.header(HOST)).unwrap_or("localhost");
+        let mut url = String::with_capacity(128);
+        url.push_str(scheme);
+        url.push_str(host);
         for segment in segments {
             url.push('/');
             url.extend(params::encode(segment));

@@ -56,12 +56,12 @@ pub(crate) fn is_of_the_system(db: &str) -> bool {
 /// name itself one that stays. Browsers send `Origin` with what may change something. `name` is of a database, or begins
 /// a path.
 pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
-    let Some(origin) = request.headers.get(ORIGIN) else { return Ok(()) };
     let is_closed =
         matches!(name, "_node" | "_cluster_setup" | "_replicate" | users::DATABASE) || replicator::has_jobs(name);
     if !is_closed || !request.app.auth.is_party() {
         return Ok(());
     }
+    let Some(origin) = request.headers.get(ORIGIN) else { return Ok(()) };
     let host = request.header(HOST).unwrap_or_default();
     let scheme = if request.app.options.tls.is_some() { "https://" } else { "http://" };
     if origin.to_str().is_ok_and(|origin| origin.strip_prefix(scheme) == Some(host)) {

@@ -8,6 +8,7 @@
 //!   routes ── path and method to a handler
 //! ```
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -20,9 +21,9 @@ use hyper::header::{
     CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE,
 };
 use hyper::http::request::Parts;
-use hyper::{Method, StatusCode};
+use hyper::{Method, StatusCode, Uri};
 
-use crate::http::access::principal::{Principal, Proof};
+use crate::http::access::principal::{ANONYMOUS, Principal, Proof};
 use crate::http::access::settings::{Required, Settings};
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
@@ -43,13 +44,22 @@ pub(crate) async fn serve(
     peer: SocketAddr,
 ) -> Result<Response, Infallible> {
     let started = Instant::now();
-    let (parts, incoming) = request.into_parts();
-    let id = request_id(&app, &parts.headers);
-    let origin = parts.headers.get(ORIGIN).cloned();
-    let (method, uri) = (parts.method.clone(), parts.uri.clone());
+    let (Parts { method, uri, headers, .. }, incoming) = request.into_parts();
+    let id = request_id(&app, &headers);
+    let origin = headers.get(ORIGIN).cloned();
 
     let settings = app.auth.settings();
-    let answer = AssertUnwindSafe(answer(&app, &settings, parts, incoming, peer.ip())).catch_unwind().await;
+    let request = Request {
+        app,
+        method: effective_method(method.clone(), &headers),
+        headers,
+        params: Params::default(),
+        principal: Cow::Borrowed(&ANONYMOUS),
+        is_database_admin: false,
+        address: peer.ip(),
+        body: RequestBody::new(incoming, settings.max_request_size),
+    };
+    let answer = AssertUnwindSafe(answer(request, &settings, &method, &uri)).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
         tracing::error!(%method, path = uri.path(), "a request ended in a panic");
         let error = ApiError::internal().with_header(CONNECTION, HeaderValue::from_static("close"));
@@ -74,27 +84,19 @@ fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     match headers.get(&REQUEST_ID) {
         Some(id) if !id.is_empty() && id.len() <= 36 && id.as_bytes().iter().all(is_plain) => id.clone(),
-        _ => HeaderValue::try_from(app.request_ids.next()).unwrap_or_else(|_| HeaderValue::from_static("0000000000")),
+        _ => {
+            HeaderValue::from_bytes(&app.request_ids.next()).unwrap_or_else(|_| HeaderValue::from_static("0000000000"))
+        }
     }
 }
 
-async fn answer(app: &Arc<App>, settings: &Settings, parts: Parts, incoming: Incoming, address: IpAddr) -> Response {
-    let Parts { method, uri, headers, .. } = parts;
-    if let Some(preflight) = settings.cors.preflight(&method, &headers) {
+/// `method` and `uri` are those of the client.
+async fn answer(mut request: Request, settings: &Settings, method: &Method, uri: &Uri) -> Response {
+    if let Some(preflight) = settings.cors.preflight(method, &request.headers) {
         return preflight;
     }
-    let mut request = Request {
-        app: app.clone(),
-        method: effective_method(method, &headers),
-        headers,
-        params: Params::default(),
-        principal: Principal::anonymous(),
-        is_database_admin: false,
-        address,
-        body: RequestBody::new(incoming, settings.max_request_size),
-    };
     let mut renewal = None;
-    let outcome = admit_and_route(&mut request, settings.required, &uri, &mut renewal).await;
+    let outcome = admit_and_route(&mut request, settings.required, uri, &mut renewal).await;
     let close = matches!(&outcome, Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE);
     if !close {
         request.body.discard().await;
@@ -133,7 +135,7 @@ fn overriding_method(headers: &HeaderMap) -> Option<Method> {
 async fn admit_and_route(
     request: &mut Request,
     required: Required,
-    uri: &hyper::Uri,
+    uri: &Uri,
     renewal: &mut Option<HeaderValue>,
 ) -> Result<Response> {
     if request.app.auth.is_party() {
@@ -159,11 +161,11 @@ async fn admit_and_route(
     if !is_login {
         let app = &request.app;
         match app.auth.without_credentials(&request.headers) {
-            Some(principal) => request.principal = principal,
+            Some(principal) => request.principal = Cow::Borrowed(principal),
             None => {
                 // Boxed, as all that only some requests need: otherwise its large future is in that of every request.
                 let found = Box::pin(app.auth.authenticate(&app.databases, &request.headers, request.address)).await?;
-                request.principal = found.principal;
+                request.principal = Cow::Owned(found.principal);
                 *renewal = found.renewal;
             }
         }
@@ -180,10 +182,10 @@ async fn admit_and_route(
 }
 
 /// 301 from a path below `_design%2Fx` to the same path below `_design/x`, as in CouchDB.
-fn redirect_to_design(request: &Request, uri: &hyper::Uri, segments: &[String]) -> Response {
+fn redirect_to_design(request: &Request, uri: &Uri, segments: &[Cow<'_, str>]) -> Response {
     let names = segments.iter().enumerate().flat_map(|(place, name)| match (place, name.split_once('/')) {
         (1, Some((design, name))) => vec![design, name],
-        _ => vec![name.as_str()],
+        _ => vec![name.as_ref()],
     });
     let mut location = request.absolute(&names.collect::<Vec<_>>());
     if let Some(query) = uri.query() {
@@ -200,16 +202,8 @@ fn redirect_to_design(request: &Request, uri: &hyper::Uri, segments: &[String]) 
 fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     let Some(host) = headers.get(HOST) else { return Ok(()) };
     let host = host.to_str().unwrap_or("");
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let is_local = name.is_empty()
-        || name.parse::<IpAddr>().is_ok()
-        || name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost");
-    if is_local {
+    // Nearly all are an address with a port.
+    if host.parse::<SocketAddr>().is_ok() || is_local_name(host) {
         return Ok(());
     }
     Err(ApiError::forbidden(
@@ -217,8 +211,20 @@ fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
+fn is_local_name(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.is_empty()
+        || name.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+}
+
 /// Refuses anonymous requests where the configuration requires a user (`chttpd/require_valid_user`).
-fn require_user(principal: &Principal, required: Required, segments: &[String]) -> Result<()> {
+fn require_user(principal: &Principal, required: Required, segments: &[Cow<'_, str>]) -> Result<()> {
     let is_free = match required {
         Required::Nobody => true,
         Required::Everybody => false,

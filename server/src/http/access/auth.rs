@@ -25,7 +25,7 @@ use parking_lot::RwLock;
 use crate::http::access::hashing::{Hashing, Match};
 use crate::http::access::lockout::Lockout;
 use crate::http::access::passwords::{Verifier, mac, same};
-use crate::http::access::principal::{Principal, Proof, SERVER_ADMIN};
+use crate::http::access::principal::{ANONYMOUS, PARTY, Principal, Proof, SERVER_ADMIN};
 use crate::http::access::session::{self, Claim, seconds_now};
 use crate::http::access::settings::{ADMINS, Flags, Settings};
 use crate::http::access::users::{self, User};
@@ -281,11 +281,11 @@ impl Auth {
     }
 
     /// The client of a request that has no credentials; `None` if it has some.
-    pub(crate) fn without_credentials(&self, headers: &HeaderMap) -> Option<Principal> {
+    pub(crate) fn without_credentials(&self, headers: &HeaderMap) -> Option<&'static Principal> {
         let has_some = headers.contains_key(AUTHORIZATION)
             || headers.contains_key(COOKIE)
             || self.has_others.load(Ordering::Acquire);
-        (!has_some).then(|| if self.is_party() { Principal::party() } else { Principal::anonymous() })
+        (!has_some).then(|| if self.is_party() { &*PARTY } else { &ANONYMOUS })
     }
 
     /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing.

@@ -1,5 +1,7 @@
 //! The client of a request.
 
+use std::sync::LazyLock;
+
 use model::JsonWriter;
 
 /// The role of a server administrator.
@@ -20,6 +22,12 @@ pub(crate) enum Proof {
     Proxy,
 }
 
+/// The client of a request without credentials.
+pub(crate) static ANONYMOUS: Principal = Principal::anonymous();
+
+/// The same on a server without an administrator, where everyone is one.
+pub(crate) static PARTY: LazyLock<Principal> = LazyLock::new(Principal::party);
+
 /// The client of a request: a name and roles, as in CouchDB's `userCtx`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
@@ -29,7 +37,7 @@ pub(crate) struct Principal {
 }
 
 impl Principal {
-    pub(crate) fn anonymous() -> Self {
+    pub(crate) const fn anonymous() -> Self {
         Principal { name: None, roles: Vec::new(), proof: Proof::Nothing }
     }
 

@@ -15,13 +15,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::Mac;
-use hyper::header::{COOKIE, HeaderMap, HeaderValue};
+use hyper::header::{COOKIE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::http::access::passwords::{keyed, same};
 use crate::http::access::settings::Session;
 use crate::http::error::{ApiError, Result};
 
 const COOKIE_NAME: &str = "AuthSession";
+
+/// The scheme that the client speaks to a proxy before the server.
+static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// The parts of a cookie, not yet believed. Its `Debug` shows the name only.
 pub(crate) struct Claim {
@@ -135,7 +138,7 @@ fn attributes(value: &str, settings: &Session, is_secure: bool, now: u64) -> Str
 
 /// Whether a proxy before the server says that the client speaks TLS with it.
 pub(crate) fn is_forwarded_secure(headers: &HeaderMap) -> bool {
-    headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
+    headers.get(&FORWARDED_PROTO).is_some_and(|scheme| scheme == "https")
 }
 
 pub(crate) fn seconds_now() -> u64 {

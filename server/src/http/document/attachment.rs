@@ -23,7 +23,7 @@ use crate::http::request::Request;
 use crate::http::wire::accept::takes_coding;
 use crate::http::wire::multipart::writer::{Multipart, range_head};
 use crate::http::wire::range::{self, Wanted};
-use crate::http::wire::response::{self, Body, Response};
+use crate::http::wire::response::{self, Body, Response, Tag};
 
 /// The name of an attachment, from the path after the document. Its slashes may be escaped or not.
 fn name_of(rest: &[&str]) -> String {
@@ -46,7 +46,7 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str, rest: &[&str]) -
     let attachment = contents.attachment().clone();
     let tag = attachment.etag();
     if has_tag(&request.headers, &tag) {
-        return Ok(response::not_modified(&tag));
+        return Ok(response::not_modified(Tag::new(&tag)));
     }
     let form = Form::choose(&request.headers, &attachment)?;
     let wanted = match form.length {
@@ -58,7 +58,7 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str, rest: &[&str]) -
         (Encoding::Identity, Wanted::Several(ranges)) => parts(&request.app, database, &attachment, ranges)?,
         _ => whole(&request.app, if form.unpacks { contents.unpacked() } else { contents }, form.length).await?,
     };
-    response::set_etag(&mut response, &tag);
+    response::set_etag(&mut response, Tag::new(&tag));
     let headers = response.headers_mut();
     let packed = attachment.encoding == Encoding::Gzip;
     if packed && !form.unpacks {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use model::limits::LOCAL_PREFIX;
-use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, WriteMode};
+use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, RevId, WriteMode};
 
 use crate::http::access::{registration, users};
 use crate::http::app::App;
@@ -26,9 +26,16 @@ const FEW_EDITS: usize = 16;
 struct ResponseEntry {
     id: String,
     /// The revision of a replicated edit.
-    brought: Option<String>,
+    brought: Option<RevId>,
     /// Result of the edit; `None` if the database returns it, in order.
-    outcome: Option<Result<String>>,
+    outcome: Option<Result<Written>>,
+}
+
+/// The revision that was written.
+enum Written {
+    Document(RevId),
+    /// The `N` in `0-N`.
+    Local(u64),
 }
 
 /// Contents of a request.
@@ -67,13 +74,13 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
     for (place, edit) in locals {
         let Some(place) = places.get_mut(place) else { continue };
         let written = request.with_database(db, |database| edit.write(database, &place.id)).await;
-        place.outcome = Some(written.map(|rev| format!("0-{rev}")));
+        place.outcome = Some(written.map(Written::Local));
     }
     let app = &request.app;
     let results = request.with_database(db, |database| write(app, database, edits.clone(), mode)).await?;
     let open = places.iter_mut().filter(|place| place.outcome.is_none());
     for (place, result) in open.zip(results) {
-        place.outcome = Some(result.map(|rev| rev.to_string()).map_err(ApiError::from));
+        place.outcome = Some(result.map(Written::Document).map_err(ApiError::from));
     }
     Ok(response::json(StatusCode::CREATED, answer(&places, mode)))
 }
@@ -158,7 +165,7 @@ async fn write(app: &Arc<App>, database: Documents, edits: Vec<Edit>, mode: Writ
 /// A document of the request.
 enum Submitted {
     Local { id: String, edit: LocalEdit },
-    Edit { edit: Edit, brought: Option<String> },
+    Edit { edit: Edit, brought: Option<RevId> },
 }
 
 impl Submitted {
@@ -167,7 +174,7 @@ impl Submitted {
             return Ok(Submitted::Local { id, edit: LocalEdit::from_json(doc)? });
         }
         let edit = Edit::from_json(None, doc, mode)?;
-        let brought = edit.rev.as_ref().filter(|_| mode == WriteMode::Replicated).map(ToString::to_string);
+        let brought = edit.rev.as_ref().filter(|_| mode == WriteMode::Replicated).cloned();
         Ok(Submitted::Edit { edit, brought })
     }
 }
@@ -182,12 +189,18 @@ fn answer(places: &[ResponseEntry], mode: WriteMode) -> Vec<u8> {
             Some(Ok(_)) if mode == WriteMode::Replicated => continue,
             Some(Ok(rev)) => {
                 json.begin_object().name("ok").bool(true);
-                json.name("id").str(&place.id).name("rev").str(rev);
+                json.name("id").str(&place.id).name("rev");
+                match rev {
+                    Written::Document(rev) => rev.write_json(&mut json),
+                    Written::Local(rev) => {
+                        json.display(format_args!("0-{rev}"));
+                    }
+                }
             }
             refused => {
                 json.begin_object().name("id").str(&place.id);
                 if let Some(rev) = &place.brought {
-                    json.name("rev").str(rev);
+                    rev.write_json(json.name("rev"));
                 }
                 match refused {
                     Some(Err(error)) => error.write_members(&mut json),

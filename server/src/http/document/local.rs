@@ -2,27 +2,31 @@
 //! revisions are counters, `0-1`, `0-2`, have no history and, as in CouchDB 3, never conflict.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use hyper::StatusCode;
+use memchr::memmem::Finder;
 use model::JsonText;
+use model::limits::LOCAL_PREFIX;
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
-use crate::http::wire::response::{self, Response};
+use crate::http::wire::response::{self, Response, Tag};
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     let document = request.with_database(db, |database| async move { Ok(database.get_local(id).await?) }).await?;
-    let tag = format!("0-{}", document.rev);
-    if response::has_version(&request.headers, &tag) {
-        return Ok(response::not_modified(&tag));
+    let rev = format!("0-{}", document.rev);
+    let tag = Tag::new(&rev);
+    if tag.is_known(&request.headers) {
+        return Ok(response::not_modified(tag));
     }
     let mut response = response::object(|json| {
         json.name("_id").str(id);
-        json.name("_rev").str(&tag);
+        json.name("_rev").str(&rev);
         json.members_of(&document.body);
     });
-    response::set_etag(&mut response, &tag);
+    response::set_etag(&mut response, tag);
     Ok(response)
 }
 
@@ -56,7 +60,10 @@ pub(crate) async fn write(
 
 /// The id of a document, if it is a local one.
 pub(crate) fn local_id(json: &JsonText) -> Option<String> {
-    json.get("_id")?.as_str().filter(|id| id.starts_with(model::limits::LOCAL_PREFIX)).map(Cow::into_owned)
+    static PREFIX: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(LOCAL_PREFIX));
+    // Few documents have this anywhere. Only those are searched for their id.
+    PREFIX.find(json.as_bytes())?;
+    json.get("_id")?.as_str().filter(|id| id.starts_with(LOCAL_PREFIX)).map(Cow::into_owned)
 }
 
 /// An edit of a local document.
@@ -118,6 +125,6 @@ fn written(id: &str, rev: u64, status: StatusCode) -> Response {
         json.name("id").str(id);
         json.name("rev").str(&rev);
     });
-    response::set_etag(&mut response, &rev);
+    response::set_etag(&mut response, Tag::new(&rev));
     response
 }

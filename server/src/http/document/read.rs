@@ -15,7 +15,7 @@ use crate::http::request::Request;
 use crate::http::wire::accept::takes;
 use crate::http::wire::fields;
 use crate::http::wire::params::{self, Params};
-use crate::http::wire::response::{self, Response};
+use crate::http::wire::response::{self, Response, Tag};
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_possible(id)?;
@@ -57,14 +57,14 @@ fn is_part(path: &[String]) -> bool {
 async fn read_parts(request: &Request, database: Documents, id: &str, fields: &Projection) -> Result<Response> {
     let paths: Vec<Vec<String>> = fields.paths().map(<[String]>::to_vec).collect();
     let parts = database.get_parts(id, &paths).await?;
-    let tag = parts.rev.to_string();
-    if response::has_version(&request.headers, &tag) {
-        return Ok(response::not_modified(&tag));
+    let tag = Tag::of_rev(&parts.rev);
+    if tag.is_known(&request.headers) {
+        return Ok(response::not_modified(tag));
     }
     let mut body = Vec::new();
     fields.write_found(parts.values.iter().map(|value| value.as_ref().map(JsonText::root)), &mut body);
     let mut response = response::json(StatusCode::OK, body);
-    response::set_etag(&mut response, &tag);
+    response::set_etag(&mut response, tag);
     Ok(response)
 }
 
@@ -77,18 +77,17 @@ async fn read_one(
 ) -> Result<Response> {
     loop {
         let document = database.get(id, options).await?;
-        let tag = (!has_meta(&document)).then(|| document.rev.to_string());
-        if let Some(tag) = &tag
-            && response::has_version(&request.headers, tag)
-        {
-            return Ok(response::not_modified(tag));
-        }
+        let tag = (!has_meta(&document)).then(|| Tag::of_rev(&document.rev));
+        let tag = match tag {
+            Some(tag) if tag.is_known(&request.headers) => return Ok(response::not_modified(tag)),
+            tag => tag,
+        };
         let response = match contents::are_wanted(&document) {
             true => Box::pin(with_contents(request, &database, document, fields)).await?,
             false => Some(as_json(&document, fields)),
         };
         let Some(mut response) = response else { continue };
-        if let Some(tag) = &tag {
+        if let Some(tag) = tag {
             response::set_etag(&mut response, tag);
         }
         return Ok(response);

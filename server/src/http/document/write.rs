@@ -16,7 +16,7 @@ use crate::http::request::Request;
 use crate::http::wire::body::{content_type_is, require_json};
 use crate::http::wire::multipart::related_boundary;
 use crate::http::wire::params::{self, Params};
-use crate::http::wire::response::{self, Response};
+use crate::http::wire::response::{self, Response, Tag};
 
 pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
     require_design_admin(request, id)?;
@@ -81,11 +81,11 @@ pub(crate) fn written(id: &str, rev: &RevId, status: StatusCode, batch: bool) ->
         json.name("ok").bool(true);
         json.name("id").str(id);
         if !batch {
-            json.name("rev").display(rev);
+            rev.write_json(json.name("rev"));
         }
     });
     if !batch {
-        response::set_etag(&mut response, &rev.to_string());
+        response::set_etag(&mut response, Tag::of_rev(rev));
     }
     response
 }

@@ -325,7 +325,7 @@ fn write_row(out: &mut Vec<u8>, row: &AllDocsRow, include_docs: bool, fields: Op
     };
     let mut json = JsonWriter::new(out);
     json.begin_object().name("id").str(&row.id).name("key").str(&row.id);
-    json.name("value").begin_object().name("rev").display(rev);
+    rev.write_json(json.name("value").begin_object().name("rev"));
     if matches!(row.entry, AllDocsEntry::Deleted { .. }) {
         json.name("deleted").bool(true);
     }

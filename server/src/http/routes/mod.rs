@@ -11,6 +11,7 @@
 //! Authorisation is checked first, then whether the database exists, then the method. A handler gets only the methods
 //! of its row.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -210,7 +211,7 @@ async fn missing_of(request: &Request, db: &str, id: &str, what: &str) -> Result
 }
 
 /// Joins the two segments of the id of a design document or a local document.
-pub(crate) fn join_ids(mut segments: Vec<String>) -> Vec<String> {
+pub(crate) fn join_ids(mut segments: Vec<Cow<'_, str>>) -> Vec<Cow<'_, str>> {
     // As in CouchDB, `_local/x/y` is refused, while `_local%2Fx/y` is an attachment of a local document.
     let is_local_part = segments.len() > 3 && segments[1] == "_local";
     // `_local` is also the name of this node.
@@ -223,7 +224,7 @@ pub(crate) fn join_ids(mut segments: Vec<String>) -> Vec<String> {
             None => prefix.to_owned(),
         };
         let end = segments.len().min(3);
-        segments.splice(1..end, [id]);
+        segments.splice(1..end, [Cow::Owned(id)]);
     }
     segments
 }
@@ -292,7 +293,7 @@ fn has_underscore(part: &str) -> bool {
 }
 
 /// The resource of a path, whose ids are joined, for this method.
-pub(crate) fn find<'a>(segments: &'a [String], method: &Method) -> Result<Resource<'a>> {
+pub(crate) fn find<'a>(segments: &'a [Cow<'_, str>], method: &Method) -> Result<Resource<'a>> {
     let mut names = Vec::with_capacity(segments.len());
     // The last rows match every path, so the error is never returned.
     let Patterns { underscored, others } = &*PATTERNS;
@@ -306,9 +307,9 @@ pub(crate) fn find<'a>(segments: &'a [String], method: &Method) -> Result<Resour
 
 impl Pattern {
     /// Whether the pattern matches a path. Fills `names` with the values of the placeholders.
-    fn fits<'a>(&self, path: &'a [String], names: &mut Vec<&'a str>) -> bool {
+    fn fits<'a>(&self, path: &'a [Cow<'_, str>], names: &mut Vec<&'a str>) -> bool {
         names.clear();
-        let mut path = path.iter().map(String::as_str);
+        let mut path = path.iter().map(Cow::as_ref);
         for part in &self.parts {
             match (part, path.next()) {
                 (Part::Rest, first) => {

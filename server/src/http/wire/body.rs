@@ -83,6 +83,10 @@ impl RequestBody {
     pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>> {
         loop {
             let Some(incoming) = &mut self.incoming else { return Ok(None) };
+            if incoming.is_end_stream() {
+                self.incoming = None;
+                return Ok(None);
+            }
             match tokio::time::timeout(PAUSE, incoming.frame()).await {
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data()
@@ -146,7 +150,7 @@ impl RequestBody {
         const AT_MOST: usize = 256 * 1024;
         const PATIENCE: Duration = Duration::from_secs(2);
         let Some(mut incoming) = self.incoming.take() else { return };
-        if incoming.size_hint().lower() > AT_MOST as u64 {
+        if incoming.is_end_stream() || incoming.size_hint().lower() > AT_MOST as u64 {
             return;
         }
         let drain = async {

@@ -14,14 +14,14 @@ use crate::http::error::{ApiError, Result};
 
 /// Splits and decodes a path. The flag reports that a name within a database is not UTF-8. Nothing can have such a
 /// name: reads return 404 and writes 400.
-pub(crate) fn segments(path: &str) -> Result<(Vec<String>, bool)> {
+pub(crate) fn segments(path: &str) -> Result<(Vec<Cow<'_, str>>, bool)> {
     let mut segments = Vec::with_capacity(4);
     let mut is_no_name = false;
     for segment in path.split('/').filter(|segment| !segment.is_empty()) {
         segments.push(match decode_form(segment) {
             Err(_) if !segments.is_empty() && has_valid_escapes(segment) => {
                 is_no_name = true;
-                String::from_utf8_lossy(&percent_decode_str(segment).collect::<Vec<u8>>()).into_owned()
+                Cow::Owned(String::from_utf8_lossy(&percent_decode_str(segment).collect::<Vec<u8>>()).into_owned())
             }
             decoded => decoded?,
         });
@@ -70,7 +70,7 @@ impl Params {
         let mut params = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            params.push((decode_form(name)?, decode_form(value)?));
+            params.push((decode_form(name)?.into_owned(), decode_form(value)?.into_owned()));
         }
         Ok(Params(params))
     }
@@ -101,14 +101,14 @@ impl Params {
     }
 }
 
-fn decode_form(text: &str) -> Result<String> {
+fn decode_form(text: &str) -> Result<Cow<'_, str>> {
     if memchr::memchr2(b'%', b'+', text.as_bytes()).is_none() {
-        return Ok(text.to_owned());
+        return Ok(Cow::Borrowed(text));
     }
     if text.contains('+') {
-        return decode(&text.replace('+', " ")).map(Cow::into_owned);
+        return decode(&text.replace('+', " ")).map(|decoded| Cow::Owned(decoded.into_owned()));
     }
-    decode(text).map(Cow::into_owned)
+    decode(text)
 }
 
 /// Parses a revision of a client.

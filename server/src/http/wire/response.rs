@@ -13,6 +13,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION};
+use model::RevId;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -308,9 +309,39 @@ pub(crate) fn typed(content_type: &str, body: Body) -> Response {
     response
 }
 
-/// Sets `ETag` to `tag` in quotes. A tag that no header can have is left out.
-pub(crate) fn set_etag(response: &mut Response, tag: &str) {
-    if let Ok(value) = HeaderValue::try_from(["\"", tag, "\""].concat()) {
+/// The name of a version of what is read, in quotes as in `ETag`.
+#[derive(Debug)]
+pub(crate) struct Tag(Vec<u8>);
+
+impl Tag {
+    pub(crate) fn new(name: &str) -> Self {
+        Tag(["\"", name, "\""].concat().into_bytes())
+    }
+
+    /// The tag of a document at this revision.
+    pub(crate) fn of_rev(rev: &RevId) -> Self {
+        let mut tag = Vec::with_capacity(40);
+        tag.push(b'"');
+        rev.append_to(&mut tag);
+        tag.push(b'"');
+        Tag(tag)
+    }
+
+    /// Whether the client has this version already (`If-None-Match`, weak or strong).
+    pub(crate) fn is_known(&self, headers: &HeaderMap) -> bool {
+        let name = &self.0[1..self.0.len() - 1];
+        headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+            value.split(',').any(|one| {
+                let one = one.trim();
+                one.strip_prefix("W/").unwrap_or(one).trim_matches('"').as_bytes() == name
+            })
+        })
+    }
+}
+
+/// Sets `ETag`. A tag that no header can have is left out.
+pub(crate) fn set_etag(response: &mut Response, tag: Tag) {
+    if let Ok(value) = HeaderValue::try_from(tag.0) {
         response.headers_mut().insert(ETAG, value);
     }
 }
@@ -322,18 +353,8 @@ pub(crate) fn set_location(response: &mut Response, location: String) {
     }
 }
 
-/// Whether the client has the version named `tag` already (`If-None-Match`, weak or strong).
-pub(crate) fn has_version(headers: &HeaderMap, tag: &str) -> bool {
-    headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        value.split(',').any(|one| {
-            let one = one.trim();
-            one.strip_prefix("W/").unwrap_or(one).trim_matches('"') == tag
-        })
-    })
-}
-
 /// 304 with the tag of the version that the client has.
-pub(crate) fn not_modified(tag: &str) -> Response {
+pub(crate) fn not_modified(tag: Tag) -> Response {
     let mut response = empty(StatusCode::NOT_MODIFIED);
     set_etag(&mut response, tag);
     response
