@@ -29,6 +29,10 @@ enum Command {
     Large(http::large::Options),
     /// Attachments: the server's memory while a large one passes, and the speed of all sizes
     Attachments(http::attachments::Options),
+    /// Replication from another server beside other replicators, and replications at rest
+    Replications(http::replications::Options),
+    /// Logins by the thousand beside requests with proven passwords
+    Logins(http::logins::Options),
     /// The server's memory while clients read long answers slowly
     SlowClients(http::slow::Options),
     /// Instructions of hot operations, held to committed figures (needs valgrind)
@@ -54,6 +58,8 @@ fn main() -> anyhow::Result<()> {
         Command::Http(options) => runtime.block_on(http::run(options)),
         Command::Large(options) => runtime.block_on(http::large::run(options)),
         Command::Attachments(options) => runtime.block_on(http::attachments::run(options)),
+        Command::Replications(options) => runtime.block_on(http::replications::run(options)),
+        Command::Logins(options) => runtime.block_on(http::logins::run(options)),
         Command::SlowClients(options) => runtime.block_on(http::slow::run(options)),
         Command::Counts(options) => counts::run(options),
         Command::Growth(options) => growth::run(options),

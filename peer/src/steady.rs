@@ -69,8 +69,10 @@ impl Peer for Steady {
         let mut effort = self.retry.effort();
         while !open.is_empty() {
             let some = open.iter().map(|&place| edits[place].clone()).collect();
+            let mut is_of_rows = false;
             let failure = match self.inner.write(some, mode).await {
                 Ok(written) => {
+                    is_of_rows = true;
                     self.retry.answered();
                     let mut failure = None;
                     let mut left = Vec::new();
@@ -90,7 +92,14 @@ impl Peer for Steady {
                 Err(error) => return Err(error),
             };
             match failure {
-                Some(failure) => self.retry.pause(&mut effort, failure).await?,
+                Some(failure) => match self.retry.pause(&mut effort, failure).await {
+                    Ok(()) => {}
+                    // The peer answers, and always fails with these edits: that is theirs.
+                    Err(given_up) if is_of_rows => {
+                        open.drain(..).for_each(|place| outcomes[place] = Some(Err(given_up.clone())));
+                    }
+                    Err(given_up) => return Err(given_up),
+                },
                 None => break,
             }
         }

@@ -185,14 +185,13 @@ impl Transfer {
     /// Reads a document again that could not be read. If it still cannot be read, that is the document's failure,
     /// unless the source says that it is busy.
     async fn read_one(&self, wanted: &BulkGet, options: ReadOptions) -> Result<Result<Vec<Revision>>> {
-        const DAMAGED: u16 = 500;
         let wanted = std::slice::from_ref(wanted);
         let read = self.retry.ask(|| async {
             let found = self.source.read(wanted, options).await?.pop();
             found.unwrap_or_else(|| Ok(Vec::new()))
         });
         match read.await {
-            Err(error) if error.is_transient() && error.status() != Some(DAMAGED) => Err(error),
+            Err(error) if error.is_transient() && !is_of_document(&error) => Err(error),
             found => Ok(found),
         }
     }
@@ -246,7 +245,7 @@ impl Transfer {
             }
         });
         match sent.await {
-            Err(error) if error.is_transient() => Err(error),
+            Err(error) if error.is_transient() && !is_of_document(&error) => Err(error),
             sent => Ok(sent),
         }
     }
@@ -262,7 +261,17 @@ fn watched(bytes: ByteStream, failure: Arc<Mutex<Option<Error>>>) -> ByteStream 
 
 /// Whether a failure of one document is a failure of the whole replication.
 fn ends_replication(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NoDatabase | ErrorKind::Unavailable)
+    match error.kind() {
+        ErrorKind::NoDatabase => true,
+        ErrorKind::Unavailable => !is_of_document(error),
+        _ => false,
+    }
+}
+
+/// Whether a failure that came at each attempt is one of the document: 500, as when a function that validates it throws,
+/// or when it is damaged. A server that is busy, or not there, answers otherwise or not at all.
+fn is_of_document(error: &Error) -> bool {
+    error.status() == Some(500)
 }
 
 /// Position of a leaf's newest ancestor that the target has; 0 if it has none.

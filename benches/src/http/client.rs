@@ -83,11 +83,20 @@ impl Client {
 
     /// Sends a request and reads the whole response. A status of 400 and above is an error.
     pub(crate) async fn request(&mut self, method: &str, path: &str, body: impl Into<Bytes>) -> Result<Bytes> {
+        let (status, body) = self.answer_to(method, path, body).await?;
+        if status >= 400 {
+            bail!("{path}: {status}: {}", String::from_utf8_lossy(&body));
+        }
+        Ok(body)
+    }
+
+    /// The same, with any status.
+    pub(crate) async fn answer_to(&mut self, method: &str, path: &str, body: impl Into<Bytes>) -> Result<(u16, Bytes)> {
         let body = body.into();
         let content = if method == "GET" { None } else { Some(("application/json", body.len() as u64)) };
         self.head(method, path, content, "")?;
         self.request.extend_from_slice(&body);
-        self.answer(path).await
+        self.answer().await
     }
 
     /// Sends a `PUT` whose body of `length` bytes comes in pieces, and reads the whole response.
@@ -104,7 +113,11 @@ impl Client {
         for piece in pieces {
             self.stream.write_all(&piece).await?;
         }
-        self.answer(path).await
+        let (status, body) = self.answer().await?;
+        if status >= 400 {
+            bail!("{path}: {status}: {}", String::from_utf8_lossy(&body));
+        }
+        Ok(body)
     }
 
     /// Sends a `GET` with further header lines, and drops the response's body as it comes. Returns its length.
@@ -160,7 +173,7 @@ impl Client {
         Ok(head)
     }
 
-    async fn answer(&mut self, path: &str) -> Result<Bytes> {
+    async fn answer(&mut self) -> Result<(u16, Bytes)> {
         let head = self.begin().await?;
         let body = match head.body {
             Body::Length(length) => {
@@ -171,10 +184,7 @@ impl Client {
             }
             Body::Chunked => self.chunks().await?,
         };
-        if head.status >= 400 {
-            bail!("{path}: {}: {}", head.status, String::from_utf8_lossy(&body));
-        }
-        Ok(body)
+        Ok((head.status, body))
     }
 
     /// Drops the next bytes.

@@ -7,6 +7,8 @@
 pub(crate) mod attachments;
 pub(crate) mod client;
 pub(crate) mod large;
+pub(crate) mod logins;
+pub(crate) mod replications;
 pub(crate) mod server;
 pub(crate) mod slow;
 pub(crate) mod work;

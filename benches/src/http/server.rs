@@ -68,6 +68,17 @@ impl Spawned {
         benches::work::memory(&format!("/proc/{}/status", self.child.id()?), "VmRSS:")
     }
 
+    /// Processor time of the server so far.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        let id = self.child.id().context("the server has ended")?;
+        let stat =
+            std::fs::read_to_string(format!("/proc/{id}/stat")).context("the system tells no processor times")?;
+        // After the name, which is in brackets: `utime` and `stime`, in hundredths of a second.
+        let fields = stat.rsplit_once(") ").context("a process without a name")?.1.split(' ');
+        let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse().unwrap_or(0u64)).sum();
+        Ok(Duration::from_millis(10 * ticks))
+    }
+
     /// Forgets the largest resident memory so far.
     pub(crate) fn forget_most_memory(&self) -> Result<()> {
         let id = self.child.id().context("the server has ended")?;

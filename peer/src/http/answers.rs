@@ -79,13 +79,14 @@ pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
     let kind = match name.as_ref() {
         "conflict" => ErrorKind::Conflict,
         "document_too_large" | "attachment_too_large" | "too_large" => ErrorKind::TooLarge,
-        "service unavailable" | "internal_server_error" | "timeout" | "unknown_error" => ErrorKind::Unavailable,
+        "service unavailable" | "internal_server_error" | "timeout" => ErrorKind::Unavailable,
         _ => ErrorKind::Refused,
     };
     let status = match name.as_ref() {
         "unauthorized" => Some(401),
         "forbidden" => Some(403),
-        "internal_server_error" => Some(500),
+        // What is wrong with the document, as when a function that validates it throws: it stays so.
+        "unknown_error" | "internal_server_error" => Some(500),
         _ => None,
     };
     let error = Error::new(kind, problem(row).unwrap_or_default());

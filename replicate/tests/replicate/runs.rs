@@ -153,6 +153,37 @@ async fn a_document_that_is_refused_is_named_and_the_rest_goes_on() {
     }
 }
 
+/// A function that throws is no reason to wait: the document stays as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_at_which_the_target_fails_each_time_is_named_and_the_rest_goes_on() {
+    let world = World::new().await;
+    let (documents, target) = (world.create("one").await, world.create("other").await);
+    for id in ["good", "bad"] {
+        documents.put(Edit::new(id, json("{}"))).await.unwrap();
+    }
+    let mut upload = documents.upload("a", model::UploadAs::Plain { content_type: "image/png" });
+    upload.write(b"x").await.unwrap();
+    let mut edit = Edit::new("bad picture", json("{}"));
+    edit.attachments.push(AttachmentEdit::new("a", "image/png", upload.finish().await.unwrap()));
+    documents.put(edit).await.unwrap();
+    let design =
+        r#"{"validate_doc_update":"function (doc) { if (doc._id.indexOf('bad') === 0) { throw 'broken'; } }"}"#;
+    target.unvalidated().put(Edit::new("_design/v", json(design))).await.unwrap();
+    let failed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = failed.clone();
+    let replication = replicate(world.local("one").await, world.far("other").await, identity());
+    let replication = replication.with_environment(crate::faults::hasty(1));
+    let replication = replication.on_progress(move |progress| seen.lock().unwrap().extend(progress.failed.clone()));
+    let report = replication.run().await.unwrap();
+    assert_eq!((report.figures.docs_written, report.figures.doc_write_failures), (1, 2));
+    let mut failed: Vec<_> = failed.lock().unwrap().iter().map(|one| (one.id.clone(), one.reason.clone())).collect();
+    failed.sort();
+    assert_eq!((failed[0].0.as_str(), failed[1].0.as_str()), ("bad", "bad picture"));
+    assert!(failed.iter().all(|(_, reason)| reason.contains("broken")), "{failed:?}");
+    // It goes on behind them.
+    assert!(replication.run().await.unwrap().no_changes);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn attachments_that_are_there_are_not_sent_again() {
     for is_far in [false, true] {

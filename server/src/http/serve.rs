@@ -27,6 +27,7 @@ use crate::http::access::principal::{ANONYMOUS, Principal, Proof};
 use crate::http::access::settings::{Required, Settings};
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
+use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::rights::{not_server_admin, refuse_pages, require_member, security};
 use crate::http::routes::{self, Resource, Who};
@@ -49,6 +50,7 @@ pub(crate) async fn serve(
     let origin = headers.get(ORIGIN).cloned();
 
     let settings = app.auth.settings();
+    let body_patience = app.options.body_patience;
     let request = Request {
         app,
         method: effective_method(method.clone(), &headers),
@@ -57,7 +59,7 @@ pub(crate) async fn serve(
         principal: Cow::Borrowed(&ANONYMOUS),
         is_database_admin: false,
         address: peer.ip(),
-        body: RequestBody::new(incoming, settings.max_request_size),
+        body: RequestBody::new(incoming, settings.max_request_size, body_patience),
     };
     let answer = AssertUnwindSafe(answer(request, &settings, &method, &uri)).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
@@ -244,6 +246,10 @@ async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
         (Who::Public, _) => Ok(false),
         (Who::Reader | Who::Writer | Who::DatabaseAdmin, Some(db)) => {
             let security = security(request, db).await?;
+            if replicator::has_jobs(db) {
+                let is_member = replicator::owner::is_member(&security, &request.principal);
+                return if is_member { Ok(false) } else { Err(not_server_admin()) };
+            }
             let is_admin = security.is_admin(&request.principal);
             if who == Who::DatabaseAdmin && !is_admin {
                 return Err(ApiError::unauthorized("You are not a server or db admin."));

@@ -179,6 +179,37 @@ async fn heads_that_do_not_come_end_their_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_do_not_come_or_trickle_are_refused() {
+    let couch = Couch::with(Options { body_patience: Duration::from_millis(100), ..Options::default() }).await;
+    couch.database("db").await;
+    for is_trickling in [false, true] {
+        let (mut reading, mut writing) = connect(&couch).await.into_split();
+        let put = "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n{";
+        writing.write_all(put.as_bytes()).await.unwrap();
+        let trickle = async {
+            // Each pause is shorter than the patience, and the bytes earn a thousandth of a second each.
+            if is_trickling {
+                while writing.write_all(b" ").await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut answer = Vec::new();
+        tokio::select! {
+            () = trickle => {}
+            ended = tokio::time::timeout(Duration::from_secs(60), reading.read_to_end(&mut answer)) => {
+                // A reset is an end too.
+                let _ = ended.expect("the connection is still open");
+            }
+        }
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("too slowly"), "{is_trickling}: {answer}");
+    }
+    assert_eq!(couch.get("/db/x").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_over_the_limit_wait_until_one_ends() {
     let couch = Couch::with(Options { max_connections: 2, ..Options::default() }).await;
     let get = "GET /db/x HTTP/1.1\r\nhost: localhost\r\n\r\n";

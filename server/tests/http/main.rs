@@ -23,6 +23,7 @@ mod functions;
 mod index_jobs;
 mod indexes;
 mod listings;
+mod owners;
 mod patches;
 mod peruser;
 mod purges;

@@ -209,6 +209,17 @@ impl Auth {
         Ok(Some(Account { name, roles, salt, stored: Stored::User(Box::new(user)) }))
     }
 
+    /// The client with this name, without a proof: for what goes on in the client's name. `None` if nobody can log in by
+    /// it. If tokens or proxies name clients, any name may be one's; their roles are not known.
+    pub(crate) async fn by_name(&self, databases: &Databases, name: &str) -> Result<Option<Principal>> {
+        let settings = self.settings();
+        if let Some(account) = self.account(databases, &settings, name).await? {
+            return Ok(Some(account.principal(Proof::Basic)));
+        }
+        let may_be = settings.tokens.is_some() || settings.proxy.is_some();
+        Ok(may_be.then(|| Principal { name: Some(name.to_owned()), roles: Vec::new(), proof: Proof::Token }))
+    }
+
     /// The account with this name and password.
     pub(crate) async fn login(
         &self,

@@ -62,6 +62,10 @@ impl Tokens {
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| wrong("Malformed token"))?;
         let text =
             |object: &JsonText, name: &str| object.get(name).and_then(JsonRef::as_str).map(|text| text.into_owned());
+        // Extensions that must be understood (RFC 7515, 4.1.11). None is.
+        if head.get("crit").is_some() {
+            return Err(wrong("Unsupported crit header parameter"));
+        }
         if text(&head, "typ").is_some_and(|kind| !kind.eq_ignore_ascii_case("JWT")) {
             return Err(wrong("Invalid typ header parameter"));
         }
@@ -282,6 +286,18 @@ mod tests {
                 assert_eq!(check(&token, &rsa).unwrap_err().0, 400, "{head}");
             }
         }
+    }
+
+    #[test]
+    fn extensions_that_must_be_understood_are_not() {
+        let claims = r#"{"sub":"anna"}"#;
+        for crit in [r#"["exp"]"#, r#"["b64"]"#, "[]", "null", "7"] {
+            let head = format!(r#"{{"alg":"HS256","b64":true,"exp":1,"crit":{crit}}}"#);
+            let refused = check(&sign(&head, claims, "geheim"), &rows(&[])).unwrap_err();
+            assert_eq!(refused, (400, "Unsupported crit header parameter".to_owned()), "{crit}");
+        }
+        // What need not be understood is ignored.
+        assert!(check(&sign(r#"{"alg":"HS256","b64":true,"x":["crit"]}"#, claims, "geheim"), &rows(&[])).is_ok());
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct Options {
     pub max_attachment_size: u64,
     /// Time for which a connection may be idle, and which a client has to send the head of a request.
     pub head_patience: Duration,
+    /// Time that a client may pause within a body. It is also how much longer than 1,024 bytes a second a body may take.
+    pub body_patience: Duration,
     /// Time after which a client that does not read its answer is cut off.
     pub write_patience: Duration,
     /// The certificate by which the listener speaks TLS. Without one it speaks none.
@@ -83,6 +85,7 @@ impl Default for Options {
             max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
             max_attachment_size: u64::MAX,
             head_patience: Duration::from_secs(75),
+            body_patience: Duration::from_secs(60),
             write_patience: Duration::from_secs(300),
             tls: None,
             handshake_patience: Duration::from_secs(20),

@@ -9,9 +9,9 @@ use hyper::StatusCode;
 use model::limits::LOCAL_PREFIX;
 use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, RevId, WriteMode};
 
-use crate::http::access::{registration, users};
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::document::guarded;
 use crate::http::document::local::{self, LocalEdit};
 use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
@@ -61,10 +61,10 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         places.iter_mut().for_each(|place| place.outcome = Some(Err(refusal())));
         return Ok(response::json(StatusCode::EXPECTATION_FAILED, answer(&places, mode)));
     }
-    if db == users::DATABASE {
+    if guarded::has_rules(db) {
         edits = Box::pin(admit(request, db, mode, &mut places, edits)).await?;
         if !locals.is_empty() {
-            registration::require_admin(request, db)?;
+            guarded::require_admin(request, db)?;
         }
     }
     if edits.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
     Ok(response::json(StatusCode::CREATED, answer(&places, mode)))
 }
 
-/// The documents of users that are admitted, with their passwords hashed. The others are refused at their places.
+/// The documents that are admitted, as they are to be stored: passwords are hashed, owners named. The others are refused at their places.
 async fn admit(
     request: &Request,
     db: &str,
@@ -97,7 +97,7 @@ async fn admit(
     let open = places.iter_mut().filter(|place| place.outcome.is_none() && !is_local(place));
     let mut admitted = Vec::with_capacity(edits.len());
     for (place, mut edit) in open.zip(edits) {
-        match registration::admit(request, db, mode, &mut edit).await {
+        match guarded::admit(request, db, mode, &mut edit).await {
             Ok(()) => admitted.push(edit),
             Err(refused) if refused.status().is_server_error() => return Err(refused),
             Err(refused) => place.outcome = Some(Err(refused)),

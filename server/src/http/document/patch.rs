@@ -7,8 +7,8 @@ use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
 use model::Patch;
 
-use crate::http::access::registration;
 use crate::http::app::stores::Documents;
+use crate::http::document::guarded;
 use crate::http::document::write::{is_batch, require_design_admin, written};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
@@ -24,7 +24,7 @@ const KINDS: HeaderValue = HeaderValue::from_static("application/merge-patch+jso
 
 pub(crate) async fn patch(request: &mut Request, db: &str, id: &str) -> Result<Response> {
     require_design_admin(request, id)?;
-    registration::refuse_unseen(db, id)?;
+    guarded::refuse_unseen(request, db, id)?;
     let is_merge = content_type_is(&request.headers, MERGE);
     if !is_merge && !content_type_is(&request.headers, OPERATIONS) {
         let refusal = ApiError::bad_content_type(format!("Content-Type must be {MERGE} or {OPERATIONS}"));

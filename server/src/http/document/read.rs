@@ -5,11 +5,10 @@ use hyper::header::CONTENT_LENGTH;
 use mango::Projection;
 use model::{Document, GetOptions, JsonText, OpenRevs, RevId};
 
-use crate::http::access::{registration, users};
 use crate::http::app::stores::Documents;
 use crate::http::document::open_revs::open_revs;
 use crate::http::document::related::Related;
-use crate::http::document::{contents, require_possible};
+use crate::http::document::{contents, guarded, require_possible};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes;
@@ -19,8 +18,8 @@ use crate::http::wire::response::{self, Response, Tag};
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_possible(id)?;
-    if db == users::DATABASE
-        && let Some(answer) = Box::pin(registration::hidden(request, db, id)).await?
+    if guarded::has_rules(db)
+        && let Some(answer) = Box::pin(guarded::hidden(request, db, id)).await?
     {
         return Ok(answer);
     }

@@ -6,10 +6,9 @@ use model::limits::LOCAL_PREFIX;
 use model::{AttachmentEdit, Edit, ErrorKind, GetOptions, RevId, WriteMode};
 
 use crate::http::access::principal::Principal;
-use crate::http::access::{registration, users};
 use crate::http::app::stores::Documents;
-use crate::http::document::follow;
 use crate::http::document::local::{self, LocalEdit, local_id};
+use crate::http::document::{follow, guarded};
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
@@ -43,8 +42,8 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         return Err(refused);
     }
     let mut edit = Edit { rev: named.or_else(|| edit.rev.clone()), ..edit };
-    if db == users::DATABASE
-        && let Err(refused) = Box::pin(registration::admit(request, db, mode, &mut edit)).await
+    if guarded::has_rules(db)
+        && let Err(refused) = Box::pin(guarded::admit(request, db, mode, &mut edit)).await
     {
         follow::discard(request, db, edit).await;
         return Err(refused);
@@ -95,7 +94,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let json = request.json().await?;
     if let Some(id) = local_id(&json) {
-        registration::require_admin(request, db)?;
+        guarded::require_admin(request, db)?;
         let edit = LocalEdit::from_json(&json)?;
         return local::write(request, db, &id, &edit, StatusCode::CREATED).await;
     }
@@ -105,8 +104,8 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     }
     require_design_admin(request, &edit.id)?;
     replicator::documents::check(db, WriteMode::Interactive, &edit)?;
-    if db == users::DATABASE {
-        Box::pin(registration::admit(request, db, WriteMode::Interactive, &mut edit)).await?;
+    if guarded::has_rules(db) {
+        Box::pin(guarded::admit(request, db, WriteMode::Interactive, &mut edit)).await?;
     }
     let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
     let rev = request.with_database(db, write).await?;
@@ -119,8 +118,10 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
 
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_design_admin(request, id)?;
-    registration::admit_deletion(request, db, id)?;
     let rev = &request.named_rev()?;
+    if guarded::has_rules(db) {
+        Box::pin(guarded::admit_deletion(request, db, id, rev.clone())).await?;
+    }
     let rev = request.with_database(db, |database| delete_one(database, id, rev.clone())).await?;
     Ok(written(id, &rev, StatusCode::OK, is_batch(&request.params)))
 }
@@ -145,8 +146,8 @@ async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result
 pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Response> {
     let (target, replaced) = &destination(request)?;
     require_design_admin(request, target)?;
-    registration::require_admin(request, db)?;
-    registration::refuse_unseen(db, target)?;
+    guarded::require_admin(request, db)?;
+    guarded::refuse_unseen(request, db, target)?;
     if target.starts_with(LOCAL_PREFIX) {
         return Err(ApiError::bad_request("a document cannot be copied to a _local one"));
     }

@@ -8,8 +8,8 @@ use hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use model::{Edit, ErrorKind, GetOptions, JsonText, NotFound, RevId, WriteMode};
 
-use crate::http::access::{registration, users};
 use crate::http::app::stores::Documents;
+use crate::http::document::guarded;
 use crate::http::document::write::{require_design_admin, write_one};
 use crate::http::error::{ApiError, Result};
 use crate::http::functions;
@@ -25,7 +25,7 @@ pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, res
         return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason));
     }
     // Its function would read what others may not.
-    registration::require_admin(request, db)?;
+    guarded::require_admin(request, db)?;
     let Some((name, id)) = rest.split_first() else {
         return Err(ApiError::new(StatusCode::NOT_FOUND, "update_error", "Invalid path."));
     };
@@ -79,8 +79,8 @@ async fn save(request: &Request, db: &str, document: &JsonText) -> Result<(Strin
     }
     require_design_admin(request, &edit.id)?;
     replicator::documents::check(db, WriteMode::Interactive, &edit)?;
-    if db == users::DATABASE {
-        Box::pin(registration::admit(request, db, WriteMode::Interactive, &mut edit)).await?;
+    if guarded::has_rules(db) {
+        Box::pin(guarded::admit(request, db, WriteMode::Interactive, &mut edit)).await?;
     }
     let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
     let rev = request.with_database(db, write).await?;

@@ -28,6 +28,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::functions::validate::on_behalf;
 use crate::http::ids::hex;
 use crate::http::replicator::has_jobs;
+use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{KIND, Origin, ReplicationJob, job_of_document, object, time};
 use crate::http::replicator::requested::RequestedReplication;
 use crate::http::wire::response;
@@ -296,7 +297,8 @@ async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> 
         return Ok(());
     }
     let origin = Origin::Document { database: name.to_owned(), id: found.id, definition };
-    let order = ReplicationJob::new(origin, &asked, &app.uuid, now_ms());
+    let owner = Owner::of_document(&found.body);
+    let order = ReplicationJob::new(origin, &asked, owner.name.as_deref(), &app.uuid, now_ms());
     let new = NewJob { data: order.write().into(), ..NewJob::default() };
     jobs.add(&id, &new).await?;
     Ok(())

@@ -11,6 +11,8 @@
 //! | [`requested`] | parses a document or a request into options |
 //! | [`record`] | data and progress of a replication's job |
 //! | [`run`] | runs a replication |
+//! | [`owner`] | who owns a replication, and who may write and read its document |
+//! | [`side`] | a database of this server, used with the owner's rights |
 //! | [`documents`] | follows databases whose documents are replications, and writes states into these |
 //! | [`scheduler`] | `_scheduler/jobs` and `_scheduler/docs` |
 //!
@@ -18,16 +20,19 @@
 //! * A database whose documents are replications has a job on some server that follows its changes feed. So a document runs
 //!   whatever writes it, and one that was written before a crash is found after it.
 //! * A document that cannot run here is refused, or its state becomes `failed`.
+//! * In databases of this server a replication has the rights that its owner has at that time.
 //! * Credentials are in the document, or in the data of a request's job, and are shown nowhere else.
 //!
 //! Sources: CouchDB's `couch_replicator_doc_processor.erl`, `couch_replicator_docs.erl`, `couch_replicator_httpd.erl`, and
 //! RFC 016; [0038](../../../../docs/adr/0038-builds-and-replications-are-jobs.md).
 
 pub(crate) mod documents;
+pub(crate) mod owner;
 pub(crate) mod record;
 pub(crate) mod requested;
 pub(crate) mod run;
 pub(crate) mod scheduler;
+mod side;
 
 /// The suffix of the databases that users name so.
 const NAME: &str = "_replicator";

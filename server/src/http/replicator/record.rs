@@ -82,7 +82,14 @@ pub(crate) fn job_of_request(id: &str) -> JobId {
 }
 
 impl ReplicationJob {
-    pub(crate) fn new(origin: Origin, asked: &RequestedReplication, uuid: &str, added_ms: u64) -> ReplicationJob {
+    /// `user` is the name of the owner.
+    pub(crate) fn new(
+        origin: Origin,
+        asked: &RequestedReplication,
+        user: Option<&str>,
+        uuid: &str,
+        added_ms: u64,
+    ) -> ReplicationJob {
         let shown = |name: &str| name.chars().take(MOST_SHOWN).collect::<String>();
         let task = object(|json| {
             match &origin {
@@ -93,7 +100,11 @@ impl ReplicationJob {
                     json.name("database").null().name("doc_id").null();
                 }
             }
-            json.name("user").null().name("replication_id").str(&asked.id(uuid));
+            match user {
+                Some(user) => json.name("user").str(user),
+                None => json.name("user").null(),
+            };
+            json.name("replication_id").str(&asked.id(uuid));
             json.name("source").str(&shown(&asked.source.name)).name("target").str(&shown(&asked.target.name));
             json.name("continuous").bool(asked.options.continuous);
             json.name("checkpoint_interval").u64(asked.options.checkpoint_interval.as_millis() as u64);
@@ -134,6 +145,11 @@ impl ReplicationJob {
     /// What is shown of it under this name.
     pub(crate) fn shown(&self, name: &str) -> Option<JsonRef<'_>> {
         self.task.get(name)
+    }
+
+    /// The name of the owner.
+    pub(crate) fn user(&self) -> Option<String> {
+        Some(self.shown("user")?.as_str()?.into_owned())
     }
 
     /// The id of the replication.
@@ -260,15 +276,16 @@ mod tests {
 
     #[test]
     fn what_a_job_has_is_read_back_and_its_task_has_no_credentials() {
-        let text = r#"{"source":"http://anna:geheim@a:1/x","target":"b","continuous":true}"#;
+        let text = r#"{"source":"http://berta:geheim@a:1/x","target":"b","continuous":true}"#;
         let text = JsonText::parse(text.as_bytes()).unwrap();
         let asked = RequestedReplication::read(&text).unwrap();
         let document =
             Origin::Document { database: "a/_replicator".into(), id: "x:\"y\"".into(), definition: "d".into() };
         for origin in [document, Origin::Request(Request(text))] {
-            let order = ReplicationJob::new(origin, &asked, "uuid", 7);
+            let order = ReplicationJob::new(origin, &asked, Some("anna"), "uuid", 7);
             assert_eq!(ReplicationJob::read(&order.write()), Some(order.clone()));
             assert!(!order.task.as_str().contains("geheim") && !format!("{order:?}").contains("geheim"), "{order:?}");
+            assert_eq!(order.user().as_deref(), Some("anna"));
             assert_eq!(order.replication_id(), asked.id("uuid"));
             assert!(order.replication_id().ends_with("+continuous"));
         }
@@ -281,7 +298,7 @@ mod tests {
     fn histories_are_bounded_and_healthy_runs_forget_errors() {
         let text = JsonText::parse(br#"{"source":"a","target":"b"}"#).unwrap();
         let asked = RequestedReplication::read(&text).unwrap();
-        let order = ReplicationJob::new(Origin::Request(Request(text)), &asked, "", 1);
+        let order = ReplicationJob::new(Origin::Request(Request(text)), &asked, None, "", 1);
         let mut progress = JobProgress::default();
         for run in 1..=30 {
             progress.begins(&order, run * 10);

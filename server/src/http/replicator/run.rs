@@ -6,33 +6,33 @@ use std::time::Duration;
 use hyper::StatusCode;
 use model::CreateOptions;
 use parking_lot::Mutex;
-use peer::{ErrorKind, Http, Local, Peer};
+use peer::{ErrorKind, Http, Peer};
 use replicate::{Endpoint, Progress, Replication, Report};
 use tokio::sync::watch;
 
-use crate::http::access::admitted::admitted;
-use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::error::{ApiError, Result};
-use crate::http::functions::validate::on_behalf;
 use crate::http::replicator::documents::{self, Outcome};
-use crate::http::replicator::has_jobs;
+use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{JobProgress, Origin, ReplicationJob, figures};
 use crate::http::replicator::requested::{RequestedReplication, Side};
+use crate::http::replicator::{has_jobs, side};
+use crate::http::rights::not_server_admin;
 
-/// Runs a replication. `on_progress` is called with its progress.
+/// Runs a replication with the rights of its owner. `on_progress` is called with its progress.
 ///
 /// # Errors
 /// A side that cannot be opened, and what ends the replication: no sentence has credentials.
 pub(crate) async fn replicate(
     app: &Arc<App>,
     asked: &RequestedReplication,
+    owner: &Owner,
     on_progress: impl Fn(&Progress) + Send + Sync + 'static,
 ) -> Result<Report> {
-    let source = open(app, &asked.source, None).await?;
+    let source = open(app, &asked.source, owner, None).await?;
     let create = asked.create_target.then_some(asked.create_parameters.as_slice());
-    let target = open(app, &asked.target, create).await?;
+    let target = open(app, &asked.target, owner, create).await?;
     let (source_name, target_name) = (&asked.source.name, &asked.target.name);
     tracing::info!(source = source_name, target = target_name, "a replication begins");
     let replication = replicate::replicate(source, target, asked.identity(&app.uuid));
@@ -61,12 +61,16 @@ fn with_log(
 }
 
 /// Opens one side. With `create` a missing database is created.
-async fn open(app: &Arc<App>, side: &Side, create: Option<&[(&str, String)]>) -> Result<Arc<dyn Peer>> {
+async fn open(app: &Arc<App>, side: &Side, owner: &Owner, create: Option<&[(&str, String)]>) -> Result<Arc<dyn Peer>> {
     match &side.endpoint {
         Endpoint::Local(name) => {
+            let principal = owner.principal(app).await?;
             let found = app.databases.stores.database(name).await;
             let documents = match (found, create) {
                 (Err(error), Some(_)) if error.is_no_database() => {
+                    if !principal.is_server_admin() {
+                        return Err(not_server_admin());
+                    }
                     app.layer.create_database(name, CreateOptions::default()).await?
                 }
                 (Err(error), _) if error.is_no_database() => return Err(not_found(side)),
@@ -75,9 +79,7 @@ async fn open(app: &Arc<App>, side: &Side, create: Option<&[(&str, String)]>) ->
             if has_jobs(name) {
                 documents::ensure(app, name).await?;
             }
-            // Whoever starts a replication is an administrator.
-            let documents = on_behalf(documents, &app.functions, &Principal::party());
-            Ok(admitted(&app.layer, name, Arc::new(Local::new(documents))).await?)
+            side::open(app, documents, owner, principal).await
         }
         Endpoint::Remote(address) => {
             let peer = Http::trusting(address.clone(), &app.options.trust).map_err(|error| failed(side, &error))?;
@@ -118,7 +120,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         Ok(None) => return End::Removed,
         Err(error) => return crash(done, &error),
     };
-    let asked = match asked {
+    let (asked, owner) = match asked {
         Ok(asked) => asked,
         // The job was added without the check, or by another version.
         Err(refused) => return end(&app, &order, done, &Outcome::Failed(refused.reason().to_owned())).await,
@@ -127,7 +129,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let done = Arc::new(Mutex::new(done));
     let at_work = {
         let done = done.clone();
-        replicate(&app, &asked, move |progress| {
+        replicate(&app, &asked, &owner, move |progress| {
             let mut done = done.lock();
             done.figures = Some(figures(progress));
             say.send_replace(done.write());
@@ -153,13 +155,18 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     }
 }
 
-/// The requested replication; `None` if it is no longer requested, and an inner error if it cannot run.
-async fn find(app: &App, order: &ReplicationJob) -> Result<Option<Result<RequestedReplication>>> {
+/// The requested replication and its owner; `None` if it is no longer requested, and an inner error if it cannot run.
+async fn find(app: &App, order: &ReplicationJob) -> Result<Option<Result<(RequestedReplication, Owner)>>> {
     match &order.origin {
-        Origin::Request(request) => Ok(Some(RequestedReplication::read(&request.0))),
+        Origin::Request(request) => {
+            Ok(Some(RequestedReplication::read(&request.0).map(|asked| (asked, Owner::named(order.user())))))
+        }
         Origin::Document { database, id, .. } => {
             let found = documents::find(app, database, id).await?;
-            Ok(found.filter(|document| document.is_to_run()).map(|document| RequestedReplication::read(&document.body)))
+            let found = found.filter(|document| document.is_to_run());
+            Ok(found.map(|document| {
+                RequestedReplication::read(&document.body).map(|asked| (asked, Owner::of_document(&document.body)))
+            }))
         }
     }
 }

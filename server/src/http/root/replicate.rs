@@ -13,6 +13,7 @@ use model::{JsonRef, JsonText, JsonWriter};
 use crate::http::app::App;
 use crate::http::app::jobs::now_ms;
 use crate::http::error::{ApiError, Result};
+use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{self, MOST_REQUEST, Origin, ReplicationJob, job_of_request};
 use crate::http::replicator::requested::RequestedReplication;
 use crate::http::replicator::run;
@@ -29,11 +30,11 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     }
     let asked = RequestedReplication::read(&body)?;
     if asked.options.continuous {
-        return begin(&app, &asked, body).await;
+        return begin(&app, &asked, &Owner::of_client(&request.principal), body).await;
     }
-    let working = app.clone();
+    let (working, owner) = (app.clone(), Owner::of_client(&request.principal));
     // A replication reads much, and ends when its client is gone.
-    let done = app.aside(async move { wait(&working, &asked).await });
+    let done = app.aside(async move { wait(&working, &asked, &owner).await });
     tokio::select! {
         done = done => done?,
         () = app.stopping() => Err(ApiError::unavailable("The server is shutting down; requested again, the replication continues from its last checkpoint.")),
@@ -41,8 +42,8 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
 }
 
 /// Replicates to the end.
-async fn wait(app: &std::sync::Arc<App>, asked: &RequestedReplication) -> Result<Response> {
-    let report = run::replicate(app, asked, |_| {}).await?;
+async fn wait(app: &std::sync::Arc<App>, asked: &RequestedReplication, owner: &Owner) -> Result<Response> {
+    let report = run::replicate(app, asked, owner, |_| {}).await?;
     let mut body = Vec::with_capacity(report.record.len() + 40);
     let mut json = JsonWriter::new(&mut body);
     json.begin_object().name("ok").bool(true);
@@ -54,7 +55,7 @@ async fn wait(app: &std::sync::Arc<App>, asked: &RequestedReplication) -> Result
 }
 
 /// Adds a job, unless there is the same.
-async fn begin(app: &App, asked: &RequestedReplication, body: JsonText) -> Result<Response> {
+async fn begin(app: &App, asked: &RequestedReplication, owner: &Owner, body: JsonText) -> Result<Response> {
     if body.len() > MOST_REQUEST {
         let reason = format!("A replication that goes on has at most {MOST_REQUEST} bytes; a document may have more.");
         return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason));
@@ -63,8 +64,8 @@ async fn begin(app: &App, asked: &RequestedReplication, body: JsonText) -> Resul
     let (jobs, id) = (app.layer.jobs(), job_of_request(&replication));
     let known = jobs.get(&id).await?.and_then(|job| ReplicationJob::read(&job.data));
     let origin = Origin::Request(record::Request(body));
-    if known.is_none_or(|known| known.origin != origin) {
-        let order = ReplicationJob::new(origin, asked, &app.uuid, now_ms());
+    if known.is_none_or(|known| known.origin != origin || known.user() != owner.name) {
+        let order = ReplicationJob::new(origin, asked, owner.name.as_deref(), &app.uuid, now_ms());
         let new = NewJob { data: order.write().into(), ..NewJob::default() };
         jobs.add(&id, &new).await?;
     }

@@ -14,8 +14,8 @@ use std::collections::{HashMap, HashSet};
 use hyper::StatusCode;
 use model::{Edit, Edits, ErrorKind, JsonRef, JsonText, JsonWriter, Layer, Refused, RevId, WriteMode};
 
-use crate::http::access::registration;
 use crate::http::app::stores::Documents;
+use crate::http::document::guarded;
 use crate::http::document::write::refuse_design;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
@@ -57,7 +57,7 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     for RequestedEdit { db, edit } in &mut asked {
         refuse_design(&request.principal, administered.contains(db.as_str()), &edit.id)?;
         replicator::documents::check(db, WriteMode::Interactive, edit)?;
-        registration::admit(request, db, WriteMode::Interactive, edit).await?;
+        guarded::admit(request, db, WriteMode::Interactive, edit).await?;
         if edit.id.is_empty() {
             edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
         }

@@ -350,6 +350,9 @@ impl Resource<'_> {
             Some(users::DATABASE) if registration::is_for_members(self.path()) => {
                 self.row.map_or_else(least, |row| row.who)
             }
+            Some(db) if replicator::has_jobs(db) && replicator::owner::is_for_members(self.path()) => {
+                self.row.map_or_else(least, |row| row.who)
+            }
             Some(db) if is_of_the_system(db) => ServerAdmin,
             _ => self.row.map_or_else(least, |row| row.who),
         }

@@ -5,7 +5,7 @@
 //! there is none.
 
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -16,8 +16,8 @@ use model::{JsonErrorKind, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
 
-/// Maximum pause of a client within a body.
-const PAUSE: Duration = Duration::from_secs(60);
+/// Number of bytes a second below which a client is too slow, once its patience is used up.
+const SLOWEST: u64 = 1024;
 
 /// Bodies above this many bytes are parsed and unpacked on other threads than those that serve requests.
 const LARGE: usize = 256 * 1024;
@@ -27,11 +27,36 @@ const LARGE: usize = 256 * 1024;
 pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
     limit: usize,
+    patience: Patience,
+}
+
+/// The time that a client may let the server wait for its body: between two pieces, and altogether beyond the time that
+/// the received bytes take at the slowest rate. Time in which the server does not read does not count.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    pause: Duration,
+    waited: Duration,
+    received: u64,
+}
+
+impl Patience {
+    /// How long the server waits for the next piece.
+    fn left(&self) -> Duration {
+        let earned = Duration::from_millis(self.received.saturating_mul(1_000) / SLOWEST);
+        (self.pause.saturating_add(earned)).saturating_sub(self.waited).min(self.pause)
+    }
+
+    fn received(&mut self, bytes: usize, waited: Duration) {
+        self.received = self.received.saturating_add(bytes as u64);
+        self.waited = self.waited.saturating_add(waited);
+    }
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, limit: usize) -> Self {
-        RequestBody { incoming: Some(incoming), limit }
+    /// `pause` is the longest time between two pieces, and the time that a slow client has beyond its rate.
+    pub(crate) fn new(incoming: Incoming, limit: usize, pause: Duration) -> Self {
+        let patience = Patience { pause, waited: Duration::ZERO, received: 0 };
+        RequestBody { incoming: Some(incoming), limit, patience }
     }
 
     /// Maximum size of a body that is held in memory.
@@ -87,8 +112,10 @@ impl RequestBody {
                 self.incoming = None;
                 return Ok(None);
             }
-            match tokio::time::timeout(PAUSE, incoming.frame()).await {
+            let began = Instant::now();
+            match tokio::time::timeout(self.patience.left(), incoming.frame()).await {
                 Ok(Some(Ok(frame))) => {
+                    self.patience.received(frame.data_ref().map_or(0, Bytes::len), began.elapsed());
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
                     {
@@ -98,7 +125,7 @@ impl RequestBody {
                 Ok(None) => self.incoming = None,
                 Ok(Some(Err(_))) => return Err(ApiError::bad_request("the request ended within its body")),
                 Err(_) => {
-                    let reason = "the client paused too long within its request";
+                    let reason = "the client sends its request too slowly";
                     return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", reason));
                 }
             }
@@ -231,6 +258,27 @@ mod tests {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_client_has_its_patience_and_the_time_of_the_slowest_rate() {
+        let pause = Duration::from_secs(60);
+        let mut patience = Patience { pause, waited: Duration::ZERO, received: 0 };
+        let mut trickled = patience;
+        for _ in 0..59 {
+            trickled.received(1, Duration::from_secs(1));
+        }
+        assert_eq!(trickled.left(), Duration::from_millis(1_057), "59 bytes earn 57 ms");
+        // At twice the slowest rate it is never cut off.
+        for _ in 0..10_000 {
+            patience.received(2 * SLOWEST as usize, Duration::from_secs(1));
+            assert_eq!(patience.left(), pause);
+        }
+        // Who was fast may pause no longer for it.
+        patience.received(1 << 40, Duration::ZERO);
+        assert_eq!(patience.left(), pause);
+        patience.received(0, Duration::MAX);
+        assert_eq!(patience.left(), Duration::ZERO);
     }
 
     #[test]

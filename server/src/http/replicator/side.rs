@@ -1,0 +1,187 @@
+//! A database of this server as one side of a replication, used with the rights of the replication's owner.
+//!
+//! The rights are looked up again before each step, and after a wait for changes: a changed `_security`, another password,
+//! other roles or a deleted user count at once. An administrator's replication reads nothing for that.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
+use peer::{
+    Attachment, ByteStream, Changes, ChangesRequest, Error, ErrorKind, IdRange, Info, Local, LocalDocument, Page, Peer,
+    ReadOptions, Result, Revision,
+};
+
+use crate::http::access::admitted::admitted;
+use crate::http::access::principal::Principal;
+use crate::http::access::security::Security;
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::document::write::refuse_design;
+use crate::http::error::ApiError;
+use crate::http::functions::validate::on_behalf;
+use crate::http::replicator::owner::Owner;
+use crate::http::rights::{is_of_the_system, not_server_admin, require_member};
+
+/// A side, and what its rights are found by.
+#[derive(Clone, Debug)]
+struct Owned {
+    inner: Arc<dyn Peer>,
+    rights: Rights,
+}
+
+#[derive(Clone)]
+struct Rights {
+    app: Arc<App>,
+    documents: Documents,
+    owner: Owner,
+    /// The owner when the side was opened: functions that validate documents are asked on its behalf.
+    principal: Principal,
+}
+
+impl std::fmt::Debug for Rights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rights").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+/// Opens a side with the rights of the owner.
+///
+/// # Errors
+/// 401 or 403 if the owner may not use the database.
+pub(crate) async fn open(
+    app: &Arc<App>,
+    documents: Documents,
+    owner: &Owner,
+    principal: Principal,
+) -> Result<Arc<dyn Peer>, ApiError> {
+    let validated = on_behalf(documents.clone(), &app.functions, &principal);
+    let local: Arc<dyn Peer> = Arc::new(Local::new(validated));
+    let inner = admitted(&app.layer, documents.name(), local).await?;
+    let rights = Rights { app: app.clone(), documents, owner: owner.clone(), principal };
+    rights.check_security().await?;
+    Ok(Arc::new(Owned { inner, rights }))
+}
+
+impl Rights {
+    /// Whether the owner is an administrator of the database.
+    async fn check(&self) -> Result<bool> {
+        let checked = async {
+            if self.owner.principal(&self.app).await? != self.principal {
+                return Err(ApiError::forbidden("the rights of the replication's owner have changed"));
+            }
+            self.check_security().await
+        };
+        checked.await.map_err(|refused| {
+            let kind = if refused.status().is_server_error() { ErrorKind::Unavailable } else { ErrorKind::Refused };
+            Error::new(kind, refused.reason().to_owned()).with_status(refused.status().as_u16())
+        })
+    }
+
+    async fn check_security(&self) -> Result<bool, ApiError> {
+        if self.principal.is_server_admin() {
+            return Ok(true);
+        }
+        if is_of_the_system(self.documents.name()) {
+            return Err(not_server_admin());
+        }
+        let security = Security::new(self.documents.security().await?);
+        require_member(&security, &self.principal)?;
+        Ok(security.is_admin(&self.principal))
+    }
+}
+
+/// Why the owner may not write this document.
+fn refused(principal: &Principal, is_admin: bool, id: &str) -> Option<Error> {
+    let refused = refuse_design(principal, is_admin, id).err()?;
+    Some(Error::new(ErrorKind::Refused, refused.reason().to_owned()).with_status(refused.status().as_u16()))
+}
+
+#[async_trait]
+impl Peer for Owned {
+    async fn info(&self) -> Result<Info> {
+        self.rights.check().await?;
+        self.inner.info().await
+    }
+
+    async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
+        self.rights.check().await?;
+        let changes = self.inner.changes(request).await?;
+        // It may have waited long.
+        self.rights.check().await?;
+        Ok(changes)
+    }
+
+    async fn list(&self, range: &IdRange) -> Result<Page> {
+        self.rights.check().await?;
+        self.inner.list(range).await
+    }
+
+    async fn winners(&self, ids: &[String]) -> Result<Vec<Option<RevId>>> {
+        self.rights.check().await?;
+        self.inner.winners(ids).await
+    }
+
+    async fn read(&self, wanted: &[BulkGet], options: ReadOptions) -> Result<Vec<Result<Vec<Revision>>>> {
+        self.rights.check().await?;
+        self.inner.read(wanted, options).await
+    }
+
+    fn attachment(&self, id: &str, rev: &RevId, attachment: &Attachment) -> ByteStream {
+        let (rights, bytes) = (self.rights.clone(), self.inner.attachment(id, rev, attachment));
+        let checked = async move { rights.check().await.map(|_| bytes) };
+        stream::once(checked).try_flatten().boxed()
+    }
+
+    async fn revs_diff(&self, wanted: Vec<(String, Vec<RevId>)>) -> Result<Vec<RevsDiff>> {
+        self.rights.check().await?;
+        self.inner.revs_diff(wanted).await
+    }
+
+    async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<Result<RevId>>> {
+        let is_admin = self.rights.check().await?;
+        let principal = &self.rights.principal;
+        let refusals: Vec<Option<Error>> = edits.iter().map(|edit| refused(principal, is_admin, &edit.id)).collect();
+        let admitted = edits.into_iter().zip(&refusals).filter(|(_, refused)| refused.is_none());
+        let admitted: Vec<Edit> = admitted.map(|(edit, _)| edit).collect();
+        let mut written = self.inner.write(admitted, mode).await?.into_iter();
+        let missing = || Err(Error::new(ErrorKind::Refused, "a write without a result"));
+        let each = |refused: Option<Error>| match refused {
+            Some(error) => Err(error),
+            None => written.next().unwrap_or_else(missing),
+        };
+        Ok(refusals.into_iter().map(each).collect())
+    }
+
+    async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
+        let is_admin = self.rights.check().await?;
+        match refused(&self.rights.principal, is_admin, &revision.id) {
+            Some(error) => Err(error),
+            None => self.inner.put(revision, contents).await,
+        }
+    }
+
+    async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
+        self.rights.check().await?;
+        if !self.rights.principal.is_server_admin() {
+            return Err(Error::new(ErrorKind::Refused, not_server_admin().reason().to_owned()).with_status(401));
+        }
+        self.inner.purge(purges).await
+    }
+
+    async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>> {
+        self.rights.check().await?;
+        self.inner.get_local(id).await
+    }
+
+    async fn put_local(&self, id: &str, rev: Option<&str>, body: &JsonText) -> Result<String> {
+        self.rights.check().await?;
+        self.inner.put_local(id, rev, body).await
+    }
+
+    async fn commit(&self) -> Result<String> {
+        self.rights.check().await?;
+        self.inner.commit().await
+    }
+}

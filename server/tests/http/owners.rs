@@ -1,0 +1,285 @@
+//! Owners of replications: who writes their documents, and whose rights they have.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::rights::{admin, as_user, set, with_users};
+use crate::support::{Answer, Couch};
+
+/// Long enough for a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+async fn send(couch: &Couch, name: &str, method: &str, path: &str, body: Value) -> Answer {
+    as_user(couch, name, &format!("pw {name}"), method, path, body).await
+}
+
+/// A server whose replicator database has two members. `here` is anna's and berta's, `shut` is nobody's.
+async fn couch() -> Couch {
+    let couch = with_users(&[("anna", &["staff"]), ("berta", &[]), ("emil", &[])]).await;
+    for (name, security) in [
+        ("_replicator", json!({"members": {"names": ["anna", "berta"]}})),
+        ("here", json!({"members": {"names": ["anna", "berta"]}})),
+        ("there", json!({"members": {"roles": ["staff"]}})),
+        ("shut", json!({"members": {"roles": ["_admin"]}})),
+    ] {
+        assert_eq!(admin(&couch, "PUT", &format!("/{name}"), json!({})).await.status, 201);
+        assert_eq!(admin(&couch, "PUT", &format!("/{name}/_security"), security).await.status, 200);
+    }
+    for id in ["a", "b", "_design/d"] {
+        assert_eq!(admin(&couch, "PUT", &format!("/here/{id}"), json!({"n": 1})).await.status, 201);
+    }
+    couch
+}
+
+/// Waits until the scheduler shows a document in this state; the row.
+async fn until(couch: &Couch, id: &str, state: &str) -> Value {
+    let waiting = async {
+        loop {
+            let row = admin(couch, "GET", &format!("/_scheduler/docs/_replicator/{id}"), json!(null)).await;
+            if row.status == 200 && row.json()["state"] == state {
+                return row.json();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{id}: {state}"))
+}
+
+async fn document(couch: &Couch, id: &str) -> Value {
+    admin(couch, "GET", &format!("/_replicator/{id}"), json!(null)).await.json()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_write_and_read_their_own_documents() {
+    let couch = couch().await;
+    let job = json!({"source": "http://anna:geheim@127.0.0.1:1/x", "target": "there",
+        "source_proxy": null, "note": "mine"});
+    let of_others = "Can't update replication documents from other users.";
+    let put = send(&couch, "anna", "PUT", "/_replicator/x", job.clone()).await;
+    assert_eq!(put.status, 201, "{}", put.text);
+    let own = send(&couch, "anna", "GET", "/_replicator/x", json!(null)).await.json();
+    assert_eq!((&own["owner"], &own["source"]), (&json!("anna"), &job["source"]));
+    // Another member sees it without its password, and changes nothing.
+    let seen = send(&couch, "berta", "GET", "/_replicator/x", json!(null)).await;
+    assert!(seen.status == 200 && !seen.text.contains("geheim"), "{}", seen.text);
+    assert_eq!((&seen.json()["source"], &seen.json()["note"]), (&json!("http://127.0.0.1:1/x"), &json!("mine")));
+    let rev = own["_rev"].as_str().unwrap().to_owned();
+    for path in [format!("/_replicator/x?rev={rev}"), "/_replicator/x?open_revs=all".to_owned()] {
+        assert_eq!(send(&couch, "berta", "GET", &path, json!(null)).await.status, 403, "{path}");
+    }
+    let mut theirs = own.clone();
+    theirs["owner"] = json!("berta");
+    for body in [own.clone(), theirs] {
+        send(&couch, "berta", "PUT", "/_replicator/x", body.clone()).await.refused(403, "forbidden", of_others);
+        let bulk = send(&couch, "berta", "POST", "/_replicator/_bulk_docs", json!({"docs": [body]})).await.json();
+        assert_eq!(bulk[0]["reason"], of_others);
+    }
+    let delete = format!("/_replicator/x?rev={rev}");
+    send(&couch, "berta", "DELETE", &delete, json!({})).await.refused(403, "forbidden", of_others);
+    // Nobody names another owner, or rights that are not the own ones.
+    for (body, reason) in [
+        (json!({"owner": "berta"}), of_others),
+        (json!({"owner": "adm"}), of_others),
+        (json!({"user_ctx": {"name": "anna", "roles": ["_admin"]}}), "roles that you have"),
+        (json!({"user_ctx": {"name": "berta", "roles": []}}), "roles that you have"),
+        (json!({"user_ctx": "anna"}), "roles that you have"),
+    ] {
+        let mut new = job.clone();
+        new.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        let refused = send(&couch, "anna", "PUT", "/_replicator/y", new).await;
+        assert!(refused.status == 403 && refused.text.contains(reason), "{body}: {}", refused.text);
+    }
+    // What reads or writes documents in other ways is the administrator's.
+    let mut brought = job.clone();
+    (brought["_id"], brought["_rev"]) = (json!("z"), json!("1-abc"));
+    let sent = json!({"docs": [brought], "new_edits": false});
+    let bulk = send(&couch, "anna", "POST", "/_replicator/_bulk_docs", sent).await.json();
+    assert_eq!(bulk[0]["error"], "forbidden");
+    let copy = couch.request("COPY", "/_replicator/x").basic_auth("anna", Some("pw anna"));
+    assert_eq!(couch.send(copy.header("destination", "y")).await.status, 403);
+    for (method, path, status) in [
+        ("PATCH", "/_replicator/x", 403),
+        ("PUT", "/_replicator/_design/x", 403),
+        ("GET", "/_replicator/_design/x", 403),
+        ("GET", "/_replicator/_all_docs", 401),
+        ("GET", "/_replicator/_changes", 401),
+        ("GET", "/_replicator/_local/x", 401),
+        ("PUT", "/_replicator/x/attachment", 401),
+        ("PUT", "/_replicator/_security", 401),
+        ("DELETE", "/_replicator", 401),
+        ("POST", "/_replicate", 401),
+    ] {
+        assert_eq!(send(&couch, "anna", method, path, json!({})).await.status, status, "{method} {path}");
+    }
+    let local = send(&couch, "anna", "POST", "/_replicator", json!({"_id": "_local/x"})).await;
+    assert_eq!(local.status, 403, "{}", local.text);
+    // The owner and the administrator delete.
+    assert_eq!(send(&couch, "anna", "DELETE", &delete, json!({})).await.status, 200);
+    let again = send(&couch, "berta", "PUT", "/_replicator/x", job).await;
+    assert_eq!(again.status, 201, "the id is free: {}", again.text);
+    assert_eq!(document(&couch, "x").await["owner"], "berta");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_named_is_no_member() {
+    let couch = couch().await;
+    let job = json!({"source": "here", "target": "there"});
+    for security in [json!({"members": {"names": ["anna"]}}), json!({}), json!({"admins": {"names": ["chef"]}})] {
+        assert_eq!(admin(&couch, "PUT", "/_replicator/_security", security.clone()).await.status, 200);
+        for (method, path) in [("GET", "/_replicator"), ("GET", "/_replicator/x"), ("PUT", "/_replicator/x")] {
+            let sent = send(&couch, "emil", method, path, job.clone()).await;
+            assert_eq!(sent.status, 401, "{security} {method} {path}");
+            let request = couch.request(method, path).header("content-type", "application/json");
+            assert_eq!(couch.send(request.body(job.to_string())).await.status, 401, "{security} {method} {path}");
+        }
+    }
+    assert_eq!(admin(&couch, "GET", "/_replicator/x", json!(null)).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_has_its_owners_rights_and_no_others() {
+    let couch = couch().await;
+    let put = async |name: &str, id: &str, job: Value| {
+        let sent = send(&couch, name, "PUT", &format!("/_replicator/{id}"), job).await;
+        assert_eq!(sent.status, 201, "{}", sent.text);
+    };
+    // Anna has the role; design documents are not hers to write.
+    put("anna", "good", json!({"source": "here", "target": "there"})).await;
+    until(&couch, "good", "completed").await;
+    let stats = document(&couch, "good").await["_replication_stats"].clone();
+    assert_eq!((&stats["docs_written"], &stats["doc_write_failures"]), (&json!(2), &json!(1)));
+    assert_eq!(admin(&couch, "GET", "/there/_design/d", json!(null)).await.status, 404);
+    // What berta may not read or write stays as it is, and the reason is shown.
+    for (owner, id, source, target) in [
+        ("berta", "no-target", "here", "there"),
+        ("berta", "no-source", "there", "here"),
+        ("anna", "nobodys", "shut", "here"),
+        ("anna", "users", "_users", "here"),
+        ("anna", "into-users", "here", "_users"),
+        ("anna", "into-jobs", "here", "_replicator"),
+        ("anna", "new", "here", "none"),
+    ] {
+        put(owner, id, json!({"source": source, "target": target, "create_target": true})).await;
+        let row = until(&couch, id, "crashing").await;
+        let reason = row["info"]["error"].as_str().unwrap();
+        assert!(reason.starts_with("You are not "), "{id}: {reason}");
+    }
+    assert_eq!(admin(&couch, "GET", "/none", json!(null)).await.status, 404);
+    // Roles that the document leaves out are not used.
+    let context = json!({"name": "anna", "roles": []});
+    put("anna", "fewer", json!({"source": "here", "target": "there", "user_ctx": context})).await;
+    until(&couch, "fewer", "crashing").await;
+    // An administrator's runs as whom it describes.
+    let job = |context: Value| json!({"source": "here", "target": "there", "user_ctx": context});
+    for (id, context, state) in [
+        ("as-anna", json!({"name": "anna", "roles": ["staff"]}), "completed"),
+        ("as-berta", json!({"name": "berta", "roles": []}), "crashing"),
+        ("as-nobody", json!({}), "crashing"),
+    ] {
+        assert_eq!(admin(&couch, "PUT", &format!("/_replicator/{id}"), job(context)).await.status, 201);
+        until(&couch, id, state).await;
+        assert_eq!(document(&couch, id).await["owner"], "adm");
+    }
+    for malformed in [json!("berta"), json!({"roles": [1]}), json!({"name": 1})] {
+        let refused = admin(&couch, "PUT", "/_replicator/as-x", job(malformed.clone())).await;
+        assert_eq!(refused.status, 403, "{malformed}");
+    }
+    let jobs = admin(&couch, "GET", "/_scheduler/jobs", json!(null)).await.json();
+    let users: Vec<&Value> = jobs["jobs"].as_array().unwrap().iter().map(|job| &job["user"]).collect();
+    assert!(users.contains(&&json!("berta")) && users.contains(&&json!("adm")), "{users:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_that_end_stop_a_running_replication_until_they_return() {
+    let couch = couch().await;
+    let job = json!({"source": "here", "target": "there", "continuous": true});
+    assert_eq!(send(&couch, "anna", "PUT", "/_replicator/x", job).await.status, 201);
+    let arrived = async |id: &str| {
+        let waiting = async {
+            while admin(&couch, "GET", &format!("/there/{id}"), json!(null)).await.status != 200 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{id} does not arrive"));
+    };
+    arrived("a").await;
+    let path = "/_users/org.couchdb.user:anna";
+    let with_roles = async |roles: Value| {
+        let mut user = admin(&couch, "GET", path, json!(null)).await.json();
+        user["roles"] = roles;
+        assert_eq!(admin(&couch, "PUT", path, user).await.status, 201);
+    };
+    // The role, the source's security, and the account.
+    with_roles(json!([])).await;
+    assert_eq!(admin(&couch, "PUT", "/here/c", json!({})).await.status, 201);
+    until(&couch, "x", "crashing").await;
+    assert_eq!(admin(&couch, "GET", "/there/c", json!(null)).await.status, 404);
+    with_roles(json!(["staff"])).await;
+    arrived("c").await;
+    let closed = json!({"members": {"names": ["berta"]}});
+    assert_eq!(admin(&couch, "PUT", "/here/_security", closed).await.status, 200);
+    assert_eq!(admin(&couch, "PUT", "/here/d", json!({})).await.status, 201);
+    let row = until(&couch, "x", "crashing").await;
+    assert_eq!(row["info"]["error"], "You are not allowed to access this db.");
+    assert_eq!(admin(&couch, "GET", "/there/d", json!(null)).await.status, 404);
+    let open = json!({"members": {"names": ["anna"]}});
+    assert_eq!(admin(&couch, "PUT", "/here/_security", open).await.status, 200);
+    arrived("d").await;
+    let rev = admin(&couch, "GET", path, json!(null)).await.json()["_rev"].as_str().unwrap().to_owned();
+    assert_eq!(admin(&couch, "DELETE", &format!("{path}?rev={rev}"), json!({})).await.status, 200);
+    assert_eq!(admin(&couch, "PUT", "/here/e", json!({})).await.status, 201);
+    let row = until(&couch, "x", "crashing").await;
+    assert_eq!(row["info"]["error"], "the owner anna of the replication has no account");
+    assert_eq!(admin(&couch, "GET", "/there/e", json!(null)).await.status, 404);
+}
+
+#[cfg(feature = "javascript")]
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_validate_get_the_owner() {
+    let couch = couch().await;
+    let function = "function (doc, old, user) {
+        if (user.name !== 'anna' || user.roles.indexOf('staff') < 0) { throw {forbidden: 'not anna'}; }
+    }";
+    let design = json!({"validate_doc_update": function});
+    assert_eq!(admin(&couch, "PUT", "/there/_design/v", design).await.status, 201);
+    let job = json!({"source": "here", "target": "there", "doc_ids": ["a", "b"]});
+    assert_eq!(send(&couch, "anna", "PUT", "/_replicator/anna", job.clone()).await.status, 201);
+    until(&couch, "anna", "completed").await;
+    assert_eq!(document(&couch, "anna").await["_replication_stats"]["docs_written"], 2);
+    assert_eq!(admin(&couch, "PUT", "/here/f", json!({})).await.status, 201);
+    let mut more = job;
+    more["doc_ids"] = json!(["f"]);
+    assert_eq!(admin(&couch, "PUT", "/_replicator/adm", more).await.status, 201);
+    until(&couch, "adm", "completed").await;
+    assert_eq!(document(&couch, "adm").await["_replication_stats"]["doc_write_failures"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_continuous_request_ends_with_its_administrator() {
+    let couch = couch().await;
+    set(&couch, "admins/gast", "pw gast").await;
+    let job = json!({"source": "here", "target": "there", "continuous": true});
+    let begun = send(&couch, "gast", "POST", "/_replicate", job).await;
+    assert_eq!(begun.status, 202, "{}", begun.text);
+    let id = begun.json()["_local_id"].as_str().unwrap().to_owned();
+    let path = format!("/_scheduler/jobs/{}", id.replace('+', "%2B"));
+    assert_eq!(admin(&couch, "GET", &path, json!(null)).await.json()["user"], "gast");
+    let waiting = async {
+        while admin(&couch, "GET", "/there/a", json!(null)).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let removed = admin(&couch, "DELETE", "/_node/_local/_config/admins/gast", json!({})).await;
+        assert_eq!(removed.status, 200);
+        assert_eq!(admin(&couch, "PUT", "/here/late", json!({})).await.status, 201);
+        loop {
+            let job = admin(&couch, "GET", &path, json!(null)).await.json();
+            if job["info"]["error"] == "the owner gast of the replication has no account" {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+    assert_eq!(admin(&couch, "GET", "/there/late", json!(null)).await.status, 404);
+}
