@@ -174,7 +174,7 @@ pub(crate) fn check_body(body: &JsonText) -> Result<()> {
         return Err(Error::bad_request("Document must be a JSON object"));
     }
     // Few bodies have such a name at any depth. Only the members of those are checked.
-    if memchr::memmem::find(body.as_bytes(), b"\"_").is_some()
+    if body.as_str().contains("\"_")
         && let Some((name, _)) = body.root().members().find(|(name, _)| is_special(name))
     {
         return Err(bad_member(&name));
