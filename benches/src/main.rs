@@ -25,6 +25,8 @@ struct Cli {
 enum Command {
     /// The server beside another CouchDB-compatible one: writes, reads, bulk, feeds and listings
     Http(http::Options),
+    /// Indexes, queries and views beside another CouchDB-compatible server
+    Queries(http::queries::Options),
     /// One database over HTTP as it grows large: rates, disk, memory, the opening after a kill
     Large(http::large::Options),
     /// Attachments: the server's memory while a large one passes, and the speed of all sizes
@@ -56,6 +58,7 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match cli.command {
         Command::Http(options) => runtime.block_on(http::run(options)),
+        Command::Queries(options) => runtime.block_on(http::queries::run(options)),
         Command::Large(options) => runtime.block_on(http::large::run(options)),
         Command::Attachments(options) => runtime.block_on(http::attachments::run(options)),
         Command::Replications(options) => runtime.block_on(http::replications::run(options)),

@@ -12,15 +12,16 @@
 //! A [`Pool`] has sandboxes on threads of their own, for programs that must not wait.
 //!
 //! # Limits
-//! [`Limits`] holds for each call of a function. What goes beyond one ends with an [`Error`] that names the function and
-//! the document, and the sandbox stays usable. QuickJS asks about the time in loops of a script and of a regular
-//! expression, though not in each turn. So allocations ask too (`heap`), and built-in functions that may take long
-//! (`prelude.js`).
+//! [`Limits`] holds for each call of a function. Time is that of the processor, so a busy machine breaks no document. What
+//! goes beyond a limit ends with an [`Error`] that names the function and the document, and the sandbox stays usable.
+//! QuickJS asks about the time in loops of a script and of a regular expression, though not in each turn. So allocations
+//! ask too (`heap`), and built-in functions that may take long (`prelude.js`).
 //!
 //! # Results
 //! They are what CouchDB's query server writes: `JSON.stringify` with `undefined` as `null`. Numbers are doubles, so an
 //! integer beyond 2^53 loses digits as it does in CouchDB.
 
+mod deadline;
 mod design;
 mod error;
 mod heap;

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Bytes of the sandbox's heap: the design document, its functions, and what they allocate.
     pub memory: usize,
-    /// How long a call may run. A function that exceeded it gets half the time in its next call, and so on, so that a
+    /// How long a call may run, in processor time of its thread. A function that exceeded it gets half the time in its next call, and so on, so that a
     /// function without end does not cost the full time for each document.
     pub time: Duration,
     /// Bytes of the stack. The thread needs somewhat more.

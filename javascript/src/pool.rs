@@ -31,9 +31,12 @@ const MAX_WAITING: usize = 10_000;
 /// What a thread needs beyond the stack of its sandboxes.
 const OTHER_STACK: usize = 1 << 20;
 
-/// Threads with sandboxes. Clones share them.
+/// Threads with sandboxes. Clones share them. They end after the last clone is gone.
 #[derive(Clone)]
-pub struct Pool(Arc<PoolState>);
+pub struct Pool(Arc<Owner>);
+
+/// What the clones share. The threads have what is in it, and not itself, so its end is that of the last clone.
+struct Owner(Arc<PoolState>);
 
 struct PoolState {
     threads: usize,
@@ -61,7 +64,12 @@ impl Pool {
     /// A pool of at most this many threads. None is started yet.
     pub fn new(threads: usize, limits: Limits) -> Pool {
         let (queue, filled) = (Mutex::default(), Condvar::new());
-        Pool(Arc::new(PoolState { threads: threads.max(1), limits, queue, filled }))
+        Pool(Arc::new(Owner(Arc::new(PoolState { threads: threads.max(1), limits, queue, filled }))))
+    }
+
+    /// How many threads there are at most.
+    pub fn threads(&self) -> usize {
+        self.0.0.threads
     }
 
     /// Runs work in the sandbox of a design document, which is given as JSON text. Equal texts share a sandbox. The work
@@ -81,28 +89,23 @@ impl Pool {
                 let _ = sender.send(sandbox.map(work));
             }
         };
-        self.0.clone().push(Job { design: design.clone(), work: Box::new(work) });
+        self.0.0.clone().push(Job { design: design.clone(), work: Box::new(work) });
         // After a panic the sender is gone.
         let ended = || Err(Error::new(ErrorKind::Engine, "QuickJS", "a call ended without a result"));
         async move { receiver.await.unwrap_or_else(|_| ended()) }
     }
 }
 
-impl Drop for Pool {
+impl Drop for Owner {
     fn drop(&mut self) {
-        // The threads have no clone of the pool, but of what it shares.
-        let mut queue = self.0.queue.lock();
-        if Arc::strong_count(&self.0) <= queue.started + 1 {
-            queue.closed = true;
-            drop(queue);
-            self.0.filled.notify_all();
-        }
+        self.0.queue.lock().closed = true;
+        self.0.filled.notify_all();
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("threads", &self.0.threads).finish_non_exhaustive()
+        f.debug_struct("Pool").field("threads", &self.0.0.threads).finish_non_exhaustive()
     }
 }
 
@@ -197,5 +200,42 @@ impl Kept {
             self.0.remove(0);
         }
         self.0.push(entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn the_threads_end_with_the_last_clone_whoever_drops_it() {
+        let design: Arc<str> = "{}".into();
+        for _ in 0..200 {
+            let pool = Pool::new(1, Limits::default());
+            futures_executor::block_on(pool.run(&design, |_| ())).unwrap();
+            let shared = Arc::downgrade(&pool.0.0);
+            let (one, other, both) = (pool.clone(), pool, Barrier::new(2));
+            thread::scope(|scope| {
+                for clone in [one, other] {
+                    let both = &both;
+                    scope.spawn(move || {
+                        both.wait();
+                        drop(clone);
+                    });
+                }
+            });
+            // The thread may be gone already.
+            assert!(shared.upgrade().is_none_or(|shared| shared.queue.lock().closed));
+        }
+    }
+
+    #[test]
+    fn a_pool_stays_open_as_long_as_there_is_a_clone() {
+        let design: Arc<str> = "{}".into();
+        let pool = Pool::new(1, Limits::default());
+        drop(pool.clone());
+        assert_eq!(futures_executor::block_on(pool.run(&design, |_| 7)).unwrap(), 7);
     }
 }

@@ -3,12 +3,12 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rquickjs::{Ctx, Exception, Function, Object, Result, Value, function::Opt};
 
-use crate::{Limits, error::shortened, views::Row};
+use crate::{Limits, deadline::Deadline, error::shortened, views::Row};
 
 /// Lines that one call may log.
 const MAX_LOG_LINES: u32 = 100;
@@ -27,7 +27,7 @@ pub(crate) enum Purpose {
 /// The state of the call under way.
 pub(crate) struct State {
     pub limits: Limits,
-    deadline: Cell<Option<Instant>>,
+    deadline: Deadline,
     /// The call ran into its deadline.
     pub timed_out: Cell<bool>,
     /// QuickJS was told to stop the script. It throws an error that the script cannot catch.
@@ -47,7 +47,7 @@ impl State {
     pub(crate) fn new(limits: Limits, design: String) -> Rc<State> {
         Rc::new(State {
             limits,
-            deadline: Cell::new(None),
+            deadline: Deadline::new(),
             timed_out: Cell::new(false),
             is_stopped: Cell::new(false),
             too_much: Cell::new(false),
@@ -77,12 +77,12 @@ impl State {
 
     /// Gives the call more time.
     pub(crate) fn extend(&self, time: Duration) {
-        self.deadline.set(Instant::now().checked_add(time));
+        self.deadline.set(time);
     }
 
     /// The call ended. Returns its rows.
     pub(crate) fn end(&self) -> Vec<Row> {
-        self.deadline.set(None);
+        self.deadline.clear();
         self.purpose.set(Purpose::Other);
         self.rows.take()
     }
@@ -98,7 +98,7 @@ impl State {
 
     /// Whether the call has run into its deadline.
     pub(crate) fn is_late(&self) -> bool {
-        let late = self.deadline.get().is_some_and(|deadline| Instant::now() > deadline);
+        let late = self.deadline.is_over();
         if late {
             self.timed_out.set(true);
         }

@@ -37,6 +37,22 @@ pub(crate) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), Error> {
     if path.len() > MAX_DEPTH { Err(Error::invalid_field_name(field)) } else { Ok(()) }
 }
 
+/// The field name of a path, with a backslash before what would have a meaning. An empty name can be its last only.
+pub(crate) fn write(path: &[String]) -> String {
+    let mut field = String::new();
+    for (at, name) in path.iter().enumerate() {
+        if at > 0 {
+            field.push('.');
+        }
+        // An empty name is a backslash that was removed, and one that begins with a dollar sign would be an operator.
+        if name.is_empty() || at == 0 && name.starts_with('$') {
+            field.push('\\');
+        }
+        field.push_str(&name.replace('.', "\\."));
+    }
+    field
+}
+
 /// The value at a path.
 pub(crate) enum AtPath<'a> {
     Value(JsonRef<'a>),
@@ -76,9 +92,13 @@ mod tests {
             ("a.b.c", &["a", "b", "c"]),
             (r"a.b\.c", &["a", "b.c"]),
             (r"\$price", &["$price"]),
+            (r"\$price\.a.$b", &["$price.a", "$b"]),
+            (r"\.\", &["."]),
+            (r"a.\", &["a", ""]),
             ("ä.0", &["ä", "0"]),
         ] {
             assert_eq!(parts(field).unwrap(), expected, "{field}");
+            assert_eq!(parts(&write(&parts(field).unwrap())).unwrap(), expected, "{field}");
         }
         for field in ["", ".", "a..b", ".a", "a."] {
             let error = parts(field).unwrap_err();

@@ -254,6 +254,8 @@ macro_rules! __scenarios {
                 a_write_of_unknown_result_is_validated_and_done_once,
                 databases_without_functions_pay_nothing,
                 the_list_of_functions_is_checked_and_mended_and_moves_along,
+                functions_that_an_earlier_version_stored_are_listed,
+                ids_of_functions_have_a_bound,
                 where_the_last_write_wins_the_function_sees_what_is_replaced,
             }
             "Jobs that build indexes" index_jobs {
@@ -279,6 +281,7 @@ macro_rules! __scenarios {
                 random_views_agree_with_a_scan,
                 updates_of_a_group_beside_each_other_and_writers,
                 a_grouped_reduction_reads_nodes_and_not_rows,
+                map_functions_run_beside_each_other,
                 purges_reach_views_also_when_they_are_forgotten,
                 a_document_that_is_purged_while_it_is_mapped_has_no_rows,
                 all_purges_reach_views_when_there_are_many,

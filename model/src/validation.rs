@@ -39,6 +39,10 @@ pub const VALIDATE: &str = "validate_doc_update";
 /// How many design documents of a database may validate edits. The instance row lists them.
 pub const MAX_VALIDATING: usize = 64;
 
+/// How many bytes their ids may have together. Every write reads the instance row, and FoundationDB takes 100,000 bytes
+/// at most.
+pub const MAX_VALIDATING_BYTES: usize = 32_000;
+
 /// A question to a validator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {

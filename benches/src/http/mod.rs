@@ -8,6 +8,7 @@ pub(crate) mod attachments;
 pub(crate) mod client;
 pub(crate) mod large;
 pub(crate) mod logins;
+pub(crate) mod queries;
 pub(crate) mod replications;
 pub(crate) mod server;
 pub(crate) mod slow;
@@ -104,15 +105,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     };
     let formats = options.format.names();
     if !options.json {
-        print!("{:<38}", "work");
-        for format in formats {
-            print!(" {:>12}", format!("{format} /s"));
-        }
-        print!(" {:>12}", "rival /s");
-        for format in formats {
-            print!(" {format:>9}");
-        }
-        println!("  spread");
+        print_head(formats);
     }
     for work in WORKS.iter().filter(|work| options.only.as_ref().is_none_or(|only| work.name.contains(only))) {
         let row = measure(work, &ours, formats, options.rival.as_ref(), options.rounds, options.scale).await?;
@@ -149,6 +142,18 @@ pub(crate) async fn measure(
     Ok(Row { name: work.name, unit: work.unit, ours: formats.iter().copied().zip(figures).collect(), rival })
 }
 
+fn print_head(formats: &[&str]) {
+    print!("{:<38}", "work");
+    for format in formats {
+        print!(" {:>12}", format!("{format} /s"));
+    }
+    print!(" {:>12}", "rival /s");
+    for format in formats {
+        print!(" {format:>9}");
+    }
+    println!("  spread");
+}
+
 fn print_row(row: &Row, json: bool) {
     if json {
         let mut line = serde_json::json!({ "work": row.name, "unit": row.unit });
@@ -161,11 +166,16 @@ fn print_row(row: &Row, json: bool) {
     }
     print!("{:<38}", format!("{} ({})", row.name, row.unit));
     for (_, figures) in &row.ours {
-        print!(" {:>12.0}", figures.median());
+        print!(" {:>12}", short(figures.median()));
     }
-    print!(" {:>12}", row.rival.as_ref().map_or("-".to_owned(), |rival| format!("{:.0}", rival.median())));
+    print!(" {:>12}", row.rival.as_ref().map_or("-".to_owned(), |rival| short(rival.median())));
     for (_, figures) in &row.ours {
         print!(" {:>9}", row.ratio(figures).map_or("-".to_owned(), |ratio| format!("{ratio:.1}")));
     }
     println!("  {:.2}", row.spread());
+}
+
+/// A rate in few digits.
+fn short(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.2}") } else { format!("{rate:.0}") }
 }

@@ -24,7 +24,7 @@ impl Selector {
     pub fn fields(&self) -> Vec<String> {
         let mut fields = Vec::new();
         if let Some(root) = &self.root {
-            root.each_field(&mut |path, _| fields.push(path.join(".")));
+            root.each_field(&mut |path, _| fields.push(crate::path::write(path)));
         }
         sorted(fields)
     }
@@ -34,7 +34,7 @@ impl Selector {
         let mut fields = Vec::new();
         self.each_required(&mut |path, condition| {
             if condition.is_indexable() {
-                fields.push(path.join("."));
+                fields.push(crate::path::write(path));
             }
         });
         sorted(fields)
@@ -256,6 +256,8 @@ mod tests {
                 r#"{"a": {"$elemMatch": {"$gt": 1, "$mod": [2, 0]}}}"#,
                 r#"{"a":{"$elemMatch":{"$and":[{"":{"$gt":1}},{"":{"$mod":[2,0]}}]}}}"#,
             ),
+            (r#"{"\\$a\\.b": {"c\\.d": 1}}"#, r#"{"\\$a\\.b.c\\.d":{"$eq":1}}"#),
+            (r#"{"a.\\": {"\\": {"b": 1}}}"#, r#"{"a.\\":{"\\":{"b":{"$eq":1}}}}"#),
             (
                 r#"{"a": {"$nin": [2, 1], "$size": 3, "$all": ["x"], "$type": "array"}}"#,
                 r#"{"$and":[{"a":{"$nin":[2,1]}},{"a":{"$size":3}},{"a":{"$all":["x"]}},{"a":{"$type":"array"}}]}"#,

@@ -30,8 +30,20 @@ impl Node {
                 part.write(json);
             }
             Node::Field { path, condition } => {
-                json.name(&path.join("."));
+                // No field name goes on behind an empty one: what follows is nested.
+                let inner = path.iter().position(String::is_empty).map_or(path.len(), |empty| empty + 1);
+                json.name(&crate::path::write(&path[..inner]));
+                let mut field = &path[inner..];
+                let mut open = 0;
+                while !field.is_empty() {
+                    let inner = field.iter().position(String::is_empty).map_or(field.len(), |empty| empty + 1);
+                    json.begin_object().name(&crate::path::write(&field[..inner]));
+                    (field, open) = (&field[inner..], open + 1);
+                }
                 condition.write(json);
+                for _ in 0..open {
+                    json.end_object();
+                }
             }
         }
         json.end_object();

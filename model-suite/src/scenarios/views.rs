@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
-use kv_api::{Counted, Database, KeyValue};
+use kv_api::{BoxFuture, Counted, Database, KeyValue};
 use model::{
-    CreateOptions, Documents, Emit, Grouping, JsonText, MAX_VIEW_KEY, NotFound, Purge, Reduced, Reduction, RustView,
-    View, ViewGroup, ViewOptions, ViewRequest, WriteMode,
+    CreateOptions, Documents, Emit, Emitted, Grouping, JsonText, MAX_VIEW_KEY, Mapped, NotFound, Purge, Reduced,
+    Reduction, RustView, View, ViewFunctions, ViewGroup, ViewOptions, ViewRequest, WriteMode,
 };
 
 use super::damage::{put as put_rows, rows as rows_at};
@@ -27,11 +28,16 @@ pub(crate) async fn random_views_agree_with_a_scan(stage: Stage) {
         let unsteady = Chaos::new(stage.engine(), seed, Rates::retryable(0.0003));
         let unsteady = layer(unsteady).await.database(&name).await.unwrap();
         let group = group(seed);
+        // It has mapped documents ahead that change or go before they are written.
+        let mut update = unsteady.view_update(&group);
         for _ in 0..2 {
             for _ in 0..25 {
                 random_step(&faulty, &mut random).await;
-                if random.chance(0.3) {
-                    unsteady.update_views_batch(&group, 1 + random.below(9) as usize, None).await.unwrap();
+                let most = 1 + random.below(9) as usize;
+                if random.chance(0.2) {
+                    unsteady.update_views_batch(&group, most, None).await.unwrap();
+                } else if random.chance(0.4) {
+                    update.next(most, None).await.unwrap();
                 }
             }
             unsteady.update_views(&group).await.unwrap();
@@ -63,6 +69,56 @@ pub(crate) async fn updates_of_a_group_beside_each_other_and_writers(stage: Stag
     futures_util::future::join3(update(), update(), futures_util::future::join_all(writers)).await;
     calm.update_views(&group).await.unwrap();
     assert_agrees(&calm, &group, &mut Random::new(seed), "beside each other").await;
+}
+
+/// Every other call of these functions waits until the next one began.
+#[derive(Default)]
+struct Paired {
+    begun: Arc<AtomicUsize>,
+    overtaken: Arc<AtomicUsize>,
+}
+
+impl ViewFunctions for Paired {
+    fn map(&self, documents: Vec<JsonText>) -> BoxFuture<model::Result<Vec<Mapped>>> {
+        let (begun, overtaken) = (self.begun.clone(), self.overtaken.clone());
+        let own = begun.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            for _ in 0..1_000 {
+                if own % 2 == 1 {
+                    break;
+                }
+                if begun.load(Ordering::Relaxed) > own + 1 {
+                    overtaken.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            let row = |text: &JsonText| Emitted { key: json("1"), value: text.slice_ref(text.get("_id").unwrap()) };
+            Ok(documents.iter().map(|text| Mapped { rows: vec![vec![row(text)]], error: None }).collect())
+        })
+    }
+
+    fn at_once(&self) -> usize {
+        2
+    }
+
+    fn reduce(&self, _: usize, _: Vec<Reduction>) -> BoxFuture<model::Result<Vec<Reduced>>> {
+        unreachable!("no view reduces")
+    }
+}
+
+pub(crate) async fn map_functions_run_beside_each_other(stage: Stage) {
+    let documents = stage.documents().await;
+    fill(&documents, 200, 1).await;
+    let functions = Paired::default();
+    let overtaken = functions.overtaken.clone();
+    let view = View { name: "v".to_owned(), reduce: None };
+    let group = ViewGroup::new("paired", "1", ViewOptions::default(), vec![view], Arc::new(functions));
+    documents.update_views(&group).await.unwrap();
+    let page = documents.query_view(&group, "v", &ViewRequest::default()).await.unwrap();
+    assert_eq!(page.rows.len(), 200);
+    assert!(page.rows.iter().all(|row| row.value.as_str() == format!("\"{}\"", row.id)), "rows of their documents");
+    assert!(overtaken.load(Ordering::Relaxed) > 0, "the calls follow each other");
 }
 
 pub(crate) async fn a_grouped_reduction_reads_nodes_and_not_rows(stage: Stage) {

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use kv_api::{Database, Read};
+use kv_api::{Database, Read, Transaction};
 
 use super::CheckReport;
 use crate::documents::Documents;
-use crate::error::{Result, alone};
+use crate::error::{Error, ErrorKind, Result, alone};
 use crate::instance::Instance;
+use crate::keys::DatabaseKey;
 use crate::read::{Tree, body_of};
+use crate::txids::Outcome;
 use crate::validation::VALIDATE;
 
 impl<D: Database> Documents<D> {
@@ -32,6 +34,53 @@ impl<D: Database> Documents<D> {
             }
         }
         Ok(wrong)
+    }
+
+    /// Lists the design documents that validate edits and that a program which did not know the list left out, however many.
+    /// A server does it with each database that it opens, before an edit passes by their functions. Returns false if the
+    /// database is moving: then it is done where the database comes to be.
+    ///
+    /// It mends nothing else. A design document that cannot be read is left to a repair.
+    ///
+    /// # Errors
+    /// 404 if the database is gone; the store's errors.
+    pub async fn list_validating(&self) -> Result<bool> {
+        let list = async || {
+            let instance = self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?;
+            for id in self.check_validation(&instance, &mut CheckReport::default()).await? {
+                // What cannot be listed because of damage is damage that refuses edits by itself.
+                drop(alone(self.list_design(&id).await)?);
+            }
+            Ok(true)
+        };
+        match list().await {
+            Err(error) if matches!(Error::kind(&error), ErrorKind::Moving | ErrorKind::Moved(_)) => Ok(false),
+            listed => listed,
+        }
+    }
+
+    /// Lists a design document as it stands. Nothing else of it is indexed anew.
+    async fn list_design(&self, id: &str) -> Result<()> {
+        let keys = self.keys();
+        self.shared
+            .guard
+            .run(|transaction| async move {
+                let instance = self.instance(&transaction, Read::Serializable);
+                // An edit of the design document at the same time conflicts.
+                let last = keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1);
+                let last = transaction.get_range(&last, Read::Serializable);
+                let (mut instance, last) = (instance.await?, last.await?);
+                let winner = last.rows.first().map(|row| keys.read_revision(&row.key)).transpose()?;
+                let mut validates = None;
+                if let Some((_, leaf)) = winner.as_ref().filter(|(_, leaf)| leaf.not_deleted) {
+                    let body = body_of(&transaction, keys, id, leaf).await?;
+                    validates = body.filter(|body| body.text.get(VALIDATE).is_some()).map(|_| &leaf.rev);
+                }
+                instance.validation.set(id, validates);
+                transaction.set(keys.key(DatabaseKey::Instance), instance.write());
+                Ok(Outcome::Write(()))
+            })
+            .await
     }
 
     async fn is_listed_rightly(&self, transaction: &D::Transaction, id: &str) -> Result<bool> {

@@ -34,7 +34,7 @@ use crate::limits::DESIGN_PREFIX;
 use crate::read::{body_of, body_or_empty};
 use crate::revid::RevId;
 use crate::txids::Unguarded;
-use crate::validation::{MAX_VALIDATING, VALIDATE};
+use crate::validation::{MAX_VALIDATING, MAX_VALIDATING_BYTES, VALIDATE};
 
 use super::{Definition, Indexed, MAX_INDEXES, definition_row, values_of};
 
@@ -158,10 +158,20 @@ impl Changing {
 
     /// Sets whether a design document validates edits. Refuses one too many.
     fn validate(&mut self, design_id: &str, rev: Option<&RevId>) -> Result<()> {
-        let is_full = self.validation.designs.len() >= MAX_VALIDATING;
-        if rev.is_some() && is_full && !self.validation.has(design_id) {
-            let reason = format!("At most {MAX_VALIDATING} design documents of a database may have {VALIDATE}.");
-            return Err(Error::bad_request(reason));
+        if rev.is_some() && !self.validation.has(design_id) {
+            let listed = &self.validation.designs;
+            let bytes: usize = listed.iter().map(|(id, _)| id.len()).sum();
+            let reason = if listed.len() >= MAX_VALIDATING {
+                format!("At most {MAX_VALIDATING} design documents of a database may have {VALIDATE}.")
+            } else if bytes + design_id.len() > MAX_VALIDATING_BYTES {
+                let most = MAX_VALIDATING_BYTES;
+                format!("The ids of design documents with {VALIDATE} may have at most {most} bytes together.")
+            } else {
+                String::new()
+            };
+            if !reason.is_empty() {
+                return Err(Error::bad_request(reason));
+            }
         }
         self.validation.set(design_id, rev);
         Ok(())

@@ -108,6 +108,12 @@ pub trait ViewFunctions: Send + Sync + 'static {
     /// is noted for the document, which has no rows in that view. An error of the whole call ends the update.
     fn map(&self, documents: Vec<JsonText>) -> BoxFuture<Result<Vec<Mapped>>>;
 
+    /// How many calls of [`map`](Self::map) an update makes at the same time, with different documents. More than one is
+    /// of use where they run on several threads.
+    fn at_once(&self) -> usize {
+        1
+    }
+
     /// Calls the reduce function of a view, given by its place among the views. Called for [`Reduce::Custom`] only.
     fn reduce(&self, view: usize, calls: Vec<Reduction>) -> BoxFuture<Result<Vec<Reduced>>>;
 }

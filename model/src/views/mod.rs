@@ -74,7 +74,7 @@ pub use group::{
 pub use grouped::{Grouping, ReducedPage, ReducedRow};
 pub use request::{Resume, ViewPage, ViewRequest, ViewRow};
 pub use rust::{Emit, RustView};
-pub use update::ViewProgress;
+pub use update::{ViewProgress, ViewUpdate};
 pub use upkeep::{ViewError, ViewGroupInfo, ViewGroupStats};
 
 /// Maximum size of the bytes of a key that order a row. With the longest id and each zero byte escaped, a key of the store

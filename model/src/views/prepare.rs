@@ -1,5 +1,8 @@
 //! Maps documents, and encodes the rows that they are to have.
 
+use futures_util::StreamExt;
+use futures_util::stream;
+
 use super::FunctionError;
 use super::group::{Mapped, ViewGroup};
 use super::rows::{Pair, Place, cut, whole_key};
@@ -27,6 +30,7 @@ pub(super) const ROW_BYTES: usize = 150;
 pub(super) const EMITTED_TOO_MUCH: &str = "emitted_too_much";
 
 /// A document, and what its rows are to be.
+#[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) id: String,
     pub(super) seq: Seq,
@@ -46,14 +50,24 @@ pub(super) fn fitting(documents: &[Prepared]) -> usize {
     fit.count().max(1)
 }
 
-/// Maps the first of these documents: as many as have about [`PREPARED_BYTES`] of rows.
+/// Maps the first of these documents: as many as have about [`PREPARED_BYTES`] of rows. Several calls run at the same time,
+/// and their results are taken in the order of the feed.
 pub(super) async fn prepare_some(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared>> {
     let (mut prepared, mut bytes) = (Vec::with_capacity(changes.len()), 0);
     let mut changes = changes.into_iter().peekable();
-    while changes.peek().is_some() && bytes < PREPARED_BYTES {
-        let some = prepare(group, changes.by_ref().take(MAPPED_AT_ONCE).collect()).await?;
+    let calls = std::iter::from_fn(|| {
+        changes.peek()?;
+        Some(prepare(group, changes.by_ref().take(MAPPED_AT_ONCE).collect()))
+    });
+    let mut calls = stream::iter(calls).buffered(group.functions().at_once().max(1));
+    while let Some(some) = calls.next().await {
+        let some = some?;
         bytes += some.iter().map(|one| one.bytes).sum::<usize>();
         prepared.extend(some);
+        // Calls that are under way are given up: their documents are read again.
+        if bytes >= PREPARED_BYTES {
+            break;
+        }
     }
     Ok(prepared)
 }

@@ -7,19 +7,24 @@
 //!            id rows ──► old rows go, new rows come ─► nodes └─ then the group's row names the new sequence
 //! ```
 //!
+//! Map functions run on several threads, each with some documents ([`prepare_some`]), and an [update](ViewUpdate) that has more
+//! to do reads and maps the next documents while it writes. Rows are written by one transaction after the other, in the
+//! order of the feed.
+//!
 //! A document that changes after it was read has a later sequence, so the next batch has it again. Several updates of one
 //! group conflict at the group's row; one of them wins, and the others go on from there. An update with an unknown result
 //! finds the group's row changed, and does the same. So any server may go on at any time.
 //!
 //! A purge has no row in the feed. Each transaction first takes the next purges, and removes the rows of documents that
-//! do not exist any more. If it took some, the other documents that were read are read again: one of them may be gone. If
-//! purges were forgotten meanwhile, the group is built anew.
+//! do not exist any more. If it took some, the other documents that were read are read again, those of the next batch too:
+//! one of them may be gone. If purges were forgotten meanwhile, the group is built anew.
 //!
 //! A transaction that is too large or becomes too old is tried again with half as much. A document that does not fit alone
 //! has no rows, and an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::future::join;
 use jobs::Hold;
 use kv_api::{Database, Read, RetryError, Runner, Transaction};
 
@@ -64,6 +69,51 @@ pub struct ViewProgress {
     pub more: bool,
 }
 
+/// Brings a group up to date, batch by batch, and reads and maps the next batch while one is written.
+#[derive(Debug)]
+pub struct ViewUpdate<D> {
+    documents: Documents<D>,
+    group: ViewGroup,
+    ahead: Option<Batch>,
+}
+
+impl<D: Database> ViewUpdate<D> {
+    /// Writes the next batch, of at most `most` documents. With `hold`, only a run that has the job can write.
+    ///
+    /// # Errors
+    /// Like [`Documents::update_views`], and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).
+    pub async fn next(&mut self, most: usize, hold: Option<&Hold>) -> Result<ViewProgress> {
+        let (documents, group) = (&self.documents, &self.group);
+        let state = documents.view_state(group).await?;
+        let batch = match self.ahead.take().filter(|ahead| ahead.after == state.upto) {
+            Some(ahead) => ahead,
+            None => documents.view_batch(group, state.upto, most).await?,
+        };
+        // Of its rows nothing is valid if purges are handled meanwhile, so it names how many were.
+        let next = Upto { seq: batch.last_seq, ..state.upto };
+        let more = batch.more;
+        let ahead = async {
+            // An error comes again, when it is its turn.
+            if more { documents.view_batch(group, next, most).await.ok() } else { None }
+        };
+        let (progress, ahead) = join(documents.write_batch(group, state, batch, hold), ahead).await;
+        self.ahead = ahead;
+        progress
+    }
+}
+
+/// Documents that were read and mapped.
+#[derive(Debug)]
+struct Batch {
+    /// What is built before it.
+    after: Upto,
+    documents: Vec<Prepared>,
+    /// Up to where the feed was read.
+    last_seq: Seq,
+    /// Whether there is more in the feed.
+    more: bool,
+}
+
 /// Places that came or went.
 type Places = BTreeSet<Vec<u8>>;
 
@@ -81,12 +131,18 @@ impl<D: Database> Documents<D> {
     /// 404 if the database is gone; errors of the functions; the store's errors.
     pub async fn update_views(&self, group: &ViewGroup) -> Result<()> {
         let wanted = self.last_seq().await?;
+        let mut update = self.view_update(group);
         loop {
-            let progress = self.update_views_batch(group, usize::MAX, None).await?;
+            let progress = update.next(usize::MAX, None).await?;
             if progress.seq >= wanted || !progress.more {
                 return Ok(());
             }
         }
+    }
+
+    /// An update of many batches.
+    pub fn view_update(&self, group: &ViewGroup) -> ViewUpdate<D> {
+        ViewUpdate { documents: self.clone(), group: group.clone(), ahead: None }
     }
 
     /// Processes the next changes, of at most `most` documents. With `hold`, only a run that has the job can write.
@@ -99,22 +155,39 @@ impl<D: Database> Documents<D> {
         most: usize,
         hold: Option<&Hold>,
     ) -> Result<ViewProgress> {
-        let mut state = self.view_state(group).await?;
+        let state = self.view_state(group).await?;
+        let batch = self.view_batch(group, state.upto, most).await?;
+        self.write_batch(group, state, batch, hold).await
+    }
+
+    /// Reads and maps the next documents.
+    async fn view_batch(&self, group: &ViewGroup, after: Upto, most: usize) -> Result<Batch> {
         let request = ChangesRequest {
-            since: Since::Seq(state.upto.seq),
+            since: Since::Seq(after.seq),
             limit: Some(most.clamp(1, DOCUMENTS_AT_ONCE)),
             include_docs: true,
             ..ChangesRequest::default()
         };
-        let batch = self.changes(&request).await?;
-        let mut progress = ViewProgress { seq: state.upto.seq, documents: 0, more: false };
-        if batch.last_seq <= state.upto.seq {
-            return Ok(progress);
-        }
-        let (count, mut last_seq, mut more) = (batch.rows.len(), batch.last_seq, batch.more);
-        let mut prepared = prepare_some(group, batch.rows).await?;
-        if let Some(last) = prepared.last().filter(|_| prepared.len() < count) {
+        let read = self.changes(&request).await?;
+        let (count, mut last_seq, mut more) = (read.rows.len(), read.last_seq, read.more);
+        let documents = prepare_some(group, read.rows).await?;
+        if let Some(last) = documents.last().filter(|_| documents.len() < count) {
             (last_seq, more) = (last.seq, true);
+        }
+        Ok(Batch { after, documents, last_seq, more })
+    }
+
+    async fn write_batch(
+        &self,
+        group: &ViewGroup,
+        mut state: State,
+        batch: Batch,
+        hold: Option<&Hold>,
+    ) -> Result<ViewProgress> {
+        let Batch { documents: mut prepared, last_seq, more, .. } = batch;
+        let mut progress = ViewProgress { seq: state.upto.seq, documents: 0, more: false };
+        if last_seq <= state.upto.seq {
+            return Ok(progress);
         }
         let (mut at, mut halvings) = (0, 0);
         loop {

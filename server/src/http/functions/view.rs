@@ -76,6 +76,10 @@ impl ViewFunctions for OfViews {
         })
     }
 
+    fn at_once(&self) -> usize {
+        self.pool.threads()
+    }
+
     fn reduce(&self, view: usize, calls: Vec<Reduction>) -> BoxFuture<model::Result<Vec<Reduced>>> {
         self.run(calls, move |sandbox, views, call| {
             let name = views.get(view).map_or("", |view| view.name.as_str());

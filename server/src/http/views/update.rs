@@ -96,8 +96,9 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
     let turn = app.view_turns.of(&database, &group);
     let _turn = turn.lock().await;
     let (mut done, wanted) = (0, database.last_seq().await?);
+    let mut update = database.view_update(&group);
     while !run.should_stop() && !app.is_stopping() {
-        let progress = database.update_views_batch(&group, usize::MAX, Some(&run.hold)).await?;
+        let progress = update.next(usize::MAX, Some(&run.hold)).await?;
         done += progress.documents;
         say.send_replace(response::object_text(|json| {
             json.name("changes_done").u64(done);

@@ -1,0 +1,218 @@
+//! Queries beside a rival: indexes and views are built, then read, in turns on each side.
+//!
+//! Each round builds another index and another view, since a built one is not built again. All sides have the same
+//! documents, and find the same ones.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use benches::documents::Documents;
+use benches::figures::Figures;
+use bytes::Bytes;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::client::{Address, Client};
+use super::server::Spawned;
+use super::work::{Database, Target};
+use super::{Format, Row, print_head, print_row};
+
+/// The group level 1 of the view has so many groups.
+const GROUPS: usize = 100;
+
+/// Number of rows that a range is to give.
+const RANGE: usize = 100;
+
+/// How long queries of one kind are repeated in a round.
+const LONG: Duration = Duration::from_secs(3);
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The other server, running already, as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT
+    #[arg(long, value_name = "URL")]
+    rival: Option<Address>,
+    /// The server to start
+    #[arg(long, value_name = "PATH", default_value = "target/release/couch-layer")]
+    binary: std::path::PathBuf,
+    /// The engine of the server to start: `sled`, say, on a fresh temporary folder, or a whole URL
+    #[arg(long, default_value = "lsm")]
+    engine: String,
+    /// The layout of our databases' documents
+    #[arg(long, value_enum, default_value_t = Format::Both)]
+    format: Format,
+    /// Number of documents
+    #[arg(long, default_value_t = 100_000)]
+    documents: usize,
+    /// Rounds of each work; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=5))]
+    rounds: u32,
+    /// One JSON object for each row instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// The second field of the index of each further round.
+const SECOND: [&str; 4] = ["price", "name", "active", "type"];
+
+/// The kinds of work, in the order of the table, and the units of their rates.
+const WORKS: [(&str, &str); 10] = [
+    ("bulk of 1,000", "documents"),
+    ("the same with an index", "documents"),
+    ("build of an index", "documents"),
+    ("_find by equality", "queries"),
+    ("_find of a range, sorted", "queries"),
+    ("_find without an index", "documents"),
+    ("build of a view", "documents"),
+    ("view, a range", "queries"),
+    ("view, sum of a range", "queries"),
+    ("view, group_level=1 of all", "queries"),
+];
+
+/// A server with a database.
+struct Side {
+    target: Target,
+    database: Database,
+    client: Client,
+    /// By work.
+    figures: Vec<Figures>,
+}
+
+pub(crate) async fn run(options: Options) -> Result<()> {
+    let spawned = Spawned::start(&options.binary, &options.engine).await?;
+    let formats = options.format.names();
+    let ours = formats.iter().map(|format| Target { address: spawned.address.clone(), format: Some(format) });
+    let rival = options.rival.iter().map(|rival| Target { address: rival.clone(), format: None });
+    let mut sides = Vec::new();
+    for target in ours.chain(rival) {
+        let (database, client) = (Database::create(&target).await?, Client::connect(&target.address).await?);
+        sides.push(Side { target, database, client, figures: vec![Figures::default(); WORKS.len()] });
+    }
+    for side in &mut sides {
+        side.database.fill(options.documents).await?;
+    }
+    for round in 0..options.rounds {
+        for turn in 0..sides.len() {
+            // Every other round is backwards, so that a slow phase of the machine slows all alike.
+            let at = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
+            let side = &mut sides[at];
+            side.round(round, options.documents).await.with_context(|| side.target.address.to_string())?;
+        }
+    }
+    if !options.json {
+        print_head(formats);
+    }
+    for (at, (name, unit)) in WORKS.into_iter().enumerate() {
+        let mut figures: Vec<Figures> = sides.iter_mut().map(|side| std::mem::take(&mut side.figures[at])).collect();
+        let rival = options.rival.as_ref().and_then(|_| figures.pop());
+        let ours = formats.iter().copied().zip(figures).collect();
+        print_row(&Row { name, unit, ours, rival }, options.json);
+    }
+    spawned.stop().await
+}
+
+impl Side {
+    /// Does each work once.
+    async fn round(&mut self, round: u32, documents: usize) -> Result<()> {
+        let mut rates = vec![self.write(documents / 5, false).await?, self.write(documents / 5, true).await?];
+        rates.push(self.build_index(round, documents).await?);
+        let serial = |n: usize| n * 7_919 % 1_000_000;
+        rates.push(self.find(|n| json!({"selector": {"serial": serial(n)}, "use_index": "by-0"}), None).await?);
+        let range = |n: usize| {
+            let selector = json!({"serial": {"$gte": serial(n) / 2}});
+            json!({"selector": selector, "sort": ["serial"], "limit": RANGE, "use_index": "by-0"})
+        };
+        rates.push(self.find(range, Some(RANGE.min(documents / 2))).await?);
+        let without = self.find(|n| json!({"selector": {"owner.mail": format!("nobody {n}")}}), Some(0)).await?;
+        rates.push(without * documents as f64);
+        rates.push(self.build_view(round, documents).await?);
+        let rows = |value: &Value| value["rows"].as_array().map_or(0, Vec::len);
+        let view = |rest: String| format!("/_design/view-0/_view/by-group?{rest}");
+        let range = |n: usize| view(format!("reduce=false&limit={RANGE}&startkey=[{}]", n * 37 % (GROUPS / 2)));
+        rates.push(self.view(range, |value| rows(value) == RANGE.min(documents / 2)).await?);
+        let sum = |n: usize| {
+            let group = n * 37 % GROUPS;
+            view(format!("startkey=[{group}]&endkey=[{group},{{}}]").replace('{', "%7B").replace('}', "%7D"))
+        };
+        rates.push(self.view(sum, |value| rows(value) <= 1).await?);
+        let all = |_| view("group_level=1".to_owned());
+        rates.push(self.view(all, |value| rows(value) == GROUPS.min(documents)).await?);
+        for (figures, rate) in self.figures.iter_mut().zip(rates) {
+            figures.push(rate);
+        }
+        Ok(())
+    }
+
+    /// Writes documents to a new database.
+    async fn write(&mut self, count: usize, indexed: bool) -> Result<f64> {
+        let database = Database::create(&self.target).await?;
+        if indexed {
+            self.post(&database.path("/_index"), &json!({"index": {"fields": ["serial"]}})).await?;
+        }
+        let mut documents = Documents::seeded(4);
+        let bulks: Vec<String> = (0..count.div_ceil(1_000)).map(|_| documents.bulk(1_000)).collect();
+        let (written, begun) = (bulks.len() * 1_000, Instant::now());
+        for bulk in bulks {
+            self.client.request("POST", &database.path("/_bulk_docs"), bulk).await?;
+        }
+        Ok(written as f64 / begun.elapsed().as_secs_f64())
+    }
+
+    /// Builds an index that there was not, until a query has used it.
+    async fn build_index(&mut self, round: u32, documents: usize) -> Result<f64> {
+        let name = format!("by-{round}");
+        let mut fields = vec!["serial"];
+        fields.extend(round.checked_sub(1).and_then(|further| SECOND.get(further as usize)));
+        let begun = Instant::now();
+        let index = json!({"index": {"fields": fields}, "ddoc": name, "name": name});
+        self.post(&self.database.path("/_index"), &index).await?;
+        let query = json!({"selector": {"serial": {"$gte": 0}}, "limit": 1, "use_index": name});
+        self.post(&self.database.path("/_find"), &query).await?;
+        Ok(documents as f64 / begun.elapsed().as_secs_f64())
+    }
+
+    async fn build_view(&mut self, round: u32, documents: usize) -> Result<f64> {
+        let map = format!(
+            "function (doc) {{ // {round}\n if (doc.type === 'record') emit([doc.serial % {GROUPS}, doc.serial], doc.price); }}"
+        );
+        let design = json!({"views": {"by-group": {"map": map, "reduce": "_sum"}}}).to_string();
+        let (path, begun) = (self.database.path(&format!("/_design/view-{round}")), Instant::now());
+        self.client.request("PUT", &path, design).await?;
+        let rows = self.get(&format!("{path}/_view/by-group?reduce=false&limit=1")).await?;
+        let took = begun.elapsed();
+        ensure!(rows["rows"].as_array().is_some_and(|rows| rows.len() == 1), "{path}: {rows}");
+        Ok(documents as f64 / took.as_secs_f64())
+    }
+
+    /// Repeats a query; `found` is how many documents it must find.
+    async fn find(&mut self, query: impl Fn(usize) -> Value, found: Option<usize>) -> Result<f64> {
+        let path = self.database.path("/_find");
+        let (mut count, begun) = (0, Instant::now());
+        while count == 0 || begun.elapsed() < LONG {
+            let query = query(count);
+            let answer = self.post(&path, &query).await?;
+            let docs = answer["docs"].as_array().map(Vec::len);
+            ensure!(docs.is_some() && (found.is_none() || docs == found), "{query}: {docs:?}");
+            count += 1;
+        }
+        Ok(count as f64 / begun.elapsed().as_secs_f64())
+    }
+
+    async fn view(&mut self, path: impl Fn(usize) -> String, is_right: impl Fn(&Value) -> bool) -> Result<f64> {
+        let (mut count, begun) = (0, Instant::now());
+        while count == 0 || begun.elapsed() < LONG {
+            let path = self.database.path(&path(count));
+            let answer = self.get(&path).await?;
+            ensure!(is_right(&answer), "{path}: {answer:.200}");
+            count += 1;
+        }
+        Ok(count as f64 / begun.elapsed().as_secs_f64())
+    }
+
+    async fn post(&mut self, path: &str, body: &Value) -> Result<Value> {
+        Ok(serde_json::from_slice(&self.client.request("POST", path, body.to_string()).await?)?)
+    }
+
+    async fn get(&mut self, path: &str) -> Result<Value> {
+        Ok(serde_json::from_slice(&self.client.request("GET", path, Bytes::new()).await?)?)
+    }
+}

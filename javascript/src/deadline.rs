@@ -1,0 +1,101 @@
+//! Deadlines in processor time.
+//!
+//! A function has no time of its own to wait: what it does not spend, others on the machine have. So a call is late when
+//! its thread has worked too long, and not when the machine was busy or paused. A healthy document would keep an error
+//! for that until it changes.
+//!
+//! The time of day is cheaper to ask for than a thread's, and passes at least as fast. So a thread's time is asked for only where
+//! the time of day says late, and now and then as a base.
+
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
+
+/// How old the base may be. A call may get so much more time.
+const OLD: Duration = Duration::from_millis(10);
+
+/// The deadline of the work under way. It stays on its thread.
+pub(crate) struct Deadline {
+    /// The processor time of the thread at an instant.
+    base: Cell<(Instant, Duration)>,
+    /// How much of it may be used since then.
+    allowed: Cell<Duration>,
+    /// Before this instant the work cannot be late. `None` if it has no deadline.
+    earliest: Cell<Option<Instant>>,
+}
+
+impl Deadline {
+    pub(crate) fn new() -> Deadline {
+        Deadline {
+            base: Cell::new((Instant::now(), thread_time())),
+            allowed: Cell::new(Duration::ZERO),
+            earliest: Cell::new(None),
+        }
+    }
+
+    /// Work begins that may take this long.
+    pub(crate) fn set(&self, time: Duration) {
+        let now = Instant::now();
+        let mut age = now - self.base.get().0;
+        if age > OLD {
+            self.base.set((now, thread_time()));
+            age = Duration::ZERO;
+        }
+        self.allowed.set(time.saturating_add(age));
+        self.earliest.set(now.checked_add(time));
+    }
+
+    pub(crate) fn clear(&self) {
+        self.earliest.set(None);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        let Some(earliest) = self.earliest.get() else { return false };
+        let now = Instant::now();
+        if now <= earliest {
+            return false;
+        }
+        let left = self.allowed.get().saturating_sub(thread_time().saturating_sub(self.base.get().1));
+        self.earliest.set(now.checked_add(left));
+        left.is_zero()
+    }
+}
+
+/// The processor time that this thread has used.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+}
+
+/// Elsewhere the time of day stands for it.
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+fn thread_time() -> Duration {
+    static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    BEGUN.get_or_init(Instant::now).elapsed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    fn time_in_which_the_thread_does_nothing_does_not_count() {
+        let deadline = Deadline::new();
+        deadline.set(Duration::from_millis(40));
+        std::thread::sleep(Duration::from_millis(80));
+        assert!(!deadline.is_over());
+        let begun = thread_time();
+        while !deadline.is_over() {}
+        assert!(thread_time() - begun > Duration::from_millis(20));
+        assert!(deadline.is_over(), "it stays over");
+        deadline.set(Duration::from_secs(60));
+        assert!(!deadline.is_over());
+        deadline.set(Duration::ZERO);
+        while !deadline.is_over() {}
+        deadline.clear();
+        assert!(!deadline.is_over());
+    }
+}
