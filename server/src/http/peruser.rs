@@ -17,17 +17,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobs::{JobId, NewJob};
-use model::{ChangesRequest, CreateOptions, ErrorKind, GetOptions, JsonText, NotFound, Seq, Since};
+use model::{Change, CreateOptions, ErrorKind, GetOptions, JsonText};
 
 use crate::http::access::peruser::{PerUser, with_user, without_user};
 use crate::http::access::settings::DefaultSecurity;
 use crate::http::access::users;
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, backoff, now_ms};
-use crate::http::app::stores::Documents;
+use crate::http::app::following::{self, Reached};
+use crate::http::app::jobs::{End, Run};
 use crate::http::error::Result;
 use crate::http::ids::hex;
-use crate::http::replicator::documents::Reached;
 use crate::http::wire::response;
 
 /// The kind of the job that follows `_users`.
@@ -82,31 +81,23 @@ async fn configure(app: &App, known: &mut Option<PerUser>) -> Result<()> {
 
 /// Runs the job.
 pub(crate) async fn follow(app: Arc<App>, run: Arc<Run>) -> End {
-    tokio::select! {
-        ended = follow_all(&app, &run) => match ended {
-            Ok(()) => End::Removed,
-            Err(error) => {
-                tracing::warn!(?error, "the databases of users cannot be made");
-                End::Again(backoff(run.job.attempts))
-            }
-        },
-        () = run.stopped() => End::Again(Duration::ZERO),
-        () = app.stopping() => End::Again(Duration::ZERO),
-    }
+    following::run(&app, &run, follow_all(&app, &run)).await
 }
 
 async fn follow_all(app: &App, run: &Run) -> Result<()> {
     // Another server may have set the option just now.
     drop(app.auth.load(&app.layer).await?);
-    let Some(option) = app.auth.settings().per_user.clone() else { return Ok(()) };
-    let mut reached = run.job.progress.as_ref().and_then(|progress| Reached::read(&progress.bytes));
+    let option = app.auth.settings().per_user.clone();
+    let Some(option) = &option else { return Ok(()) };
+    let mut reached = Reached::of(run);
     loop {
         match app.databases.stores.database(users::DATABASE).await {
             Ok(users) => {
                 let instance = format!("{} {} {}", hex(&users.instance_id()), option.delete_dbs, option.prefix);
-                let from = reached.take().filter(|reached| reached.instance == instance);
-                let from = from.unwrap_or(Reached { instance, since: Seq::ZERO });
-                reached = Some(follow_one(app, run, &option, &users, from).await?);
+                let from = reached.take().and_then(|reached| reached.of_instance(&instance));
+                let from = from.unwrap_or_else(|| Reached::new(instance));
+                let each = |change| seen(app, option, change);
+                reached = Some(following::follow(run, &users, false, from, each).await?);
             }
             Err(error) if error.is_no_database() => {}
             Err(error) => return Err(error),
@@ -115,46 +106,17 @@ async fn follow_all(app: &App, run: &Run) -> Result<()> {
     }
 }
 
-/// Follows the users until their database is gone or has moved. Returns the progress.
-async fn follow_one(
-    app: &App,
-    run: &Run,
-    option: &PerUser,
-    users: &Documents,
-    mut reached: Reached,
-) -> Result<Reached> {
-    let is_gone =
-        |error: &model::Error| matches!(error.kind(), ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_));
-    let mut watcher = users.watch_changes(reached.since);
-    loop {
-        let request = ChangesRequest { since: Since::Seq(reached.since), ..ChangesRequest::default() };
-        let batch = match users.changes(&request).await {
-            Err(error) if is_gone(&error) => return Ok(reached),
-            batch => batch?,
-        };
-        for change in batch.rows {
-            let Some(user) = change.id.strip_prefix(users::PREFIX).filter(|user| !user.is_empty()) else { continue };
-            let done = if change.deleted { dismiss(app, option, user).await } else { admit(app, option, user).await };
-            match done {
-                // The prefix makes no name of a database, or the user's name is too long for one.
-                Err(error) if error.status().is_client_error() => {
-                    tracing::warn!(user, ?error, "a user has no database");
-                }
-                done => done?,
-            }
+/// Does what a change of a user requires.
+async fn seen(app: &App, option: &PerUser, change: Change) -> Result<()> {
+    let Some(user) = change.id.strip_prefix(users::PREFIX).filter(|user| !user.is_empty()) else { return Ok(()) };
+    let done = if change.deleted { dismiss(app, option, user).await } else { admit(app, option, user).await };
+    match done {
+        // The prefix makes no name of a database, or the user's name is too long for one.
+        Err(error) if error.status().is_client_error() => {
+            tracing::warn!(user, ?error, "a user has no database");
+            Ok(())
         }
-        if batch.last_seq != reached.since {
-            reached.since = batch.last_seq;
-            run.layer.jobs().update(&run.hold, &reached.write(), now_ms()).await?;
-        }
-        if batch.more {
-            continue;
-        }
-        watcher.saw(reached.since);
-        match watcher.changed().await {
-            Err(error) if is_gone(&error) => return Ok(reached),
-            changed => drop(changed?),
-        }
+        done => done,
     }
 }
 

@@ -1,6 +1,7 @@
 //! State that all requests share.
 
 pub(crate) mod databases;
+pub(crate) mod following;
 pub(crate) mod jobs;
 pub(crate) mod relocations;
 mod scans;

@@ -15,14 +15,14 @@ use std::time::Duration;
 use jobs::{JobId, NewJob, State};
 use model::limits::DESIGN_PREFIX;
 use model::{
-    AttachmentEdit, ChangesRequest, Document, Edit, ErrorKind, GetOptions, JsonText, JsonWriter, NameRange, NotFound,
-    Seq, Since, WriteMode,
+    AttachmentEdit, Change, Document, Edit, ErrorKind, GetOptions, JsonText, JsonWriter, NameRange, WriteMode,
 };
 use sha2::{Digest, Sha256};
 
 use crate::http::access::principal::Principal;
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, backoff, now_ms};
+use crate::http::app::following::{self, Reached};
+use crate::http::app::jobs::{End, Run, now_ms};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::validate::on_behalf;
@@ -178,99 +178,43 @@ async fn ensure_all(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// The progress of following a database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reached {
-    /// The database's instance, which distinguishes it from another one of the same name.
-    pub(crate) instance: String,
-    pub(crate) since: Seq,
-}
-
-impl Reached {
-    pub(crate) fn write(&self) -> Vec<u8> {
-        response::object_text(|json| {
-            json.name("instance").str(&self.instance).name("through_seq").str(&self.since.to_string());
-        })
-    }
-
-    pub(crate) fn read(bytes: &[u8]) -> Option<Reached> {
-        let json = JsonText::parse(bytes).ok()?;
-        let text = |name| Some(json.get(name)?.as_str()?.into_owned());
-        let Since::Seq(since) = text("through_seq")?.parse().ok()? else { return None };
-        Some(Reached { instance: text("instance")?, since })
-    }
-}
-
 /// Runs the job that follows a database, for as long as there is one.
 pub(crate) async fn follow(app: Arc<App>, run: Arc<Run>) -> End {
-    tokio::select! {
-        ended = follow_all(&app, &run) => match ended {
-            Ok(()) => End::Removed,
-            Err(error) => {
-                tracing::warn!(database = run.job.id.id, ?error, "documents of replications cannot be followed");
-                End::Again(backoff(run.job.attempts))
-            }
-        },
-        () = run.stopped() => End::Again(Duration::ZERO),
-        () = app.stopping() => End::Again(Duration::ZERO),
-    }
+    following::run(&app, &run, follow_all(&app, &run)).await
 }
 
 async fn follow_all(app: &App, run: &Run) -> Result<()> {
     let name = run.job.id.id.as_str();
-    let mut reached = run.job.progress.as_ref().and_then(|progress| Reached::read(&progress.bytes));
+    let mut reached = Reached::of(run);
     loop {
-        let database = match app.databases.stores.database(name).await {
+        let database = &match app.databases.stores.database(name).await {
             Err(error) if error.is_no_database() => return remove_all(app, name).await,
             found => found?,
         };
         let instance = hex(&database.instance_id());
-        let from = match reached.take().filter(|reached| reached.instance == instance) {
+        let from = match reached.take().and_then(|reached| reached.of_instance(&instance)) {
             Some(reached) => reached,
             None => {
                 // Jobs of an earlier database of this name.
                 remove_all(app, name).await?;
-                Reached { instance, since: Seq::ZERO }
+                Reached::new(instance)
             }
         };
-        reached = Some(follow_one(app, run, &database, from).await?);
+        let each = |change| seen(app, database, change);
+        reached = Some(following::follow(run, database, true, from, each).await?);
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Follows a database until it is gone or has moved. Returns its progress.
-async fn follow_one(app: &App, run: &Run, database: &Documents, mut reached: Reached) -> Result<Reached> {
-    let is_gone =
-        |error: &model::Error| matches!(error.kind(), ErrorKind::NotFound(NotFound::Database) | ErrorKind::Moved(_));
-    let mut watcher = database.watch_changes(reached.since);
-    loop {
-        let since = Since::Seq(reached.since);
-        let request = ChangesRequest { since, include_docs: true, ..ChangesRequest::default() };
-        let batch = match database.changes(&request).await {
-            Err(error) if is_gone(&error) => return Ok(reached),
-            batch => batch?,
-        };
-        for change in batch.rows.into_iter().filter(|change| !change.id.starts_with(DESIGN_PREFIX)) {
-            match (change.deleted, change.doc) {
-                (false, Some(document)) => submit(app, database, ReplicationDocument::new(*document)).await?,
-                (false, None) => tracing::warn!(id = change.id, "a document of a replication cannot be read"),
-                (true, _) => remove(app, database.name(), &change.id).await?,
-            }
-        }
-        if batch.last_seq != reached.since {
-            reached.since = batch.last_seq;
-            let progress = reached.write();
-            run.layer.jobs().update(&run.hold, &progress, now_ms()).await?;
-        }
-        if batch.more {
-            continue;
-        }
-        watcher.saw(reached.since);
-        match watcher.changed().await {
-            Err(error) if is_gone(&error) => return Ok(reached),
-            changed => drop(changed?),
-        }
+/// Does what a change of a document requires.
+async fn seen(app: &App, database: &Documents, change: Change) -> Result<()> {
+    match (change.deleted, change.doc) {
+        _ if change.id.starts_with(DESIGN_PREFIX) => {}
+        (false, Some(document)) => submit(app, database, ReplicationDocument::new(*document)).await?,
+        (false, None) => tracing::warn!(id = change.id, "a document of a replication cannot be read"),
+        (true, _) => remove(app, database.name(), &change.id).await?,
     }
+    Ok(())
 }
 
 /// Adds the job of a document that is to run, if it has none.
@@ -389,15 +333,6 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn how_far_a_database_was_followed_is_read_back() {
-        let reached = Reached { instance: "00ff".into(), since: Seq::ZERO };
-        assert_eq!(Reached::read(&reached.write()), Some(reached));
-        for wrong in [&b""[..], b"{}", br#"{"instance":"a","through_seq":"now"}"#] {
-            assert_eq!(Reached::read(wrong), None);
-        }
-    }
 
     #[test]
     fn only_what_can_run_is_taken() {
