@@ -10,6 +10,8 @@ pub struct Limits {
     /// How long a call may run, in processor time of its thread. A function that exceeded it gets half the time in its next call, and so on, so that a
     /// function without end does not cost the full time for each document.
     pub time: Duration,
+    /// How long several calls keep their thread before others have their turn.
+    pub turn: Duration,
     /// Bytes of the stack. The thread needs somewhat more.
     pub stack: usize,
     /// Bytes of JSON text that a call may emit or return.
@@ -17,8 +19,10 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 64 MiB of memory, five seconds as CouchDB's `os_process_timeout`, 512 KiB of stack, 16 MiB of results.
+    /// 64 MiB of memory, five seconds as CouchDB's `os_process_timeout`, half a second for a turn, 512 KiB of stack,
+    /// 16 MiB of results.
     fn default() -> Limits {
-        Limits { memory: 64 << 20, time: Duration::from_secs(5), stack: 512 << 10, output: 16 << 20 }
+        let (time, turn) = (Duration::from_secs(5), Duration::from_millis(500));
+        Limits { memory: 64 << 20, time, turn, stack: 512 << 10, output: 16 << 20 }
     }
 }

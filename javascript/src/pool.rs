@@ -13,6 +13,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use futures_channel::oneshot;
 use parking_lot::{Condvar, Mutex};
@@ -93,6 +94,44 @@ impl Pool {
         // After a panic the sender is gone.
         let ended = || Err(Error::new(ErrorKind::Engine, "QuickJS", "a call ended without a result"));
         async move { receiver.await.unwrap_or_else(|_| ended()) }
+    }
+
+    /// Calls functions with each input in the sandbox of a design document, which `begin` prepares. When the
+    /// [turn](Limits::turn) is over, or the sandbox is full, the rest is another run, so that others come between.
+    ///
+    /// # Errors
+    /// The first error of `begin` and `call`, and those of [`run`](Self::run).
+    pub async fn run_in_turns<I, O>(
+        &self,
+        design: &Arc<str>,
+        inputs: Vec<I>,
+        begin: impl Fn(&mut Sandbox) -> Result<(), Error> + Send + Sync + 'static,
+        call: impl Fn(&mut Sandbox, &I) -> Result<O, Error> + Send + Sync + 'static,
+    ) -> Result<Vec<O>, Error>
+    where
+        I: Send + Sync + 'static,
+        O: Send + 'static,
+    {
+        let (count, turn) = (inputs.len(), self.0.0.limits.turn);
+        let shared = Arc::new((inputs, begin, call));
+        let mut outputs = Vec::with_capacity(count);
+        while outputs.len() < count {
+            let (shared, from) = (shared.clone(), outputs.len());
+            let some = self.run(design, move |sandbox| {
+                let (inputs, begin, call) = &*shared;
+                begin(sandbox)?;
+                let (begun, mut some) = (Instant::now(), Vec::new());
+                for input in &inputs[from..] {
+                    some.push(call(sandbox, input)?);
+                    if sandbox.is_full() || begun.elapsed() > turn {
+                        break;
+                    }
+                }
+                Ok(some)
+            });
+            outputs.extend(some.await.flatten()?);
+        }
+        Ok(outputs)
     }
 }
 

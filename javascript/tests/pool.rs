@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures_executor::block_on as wait;
+use futures_util::future::{Either, select};
 use javascript::{ErrorKind, Limits, Pool};
 
 fn design(map: &str) -> Arc<str> {
@@ -50,6 +51,25 @@ fn a_sandbox_that_holds_much_is_not_kept() {
     };
     assert_eq!([calls("1e7"), calls("1e7")], ["1", "2"]);
     assert_eq!([calls("2e7"), calls("2e7")], ["1", "1"]);
+}
+
+#[test]
+fn a_run_of_many_calls_lets_others_have_their_turn() {
+    let pool = Pool::new(1, Limits { turn: Duration::ZERO, ..Limits::default() });
+    let design: Arc<str> = r#"{"filters":{"odd":"doc => doc.n % 2"}}"#.into();
+    let filter = |count: usize| {
+        let documents = (0..count).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
+        Box::pin(pool.run_in_turns(
+            &design,
+            documents,
+            |_| Ok(()),
+            |sandbox, document: &String| sandbox.filter("odd", document, "{}"),
+        ))
+    };
+    let first = wait(select(filter(50), filter(2)));
+    let Either::Right((few, many)) = first else { panic!("the second had to wait") };
+    assert_eq!(few.unwrap(), [false, true]);
+    assert_eq!(wait(many).unwrap(), (0..50).map(|n| n % 2 == 1).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,19 +1,12 @@
 //! Filter functions of the feed.
 
 use std::sync::Arc;
-#[cfg(feature = "javascript")]
-use std::time::Duration;
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions;
 use crate::http::functions::request::request_object;
 use crate::http::request::Request;
-
-/// After this time a filter of many documents gives its thread to others, and goes on later. Nothing goes on when the client
-/// has gone.
-#[cfg(feature = "javascript")]
-pub(super) const TURN: Duration = Duration::from_millis(500);
 
 /// The name of a filter in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,49 +35,15 @@ impl Functions {
         }
     }
 
-    /// Runs work in the sandbox of a design document.
-    #[cfg(feature = "javascript")]
-    async fn run<T: Send + 'static>(
-        &self,
-        design: &Arc<str>,
-        work: impl FnOnce(&mut javascript::Sandbox) -> Result<T, javascript::Error> + Send + 'static,
-    ) -> Result<T> {
-        Ok(self.pool.run(design, work).await.flatten()?)
-    }
-
     /// Which of the documents pass a filter.
     #[cfg(feature = "javascript")]
     pub(crate) async fn filter(&self, filter: &filter::Function, documents: Vec<JsonText>) -> Result<Vec<bool>> {
-        self.filter_in_turns(filter, documents.into(), filter::TURN).await
-    }
-
-    #[cfg(feature = "javascript")]
-    async fn filter_in_turns(
-        &self,
-        filter: &filter::Function,
-        documents: Arc<[JsonText]>,
-        turn: std::time::Duration,
-    ) -> Result<Vec<bool>> {
-        let mut verdicts = Vec::with_capacity(documents.len());
-        while verdicts.len() < documents.len() {
-            let (name, request) = (filter.name.clone(), filter.request.clone());
-            let (documents, from) = (documents.clone(), verdicts.len());
-            let work = move |sandbox: &mut javascript::Sandbox| {
-                let (begun, mut some) = (std::time::Instant::now(), Vec::new());
-                for document in &documents[from..] {
-                    some.push(match &request {
-                        Some(request) => sandbox.filter(&name, document.as_str(), request)?,
-                        None => sandbox.filter_by_view(&name, document.as_str())?,
-                    });
-                    if begun.elapsed() > turn {
-                        break;
-                    }
-                }
-                Ok(some)
-            };
-            verdicts.extend(self.run(&filter.design, work).await?);
-        }
-        Ok(verdicts)
+        let (name, request) = (filter.name.clone(), filter.request.clone());
+        let call = move |sandbox: &mut javascript::Sandbox, document: &JsonText| match &request {
+            Some(request) => sandbox.filter(&name, document.as_str(), request),
+            None => sandbox.filter_by_view(&name, document.as_str()),
+        };
+        Ok(self.pool.run_in_turns(&filter.design, documents, |_| Ok(()), call).await?)
     }
 
     /// What an update function returns for a document, or `null`, and a request.
@@ -153,28 +119,4 @@ pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> R
         }
     }
     Ok(design)
-}
-
-#[cfg(all(test, feature = "javascript"))]
-mod tests {
-    use std::time::Duration;
-
-    use futures_util::future::{Either, select};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_filter_of_many_documents_lets_others_have_their_turn() {
-        let functions = Functions::new(1);
-        let design = r#"{"filters":{"odd":"doc => doc.n % 2"}}"#;
-        let filter = filter::Function { design: design.into(), name: "odd".to_owned(), request: Some("{}".into()) };
-        let documents = |count: usize| -> Arc<[JsonText]> {
-            (0..count).map(|n| JsonText::parse(format!(r#"{{"n":{n}}}"#).as_bytes()).unwrap()).collect()
-        };
-        let many = Box::pin(functions.filter_in_turns(&filter, documents(50), Duration::ZERO));
-        let few = Box::pin(functions.filter_in_turns(&filter, documents(2), Duration::ZERO));
-        let Either::Right((few, many)) = select(many, few).await else { panic!("the second had to wait") };
-        assert_eq!(few.unwrap(), [false, true]);
-        assert_eq!(many.await.unwrap(), (0..50).map(|n| n % 2 == 1).collect::<Vec<_>>());
-    }
 }

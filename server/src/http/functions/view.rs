@@ -1,16 +1,12 @@
 //! Map and reduce functions.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use javascript::{ErrorKind, Pool, Sandbox};
 use kv_api::BoxFuture;
 use model::{
     Emitted, Error, FunctionError, JsonText, JsonWriter, Mapped, Reduce, Reduced, Reduction, View, ViewFunctions,
 };
-
-/// After this time a run gives its thread to others, and goes on later.
-const TURN: Duration = Duration::from_millis(500);
 
 /// The functions of a design document's views.
 pub(super) struct OfViews {
@@ -20,35 +16,20 @@ pub(super) struct OfViews {
 }
 
 impl OfViews {
-    /// Calls functions with each input. After a full heap, and when its turn is over, the rest is another run.
+    /// Calls functions with each input, after all of them are compiled.
     fn run<I: Send + Sync + 'static, O: Send + 'static>(
         &self,
         inputs: Vec<I>,
         call: impl Fn(&mut Sandbox, &[View], &I) -> O + Send + Sync + 'static,
     ) -> BoxFuture<model::Result<Vec<O>>> {
         let (pool, design) = (self.pool.clone(), self.design.clone());
-        let shared = Arc::new((self.views.clone(), inputs, call));
-        Box::pin(async move {
-            let mut outputs = Vec::with_capacity(shared.1.len());
-            while outputs.len() < shared.1.len() {
-                let (shared, from) = (shared.clone(), outputs.len());
-                let some = pool.run(&design, move |sandbox| {
-                    let (views, inputs, call) = &*shared;
-                    let names = views.iter().map(|view| (view.name.as_str(), view.reduce == Some(Reduce::Custom)));
-                    sandbox.compile_views(names)?;
-                    let (begun, mut some) = (Instant::now(), Vec::new());
-                    for input in &inputs[from..] {
-                        some.push(call(sandbox, views, input));
-                        if sandbox.is_full() || begun.elapsed() > TURN {
-                            break;
-                        }
-                    }
-                    Ok(some)
-                });
-                outputs.extend(some.await.flatten().map_err(failed)?);
-            }
-            Ok(outputs)
-        })
+        let (views, compiled) = (self.views.clone(), self.views.clone());
+        let begin = move |sandbox: &mut Sandbox| {
+            let reduces = |view: &View| view.reduce == Some(Reduce::Custom);
+            sandbox.compile_views(compiled.iter().map(|view| (view.name.as_str(), reduces(view))))
+        };
+        let call = move |sandbox: &mut Sandbox, input: &I| Ok(call(sandbox, &views, input));
+        Box::pin(async move { pool.run_in_turns(&design, inputs, begin, call).await.map_err(failed) })
     }
 }
 
