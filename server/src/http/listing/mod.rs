@@ -9,20 +9,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::vec;
 
-use hyper::StatusCode;
 use mango::Projection;
 use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, LocalRow, Seq};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents;
-use crate::http::error::{ApiError, Result};
+use crate::http::error::Result;
 pub(crate) use crate::http::listing::query::Namespace;
 use crate::http::listing::query::{Query, before, fetch, range};
 use crate::http::request::Request;
-use crate::http::wire::body::array_member;
 use crate::http::wire::paging::{Asked, Paging};
-use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Pace, Response, Stop};
+use crate::http::wire::response::{BodyWriter, Gone, MOST_PAGE, Pace, Response};
+use crate::http::wire::rows::{self, Rows};
 
 /// Number of keys in a page of a listing without documents.
 const PAGE_KEYS: usize = 500;
@@ -90,31 +89,6 @@ impl Lister {
         }
     }
 
-    /// Writes the members before the rows, and the first page of rows.
-    async fn begin(&mut self, body: &mut Vec<u8>) -> Result<()> {
-        let mut rows = Vec::new();
-        let mut head = self.page(&mut rows).await?;
-        self.count(&mut head).await?;
-        let mut json = JsonWriter::new(body);
-        json.begin_object();
-        for (name, value) in [("total_rows", head.total_rows), ("offset", head.offset)] {
-            match value {
-                Some(value) => json.name(name).u64(value),
-                None => json.name(name).null(),
-            };
-        }
-        if self.query.update_seq {
-            match head.update_seq {
-                Some(seq) => json.name("update_seq").display(seq),
-                None => json.name("update_seq").null(),
-            };
-        }
-        json.name("rows");
-        body.extend_from_slice(b"[\r\n");
-        body.extend_from_slice(&rows);
-        Ok(())
-    }
-
     /// Adds the number of documents in the namespace, and of rows before the first one.
     async fn count(&self, head: &mut Head) -> Result<()> {
         let Some(mut total) = head.total_rows else { return Ok(()) };
@@ -137,28 +111,6 @@ impl Lister {
     async fn count_docs(&self, range: AllDocsRequest, exact: usize) -> Result<u64> {
         let database = self.database.clone();
         self.app.scan(async move { database.count_docs(&range, exact).await }).await
-    }
-
-    fn is_done(&self) -> bool {
-        let has_rest = || match &self.rest {
-            Rest::Range(next) => next.is_some(),
-            Rest::Keys(keys) => !keys.is_empty(),
-        };
-        let is_full = self.paging.as_ref().is_some_and(|paging| paging.left() == 0);
-        self.read.len() == 0 && (is_full || !has_rest())
-    }
-
-    /// Writes the end of the object.
-    fn end(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"\r\n]");
-        if let Some(paging) = &self.paging {
-            let next = match &self.rest {
-                Rest::Range(Some(next)) => query::place(next),
-                _ => None,
-            };
-            paging.write_members(out, next);
-        }
-        out.push(b'}');
     }
 
     /// Writes the rows of the next page.
@@ -285,25 +237,60 @@ impl Lister {
             paging.take();
         }
     }
+}
 
-    /// Writes everything.
-    async fn write_all(mut self, writer: &BodyWriter, before: &[u8]) -> Result<(), Stop> {
-        let mut body = before.to_vec();
-        self.begin(&mut body).await?;
-        self.pace.send(writer, body).await?;
-        self.write_rest(writer).await
+impl Rows for Lister {
+    async fn begin(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let mut rows = Vec::new();
+        let mut head = self.page(&mut rows).await?;
+        self.count(&mut head).await?;
+        let mut json = JsonWriter::new(out);
+        json.begin_object();
+        for (name, value) in [("total_rows", head.total_rows), ("offset", head.offset)] {
+            match value {
+                Some(value) => json.name(name).u64(value),
+                None => json.name(name).null(),
+            };
+        }
+        if self.query.update_seq {
+            match head.update_seq {
+                Some(seq) => json.name("update_seq").display(seq),
+                None => json.name("update_seq").null(),
+            };
+        }
+        json.name("rows");
+        out.extend_from_slice(b"[\r\n");
+        out.extend_from_slice(&rows);
+        Ok(())
     }
 
-    /// Writes everything after the first page, except the last line feed.
-    async fn write_rest(mut self, writer: &BodyWriter) -> Result<(), Stop> {
-        while !self.is_done() {
-            let mut body = Vec::new();
-            self.page(&mut body).await?;
-            self.pace.send(writer, body).await?;
+    async fn next_page(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        self.page(out).await.map(drop)
+    }
+
+    fn is_done(&self) -> bool {
+        let has_rest = || match &self.rest {
+            Rest::Range(next) => next.is_some(),
+            Rest::Keys(keys) => !keys.is_empty(),
+        };
+        let is_full = self.paging.as_ref().is_some_and(|paging| paging.left() == 0);
+        self.read.len() == 0 && (is_full || !has_rest())
+    }
+
+    fn end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\r\n]");
+        if let Some(paging) = &self.paging {
+            let next = match &self.rest {
+                Rest::Range(Some(next)) => query::place(next),
+                _ => None,
+            };
+            paging.write_members(out, next);
         }
-        let mut body = Vec::new();
-        self.end(&mut body);
-        Ok(writer.send(body).await?)
+        out.push(b'}');
+    }
+
+    async fn send(&mut self, writer: &BodyWriter, page: Vec<u8>) -> Result<(), Gone> {
+        self.pace.send(writer, page).await
     }
 }
 
@@ -420,50 +407,21 @@ async fn respond(
     paging: Option<Paging>,
 ) -> Result<Response> {
     let (query, paging) = (&query, &paging);
-    // The first page is read before the status is sent, so that an error has its own status.
-    let begin = |database: Documents| async move {
-        let mut lister = Lister::new(&request.app, &database, namespace, query.clone(), paging.clone());
-        let mut body = Vec::new();
-        lister.begin(&mut body).await?;
-        Ok((lister, body))
+    let begin = |database: Documents| {
+        rows::begin(Lister::new(&request.app, &database, namespace, query.clone(), paging.clone()))
     };
-    let (mut lister, mut body) = request.with_database(db, begin).await?;
-    if lister.is_done() {
-        lister.end(&mut body);
-        return Ok(response::json(StatusCode::OK, body));
-    }
-    let body = response::stream(|writer| async move {
-        lister.pace.send(&writer, body).await?;
-        lister.write_rest(&writer).await?;
-        Ok(writer.send("\n").await?)
-    });
-    Ok(response::with_json(StatusCode::OK, body))
+    Ok(rows::respond(request.with_database(db, begin).await?))
 }
 
 /// Several listings in one answer.
 pub(crate) async fn queries(request: &mut Request, db: &str, namespace: Namespace) -> Result<Response> {
     let body = request.json_object().await?;
-    let queries = array_member(&body, "queries")?;
-    let queries = queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))?;
-    let database = request.fresh_database(db).await?;
+    let queries = rows::queries(&body)?;
+    let (database, of) = (request.fresh_database(db).await?, pages_of(db, namespace));
     let mut listers = Vec::new();
     for one in queries.elements() {
-        if !one.is_object() {
-            return Err(ApiError::bad_request("each of `queries` must be an object"));
-        }
-        let asked = Asked::read_query(pages_of(db, namespace).as_deref(), request, &body, one, MOST_ROWS)?;
+        let asked = Asked::read_query(of.as_deref(), request, &body, one, MOST_ROWS)?;
         listers.push(Lister::new(&request.app, &database, namespace, query_of(&asked)?, asked.paging));
     }
-    let body = response::stream(|writer| async move {
-        let mut before: &[u8] = b"{\"results\":[\r\n";
-        if listers.is_empty() {
-            writer.send(before.to_vec()).await?;
-        }
-        for lister in listers {
-            lister.write_all(&writer, before).await?;
-            before = b",\r\n";
-        }
-        Ok(writer.send("\r\n]}\n").await?)
-    });
-    Ok(response::with_json(StatusCode::OK, body))
+    Ok(rows::respond_all(listers))
 }

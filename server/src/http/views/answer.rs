@@ -13,7 +13,8 @@ use crate::http::app::stores::Documents;
 use crate::http::document::contents;
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::paging::Paging;
-use crate::http::wire::response::{BodyWriter, MOST_PAGE, Stop};
+use crate::http::wire::response::MOST_PAGE;
+use crate::http::wire::rows::Rows;
 
 /// Writes the rows of a view.
 pub(super) struct Answer {
@@ -68,53 +69,6 @@ impl Answer {
         })
     }
 
-    /// Brings the view up to date, and writes the members before the rows and the first page of rows.
-    pub(super) async fn begin(&mut self, body: &mut Vec<u8>) -> Result<()> {
-        if self.query.update == Update::Before {
-            update::update(&self.app, &self.database, &self.group).await?;
-        }
-        let mut rows = Vec::new();
-        let head = match self.page(&mut rows).await {
-            // It was never built, and the client does not want to wait, or it was removed just now.
-            Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => {
-                self.next = None;
-                Head::default()
-            }
-            head => head?,
-        };
-        if self.query.update == Update::After {
-            update::update_later(&self.app, &self.database, &self.group);
-        }
-        let mut json = JsonWriter::new(body);
-        json.begin_object();
-        if self.reduces.is_none() {
-            json.name("total_rows").u64(head.total_rows).name("offset").u64(head.offset);
-        }
-        if self.query.update_seq {
-            json.name("update_seq").display(head.seq);
-        }
-        json.name("rows");
-        body.extend_from_slice(b"[\r\n");
-        body.extend_from_slice(&rows);
-        Ok(())
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        let is_full = self.paging.as_ref().is_some_and(|paging| paging.left() == 0);
-        self.read.len() == 0 && (is_full || self.next.is_none())
-    }
-
-    /// Writes the end of the object.
-    pub(super) fn end(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"\r\n]");
-        if let Some(paging) = &self.paging {
-            // After the last row that the client wants, there is no other page.
-            let next = self.next.as_ref().filter(|next| next.limit != Some(0));
-            paging.write_members(out, next.and_then(query::place));
-        }
-        out.push(b'}');
-    }
-
     /// Writes the rows of the next page.
     async fn page(&mut self, out: &mut Vec<u8>) -> Result<Head> {
         if self.read.len() > 0 {
@@ -167,25 +121,57 @@ impl Answer {
             paging.take();
         }
     }
+}
 
-    /// Writes everything.
-    pub(super) async fn write_all(mut self, writer: &BodyWriter, before: &[u8]) -> Result<(), Stop> {
-        let mut body = before.to_vec();
-        self.begin(&mut body).await?;
-        writer.send(body).await?;
-        self.write_rest(writer).await
+impl Rows for Answer {
+    /// Brings the view up to date first.
+    async fn begin(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        if self.query.update == Update::Before {
+            update::update(&self.app, &self.database, &self.group).await?;
+        }
+        let mut rows = Vec::new();
+        let head = match self.page(&mut rows).await {
+            // It was never built, and the client does not want to wait, or it was removed just now.
+            Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => {
+                self.next = None;
+                Head::default()
+            }
+            head => head?,
+        };
+        if self.query.update == Update::After {
+            update::update_later(&self.app, &self.database, &self.group);
+        }
+        let mut json = JsonWriter::new(out);
+        json.begin_object();
+        if self.reduces.is_none() {
+            json.name("total_rows").u64(head.total_rows).name("offset").u64(head.offset);
+        }
+        if self.query.update_seq {
+            json.name("update_seq").display(head.seq);
+        }
+        json.name("rows");
+        out.extend_from_slice(b"[\r\n");
+        out.extend_from_slice(&rows);
+        Ok(())
     }
 
-    /// Writes everything after the first page, except the last line feed.
-    pub(super) async fn write_rest(mut self, writer: &BodyWriter) -> Result<(), Stop> {
-        while !self.is_done() {
-            let mut body = Vec::new();
-            self.page(&mut body).await?;
-            writer.send(body).await?;
+    async fn next_page(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        self.page(out).await.map(drop)
+    }
+
+    fn is_done(&self) -> bool {
+        let is_full = self.paging.as_ref().is_some_and(|paging| paging.left() == 0);
+        self.read.len() == 0 && (is_full || self.next.is_none())
+    }
+
+    fn end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\r\n]");
+        if let Some(paging) = &self.paging {
+            // After the last row that the client wants, there is no other page.
+            let next = self.next.as_ref().filter(|next| next.limit != Some(0));
+            paging.write_members(out, next.and_then(query::place));
         }
-        let mut body = Vec::new();
-        self.end(&mut body);
-        Ok(writer.send(body).await?)
+        out.push(b'}');
     }
 }
 

@@ -24,9 +24,10 @@ use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::hex;
 use crate::http::request::Request;
-use crate::http::wire::body::{array_member, require_json};
+use crate::http::wire::body::require_json;
 use crate::http::wire::paging::{Asked, Paging};
 use crate::http::wire::response::{self, Response};
+use crate::http::wire::rows;
 
 use answer::Answer;
 use design::Design;
@@ -82,54 +83,25 @@ async fn respond(
     paging: Option<Paging>,
 ) -> Result<Response> {
     let (query, paging) = (&query, &paging);
-    // The first page is read before the status is sent, so that an error has its own status.
     let begin = |database: Documents| async move {
         let design = Design::read(&request.app, &database, view.0).await?;
-        let mut answer = Answer::new(&request.app, &database, &design, view.1, query.clone(), paging.clone())?;
-        let mut body = Vec::new();
-        answer.begin(&mut body).await?;
-        Ok((answer, body))
+        rows::begin(Answer::new(&request.app, &database, &design, view.1, query.clone(), paging.clone())?).await
     };
-    let (answer, mut body) = request.with_database(db, begin).await?;
-    if answer.is_done() {
-        answer.end(&mut body);
-        return Ok(response::json(StatusCode::OK, body));
-    }
-    let body = response::stream(|writer| async move {
-        writer.send(body).await?;
-        answer.write_rest(&writer).await?;
-        Ok(writer.send("\n").await?)
-    });
-    Ok(response::with_json(StatusCode::OK, body))
+    Ok(rows::respond(request.with_database(db, begin).await?))
 }
 
 /// Several queries of a view in one answer.
 pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
     let body = request.json_object().await?;
-    let queries = array_member(&body, "queries")?;
-    let queries = queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))?;
-    let database = request.fresh_database(db).await?;
+    let queries = rows::queries(&body)?;
+    let (database, of) = (request.fresh_database(db).await?, pages_of(db, ddoc, view));
     let design = Design::read(&request.app, &database, ddoc).await?;
     let mut answers = Vec::new();
     for one in queries.elements() {
-        if !one.is_object() {
-            return Err(ApiError::bad_request("each of `queries` must be an object"));
-        }
-        let asked = Asked::read_query(Some(&pages_of(db, ddoc, view)), request, &body, one, MOST_ROWS)?;
+        let asked = Asked::read_query(Some(&of), request, &body, one, MOST_ROWS)?;
         answers.push(Answer::new(&request.app, &database, &design, view, query_of(&asked)?, asked.paging)?);
     }
-    let body = response::stream(|writer| async move {
-        let mut before: &[u8] = b"{\"results\":[\r\n";
-        if answers.is_empty() {
-            writer.send(before.to_vec()).await?;
-        }
-        for answer in answers {
-            answer.write_all(&writer, before).await?;
-            before = b",\r\n";
-        }
-        Ok(writer.send("\r\n]}\n").await?)
-    });
-    Ok(response::with_json(StatusCode::OK, body))
+    Ok(rows::respond_all(answers))
 }
 
 /// What is known of a design document's views.

@@ -9,3 +9,4 @@ pub(crate) mod params;
 pub(crate) mod quotes;
 pub(crate) mod range;
 pub(crate) mod response;
+pub(crate) mod rows;

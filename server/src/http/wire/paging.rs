@@ -93,6 +93,9 @@ impl Asked {
         query: JsonRef<'_>,
         most: usize,
     ) -> Result<Asked> {
+        if !query.is_object() {
+            return Err(ApiError::bad_request("each of `queries` must be an object"));
+        }
         let members = query.members().map(|(name, value)| as_param(&name, &body.slice_ref(value)));
         let members: Vec<(String, String)> = members.collect();
         let members = members.iter().map(|(name, value)| (name.as_str(), value.as_str()));

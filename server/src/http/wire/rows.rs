@@ -1,0 +1,89 @@
+//! Objects with many rows, which are sent while their rows are read.
+
+use std::future::Future;
+
+use hyper::StatusCode;
+use model::{JsonRef, JsonText};
+
+use crate::http::error::{ApiError, Result};
+use crate::http::wire::body::array_member;
+use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
+
+/// An object with rows, which are read page by page.
+pub(crate) trait Rows: Send + 'static {
+    /// Writes the members before the rows, and the first page of rows.
+    fn begin(&mut self, out: &mut Vec<u8>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Writes the next page of rows.
+    fn next_page(&mut self, out: &mut Vec<u8>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Whether all rows are written.
+    fn is_done(&self) -> bool;
+
+    /// Writes the end of the object.
+    fn end(&self, out: &mut Vec<u8>);
+
+    /// Sends a page.
+    fn send(&mut self, writer: &BodyWriter, page: Vec<u8>) -> impl Future<Output = Result<(), Gone>> + Send {
+        writer.send(page)
+    }
+}
+
+/// The rows, and the text of the object with its first page.
+pub(crate) async fn begin<R: Rows>(mut rows: R) -> Result<(R, Vec<u8>)> {
+    let mut text = Vec::new();
+    rows.begin(&mut text).await?;
+    Ok((rows, text))
+}
+
+/// The response to a request for such an object. The first page is read before, so that an error has its own status. An
+/// object of one page has a length.
+pub(crate) fn respond<R: Rows>((mut rows, mut text): (R, Vec<u8>)) -> Response {
+    if rows.is_done() {
+        rows.end(&mut text);
+        return response::json(StatusCode::OK, text);
+    }
+    let body = response::stream(|writer| async move {
+        rows.send(&writer, text).await?;
+        write_rest(rows, &writer).await?;
+        Ok(writer.send("\n").await?)
+    });
+    response::with_json(StatusCode::OK, body)
+}
+
+/// The queries in a body that has several.
+pub(crate) fn queries(body: &JsonText) -> Result<JsonRef<'_>> {
+    let queries = array_member(body, "queries")?;
+    queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))
+}
+
+/// The response to a request with several queries.
+pub(crate) fn respond_all<R: Rows>(all: Vec<R>) -> Response {
+    let body = response::stream(|writer| async move {
+        let mut before: &[u8] = b"{\"results\":[\r\n";
+        if all.is_empty() {
+            writer.send(before.to_vec()).await?;
+        }
+        for mut rows in all {
+            let mut text = before.to_vec();
+            rows.begin(&mut text).await?;
+            rows.send(&writer, text).await?;
+            write_rest(rows, &writer).await?;
+            before = b",\r\n";
+        }
+        Ok(writer.send("\r\n]}\n").await?)
+    });
+    response::with_json(StatusCode::OK, body)
+}
+
+/// Writes everything after the first page.
+async fn write_rest<R: Rows>(mut rows: R, writer: &BodyWriter) -> Result<(), Stop> {
+    while !rows.is_done() {
+        let mut page = Vec::new();
+        rows.next_page(&mut page).await?;
+        rows.send(writer, page).await?;
+    }
+    let mut end = Vec::new();
+    rows.end(&mut end);
+    Ok(writer.send(end).await?)
+}
