@@ -348,6 +348,22 @@ fn read_state(reader: &mut Reader<'_>) -> Result<State> {
 mod tests {
     use super::*;
 
+    /// An open database.
+    fn open() -> Instance {
+        Instance {
+            id: [1; 16],
+            incarnation: 0,
+            format: BodyFormat::Exploded,
+            rewrites: false,
+            revs_limit: 1,
+            created_ms: 0,
+            policy: ConflictPolicy::KeepAll,
+            indexes: Indexes::default(),
+            validation: Validation::default(),
+            state: State::Open,
+        }
+    }
+
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
         let states = [
@@ -360,7 +376,7 @@ mod tests {
         let policies = [ConflictPolicy::KeepAll, ConflictPolicy::LastWriteWins];
         for ((format, state), policy) in states.iter().flat_map(|state| policies.map(|policy| (state.clone(), policy)))
         {
-            let (revs_limit, created_ms) = (4_000, 1 << 41);
+            let base = Instance { incarnation: 255, format, revs_limit: 4_000, created_ms: 1 << 41, policy, ..open() };
             let kept = vec![Kept { number: 1, active: false }, Kept { number: 299, active: true }];
             let designs = vec![("_design/a".to_owned(), "2-ab".parse().unwrap())];
             let validations = [
@@ -371,24 +387,10 @@ mod tests {
             let all_indexes = [Indexes::default(), Indexes { next: 3, kept: Vec::new() }, Indexes { next: 300, kept }];
             let cases = all_indexes.iter().flat_map(|indexes| validations.iter().map(move |one| (indexes, one)));
             for (indexes, validation) in cases {
-                let (indexes, validation) = (indexes.clone(), validation.clone());
-                let (id, state) = ([0; 16], state.clone());
-                let (incarnation, open) = (255, State::Open);
-                let rewrites = indexes.next == 3;
-                let open = Instance {
-                    id,
-                    incarnation,
-                    format,
-                    rewrites,
-                    revs_limit,
-                    created_ms,
-                    policy,
-                    indexes,
-                    validation,
-                    state: open,
-                };
+                let (indexes, validation, rewrites) = (indexes.clone(), validation.clone(), indexes.next == 3);
+                let open = Instance { indexes, validation, rewrites, ..base.clone() };
                 let open_len = open.write().len();
-                let instance = Instance { state, ..open };
+                let instance = Instance { state: state.clone(), ..open };
                 let row = instance.write();
                 assert_eq!(Instance::read(&row).unwrap(), instance);
                 // A row with indexes is complete without a state, so this cut is not an error.
@@ -414,22 +416,7 @@ mod tests {
 
     #[test]
     fn a_policy_is_named_by_its_format_and_an_unknown_one_is_refused() {
-        let (policy, indexes) = (ConflictPolicy::LastWriteWins, Indexes::default());
-        let (format, state) = (BodyFormat::Exploded, State::Open);
-        let id = [1; 16];
-        let instance = Instance {
-            id,
-            incarnation: 0,
-            format,
-            rewrites: false,
-            revs_limit: 1,
-            created_ms: 0,
-            policy,
-            indexes,
-            validation: Validation::default(),
-            state,
-        };
-        let row = instance.write();
+        let row = Instance { policy: ConflictPolicy::LastWriteWins, ..open() }.write();
         assert_eq!(row[..2], [0x15, 4], "programs that know no policies refuse it");
         // Behind it: next index, number of indexes.
         let at = row.len() - 4;
@@ -459,22 +446,7 @@ mod tests {
             (State::Arriving, Arriving, Snapshot, Ok(())),
         ] {
             let what = format!("{state:?}, {access:?}, {read:?}");
-            let (format, revs_limit) = (BodyFormat::Packed, 1);
-            let (created_ms, policy, indexes) = (0, ConflictPolicy::KeepAll, Indexes::default());
-            let (incarnation, rewrites) = (0, false);
-            let validation = Validation::default();
-            let instance = Instance {
-                id,
-                incarnation,
-                format,
-                rewrites,
-                revs_limit,
-                created_ms,
-                policy,
-                indexes,
-                validation,
-                state,
-            };
+            let instance = Instance { id, state, ..open() };
             let admitted = instance.clone().admit(id, access, read).map(drop).map_err(|error| error.kind().clone());
             assert_eq!(admitted, expected, "{what}");
             assert!(instance.admit([2; 16], access, read).is_err(), "another database, {what}");

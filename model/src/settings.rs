@@ -71,11 +71,9 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 400 if it is no object, 413 if it is larger than a document may be.
     pub async fn set_security(&self, object: JsonText) -> Result<()> {
-        if object.kind() != JsonKind::Object {
-            return Err(Error::bad_request("Request body must be a JSON object"));
-        }
-        check_document_size("_security", object.len(), self.max_document_size())?;
+        self.check_security(&object)?;
         let key = self.keys().key(DatabaseKey::Security);
+        // What is stored is not read, so that a damaged object can be replaced.
         self.shared
             .guard
             .run(|transaction| {
@@ -88,6 +86,13 @@ impl<D: Database> Documents<D> {
                 }
             })
             .await
+    }
+
+    fn check_security(&self, object: &JsonText) -> Result<()> {
+        if object.kind() != JsonKind::Object {
+            return Err(Error::bad_request("Request body must be a JSON object"));
+        }
+        check_document_size("_security", object.len(), self.max_document_size())
     }
 
     /// Changes the security object. `change` gets the one that is set, if one is, and returns the new one, or `None` to
@@ -107,10 +112,7 @@ impl<D: Database> Documents<D> {
                     instance.await?;
                     let before = blob::read(&rows.await?)?.map(|(_, text)| text);
                     let Some(object) = change(before.as_ref()) else { return Ok(Outcome::ReadOnly(())) };
-                    if object.kind() != JsonKind::Object {
-                        return Err(Error::bad_request("Request body must be a JSON object"));
-                    }
-                    check_document_size("_security", object.len(), self.max_document_size())?;
+                    self.check_security(&object)?;
                     blob::set(&transaction, key, 0, &object);
                     Ok(Outcome::Write(()))
                 }

@@ -142,8 +142,8 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Corrects the definitions and the list of those that validate from the design documents, and removes rows that belong to no index or no document.
-    /// Those have nothing that the documents do not have.
+    /// Corrects the definitions of indexes and the list of design documents that validate, from the design documents.
+    /// Removes rows that belong to no index or no document: they have nothing that the documents do not have.
     async fn repair_indexes(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let (instance, ..) = self.totals().await?;
         let unlisted = self.check_validation(&instance, &mut CheckReport::default()).await?;
