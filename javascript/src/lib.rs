@@ -36,4 +36,5 @@ pub use error::{Error, ErrorKind};
 pub use limits::Limits;
 pub use pool::Pool;
 pub use sandbox::Sandbox;
-pub use views::{Row, Rows};
+pub use state::Row;
+pub use views::Rows;

@@ -11,8 +11,7 @@ use rquickjs::{
 use crate::{
     Error, ErrorKind, Limits,
     heap::Heap,
-    state::{Purpose, State},
-    views::Row,
+    state::{Purpose, Row, State},
 };
 
 const PRELUDE: &str = include_str!("prelude.js");

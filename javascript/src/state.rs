@@ -8,7 +8,7 @@ use std::{
 
 use rquickjs::{Ctx, Exception, Function, Object, Result, Value, function::Opt};
 
-use crate::{Limits, deadline::Deadline, error::shortened, views::Row};
+use crate::{Limits, deadline::Deadline, error::shortened};
 
 /// Lines that one call may log.
 const MAX_LOG_LINES: u32 = 100;
@@ -22,6 +22,15 @@ pub(crate) enum Purpose {
     Update,
     /// Any other. `emit` only notes that it was called.
     Other,
+}
+
+/// What a map function emitted once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The key as JSON text.
+    pub key: String,
+    /// The value as JSON text.
+    pub value: String,
 }
 
 /// The state of the call under way.

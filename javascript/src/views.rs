@@ -3,17 +3,8 @@
 use crate::{
     Error, ErrorKind, Sandbox,
     sandbox::{Input, json_of, too_much},
-    state::{Purpose, seed},
+    state::{Purpose, Row, seed},
 };
-
-/// What a map function emitted once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// The key as JSON text.
-    pub key: String,
-    /// The value as JSON text.
-    pub value: String,
-}
 
 /// What one map function made of one document.
 pub type Rows = Result<Vec<Row>, Error>;

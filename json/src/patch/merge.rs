@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::limits::{CHILD_BYTES, MAX_STEPS, Result, Work, malformed};
 use super::node::Node;
-use super::{CHILD_BYTES, MAX_STEPS, Result, Work, malformed};
 use crate::{JsonRef, JsonText};
 
 /// RFC 7396, `MergePatch`. `patch` is a part of `whole`.

@@ -10,59 +10,16 @@
 //! opened deeper than the longest path, whose length is limited. The work of one patch is limited too, since each
 //! operation may touch the whole value.
 
+mod limits;
 mod merge;
 mod node;
 mod operations;
 
-use std::fmt;
-
 use crate::JsonText;
+pub use limits::PatchError;
+use limits::{Result, Work};
 use node::Node;
 use operations::Operation;
-
-/// Maximum number of steps in a path, and of levels in a merge patch.
-const MAX_STEPS: usize = 1_000;
-
-/// Approximate maximum number of bytes that the operations of a patch may touch together.
-const MAX_WORK: usize = 500_000_000;
-
-/// Approximate cost in bytes of looking at or moving a member or element.
-const CHILD_BYTES: usize = 32;
-
-/// Weight of a byte that is written or compared as text: the copy is kept.
-const TEXT_WEIGHT: usize = 8;
-
-/// The reason why a patch cannot be applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PatchError {
-    /// It is no valid patch, for any value.
-    Malformed(String),
-    /// The value does not fit the patch: a path does not exist, or a test fails.
-    Failed(String),
-    /// It takes too much work.
-    TooMuch,
-}
-
-impl fmt::Display for PatchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PatchError::Malformed(why) | PatchError::Failed(why) => f.write_str(why),
-            PatchError::TooMuch => f.write_str("the patch takes too much work"),
-        }
-    }
-}
-
-impl std::error::Error for PatchError {}
-
-type Result<T, E = PatchError> = std::result::Result<T, E>;
-
-fn malformed<T>(why: impl Into<String>) -> Result<T> {
-    Err(PatchError::Malformed(why.into()))
-}
-
-fn failed<T>(why: impl Into<String>) -> Result<T> {
-    Err(PatchError::Failed(why.into()))
-}
 
 /// A parsed patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +51,7 @@ impl Patch {
     /// [`PatchError`]. `value` itself never changes.
     pub fn apply(&self, value: &JsonText) -> Result<JsonText> {
         let mut root = Node::Text(value.clone());
-        let mut work = Work(MAX_WORK);
+        let mut work = Work::new();
         match &self.0 {
             Kind::Merge(patch) => merge::apply(&mut root, patch, patch.root(), 0, &mut work)?,
             Kind::Operations(operations) => {
@@ -102,15 +59,5 @@ impl Patch {
             }
         }
         root.text(&mut work)
-    }
-}
-
-/// The work that is left.
-struct Work(usize);
-
-impl Work {
-    fn spend(&mut self, bytes: usize) -> Result<()> {
-        self.0 = self.0.checked_sub(bytes).ok_or(PatchError::TooMuch)?;
-        Ok(())
     }
 }

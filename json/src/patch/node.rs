@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CHILD_BYTES, MAX_STEPS, PatchError, Result, TEXT_WEIGHT, Work, failed, malformed};
+use super::limits::{CHILD_BYTES, MAX_STEPS, PatchError, Result, TEXT_WEIGHT, Work, failed, malformed};
 use crate::{JsonKind, JsonRef, JsonText, JsonWriter};
 
 /// A JSON Pointer (RFC 6901).

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::limits::{MAX_STEPS, Result, Work, failed, malformed};
 use super::node::{Node, Path};
-use super::{MAX_STEPS, Result, Work, failed, malformed};
 use crate::{JsonKind, JsonRef, JsonText};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

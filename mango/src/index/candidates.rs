@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Index;
-use super::plan::Known;
+use super::known::Known;
 use crate::query::Query;
 
 /// An index that was not chosen.

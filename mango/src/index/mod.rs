@@ -15,6 +15,7 @@
 
 mod candidates;
 mod definition;
+mod known;
 #[cfg(test)]
 mod oracle;
 mod plan;
