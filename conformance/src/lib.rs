@@ -38,6 +38,7 @@ mod missing;
 pub mod oracle;
 pub mod random;
 pub mod recorded;
+mod runtime;
 mod scenario;
 mod scenarios;
 pub mod serializability;
@@ -50,7 +51,8 @@ pub use expect::{Failure, Outcome};
 pub use harness::{Clock, Fixture, Harness, Keyspace};
 pub use list::{CLAUSES, scenarios};
 pub use missing::{Missing, REQUIRE};
-pub use scenario::{Scenario, block_on, run};
+pub use runtime::block_on;
+pub use scenario::{Scenario, run};
 pub use shrink::shrink;
 pub use space::{Space, Tx};
 

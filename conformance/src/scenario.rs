@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use kv_api::AnyDatabase;
 
+use crate::runtime::block_on;
 use crate::{Harness, Outcome, Space, scenarios};
 
 /// One statement about every engine. Its name says which semantics it pins.
@@ -39,17 +40,5 @@ pub fn run<H: Harness>(harness: &H, name: &str) {
     let outcome = block_on((scenario.play)(Space::new(fixture)));
     if let Err(failure) = outcome {
         panic!("{name} on {}: {failure:?}", harness.engine());
-    }
-}
-
-/// Runs a future on this thread, in a tokio runtime with timers, as scenarios need it.
-///
-/// # Panics
-///
-/// When the runtime cannot be made, or when called inside a runtime.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    match tokio::runtime::Builder::new_current_thread().enable_time().build() {
-        Ok(runtime) => runtime.block_on(future),
-        Err(error) => panic!("no runtime: {error}"),
     }
 }

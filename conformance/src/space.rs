@@ -14,7 +14,7 @@ use kv_api::{
 
 use crate::expect::show;
 use crate::harness::{Clock, Fixture, Keyspace, pass};
-use crate::scenario::block_on;
+use crate::runtime::block_on;
 
 /// The subspace of one scenario in the database of its harness.
 #[derive(Clone)]

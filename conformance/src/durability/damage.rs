@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kv_api::{Bytes, Error, Transaction, error};
 
-use super::DiskHarness;
-use super::child::{Plan, Process, Said, commit};
-use super::folder::{self, Rows, copy, copy_in_use, done, files, remove, rows, temporary};
+use super::folder::{self, Rows, commit, copy, copy_in_use, done, files, remove, rows, temporary};
+use super::harness::DiskHarness;
+use super::process::{Plan, Process, Said};
 use crate::random::{Random, number};
 
 /// Number of times each of two folders is damaged, unless `CONFORMANCE_DAMAGE` says otherwise.

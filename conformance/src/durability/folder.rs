@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use kv_api::{Bytes, Database, RangeRequest, Read, Result, TransactionExt, error};
+use kv_api::{Bytes, Database, RangeRequest, Read, Result, Transaction, TransactionExt, error};
 use tempfile::TempDir;
 
-use super::DiskHarness;
-use crate::scenario::block_on;
+use super::harness::DiskHarness;
+use crate::runtime::block_on;
 
 pub(super) type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -113,4 +113,12 @@ pub(super) fn rows<D: Database>(database: &D) -> Result<Rows> {
     let request = RangeRequest::keys(Bytes::new(), Bytes::from_static(b"\xff"));
     let rows = block_on(transaction.get_all(request, Read::Snapshot))?;
     Ok(rows.into_iter().map(|row| (row.key, row.value)).collect())
+}
+
+/// Commits a change. Returns its version.
+pub(super) fn commit<D: Database>(database: &D, change: impl FnOnce(&D::Transaction)) -> Result<i64> {
+    let transaction = database.begin()?;
+    change(&transaction);
+    block_on(transaction.commit())?;
+    transaction.get_committed_version()
 }

@@ -6,9 +6,8 @@ use std::process::Command;
 
 use kv_api::{Error, Transaction};
 
-use super::DiskHarness;
-use super::child::commit;
-use super::folder::{self, rows, temporary};
+use super::folder::{self, commit, rows, temporary};
+use super::harness::DiskHarness;
 use super::kills::skip;
 use crate::random::Random;
 

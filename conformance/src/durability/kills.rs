@@ -5,9 +5,10 @@ use std::path::Path;
 
 use kv_api::Database;
 
-use super::child::{AFTER, FILLS, Plan, Process, ROWS, Said, commit, value};
-use super::folder::{self, Rows, rows, temporary};
-use super::{DiskHarness, Point};
+use super::child::{AFTER, FILLS, ROWS, value};
+use super::folder::{self, Rows, commit, rows, temporary};
+use super::harness::{DiskHarness, Point};
+use super::process::{Plan, Process, Said};
 use crate::random::{Random, number};
 
 /// When a child is killed.

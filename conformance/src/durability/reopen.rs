@@ -5,11 +5,10 @@ use std::path::Path;
 use kv_api::{ConflictRange, Database, MutationType, RangeRequest, Read, Result, Transaction, TransactionExt, error};
 use tempfile::TempDir;
 
-use super::DiskHarness;
-use super::child::commit;
-use super::folder::{self, Rows, copy_in_use, rows, temporary};
+use super::folder::{self, Rows, commit, copy_in_use, rows, temporary};
+use super::harness::DiskHarness;
 use crate::random::number;
-use crate::scenario::block_on;
+use crate::runtime::block_on;
 use crate::serializability::{Recorder, Workload, fresh_seed, must_be_serial, times};
 
 const LISTS: &[u8] = b"lists/";

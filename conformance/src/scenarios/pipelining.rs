@@ -89,7 +89,7 @@ pub(crate) async fn a_read_may_be_awaited_on_another_thread(s: Space) -> Outcome
     s.put(&[("a", "1")]).await?;
     let tx = s.tx();
     let read = tx.get("a");
-    let value = std::thread::spawn(move || crate::scenario::block_on(read)).join();
+    let value = std::thread::spawn(move || crate::runtime::block_on(read)).join();
     assert_eq!(value.ok(), Some(Ok(some("1"))));
     Ok(())
 }

@@ -60,7 +60,7 @@ impl Recorder {
                     let mut client = Client { database, prefix, workload, random, recorder: self };
                     scope.spawn(move || {
                         for _ in 0..workload.transactions {
-                            let transaction = crate::scenario::block_on(client.run_one())?;
+                            let transaction = crate::runtime::block_on(client.run_one())?;
                             self.recorded.lock().push(transaction);
                         }
                         Ok::<(), Error>(())
@@ -90,7 +90,7 @@ impl Recorder {
 pub fn record<D: Database>(database: &D, prefix: &[u8], workload: Workload) -> Result<History, Error> {
     let recorder = Recorder::default();
     recorder.run(database, prefix, workload)?;
-    crate::scenario::block_on(recorder.finish(database, prefix))
+    crate::runtime::block_on(recorder.finish(database, prefix))
 }
 
 struct Client<'a, D> {

@@ -3,7 +3,7 @@
 use kv_api::error::{COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, TRANSACTION_TOO_OLD};
 use kv_api::{Direction, KeySelector, MutationType, RangeRequest, Read, Versionstamp};
 
-use super::{Action, Instruction, TRANSACTIONS};
+use super::instruction::{Action, Instruction, TRANSACTIONS};
 use crate::random::Random;
 
 /// Keys that are neighbours, prefixes and successors of each other, and the keys around stamped keys.

@@ -8,8 +8,8 @@ use kv_api::error::{
 };
 use kv_api::{Database, Direction, Error, KeySelector, RangeRequest, Read, Transaction};
 
+use super::instruction::{Action, Instruction, Step, TRANSACTIONS};
 use super::watched::Watched;
-use super::{Action, Instruction, Step, TRANSACTIONS};
 use crate::oracle::{Map, Oracle, OracleTransaction, Row};
 
 /// The first difference between the engine and the oracle.

@@ -4,9 +4,11 @@ use std::fmt;
 
 use kv_api::{AnyDatabase, AnyTransaction, Database, DatabaseExt, Error, Transaction};
 
-use super::{Divergence, Instruction, generate, play};
+use super::generate::generate;
+use super::instruction::Instruction;
+use super::play::{Divergence, play};
 use crate::random::number;
-use crate::scenario::block_on;
+use crate::runtime::block_on;
 use crate::{Fixture, Harness, shrink};
 
 /// Size of a run.

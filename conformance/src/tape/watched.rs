@@ -14,7 +14,7 @@ use std::time::Duration;
 use kv_api::{Error, Result};
 use tokio::time::timeout;
 
-use super::{Action, Step};
+use super::instruction::{Action, Step};
 use crate::oracle::Oracle;
 
 /// Patience with a watch that must end. Only a faulty engine needs so long.

@@ -12,43 +12,7 @@ use model::{AttachmentEdit, AttachmentSource, ConflictPolicy, Edit, JsonText, Re
 
 use super::attached::{Attached, CONTENTS};
 use super::oracle::{Oracle, name};
-
-/// The edits, the purges or the patch that one client sends.
-#[derive(Clone, Debug)]
-pub(super) struct Batch {
-    pub(super) client: usize,
-    pub(super) mode: WriteMode,
-    pub(super) edits: Vec<Edit>,
-    /// Leaves of documents to purge, in place of edits.
-    pub(super) purges: Vec<(String, Vec<RevId>)>,
-    /// A patch, in place of edits.
-    pub(super) patch: Option<Patch>,
-    /// Whether all edits are one transaction of the client's own, together with its rows.
-    pub(super) together: bool,
-}
-
-/// Sets the member `n` of a document, and removes the member `a`.
-#[derive(Clone, Debug)]
-pub(super) struct Patch {
-    pub(super) id: String,
-    /// The leaf; `None` for the winner.
-    pub(super) rev: Option<RevId>,
-    pub(super) n: u64,
-}
-
-/// One step.
-#[derive(Clone, Debug)]
-pub(super) enum Step {
-    /// A client writes.
-    Write(Batch),
-    /// Several clients write at the same time. No batch has two edits of a document.
-    Race(Vec<Batch>),
-    /// The number of revisions that a branch remembers is changed.
-    RevsLimit(u32),
-}
-
-/// Number of clients.
-pub(super) const CLIENTS: usize = 3;
+use super::step::{Batch, CLIENTS, Patch, Step};
 
 /// There are few documents, so each gets many edits. One id is a prefix of another.
 const IDS: [&str; 5] = ["a", "a\0", "ab", "b", "é"];

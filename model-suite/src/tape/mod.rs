@@ -17,6 +17,7 @@ mod generate;
 mod oracle;
 mod play;
 mod relocating;
+mod step;
 
 use conformance::chaos::{Chaos, Rates};
 use conformance::tape::seeds;
@@ -25,7 +26,8 @@ use kv_api::AnyDatabase;
 use model::{BodyFormat, ConflictPolicy, CreateOptions};
 
 use compare::Failure;
-use generate::{Step, generate};
+use generate::generate;
+use step::Step;
 
 pub use relocating::run_relocating;
 

@@ -24,7 +24,7 @@ use model::{
 };
 
 use super::attached::Attached;
-use super::generate::{Batch, Patch};
+use super::step::{Batch, Patch};
 
 /// An edit branch.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,9 @@ use model::{
 };
 
 use super::compare::{Failure, compare, ensure};
-use super::generate::{Batch, CLIENTS, FIRST_LIMIT, PURGES_KEPT, Step};
+use super::generate::{FIRST_LIMIT, PURGES_KEPT};
 use super::oracle::{Answer, Oracle, Refused};
+use super::step::{Batch, CLIENTS, Step};
 
 /// The row of the clients' own, and the database that has a document for each transaction.
 const OWN: &[u8] = b"own";

@@ -12,9 +12,10 @@ use model::{CreateOptions, Documents, ErrorKind, Layer, LayerOptions, RelocateOp
 
 use super::Run;
 use super::compare::{Failure, compare, ensure};
-use super::generate::{CLIENTS, FIRST_LIMIT, PURGES_KEPT, Step, generate};
+use super::generate::{FIRST_LIMIT, PURGES_KEPT, generate};
 use super::oracle::Oracle;
 use super::play::{check, play_step};
+use super::step::{CLIENTS, Step};
 
 const NAME: &str = "tape";
 
