@@ -19,9 +19,10 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use kv_api::KeyValue;
 
 use crate::error::{Error, Result};
-use crate::keys::{self, Leaf};
+use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
 use crate::policy::ConflictPolicy;
 use crate::revid::{RevHash, RevId};
 use crate::row::{NESTED, Reader, append_stamp};
@@ -194,6 +195,16 @@ impl Branch {
             },
         }
     }
+}
+
+/// The branches in rows of one document.
+pub(crate) fn branches(keys: &DatabaseKeys, id: &str, rows: &[KeyValue]) -> Result<Vec<Branch>> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let document = keys.key(DatabaseKey::RevisionsOf(id)).len();
+    let read = |row: &KeyValue| Branch::read(DatabaseKeys::read_leaf(&row.key, document)?, &row.value);
+    rows.iter().map(read).collect::<Result<_>>().map_err(|error| error.of_document(id))
 }
 
 /// Those of `wanted` that are leaves of these branches or known ancestors. Takes time in proportion to the

@@ -12,9 +12,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use kv_api::{Database, MutationType, RangeRequest, Read, Transaction, TransactionExt};
 
-use crate::catalog::Layer;
 use crate::error::{Error, Result};
 use crate::keys::Key;
+use crate::layer::Layer;
 use crate::reading;
 use crate::row::Reader;
 use crate::tuple;

@@ -37,11 +37,14 @@ pub struct Consumer<D> {
     id: String,
 }
 
-impl<D: Database> Consumer<D> {
-    pub(crate) fn new(feed: Feed<D>, name: &str) -> Self {
-        Consumer { feed, id: format!("{LOCAL_PREFIX}consumer/{name}") }
+impl<D: Database> Feed<D> {
+    /// A consumer of this feed that keeps its place in the store, under a name.
+    pub fn consumer(self, name: &str) -> Consumer<D> {
+        Consumer { feed: self, id: format!("{LOCAL_PREFIX}consumer/{name}") }
     }
+}
 
+impl<D: Database> Consumer<D> {
     /// The sequence up to which everything is consumed; `None` before anything is stored under the name.
     ///
     /// # Errors

@@ -13,10 +13,10 @@ use kv_api::{Database, Read, Transaction};
 use parking_lot::Mutex;
 
 use crate::body::BodyFormat;
-use crate::catalog::{Layer, LayerState};
 use crate::error::{Error, NotFound, Result};
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
+use crate::layer::{Layer, LayerState};
 use crate::limits::DEFAULT_REVS_LIMIT;
 use crate::validation::{Designs, Validating, Validator};
 

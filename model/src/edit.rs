@@ -149,6 +149,11 @@ impl Edit {
             _ => Err(missing_revision()),
         }
     }
+
+    /// Size of the stored body. A tombstone without members and attachments has none.
+    pub(crate) fn stored_size(&self) -> u64 {
+        if self.deleted && self.body.len() <= 2 && self.attachments.is_empty() { 0 } else { self.body.len() as u64 }
+    }
 }
 
 /// Whether a member is no part of a document's body. Some members of CouchDB's replicator are, despite their

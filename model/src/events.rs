@@ -24,11 +24,12 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use kv_api::{Database, MutationType, RangeRequest, Read, Transaction};
 
-use crate::catalog::{CatalogRow, Layer};
+use crate::catalog_row::CatalogRow;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::info::read_last;
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key, pending_stamp};
+use crate::layer::Layer;
 use crate::reading;
 use crate::row::{self, Reader, STAMP_LEN};
 use crate::seq::Seq;

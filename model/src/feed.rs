@@ -15,35 +15,29 @@
 //! exactly that sequence. The epoch's watch fires on any later change.
 
 use std::fmt;
-use std::sync::Arc;
 
-use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use kv_api::error::WATCH_CANCELLED;
-use kv_api::{Database, Read, RetryError, Transaction};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::documents::Documents;
 use crate::error::Result;
-use crate::info;
-use crate::keys::DatabaseKey;
 use crate::seq::Seq;
 
-type Fired = Shared<BoxFuture<'static, kv_api::Result<()>>>;
-type Arming = Shared<BoxFuture<'static, Result<Armed>>>;
+pub(crate) type Fired = Shared<BoxFuture<'static, kv_api::Result<()>>>;
+pub(crate) type Arming = Shared<BoxFuture<'static, Result<Armed>>>;
 
 /// An armed watch.
 #[derive(Clone)]
-struct Armed {
+pub(crate) struct Armed {
     /// The last sequence when it was armed.
-    last: Seq,
-    fired: Fired,
+    pub(crate) last: Seq,
+    pub(crate) fired: Fired,
 }
 
+/// The time from the arming of a watch until it has fired.
 #[derive(Clone)]
-struct Epoch {
-    number: u64,
-    arming: Arming,
+pub(crate) struct Epoch {
+    pub(crate) number: u64,
+    pub(crate) arming: Arming,
 }
 
 /// State shared by the waiters of a database.
@@ -69,116 +63,23 @@ impl Feed {
         self.state.lock()
     }
 
-    /// The current epoch, or a new one.
-    fn epoch<D: Database>(&self, documents: &Documents<D>) -> Epoch {
+    /// The current epoch, or a new one, which `arm` begins.
+    pub(crate) fn epoch(&self, arm: impl FnOnce() -> Arming) -> Epoch {
         let mut state = self.state();
         if let Some(epoch) = &state.current {
             return epoch.clone();
         }
-        let epoch = Epoch { number: state.next, arming: arm(documents.clone()).boxed().shared() };
+        let epoch = Epoch { number: state.next, arming: arm() };
         state.next += 1;
         state.current = Some(epoch.clone());
         epoch
     }
 
     /// Ends an epoch, unless another one has begun.
-    fn end(&self, number: u64) {
+    pub(crate) fn end(&self, number: u64) {
         let mut state = self.state();
         if state.current.as_ref().is_some_and(|epoch| epoch.number == number) {
             state.current = None;
         }
-    }
-}
-
-/// Arms a watch on the database's last sequence.
-async fn arm<D: Database>(documents: Documents<D>) -> Result<Armed> {
-    let transaction = documents.engine().begin()?;
-    let key = documents.keys().key(DatabaseKey::Last);
-    loop {
-        let instance = documents.instance(&transaction, Read::Snapshot);
-        let last = transaction.get(&key, Read::Snapshot);
-        let watch = transaction.watch(&key);
-        let armed = async {
-            instance.await?;
-            let last = info::read_last(last.await?.as_deref())?;
-            transaction.commit().await?;
-            Ok(last)
-        };
-        match armed.await {
-            Ok(last) => return Ok(Armed { last, fired: watch.boxed().shared() }),
-            Err(failure) => {
-                let failure: crate::Error = failure;
-                match failure.kv_error().cloned() {
-                    Some(error) => transaction.on_error(error).await?,
-                    None => return Err(failure),
-                }
-            }
-        }
-    }
-}
-
-/// Waits for changes of a database.
-#[derive(Clone, Debug)]
-pub struct Watcher<D> {
-    documents: Documents<D>,
-    feed: Arc<Feed>,
-    seen: Seq,
-}
-
-impl<D: Database> Watcher<D> {
-    /// Records that everything up to `seq` has been read: only later changes end the wait.
-    pub fn saw(&mut self, seq: Seq) {
-        self.seen = self.seen.max(seq);
-    }
-
-    /// Waits until the database's last sequence is beyond the one seen. Returns the sequence, which counts as
-    /// seen.
-    ///
-    /// Cancel-safe: a call that is dropped leaves the watcher as it was.
-    ///
-    /// # Errors
-    /// 404 if the database was dropped, and [`ErrorKind::Moved`](crate::ErrorKind::Moved) if it moved to another store:
-    /// both end all waiting; the store's errors, including 1032 (too many watches).
-    pub async fn changed(&mut self) -> Result<Seq> {
-        loop {
-            let epoch = self.feed.epoch(&self.documents);
-            let armed = match epoch.arming.await {
-                Ok(armed) => armed,
-                Err(error) => {
-                    self.feed.end(epoch.number);
-                    return Err(error);
-                }
-            };
-            if armed.last > self.seen {
-                self.seen = armed.last;
-                // The watch is on a value that has been seen by now. It is left for other waiters.
-                return Ok(armed.last);
-            }
-            let fired = armed.fired.await;
-            self.feed.end(epoch.number);
-            match fired {
-                Err(error) if error.code() != WATCH_CANCELLED && !error.is_retryable() => return Err(error.into()),
-                // If the store drops a watch, its waiters look again, as after a change.
-                Ok(()) | Err(_) => {}
-            }
-        }
-    }
-}
-
-impl<D: Database> Documents<D> {
-    /// A watcher that has seen everything up to `seen`. With the last sequence of a [`changes`](Self::changes)
-    /// call, no later change is missed.
-    pub fn watch_changes(&self, seen: Seq) -> Watcher<D> {
-        let mut feeds = self.shared.feeds.lock();
-        // By the key prefix: a database that moved away and came back has another one.
-        let place = self.keys().prefix();
-        let known = feeds.get(place).and_then(std::sync::Weak::upgrade);
-        let feed = known.unwrap_or_else(|| {
-            feeds.retain(|_, feed| feed.strong_count() > 0);
-            let feed = Arc::new(Feed::default());
-            feeds.insert(place.clone(), Arc::downgrade(&feed));
-            feed
-        });
-        Watcher { documents: self.clone(), feed, seen }
     }
 }

@@ -2,9 +2,9 @@
 
 use kv_api::{Database, Read, Transaction};
 
-use crate::catalog::Layer;
 use crate::error::{Error, Result};
 use crate::keys::Key;
+use crate::layer::Layer;
 
 /// Length of a store's identity in bytes.
 pub const IDENTITY_BYTES: usize = 48;

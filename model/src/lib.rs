@@ -14,6 +14,7 @@ mod batch;
 mod blob;
 mod branch;
 mod catalog;
+mod catalog_row;
 mod change_row;
 mod changes;
 mod check;
@@ -33,6 +34,7 @@ mod indexes;
 mod info;
 mod instance;
 mod keys;
+mod layer;
 pub mod limits;
 mod local;
 mod open_revs;
@@ -54,8 +56,10 @@ mod stats;
 mod stream;
 mod txids;
 mod typed;
+mod unguarded;
 mod validation;
 mod views;
+mod watcher;
 mod write;
 
 pub use body::{
@@ -74,7 +78,7 @@ pub use attachments::{
     Attachment, AttachmentEdit, AttachmentReader, AttachmentSource, Content, Encoding, Follows, Upload, UploadAs,
     check_attachment_name,
 };
-pub use catalog::{CreateOptions, FORMAT_VERSION, Layer, LayerOptions, NameRange};
+pub use catalog::{CreateOptions, NameRange};
 pub use changes::{Change, ChangesBatch, ChangesRequest, Since, Style};
 pub use check::{CheckProgress, CheckReport, Problem, Repair, RepairReport};
 pub use configuration::{MAX_SETTING_BYTES, MAX_SETTING_NAME_BYTES, MAX_SETTINGS, Setting};
@@ -86,11 +90,11 @@ pub use edit::{Edit, EditResult, RevHistory, WriteMode};
 pub use environment::{Environment, SystemEnvironment};
 pub use error::{Error, ErrorKind, NotFound, Refused, Result};
 pub use events::{DatabaseEvent, DatabaseEventKind, DatabaseEvents, DatabaseWatcher};
-pub use feed::Watcher;
 pub use identity::IDENTITY_BYTES;
 pub use indexes::{BUILD_JOBS, BuildProgress, IndexInfo, IndexPage, IndexRequest, IndexRow, MAX_INDEXES};
 pub use info::{DatabaseInfo, Sizes};
 pub use keys::{Leaf, is_instance_key};
+pub use layer::{FORMAT_VERSION, Layer, LayerOptions};
 pub use local::{LocalDocs, LocalDocument, LocalRow};
 pub use parts::Parts;
 pub use policy::ConflictPolicy;
@@ -109,4 +113,5 @@ pub use views::{
     ReducedRow, Reduction, Resume as ViewResume, RustView, View, ViewError, ViewFunctions, ViewGroup, ViewGroupInfo,
     ViewGroupStats, ViewOptions, ViewPage, ViewProgress, ViewRequest, ViewRow, ViewUpdate,
 };
+pub use watcher::Watcher;
 pub use write::{Begun, Edits, REWRITE_JOBS, Rewriting, Token};

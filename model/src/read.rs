@@ -22,7 +22,7 @@ use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt
 use crate::attachments::{read_list, split_rows};
 use crate::batch::FIRST_BYTES;
 use crate::body::{CorruptDocument, decode_rows};
-use crate::branch::Branch;
+use crate::branch::{Branch, branches};
 use crate::document::{Body, Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};
 use crate::documents::Documents;
 use crate::edit::RevHistory;
@@ -30,7 +30,6 @@ use crate::error::{Error, NotFound, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
 use crate::limits::check_document_id;
 use crate::revid::RevId;
-use crate::write::branches;
 
 impl<D: Database> Documents<D> {
     /// Reads the document at its winner or at `options.rev`.

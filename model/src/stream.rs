@@ -12,10 +12,9 @@ use futures_util::stream::{self, Stream};
 use kv_api::Database;
 
 use crate::changes::{Change, ChangesBatch, ChangesRequest, Since};
-use crate::consumer::Consumer;
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::feed::Watcher;
+use crate::watcher::Watcher;
 
 type Filter = Arc<dyn Fn(&Change) -> bool + Send + Sync>;
 
@@ -92,11 +91,6 @@ impl<D: Database> Feed<D> {
             let row = state.next().await?;
             Ok(row.map(|row| (row, state)))
         })
-    }
-
-    /// A consumer of this feed that keeps its place in the store, under a name.
-    pub fn consumer(self, name: &str) -> Consumer<D> {
-        Consumer::new(self, name)
     }
 
     /// Reads a batch, without the rows that are filtered out, and their number.

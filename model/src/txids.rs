@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use kv_api::{Database, IntoBytes, RangeRequest, Read, RetryError, Transaction, error};
+use kv_api::{Database, RangeRequest, Read, RetryError, Transaction, error};
 
 use crate::attachments::sweep;
 use crate::environment::Environment;
@@ -34,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::keys::Key;
 use crate::row::Reader;
 use crate::tuple;
+use crate::unguarded::Unguarded;
 
 /// Time for which a run keeps trying, in milliseconds from its beginning.
 pub(crate) const DEADLINE_MS: u64 = 60_000;
@@ -265,29 +266,6 @@ impl<T> Claim<T> {
         transaction.set(&self.id, row);
     }
 }
-
-/// Writes without a conflict range, for rows that another row guards: no write depends on reading them.
-pub(crate) trait Unguarded: Transaction {
-    /// Sets a key without a write conflict range.
-    fn set_unguarded(&self, key: impl IntoBytes, value: impl IntoBytes) {
-        self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
-        self.set(key, value);
-    }
-
-    /// Clears a key without a write conflict range.
-    fn clear_unguarded(&self, key: &[u8]) {
-        self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
-        self.clear(key);
-    }
-
-    /// Clears a range without a write conflict range.
-    fn clear_range_unguarded(&self, begin: &[u8], end: &[u8]) {
-        self.set_option(kv_api::TransactionOption::NextWriteNoWriteConflictRange);
-        self.clear_range(begin, end);
-    }
-}
-
-impl<T: Transaction> Unguarded for T {}
 
 #[cfg(test)]
 mod tests {

@@ -20,12 +20,13 @@ use std::sync::Arc;
 use kv_api::{KeyValue, Read, Transaction, TransactionExt};
 
 use super::address::{ContentRow, UploadedBytes};
-use super::staging::{chunk_rows, clear_staged, new_store};
+use super::staging::{chunk_rows, new_store};
+use super::sweep::clear_staged;
 use super::{Attachment, AttachmentEdit, AttachmentSource, Content, ContentId, read_list};
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key, Leaf};
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 
 /// Effects of the edits of one document.
 pub(crate) struct Change<'e> {

@@ -34,6 +34,7 @@ mod reader;
 mod resolve;
 mod single;
 mod staging;
+mod sweep;
 mod upload;
 mod zip;
 
@@ -47,7 +48,7 @@ pub(crate) use ledger::{Added, Change, Ledger, clear_content, list_of};
 pub(crate) use list::{list_rows, read_list, split_rows};
 pub use reader::AttachmentReader;
 pub(crate) use resolve::resolve;
-pub(crate) use staging::sweep;
+pub(crate) use sweep::sweep;
 pub use upload::{Upload, UploadAs};
 
 use crate::error::{Error, Result};

@@ -17,12 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kv_api::{Bytes, Database, KeySelector, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 
-use super::{CheckReport, PAGE_ROWS};
+use super::report::{CheckReport, PAGE_ROWS};
 use crate::attachments::{Attachment, ContentId, ContentRow, Hashes, StoreId, clear_content, list_of, read_list};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result, alone};
 use crate::keys::{ATTACHMENTS, DatabaseKey, Key, Leaf, Subspace, end_of};
-use crate::txids::{Outcome, Unguarded};
+use crate::txids::Outcome;
+use crate::unguarded::Unguarded;
 
 /// An attachment with inconsistent rows.
 pub(super) struct BadAttachment {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use kv_api::KeyValue;
 
-use super::{CheckReport, Sums};
+use super::report::{CheckReport, Sums};
 use crate::all_docs::read_winner;
 use crate::branch::Branch;
 use crate::change_row::ChangeRow;

@@ -25,7 +25,7 @@ use crate::limits::DESIGN_PREFIX;
 use crate::read::{Tree, body_of, decode};
 use crate::txids::Outcome;
 
-use super::{CheckReport, PAGE_ROWS};
+use super::report::{CheckReport, PAGE_ROWS};
 
 /// A document whose rows in indexes do not agree with its winner.
 pub(super) struct BadIndexed {

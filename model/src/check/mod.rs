@@ -25,11 +25,11 @@ mod document;
 mod indexes;
 mod purges;
 mod repair;
+mod report;
 mod validation;
 mod views;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use kv_api::{Database, KeySelector, KeyValue, RangeBatch, RangeRequest, Read, Transaction, TransactionExt};
 
@@ -47,16 +47,13 @@ use crate::seq::Seq;
 use crate::stats::Stats;
 
 pub use repair::{Repair, RepairReport};
+pub(crate) use report::PROBLEMS_LISTED;
+pub use report::{CheckReport, Problem};
 
 use attachments::BadAttachment;
 use document::{Body, Document};
 use indexes::BadIndexed;
-
-/// Maximum number of rows of `revisions` or `changes` in a page.
-const PAGE_ROWS: usize = 100;
-
-/// Maximum number of problems listed. More are only counted.
-pub(crate) const PROBLEMS_LISTED: usize = 1_000;
+use report::{PAGE_ROWS, Sums};
 
 /// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,71 +64,6 @@ pub struct CheckProgress {
     pub changes: u64,
     /// Number of documents in the database, according to its counters.
     pub expected: u64,
-}
-
-/// A problem that a check found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The document that has it, if any.
-    pub document: Option<String>,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.document {
-            Some(id) => write!(f, "{id:?}: {}", self.what),
-            None => f.write_str(&self.what),
-        }
-    }
-}
-
-/// The result of a check.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckReport {
-    /// Number of documents walked, including deleted ones.
-    pub documents: u64,
-    /// Number of branches walked.
-    pub revisions: u64,
-    /// Number of rows of `changes` walked.
-    pub changes: u64,
-    /// Number of contents of attachments walked, each counted once.
-    pub contents: u64,
-    /// Number of remembered purges walked.
-    pub purges: u64,
-    /// The first problems.
-    pub problems: Vec<Problem>,
-    /// Number of problems.
-    pub problem_count: u64,
-    /// Number of leaves that are ancestors on another branch of their document. This is no problem: an edit made a
-    /// revision that existed as the oldest of a branch without its parent. The next replicated edit of the document
-    /// joins the two branches.
-    pub unjoined: u64,
-    /// Whether the database changed during the check. Then the counters, the last sequence and the number of changes
-    /// were not compared.
-    pub changed_meanwhile: bool,
-}
-
-impl CheckReport {
-    /// Whether no problem was found.
-    pub fn is_sound(&self) -> bool {
-        self.problem_count == 0
-    }
-
-    fn add(&mut self, document: Option<&str>, what: impl Into<String>) {
-        self.problem_count += 1;
-        if self.problems.len() < PROBLEMS_LISTED {
-            self.problems.push(Problem { document: document.map(str::to_owned), what: what.into() });
-        }
-    }
-}
-
-/// Totals of a walk.
-#[derive(Default)]
-struct Sums {
-    stats: Stats,
-    last: Seq,
 }
 
 /// The result of a walk.

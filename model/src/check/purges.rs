@@ -2,7 +2,7 @@
 
 use kv_api::{Bytes, Database, KeySelector, KeyValue, RangeRequest, Read, Transaction};
 
-use super::{CheckReport, PAGE_ROWS};
+use super::report::{CheckReport, PAGE_ROWS};
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::keys::{DatabaseKey, Subspace};

@@ -24,7 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kv_api::{Database, KeyValue, MutationType, Read, Transaction, TransactionExt};
 
-use super::{BadAttachment, CheckReport, PAGE_ROWS, Sums};
+use super::attachments::BadAttachment;
+use super::report::{CheckReport, PAGE_ROWS, Sums};
 use crate::all_docs::{AllDocsRequest, read_winner};
 use crate::branch::Branch;
 use crate::change_row::ChangeRow;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kv_api::{Database, Read, Transaction};
 
-use super::CheckReport;
+use super::report::CheckReport;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::instance::Instance;

@@ -3,7 +3,7 @@
 
 use kv_api::Database;
 
-use super::CheckReport;
+use super::report::CheckReport;
 use crate::documents::Documents;
 use crate::error::{Result, alone};
 

@@ -36,7 +36,7 @@ use crate::limits::{DESIGN_END, DESIGN_PREFIX};
 use crate::read::{body_of, body_or_empty};
 use crate::row::Reader;
 use crate::tuple;
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 use crate::write::is_too_much;
 
 use super::edit::{Source, Touched, rows_of};

@@ -33,7 +33,7 @@ use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, Subspace};
 use crate::limits::DESIGN_PREFIX;
 use crate::read::{body_of, body_or_empty};
 use crate::revid::RevId;
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 use crate::validation::{MAX_VALIDATING, MAX_VALIDATING_BYTES, VALIDATE};
 
 use super::{Definition, Indexed, MAX_INDEXES, definition_row, values_of};

@@ -14,11 +14,11 @@ use jobs::{Hold, Job, JobId, Jobs, NewJob, Registry, State};
 use json::JsonWriter;
 use kv_api::{Database, Read, Transaction};
 
-use crate::catalog::LayerState;
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::instance::Indexes;
 use crate::keys::Key;
+use crate::layer::LayerState;
 use crate::txids::Outcome;
 
 use super::Definition;

@@ -30,16 +30,15 @@
 mod build;
 mod edit;
 mod job;
+mod known;
 mod read;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use json::JsonText;
 use kv_api::{Database, Read, Transaction};
 use mango::Index;
-use parking_lot::Mutex;
 
 use crate::documents::Documents;
 use crate::error::{Error, Result};
@@ -55,6 +54,7 @@ pub use read::{IndexInfo, IndexPage, IndexRequest, IndexRow};
 pub(crate) use build::Built;
 pub(crate) use edit::{Indexing, Source, Touched};
 pub(crate) use job::checked;
+pub(crate) use known::Definitions;
 
 /// Maximum number of indexes of a database. An id row fits into a value: each of its keys has at most
 /// [`mango::MAX_KEY`] bytes.
@@ -146,27 +146,6 @@ impl Indexed {
 /// The value of an index row.
 pub(crate) fn values_of(row: &mango::Row) -> Bytes {
     row.values.clone().map_or_else(Bytes::new, JsonText::into_bytes)
-}
-
-/// The definitions that this process has read, by the numbers of database and index.
-#[derive(Default)]
-pub(crate) struct Definitions(Mutex<HashMap<(u64, u64), Arc<Index>>>);
-
-impl Definitions {
-    /// Maximum number of remembered definitions.
-    const MOST: usize = 1_000;
-
-    fn get(&self, database: u64, index: u64) -> Option<Arc<Index>> {
-        self.0.lock().get(&(database, index)).cloned()
-    }
-
-    fn put(&self, database: u64, index: u64, definition: Arc<Index>) {
-        let mut known = self.0.lock();
-        if known.len() >= Self::MOST {
-            known.clear();
-        }
-        known.insert((database, index), definition);
-    }
 }
 
 impl<D: Database> Documents<D> {

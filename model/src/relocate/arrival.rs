@@ -13,12 +13,14 @@ use std::future::Future;
 use kv_api::{Database, Read, Runner, Transaction};
 
 use crate::batch::RETRIES;
-use crate::catalog::{CatalogRow, Layer, allocate, set_new};
+use crate::catalog::{allocate, set_new};
+use crate::catalog_row::CatalogRow;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;
 use crate::instance::{self, Access, Indexes, Instance, State};
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Key};
+use crate::layer::Layer;
 use crate::reading;
 use crate::row::Reader;
 use crate::seq::Seq;

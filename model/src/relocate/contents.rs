@@ -15,7 +15,7 @@ use crate::attachments::ContentRow;
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::keys::{DatabaseKey, Subspace};
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 
 use super::arrival::Arriving;
 use super::mirror::{self, Cursor, Difference, Ranges};

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::read::Tree;
 use crate::seq::Seq;
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 
 use super::arrival::Arriving;
 use super::mirror::{self, Ranges};

@@ -6,12 +6,13 @@
 use kv_api::{Bytes, Database, Read, Runner, Transaction};
 
 use crate::batch::RETRIES;
-use crate::catalog::{CatalogRow, Layer};
+use crate::catalog_row::CatalogRow;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::info::read_last;
 use crate::instance::{Access, Indexes, Instance, State};
 use crate::keys::{DatabaseKey, Key, Subspace};
+use crate::layer::Layer;
 use crate::reading;
 use crate::seq::Seq;
 use crate::stats::Stats;

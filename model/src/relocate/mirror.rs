@@ -16,7 +16,7 @@ use kv_api::{Bytes, Database, KeySelector, KeyValue, RangeBatch, RangeRequest, R
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::keys::{DatabaseKey, DatabaseKeys};
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 
 use super::arrival::Arriving;
 use super::rows::without_prefix;

@@ -43,17 +43,18 @@ use std::ops::ControlFlow;
 
 use kv_api::Database;
 
-use crate::catalog::Layer;
-use crate::check::Problem;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::instance::State;
 use crate::keys::{DatabaseKey, Subspace};
+use crate::layer::Layer;
 use crate::seq::Seq;
 
 use arrival::{Arriving, Begun};
 use departure::Departing;
 use verify::Comparison;
+
+pub use verify::VerifyReport;
 
 /// Options of a relocation, and the names of both stores.
 #[derive(Clone, Debug, Default)]
@@ -94,19 +95,6 @@ pub struct RelocateProgress {
     pub expected: u64,
 }
 
-/// The result of comparing both sides.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VerifyReport {
-    /// Number of documents that are equal on both sides: every leaf, its ancestors, its body, its sequence.
-    pub documents: u64,
-    /// Number of documents that were edited at the target after the move, and so were not compared.
-    pub edited_since: u64,
-    /// The first differences.
-    pub differences: Vec<Problem>,
-    /// Number of differences.
-    pub difference_count: u64,
-}
-
 /// The result of a relocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelocateReport {
@@ -132,7 +120,6 @@ pub struct RelocateReport {
 /// 404; [`ErrorKind::FileExists`] if the target has another database of that name; [`ErrorKind::Relocation`] if another
 /// database is being moved there under that name, or this one to another store; [`ErrorKind::Moved`] if it moved to
 /// another store before; [`ErrorKind::Stopped`]; errors of either store.
-/// store's errors.
 pub async fn relocate<S, T, F>(
     source: &Layer<S>,
     target: &Layer<T>,

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, Subspace};
 use crate::purge::PurgeInfo;
 use crate::read::Tree;
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 
 use super::arrival::Arriving;
 use super::mirror::{self, Ranges};

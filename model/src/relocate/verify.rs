@@ -26,12 +26,24 @@ use crate::keys::{DatabaseKey, Leaf, Subspace};
 use crate::read::{Tree, body_of, decode};
 use crate::seq::Seq;
 
-use super::VerifyReport;
 use super::mirror::{self, Difference, Ranges, under};
 use super::rows::DocumentRows;
 
 /// Number of documents looked up at a time.
 const AT_ONCE: usize = 200;
+
+/// The result of comparing both sides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Number of documents that are equal on both sides: every leaf, its ancestors, its body, its sequence.
+    pub documents: u64,
+    /// Number of documents that were edited at the target after the move, and so were not compared.
+    pub edited_since: u64,
+    /// The first differences.
+    pub differences: Vec<Problem>,
+    /// Number of differences.
+    pub difference_count: u64,
+}
 
 /// A comparison in progress.
 pub(super) struct Comparison<S, T> {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, end_of};
 use crate::row::Reader;
 use crate::tuple;
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 
 /// Where a row stands in its view, and in the levels above: `(Key, DocID, Emit)`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -43,7 +43,7 @@ use crate::keys::DatabaseKey;
 use crate::purge::{self, PurgeInfo};
 use crate::read::Tree as Revisions;
 use crate::seq::Seq;
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 use crate::write::is_too_much;
 
 /// Maximum number of documents in a batch.

@@ -33,7 +33,7 @@ use crate::policy::ConflictPolicy;
 use crate::row::STAMP_LEN;
 use crate::stats::Stats;
 use crate::tuple;
-use crate::txids::Unguarded;
+use crate::unguarded::Unguarded;
 
 use super::plan::Plan;
 

@@ -11,9 +11,9 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use kv_api::{Database, Read, Transaction};
 
-use super::draft::{Draft, DraftMemory};
-use super::plan::Plan;
-use super::{BodyContext, Decided, Turn, branches_on};
+use super::draft::{BodyContext, Draft, DraftMemory, Turn};
+use super::merge::branches_on;
+use super::plan::{Decided, Plan};
 use crate::attachments::{Added, AttachmentEdit, AttachmentSource, Change, Ledger, list_of, list_rows};
 use crate::batch::BATCH_BYTES;
 use crate::branch::Branch;

@@ -23,8 +23,12 @@ use crate::etf::{self, AttachmentDigest};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
 use crate::revid::RevId;
 
-use super::Turn;
-use super::interactive::stored_size;
+/// An edit, and its index in the request.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'e> {
+    pub(super) turn: usize,
+    pub(super) edit: &'e Edit,
+}
 
 /// An edit with its draft.
 pub(super) struct Draft<'e> {
@@ -187,7 +191,7 @@ fn lay_out(
     format: BodyFormat,
     memory: &mut DraftMemory,
 ) -> Result<Option<Arc<StoredBody>>> {
-    if stored_size(edit) == 0 {
+    if edit.stored_size() == 0 {
         return Ok(None);
     }
     let DraftMemory { key, body, .. } = memory;

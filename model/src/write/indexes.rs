@@ -8,9 +8,8 @@ use crate::indexes::{Indexing, Source, Touched};
 use crate::instance::Instance;
 use crate::limits::DESIGN_PREFIX;
 
-use super::Decided;
 use super::draft::Draft;
-use super::plan::Plan;
+use super::plan::{Decided, Plan};
 
 /// Whether edits or purges affect indexes: the database has indexes, or there are edits of design documents.
 pub(super) fn concern(instance: &Instance, decided: &[Decided<'_>]) -> bool {

@@ -19,11 +19,11 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use kv_api::{KeyValue, RangeBatch, RangeRequest, Read, Transaction};
+use kv_api::{RangeBatch, RangeRequest, Read, Transaction};
 
 use super::draft::Draft;
 use super::plan::{Fate, NewLeaf, Plan};
-use crate::branch::{Ancestors, Branch};
+use crate::branch::{Ancestors, Branch, branches};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::instance::Instance;
@@ -196,7 +196,7 @@ fn create(instance: &Instance, draft: &Draft<'_>, winner: Option<Branch>) -> Res
     match winner {
         Some(tombstone) => Ok(Ok(extend(instance, edit, tombstone, leaf, Vec::new())?)),
         None => {
-            let new = new_leaf(edit, leaf, Ancestors::EMPTY, 0);
+            let new = NewLeaf::of(edit, leaf, Ancestors::EMPTY, 0);
             Ok(Ok(Plan::new(Vec::new(), vec![new])?))
         }
     }
@@ -207,30 +207,10 @@ fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: 
     let ancestors = Ancestors::of_child(&target, limit)?;
     let replaced = target.leaf.clone();
     let made = leaf.clone();
-    let new = new_leaf(edit, leaf, ancestors, 0);
+    let new = NewLeaf::of(edit, leaf, ancestors, 0);
     let known = others.into_iter().chain([target]).map(|branch| {
         let gone = branch.leaf == replaced || branch.leaf == made;
         (branch, if gone { Fate::Removed } else { Fate::Stays })
     });
     Plan::new(known.collect(), vec![new])
-}
-
-/// The new leaf of the edit at this place.
-pub(super) fn new_leaf(edit: &Edit, leaf: Leaf, ancestors: Ancestors, place: usize) -> NewLeaf {
-    NewLeaf { leaf, ancestors, size: stored_size(edit), attachments: !edit.attachments.is_empty(), edit: place }
-}
-
-/// Size of the stored body. A tombstone without members and attachments has none.
-pub(super) fn stored_size(edit: &Edit) -> u64 {
-    if edit.deleted && edit.body.len() <= 2 && edit.attachments.is_empty() { 0 } else { edit.body.len() as u64 }
-}
-
-/// The branches in rows of one document.
-pub(crate) fn branches(keys: &DatabaseKeys, id: &str, rows: &[KeyValue]) -> Result<Vec<Branch>> {
-    if rows.is_empty() {
-        return Ok(Vec::new());
-    }
-    let document = keys.key(DatabaseKey::RevisionsOf(id)).len();
-    let read = |row: &KeyValue| Branch::read(DatabaseKeys::read_leaf(&row.key, document)?, &row.value);
-    rows.iter().map(read).collect::<Result<_>>().map_err(|error| error.of_document(id))
 }

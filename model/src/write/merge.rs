@@ -28,9 +28,8 @@ use crate::keys::Leaf;
 use crate::policy::ConflictPolicy;
 use crate::revid::RevId;
 
-use super::interactive::new_leaf;
 use super::join::{Path, join};
-use super::plan::{Fate, Fates, Plan};
+use super::plan::{Fate, Fates, NewLeaf, Plan};
 
 /// A revision of an edit.
 pub(super) struct Incoming<'e> {
@@ -74,7 +73,7 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
         path.ids.truncate(limit);
         let ancestors = Ancestors::from_hashes(path.ids.get(1..).unwrap_or_default());
         let leaf = Leaf { not_deleted: !edit.deleted, rev };
-        new_leaf(edit, leaf, ancestors, place)
+        NewLeaf::of(edit, leaf, ancestors, place)
     });
     Plan::new(known, added.collect()).map(Some)
 }
@@ -86,7 +85,7 @@ fn replace(new: Vec<Incoming<'_>>, known: Vec<Branch>, limit: usize) -> Result<O
     let added = greatest.map(|Incoming { edit, place, rev, history }| {
         let ancestors = history.ids.get(1..history.ids.len().min(limit)).unwrap_or_default();
         let leaf = Leaf { not_deleted: !edit.deleted, rev };
-        new_leaf(edit, leaf, Ancestors::from_hashes(ancestors), place)
+        NewLeaf::of(edit, leaf, Ancestors::from_hashes(ancestors), place)
     });
     let known = known.into_iter().map(|branch| (branch, Fate::Removed));
     Plan::new(known.collect(), added.into_iter().collect()).map(Some)

@@ -39,7 +39,7 @@ use kv_api::{Database, Read, RetryError, Transaction, TransactionExt};
 
 use crate::attachments::check_attachments;
 use crate::body::{BodyLimits, StoredBody};
-use crate::branch::Branch;
+use crate::branch::{Branch, branches};
 use crate::documents::Documents;
 use crate::edit::{Edit, EditResult, WriteMode, check_body};
 use crate::error::{Error, ErrorKind, Result, alone};
@@ -52,36 +52,17 @@ use crate::txids::Outcome;
 use crate::validation::Validating;
 
 use apply::Writer;
-use draft::{BodyContext, Draft, DraftMemory};
+use draft::{BodyContext, Draft, DraftMemory, Turn};
 use interactive::FirstDecision;
-use merge::{Incoming, branches_on};
-use plan::Plan;
+use merge::Incoming;
+use plan::{Decided, Plan};
 use validate::Verdicts;
-
-pub(crate) use interactive::branches;
 
 pub use edits::{Begun, Edits, Token};
 pub use rewrite::{REWRITE_JOBS, Rewriting};
 
 /// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
 const TARGET_BYTES: usize = 8_000_000;
-
-/// An edit, and its index in the request.
-#[derive(Clone, Copy)]
-struct Turn<'e> {
-    turn: usize,
-    edit: &'e Edit,
-}
-
-/// The decision about a document's edits in a transaction.
-struct Decided<'e> {
-    /// The document.
-    id: &'e str,
-    /// Indexes of the edits' drafts; empty for a purge.
-    drafts: Range<usize>,
-    /// `None` if the revisions of all edits exist already.
-    plan: Result<Option<Plan>>,
-}
 
 /// What the plans of a transaction on a database write.
 struct Prepared<'e> {

@@ -14,8 +14,7 @@
 use kv_api::error::TRANSACTION_TOO_LARGE;
 use kv_api::{Database, Read, RetryError};
 
-use super::Turn;
-use super::draft::{Draft, DraftMemory};
+use super::draft::{Draft, DraftMemory, Turn};
 use super::validate::Verdicts;
 use crate::attachments::AttachmentSource;
 use crate::document::{Body, Document};

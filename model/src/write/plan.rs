@@ -13,7 +13,10 @@
 //! The known branches need not be all branches of the document. Those that [`interactive`](super::interactive) reads
 //! suffice to find the next winner.
 
+use std::ops::Range;
+
 use crate::branch::{Ancestors, Branch, Crown};
+use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::keys::Leaf;
 
@@ -30,6 +33,13 @@ pub(crate) struct NewLeaf {
     pub(crate) edit: usize,
 }
 
+impl NewLeaf {
+    /// The new leaf of the edit at this place among the document's edits.
+    pub(crate) fn of(edit: &Edit, leaf: Leaf, ancestors: Ancestors, place: usize) -> NewLeaf {
+        NewLeaf { leaf, ancestors, size: edit.stored_size(), attachments: !edit.attachments.is_empty(), edit: place }
+    }
+}
+
 /// What happens to an existing branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -43,6 +53,16 @@ pub(crate) enum Fate {
 
 /// The branches that were read, with their fates.
 pub(crate) type Fates = Vec<(Branch, Fate)>;
+
+/// The decision about a document's edits in a transaction.
+pub(super) struct Decided<'e> {
+    /// The document.
+    pub(super) id: &'e str,
+    /// Indexes of the edits' drafts; empty for a purge.
+    pub(super) drafts: Range<usize>,
+    /// `None` if the revisions of all edits exist already.
+    pub(super) plan: Result<Option<Plan>>,
+}
 
 /// The changes of a document in a transaction.
 #[derive(Debug)]

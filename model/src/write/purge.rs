@@ -11,9 +11,9 @@ use std::collections::HashSet;
 
 use kv_api::{Database, Read, Transaction, TransactionExt};
 
-use super::plan::{Fate, Plan};
-use super::{Decided, TARGET_BYTES, branches, is_too_much};
-use crate::branch::Branch;
+use super::plan::{Decided, Fate, Plan};
+use super::{TARGET_BYTES, is_too_much};
+use crate::branch::{Branch, branches};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::keys::DatabaseKey;

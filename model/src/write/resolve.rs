@@ -12,11 +12,11 @@
 use json::JsonText;
 use kv_api::{Database, Read, TransactionExt};
 
-use super::draft::{Draft, DraftMemory};
+use super::TARGET_BYTES;
+use super::draft::{Draft, DraftMemory, Turn};
 use super::validate::Verdicts;
-use super::{TARGET_BYTES, Turn, branches};
 use crate::attachments::{Attachment, AttachmentEdit};
-use crate::branch::Branch;
+use crate::branch::{Branch, branches};
 use crate::document::Document;
 use crate::documents::Documents;
 use crate::edit::{Edit, RevHistory, WriteMode, check_body};

@@ -32,14 +32,15 @@ use super::interactive::last;
 use super::is_too_much;
 use crate::batch::RETRIES;
 use crate::body::{BodyFormat, RevisionMetadata, StoredBody};
-use crate::catalog::LayerState;
 use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, Leaf};
+use crate::layer::LayerState;
 use crate::read::decode;
 use crate::stats::Stats;
-use crate::txids::{Outcome, Unguarded};
+use crate::txids::Outcome;
+use crate::unguarded::Unguarded;
 
 /// The kind of these jobs. Their ids are the names of the databases.
 pub const REWRITE_JOBS: &str = "rewrite";

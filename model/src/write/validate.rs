@@ -8,10 +8,9 @@ use json::JsonText;
 use kv_api::{Database, Read, TransactionExt};
 use parking_lot::Mutex;
 
-use super::Decided;
 use super::draft::Draft;
 use super::merge::branches_on;
-use super::plan::{NewLeaf, Plan};
+use super::plan::{Decided, NewLeaf, Plan};
 use crate::blob;
 use crate::branch::Branch;
 use crate::document::{Body, Document};

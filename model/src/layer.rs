@@ -1,0 +1,151 @@
+//! The layer: the handle of all databases in a store, and what they share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use jobs::Jobs;
+use kv_api::{Database, RangeRequest, Read, Transaction};
+use parking_lot::Mutex;
+
+use crate::body::BodyFormat;
+use crate::environment::{Environment, SystemEnvironment};
+use crate::error::{Error, ErrorKind, Result};
+use crate::feed::Feed;
+use crate::indexes::Definitions;
+use crate::keys::Key;
+use crate::limits::{DEFAULT_MAX_DOCUMENT_SIZE, HIGHEST_MAX_DOCUMENT_SIZE};
+use crate::row::Reader;
+use crate::tuple;
+use crate::txids::Guard;
+
+/// The version of the layer's keys that this program reads and writes.
+pub const FORMAT_VERSION: u64 = 1;
+
+/// Options of a layer.
+#[derive(Clone, Debug)]
+pub struct LayerOptions {
+    /// Prefix of all keys of the layer. No other keys in the store may have it. Empty by default.
+    pub prefix: Bytes,
+    /// Source of time and randomness.
+    pub environment: Arc<dyn Environment>,
+    /// Layout of bodies in new databases, unless [`CreateOptions`] says otherwise.
+    pub default_format: BodyFormat,
+    /// Maximum size of a document's body, in bytes of compact JSON. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`].
+    pub max_document_size: usize,
+    /// Maximum size of an attachment, in bytes as received. Unlimited by default, as in CouchDB.
+    pub max_attachment_size: u64,
+    /// Maximum number of threads that work on one bulk write, including the caller's. 1 by default: the layer starts no
+    /// threads unless told to.
+    pub threads: usize,
+}
+
+impl Default for LayerOptions {
+    fn default() -> Self {
+        LayerOptions {
+            prefix: Bytes::new(),
+            environment: Arc::new(SystemEnvironment),
+            default_format: BodyFormat::default(),
+            max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
+            max_attachment_size: u64::MAX,
+            threads: 1,
+        }
+    }
+}
+
+/// A handle of all databases in one key-value store. Cheap to clone.
+#[derive(Clone)]
+pub struct Layer<D> {
+    pub(crate) shared: Arc<LayerState<D>>,
+}
+
+impl<D> fmt::Debug for Layer<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layer").field("prefix", &self.shared.guard.root).finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct LayerState<D> {
+    pub(crate) guard: Guard<D>,
+    pub(crate) default_format: BodyFormat,
+    pub(crate) max_document_size: usize,
+    pub(crate) max_attachment_size: u64,
+    pub(crate) threads: usize,
+    /// The feeds that clients wait for, by database.
+    pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
+    pub(crate) indexes: Definitions,
+}
+
+impl<D: Database> Layer<D> {
+    /// Opens the layer in `engine`. If the store has nothing under the prefix, this writes the layer's format version.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`] for another version; [`ErrorKind::NotOurs`] if the prefix has other keys. Nothing is
+    /// changed then.
+    pub async fn open(engine: D, options: LayerOptions) -> Result<Self> {
+        let root = options.prefix.clone();
+        let key = Key::Format.under(&root);
+        let anything = if root.is_empty() {
+            RangeRequest::keys(Bytes::new(), Bytes::from_static(kv_api::keys::SYSTEM_BEGIN))
+        } else {
+            RangeRequest::prefix(&root)
+        };
+        let anything = anything.limit(1);
+        // Opening twice has the same effect as opening once, so this needs no transaction id.
+        kv_api::Runner::new(&engine)
+            .run(|transaction, _| {
+                let (version, first) =
+                    (transaction.get(&key, Read::Serializable), transaction.get_range(&anything, Read::Serializable));
+                let key = &key;
+                async move {
+                    let found = match (version.await?, first.await?.rows.first()) {
+                        (Some(version), _) => Reader::new(&version).int()?,
+                        (None, None) => {
+                            let mut version = Vec::new();
+                            tuple::append_u64(&mut version, FORMAT_VERSION);
+                            transaction.set(key, &version);
+                            return Ok(());
+                        }
+                        (None, Some(_)) => return Err(Error::new(ErrorKind::NotOurs)),
+                    };
+                    if found == FORMAT_VERSION {
+                        Ok(())
+                    } else {
+                        Err(Error::new(ErrorKind::Format { found, expected: FORMAT_VERSION }))
+                    }
+                }
+            })
+            .await?;
+        Ok(Layer {
+            shared: Arc::new(LayerState {
+                guard: Guard::new(engine, root, options.environment),
+                default_format: options.default_format,
+                max_document_size: options.max_document_size.min(HIGHEST_MAX_DOCUMENT_SIZE),
+                max_attachment_size: options.max_attachment_size,
+                threads: options.threads,
+                feeds: Mutex::default(),
+                indexes: Definitions::default(),
+            }),
+        })
+    }
+
+    pub(crate) fn of(shared: Arc<LayerState<D>>) -> Self {
+        Layer { shared }
+    }
+
+    pub(crate) fn guard(&self) -> &Guard<D> {
+        &self.shared.guard
+    }
+
+    /// The store.
+    pub fn engine(&self) -> &D {
+        &self.shared.guard.engine
+    }
+
+    /// The registry of jobs: the long work in the background of this store.
+    pub fn jobs(&self) -> Jobs<D> {
+        let guard = &self.shared.guard;
+        Jobs::new(guard.engine.clone(), self.shared.registry())
+    }
+}
