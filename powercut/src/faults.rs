@@ -2,24 +2,8 @@
 
 use crate::dice::Dice;
 use crate::engine::Engine;
-use crate::harness::{History, cut, record};
+use crate::harness::{History, class, cut, record};
 use crate::trace::{Event, Trace};
-use crate::workload::FOLDER;
-
-/// The purpose of a file, by its path.
-pub fn class(path: &str) -> &'static str {
-    if path == FOLDER {
-        return "the folder";
-    }
-    match path.strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('/')) {
-        None => "a folder above",
-        Some("log.0" | "log.1") => "the log",
-        Some("synced") => "the side file",
-        Some("couch-layer.json" | "couch-layer.json.new") => "the mark",
-        Some("LOCK") => "the lock",
-        Some(_) => "the store",
-    }
-}
 
 /// A class of syncs that are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use tempfile::TempDir;
 use crate::dice::Dice;
 use crate::disk::{Disk, Image, Keep};
 use crate::engine::{Change, Engine, Rows, commit, rows};
-use crate::faults::class;
 use crate::recorder::Recording;
 use crate::trace::{Event, Failure, Kind, Trace};
 use crate::workload::{self, FOLDER, differences};
@@ -22,6 +21,21 @@ const COMMITS_THROUGH_FAILURES: usize = 45;
 
 /// Number of commits after a kill, a loss of power or a failure.
 const MORE_COMMITS: usize = 12;
+
+/// The purpose of a file, by its path.
+pub fn class(path: &str) -> &'static str {
+    if path == FOLDER {
+        return "the folder";
+    }
+    match path.strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('/')) {
+        None => "a folder above",
+        Some("log.0" | "log.1") => "the log",
+        Some("synced") => "the side file",
+        Some("couch-layer.json" | "couch-layer.json.new") => "the mark",
+        Some("LOCK") => "the lock",
+        Some(_) => "the store",
+    }
+}
 
 /// A recorded workload.
 #[derive(Clone, Debug)]

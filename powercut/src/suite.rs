@@ -19,8 +19,10 @@ mod tests {
     use crate::Engine;
     use crate::dice::Dice;
     use crate::disk::Keep;
-    use crate::faults::{Missing, class};
-    use crate::harness::{Counts, History, cut, explore, record, record_failure, record_failures, record_recovery};
+    use crate::faults::Missing;
+    use crate::harness::{
+        Counts, History, class, cut, explore, record, record_failure, record_failures, record_recovery,
+    };
     use crate::trace::{Event, Failure, Kind, Verdict};
 
     fn number(name: &str, otherwise: usize) -> usize {

@@ -17,13 +17,13 @@ use bytes::Bytes;
 use clap::Args;
 use engine_fdb::FdbDatabase;
 use kv_api::{DatabaseExt, Error, RangeRequest, Transaction};
-use model::{CreateOptions, Documents, Edit, GetOptions, JsonText, Layer, LayerOptions};
+use model::{CreateOptions, Documents, GetOptions, Layer, LayerOptions};
 
 use crate::http::client::Address;
 use crate::http::server::Spawned;
 use crate::http::work::{self, Target, scaled, split};
 
-use raw::Raw;
+use raw::{Raw, edits};
 
 /// Number of documents from which the reads choose.
 const STORED: usize = 2_000;
@@ -203,10 +203,4 @@ impl Sides {
         futures_util::future::try_join_all(clients).await?;
         Ok(begun.elapsed())
     }
-}
-
-fn edits(seed: u64, count: usize) -> Result<Vec<Edit>> {
-    let mut source = Source::seeded(seed);
-    let edit = |source: &mut Source| Ok(Edit::new(source.id(), JsonText::parse(source.document().as_bytes())?));
-    (0..count).map(|_| edit(&mut source)).collect()
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use benches::documents::Documents as Source;
 use benches::recording::{RawRead, Recording};
 use bytes::Bytes;
 use engine_fdb::FdbDatabase;
@@ -13,11 +14,10 @@ use engine_fdb::foundationdb::{Database, FdbResult, RangeOption, Transaction};
 use engine_mem::MemStore;
 use futures_util::future::{Either, try_join_all};
 use kv_api::Direction;
-use model::{CreateOptions, Edit, GetOptions, Layer, LayerOptions};
+use model::{CreateOptions, Edit, GetOptions, JsonText, Layer, LayerOptions};
 use occ::OccDatabase;
 use occ::store::Batch;
 
-use super::edits;
 use crate::http::work::split;
 
 /// A document's transaction: its reads, then its writes.
@@ -173,4 +173,11 @@ async fn read_all(transaction: &Transaction, prefix: &[u8], reads: &[RawRead], s
     });
     let issued: Vec<_> = issued.collect();
     Ok(try_join_all(issued).await?.into_iter().sum())
+}
+
+/// New documents.
+pub(super) fn edits(seed: u64, count: usize) -> Result<Vec<Edit>> {
+    let mut source = Source::seeded(seed);
+    let edit = |source: &mut Source| Ok(Edit::new(source.id(), JsonText::parse(source.document().as_bytes())?));
+    (0..count).map(|_| edit(&mut source)).collect()
 }

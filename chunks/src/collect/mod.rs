@@ -22,6 +22,7 @@
 
 mod copies;
 mod documents;
+mod inventory;
 mod marks;
 mod objects;
 mod references;
@@ -40,7 +41,7 @@ use crate::placement::SETTINGS_ID;
 use crate::settings::Settings;
 use crate::store::{Edit, Figures, IdRange};
 
-use objects::Inventory;
+use inventory::Inventory;
 use references::References;
 
 /// Options of a collection.

@@ -15,41 +15,16 @@
 //! Marks are objects too. So every replica that shares the place sees them, and the same clock gives their age and
 //! the age of the objects.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
 use super::Collection;
-use crate::ChunkStore;
 use crate::error::Result;
 use crate::load::object_grace_ms;
-use crate::objects::{Object, Places};
+use crate::objects::Object;
 use crate::store::Leaf;
 use crate::stub::{Stub, parts};
-
-/// A database's objects as of the start of a collection, and those that it has found to be named.
-#[derive(Debug, Default)]
-pub(super) struct Inventory {
-    places: Places,
-    /// Lengths by object; `None` if they have not been listed.
-    lengths: Option<HashMap<String, u64>>,
-    /// Objects that any stub has named since then.
-    pub(super) named: HashSet<String>,
-    /// Whether some data document could not be read. It may name any object.
-    pub(super) is_unsure: bool,
-}
-
-impl Inventory {
-    pub(super) async fn take(chunks: &ChunkStore, places: Places) -> Result<Inventory> {
-        let mut lengths = HashMap::new();
-        for place in places.0.keys() {
-            if let Some((_, objects)) = chunks.objects(place).await? {
-                lengths.extend(objects.list(place).await?.into_iter().map(|object| (object.name, object.bytes)));
-            }
-        }
-        Ok(Inventory { places, lengths: Some(lengths), ..Inventory::default() })
-    }
-}
 
 impl Collection<'_> {
     /// Whether the object of a live leaf is missing, or is another one.

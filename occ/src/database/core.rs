@@ -41,6 +41,18 @@ pub(crate) struct Core<S: Store> {
     closed: OnceLock<Error>,
 }
 
+/// Closes the database when the last handle is dropped. The committer thread has only the core.
+pub(crate) struct Handle<S: Store> {
+    pub(crate) core: Arc<Core<S>>,
+}
+
+impl<S: Store> Drop for Handle<S> {
+    fn drop(&mut self) {
+        // Everything acknowledged is synced already, and no caller is left to get an error.
+        let _ = self.core.close();
+    }
+}
+
 /// The injected clock.
 #[derive(Clone)]
 pub(crate) struct SharedClock(pub(crate) Arc<dyn Clock>);

@@ -10,7 +10,7 @@ use kv_api::{Database, Durability, Limits, Result};
 
 use crate::Clock;
 use crate::clock::{SystemClock, system};
-use crate::database::core::Core;
+use crate::database::core::{Core, Handle};
 #[cfg(any(test, feature = "faults"))]
 use crate::faults::Point;
 use crate::faults::{Fault, Hook};
@@ -21,18 +21,6 @@ use crate::transaction::OccTransaction;
 /// A transactional database over a [`Store`]: a cheap handle. It closes when [`close`](Self::close) is called,
 /// or when the last handle and the last transaction are dropped.
 pub struct OccDatabase<S: Store>(Arc<Handle<S>>);
-
-/// Closes the database when the last handle is dropped. The committer thread has only the core.
-pub(crate) struct Handle<S: Store> {
-    pub(crate) core: Arc<Core<S>>,
-}
-
-impl<S: Store> Drop for Handle<S> {
-    fn drop(&mut self) {
-        // Everything acknowledged is synced already, and no caller is left to get an error.
-        let _ = self.core.close();
-    }
-}
 
 impl<S: Store> OccDatabase<S> {
     /// A database over `store` with the machine's clock and FoundationDB's limits. Fails like

@@ -27,7 +27,7 @@ use self::overlay::Overlay;
 use self::range_read::selector_conflict;
 use self::state::State;
 use crate::commit::{Request, Ticket};
-use crate::database::Handle;
+use crate::database::core::Handle;
 use crate::estimate;
 use crate::estimate::sample::Sample;
 use crate::store::Store;
