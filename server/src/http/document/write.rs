@@ -63,7 +63,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
     Ok(response)
 }
 
-pub(crate) async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<RevId> {
+async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<RevId> {
     match mode {
         WriteMode::Interactive => Ok(database.put(edit).await?),
         WriteMode::Replicated => {
@@ -71,6 +71,18 @@ pub(crate) async fn write_one(database: Documents, edit: Edit, mode: WriteMode) 
             Ok(result.ok_or_else(ApiError::internal)??)
         }
     }
+}
+
+/// Writes an interactive edit, if the client may make it. Returns the id and the new revision.
+pub(crate) async fn write_admitted(request: &Request, db: &str, mut edit: Edit) -> Result<(String, RevId)> {
+    require_design_admin(request, &edit.id)?;
+    replicator::documents::check(db, WriteMode::Interactive, &edit)?;
+    if guarded::has_rules(db) {
+        Box::pin(guarded::admit(request, db, WriteMode::Interactive, &mut edit)).await?;
+    }
+    let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
+    let rev = request.with_database(db, write).await?;
+    Ok((edit.id, rev))
 }
 
 /// The answer to a write.
@@ -102,17 +114,11 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     if edit.id.is_empty() {
         edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
     }
-    require_design_admin(request, &edit.id)?;
-    replicator::documents::check(db, WriteMode::Interactive, &edit)?;
-    if guarded::has_rules(db) {
-        Box::pin(guarded::admit(request, db, WriteMode::Interactive, &mut edit)).await?;
-    }
-    let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
-    let rev = request.with_database(db, write).await?;
-    let mut response = written(&edit.id, &rev, StatusCode::CREATED, is_batch(&request.params));
+    let (id, rev) = write_admitted(request, db, edit).await?;
+    let mut response = written(&id, &rev, StatusCode::CREATED, is_batch(&request.params));
     // CouchDB sends no `ETag` here.
     response.headers_mut().remove(ETAG);
-    response::set_location(&mut response, request.absolute(&[db, &edit.id]));
+    response::set_location(&mut response, request.absolute(&[db, &id]));
     Ok(response)
 }
 

@@ -10,11 +10,10 @@ use model::{Edit, ErrorKind, GetOptions, JsonText, NotFound, RevId, WriteMode};
 
 use crate::http::app::stores::Documents;
 use crate::http::document::guarded;
-use crate::http::document::write::{require_design_admin, write_one};
+use crate::http::document::write::write_admitted;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions;
 use crate::http::functions::request::request_object;
-use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Body, Response};
 
@@ -73,18 +72,11 @@ async fn current(database: &Documents, id: &str) -> Result<Option<JsonText>> {
 }
 
 async fn save(request: &Request, db: &str, document: &JsonText) -> Result<(String, RevId)> {
-    let mut edit = Edit::from_json(None, document, WriteMode::Interactive)?;
+    let edit = Edit::from_json(None, document, WriteMode::Interactive)?;
     if edit.id.is_empty() {
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "illegal_docid", "Document id must not be empty"));
     }
-    require_design_admin(request, &edit.id)?;
-    replicator::documents::check(db, WriteMode::Interactive, &edit)?;
-    if guarded::has_rules(db) {
-        Box::pin(guarded::admit(request, db, WriteMode::Interactive, &mut edit)).await?;
-    }
-    let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
-    let rev = request.with_database(db, write).await?;
-    Ok((edit.id, rev))
+    write_admitted(request, db, edit).await
 }
 
 pub(super) fn render_error(reason: impl Into<Cow<'static, str>>) -> ApiError {
