@@ -1,0 +1,265 @@
+//! An engine from a URL. This is the one place where features pick engines.
+//!
+//! | URL | engine |
+//! |---|---|
+//! | `mem:` | memory; gone when the process ends |
+//! | `lsm:FOLDER` | a log and sorted tables in that folder |
+//! | `sled:FOLDER` | a sled tree in that folder |
+//! | `FOLDER` | the engine that the folder's mark names ([`disk::folder`]); lsm for a new one |
+//! | `fdb:` | the FoundationDB cluster of `FDB_CLUSTER_FILE`, or of the client's default cluster file |
+//! | `fdb:FILE` | the FoundationDB cluster of that cluster file |
+//! | `fdb:?prefix=TEXT`, `fdb:FILE?prefix=TEXT` | the same, in the keys under that prefix, percent-encoded |
+//!
+//! A folder has one owner at a time, and is opened by its mark. A folder of another engine or format, or without our
+//! mark, is refused and left unchanged. A cluster has any number of users, who must not share keys: without a prefix the
+//! layer uses the whole cluster.
+//!
+//! `redb:FOLDER` and `fjall:FOLDER` mean `lsm:FOLDER`. Earlier versions had those engines; `couch-layer move` turns
+//! their folders into folders of lsm.
+
+mod error;
+mod url;
+
+use std::path::Path;
+
+use disk::folder::Mark;
+use kv_api::AnyDatabase;
+
+use self::url::FORMER;
+
+pub use self::error::EngineError;
+pub use self::url::{Engine, EngineUrl};
+
+/// Whether opening a store may create it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfMissing {
+    /// A folder that is missing or empty becomes a new store.
+    Create,
+    /// A folder that is missing or empty is an error.
+    Fail,
+}
+
+/// Opens the store that `url` names. It is closed when the last handle is dropped; acknowledged writes are durable before
+/// that. Opening blocks the calling thread, for a cluster for some seconds at most.
+///
+/// # Errors
+/// [`EngineError`], whose message is for a person.
+pub fn open(url: &EngineUrl, if_missing: IfMissing) -> Result<AnyDatabase, EngineError> {
+    open_with_cache(url, if_missing, None)
+}
+
+/// The same, with a cache of `cache_bytes` for a store in a folder, instead of the engine's default.
+///
+/// # Errors
+/// [`EngineError`], whose message is for a person.
+pub fn open_with_cache(
+    url: &EngineUrl,
+    if_missing: IfMissing,
+    cache_bytes: Option<u64>,
+) -> Result<AnyDatabase, EngineError> {
+    match url {
+        EngineUrl::Memory => open_mem(),
+        EngineUrl::Folder { engine, path } => open_folder(*engine, path, if_missing, cache_bytes),
+        // Nothing to create: a missing cluster is an error.
+        EngineUrl::Cluster { file, prefix } => open_fdb(file.as_deref(), prefix),
+    }
+}
+
+/// Stops what an engine runs for the whole life of the process. Call it before `main` returns. No cluster can be opened
+/// afterwards.
+pub fn shut_down() {
+    #[cfg(feature = "fdb")]
+    engine_fdb::stop_network();
+}
+
+fn open_folder(
+    engine: Option<Engine>,
+    folder: &Path,
+    if_missing: IfMissing,
+    cache_bytes: Option<u64>,
+) -> Result<AnyDatabase, EngineError> {
+    let mark = Mark::read(folder)?;
+    if mark.is_none() && if_missing == IfMissing::Fail {
+        return Err(EngineError::Missing { folder: folder.into() });
+    }
+    if let Some(Mark { engine, .. }) = &mark {
+        let state = match engine.as_str() {
+            engine if FORMER.contains(&engine) => format!("of {engine}, which this program only reads"),
+            "moving" => "half moved".to_owned(),
+            _ => String::new(),
+        };
+        if !state.is_empty() {
+            return Err(EngineError::Former { state, folder: folder.into() });
+        }
+    }
+    match (engine, mark) {
+        (None, None) => open_folder(Some(Engine::NEW), folder, if_missing, cache_bytes),
+        // If the mark names another engine, the engine refuses it.
+        (Some(Engine::Lsm), _) => open_lsm(folder, cache_bytes),
+        (Some(Engine::Sled), _) => open_sled(folder, cache_bytes),
+        (Some(engine), _) => Err(EngineError::NotBuilt { engine: engine.name().into() }),
+        (None, Some(mark)) => match Engine::from_name(&mark.engine) {
+            Some(Engine::Lsm) => open_lsm(folder, cache_bytes),
+            Some(Engine::Sled) => open_sled(folder, cache_bytes),
+            // No mark of this program names these.
+            Some(Engine::Mem | Engine::Fdb) | None => Err(EngineError::NotBuilt { engine: mark.engine }),
+        },
+    }
+}
+
+#[cfg(feature = "mem")]
+fn open_mem() -> Result<AnyDatabase, EngineError> {
+    Ok(AnyDatabase::new(engine_mem::MemDatabase::new()))
+}
+
+#[cfg(not(feature = "mem"))]
+fn open_mem() -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Mem.name().into() })
+}
+
+#[cfg(feature = "sled")]
+fn open_sled(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    let mut options = engine_sled::SledOptions::new();
+    if let Some(bytes) = cache_bytes {
+        options = options.cache_bytes(bytes);
+    }
+    Ok(AnyDatabase::new(engine_sled::SledDatabase::open(folder, options)?))
+}
+
+#[cfg(not(feature = "sled"))]
+fn open_sled(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Sled.name().into() })
+}
+
+#[cfg(feature = "lsm")]
+fn open_lsm(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    let mut options = engine_lsm::LsmOptions::new();
+    if let Some(bytes) = cache_bytes {
+        options = options.cache_bytes(bytes);
+    }
+    Ok(AnyDatabase::new(engine_lsm::LsmDatabase::open(folder, options)?))
+}
+
+#[cfg(not(feature = "lsm"))]
+fn open_lsm(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Lsm.name().into() })
+}
+
+#[cfg(feature = "fdb")]
+fn open_fdb(file: Option<&Path>, prefix: &[u8]) -> Result<AnyDatabase, EngineError> {
+    let options = engine_fdb::OpenOptions {
+        cluster_file: file.map(Path::to_owned),
+        // So that a request is answered 503 rather than never. The layer retries for as long.
+        transaction_timeout: Some(std::time::Duration::from_secs(60)),
+        ..engine_fdb::OpenOptions::default()
+    };
+    let database = futures_executor::block_on(engine_fdb::FdbDatabase::open_with(options))?;
+    Ok(if prefix.is_empty() {
+        AnyDatabase::new(database)
+    } else {
+        AnyDatabase::new(kv_api::Prefixed::new(database, prefix.to_vec()))
+    })
+}
+
+#[cfg(not(feature = "fdb"))]
+fn open_fdb(_file: Option<&Path>, _prefix: &[u8]) -> Result<AnyDatabase, EngineError> {
+    Err(EngineError::NotBuilt { engine: Engine::Fdb.name().into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Result<EngineUrl, EngineError> {
+        text.parse()
+    }
+
+    #[cfg(feature = "lsm")]
+    #[test]
+    fn a_store_has_one_absolute_name() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().canonicalize().unwrap().join("data");
+        let named = |text: String| url(&text).unwrap().absolute().unwrap().to_string();
+        let expected = format!("lsm:{}", folder.display());
+        assert_eq!(named(expected.clone()), expected);
+        drop(open(&url(&expected).unwrap(), IfMissing::Create).unwrap());
+        for other in [folder.display().to_string(), format!("lsm:{}/../data/.", folder.display())] {
+            assert_eq!(named(other), expected);
+        }
+        let relative = url("lsm:data").unwrap();
+        assert!(!relative.is_absolute() && relative.absolute().unwrap().is_absolute());
+        assert!(url("fdb:").unwrap().is_absolute() && !url("fdb:fdb.cluster").unwrap().is_absolute());
+        assert_eq!(named("mem:".into()), "mem:");
+        let new = root.path().canonicalize().unwrap().join("new").display().to_string();
+        assert_eq!(named(new.clone()), format!("lsm:{new}"), "as it will be when it is made");
+    }
+
+    #[cfg(not(feature = "fdb"))]
+    #[test]
+    fn a_build_without_the_engine_says_how_to_get_it() {
+        let refused = open(&url("fdb:").unwrap(), IfMissing::Create).unwrap_err().to_string();
+        assert!(refused.contains("--features fdb"), "{refused}");
+    }
+
+    #[test]
+    fn a_missing_folder_is_created_only_when_it_may_be() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("none");
+        let named = url(&folder.display().to_string()).unwrap();
+        assert!(matches!(open(&named, IfMissing::Fail), Err(EngineError::Missing { .. })));
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_folder_says_which_engine_it_holds() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("couch-layer.json"), r#"{"engine":"rocks","format":1}"#).unwrap();
+        let folder = root.path().display().to_string();
+        let refused = open(&url(&folder).unwrap(), IfMissing::Create).unwrap_err();
+        assert!(matches!(refused, EngineError::NotBuilt { .. }), "{refused}");
+        #[cfg(feature = "sled")]
+        {
+            let refused = open(&url(&format!("sled:{folder}")).unwrap(), IfMissing::Create).unwrap_err().to_string();
+            assert!(refused.contains("rocks") && refused.contains("sled"), "{refused}");
+        }
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(all(feature = "lsm", feature = "sled"))]
+    #[test]
+    fn a_new_folder_is_opened_by_its_name_alone_afterwards() {
+        let root = tempfile::tempdir().unwrap();
+        for (engine, other) in [("sled", "lsm"), ("lsm", "sled")] {
+            let folder = root.path().join(engine);
+            let with = |engine: &str| url(&format!("{engine}:{}", folder.display())).unwrap();
+            drop(open(&with(engine), IfMissing::Create).unwrap());
+            drop(open(&url(&folder.display().to_string()).unwrap(), IfMissing::Fail).unwrap());
+            let refused = open(&with(other), IfMissing::Create).unwrap_err().to_string();
+            assert!(refused.contains(engine) && refused.contains(other), "{refused}");
+        }
+        let unnamed = root.path().join("new");
+        drop(open(&url(&unnamed.display().to_string()).unwrap(), IfMissing::Create).unwrap());
+        assert_eq!(Mark::read(&unnamed).unwrap().unwrap().engine, "lsm");
+    }
+
+    #[cfg(feature = "lsm")]
+    #[test]
+    fn a_folder_of_a_former_engine_is_refused_with_the_command_that_moves_it() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().canonicalize().unwrap();
+        for engine in ["redb", "fjall", "moving"] {
+            Mark { engine: engine.into(), format: 1 }.write(&folder).unwrap();
+            for name in ["", "lsm:", "redb:", "fjall:"] {
+                let named = url(&format!("{name}{}", folder.display())).unwrap();
+                let refused = open(&named, IfMissing::Create).unwrap_err().to_string();
+                assert!(refused.contains(&format!("`couch-layer move {}`", folder.display())), "{refused}");
+                assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing was made");
+            }
+        }
+        // The folder after its move.
+        Mark { engine: "lsm".into(), format: 1 }.write(&folder).unwrap();
+        let named = url(&format!("redb:{}", folder.display())).unwrap();
+        assert_eq!(named.absolute().unwrap().to_string(), format!("lsm:{}", folder.display()));
+        drop(open(&named, IfMissing::Fail).unwrap());
+    }
+}
