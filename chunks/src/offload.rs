@@ -6,7 +6,7 @@
 //!          ─► a collection removes the object after the grace period
 //! ```
 //!
-//! Only sealed documents move: except for collections, nobody writes them again. Writers go on writing documents,
+//! Only sealed documents move: only collections write them again. Writers continue to write documents,
 //! and do not need the object store for that. The stub replaces the revision that was read, so it fails if a
 //! collection has replaced the document or a client has united leaves. The object then has no stub, and is removed
 //! as such. There is no other state: an interrupted move is completed by repeating it.

@@ -1,7 +1,7 @@
 //! Remembers which chunks a revision of a data document has, after it was read or written.
 //!
 //! Before it relies on an index entry, a writer checks that the data document has the chunk. The chunks of one
-//! file are spread over all data documents, so every round of a push asks for nearly all of them. A revision never
+//! file are spread over all data documents, so every round of a push reads nearly all of them. A revision never
 //! changes: if the winner is known, only its revision has to be read again.
 
 use std::collections::{HashMap, HashSet};

@@ -9,9 +9,7 @@
 //! edits conflict. `Size` is not in the RFC: the bytes of the leaf's body, which the counters need without reading
 //! the body. Zero means that a tombstone has no body.
 //!
-//! The ancestors are last, so that an edit moves them from row to row without decoding them. If their tuple would
-//! exceed the limit on values (zero bytes in identifiers double in length), `RevFormat` 2 has them raw: a length
-//! byte, then that many bytes, up to the end of the row.
+//! The [ancestors](crate::ancestors) are last, so that an edit moves them from row to row without decoding them.
 //!
 //! Formats 3 and 4 are 1 and 2 for a leaf with attachments. So an edit that removes a leaf knows whether to look
 //! for attachments. Formats 5 to 8 are 1 to 4 in a database in which the [last write wins](crate::policy).
@@ -21,6 +19,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use kv_api::KeyValue;
 
+use crate::ancestors::Ancestors;
 use crate::error::{Error, Result};
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
 use crate::policy::ConflictPolicy;
@@ -29,17 +28,10 @@ use crate::row::{NESTED, Reader, append_stamp};
 use crate::seq::Seq;
 use crate::tuple;
 
-/// Ancestors as a nested tuple.
-const FORMAT_TUPLE: u64 = 1;
-/// Ancestors length-prefixed.
-const FORMAT_RAW: u64 = 2;
 /// Added to the format of a leaf with attachments.
 const WITH_ATTACHMENTS: u64 = 2;
 /// Added to the format where the last write wins.
 const LAST_WRITE_WINS: u64 = 4;
-
-/// Maximum size of the ancestors in a row: the limit on values less the elements before them.
-const MAX_ANCESTOR_BYTES: usize = 100_000 - 64;
 
 /// Elements of the winner's row only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +83,7 @@ impl Branch {
         };
         let attachments = format > WITH_ATTACHMENTS;
         let format = if attachments { format - WITH_ATTACHMENTS } else { format };
-        if format != FORMAT_TUPLE && format != FORMAT_RAW {
+        if !Ancestors::is_format(format) {
             // Checked first: the rest of the row may have any meaning.
             return Err(Error::unknown_format(format!("a revision in format {written}")));
         }
@@ -104,14 +96,7 @@ impl Branch {
             None
         };
         let size = reader.int()?;
-        let ancestors = if format == FORMAT_TUPLE {
-            reader.expect(NESTED)?;
-            let raw = reader.rest().strip_suffix(&[0]);
-            raw.ok_or_else(|| Error::corrupt("a list of ancestors without end"))?
-        } else {
-            reader.rest()
-        };
-        let ancestors = Ancestors { format, raw: value.slice_ref(ancestors) };
+        let ancestors = Ancestors::read(format, value, &mut reader)?;
         Ok(Branch { leaf, size, ancestors, attachments, policy, crown })
     }
 
@@ -128,7 +113,7 @@ impl Branch {
         ancestors: &Ancestors,
         attachments: bool,
     ) {
-        tuple::append_u64(out, ancestors.row_format(policy, attachments));
+        tuple::append_u64(out, row_format(ancestors, policy, attachments));
         Self::append_rest(out, size, ancestors);
     }
 
@@ -142,7 +127,7 @@ impl Branch {
         attachments: bool,
     ) {
         let begin = out.len();
-        tuple::append_u64(out, ancestors.row_format(policy, attachments));
+        tuple::append_u64(out, row_format(ancestors, policy, attachments));
         out.push(NESTED);
         tuple::append_u64(out, u64::from(crown.incarnation));
         let stamp_at = (out.len() - begin) as u32 + 1;
@@ -155,13 +140,7 @@ impl Branch {
 
     fn append_rest(out: &mut Vec<u8>, size: u64, ancestors: &Ancestors) {
         tuple::append_u64(out, size);
-        if ancestors.format == FORMAT_TUPLE {
-            out.push(NESTED);
-            out.extend_from_slice(&ancestors.raw);
-            out.push(0);
-        } else {
-            out.extend_from_slice(&ancestors.raw);
-        }
+        ancestors.append(out);
     }
 
     /// Approximate size of its row in bytes.
@@ -195,6 +174,15 @@ impl Branch {
             },
         }
     }
+}
+
+/// The format of a row.
+fn row_format(ancestors: &Ancestors, policy: ConflictPolicy, attachments: bool) -> u64 {
+    let of_policy = match policy {
+        ConflictPolicy::KeepAll => 0,
+        ConflictPolicy::LastWriteWins => LAST_WRITE_WINS,
+    };
+    ancestors.format() + of_policy + if attachments { WITH_ATTACHMENTS } else { 0 }
 }
 
 /// The branches in rows of one document.
@@ -233,134 +221,6 @@ pub(crate) fn known<'r>(
         }
     }
     Ok(known)
-}
-
-/// The ancestors of a leaf, parent first, as in a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ancestors {
-    format: u64,
-    raw: Bytes,
-}
-
-impl Ancestors {
-    /// None.
-    pub(crate) const EMPTY: Ancestors = Ancestors { format: FORMAT_TUPLE, raw: Bytes::new() };
-
-    /// Size in a row, in bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.raw.len()
-    }
-
-    /// Format of a row with these ancestors.
-    fn row_format(&self, policy: ConflictPolicy, attachments: bool) -> u64 {
-        let of_policy = match policy {
-            ConflictPolicy::KeepAll => 0,
-            ConflictPolicy::LastWriteWins => LAST_WRITE_WINS,
-        };
-        self.format + of_policy + if attachments { WITH_ATTACHMENTS } else { 0 }
-    }
-
-    /// These ancestors, parent first; as many of the newest as fit in a row.
-    pub(crate) fn from_hashes(hashes: &[RevHash]) -> Ancestors {
-        let mut raw = Vec::with_capacity(hashes.len() * 18);
-        for hash in hashes {
-            tuple::append_bytes(&mut raw, hash.as_bytes());
-        }
-        if raw.len() <= MAX_ANCESTOR_BYTES {
-            return Ancestors { format: FORMAT_TUPLE, raw: raw.into() };
-        }
-        raw.clear();
-        for hash in hashes {
-            let bytes = hash.as_bytes();
-            if raw.len() + 1 + bytes.len() > MAX_ANCESTOR_BYTES {
-                break;
-            }
-            // Identifiers have at most 255 bytes.
-            raw.push(bytes.len() as u8);
-            raw.extend_from_slice(bytes);
-        }
-        Ancestors { format: FORMAT_RAW, raw: raw.into() }
-    }
-
-    /// The ancestors of a child of `parent`, stemmed to the newest `limit`.
-    pub(crate) fn of_child(parent: &Branch, limit: usize) -> Result<Ancestors> {
-        if limit == 0 {
-            return Ok(Ancestors::EMPTY);
-        }
-        let older = &parent.ancestors;
-        if older.format == FORMAT_TUPLE {
-            let kept = older.newest(limit - 1)?;
-            let mut raw = Vec::with_capacity(kept.len() + 20);
-            tuple::append_bytes(&mut raw, parent.leaf.rev.hash().as_bytes());
-            raw.extend_from_slice(kept);
-            if raw.len() <= MAX_ANCESTOR_BYTES {
-                return Ok(Ancestors { format: FORMAT_TUPLE, raw: raw.into() });
-            }
-        }
-        let mut path = parent.path()?;
-        path.truncate(limit);
-        Ok(Ancestors::from_hashes(&path))
-    }
-
-    /// The bytes of the newest `count` of a tuple.
-    fn newest(&self, count: usize) -> Result<&[u8]> {
-        // The shortest element has two bytes, most have eighteen: short histories need no walk.
-        if self.raw.len() / 2 <= count {
-            return Ok(&self.raw);
-        }
-        let mut end = 0;
-        for _ in 0..count {
-            if end == self.raw.len() {
-                break;
-            }
-            end += tuple::element_len(&self.raw[end..]).ok_or_else(|| Error::corrupt("a torn list of ancestors"))?;
-        }
-        Ok(&self.raw[..end])
-    }
-
-    /// Each of them, parent first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<RevHash>> + '_ {
-        let mut rest: &[u8] = &self.raw;
-        let format = self.format;
-        std::iter::from_fn(move || {
-            if rest.is_empty() {
-                return None;
-            }
-            let one = if format == FORMAT_TUPLE { next_element(rest) } else { next_raw(rest) };
-            Some(match one {
-                Ok((hash, after)) => {
-                    rest = after;
-                    Ok(hash)
-                }
-                Err(error) => {
-                    rest = &[];
-                    Err(error)
-                }
-            })
-        })
-    }
-
-    /// All of them, parent first.
-    pub(crate) fn to_vec(&self) -> Result<Vec<RevHash>> {
-        self.iter().collect()
-    }
-}
-
-fn next_element(raw: &[u8]) -> Result<(RevHash, &[u8])> {
-    let mut reader = Reader::new(raw);
-    let hash = hash_of(&reader.bytes()?)?;
-    Ok((hash, reader.rest()))
-}
-
-fn next_raw(raw: &[u8]) -> Result<(RevHash, &[u8])> {
-    let (&len, rest) = raw.split_first().ok_or_else(|| Error::corrupt("a torn list of ancestors"))?;
-    let (bytes, rest) =
-        rest.split_at_checked(usize::from(len)).ok_or_else(|| Error::corrupt("a torn list of ancestors"))?;
-    Ok((hash_of(bytes)?, rest))
-}
-
-fn hash_of(bytes: &[u8]) -> Result<RevHash> {
-    RevHash::from_bytes(bytes).map_err(|_| Error::corrupt("an ancestor of impossible length"))
 }
 
 #[cfg(test)]
@@ -431,30 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn a_tuple_too_long_becomes_raw() {
-        let hashes = vec![RevHash::from([0; 16]); 4_000];
-        let ancestors = Ancestors::from_hashes(&hashes);
-        assert_eq!(ancestors.format, FORMAT_RAW);
-        assert_eq!(ancestors.to_vec().unwrap(), hashes, "4,000 identifiers of zero bytes fit raw");
-
-        let parent = Branch { ancestors, ..Branch::bare(leaf(4_001, 1), 0) };
-        let child = Ancestors::of_child(&parent, 3_999).unwrap();
-        assert_eq!(child.to_vec().unwrap().len(), 3_999);
-        assert_eq!(child.to_vec().unwrap()[0], hash(1));
-        // And back to a tuple, when stemming makes it short enough.
-        assert_eq!(Ancestors::of_child(&parent, 10).unwrap().format, FORMAT_TUPLE);
-    }
-
-    #[test]
     fn a_child_keeps_the_newest() {
         let mut parent = Branch::bare(leaf(1, 1), 0);
         for n in 2..=50 {
-            let ancestors = Ancestors::of_child(&parent, 10).unwrap();
+            let ancestors = parent.ancestors.of_child(parent.leaf.rev.hash(), 10).unwrap();
             parent = Branch { ancestors, ..Branch::bare(leaf(u64::from(n), n), 0) };
         }
         let expected: Vec<RevHash> = (40..50).rev().map(hash).collect();
         assert_eq!(parent.ancestors.to_vec().unwrap(), expected);
-        assert_eq!(Ancestors::of_child(&parent, 0).unwrap(), Ancestors::EMPTY);
+        assert_eq!(parent.ancestors.of_child(&hash(50), 0).unwrap(), Ancestors::EMPTY);
         for n in 38..=51u32 {
             let rev = RevId::new(u64::from(n), hash(n)).unwrap();
             assert_eq!(parent.contains(&rev).unwrap(), (40..=50).contains(&n), "{n}");
@@ -496,14 +341,6 @@ mod tests {
             revs.iter().map(|rev| found.contains(rev)).collect::<Vec<_>>(),
             [1, 1, 1, 1, 1, 1, 0].map(|n| n == 1)
         );
-    }
-
-    #[test]
-    fn hashes_without_bytes_are_counted_too() {
-        let none = RevHash::from_text("").unwrap();
-        let ancestors = Ancestors::from_hashes(&vec![none; 10]);
-        let parent = Branch { ancestors, ..Branch::bare(leaf(11, 1), 0) };
-        assert_eq!(Ancestors::of_child(&parent, 10).unwrap().to_vec().unwrap().len(), 10);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod tuple;
 
 // The operations.
 mod all_docs;
+mod ancestors;
 mod attachments;
 mod batch;
 mod blob;

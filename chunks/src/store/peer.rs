@@ -78,7 +78,7 @@ impl DocumentStore for PeerStore {
         let mut outcomes: Vec<Written> = vec![Err(Refusal::Unknown("no outcome".into())); edits.len()];
         let (mut places, mut fit) = (Vec::new(), Vec::new());
         for (place, edit) in edits.into_iter().enumerate() {
-            // A revision that is none can be no leaf's.
+            // No leaf has an invalid revision.
             let rev = edit.rev.map(|rev| RevId::parse(&rev));
             if let Some(Err(_)) = rev {
                 outcomes[place] = Err(Refusal::Conflict);

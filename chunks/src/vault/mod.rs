@@ -18,6 +18,7 @@ mod assembly;
 mod cutting;
 mod document;
 mod forget;
+mod known;
 mod listing;
 mod local;
 mod path;

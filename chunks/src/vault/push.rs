@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::document::{FileDocument, Meaning};
+use super::known::{Known, content, look, others};
 use super::listing::Listing;
 use super::local::{LocalFile, Scan, scan};
 use super::reader::{CutFile, Event, read_files};
@@ -22,8 +23,8 @@ use super::{Problem, Progress, Vault, path};
 use crate::chunk::Chunk;
 use crate::environment::pause;
 use crate::error::{Error, Result};
-use crate::livesync::{Form, Key, in_clear, sealed, sealed_path};
-use crate::store::{Body, Edit, Leaf, Refusal};
+use crate::livesync::{Form, in_clear, sealed, sealed_path};
+use crate::store::{Body, Edit, Refusal};
 use crate::write::Receipt;
 
 /// Number of documents read at a time.
@@ -65,17 +66,6 @@ pub struct Pushed {
     pub problems: Vec<Problem>,
     /// Files that need attention: other leaves beside the written one, edits that were replaced.
     pub notes: Vec<Problem>,
-}
-
-/// A document's description of a file, without its list of chunks.
-#[derive(Clone, Debug)]
-struct Known {
-    rev: String,
-    ctime: u64,
-    /// Hash of the file's content.
-    content: u64,
-    path: String,
-    deleted: bool,
 }
 
 /// A file to be pushed.
@@ -456,54 +446,4 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
         self.at.total_bytes = self.at.total_bytes.max(self.at.bytes);
         (self.progress)(self.at);
     }
-}
-
-/// The database's state of a file: its winner, with the revision.
-///
-/// # Errors
-/// Why the file must not be written.
-fn look(
-    path: &str,
-    id: &str,
-    leaves: &[Leaf],
-    key: Option<&Key>,
-    notes: &mut Vec<Problem>,
-) -> std::result::Result<Option<(FileDocument, String)>, String> {
-    let live = leaves.iter().filter(|leaf| !leaf.deleted).count();
-    let Some(winner) = leaves.first().filter(|leaf| !leaf.deleted) else { return Ok(None) };
-    match Meaning::of(id, winner, key) {
-        Meaning::Other => Err(format!("the database has a document \"{}\" that is no file", path::shown(id))),
-        Meaning::Closed(reason) => Err(format!("its document {reason}; it is left as it is")),
-        Meaning::File(file) => {
-            if live > 1 {
-                notes.push(others(path, live));
-            }
-            Ok(Some((file, winner.rev.clone())))
-        }
-    }
-}
-
-fn others(path: &str, live: usize) -> Problem {
-    let what = match live {
-        2 => "has a conflicting revision, which is left".to_owned(),
-        _ => format!("has {} conflicting revisions, which are left", live - 1),
-    };
-    Problem::new(path, what)
-}
-
-impl Known {
-    fn of(file: &FileDocument, rev: String) -> Known {
-        let content = content(&file.children, file.kind, file.size);
-        // Chunks inside the document are none of ours.
-        let content = if file.inline.is_empty() { content } else { !content };
-        Known { rev, ctime: file.ctime, content, path: file.path.clone(), deleted: file.deleted }
-    }
-}
-
-/// A hash of a file's content. Collisions are as unlikely as for ids of chunks.
-fn content(children: &[String], kind: super::Kind, bytes: u64) -> u64 {
-    use std::hash::{Hash, Hasher};
-    let mut hash = twox_hash::XxHash64::with_seed(0);
-    (children, kind, bytes).hash(&mut hash);
-    hash.finish()
 }

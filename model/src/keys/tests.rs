@@ -1,8 +1,9 @@
 use foundationdb_tuple::{Bytes as TupleBytes, Versionstamp, pack};
 
 use super::*;
+use crate::ancestors::Ancestors;
 use crate::attachments::ContentId;
-use crate::branch::{Ancestors, Branch, PendingCrown};
+use crate::branch::{Branch, PendingCrown};
 use crate::policy::ConflictPolicy;
 use crate::row::STAMP_LEN;
 use crate::seq::Seq;

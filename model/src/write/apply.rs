@@ -24,8 +24,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kv_api::{MutationType, Transaction, TransactionOption};
 
+use crate::ancestors::Ancestors;
 use crate::body::StoredBody;
-use crate::branch::{Ancestors, Branch, PendingCrown};
+use crate::branch::{Branch, PendingCrown};
 use crate::change_row::ChangeRow;
 use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};

@@ -23,7 +23,8 @@ use kv_api::{RangeBatch, RangeRequest, Read, Transaction};
 
 use super::draft::Draft;
 use super::plan::{Fate, NewLeaf, Plan};
-use crate::branch::{Ancestors, Branch, branches};
+use crate::ancestors::Ancestors;
+use crate::branch::{Branch, branches};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::instance::Instance;
@@ -204,7 +205,7 @@ fn create(instance: &Instance, draft: &Draft<'_>, winner: Option<Branch>) -> Res
 
 fn extend(instance: &Instance, edit: &Edit, target: Branch, leaf: Leaf, others: Vec<Branch>) -> Result<Plan> {
     let limit = instance.revs_limit.saturating_sub(1) as usize;
-    let ancestors = Ancestors::of_child(&target, limit)?;
+    let ancestors = target.ancestors.of_child(target.leaf.rev.hash(), limit)?;
     let replaced = target.leaf.clone();
     let made = leaf.clone();
     let new = NewLeaf::of(edit, leaf, ancestors, 0);

@@ -20,7 +20,8 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::branch::{self, Ancestors, Branch};
+use crate::ancestors::Ancestors;
+use crate::branch::{self, Branch};
 use crate::edit::{Edit, RevHistory};
 use crate::error::Result;
 use crate::instance::Instance;

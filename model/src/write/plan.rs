@@ -15,7 +15,8 @@
 
 use std::ops::Range;
 
-use crate::branch::{Ancestors, Branch, Crown};
+use crate::ancestors::Ancestors;
+use crate::branch::{Branch, Crown};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::keys::Leaf;
