@@ -18,10 +18,10 @@ pub enum Refusal {
     Failed(Error),
 }
 
-/// What a `validate_doc_update` function is asked about. All are JSON text.
+/// The arguments of a `validate_doc_update` function, each as JSON text.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'e> {
-    /// The document to be, with `_id`, `_rev` and `_revisions`.
+    /// The new document, with `_id`, `_rev` and `_revisions`.
     pub new: &'e str,
     /// The document that it replaces, or `null`.
     pub old: &'e str,
@@ -55,7 +55,7 @@ impl Sandbox {
         outcome.map(|outcome| outcome.emitted).map_err(|error| error.at(id_of(document)))
     }
 
-    /// Asks `validate_doc_update`.
+    /// Runs `validate_doc_update`.
     ///
     /// # Errors
     /// What it throws.

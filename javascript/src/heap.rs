@@ -1,8 +1,8 @@
 //! The memory of a sandbox.
 //!
 //! An allocator of our own, for three reasons:
-//! * QuickJS asks about the time at each 10,000th loop or call only, and a built-in function may take long each time. So
-//!   large allocations ask too: after the deadline there are none.
+//! * QuickJS checks the time at each 10,000th loop or call only, and a built-in function may take long each time. So large
+//!   allocations check it too, and fail after the deadline.
 //! * A script that is late ends by an error that it cannot catch. QuickJS has to allocate that error. Where it cannot, it
 //!   throws `null`, which any script can catch. So there is a reserve for it.
 //! * QuickJS ends the process if an object is left when a heap is closed. So a heap in which something is left is not
@@ -17,7 +17,7 @@ use rquickjs::{
 
 use crate::state::State;
 
-/// Size from which an allocation asks about the time. Of the smaller ones, each so many-th asks.
+/// Size in bytes from which an allocation checks the time. Of smaller allocations, every 64th checks it.
 const LARGE: usize = 64 << 10;
 const ASKED_AFTER: u32 = 64;
 

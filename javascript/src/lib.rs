@@ -9,13 +9,13 @@
 //! view depends on its documents alone. Documents are frozen, as in CouchDB, so that a function changes nothing that the
 //! next one sees.
 //!
-//! A [`Pool`] has sandboxes on threads of their own, for programs that must not wait.
+//! A [`Pool`] has sandboxes on threads of their own, for programs whose threads must not block.
 //!
 //! # Limits
-//! [`Limits`] holds for each call of a function. Time is that of the processor, so a busy machine breaks no document. What
-//! goes beyond a limit ends with an [`Error`] that names the function and the document, and the sandbox stays usable.
-//! QuickJS asks about the time in loops of a script and of a regular expression, though not in each turn. So allocations
-//! ask too (`heap`), and built-in functions that may take long (`prelude.js`).
+//! [`Limits`] apply to each call of a function. Time is that of the processor, so a busy machine breaks no document. A call
+//! that exceeds a limit ends with an [`Error`] that names the function and the document, and the sandbox stays usable.
+//! QuickJS checks the time in loops of a script and of a regular expression, but not in every iteration. So allocations
+//! check it too (`heap`), and so do built-in functions that may take long (`prelude.js`).
 //!
 //! # Results
 //! They are what CouchDB's query server writes: `JSON.stringify` with `undefined` as `null`. Numbers are doubles, so an

@@ -1,10 +1,10 @@
 //! Sandboxes on threads of their own.
 //!
-//! A sandbox cannot leave its thread. So work travels to it: [`Pool::run`] sends a closure to the next free thread, which
-//! has the sandbox of the design document or opens it, and returns what the closure returned. Any executor can wait for
-//! it, since nothing here needs a runtime.
+//! A sandbox cannot leave its thread, so work is sent to it. [`Pool::run`] sends a closure to the next free thread, which
+//! has the sandbox of the design document or opens it. The future returns what the closure returned. It needs no
+//! particular executor.
 //!
-//! Threads are started as they are needed. Each keeps the sandboxes that it used last.
+//! Threads start when they are needed. Each keeps the sandboxes that it used last.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -20,16 +20,16 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{Error, ErrorKind, Limits, Sandbox};
 
-/// Sandboxes that a thread keeps.
+/// Number of sandboxes that a thread keeps.
 const KEPT: usize = 8;
 
 /// Bytes of heap above which a sandbox is not kept.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// Runs that may wait. More of them are refused.
+/// Maximum number of runs that wait. Further ones are refused.
 const MAX_WAITING: usize = 10_000;
 
-/// What a thread needs beyond the stack of its sandboxes.
+/// Bytes of stack that a thread needs beyond those of its sandboxes.
 const OTHER_STACK: usize = 1 << 20;
 
 /// Threads with sandboxes. Clones share them. They end after the last clone is gone.

@@ -16,8 +16,9 @@ use crate::{
 
 const PRELUDE: &str = include_str!("prelude.js");
 
-/// Neither `Proxy` nor `WeakRef`: with a proxy a length could change between a check and its use, and what the collector
-/// has done is no property of a document. Nothing runs promises, but async functions need the class.
+/// There is no `Proxy` and no `WeakRef`. With a proxy, a length could change between its check and its use. A weak
+/// reference depends on the collector, and a result must depend on the document alone. Nothing runs promises, but async
+/// functions need the class.
 type Builtins = (
     intrinsic::Date,
     intrinsic::Eval,

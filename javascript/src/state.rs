@@ -13,12 +13,12 @@ use crate::{Limits, deadline::Deadline, error::shortened};
 /// Lines that one call may log.
 const MAX_LOG_LINES: u32 = 100;
 
-/// What a function is called for.
+/// The purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A map function: `emit` keeps rows.
     Map,
-    /// An update function: it may ask for the current time.
+    /// An update function: it may read the current time.
     Update,
     /// Any other. `emit` only notes that it was called.
     Other,
@@ -37,11 +37,11 @@ pub struct Row {
 pub(crate) struct State {
     pub limits: Limits,
     deadline: Deadline,
-    /// The call ran into its deadline.
+    /// Whether the call exceeded its deadline.
     pub timed_out: Cell<bool>,
-    /// QuickJS was told to stop the script. It throws an error that the script cannot catch.
+    /// Whether QuickJS was told to stop the script. It throws an error that the script cannot catch.
     pub is_stopped: Cell<bool>,
-    /// The call emitted too much. It stays set whatever the function catches.
+    /// Whether the call emitted too much. It stays set even if the function catches the error.
     pub too_much: Cell<bool>,
     pub emitted: Cell<bool>,
     purpose: Cell<Purpose>,
@@ -70,7 +70,7 @@ impl State {
         })
     }
 
-    /// A call begins. `seed` decides what `Math.random` answers.
+    /// Begins a call. `seed` determines the numbers of `Math.random`.
     pub(crate) fn begin(&self, time: Duration, purpose: Purpose, seed: u64) {
         self.timed_out.set(false);
         self.is_stopped.set(false);
@@ -89,7 +89,7 @@ impl State {
         self.deadline.set(time);
     }
 
-    /// The call ended. Returns its rows.
+    /// Ends the call. Returns its rows.
     pub(crate) fn end(&self) -> Vec<Row> {
         self.deadline.clear();
         self.purpose.set(Purpose::Other);
@@ -183,7 +183,7 @@ where
     emit
 }
 
-/// A value as JSON text, with `null` for what has none.
+/// A value as JSON text; `null` for a value that JSON cannot show.
 pub(crate) fn text_of<'js>(ctx: &Ctx<'js>, value: Option<Value<'js>>) -> Result<String> {
     let Some(value) = value else { return Ok("null".to_owned()) };
     match ctx.json_stringify(value)? {

@@ -6,17 +6,17 @@ use crate::{
     state::{Purpose, Row, seed},
 };
 
-/// What one map function made of one document.
+/// The rows that one map function emitted for one document, or its error.
 pub type Rows = Result<Vec<Row>, Error>;
 
-/// A reduce result may have so many bytes whatever went in.
+/// Number of bytes that a reduce result may always have, however small its input.
 const ALWAYS_REDUCED: usize = 5_000;
 
 impl Sandbox {
     /// Compiles the map function of each view, and its reduce function if it has one in JavaScript.
     ///
     /// # Errors
-    /// The first function that is none.
+    /// That of the first source that is no function.
     pub fn compile_views<'n>(&mut self, views: impl IntoIterator<Item = (&'n str, bool)>) -> Result<(), Error> {
         for (view, reduces) in views {
             self.compile(&["views", view, "map"])?;
@@ -27,8 +27,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Runs the map functions of the named views on a document, given as JSON text. One result for each view: an error
-    /// of one is none of another.
+    /// Runs the map functions of the named views on a document, given as JSON text. Each view has its own result: an
+    /// error in one does not affect the others.
     pub fn map(&mut self, views: &[&str], document: &str) -> Vec<Rows> {
         let parsed = match self.parse("document", document) {
             Ok(parsed) => parsed,

@@ -25,7 +25,7 @@ use crate::validation::{Designs, Validating, Validator};
 pub struct Documents<D> {
     pub(crate) shared: Arc<LayerState<D>>,
     pub(crate) home: Arc<Home>,
-    /// What its edits ask where design documents validate them.
+    /// The validator of its edits, where design documents validate them.
     pub(crate) validating: Validating,
 }
 
@@ -79,14 +79,14 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The same database, whose edits ask this validator where its design documents have `validate_doc_update`.
+    /// The same database, with this validator for edits where its design documents have `validate_doc_update`.
     #[must_use]
     pub fn validated_by(mut self, validator: Arc<dyn Validator>) -> Self {
         self.validating = Validating::By(validator);
         self
     }
 
-    /// The same database, whose edits ask nobody: for programs that write on their own behalf, or repair.
+    /// The same database, with edits that no function validates: for programs that write on their own behalf, or repair.
     #[must_use]
     pub fn unvalidated(mut self) -> Self {
         self.validating = Validating::Waived;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! An update has no row: a database's last event is its last sequence, which each edit writes anyway. So edits pay
-//! nothing for this, and whoever asks for events reads three rows of each database.
+//! nothing for this, and a request for events reads three rows of each database.
 //!
 //! The events of all databases are in the order of their commits, and a page of them must have all up to its end. It is
 //! read in several transactions, so it ends at the read version of the first one; later events are left for the next page.

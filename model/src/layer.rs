@@ -36,8 +36,8 @@ pub struct LayerOptions {
     pub max_document_size: usize,
     /// Maximum size of an attachment, in bytes as received. Unlimited by default, as in CouchDB.
     pub max_attachment_size: u64,
-    /// Maximum number of threads that work on one bulk write, including the caller's. 1 by default: the layer starts no
-    /// threads unless told to.
+    /// Maximum number of threads that work on one bulk write, including the caller's. 1 by default: then the layer starts
+    /// no threads.
     pub threads: usize,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  edit of a design document ─► the instance row lists those that validate, in the same transaction
-//!  any other edit ─► plan ─► does the instance row list any? ─┬─ no: nothing is read, nobody is asked
+//!  any other edit ─► plan ─► does the instance row list any? ─┬─ no: nothing is read, no function runs
 //!                                                             └─ yes: is there a verdict about this edit, this parent
-//!                                                                     and this list? if not, all of them are asked
+//!                                                                     and this list? if not, all functions run
 //! ```
 //!
 //! This crate runs no functions: a [`Validator`] does, which a handle is given ([`Documents::validated_by`]). A handle
@@ -12,13 +12,14 @@
 //! those of design documents, so that there is a way out. [`Documents::unvalidated`] is for those who decide to write
 //! past the functions.
 //!
-//! As in CouchDB, edits of design documents and of `_local` documents are not asked about, and neither are purges.
+//! As in CouchDB, edits of design documents and of `_local` documents are not validated, and neither are purges.
 //!
 //! # Invariant
 //! An edit that a handle with a validator commits has a verdict about exactly the leaf that it replaces, and from exactly
 //! the functions that hold at its commit. The transaction reads the leaf, the instance row and the security object with
-//! conflict ranges, and a verdict is known by all three. Leaves never change. So a verdict outlives an attempt, and most
-//! are asked for before the transaction begins; a repeated attempt asks again only where one of the three moved.
+//! conflict ranges, and a verdict is valid as long as all three are the same. Leaves never change. So a verdict outlives
+//! an attempt. Most functions run before the transaction begins; a repeated attempt runs them again only if one of the
+//! three has changed.
 //!
 //! [`Documents::unvalidated`]: crate::Documents::unvalidated
 //! [`Documents::validated_by`]: crate::Documents::validated_by
@@ -36,7 +37,7 @@ use crate::error::Result;
 /// The member of design documents.
 pub const VALIDATE: &str = "validate_doc_update";
 
-/// How many design documents of a database may validate edits. The instance row lists them.
+/// Maximum number of design documents of a database that validate edits. The instance row lists them.
 pub const MAX_VALIDATING: usize = 64;
 
 /// How many bytes their ids may have together. Every write reads the instance row, and FoundationDB takes 100,000 bytes

@@ -1,4 +1,4 @@
-//! What the planner asks about an index.
+//! An index as the planner sees it: whether a query can use it, and how well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

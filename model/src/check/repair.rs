@@ -233,7 +233,7 @@ impl<D: Database> Documents<D> {
                 transaction.clear(listed_key);
                 move_away(&transaction, keys, &moved).await?;
                 if kept.is_empty() {
-                    // The feed tells nobody that the document is gone.
+                    // No row of the feed says that the document is gone.
                     self.rebuild_all_views(&transaction).await?;
                 }
                 write_kept(&transaction, keys, &instance, id, kept);

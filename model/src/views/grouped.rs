@@ -238,7 +238,7 @@ impl<T: Transaction> Tree<'_, T> {
                     }
                     continue;
                 }
-                // The group goes on behind the rows that were read: from the tree, all of it that is in the range.
+                // The group continues after the rows that were read: the tree sums all of it that is in the range.
                 let Some(window) = rest.as_mut() else { break };
                 let (mut low, mut high) = (group.low.clone().max(window.low.clone()), group.high.clone());
                 match window.descending {

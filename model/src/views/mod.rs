@@ -1,4 +1,4 @@
-//! Views: what map functions emit for documents, in order, with sums of it.
+//! Views: the rows that map functions emit for documents, in the order of their keys, with reductions of them.
 //!
 //! ```text
 //!  (16)                                            the number of the next view group
@@ -35,7 +35,7 @@
 //! | [`nodes`] | keeps sums |
 //! | [`tree`] | reads sums |
 //! | [`reduce`] | the reduce functions that come with CouchDB |
-//! | [`request`], [`window`] | what a query asks for, and its range |
+//! | [`request`], [`window`] | a query, and its range of rows |
 //! | [`query`] | reads rows |
 //! | [`grouped`] | reads reductions |
 //! | [`upkeep`] | lists and removes groups |
@@ -93,7 +93,7 @@ const ROWS_VERSION: u64 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Head {
     number: u64,
-    /// What the levels of rows depend on, so that nobody can choose keys by their levels.
+    /// Key of the hash that decides the levels of rows. It is secret, so that nobody can choose keys by their levels.
     secret: [u8; 16],
     is_of_design: bool,
     name: String,

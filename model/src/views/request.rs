@@ -1,4 +1,4 @@
-//! What a query of a view asks for, and what it gets.
+//! Requests for rows of a view, and their results.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct ViewRequest {
     pub include_docs: bool,
     /// Include the live losing leaves in the documents.
     pub conflicts: bool,
-    /// Where to go on: from [`ViewPage::next`], and nothing in a first request.
+    /// Where to continue, from [`ViewPage::next`]; `None` in a first request.
     pub resume: Option<Resume>,
 }
 
@@ -73,7 +73,7 @@ impl ViewRequest {
     }
 }
 
-/// Where a query goes on.
+/// The place where a query continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
     /// The number of the requested key.
@@ -85,7 +85,7 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// As JSON, for a client that goes on later.
+    /// The place as JSON, for a client that continues later.
     pub fn write(&self) -> JsonText {
         let mut out = Vec::new();
         let mut json = JsonWriter::new(&mut out);

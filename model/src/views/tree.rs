@@ -8,7 +8,7 @@
 //!
 //! A row has a node at level 1 with a chance of one in 32, at level 2 with one in 32 times 32, and so on. The hash of its
 //! place decides, so the nodes of a view are known from its rows alone: a row that comes or goes changes only the nodes
-//! around it, and nothing is ever balanced. The hash has a secret of the group, so nobody can choose keys without nodes.
+//! around it, and nothing has to be balanced. The hash has a secret of the group, so nobody can choose keys without nodes.
 //!
 //! An update clears and sets rows, and then computes each node above them anew from the level below, so sums of
 //! doubles never drift. A node without rows below it is the beginning of an empty view, and is removed.

@@ -3,7 +3,7 @@
 //! ```text
 //!  read      changes after the group's sequence, with their documents      one read version
 //!  map       the documents, outside of any transaction
-//!  write     the group's row is still the one that was read ─┬─ no: somebody else was faster; begin again
+//!  write     the group's row is still the one that was read ─┬─ no: another update was faster; begin again
 //!            id rows ──► old rows go, new rows come ─► nodes └─ then the group's row names the new sequence
 //! ```
 //!
@@ -11,16 +11,16 @@
 //! to do reads and maps the next documents while it writes. Rows are written by one transaction after the other, in the
 //! order of the feed.
 //!
-//! A document that changes after it was read has a later sequence, so the next batch has it again. Several updates of one
-//! group conflict at the group's row; one of them wins, and the others go on from there. An update with an unknown result
-//! finds the group's row changed, and does the same. So any server may go on at any time.
+//! A document that changes after it was read has a later sequence, so a later batch has it again. Several updates of one
+//! group conflict at the group's row: one of them wins, and the others continue after its batch. An update with an unknown
+//! result finds the group's row changed, and does the same. So any server may continue an update at any time.
 //!
 //! A purge has no row in the feed. Each transaction first takes the next purges, and removes the rows of documents that
 //! do not exist any more. If it took some, the other documents that were read are read again, those of the next batch too:
 //! one of them may be gone. If purges were forgotten meanwhile, the group is built anew.
 //!
-//! A transaction that is too large or becomes too old is tried again with half as much. A document that does not fit alone
-//! has no rows, and an error.
+//! A transaction that is too large or becomes too old is tried again with half as many documents. A document that does not
+//! fit alone gets no rows, and an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -330,7 +330,7 @@ impl<D: Database> Documents<D> {
         for row in &purges.rows {
             let info = keys.read_purge(&row.key).and_then(|seq| PurgeInfo::read(seq, &row.value));
             let Some(info) = info.ok().filter(|info| info.seq == purge_seq + 1) else {
-                // Purges were forgotten or cannot be read, and nobody knows of which documents.
+                // Purges were forgotten or cannot be read, so it is unknown which documents are gone.
                 return Ok(Some((self.rebuild_views(tx, number).await?, 0)));
             };
             purge_seq = info.seq;

@@ -3,7 +3,7 @@
 //! ```text
 //!  token ─► attempt 1   edits ── get, put … ─► finish ── caller's rows ─► commit ── 1021 ──┐
 //!           attempt 2   edits: did attempt 1 commit? ─┬─ yes: its revisions are the answer
-//!                                                     └─ no: go on like attempt 1
+//!                                                     └─ no: continue like attempt 1
 //!  finish   the edits of all databases, drafted, decided and prepared as those of a bulk write
 //!           one of them refused ─► nothing is written, and all that were refused are named
 //!           none refused        ─► the rows of each database, and the token's
@@ -16,7 +16,7 @@
 //!   edit of a document is refused, and so are two collections of edits of one database.
 //!
 //! Why there is a token: a loop that simply repeats a transaction of unknown result (1021) may find the edits that it
-//! made itself, and take them for somebody else's. The token is a [transaction id](crate::txids).
+//! made itself, and take them for those of another writer. The token is a [transaction id](crate::txids).
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //!  the last batch    the instance says that none is left; removes the job
 //! ```
 //!
-//! Each body tells its own layout, so readers need to know nothing of this, and any mixture is sound. Text, revisions,
+//! Each body states its own layout, so readers need not know of this, and any mixture is valid. Text, revisions,
 //! sequences, sizes and attachments stay as they are.
 //!
 //! A batch reads the winner's row of each document that it writes with a conflict range. Every edit of a document writes
@@ -186,8 +186,8 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Rewrites one batch after `from`, of at most `most` bodies. `None` if nothing is left to rewrite. With `hold`, only a run that has the job can
-    /// write, and the batch stores its progress.
+    /// Rewrites one batch after `from`, of at most `most` bodies. `None` if nothing is left to rewrite. With `hold`, only
+    /// a run that has the job can write, and the batch stores its progress.
     ///
     /// # Errors
     /// Like [`rewrite_bodies`](Self::rewrite_bodies), and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).

@@ -126,7 +126,7 @@ impl Http {
         self.read(response).await
     }
 
-    /// Sends a read whose answer could have several parts, and asks for JSON.
+    /// Sends a read, and requests JSON: the answer could have several parts otherwise.
     async fn send_for_json(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer> {
         let request = self.request(Method::GET, &self.url(path, query)).header(ACCEPT, "application/json");
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
@@ -216,8 +216,8 @@ impl Answer {
     }
 }
 
-/// Redirects as usual, but between the same scheme only: a client of `http://` has no roots, and none of `https://` goes on
-/// without TLS.
+/// Follows redirects within the same scheme only: a client of `http://` has no roots, and a client of `https://` must not
+/// continue without TLS.
 fn redirects(is_secure: bool) -> Policy {
     Policy::custom(move |attempt| {
         if (attempt.url().scheme() == "https") != is_secure {

@@ -102,7 +102,7 @@ impl Trust {
         config.clone()
     }
 
-    /// For servers behind `http://`, of which none shows a certificate. Reads no roots.
+    /// For servers behind `http://`, which show no certificate. Reads no roots.
     pub(super) fn unused() -> Result<ClientConfig> {
         static UNUSED: OnceLock<Result<ClientConfig>> = OnceLock::new();
         let make = || Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth());

@@ -5,8 +5,8 @@
 //!                  └─ a deletion ──► the user is neither; with `delete_dbs` the database is dropped
 //! ```
 //!
-//! A job follows the feed, so it sees users whatever writes them, and those that there were when the option was set. Its
-//! progress is a sequence; a change that is seen twice has no effect. Another option begins again with all users.
+//! A job follows the feed, so it sees users however they are written, and also those that existed before the option was
+//! set. A change that is seen twice has no effect. When the option changes, the job begins again with all users.
 //!
 //! Invariants: other names in a database's `_security` stay. A database is dropped only while there is no such user; if the
 //! user is back by then, the database is made again.
@@ -70,7 +70,7 @@ async fn configure(app: &App, known: &mut Option<PerUser>) -> Result<()> {
         let data = response::object_text(|json| {
             json.name("task").begin_object().name("database").str(users::DATABASE).end_object();
         });
-        // A run that there is stops, and begins again with the other option.
+        // A current run stops, and begins again with the new option.
         jobs.add(&id, &NewJob { data: data.into(), ..NewJob::default() }).await?;
     } else {
         jobs.remove(&id).await?;

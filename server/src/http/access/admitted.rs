@@ -1,5 +1,5 @@
 //! `_users` as the target of a replication or of the command line: documents are checked and their passwords hashed, as
-//! over HTTP. Whoever starts a replication is an administrator, so the documents are written as one's.
+//! over HTTP. Only administrators start replications, so the documents are written on behalf of one.
 
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@
 //! holds an "admin party": every request without credentials is an administrator's. A party that has ended does not begin
 //! again before the server is started again.
 //!
-//! A request without credentials reads nothing from the store. One of an administrator neither, and one of a user reads
-//! the user's document, so that a change counts at once on all servers.
+//! A request without credentials, or of an administrator, reads nothing from the store. A request of a user reads the user's
+//! document, so that a change applies at once on all servers.
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
@@ -58,7 +58,7 @@ pub(crate) struct Authenticated {
     pub(crate) renewal: Option<HeaderValue>,
 }
 
-/// Somebody who can log in.
+/// An account that can log in.
 #[derive(Debug)]
 pub(crate) struct Account {
     name: String,
@@ -91,11 +91,11 @@ pub(crate) struct Auth {
     is_local: bool,
     flags: Flags,
     settings: RwLock<Arc<Settings>>,
-    /// Told each time that settings were read.
+    /// Notified each time that settings were read.
     loaded: tokio::sync::watch::Sender<()>,
-    /// Whether everyone is an administrator. Each request asks.
+    /// Whether everyone is an administrator. Each request reads it.
     party: AtomicBool,
-    /// Whether tokens or proxies may name the client. Each request asks.
+    /// Whether tokens or proxies may name the client. Each request reads it.
     has_others: AtomicBool,
     /// Held while settings are read, so that an earlier reading never replaces a later one.
     reading: tokio::sync::Mutex<()>,

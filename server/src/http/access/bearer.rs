@@ -5,8 +5,9 @@
 //! ```
 //!
 //! A key of the configuration is for one family of algorithms: `jwt_keys/hmac:KID`, `rsa:KID` or `ec:KID` is never used for
-//! a token that claims another one, so no public key is taken for the secret of an HMAC. `_default` is for tokens that name no key. Unlike in CouchDB, `exp` and `nbf` count wherever a token has
-//! them, and not only if they are required.
+//! a token that claims another one, so no public key is taken for the secret of an HMAC. `_default` is for tokens that
+//! name no key. Unlike in CouchDB, `exp` and `nbf` are checked wherever a token has them, and not only if they are
+//! required.
 //!
 //! Sources: RFC 7519, RFC 7515, RFC 8725; CouchDB's `jwtf.erl` and `jwtf_keystore.erl`.
 
@@ -48,7 +49,7 @@ impl Tokens {
     /// The client that a token names.
     ///
     /// # Errors
-    /// 400 for a token that is none or that nobody signed, 401 for one that is over, or not valid yet.
+    /// 400 for a malformed token or a wrong signature, 401 for a token that has expired or is not valid yet.
     pub(crate) fn principal(&self, token: &str, rows: &Rows, now: u64) -> Result<Principal> {
         let wrong = ApiError::bad_request;
         let mut parts = token.split('.');

@@ -11,11 +11,11 @@
 //!              503
 //! ```
 //!
-//! Failures are counted on that thread, so that guesses which arrive together are counted one by one, and those of clients
-//! that do not wait for the answer too.
+//! Failures are counted on that thread, one by one, however many guesses arrive together, and also those of clients that do
+//! not wait for the answer.
 //!
 //! Proofs are keyed digests of the password together with what is stored of it. So a changed password or a changed salt
-//! needs no invalidation: nobody asks for the old proof any more.
+//! needs no invalidation: the old proof is never looked up again.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
@@ -183,7 +183,7 @@ impl Hashing {
     async fn run<T: Send + 'static>(&self, network: IpAddr, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let ((begin, begun), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let task: Task = Box::new(move || {
-            // An error says that nobody waits any more.
+            // An error means that the client no longer waits.
             if begin.send(()).is_ok() {
                 let _ = answer.send(work());
             }

@@ -7,12 +7,12 @@
 //!     ├─ bearer ───── JSON Web Tokens
 //!     │    └─ public_key  RSA and elliptic curves
 //!     ├─ proxy ────── names that a proxy gives
-//!     ├─ hashing ──── one thread for passwords, and what is proven
+//!     ├─ hashing ──── one thread that hashes passwords, and the proven ones
 //!     │    └─ passwords   CouchDB's schemes
 //!     ├─ lockout ──── failed logins
 //!     └─ settings ─── the configuration, parsed
 //!          └─ rows ───── the configuration, as it is stored
-//!   registration ─ what is written to `_users`, and who sees it
+//!   registration ─ the rules of `_users`: who may write and read what
 //!     └─ admitted ─── the same for replications and the command line
 //!   peruser ────── the option of a database for each user
 //!   security ──── who may use a database

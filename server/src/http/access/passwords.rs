@@ -18,8 +18,8 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 
 use crate::http::ids::{hex, random_hex};
 
-/// Maximum number of iterations that are computed. More would let one who may write a document of `_users` occupy the
-/// thread that hashes.
+/// Maximum number of iterations that are computed. With more, a client that may write a document of `_users` could occupy
+/// the thread that hashes.
 pub(crate) const MOST_ITERATIONS: u32 = 2_000_000;
 
 /// Maximum length of a salt in bytes. Those that are made here have 32.
@@ -128,8 +128,8 @@ impl Verifier {
         same(&key, &self.key)
     }
 
-    /// A keyed digest of the stored password and one that is to be proven. The key is random, so that memory which is read
-    /// by others allows no search for passwords without it.
+    /// A keyed digest of the stored password and the one that a client gives. The key is random, so that the digest alone
+    /// is of no use in a search for the password.
     pub(crate) fn proof(&self, key: &[u8; 32], password: &str) -> [u8; 32] {
         let scheme = format!("{:?}", self.scheme);
         mac(key, &[scheme.as_bytes(), self.salt.as_bytes(), &self.key, password.as_bytes()])
@@ -223,7 +223,7 @@ pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
 
 /// HMAC-SHA256 with a key of any length.
 pub(crate) fn keyed(key: &[u8]) -> Hmac<Sha256> {
-    // HMAC takes keys of every length; the other arm cannot come, and would sign with another key.
+    // HMAC takes keys of every length, so the other arm is never reached. It would sign with another key.
     Hmac::<Sha256>::new_from_slice(key).unwrap_or_else(|_| Hmac::<Sha256>::new(&Default::default()))
 }
 

@@ -11,8 +11,8 @@
 //! so its holder could otherwise present it as the token of a name of this form. Users and administrators have no colons in
 //! their names.
 //!
-//! Without `chttpd_auth/secret` nobody is believed. With `proxy_use_secret = false`, everybody is who can reach the server,
-//! as in CouchDB.
+//! Without `chttpd_auth/secret` no such header is believed. With `proxy_use_secret = false` all are believed, from everybody
+//! who can reach the server, as in CouchDB.
 //!
 //! Source: CouchDB's `couch_httpd_auth.erl`.
 
@@ -50,7 +50,7 @@ impl Proxy {
         })
     }
 
-    /// The client that the proxy names; `None` if it names nobody, or is not believed.
+    /// The client that the proxy names; `None` if it names none, or the signature is wrong.
     pub(crate) fn principal(&self, headers: &HeaderMap, rows: &Rows) -> Option<Principal> {
         let text = |name: &str| headers.get(name)?.to_str().ok();
         let name = text(&self.name).filter(|name| !name.is_empty() && !name.contains(':'))?;

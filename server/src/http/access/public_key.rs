@@ -62,7 +62,7 @@ impl Algorithm {
         Some(Algorithm { family, verification, key })
     }
 
-    /// Whether the owner of a configured key signed this. `None` if the key is none, or one of another algorithm.
+    /// Whether the owner of a configured key signed this. `None` if the key is malformed, or of another algorithm.
     pub(crate) fn verify(self, pem: &str, signed: &[u8], signature: &[u8]) -> Option<bool> {
         let (kind, key) = read(pem)?;
         (kind == self.key).then(|| UnparsedPublicKey::new(self.verification, key).verify(signed, signature).is_ok())

@@ -1,13 +1,13 @@
-//! What is written to `_users`, by whom, and who sees it.
+//! The rules of the database `_users`: who may write what, and who may read it.
 //!
 //! Passwords are hashed before a document is stored, on every path by which one is written. The rules are those of the
-//! validation function in CouchDB's design document `_auth`, which this server needs no JavaScript for. They bind server
-//! administrators too, except where they say otherwise.
+//! validation function in CouchDB's design document `_auth`; this server has them in Rust. They bind server administrators
+//! too, except where they say otherwise.
 //!
 //! | client | may |
 //! |---|---|
 //! | administrator of the server or the database | everything that is a user's document |
-//! | a member, by `_security` | read, change and delete the own document, without changing its roles |
+//! | a member, by `_security` | read, change and delete its own document, but not its roles |
 //! | an anonymous member | write a new document without roles: sign-up |
 //!
 //! Other documents do not exist for a member (404), unless `chttpd_auth/public_fields` names members that all may see.

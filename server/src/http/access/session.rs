@@ -64,7 +64,7 @@ impl Claim {
         Ok(Some(Claim { name: text(name)?, time: text(time)?, signature: signature.to_vec() }))
     }
 
-    /// Whether the cookie is a session of this user now; `None` for one that is forged, over or of another password.
+    /// The session, if the cookie is one of this user now; `None` if it is forged or expired, or of another password.
     pub(crate) fn verify(&self, secret: &[u8], salt: &str, settings: &Session, now: u64) -> Option<Valid> {
         if !same(&signature(secret, salt, &self.name, &self.time), &self.signature) {
             return None;
@@ -73,7 +73,7 @@ impl Claim {
         Some(Valid { is_to_be_renewed: left.saturating_mul(10) < settings.seconds.saturating_mul(9) })
     }
 
-    /// Whether its time is over, or is none. That needs no knowledge of the user.
+    /// Whether it has expired, or has no valid time. That needs no knowledge of the user.
     pub(crate) fn is_over(&self, settings: &Session, now: u64) -> bool {
         self.left(settings, now).is_none()
     }

@@ -7,7 +7,7 @@
 //!        └── watched ─────────┘
 //! ```
 //!
-//! The store's rows take precedence, as what clients set in CouchDB's `_config` takes precedence over its other files.
+//! The store's rows take precedence, as in CouchDB, where the settings of clients take precedence over files.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ const ITERATIONS: u32 = 600_000;
 /// Duration of a session in seconds.
 const SESSION_SECONDS: u64 = 600;
 
-/// Who must have logged in.
+/// The clients that must log in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Required {
     #[default]
@@ -40,7 +40,7 @@ pub(crate) enum Required {
     ExceptForUp,
 }
 
-/// Who may use a new database.
+/// The clients that may use a new database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DefaultSecurity {
     /// Server administrators, as in CouchDB 3.
@@ -71,7 +71,7 @@ pub(crate) struct Settings {
     pub(crate) required: Required,
     pub(crate) default_security: DefaultSecurity,
     pub(crate) users_security_editable: bool,
-    /// The members of documents of `_users` that all may see who may read the database.
+    /// The members of others' documents that members of `_users` may see.
     pub(crate) public_fields: Vec<String>,
     pub(crate) recipe: Recipe,
     pub(crate) session: Session,
@@ -81,7 +81,7 @@ pub(crate) struct Settings {
     pub(crate) proxy: Option<Proxy>,
     /// `None` where users have no databases of their own.
     pub(crate) per_user: Option<PerUser>,
-    /// What a 401 asks browsers for; `None` where it asks for nothing, so that no dialog opens.
+    /// The challenge of a 401 (`WWW-Authenticate`); `None` for no challenge, so that browsers open no dialog.
     pub(crate) challenge: Option<HeaderValue>,
     pub(crate) cors: CorsOptions,
     pub(crate) max_request_size: usize,

@@ -56,7 +56,7 @@ impl User {
         let Document { id, rev, body, attachments, .. } = self.document;
         let edit = Edit::new(id, with_verifier(&body, verifier)?).over(rev);
         let edit = &Edit { attachments: attachments.into_iter().map(AttachmentEdit::same).collect(), ..edit };
-        // Nobody's edit: the password stays what it was.
+        // On behalf of no client: the password stays the same.
         let put = |database: Documents| async move { Ok(database.unvalidated().put(edit.clone()).await?) };
         databases.with(DATABASE, put).await?;
         Ok(())

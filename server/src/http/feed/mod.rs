@@ -9,7 +9,7 @@
 //! The reader fetches bounded pages on the threads for scans. This task sends them, and heartbeats, which continue
 //! while a cold page is read. A feed with nothing to send waits on the database's watch.
 //!
-//! The watcher is told what was read *after* the read, and fires for everything beyond. So no commit in between is
+//! The watcher learns what was read *after* the read, and fires for every later change. So no commit in between is
 //! missed.
 //!
 //! A feed continues in the other store when its database moves there, from the same sequence.

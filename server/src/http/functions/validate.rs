@@ -11,14 +11,14 @@ use crate::http::functions::Functions;
 /// The threads of a command's functions.
 const THREADS: usize = 2;
 
-/// A database whose edits ask the functions of its design documents, as this client. A build without JavaScript asks
-/// nobody, and the database refuses such edits.
+/// A database whose edits are validated by its design documents, on behalf of this client. A build without JavaScript runs
+/// no function, and the database refuses such edits.
 #[cfg(not(feature = "javascript"))]
 pub(crate) fn on_behalf(database: Documents<AnyDatabase>, _: &Arc<Functions>, _: &Principal) -> Documents<AnyDatabase> {
     database
 }
 
-/// A database whose edits ask the functions of its design documents, as this client.
+/// A database whose edits are validated by its design documents, on behalf of this client.
 #[cfg(feature = "javascript")]
 pub(crate) fn on_behalf(
     database: Documents<AnyDatabase>,

@@ -173,7 +173,7 @@ impl Query {
     }
 }
 
-/// The place where a listing goes on, for a bookmark.
+/// The place where a listing continues, for a bookmark.
 pub(crate) fn place(next: &AllDocsRequest) -> Option<JsonText> {
     let start = next.start.as_ref()?;
     JsonText::from_normalised(response::object_text(|json| {

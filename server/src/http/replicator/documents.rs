@@ -6,8 +6,8 @@
 //!                       └─ cannot run here ───────────► failed, in the document
 //! ```
 //!
-//! A job follows the feed. Its progress is a sequence, from which it continues after a restart; a change that is seen twice
-//! has no effect. The hash of the definition distinguishes a client's edit from the states that are written here.
+//! A job [follows](crate::http::app::following) the feed. A change that is seen twice has no effect. The hash of the
+//! definition distinguishes a client's edit from the states that are written here.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `/_node/{node}/_config`: reads and sets the configuration of the servers of this store.
 //!
-//! What is set lies in the store, is kept over restarts, and counts at once. As in CouchDB, any section and key may be set;
+//! Settings are in the store, so they survive restarts, and they apply at once. As in CouchDB, any section and key may be set;
 //! `docs/configuration.md` lists those that mean something here. Passwords of administrators are hashed before they are
 //! stored.
 //!

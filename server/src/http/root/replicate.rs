@@ -1,4 +1,4 @@
-//! `POST /_replicate`: a replication that runs while its client waits, one that goes on without end, or the end of such
+//! `POST /_replicate`: a replication that runs while its client waits, a continuous one, or the end of such
 //! a one.
 //!
 //! A continuous replication is a job with the id of the replication, so a repeated request adds no second one. Unlike

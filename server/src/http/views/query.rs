@@ -169,7 +169,7 @@ impl Query {
     }
 }
 
-/// The place where a query goes on, for a bookmark.
+/// The place where a query continues, for a bookmark.
 pub(super) fn place(next: &ViewRequest) -> Option<JsonText> {
     let resume = next.resume.as_ref()?.write();
     JsonText::from_normalised(response::object_text(|json| {

@@ -9,8 +9,8 @@
 //!                                                    where the page begins; absent: first ┘          null: first, absent: none
 //! ```
 //!
-//! It holds all that the next request needs, so it is valid after a restart and on other servers. A client who makes one
-//! up gets what the same parameters would give.
+//! It holds all that the next request needs, so it is valid after a restart and on other servers. A client that forges one
+//! gets what the same parameters would give.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -186,7 +186,7 @@ fn read(word: &str, of: &str) -> Result<Bookmark> {
     }
 }
 
-/// The error of a bookmark whose place is none.
+/// The error of a bookmark without a valid place.
 pub(crate) fn no_place() -> ApiError {
     invalid("The bookmark has no valid place".to_owned())
 }
