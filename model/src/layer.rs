@@ -30,7 +30,7 @@ pub struct LayerOptions {
     pub prefix: Bytes,
     /// Source of time and randomness.
     pub environment: Arc<dyn Environment>,
-    /// Layout of bodies in new databases, unless [`CreateOptions`] says otherwise.
+    /// Layout of bodies in new databases, unless [`CreateOptions`](crate::CreateOptions) says otherwise.
     pub default_format: BodyFormat,
     /// Maximum size of a document's body, in bytes of compact JSON. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`].
     pub max_document_size: usize,
