@@ -4,6 +4,7 @@ mod address;
 mod answers;
 mod bulk_get;
 mod documents;
+mod inline;
 mod peer;
 mod related;
 mod sent;
@@ -46,6 +47,8 @@ pub struct Http {
     writing: Arc<Pace>,
     /// Whether the server has said that it does not know `_bulk_get`.
     has_no_bulk_get: Arc<AtomicBool>,
+    /// Whether the database has described itself as one of pouchdb-server.
+    is_pouchdb: Arc<AtomicBool>,
 }
 
 impl Http {
@@ -68,7 +71,7 @@ impl Http {
         let client = client.build().map_err(|error| Error::refused(error.to_string()))?;
         let [reading, writing] =
             [READ_AT_ONCE, SENT_AT_ONCE].map(|(first, most)| Arc::new(Pace::new(first, most, SLOW)));
-        Ok(Http { client, address, reading, writing, has_no_bulk_get: Arc::default() })
+        Ok(Http { client, address, reading, writing, has_no_bulk_get: Arc::default(), is_pouchdb: Arc::default() })
     }
 
     /// Another database of the same server.
@@ -134,8 +137,15 @@ impl Http {
     }
 
     /// Sends a body as a stream of known length.
-    async fn send_stream(&self, url: Url, content_type: String, length: u64, body: Body) -> Result<Answer> {
-        let request = self.request(Method::PUT, &url).header(CONTENT_TYPE, content_type);
+    async fn send_stream(
+        &self,
+        method: Method,
+        url: Url,
+        content_type: String,
+        length: u64,
+        body: Body,
+    ) -> Result<Answer> {
+        let request = self.request(method, &url).header(CONTENT_TYPE, content_type);
         let request = request.header(reqwest::header::CONTENT_LENGTH, length).body(body);
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         self.read(response).await

@@ -1,6 +1,7 @@
 //! A peer behind CouchDB's endpoints.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +10,7 @@ use model::{BulkGet, Edit, Encoding, JsonRef, JsonText, JsonWriter, Purge, RevId
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
 use super::answers::{change, list, rev, seq, text};
+use super::inline::is_pouchdb;
 use super::related::Related;
 use super::sent::document;
 use super::{Http, Method, refusal};
@@ -116,6 +118,7 @@ fn whole(bytes: ByteStream, length: u64) -> ByteStream {
 impl Peer for Http {
     async fn info(&self) -> Result<Info> {
         let info = self.ask(Method::GET, &[], &[], None).await?;
+        self.is_pouchdb.store(is_pouchdb(&info), Ordering::Relaxed);
         let number = |value: JsonRef<'_>| value.as_u64();
         let size = |name| info.get("sizes").and_then(|sizes| sizes.get(name)).and_then(number);
         let count = |name| {
@@ -285,12 +288,15 @@ impl Peer for Http {
     }
 
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
+        if self.is_pouchdb.load(Ordering::Relaxed) {
+            return self.put_inline(revision, contents).await;
+        }
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| Error::refused(error.to_string()))?;
         let boundary: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let related = Related::new(revision, contents, &boundary);
         let url = self.url(&id_path(&revision.id), &[("new_edits", "false".to_owned())]);
-        let answer = self.send_stream(url, related.content_type, related.length, related.body).await?;
+        let answer = self.send_stream(Method::PUT, url, related.content_type, related.length, related.body).await?;
         answer.into_json().map(drop)
     }
 

@@ -72,6 +72,11 @@ pub struct Serve {
           value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
 
+    /// The server's uuid instead of the store's own, for example that of a CouchDB whose replications go on here: it is part
+    /// of the names of their checkpoints
+    #[arg(long, value_name = "UUID", env = "COUCH_LAYER_UUID", value_parser = read_uuid)]
+    uuid: Option<String>,
+
     /// The cache of a store in a folder, in bytes; the process takes up to some four times that
     /// [default: 96 MiB]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_CACHE_SIZE",
@@ -145,6 +150,7 @@ impl Serve {
             tls: self.tls.read(&self.listen, address)?,
             trust: self.trust.read()?,
             max_connections: usize::try_from(self.max_connections)?,
+            uuid: self.uuid,
             ..Options::default()
         };
         // A new store has no administrator, so none is created for a server that would not start.
@@ -203,6 +209,15 @@ impl Serve {
         // Fails harmlessly in tests that run several servers in one process.
         let _ = subscriber.with(targets).try_init();
         Ok(())
+    }
+}
+
+/// A uuid as CouchDB has it in its configuration: letters, digits and hyphens.
+fn read_uuid(text: &str) -> Result<String, String> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    match is_plain && (1..=64).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err("a uuid has 1 to 64 letters, digits and hyphens".to_owned()),
     }
 }
 

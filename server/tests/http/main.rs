@@ -20,6 +20,7 @@ mod find;
 mod formats;
 #[cfg(feature = "javascript")]
 mod functions;
+mod hostile;
 mod index_jobs;
 mod indexes;
 mod listings;

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use server::http::Options;
+
 use crate::support::Couch;
 
 async fn replicate(couch: &Couch, body: Value) -> crate::support::Answer {
@@ -62,4 +64,27 @@ async fn what_cannot_be_replicated_is_said_without_credentials() {
     assert!(!gone.text.contains("geheim"), "{}", gone.text);
     let by_stranger = far.json("POST", "/_replicate", json!({"source": "a", "target": "b"})).await;
     assert_eq!(by_stranger.status, 401);
+}
+
+/// A replication that another server began is continued by the one that has its uuid: it is part of the id.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_uuid_of_another_server_continues_its_replications() {
+    let far = Couch::start().await;
+    far.database("a").await;
+    far.put("/a/x", json!({})).await;
+    let side = |name: &str| format!("{}/{name}", far.base);
+    let asked = json!({"source": side("a"), "target": side("b"), "create_target": true});
+    let uuid = "0a959b9b8227188afc2ac26ccdf345a6";
+    let mut records = Vec::new();
+    for uuid in [Some(uuid), Some(uuid), None] {
+        let server = Couch::with(Options { uuid: uuid.map(str::to_owned), ..Options::default() }).await;
+        if let Some(uuid) = uuid {
+            assert_eq!(server.get("/").await.json()["uuid"], uuid);
+        }
+        records.push(replicate(&server, asked.clone()).await.json());
+    }
+    assert_eq!(records[0]["history"][0]["docs_written"], 1);
+    assert_eq!((&records[1]["no_changes"], &records[1]["session_id"]), (&json!(true), &records[0]["session_id"]));
+    // Another server reads everything again, and finds it there.
+    assert_eq!((records[2].get("no_changes"), &records[2]["history"][0]["docs_written"]), (None, &json!(0)));
 }

@@ -68,6 +68,8 @@ pub struct Options {
     pub handshake_patience: Duration,
     /// Number of connections at a time. Further ones wait until one ends.
     pub max_connections: usize,
+    /// The server's uuid instead of the store's own. It is part of the names of checkpoints.
+    pub uuid: Option<String>,
     /// The servers behind `https://` that replications believe.
     pub trust: Trust,
     /// Number of threads that may share the processor work of one request, also in stores to which databases moved.
@@ -91,6 +93,7 @@ impl Default for Options {
             tls: None,
             handshake_patience: Duration::from_secs(20),
             max_connections: 2048,
+            uuid: None,
             trust: Trust::default(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
@@ -169,6 +172,7 @@ impl App {
             ..LayerOptions::default()
         };
         let stores = Stores::new(layer.clone(), options.store.as_ref(), others, opened);
+        let uuid = options.uuid.clone().unwrap_or(identity.uuid);
         Ok(App {
             layer,
             databases: Databases::new(stores),
@@ -178,7 +182,7 @@ impl App {
             auth,
             uuids: Uuids::default(),
             request_ids: RequestIds::new(),
-            uuid: identity.uuid,
+            uuid,
             scans,
             functions,
             stopping,

@@ -1,0 +1,135 @@
+//! Damaged and random cookies, tokens, headers and settings: nobody is let in by them, and no request fails for them.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
+
+use crate::rights::{admin, cookie, set, with_users};
+
+const TRIES: usize = 300;
+
+/// Another seed for each run.
+fn dice() -> StdRng {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let seed = since.as_nanos() as u64;
+    println!("seed {seed}");
+    StdRng::seed_from_u64(seed)
+}
+
+/// One to three bytes of a text are others; it may be cut off or be longer. Bytes are those that a header may have.
+fn damaged(text: &str, dice: &mut StdRng) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..dice.random_range(1..4) {
+        let at = dice.random_range(0..bytes.len());
+        match dice.random_range(0..4) {
+            0 => bytes.truncate(at.max(1)),
+            1 => bytes.insert(at, dice.random_range(0x21..0x7f)),
+            _ => bytes[at] = dice.random_range(0x21..0x7f),
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_proofs_prove_nothing() {
+    let dice = &mut dice();
+    let couch = with_users(&[("anna", &["staff"])]).await;
+    set(&couch, "jwt_keys/hmac:_default", "Z2VoZWlt").await;
+    set(&couch, "chttpd_auth/secret", "geheim").await;
+    let handlers = "{chttpd_auth, jwt_authentication_handler}, {chttpd_auth, proxy_authentication_handler}";
+    set(&couch, "chttpd/authentication_handlers", handlers).await;
+    let login = couch.json("POST", "/_session", json!({"name": "anna", "password": "pw anna"})).await;
+    // {"alg":"HS256"} {"sub":"anna","_couchdb.roles":["staff"]}, with the secret "geheim".
+    let token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiX2NvdWNoZGIucm9sZXMiOlsic3RhZmYiXX0.SGz2HP4cMaTtmqKH57H9jtOvG5kDuqPMSKoTiFVTCak";
+    let proofs = [
+        ("cookie", cookie(&login)),
+        ("authorization", format!("Bearer {token}")),
+        ("x-auth-couchdb-token", "c21542300dfb6ef706485c6a65912b3d1d0517ac811e3d114a07527b76207696".to_owned()),
+    ];
+    for (header, good) in &proofs {
+        let mut refused = 0;
+        for number in 0..=TRIES {
+            let value = if number == 0 { good.clone() } else { damaged(good, dice) };
+            let request = couch.request("GET", "/_session").header(*header, &value);
+            let request = match *header {
+                "x-auth-couchdb-token" => {
+                    request.header("x-auth-couchdb-username", "anna").header("x-auth-couchdb-roles", "staff")
+                }
+                _ => request,
+            };
+            let answer = couch.send(request).await;
+            assert!(answer.status.as_u16() < 500, "{header}: {value}: {}", answer.text);
+            let name = if answer.status == 200 { answer.json()["userCtx"]["name"].clone() } else { Value::Null };
+            match number {
+                0 => assert_eq!(name, "anna", "{header}"),
+                // Only the last letters of base64, the case of hexadecimal digits, and what follows a whole cookie mean
+                // nothing.
+                _ => refused += usize::from(name.is_null()),
+            }
+            assert!(name.is_null() || name == "anna", "{header}: {value}: {name}");
+        }
+        assert!(refused > TRIES * 8 / 10, "{header}: only {refused} of {TRIES} were refused");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_settings_leave_a_server_that_answers() {
+    let dice = &mut dice();
+    let couch = with_users(&[]).await;
+    let keys = [
+        "chttpd/require_valid_user_except_for_up",
+        "chttpd/max_db_number_for_dbs_info_req",
+        "chttpd/enable_cors",
+        "cors/origins",
+        "cors/credentials",
+        "chttpd_auth/timeout",
+        "chttpd_auth/same_site",
+        "chttpd_auth/cookie_domain",
+        "chttpd_auth/secret",
+        "chttpd_auth/iterations",
+        "chttpd_auth/pbkdf2_prf",
+        "chttpd_auth/public_fields",
+        "chttpd/authentication_handlers",
+        "jwt_keys/hmac:_default",
+        "jwt_keys/rsa:_default",
+        "jwt_keys/ec:x",
+        "jwt_auth/required_claims",
+        "jwt_auth/roles_claim_path",
+        "chttpd_auth/x_auth_username",
+        "couch_peruser/enable",
+        "couch_peruser/database_prefix",
+        "couchdb/default_security",
+        "chttpd/WWW-Authenticate",
+    ];
+    let words = [
+        "true",
+        "false",
+        "",
+        "0",
+        "-1",
+        "1e99",
+        "18446744073709551616",
+        "{a,\"b",
+        "*",
+        "{jwt_authentication_handler",
+        "x.y\\",
+        "é",
+        "sha512",
+        "-----BEGIN PUBLIC KEY-----",
+        "none",
+        ", ,",
+        "\u{0}",
+        "a\r\nb",
+    ];
+    for _ in 0..TRIES {
+        let key = keys[dice.random_range(0..keys.len())];
+        let value: String = (0..dice.random_range(0..3)).map(|_| words[dice.random_range(0..words.len())]).collect();
+        let put = admin(&couch, "PUT", &format!("/_node/_local/_config/{key}"), json!(value)).await;
+        assert!(put.status == 200 || put.status == 400, "{key} {value:?}: {}", put.text);
+        assert_eq!(admin(&couch, "GET", "/_all_dbs", json!(null)).await.status, 200, "{key} {value:?}");
+        let login = couch.json("POST", "/_session", json!({"name": "adm", "password": "pass word"})).await;
+        assert_eq!(login.status, 200, "{key} {value:?}: {}", login.text);
+        let bearer = couch.send(couch.request("GET", "/_session").bearer_auth("a.b.c")).await;
+        assert!(bearer.status.as_u16() < 500, "{key} {value:?}: {}", bearer.text);
+    }
+}
