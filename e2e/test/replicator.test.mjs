@@ -37,10 +37,13 @@ function content() {
   }
   const long = Array.from({ length: 1_050 }, (_, n) => `f${n.toString(16).padStart(31, '0')}`);
   docs.push({ _id: 'long', _rev: `1050-${long[0]}`, _revisions: { start: 1_050, ids: long } });
-  const attachment = (bytes) => ({ content_type: 'application/octet-stream', data: bytes.toString('base64') });
+  const attachment = (bytes, type = 'application/octet-stream') => ({ content_type: type, data: bytes.toString('base64') });
   docs.push({
     _id: 'with attachments', _rev: rev(1, 'f'),
-    _attachments: { 'small.bin': attachment(Buffer.from([0, 1, 2])), 'large.bin': attachment(randomBytes(700_000)) },
+    _attachments: {
+      'text.txt': attachment(Buffer.from('ä text '.repeat(500)), 'text/plain'),
+      'small.bin': attachment(Buffer.from([0, 1, 2])), 'large.bin': attachment(randomBytes(700_000)),
+    },
   });
   return docs;
 }
@@ -84,9 +87,14 @@ async function thereAndBack(t, far, headers = {}) {
     await assertEqual(`${far}/${name}`, `${server.url}/pulled`, ids);
     await assertEqual(`${far}/${name}`, `${far}/${name}-back`, ids);
   }
+  // One that this server compresses.
+  await put(`${server.url}/pulled/packed`, {
+    _attachments: { 'text.txt': { content_type: 'text/plain', data: Buffer.from('ü text '.repeat(500)).toString('base64') } },
+  });
+  assert.equal((await post(`${server.url}/_replicate`, push)).history[0].doc_write_failures, 0);
   // The copy that came back is the same to a third one.
   await post(`${server.url}/_replicate`, { source: side(`${name}-back`), target: 'again', create_target: true });
-  await assertEqual(`${server.url}/pulled`, `${server.url}/again`, ids);
+  await assertEqual(`${server.url}/pulled`, `${server.url}/again`, [...ids, 'packed']);
 
   // Both directions, for as long as there are documents of them.
   await put(`${server.url}/_replicator`);
