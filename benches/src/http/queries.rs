@@ -113,6 +113,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 impl Side {
     /// Does each work once.
     async fn round(&mut self, round: u32, documents: usize) -> Result<()> {
+        // Servers close connections that were idle during the other sides' rounds.
+        self.client = Client::connect(&self.target.address).await?;
         let mut rates = vec![self.write(documents / 5, false).await?, self.write(documents / 5, true).await?];
         rates.push(self.build_index(round, documents).await?);
         let serial = |n: usize| n * 7_919 % 1_000_000;
@@ -150,6 +152,7 @@ impl Side {
         }
         let mut documents = Documents::seeded(4);
         let bulks: Vec<String> = (0..count.div_ceil(1_000)).map(|_| documents.bulk(1_000)).collect();
+        self.client = Client::connect(&self.target.address).await?;
         let (written, begun) = (bulks.len() * 1_000, Instant::now());
         for bulk in bulks {
             self.client.request("POST", &database.path("/_bulk_docs"), bulk).await?;
