@@ -292,8 +292,9 @@ impl<T: Transaction> Tree<'_, T> {
             let resume = Some(Resume { key, after: last, bound: None });
             page.next = Some(ViewRequest { skip, limit: left, resume, ..request.clone() });
         }
-        // Further pages of one answer need none.
-        if request.resume.is_none() || request.at_once.is_some() {
+        // Further pages of one answer need none, unless all keys before them were missing.
+        let is_first = request.resume.as_ref().is_none_or(|resume| resume.after.is_none());
+        if is_first || request.at_once.is_some() {
             page.offset = self.offset(request, first.as_ref(), total_rows).await?;
             if first.is_none() && page.next.is_some() {
                 // The rest is skipped in the next transactions.

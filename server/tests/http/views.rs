@@ -245,6 +245,18 @@ async fn a_view_that_is_far_behind_is_brought_up_to_date() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_offset_is_that_of_the_first_row_behind_many_missing_keys() {
+    let couch = with(blog()).await;
+    let mut keys: Vec<String> = (0..2_500).map(|n| format!("none {n}")).collect();
+    keys.push("2009/02/17 21:13:39".to_owned());
+    let ask = |keys: &[String]| couch.json("POST", "/db/_design/d/_view/by_date", json!({ "keys": keys }));
+    let found = ask(&keys).await.json();
+    assert_eq!((&found["offset"], &found["rows"][0]["id"]), (&json!(2), &json!("bought-a-cat")), "{found}");
+    let none = ask(&keys[..2_500]).await.json();
+    assert_eq!((&none["total_rows"], &none["rows"]), (&json!(3), &json!([])), "{none}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pages_of_a_view_are_led_to_by_bookmarks() {
     let couch = with(letters()).await;
     for (query, columns) in [
