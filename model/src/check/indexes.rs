@@ -304,30 +304,42 @@ impl<D: Database> Documents<D> {
 
     /// Writes the rows of a document again, or the definitions of a design document.
     pub(super) async fn repair_indexed(&self, id: &str) -> Result<u64> {
-        let keys = self.keys();
         self.shared
             .guard
             .run(|transaction| async move {
-                let instance = self.instance(&transaction, Read::Serializable);
-                let last = keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1);
-                let last = transaction.get_range(&last, Read::Serializable);
-                let (instance, last) = (instance.await?, last.await?);
-                let winner = last.rows.first().map(|row| keys.read_revision(&row.key)).transpose()?;
+                let (instance, winner) = self.instance_and_winner(&transaction, id).await?;
                 let live = winner.as_ref().map(|(_, leaf)| leaf).filter(|leaf| leaf.not_deleted);
                 let touched = Touched { id, had_rows: true, winner: live.map(|leaf| (leaf, Source::Stored)) };
                 let mut indexing = self.index(&transaction, &instance, &[touched], true).await?;
                 if let Some((_, error)) = indexing.refused.pop() {
                     return Err(error);
                 }
-                if let Some(row) = last.rows.first() {
+                if let Some((key, _)) = &winner {
                     // Every edit of the document reads this row, so an edit at the same time conflicts.
-                    let end = [row.key.as_ref(), &[0]].concat();
-                    transaction.add_conflict_range(&row.key, &end, ConflictRange::Write);
+                    let end = [key.as_ref(), &[0]].concat();
+                    transaction.add_conflict_range(key, &end, ConflictRange::Write);
                 }
                 indexing.write(&transaction);
                 Ok(Outcome::Write(0))
             })
             .await
+    }
+
+    /// The instance, and the winner of a document with its key in `revisions`, read so that an edit of the document at the
+    /// same time makes this transaction conflict.
+    pub(super) async fn instance_and_winner(
+        &self,
+        transaction: &D::Transaction,
+        id: &str,
+    ) -> Result<(Instance, Option<(Bytes, Leaf)>)> {
+        let keys = self.keys();
+        let instance = self.instance(transaction, Read::Serializable);
+        let last = keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1);
+        let last = transaction.get_range(&last, Read::Serializable);
+        let (instance, mut last) = (instance.await?, last.await?);
+        let Some(row) = last.rows.pop() else { return Ok((instance, None)) };
+        let (_, leaf) = keys.read_revision(&row.key)?;
+        Ok((instance, Some((row.key, leaf))))
     }
 
     /// Removes a row that belongs to no document or index, if that is still true.

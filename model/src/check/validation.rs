@@ -8,8 +8,9 @@ use super::report::CheckReport;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::instance::Instance;
-use crate::keys::DatabaseKey;
+use crate::keys::{DatabaseKey, Leaf};
 use crate::read::{Tree, body_of};
+use crate::revid::RevId;
 use crate::txids::Outcome;
 use crate::validation::VALIDATE;
 
@@ -37,8 +38,8 @@ impl<D: Database> Documents<D> {
     }
 
     /// Lists the design documents that validate edits and that a program which did not know the list left out, however many.
-    /// A server does it with each database that it opens, before an edit passes by their functions. Returns false if the
-    /// database is moving: then it is done where the database comes to be.
+    /// A server does it with each database that it opens, so that no edit misses their functions. Returns false if the
+    /// database is moving: then it is done at the database's new place.
     ///
     /// It mends nothing else. A design document that cannot be read is left to a repair.
     ///
@@ -61,23 +62,13 @@ impl<D: Database> Documents<D> {
 
     /// Lists a design document as it stands. Nothing else of it is indexed anew.
     async fn list_design(&self, id: &str) -> Result<()> {
-        let keys = self.keys();
         self.shared
             .guard
             .run(|transaction| async move {
-                let instance = self.instance(&transaction, Read::Serializable);
-                // An edit of the design document at the same time conflicts.
-                let last = keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1);
-                let last = transaction.get_range(&last, Read::Serializable);
-                let (mut instance, last) = (instance.await?, last.await?);
-                let winner = last.rows.first().map(|row| keys.read_revision(&row.key)).transpose()?;
-                let mut validates = None;
-                if let Some((_, leaf)) = winner.as_ref().filter(|(_, leaf)| leaf.not_deleted) {
-                    let body = body_of(&transaction, keys, id, leaf).await?;
-                    validates = body.filter(|body| body.text.get(VALIDATE).is_some()).map(|_| &leaf.rev);
-                }
+                let (mut instance, winner) = self.instance_and_winner(&transaction, id).await?;
+                let validates = self.validates(&transaction, id, winner.as_ref().map(|(_, leaf)| leaf)).await?;
                 instance.validation.set(id, validates);
-                transaction.set(keys.key(DatabaseKey::Instance), instance.write());
+                transaction.set(self.keys().key(DatabaseKey::Instance), instance.write());
                 Ok(Outcome::Write(()))
             })
             .await
@@ -88,11 +79,18 @@ impl<D: Database> Documents<D> {
         let winner = Tree::Winner.read(transaction, self.keys(), id).await?;
         let instance = instance.await?;
         let listed = instance.validation.designs.iter().find(|(listed, _)| listed == id).map(|(_, rev)| rev);
-        let mut validates = None;
-        if let Some(winner) = winner.first().filter(|winner| winner.leaf.not_deleted) {
-            let body = body_of(transaction, self.keys(), id, &winner.leaf).await?;
-            validates = body.filter(|body| body.text.get(VALIDATE).is_some()).map(|_| &winner.leaf.rev);
-        }
-        Ok(listed == validates)
+        Ok(listed == self.validates(transaction, id, winner.first().map(|winner| &winner.leaf)).await?)
+    }
+
+    /// The revision of a design document, if it validates edits at this winner.
+    async fn validates<'a>(
+        &self,
+        transaction: &D::Transaction,
+        id: &str,
+        winner: Option<&'a Leaf>,
+    ) -> Result<Option<&'a RevId>> {
+        let Some(leaf) = winner.filter(|leaf| leaf.not_deleted) else { return Ok(None) };
+        let body = body_of(transaction, self.keys(), id, leaf).await?;
+        Ok(body.filter(|body| body.text.get(VALIDATE).is_some()).map(|_| &leaf.rev))
     }
 }

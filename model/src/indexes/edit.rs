@@ -161,15 +161,14 @@ impl Changing {
         if rev.is_some() && !self.validation.has(design_id) {
             let listed = &self.validation.designs;
             let bytes: usize = listed.iter().map(|(id, _)| id.len()).sum();
-            let reason = if listed.len() >= MAX_VALIDATING {
-                format!("At most {MAX_VALIDATING} design documents of a database may have {VALIDATE}.")
-            } else if bytes + design_id.len() > MAX_VALIDATING_BYTES {
+            if listed.len() >= MAX_VALIDATING {
+                let reason = format!("At most {MAX_VALIDATING} design documents of a database may have {VALIDATE}.");
+                return Err(Error::bad_request(reason));
+            }
+            if bytes + design_id.len() > MAX_VALIDATING_BYTES {
                 let most = MAX_VALIDATING_BYTES;
-                format!("The ids of design documents with {VALIDATE} may have at most {most} bytes together.")
-            } else {
-                String::new()
-            };
-            if !reason.is_empty() {
+                let reason =
+                    format!("The ids of design documents with {VALIDATE} may have at most {most} bytes together.");
                 return Err(Error::bad_request(reason));
             }
         }
