@@ -1,18 +1,15 @@
 //! Deadlines in processor time.
 //!
-//! A function has no time of its own to wait: what it does not spend, others on the machine have. So a call is late when
-//! its thread has worked too long, and not when the machine was busy or paused. A healthy document would keep an error
-//! for that until it changes.
+//! A call is late when its thread has used too much processor time. The wall clock would also count the time in which a
+//! busy machine runs other threads, and a healthy document would keep the error until it changes.
 //!
-//! The time of day is cheaper to ask for than a thread's, and passes at least as fast. So a thread's time is asked for only where
-//! the time of day says late, and now and then as a base.
+//! The wall clock is cheaper to read than a thread's clock, and passes at least as fast. So the thread's clock is read only
+//! after the deadline has passed on the wall clock, and now and then as a base.
 
-use std::{
-    cell::Cell,
-    time::{Duration, Instant},
-};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
-/// How old the base may be. A call may get so much more time.
+/// Maximum age of the base, and the most by which it lengthens a call.
 const OLD: Duration = Duration::from_millis(10);
 
 /// The deadline of the work under way. It stays on its thread.
@@ -69,7 +66,7 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
-/// Elsewhere the time of day stands for it.
+/// Other systems use the wall clock.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 fn thread_time() -> Duration {
     static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();

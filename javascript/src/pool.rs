@@ -36,7 +36,7 @@ const OTHER_STACK: usize = 1 << 20;
 #[derive(Clone)]
 pub struct Pool(Arc<Owner>);
 
-/// What the clones share. The threads have what is in it, and not itself, so its end is that of the last clone.
+/// Held by the clones only. The threads hold the state within, so this is dropped with the last clone, and closes the queue.
 struct Owner(Arc<PoolState>);
 
 struct PoolState {

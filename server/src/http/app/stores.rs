@@ -149,7 +149,7 @@ impl Stores {
         Ok((stores, None))
     }
 
-    /// Sees to it that no edit passes by a function that an earlier version stored and did not list.
+    /// Lists validation functions that an earlier version stored without listing them, so that no edit misses them.
     async fn list_validating(&self, documents: &Documents) -> Result<()> {
         let id = documents.instance_id();
         if self.listed.lock().contains(&id) {

@@ -9,8 +9,8 @@ use crate::http::replicator::{self, owner};
 use crate::http::request::Request;
 use crate::http::wire::response::Response;
 
-/// Whether a database has such rules. The functions of this module leave other databases alone; who asks this first spares
-/// them a future.
+/// Whether a database has such rules. The functions of this module do nothing for other databases. Callers ask this first
+/// where the future of such a call would make a common request slower.
 pub(crate) fn has_rules(db: &str) -> bool {
     db == users::DATABASE || replicator::has_jobs(db)
 }

@@ -73,10 +73,7 @@ impl Rights {
             }
             self.check_security().await
         };
-        checked.await.map_err(|refused| {
-            let kind = if refused.status().is_server_error() { ErrorKind::Unavailable } else { ErrorKind::Refused };
-            Error::new(kind, refused.reason().to_owned()).with_status(refused.status().as_u16())
-        })
+        checked.await.map_err(|error| of_peer(&error))
     }
 
     async fn check_security(&self) -> Result<bool, ApiError> {
@@ -92,10 +89,15 @@ impl Rights {
     }
 }
 
+/// An error of this server, as a peer returns it.
+fn of_peer(error: &ApiError) -> Error {
+    let kind = if error.status().is_server_error() { ErrorKind::Unavailable } else { ErrorKind::Refused };
+    Error::new(kind, error.reason().to_owned()).with_status(error.status().as_u16())
+}
+
 /// Why the owner may not write this document.
 fn refused(principal: &Principal, is_admin: bool, id: &str) -> Option<Error> {
-    let refused = refuse_design(principal, is_admin, id).err()?;
-    Some(Error::new(ErrorKind::Refused, refused.reason().to_owned()).with_status(refused.status().as_u16()))
+    refuse_design(principal, is_admin, id).err().map(|error| of_peer(&error))
 }
 
 #[async_trait]
@@ -165,7 +167,7 @@ impl Peer for Owned {
     async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
         self.rights.check().await?;
         if !self.rights.principal.is_server_admin() {
-            return Err(Error::new(ErrorKind::Refused, not_server_admin().reason().to_owned()).with_status(401));
+            return Err(of_peer(&not_server_admin()));
         }
         self.inner.purge(purges).await
     }

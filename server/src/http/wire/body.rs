@@ -274,7 +274,7 @@ mod tests {
             patience.received(2 * SLOWEST as usize, Duration::from_secs(1));
             assert_eq!(patience.left(), pause);
         }
-        // Who was fast may pause no longer for it.
+        // A client that was fast may not pause longer for that.
         patience.received(1 << 40, Duration::ZERO);
         assert_eq!(patience.left(), pause);
         patience.received(0, Duration::MAX);
