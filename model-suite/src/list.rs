@@ -135,6 +135,7 @@ macro_rules! __scenarios {
                 a_rewriting_is_gone_on_with_by_another_server,
                 rewriting_and_edits_lose_nothing_through_faults,
                 a_layout_changes_while_its_database_moves,
+                a_layout_changes_there_and_back_while_its_database_moves,
                 what_cannot_be_rewritten_stays,
             }
             "Relocation (RFC 003, 'Incarnation')" relocating {

@@ -289,6 +289,43 @@ pub(crate) async fn a_layout_changes_while_its_database_moves(stage: Stage) {
     }
 }
 
+/// The layout changes and changes back during the copy. The part that was copied in between is old at the target.
+pub(crate) async fn a_layout_changes_there_and_back_while_its_database_moves(stage: Stage) {
+    let engine = stage.engine();
+    // Documents as they are if no layout changes.
+    let twin = filled(&at(&engine, "z").await, BodyFormat::Exploded, 30).await;
+    merge(&twin, large(0)).await;
+    let sound = bodies(&engine, "z").await;
+    // Some or all documents are copied in between.
+    for (stop, from, to) in [(2, "a", "b"), (4, "c", "d")] {
+        let (source, target) = (at(&engine, from).await, at(&engine, to).await);
+        let documents = filled(&source, BodyFormat::Exploded, 30).await;
+        merge(&documents, large(0)).await;
+        let stops_after = |calls: usize| {
+            let mut left = calls;
+            move |_| {
+                left -= 1;
+                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+        };
+        // Nothing is copied before the first change.
+        run(&source, &target, options(false), stops_after(1)).await.unwrap_err();
+        documents.set_body_format(BodyFormat::Packed).await.unwrap();
+        documents.rewrite_bodies(|_| ()).await.unwrap();
+        run(&source, &target, options(false), stops_after(stop)).await.unwrap_err();
+        documents.set_body_format(BodyFormat::Exploded).await.unwrap();
+        documents.rewrite_bodies(|_| ()).await.unwrap();
+        let report = relocate(&source, &target, "db", &options(false), |_| ControlFlow::Continue(())).await.unwrap();
+        assert!(report.moved, "{stop}: {report:?}");
+        let there = target.database("db").await.unwrap();
+        assert!(there.info().await.unwrap().rewrites && bodies(&engine, to).await != sound, "{stop}: some are packed");
+        there.rewrite_bodies(|_| ()).await.unwrap();
+        assert!(!there.info().await.unwrap().rewrites, "{stop}");
+        assert!(bodies(&engine, to).await == sound, "{stop}");
+        assert_sound(&there).await;
+    }
+}
+
 pub(crate) async fn what_cannot_be_rewritten_stays(stage: Stage) {
     let engine = stage.engine();
     let layer = at(&engine, "a").await;

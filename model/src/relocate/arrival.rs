@@ -9,10 +9,12 @@
 //! writes nothing more. `Copied` is the sequence up to which documents are copied, in thirteen bytes.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kv_api::{Database, Read, Runner, Transaction};
 
 use crate::batch::RETRIES;
+use crate::body::BodyFormat;
 use crate::catalog::{allocate, set_new};
 use crate::catalog_row::CatalogRow;
 use crate::documents::Documents;
@@ -102,6 +104,10 @@ pub(super) struct Arriving<D> {
     key: Vec<u8>,
     pub(super) documents: Documents<D>,
     pub(super) arrival: Arrival,
+    /// The hidden instance. Its layout is the source's when the copy began.
+    hidden: Box<Instance>,
+    /// Whether the hidden instance says that bodies may have another layout than the database.
+    is_mixed: AtomicBool,
 }
 
 impl<D: Database> Arriving<D> {
@@ -125,7 +131,7 @@ impl<D: Database> Arriving<D> {
             documents: 0,
         };
         let hidden = Instance { state: State::Arriving, ..instance.clone() };
-        let arrival = Runner::new(&guard.engine)
+        let (arrival, hidden) = Runner::new(&guard.engine)
             .option(RETRIES)
             .run(|transaction, _| {
                 let place = transaction.get(&catalog, Read::Serializable);
@@ -134,11 +140,11 @@ impl<D: Database> Arriving<D> {
                 let (key, allocator, root, fresh, hidden) = (&key, &allocator, &guard.root, &fresh, &hidden);
                 async move {
                     refuse_another(place.await?.as_deref(), hidden.id)?;
-                    let arrival = match known.await? {
+                    let (arrival, hidden) = match known.await? {
                         None => {
                             let number = allocate(&transaction, allocator, next.await?.as_deref())?;
                             set_new(&transaction, &DatabaseKeys::new(root, number), hidden);
-                            Arrival { number, ..fresh.clone() }
+                            (Arrival { number, ..fresh.clone() }, hidden.clone())
                         }
                         Some(known) => {
                             let known = Arrival::read(&known)?;
@@ -149,16 +155,40 @@ impl<D: Database> Arriving<D> {
                                 );
                                 return Err(Error::relocation(reason));
                             }
-                            Arrival { run: fresh.run, from: fresh.from.clone(), ..known }
+                            let hidden = DatabaseKeys::new(root, known.number).key(DatabaseKey::Instance);
+                            let hidden = transaction.get(&hidden, Read::Serializable).await?;
+                            let hidden = hidden.ok_or_else(|| Error::corrupt("a copy without an instance"))?;
+                            let arrival = Arrival { run: fresh.run, from: fresh.from.clone(), ..known };
+                            (arrival, Instance::read(&hidden)?)
                         }
                     };
                     transaction.set(key, arrival.write());
-                    Ok(arrival)
+                    Ok((arrival, hidden))
                 }
             })
             .await?;
         let documents = target.documents(name, &CatalogRow::new(arrival.number, instance.id), Access::Arriving);
-        Ok(Begun::UnderWay(Arriving { layer: target.clone(), name: name.to_owned(), key, documents, arrival }))
+        let (layer, name, is_mixed) = (target.clone(), name.to_owned(), AtomicBool::new(hidden.rewrites));
+        let hidden = Box::new(hidden);
+        Ok(Begun::UnderWay(Arriving { layer, name, key, documents, arrival, hidden, is_mixed }))
+    }
+
+    /// Called with the source's instance as it is where bodies were read, before they are written here. The source's layout
+    /// may change and change back meanwhile, and what was copied in between is old then.
+    pub(super) async fn note_layout(&self, format: BodyFormat, rewrites: bool) -> Result<()> {
+        let is_mixed = rewrites || format != self.hidden.format;
+        if !is_mixed || self.is_mixed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let row = Instance { rewrites: true, ..Instance::clone(&self.hidden) }.write();
+        let key = self.documents.keys().key(DatabaseKey::Instance);
+        self.write(None, |transaction| {
+            transaction.set(&key, &row);
+            std::future::ready(Ok(()))
+        })
+        .await?;
+        self.is_mixed.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Runs a transaction that writes to the copy, and writes the progress `next` if given. `body` may run again after
@@ -259,7 +289,7 @@ impl<D: Database> Arriving<D> {
                         let (begin, end) = DatabaseKeys::new(root, remains.number).everything();
                         transaction.clear_range(&begin, &end);
                     }
-                    // Bodies may have been copied before they were rewritten at the source.
+                    // Bodies may have been copied before they were rewritten at the source, or in a layout of the meantime.
                     let begun = begun.await?.map(|row| Instance::read(&row)).transpose()?;
                     let rewrites = begun.is_none_or(|begun| begun.rewrites || begun.format != open.format);
                     let published = Instance { rewrites: rewrites || open.rewrites, ..open.clone() };

@@ -15,6 +15,7 @@ use kv_api::{Bytes, Database, KeySelector, KeyValue, RangeBatch, RangeRequest, R
 
 use crate::documents::Documents;
 use crate::error::Result;
+use crate::instance::Instance;
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::unguarded::Unguarded;
 
@@ -125,21 +126,22 @@ fn differences(source: RangeBatch, target: RangeBatch) -> (Vec<Difference>, Opti
     (differences, upto.map(|upto| Cursor(KeySelector::first_greater_than(upto))))
 }
 
-/// Reads a step of one side.
-async fn read<D: Database>(documents: &Documents<D>, ranges: &Ranges, from: &Cursor) -> Result<RangeBatch> {
+/// Reads a step of one side, and its instance.
+async fn read<D: Database>(documents: &Documents<D>, ranges: &Ranges, from: &Cursor) -> Result<(RangeBatch, Instance)> {
     let keys = documents.keys();
     let request = ranges.request(keys, from);
-    let batch = documents
+    let (batch, instance) = documents
         .read(|transaction| {
             let instance = documents.instance(&transaction, Read::Snapshot);
             let batch = transaction.get_range(&request, Read::Snapshot);
             async move {
-                instance.await?;
-                Ok(batch.await?)
+                let instance = instance.await?;
+                Ok((batch.await?, instance))
             }
         })
         .await?;
-    Ok(RangeBatch { rows: batch.rows.into_iter().map(|row| without_prefix(keys, row)).collect(), more: batch.more })
+    let rows = batch.rows.into_iter().map(|row| without_prefix(keys, row)).collect();
+    Ok((RangeBatch { rows, more: batch.more }, instance))
 }
 
 /// Whether the difference is the row that is not copied.
@@ -154,7 +156,8 @@ pub(super) async fn mirror<S: Database, T: Database>(
     ranges: &Ranges,
     from: &Cursor,
 ) -> Result<Option<Cursor>> {
-    let theirs = read(source, ranges, from).await?;
+    let (theirs, instance) = read(source, ranges, from).await?;
+    target.note_layout(instance.format, instance.rewrites).await?;
     let keys = target.documents.keys();
     let request = ranges.request(keys, from);
     target
@@ -186,5 +189,5 @@ pub(super) async fn compare<S: Database, T: Database>(
     ranges: &Ranges,
     from: &Cursor,
 ) -> Result<(Vec<Difference>, Option<Cursor>)> {
-    Ok(differences(read(source, ranges, from).await?, read(target, ranges, from).await?))
+    Ok(differences(read(source, ranges, from).await?.0, read(target, ranges, from).await?.0))
 }

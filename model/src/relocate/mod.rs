@@ -360,6 +360,7 @@ where
     async fn copy_page(&mut self, phase: RelocatePhase) -> Result<bool> {
         let page = self.departing.documents.rows_after(self.arriving.arrival.copied).await?;
         let more = page.more && page.reached.is_some();
+        self.arriving.note_layout(page.layout.0, page.layout.1).await?;
         for part in copy::parts(page) {
             let documents = part.documents();
             copy::copy(&self.departing.documents, &mut self.arriving, part).await?;

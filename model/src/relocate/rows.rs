@@ -8,6 +8,7 @@ use std::future::Future;
 
 use kv_api::{Bytes, Database, KeySelector, KeyValue, RangeBatch, RangeRequest, Read, Transaction};
 
+use crate::body::BodyFormat;
 use crate::change_row::ChangeRow;
 use crate::documents::Documents;
 use crate::error::Result;
@@ -49,6 +50,8 @@ pub(super) struct Page {
     pub(super) reached: Option<Seq>,
     /// Whether the feed has more.
     pub(super) more: bool,
+    /// The database's layout, and whether some bodies may have another one.
+    pub(super) layout: (BodyFormat, bool),
 }
 
 /// The reads of a document for a page.
@@ -101,9 +104,10 @@ impl<D: Database> Documents<D> {
             let instance = self.instance(&transaction, Read::Snapshot);
             let feed = transaction.get_range(&request, Read::Snapshot);
             async move {
-                instance.await?;
+                let instance = instance.await?;
                 let feed = feed.await?;
-                let mut page = Page { documents: Vec::new(), reached: None, more: feed.more };
+                let layout = (instance.format, instance.rewrites);
+                let mut page = Page { documents: Vec::new(), reached: None, more: feed.more, layout };
                 let mut bytes = 0;
                 for some in feed.rows.chunks(AT_ONCE) {
                     if bytes >= PAGE_BYTES {
