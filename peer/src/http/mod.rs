@@ -3,6 +3,7 @@
 mod address;
 mod answers;
 mod bulk_get;
+mod clients;
 mod documents;
 mod inline;
 mod peer;
@@ -17,10 +18,10 @@ use std::time::Duration;
 
 use model::{JsonRef, JsonText};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
-use reqwest::redirect::Policy;
 use reqwest::{Body, Client, Response};
 
 pub use address::{Address, AddressError};
+pub use clients::Clients;
 
 pub use reqwest::{Method, Url};
 pub use trust::{Trust, TrustError};
@@ -33,10 +34,6 @@ const READ_AT_ONCE: (usize, usize) = (200, 1_000);
 const SENT_AT_ONCE: (usize, usize) = (200, 2_000);
 /// A request that takes longer was too large. Servers and proxies give up after a minute.
 const SLOW: Duration = Duration::from_secs(5);
-/// Maximum time to connect.
-const CONNECTING: Duration = Duration::from_secs(10);
-/// Maximum time without a byte from the server.
-const SILENCE: Duration = Duration::from_secs(120);
 
 /// A database on a server.
 #[derive(Clone)]
@@ -65,13 +62,13 @@ impl Http {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn trusting(address: Address, trust: &Trust) -> Result<Self> {
-        let tls = if address.is_secure() { trust.config()? } else { Trust::unused()? };
-        let client = Client::builder().no_proxy().connect_timeout(CONNECTING).read_timeout(SILENCE);
-        let client = client.redirect(redirects(address.is_secure())).tls_backend_preconfigured(tls);
-        let client = client.build().map_err(|error| Error::refused(error.to_string()))?;
+        Clients::new(trust.clone()).database(address)
+    }
+
+    fn through(client: Client, address: Address) -> Self {
         let [reading, writing] =
             [READ_AT_ONCE, SENT_AT_ONCE].map(|(first, most)| Arc::new(Pace::new(first, most, SLOW)));
-        Ok(Http { client, address, reading, writing, has_no_bulk_get: Arc::default(), is_pouchdb: Arc::default() })
+        Http { client, address, reading, writing, has_no_bulk_get: Arc::default(), is_pouchdb: Arc::default() }
     }
 
     /// Another database of the same server.
@@ -224,17 +221,6 @@ impl Answer {
                 .with_status(self.status)),
         }
     }
-}
-
-/// Follows redirects within the same scheme only: a client of `http://` has no roots, and a client of `https://` must not
-/// continue without TLS.
-fn redirects(is_secure: bool) -> Policy {
-    Policy::custom(move |attempt| {
-        if (attempt.url().scheme() == "https") != is_secure {
-            return attempt.error("the server redirects between http and https; name the other address");
-        }
-        Policy::default().redirect(attempt)
-    })
 }
 
 fn is_success(status: u16) -> bool {

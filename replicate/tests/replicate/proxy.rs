@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use peer::{Http, Peer};
+use peer::{Clients, Http, Peer, Trust};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use replicate::{Options, replicate};
@@ -177,4 +177,42 @@ async fn a_source_without_bulk_get_is_read_document_by_document() {
         assert!(ours == theirs, "{:?}", ours.iter().zip(&theirs).find(|(one, other)| one != other));
         assert_eq!(asked.load(Ordering::Relaxed), 1, "it is asked for once");
     }
+}
+
+/// Describes a database to every request, and counts the connections.
+async fn describe(connections: Arc<AtomicU64>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            connections.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(async move {
+                let (mut client, mut line) = (BufReader::new(client), String::new());
+                while client.read_line(&mut line).await.is_ok_and(|read| read > 0) {
+                    if line.trim().is_empty() {
+                        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"doc_count\":0}";
+                        client.get_mut().write_all(answer.as_bytes()).await.unwrap();
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn peers_of_equal_settings_share_connections() {
+    let connections = Arc::new(AtomicU64::new(0));
+    let address = describe(connections.clone()).await;
+    let clients = Clients::new(Trust::default());
+    for number in 0..10 {
+        let database = format!("http://user{number}:secret@{address}/{number}").parse().unwrap();
+        clients.database(database).unwrap().info().await.unwrap();
+    }
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+    for _ in 0..2 {
+        far(address, "own").await.info().await.unwrap();
+    }
+    assert_eq!(connections.load(Ordering::Relaxed), 3);
 }

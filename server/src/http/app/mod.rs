@@ -16,7 +16,7 @@ use std::time::Duration;
 use kv_api::AnyDatabase;
 use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
 use model::{IDENTITY_BYTES, Layer, LayerOptions, Setting};
-use peer::Trust;
+use peer::{Clients, Trust};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -139,6 +139,8 @@ pub(crate) struct App {
     uuids: Uuids,
     pub(crate) request_ids: RequestIds,
     pub(crate) uuid: String,
+    /// The clients of all replications.
+    pub(crate) clients: Clients,
     scans: Scans,
     /// Functions of design documents.
     pub(crate) functions: Arc<Functions>,
@@ -173,6 +175,7 @@ impl App {
         };
         let stores = Stores::new(layer.clone(), options.store.as_ref(), others, opened);
         let uuid = options.uuid.clone().unwrap_or(identity.uuid);
+        let clients = Clients::new(options.trust.clone());
         Ok(App {
             layer,
             databases: Databases::new(stores),
@@ -183,6 +186,7 @@ impl App {
             uuids: Uuids::default(),
             request_ids: RequestIds::new(),
             uuid,
+            clients,
             scans,
             functions,
             stopping,

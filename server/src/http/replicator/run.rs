@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use model::CreateOptions;
 use parking_lot::Mutex;
-use peer::{ErrorKind, Http, Peer};
+use peer::{ErrorKind, Peer};
 use replicate::{Endpoint, Progress, Replication, Report};
 use tokio::sync::watch;
 
@@ -82,7 +82,7 @@ async fn open(app: &Arc<App>, side: &Side, owner: &Owner, create: Option<&[(&str
             side::open(app, documents, owner, principal).await
         }
         Endpoint::Remote(address) => {
-            let peer = Http::trusting(address.clone(), &app.options.trust).map_err(|error| failed(side, &error))?;
+            let peer = app.clients.database(address.clone()).map_err(|error| failed(side, &error))?;
             if let Some(parameters) = create {
                 peer.create(parameters).await.map_err(|error| failed(side, &error))?;
             }

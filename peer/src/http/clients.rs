@@ -1,0 +1,87 @@
+//! HTTP clients that many peers share: a client has a pool of connections, and memory of its own.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use reqwest::Client;
+use reqwest::redirect::Policy;
+
+use super::{Address, Http, Trust};
+use crate::error::{Error, Result};
+
+/// Maximum time to connect.
+const CONNECTING: Duration = Duration::from_secs(10);
+/// Maximum time without a byte from the server.
+const SILENCE: Duration = Duration::from_secs(120);
+/// Number of connections to a host that are kept for later requests. More may be in use.
+const IDLE: usize = 64;
+
+/// What a client is made by. Credentials are in each request, so they are no part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Settings {
+    is_secure: bool,
+}
+
+/// HTTP clients of one program, made when they are first needed. Peers whose settings are equal share one.
+///
+/// A connection belongs to the runtime in which it was opened. So all peers must be used in runtimes that live as long as
+/// these clients.
+#[derive(Clone)]
+pub struct Clients(Arc<Parts>);
+
+struct Parts {
+    trust: Trust,
+    made: Mutex<HashMap<Settings, Client>>,
+}
+
+impl Clients {
+    /// Clients that believe these servers.
+    pub fn new(trust: Trust) -> Self {
+        Clients(Arc::new(Parts { trust, made: Mutex::default() }))
+    }
+
+    /// The database at this address. Sends nothing yet.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ErrorKind::Refused) if the system provides no HTTP client, or no roots.
+    pub fn database(&self, address: Address) -> Result<Http> {
+        let settings = Settings { is_secure: address.is_secure() };
+        let mut made = self.0.made.lock();
+        let client = match made.get(&settings) {
+            Some(client) => client.clone(),
+            None => {
+                let client = make(settings, &self.0.trust)?;
+                made.insert(settings, client.clone());
+                client
+            }
+        };
+        Ok(Http::through(client, address))
+    }
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").field("trust", &self.0.trust).finish_non_exhaustive()
+    }
+}
+
+fn make(settings: Settings, trust: &Trust) -> Result<Client> {
+    let tls = if settings.is_secure { trust.config()? } else { Trust::unused()? };
+    let client = Client::builder().no_proxy().connect_timeout(CONNECTING).read_timeout(SILENCE);
+    let client = client.pool_max_idle_per_host(IDLE).redirect(redirects(settings.is_secure));
+    client.tls_backend_preconfigured(tls).build().map_err(|error| Error::refused(error.to_string()))
+}
+
+/// Follows redirects within the same scheme only: a client of `http://` has no roots, and a client of `https://` must not
+/// continue without TLS.
+fn redirects(is_secure: bool) -> Policy {
+    Policy::custom(move |attempt| {
+        if (attempt.url().scheme() == "https") != is_secure {
+            return attempt.error("the server redirects between http and https; name the other address");
+        }
+        Policy::default().redirect(attempt)
+    })
+}
