@@ -11,7 +11,7 @@
 //!
 //! Why not a `BTreeMap`: it compares some sixteen keys to insert the next one of 1,200. With it, in the write map
 //! and in batches, an exploded document in a bulk of 100 took 121,135 instructions instead of 88,705 (`benches
-//! counts`).
+//! counts`). With it in the resolver, one in a bulk of 1,000 took 1,700 instructions more, of some 30,000.
 
 use bytes::Bytes;
 

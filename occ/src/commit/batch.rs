@@ -34,13 +34,11 @@ pub(super) fn add(
         let (key, value) = match write {
             Write::Set(value) => (key, value),
             Write::Atomic(MutationType::SetVersionstampedKey, value) => {
-                let key = versionstamp::fill(&key, stamp);
+                let key = versionstamp::fill(key, stamp);
                 on_conflict(&key);
                 (key, Some(value))
             }
-            Write::Atomic(MutationType::SetVersionstampedValue, value) => {
-                (key, Some(versionstamp::fill(&value, stamp)))
-            }
+            Write::Atomic(MutationType::SetVersionstampedValue, value) => (key, Some(versionstamp::fill(value, stamp))),
             Write::Atomic(operation, operand) => {
                 let existing = match batch.get(&key) {
                     Some(value) => value.cloned(),

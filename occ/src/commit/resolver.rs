@@ -23,6 +23,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use crate::KeyRange;
+use crate::key_map::KeyMap;
 
 /// Number of writes after which a generation ends with its batch. Small in tests, so that they have many.
 const FULL: usize = if cfg!(test) { 64 } else { 4096 };
@@ -39,7 +40,7 @@ pub(crate) struct Resolver {
 #[derive(Debug, Default)]
 struct Generation {
     /// The version at which each key was written last.
-    keys: BTreeMap<Box<[u8]>, i64>,
+    keys: KeyMap<i64>,
     /// Cleared ranges by their begin: the end, and the version at which the range was cleared. Disjoint.
     ranges: BTreeMap<Bytes, (Bytes, i64)>,
     /// The newest version in both maps, or before this generation if it has no write yet.
@@ -84,10 +85,7 @@ impl Generation {
         let (begin, end) = (range.begin.as_ref(), range.end.as_ref());
         let written = match range.is_point() {
             true => self.keys.get(begin).is_some_and(|&written| written > version),
-            false => {
-                let keys = (Bound::Included(begin), Bound::Excluded(end));
-                self.keys.range::<[u8], _>(keys).any(|(_, &written)| written > version)
-            }
+            false => self.keys.range(begin, end).any(|(_, &written)| written > version),
         };
         written || self.cleared_since(begin, end, version)
     }
@@ -118,7 +116,8 @@ impl Generation {
 
     fn write_key(&mut self, key: &[u8], version: i64) {
         self.newest = version;
-        self.keys.insert(key.into(), version);
+        // A copy: a clone would keep alive what lies around the key, its document for instance.
+        self.keys.set(Bytes::copy_from_slice(key), version);
     }
 }
 

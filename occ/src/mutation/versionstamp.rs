@@ -1,17 +1,19 @@
 //! Versionstamps in keys and values: where they go, and the range of keys that a pending one may become.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use kv_api::{Error, Result, Versionstamp, error};
 
 use crate::KeyRange;
 
-/// `text` with the stamp filled in, and without its offset.
-pub(crate) fn fill(text: &[u8], stamp: &Versionstamp) -> Bytes {
-    let mut filled = text[..text.len().saturating_sub(4)].to_vec();
-    if let Some(offset) = stamp_offset(text) {
+/// `text` with the stamp filled in, and without its offset. Copied only if it is shared.
+pub(crate) fn fill(text: Bytes, stamp: &Versionstamp) -> Bytes {
+    let offset = stamp_offset(&text);
+    let mut filled = BytesMut::from(text);
+    if let Some(offset) = offset {
         filled[offset..offset + Versionstamp::LEN].copy_from_slice(stamp.as_bytes());
     }
-    filled.into()
+    filled.truncate(filled.len().saturating_sub(4));
+    filled.freeze()
 }
 
 /// The offset of the stamp in `text`: its last four bytes, little-endian. `None` if the stamp would not end before
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
 
     fn stamped(text: &[u8], stamp: &Versionstamp) -> Bytes {
-        fill(text, stamp)
+        fill(Bytes::copy_from_slice(text), stamp)
     }
 
     #[test]
