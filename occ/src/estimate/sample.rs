@@ -96,7 +96,7 @@ impl Sample {
                 changes.push(SampleChange::RemoveRange(KeyRange { begin: begin.clone(), end: end.clone() }));
             }
         }
-        for (key, value) in batch.rows().take_while(|(key, _)| key.as_ref() < END) {
+        for (key, value) in batch.rows().take_while(|(key, _)| !key.starts_with(END)) {
             let hash = hash(key);
             let bytes = value.map_or(0, |value| (key.len() + value.len()) as u64);
             if is_sampled(hash, bytes) {

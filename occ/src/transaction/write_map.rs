@@ -274,6 +274,9 @@ impl WriteMap {
         if range.is_empty() {
             return;
         }
+        if self.stacks.is_empty() && self.cleared.is_empty() {
+            return add(range.clone());
+        }
         let mut from = range.begin.clone();
         let mut skip = |begin: &Bytes, end: Bytes| {
             if from < *begin {

@@ -14,7 +14,7 @@ use crate::transaction::size;
 
 impl<S: Store> State<S> {
     fn check_write(&self, core: &Core<S>, key: &[u8], value: &[u8]) -> Result<()> {
-        if key >= SYSTEM_BEGIN {
+        if key.starts_with(SYSTEM_BEGIN) {
             return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
         }
         if key.len() > core.limits.key_bytes {
