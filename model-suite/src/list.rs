@@ -245,6 +245,10 @@ macro_rules! __scenarios {
                 definitions_are_read_once,
                 indexes_that_an_earlier_program_stored_are_taken_on,
             }
+            "What a build of an index reads" index_builds {
+                a_build_reads_the_rows_of_its_fields,
+                a_build_reads_bodies_of_every_layout,
+            }
             "Validation (`validate_doc_update`)" validating {
                 functions_get_the_documents_as_couchdb_gives_them,
                 all_design_documents_with_functions_are_asked_and_no_others,

@@ -141,11 +141,14 @@ pub(crate) async fn why_not_live<T: Transaction>(transaction: &T, keys: &Databas
 pub(crate) fn decode(prefix: &[u8], rows: &[KeyValue]) -> Result<Body> {
     let (rows, list) = split_rows(prefix.len(), rows);
     let pairs = rows.iter().map(|row| (row.key.as_ref(), row.value.as_ref()));
-    let text = decode_rows(prefix.len(), pairs).map_err(|error| {
-        let what = format!("{} at {}", error, prefix.escape_ascii());
-        if error == CorruptDocument::UNKNOWN_FORMAT { Error::unknown_format(what) } else { Error::corrupt(what) }
-    })?;
+    let text = decode_rows(prefix.len(), pairs).map_err(|error| corrupt_at(prefix, error))?;
     Ok(Body { text, attachments: read_list(prefix.len(), list)? })
+}
+
+/// The error of a body whose rows cannot be read.
+pub(crate) fn corrupt_at(prefix: &[u8], error: CorruptDocument) -> Error {
+    let what = format!("{} at {}", error, prefix.escape_ascii());
+    if error == CorruptDocument::UNKNOWN_FORMAT { Error::unknown_format(what) } else { Error::corrupt(what) }
 }
 
 /// Reads the body of a leaf. The call issues the first read, which is limited in bytes like all bodies of a batch.

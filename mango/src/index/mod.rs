@@ -161,6 +161,30 @@ impl Index {
         json.end_object();
     }
 
+    /// The parts of a document on which its rows in these indexes depend: sorted paths of names, none below another one.
+    /// A document that has these parts and no others has the same rows. `_id` and `_rev` are left out: it must have them.
+    /// `None` if the rows may depend on all of the document.
+    pub fn parts<'i>(indexes: impl IntoIterator<Item = &'i Index>) -> Option<Vec<&'i [String]>> {
+        let mut parts: Vec<&[String]> = Vec::new();
+        for index in indexes {
+            let columns = index.columns.iter().map(|path| (path.as_slice(), false));
+            let conditions = index.filter.iter().flat_map(Selector::paths_to_read);
+            for (path, depends_on_all) in columns.chain(conditions) {
+                match path.first()?.as_str() {
+                    "_id" | "_rev" => continue,
+                    special if special.starts_with('_') => return None,
+                    _ => {}
+                }
+                // A number may be a step into an array, whose elements have no meaning without each other.
+                let names = path.iter().skip(1).take_while(|step| step.parse::<usize>().is_err()).count();
+                parts.push(&path[..if depends_on_all { 1 } else { 1 + names }]);
+            }
+        }
+        parts.sort_unstable();
+        parts.dedup_by(|next, kept| next.starts_with(kept));
+        Some(parts)
+    }
+
     /// The row of a live document, as a plain read returns it, with `_id` and `_rev`. `None` if it lacks a field, or if
     /// the partial filter does not match. Design documents have no rows and must not be passed.
     pub fn row(&self, document: JsonRef<'_>) -> Option<Row> {

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use json::JsonText;
+use json::{JsonText, JsonWriter};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -13,6 +13,7 @@ use super::tests::text;
 use super::{Choice, Index, MAX_KEY, NewIndex, Plan, Purpose, Row, Scan};
 use crate::collate::Order;
 use crate::path::{self, AtPath, look_up};
+use crate::projection::{put, write_members};
 use crate::query::Query;
 
 /// A fault that is planted.
@@ -341,4 +342,36 @@ fn planted_faults_are_found() {
         let found = (0..400).any(|world| run(seed.wrapping_add(world), fault, 100, &mut Tally::default()).is_err());
         assert!(found, "SEED={seed}: {fault:?} was not found");
     }
+}
+
+#[test]
+fn the_parts_of_a_document_make_its_rows() {
+    let random = &mut StdRng::seed_from_u64(3);
+    let mut with_rows = 0;
+    for at in 0..3_000 {
+        let indexes: Vec<Arc<Index>> = (0..2).map(|at| index(random, at)).collect();
+        let (id, document) = document(random, at);
+        let Some(parts) = Index::parts(indexes.iter().map(|index| &**index)) else { continue };
+        let id = text(&format!("\"{id}\""));
+        let rev = text("\"1-x\"");
+        let special = [("_id", &id), ("_rev", &rev)].map(|(name, value)| ([name.to_owned()], value));
+        let mut members = Vec::new();
+        for (path, value) in &special {
+            put(&mut members, path, value.root());
+        }
+        for path in &parts {
+            if let AtPath::Value(value) = look_up(document.root(), path) {
+                put(&mut members, path, value);
+            }
+        }
+        let mut out = Vec::new();
+        write_members(&members, &mut JsonWriter::new(&mut out));
+        let pruned = JsonText::parse(&out).unwrap();
+        for index in &indexes {
+            let row = index.row(document.root());
+            assert_eq!(index.row(pruned.root()), row, "{} of {} in {}", pruned, document, index.definition());
+            with_rows += usize::from(row.is_some());
+        }
+    }
+    assert!(with_rows > 500, "{with_rows}");
 }

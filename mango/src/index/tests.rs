@@ -511,3 +511,23 @@ fn an_index_covers_what_it_has() {
         assert_eq!(scan.is_covering, expected, "{body}");
     }
 }
+
+#[test]
+fn a_row_depends_on_the_fields_and_on_those_of_the_filter() {
+    let parts = |defs: &[&str]| {
+        let indexes: Vec<_> = defs.iter().map(|def| index("d", "i", def)).collect();
+        let parts = Index::parts(indexes.iter().map(|index| &**index))?;
+        Some(parts.iter().map(|path| path.join("/")).collect::<Vec<_>>())
+    };
+    let of = |defs: &[&str]| parts(defs).unwrap();
+    assert_eq!(of(&[r#"{"fields":["b","a","_id","_rev"]}"#]), ["a", "b"]);
+    assert_eq!(of(&[r#"{"fields":["a.b.c","a.bc","ab"]}"#]), ["a/b/c", "a/bc", "ab"]);
+    assert_eq!(of(&[r#"{"fields":["a.b.c"]}"#, r#"{"fields":["a.b"]}"#]), ["a/b"], "one is below the other");
+    assert_eq!(of(&[r#"{"fields":["a.b.0.c","0.x.+1"]}"#]), ["0/x", "a/b"], "arrays are read whole");
+    let filtered = |filter: &str| of(&[&format!(r#"{{"fields":["a"],"partial_filter_selector":{filter}}}"#)]);
+    assert_eq!(filtered(r#"{"b.c":{"$gt":1},"$or":[{"d":1},{"e":{"$elemMatch":{"f":1}}}]}"#), ["a", "b/c", "d", "e"]);
+    assert_eq!(filtered(r#"{"b.c":{"$exists":false}}"#), ["a", "b"], "b may be a scalar");
+    assert_eq!(filtered(r#"{"$nor":[{"b.c":{"$exists":true}}]}"#), ["a", "b"]);
+    assert_eq!(parts(&[r#"{"fields":["a"]}"#, r#"{"fields":["_attachments.f.length"]}"#]), None);
+    assert_eq!(parts(&[r#"{"fields":["a"],"partial_filter_selector":{"_attachments":{"$exists":true}}}"#]), None);
+}

@@ -49,6 +49,15 @@ impl Selector {
         paths
     }
 
+    /// The paths in the selector, and whether a path that ends in a scalar has to be told from a field that is missing.
+    pub(crate) fn paths_to_read(&self) -> Vec<(&[String], bool)> {
+        let mut paths = Vec::new();
+        if let Some(root) = &self.root {
+            root.each_field(&mut |path, condition| paths.push((path, matches!(condition, Condition::Exists(false)))));
+        }
+        paths
+    }
+
     /// Whether each matching document has a value at the path.
     pub(crate) fn requires(&self, path: &[String]) -> bool {
         self.root.as_ref().is_some_and(|root| root.requires(path))

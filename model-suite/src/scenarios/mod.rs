@@ -14,6 +14,7 @@ pub(crate) mod damage;
 pub(crate) mod economy;
 pub(crate) mod events;
 pub(crate) mod feed;
+pub(crate) mod index_builds;
 pub(crate) mod index_jobs;
 mod index_oracle;
 pub(crate) mod indexes;

@@ -66,6 +66,15 @@ pub(super) fn implode<'a>(
     text.finish()
 }
 
+/// Joins the rows of some members, in key order, into a document of these members.
+pub(super) fn implode_members(rows: &[(&[u8], &[u8])]) -> Result<Vec<u8>, CorruptDocument> {
+    let mut text = Text::new(0);
+    for (suffix, value) in rows {
+        text.row(leaf_row(suffix, value)?)?;
+    }
+    text.finish()
+}
+
 /// Joins the rows of a part, whose suffixes begin after the part's path, into its text. Members get the order of the keys,
 /// so this must be the document's order.
 pub(super) fn implode_part(rows: &[(&[u8], &[u8])]) -> Result<Vec<u8>, CorruptDocument> {

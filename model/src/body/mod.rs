@@ -40,6 +40,7 @@ mod packed;
 use bytes::Bytes;
 use thiserror::Error;
 
+use crate::tuple;
 use json::{JsonKind, JsonText};
 
 pub use metadata::RevisionMetadata;
@@ -280,11 +281,35 @@ pub(crate) fn decode_part(
     metadata: &RevisionMetadata<'_>,
     rows: &[(&[u8], &[u8])],
 ) -> Result<Option<JsonText>, CorruptDocument> {
-    // One leaf, or the parts of one that is too long for a value.
-    let is_leaf = rows.len() == 1 || rows.iter().all(|(suffix, _)| suffix.first() == Some(&crate::tuple::BYTES));
-    if !is_leaf && !metadata.payload().is_empty() {
+    if !is_in_order(metadata, rows) {
         return Ok(None);
     }
     let text = implode::implode_part(rows)?;
     JsonText::from_normalised(text).map(Some).ok_or(CorruptDocument::new("it is not UTF-8"))
+}
+
+/// Whether the rows below a path are in the order of the document. Each row is the suffix of its key after that path, and
+/// its value.
+pub(crate) fn is_in_order(metadata: &RevisionMetadata<'_>, rows: &[(&[u8], &[u8])]) -> bool {
+    // One leaf, or one in parts that is too long for a value, or elements of arrays.
+    let has_no_name = |suffix: &[u8]| {
+        let mut rest = suffix;
+        while let Some(&code) = rest.first() {
+            match tuple::element_len(rest) {
+                Some(length) if code != tuple::STRING => rest = rest.get(length..).unwrap_or_default(),
+                _ => return false,
+            }
+        }
+        true
+    };
+    metadata.payload().is_empty() || rows.len() == 1 || rows.iter().all(|(suffix, _)| has_no_name(suffix))
+}
+
+/// Joins the rows of some members of an exploded body, in key order, into a document that has only these. Each row is the
+/// suffix of its key after the body's prefix, and its value. [`is_in_order`] must hold below each member.
+///
+/// # Errors
+/// [`CorruptDocument`] for rows that form no document. A missing row is not noticed.
+pub(crate) fn decode_members(rows: &[(&[u8], &[u8])]) -> Result<JsonText, CorruptDocument> {
+    JsonText::from_normalised(implode::implode_members(rows)?).ok_or(CorruptDocument::new("it is not UTF-8"))
 }

@@ -9,7 +9,7 @@
 //! An edit indexes its document, whether the build has passed it or not. When the build reaches a document, it writes
 //! the rows of the current winner, which may exist already.
 //!
-//! A batch reads each winner's row with a conflict range, and writes the id rows with one. So if a builder and an edit
+//! A batch reads each winner's row with a conflict range, and writes the id rows under one. So if a builder and an edit
 //! meet at a document, the second to commit conflicts and reads again. Two builders conflict at the progress, and lose
 //! nothing but time. So any server may continue a build at any time. A job ([`job`](super::job)) sees to it
 //! that one server does.
@@ -17,9 +17,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use jobs::Hold;
 use json::JsonText;
-use kv_api::error::TRANSACTION_TOO_OLD;
 use kv_api::{
     ConflictRange, Database, KeySelector, RangeRequest, Read, RetryError, Runner, Transaction, TransactionExt,
 };
@@ -31,9 +31,9 @@ use crate::document::Document;
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::instance::{Instance, Kept};
-use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
+use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, end_of};
 use crate::limits::{DESIGN_END, DESIGN_PREFIX};
-use crate::read::{body_of, body_or_empty};
+use crate::read::body_or_empty;
 use crate::row::Reader;
 use crate::tuple;
 use crate::unguarded::Unguarded;
@@ -41,16 +41,17 @@ use crate::write::is_too_much;
 
 use super::edit::{Source, Touched, rows_of};
 use super::job::checked;
+use super::winners::{Listed, Needs, Wanted, Winner, read_winners};
 use super::{Definition, FORMAT, Indexed, values_of};
 
 /// Maximum number of documents in a batch.
-const DOCUMENTS_AT_ONCE: usize = 1_000;
+const DOCUMENTS_AT_ONCE: usize = 4_000;
 
 /// Approximate size of rows that a batch writes, as FoundationDB counts bytes.
 const WRITTEN_BYTES: usize = 2_000_000;
 
 /// Size of a row in a transaction, without its key and value.
-const ROW_BYTES: usize = 150;
+const ROW_BYTES: usize = 100;
 
 /// The progress of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,20 +97,12 @@ impl Built {
     }
 }
 
-/// A document of a batch.
-struct BatchDocument<I, B> {
-    id: String,
-    leaf: Leaf,
-    indexed: I,
-    body: B,
-}
-
 impl<D: Database> Documents<D> {
     /// Builds the indexes that are not active, in batches of one transaction each. In a database without indexes, adds
     /// those of design documents that an earlier version of this program stored. `progress` is called after each batch.
     /// If a build is interrupted, the next call continues it. Several calls at the same time do no harm.
     ///
-    /// A document that cannot be read has no rows until it is repaired.
+    /// A document whose fields cannot be read has no rows until it is repaired.
     ///
     /// # Errors
     /// 404 if the database is gone; the store's errors.
@@ -131,17 +124,13 @@ impl<D: Database> Documents<D> {
             let fewer = || at_once.store((at_once.load(Ordering::Relaxed) / 2).max(1), Ordering::Relaxed);
             let batch = Runner::new(self.engine())
                 .option(RETRIES)
-                .run(|transaction, _| {
-                    let most = at_once.load(Ordering::Relaxed);
-                    async move {
-                        let done = self.build_batch(&transaction, most, hold).await;
-                        if let Err(error) = &done
-                            && error.kv_error().is_some_and(|error| error.code() == TRANSACTION_TOO_OLD)
-                        {
-                            fewer();
-                        }
-                        done
+                .run(|transaction, attempt| {
+                    // It was too old, or an edit was faster. A smaller batch is sooner done, and meets fewer edits.
+                    if attempt.number > 1 {
+                        fewer();
                     }
+                    let most = at_once.load(Ordering::Relaxed);
+                    async move { self.build_batch(&transaction, most, hold).await }
                 })
                 .await;
             match batch {
@@ -259,34 +248,28 @@ impl<D: Database> Documents<D> {
         };
         let range = RangeRequest::selectors(begin, KeySelector::first_greater_or_equal(beyond)).limit(most);
         let listed = transaction.get_range(&range, Read::Snapshot).await?;
-        let (mut next, mut batch, mut written) = (built.clone(), Batch::of(listed.rows.len()), 0);
-        for some in listed.rows.chunks(BODIES_AT_ONCE) {
-            let mut found = Vec::with_capacity(some.len());
-            for row in some {
-                let id = keys.read_all_doc(&row.key)?;
-                // A repair mends a listing that cannot be read, and writes the document's rows.
-                let winner = read_winner(&row.value).ok().filter(|_| !id.starts_with(DESIGN_PREFIX));
-                let one = winner.map(|rev| {
-                    let leaf = Leaf { not_deleted: true, rev };
-                    let indexed = transaction.get(&keys.key(DatabaseKey::Indexed(&id)), Read::Snapshot);
-                    let body = body_of(transaction, keys, &id, &leaf);
-                    BatchDocument { id: id.clone(), leaf, indexed, body }
-                });
-                found.push((id, one));
-            }
-            for (id, one) in found {
-                if batch.is_full() || written >= WRITTEN_BYTES {
-                    return Ok((next, true));
+        let mut is_full = false;
+        let needs = Needs::of(instance.format, together.iter().map(|(_, index)| &**index));
+        let longest_key = self.engine().limits().key_bytes;
+        let (mut next, mut batch) = (built.clone(), Batch::of(listed.rows.len()));
+        let mut rows = NewRows::default();
+        'full: for some in listed.rows.chunks(BODIES_AT_ONCE) {
+            for Listed { id, winner } in read_winners(transaction, keys, longest_key, &needs, some).await? {
+                if batch.is_full() || rows.bytes >= WRITTEN_BYTES {
+                    is_full = true;
+                    break 'full;
                 }
                 let mut bytes = 0;
-                if let Some(BatchDocument { id, leaf, indexed, body }) = one {
+                if let Some(Winner { leaf, indexed, body }) = winner {
                     guard(transaction, keys, &id, &leaf);
-                    let indexed = indexed.await?;
-                    if let Ok(body) = alone(body.await.and_then(|body| body_or_empty(&leaf, body)))? {
+                    let body = match body {
+                        Wanted::Read(body) => body,
+                        Wanted::Later(body) => body.await,
+                    };
+                    if let Ok(body) = alone(body.and_then(|body| body_or_empty(&leaf, body)))? {
                         bytes = body.bytes_read();
                         let document = Document::new(id.clone(), leaf.rev, false, body).to_text();
-                        written +=
-                            build_rows(transaction, keys, instance, &id, &document, indexed.as_deref(), together)?;
+                        rows.add(keys, instance, &id, &document, indexed.as_deref(), together)?;
                     }
                 }
                 batch.add(bytes);
@@ -294,7 +277,8 @@ impl<D: Database> Documents<D> {
                 next.upto = Some(id);
             }
         }
-        Ok((next, listed.more))
+        rows.write(transaction);
+        Ok((next, is_full || listed.more))
     }
 }
 
@@ -306,39 +290,60 @@ fn guard<T: Transaction>(transaction: &T, keys: &DatabaseKeys, id: &str, leaf: &
     transaction.add_conflict_range(&begin, &end, ConflictRange::Read);
 }
 
-/// Sets the rows of a document in these indexes. Returns the approximate number of bytes written.
-fn build_rows<T: Transaction>(
-    transaction: &T,
-    keys: &DatabaseKeys,
-    instance: &Instance,
-    id: &str,
-    document: &JsonText,
-    indexed: Option<&[u8]>,
-    together: &[(Kept, Arc<Index>)],
-) -> Result<usize> {
-    let rows = rows_of(document, together.iter());
-    if rows.is_empty() {
-        return Ok(0);
+/// The rows that a batch sets.
+#[derive(Default)]
+struct NewRows {
+    rows: Vec<(Vec<u8>, Bytes)>,
+    id_rows: Vec<(Vec<u8>, Bytes)>,
+    /// Approximate number of bytes, as FoundationDB counts them.
+    bytes: usize,
+}
+
+impl NewRows {
+    /// Adds the rows of a document in these indexes.
+    fn add(
+        &mut self,
+        keys: &DatabaseKeys,
+        instance: &Instance,
+        id: &str,
+        document: &JsonText,
+        indexed: Option<&[u8]>,
+        together: &[(Kept, Arc<Index>)],
+    ) -> Result<()> {
+        let rows = rows_of(document, together.iter());
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut has = match indexed.map(Indexed::read).transpose() {
+            Ok(indexed) => indexed.unwrap_or_default(),
+            // Damaged: a check reports it, and a repair mends it.
+            Err(damage) => return alone(Err::<(), _>(damage)).map(drop),
+        };
+        has.0.retain(|(number, _)| instance.indexes.kept.iter().any(|kept| kept.number == *number));
+        has.0.retain(|(number, _)| rows.iter().all(|(new, _)| new != number));
+        for (number, row) in rows {
+            let (key, value) = (keys.key(DatabaseKey::IndexRow(number, &row.key, id)), values_of(&row));
+            self.bytes += key.len() + value.len() + ROW_BYTES;
+            self.rows.push((key, value));
+            has.0.push((number, row.key));
+        }
+        let (key, value) = (keys.key(DatabaseKey::Indexed(id)), has.write());
+        self.bytes += key.len() + value.len() + ROW_BYTES;
+        self.id_rows.push((key, value.into()));
+        Ok(())
     }
-    let indexed = match indexed.map(Indexed::read).transpose() {
-        Ok(indexed) => indexed.unwrap_or_default(),
-        // Damaged: a check reports it, and a repair mends it.
-        Err(damage) => return alone(Err::<(), _>(damage)).map(|_| 0),
-    };
-    let mut written = 0;
-    let mut has = indexed;
-    has.0.retain(|(number, _)| instance.indexes.kept.iter().any(|kept| kept.number == *number));
-    has.0.retain(|(number, _)| rows.iter().all(|(new, _)| new != number));
-    for (number, row) in rows {
-        let (key, value) = (keys.key(DatabaseKey::IndexRow(number, &row.key, id)), values_of(&row));
-        written += 2 * key.len() + value.len() + row.key.len() + ROW_BYTES;
-        transaction.set_unguarded(key, value);
-        has.0.push((number, row.key));
+
+    fn write<T: Transaction>(mut self, transaction: &T) {
+        if let (Some((first, _)), Some((last, _))) = (self.id_rows.first(), self.id_rows.last()) {
+            // One range for all id rows: those in between belong to documents of this batch, whose edits conflict anyway.
+            transaction.add_conflict_range(first, &end_of(last), ConflictRange::Write);
+        }
+        // Sorted by key: a transaction takes sorted rows fastest.
+        self.rows.sort_unstable();
+        for (key, value) in self.rows.into_iter().chain(self.id_rows) {
+            transaction.set_unguarded(key, value);
+        }
     }
-    let (key, value) = (keys.key(DatabaseKey::Indexed(id)), has.write());
-    written += key.len() + value.len() + ROW_BYTES;
-    transaction.set(key, value);
-    Ok(written)
 }
 
 #[cfg(test)]

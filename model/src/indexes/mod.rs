@@ -22,6 +22,7 @@
 //! |---|---|
 //! | [`edit`] | changes rows and definitions in transactions that change winners |
 //! | [`build`] | adds the rows of documents that are older than the index |
+//! | [`winners`] | reads what a build needs of documents |
 //! | [`job`] | adds and removes the job that builds indexes |
 //! | [`read`] | reads a range of rows |
 //!
@@ -32,6 +33,7 @@ mod edit;
 mod job;
 mod known;
 mod read;
+mod winners;
 
 use std::sync::Arc;
 
