@@ -18,7 +18,9 @@
 //! A document that the target refuses is counted and reported, and the others continue. Requests that fail temporarily
 //! are repeated. If a peer stays unavailable, the replication ends, without a checkpoint beyond what the target has.
 //!
-//! Memory is bounded: it holds a page of the feed, and a few groups of leaves. The number of leaves in a group follows
+//! The next pages of the feed are read, and the target is asked about them, while leaves are copied.
+//!
+//! Memory is bounded: it holds a few pages of the feed, and a few groups of leaves. The number of leaves in a group follows
 //! the size of recent ones. Attachments are streams.
 //!
 //! Sources: CouchDB's documentation of the replication protocol, `couch_replicator_ids.erl`,
@@ -29,6 +31,7 @@ mod id;
 mod options;
 mod progress;
 mod run;
+mod stages;
 mod transfer;
 
 pub use id::{Endpoint, Identity};

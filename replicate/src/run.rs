@@ -1,11 +1,13 @@
 //! Runs a replication.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_channel::mpsc::channel;
+use futures_util::future::{BoxFuture, join};
+use futures_util::{FutureExt, Stream, TryStreamExt};
 use model::{JsonText, JsonWriter, SystemEnvironment};
 use peer::{ChangesRequest, Environment, Filter, Peer, Result, Steady};
 
@@ -13,10 +15,13 @@ use crate::checkpoint::{Checkpoint, Common, Session};
 use crate::id::{Identity, doc_ids};
 use crate::options::Options;
 use crate::progress::{Figures, Progress, Report};
+use crate::stages::{self, Done};
 use crate::transfer::Transfer;
 
 /// Time that a feed without changes is kept open.
 const WAIT: Duration = Duration::from_secs(30);
+/// The same, where checkpoints are written all the time.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 
@@ -112,7 +117,7 @@ impl Replication {
         let start = since.clone().unwrap_or_else(|| "0".to_owned());
         let mut session = [0; 16];
         self.environment.random(&mut session);
-        let mut run = Run {
+        let run = Run {
             session: Session {
                 id: session.iter().map(|byte| format!("{byte:02x}")).collect(),
                 began_ms: self.environment.now_ms(),
@@ -122,7 +127,6 @@ impl Replication {
                 figures: Figures::default(),
                 by_doc_ids: matches!(filter, Filter::DocIds(_)),
             },
-            transfer: Transfer::new(source.clone(), target.clone(), self.environment.clone(), self.options.workers),
             source,
             target,
             record: None,
@@ -131,35 +135,52 @@ impl Replication {
             common,
             progress: Progress { through_seq: start.clone(), checkpointed_seq: start, ..Progress::default() },
         };
-        let mut request =
+        let (source, target) = (run.source.clone(), run.target.clone());
+        let transfer = Transfer::new(source.clone(), target, self.environment.clone());
+        let request =
             ChangesRequest { since, limit: self.options.batch_size.max(1), all_leaves: !winners, filter, wait: None };
-        loop {
-            let page = run.source.changes(&request).await?;
-            let moved = page.last_seq != run.progress.through_seq;
-            let step = run.transfer.page(&page.rows).await?;
-            run.progress.figures.add(step.figures);
-            run.progress.bytes += step.bytes;
-            run.progress.failed = step.failed;
-            run.progress.through_seq.clone_from(&page.last_seq);
-            run.progress.pending = page.pending.or((!page.more).then_some(0));
+        // Progress must be saved in time, even if nothing changes.
+        let wait = self.options.checkpoint_interval.clamp(SHORTEST_WAIT, WAIT);
+        let is_continuous = self.options.continuous;
+        let workers = self.options.workers.max(1);
+        let ((pages_in, pages), (work_in, work)) = (channel(0), channel(workers));
+        let reading = stages::feed(&*source, request, is_continuous.then_some(wait), pages_in);
+        let asking = stages::ask(&transfer, is_continuous, pages, work_in);
+        let ahead = join(reading, asking).map(drop);
+        let steps = stages::copy(&transfer, work, workers);
+        stages::with(ahead, self.follow(run, steps)).await
+    }
+
+    /// Adds up what was done, and writes checkpoints.
+    async fn follow(&self, mut run: Run, steps: impl Stream<Item = Result<Done>> + Send) -> Result<Report> {
+        let mut steps = pin!(steps);
+        while let Some(done) = steps.try_next().await? {
+            let end = match done {
+                Done::Step(step) => {
+                    run.progress.figures.add(step.figures);
+                    run.progress.bytes += step.bytes;
+                    run.progress.failed.extend(step.failed);
+                    continue;
+                }
+                Done::End(end) => end,
+            };
+            let moved = end.seq != run.progress.through_seq;
+            run.progress.through_seq = end.seq;
+            run.progress.pending = end.pending;
             if moved {
                 (self.on_progress)(&run.progress);
             }
             run.progress.failed.clear();
-            let is_over = !page.more && !self.options.continuous;
             let since_saved = Duration::from_millis(self.environment.now_ms().saturating_sub(run.saved_ms));
-            let left = self.options.checkpoint_interval.saturating_sub(since_saved);
-            if (is_over || left.is_zero()) && run.save(&*self.environment).await? {
+            let is_due = since_saved >= self.options.checkpoint_interval;
+            if (end.is_last || is_due) && run.save(&*self.environment).await? {
                 (self.on_progress)(&run.progress);
             }
-            if is_over {
+            if end.is_last {
                 return Ok(run.report());
             }
-            request.since = Some(page.last_seq);
-            // Unsaved progress must be saved in time, even if nothing changes.
-            let unsaved = run.progress.checkpointed_seq != run.progress.through_seq && !left.is_zero();
-            request.wait = (!page.more).then_some(if unsaved { left.min(WAIT) } else { WAIT });
         }
+        Err(peer::Error::new(peer::ErrorKind::Unavailable, "the feed ended early"))
     }
 
     /// The source code of the filter function: the id depends on it.
@@ -182,7 +203,6 @@ impl Replication {
 struct Run {
     source: Arc<dyn Peer>,
     target: Arc<dyn Peer>,
-    transfer: Transfer,
     session: Session,
     checkpoint: Option<Checkpoint>,
     common: Common,

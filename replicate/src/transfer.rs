@@ -1,10 +1,10 @@
-//! Copies to the target what it lacks of a page of the feed.
+//! Finds out what the target lacks of a page of the feed, and copies it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt};
 use model::{BulkGet, RevId, RevsDiff, WriteMode};
 use parking_lot::Mutex;
 use peer::{ByteStream, Change, Environment, Error, ErrorKind, Peer, ReadOptions, Result, Retry, Revision};
@@ -14,7 +14,7 @@ use crate::progress::{Failed, Figures};
 /// Approximate maximum size of the documents in a group.
 const GROUP_BYTES: u64 = 2 << 20;
 /// Maximum number of leaves in a group.
-const GROUP: u64 = 250;
+const GROUP: u64 = 500;
 /// Assumed size of a document before any was read.
 const FIRST_BYTES: u64 = 64 << 10;
 /// Status of a target that does not have an attachment which was assumed to be there.
@@ -25,7 +25,6 @@ pub(crate) struct Transfer {
     source: Arc<dyn Peer>,
     target: Arc<dyn Peer>,
     retry: Retry,
-    workers: usize,
     /// Average size of a document in the last group.
     usual_bytes: AtomicU64,
 }
@@ -39,7 +38,7 @@ pub(crate) struct Step {
 }
 
 /// A missing leaf, and the revisions that the target has of its document.
-struct Missing {
+pub(crate) struct Missing {
     wanted: BulkGet,
     known: Arc<Vec<RevId>>,
 }
@@ -54,29 +53,18 @@ impl Step {
         self.figures.docs_written += 1;
         self.bytes += bytes;
     }
-
-    fn add(&mut self, other: Step) {
-        self.figures.add(other.figures);
-        self.bytes += other.bytes;
-        self.failed.extend(other.failed);
-    }
 }
 
 impl Transfer {
-    pub(crate) fn new(
-        source: Arc<dyn Peer>,
-        target: Arc<dyn Peer>,
-        environment: Arc<dyn Environment>,
-        workers: usize,
-    ) -> Self {
+    pub(crate) fn new(source: Arc<dyn Peer>, target: Arc<dyn Peer>, environment: Arc<dyn Environment>) -> Self {
         let retry = Retry::new(environment);
         // Both peers have responded before.
         retry.answered();
-        Transfer { source, target, retry, workers: workers.max(1), usual_bytes: AtomicU64::new(FIRST_BYTES) }
+        Transfer { source, target, retry, usual_bytes: AtomicU64::new(FIRST_BYTES) }
     }
 
-    /// Copies what the target lacks of these rows.
-    pub(crate) async fn page(&self, rows: &[Change]) -> Result<Step> {
+    /// The leaves of these rows that the target lacks, in groups.
+    pub(crate) async fn missing(&self, rows: &[Change]) -> Result<(Step, Vec<Vec<Missing>>)> {
         let mut step = Step::default();
         let mut asked = Vec::with_capacity(rows.len());
         for row in rows {
@@ -93,7 +81,7 @@ impl Transfer {
             }
         }
         if asked.is_empty() {
-            return Ok(step);
+            return Ok((step, Vec::new()));
         }
         let mut missing = Vec::new();
         for RevsDiff { id, missing: revs, possible_ancestors } in self.target.revs_diff(asked).await? {
@@ -118,15 +106,11 @@ impl Transfer {
                 _ => groups.push(vec![one]),
             }
         }
-        let mut steps = stream::iter(groups).map(|group| self.group(group).boxed()).buffered(self.workers);
-        while let Some(done) = steps.try_next().await? {
-            step.add(done);
-        }
-        Ok(step)
+        Ok((step, groups))
     }
 
     /// Copies these leaves.
-    async fn group(&self, group: Vec<Missing>) -> Result<Step> {
+    pub(crate) async fn group(&self, group: Vec<Missing>) -> Result<Step> {
         let mut step = Step::default();
         let wanted: Vec<BulkGet> = group.iter().map(|missing| missing.wanted.clone()).collect();
         let options = ReadOptions { ancestors: true, latest: true };
