@@ -22,6 +22,8 @@ const LONGEST_PAUSE_MS: u64 = 8_000;
 #[derive(Clone, Debug)]
 pub struct Retry {
     environment: Arc<dyn Environment>,
+    /// Maximum number of attempts, if the caller sets it.
+    most: Option<u32>,
     /// Whether the peer has ever responded.
     has_answered: Arc<AtomicBool>,
 }
@@ -36,7 +38,14 @@ pub struct Effort {
 impl Retry {
     /// Retries for a peer that has not responded yet.
     pub fn new(environment: Arc<dyn Environment>) -> Self {
-        Retry { environment, has_answered: Arc::default() }
+        Retry { environment, most: None, has_answered: Arc::default() }
+    }
+
+    /// Repeats a failed request this many times.
+    #[must_use]
+    pub fn repeating(mut self, times: Option<u32>) -> Self {
+        self.most = times.map(|times| times.saturating_add(1));
+        self
     }
 
     /// Begins to count the attempts at a request.
@@ -55,7 +64,8 @@ impl Retry {
     /// The failure, if there were too many.
     pub async fn pause(&self, effort: &mut Effort, failure: Error) -> Result<()> {
         effort.attempts += 1;
-        let most = if self.has_answered.load(Ordering::Relaxed) { ATTEMPTS } else { FIRST_ATTEMPTS };
+        let usual = if self.has_answered.load(Ordering::Relaxed) { ATTEMPTS } else { FIRST_ATTEMPTS };
+        let most = self.most.unwrap_or(usual);
         let elapsed = self.environment.now_ms().saturating_sub(effort.began_ms);
         if effort.attempts >= most || elapsed >= LONGEST_MS {
             return Err(given_up(&failure, effort.attempts, elapsed));

@@ -27,6 +27,13 @@ impl Steady {
     pub fn new(inner: Arc<dyn Peer>, environment: Arc<dyn Environment>) -> Self {
         Steady { inner, retry: Retry::new(environment) }
     }
+
+    /// Repeats a failed request this many times.
+    #[must_use]
+    pub fn repeating(mut self, times: Option<u32>) -> Self {
+        self.retry = self.retry.repeating(times);
+        self
+    }
 }
 
 #[async_trait]

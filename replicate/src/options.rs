@@ -23,6 +23,8 @@ pub struct Options {
     pub batch_size: usize,
     /// Number of groups of documents that are processed at the same time.
     pub workers: usize,
+    /// Number of times that a failed request is repeated. `None`: for half a minute, or less where a peer has never responded.
+    pub retries: Option<u32>,
 }
 
 impl Default for Options {
@@ -36,6 +38,7 @@ impl Default for Options {
             checkpoint_interval: Duration::from_secs(30),
             batch_size: 500,
             workers: 4,
+            retries: None,
         }
     }
 }

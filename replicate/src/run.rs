@@ -9,7 +9,7 @@ use futures_channel::mpsc::channel;
 use futures_util::future::{BoxFuture, join};
 use futures_util::{FutureExt, Stream, TryStreamExt};
 use model::{JsonText, JsonWriter, SystemEnvironment};
-use peer::{ChangesRequest, Environment, Filter, Peer, Result, Steady};
+use peer::{ChangesRequest, Environment, Filter, Peer, Result, Retry, Steady};
 
 use crate::checkpoint::{Checkpoint, Common, Session};
 use crate::id::{Identity, doc_ids};
@@ -97,8 +97,10 @@ impl Replication {
     }
 
     async fn run_all(&self) -> Result<Report> {
-        let source: Arc<dyn Peer> = Arc::new(Steady::new(self.source.clone(), self.environment.clone()));
-        let target: Arc<dyn Peer> = Arc::new(Steady::new(self.target.clone(), self.environment.clone()));
+        let steady = |peer: &Arc<dyn Peer>| -> Arc<dyn Peer> {
+            Arc::new(Steady::new(peer.clone(), self.environment.clone()).repeating(self.options.retries))
+        };
+        let (source, target) = (steady(&self.source), steady(&self.target));
         let mut filter = self.options.filter.clone();
         if let Filter::DocIds(ids) = &mut filter {
             *ids = doc_ids(ids);
@@ -136,7 +138,8 @@ impl Replication {
             progress: Progress { through_seq: start.clone(), checkpointed_seq: start, ..Progress::default() },
         };
         let (source, target) = (run.source.clone(), run.target.clone());
-        let transfer = Transfer::new(source.clone(), target, self.environment.clone());
+        let retry = Retry::new(self.environment.clone()).repeating(self.options.retries);
+        let transfer = Transfer::new(source.clone(), target, retry);
         let request =
             ChangesRequest { since, limit: self.options.batch_size.max(1), all_leaves: !winners, filter, wait: None };
         // Progress must be saved in time, even if nothing changes.

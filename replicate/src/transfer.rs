@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::{StreamExt, TryStreamExt};
 use model::{BulkGet, RevId, RevsDiff, WriteMode};
 use parking_lot::Mutex;
-use peer::{ByteStream, Change, Environment, Error, ErrorKind, Peer, ReadOptions, Result, Retry, Revision};
+use peer::{ByteStream, Change, Error, ErrorKind, Peer, ReadOptions, Result, Retry, Revision};
 
 use crate::progress::{Failed, Figures};
 
@@ -56,8 +56,7 @@ impl Step {
 }
 
 impl Transfer {
-    pub(crate) fn new(source: Arc<dyn Peer>, target: Arc<dyn Peer>, environment: Arc<dyn Environment>) -> Self {
-        let retry = Retry::new(environment);
+    pub(crate) fn new(source: Arc<dyn Peer>, target: Arc<dyn Peer>, retry: Retry) -> Self {
         // Both peers have responded before.
         retry.answered();
         Transfer { source, target, retry, usual_bytes: AtomicU64::new(FIRST_BYTES) }

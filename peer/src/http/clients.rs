@@ -14,15 +14,37 @@ use crate::error::{Error, Result};
 
 /// Maximum time to connect.
 const CONNECTING: Duration = Duration::from_secs(10);
-/// Maximum time without a byte from the server.
-const SILENCE: Duration = Duration::from_secs(120);
+/// Time after which an idle connection is probed.
+const PROBING: Duration = Duration::from_secs(60);
 /// Number of connections to a host that are kept for later requests. More may be in use.
 const IDLE: usize = 64;
+
+/// How a peer reaches its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Connecting {
+    /// Maximum time without a byte from the server.
+    pub silence: Duration,
+    /// Maximum number of requests at the same time. Fewer than two are two: one waits for changes.
+    pub connections: usize,
+    /// Whether small writes are sent at once (`TCP_NODELAY`).
+    pub is_nodelay: bool,
+    /// Whether idle connections are probed (`SO_KEEPALIVE`).
+    pub is_kept_alive: bool,
+}
+
+impl Default for Connecting {
+    fn default() -> Self {
+        Connecting { silence: Duration::from_secs(120), connections: 20, is_nodelay: true, is_kept_alive: true }
+    }
+}
 
 /// What a client is made by. Credentials are in each request, so they are no part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Settings {
     is_secure: bool,
+    silence: Duration,
+    is_nodelay: bool,
+    is_kept_alive: bool,
 }
 
 /// HTTP clients of one program, made when they are first needed. Peers whose settings are equal share one.
@@ -48,7 +70,16 @@ impl Clients {
     /// # Errors
     /// [`Refused`](crate::ErrorKind::Refused) if the system provides no HTTP client, or no roots.
     pub fn database(&self, address: Address) -> Result<Http> {
-        let settings = Settings { is_secure: address.is_secure() };
+        self.connecting(address, Connecting::default())
+    }
+
+    /// The same, reached in this way.
+    ///
+    /// # Errors
+    /// As [`database`](Self::database).
+    pub fn connecting(&self, address: Address, connecting: Connecting) -> Result<Http> {
+        let Connecting { silence, connections, is_nodelay, is_kept_alive } = connecting;
+        let settings = Settings { is_secure: address.is_secure(), silence, is_nodelay, is_kept_alive };
         let mut made = self.0.made.lock();
         let client = match made.get(&settings) {
             Some(client) => client.clone(),
@@ -58,7 +89,7 @@ impl Clients {
                 client
             }
         };
-        Ok(Http::through(client, address))
+        Ok(Http::through(client, address, silence, connections.max(2)))
     }
 }
 
@@ -70,8 +101,10 @@ impl fmt::Debug for Clients {
 
 fn make(settings: Settings, trust: &Trust) -> Result<Client> {
     let tls = if settings.is_secure { trust.config()? } else { Trust::unused()? };
-    let client = Client::builder().no_proxy().connect_timeout(CONNECTING).read_timeout(SILENCE);
-    let client = client.pool_max_idle_per_host(IDLE).redirect(redirects(settings.is_secure));
+    let Settings { is_secure, silence, is_nodelay, is_kept_alive } = settings;
+    let client = Client::builder().no_proxy().connect_timeout(CONNECTING.min(silence)).read_timeout(silence);
+    let client = client.tcp_nodelay(is_nodelay).tcp_keepalive(is_kept_alive.then_some(PROBING));
+    let client = client.pool_max_idle_per_host(IDLE).redirect(redirects(is_secure));
     client.tls_backend_preconfigured(tls).build().map_err(|error| Error::refused(error.to_string()))
 }
 

@@ -19,9 +19,10 @@ use std::time::Duration;
 use model::{JsonRef, JsonText};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Body, Client, Response};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use address::{Address, AddressError};
-pub use clients::Clients;
+pub use clients::{Clients, Connecting};
 
 pub use reqwest::{Method, Url};
 pub use trust::{Trust, TrustError};
@@ -40,6 +41,10 @@ const SLOW: Duration = Duration::from_secs(5);
 pub struct Http {
     client: Client,
     address: Address,
+    /// Maximum time without a byte from the server.
+    silence: Duration,
+    /// One for each request that may be under way.
+    turns: Arc<Semaphore>,
     reading: Arc<Pace>,
     writing: Arc<Pace>,
     /// Whether the server has said that it does not know `_bulk_get`.
@@ -65,10 +70,12 @@ impl Http {
         Clients::new(trust.clone()).database(address)
     }
 
-    fn through(client: Client, address: Address) -> Self {
+    fn through(client: Client, address: Address, silence: Duration, connections: usize) -> Self {
+        let turns = Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS)));
         let [reading, writing] =
             [READ_AT_ONCE, SENT_AT_ONCE].map(|(first, most)| Arc::new(Pace::new(first, most, SLOW)));
-        Http { client, address, reading, writing, has_no_bulk_get: Arc::default(), is_pouchdb: Arc::default() }
+        let (has_no_bulk_get, is_pouchdb) = Default::default();
+        Http { client, address, silence, turns, reading, writing, has_no_bulk_get, is_pouchdb }
     }
 
     /// Another database of the same server.
@@ -122,15 +129,13 @@ impl Http {
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-        self.read(response).await
+        self.answer(request).await
     }
 
     /// Sends a read, and requests JSON: the answer could have several parts otherwise.
     async fn send_for_json(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer> {
         let request = self.request(Method::GET, &self.url(path, query)).header(ACCEPT, "application/json");
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-        self.read(response).await
+        self.answer(request).await
     }
 
     /// Sends a body as a stream of known length.
@@ -144,8 +149,20 @@ impl Http {
     ) -> Result<Answer> {
         let request = self.request(method, &url).header(CONTENT_TYPE, content_type);
         let request = request.header(reqwest::header::CONTENT_LENGTH, length).body(body);
+        self.answer(request).await
+    }
+
+    /// Sends a request when there is a turn for it, and reads the response.
+    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Answer> {
+        let _turn = self.turn().await;
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         self.read(response).await
+    }
+
+    /// A turn for one request, up to the end of its response.
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // Nobody closes it.
+        self.turns.clone().acquire_owned().await.ok()
     }
 
     fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {

@@ -31,6 +31,8 @@ impl Http {
             query.push(("style", "all_docs".to_owned()));
         }
         if let Some(wait) = request.wait {
+            // The server answers before its silence counts as a failure.
+            let wait = wait.min(self.silence / 3);
             query.extend([("feed", "longpoll".to_owned()), ("timeout", wait.as_millis().to_string())]);
         }
         let mut body = Vec::new();
@@ -72,6 +74,7 @@ impl Http {
         let url = self.url(&path, &[("rev", rev.to_string())]);
         let packed = if attachment.encoding == Encoding::Gzip { "gzip" } else { "identity" };
         let request = self.request(Method::GET, &url).header(ACCEPT_ENCODING, packed);
+        let turn = self.turn().await;
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         if !response.status().is_success() {
             let status = response.status().as_u16();
@@ -85,7 +88,10 @@ impl Http {
                 attachment.name
             )));
         }
-        let bytes = response.bytes_stream().map_err(move |error| self.unreachable(&error));
+        let bytes = response.bytes_stream().map_err(move |error| {
+            let _ = &turn;
+            self.unreachable(&error)
+        });
         Ok(whole(bytes.boxed(), attachment.encoded_length))
     }
 }

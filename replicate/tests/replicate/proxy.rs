@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use peer::{Clients, Http, Peer, Trust};
+use peer::{Clients, Connecting, Http, Peer, Trust};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use replicate::{Options, replicate};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Barrier;
 
 use crate::faults::hasty;
 use crate::support::{World, contents, fill, identity};
@@ -215,4 +216,69 @@ async fn peers_of_equal_settings_share_connections() {
         far(address, "own").await.info().await.unwrap();
     }
     assert_eq!(connections.load(Ordering::Relaxed), 3);
+}
+
+/// Answers requests in pairs, and keeps the largest number that were under way.
+async fn answer_pairs(most: Arc<AtomicU64>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (pair, under_way) = (Arc::new(Barrier::new(2)), Arc::new(AtomicU64::new(0)));
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (pair, under_way, most) = (pair.clone(), under_way.clone(), most.clone());
+            tokio::spawn(async move {
+                let (mut client, mut line) = (BufReader::new(client), String::new());
+                while client.read_line(&mut line).await.is_ok_and(|read| read > 0) {
+                    if line.trim().is_empty() {
+                        most.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        pair.wait().await;
+                        under_way.fetch_sub(1, Ordering::SeqCst);
+                        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"doc_count\":0}";
+                        client.get_mut().write_all(answer.as_bytes()).await.unwrap();
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_has_no_more_requests_under_way_than_it_may() {
+    for connections in [2, 20] {
+        let most = Arc::new(AtomicU64::new(0));
+        let address = answer_pairs(most.clone()).await;
+        let connecting = Connecting { connections, ..Connecting::default() };
+        let clients = Clients::new(Trust::default());
+        let peer = clients.connecting(format!("http://{address}/db").parse().unwrap(), connecting).unwrap();
+        let asked = (0..40).map(|_| {
+            let peer = peer.clone();
+            tokio::spawn(async move { peer.info().await.unwrap() })
+        });
+        for asked in asked.collect::<Vec<_>>() {
+            asked.await.unwrap();
+        }
+        assert!(most.load(Ordering::SeqCst) <= connections as u64);
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_repeated_as_often_as_it_may() {
+    let world = World::new().await;
+    world.create("one").await;
+    let seen = Arc::new(AtomicU64::new(0));
+    let count = seen.clone();
+    let proxy = stand(world.server_address(), move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Fate::Answer(503)
+    });
+    let (source, target) = (far(proxy.await, "one").await, world.local("one").await);
+    for (retries, expected) in [(Some(0), 1), (Some(7), 8), (None, 5)] {
+        seen.store(0, Ordering::Relaxed);
+        let options = Options { retries, ..Options::default() };
+        let run = replicate(source.clone(), target.clone(), identity()).with_options(options);
+        assert!(run.with_environment(hasty(1)).run().await.is_err());
+        assert_eq!(seen.load(Ordering::Relaxed), expected, "{retries:?}");
+    }
 }

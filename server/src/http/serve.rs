@@ -35,6 +35,9 @@ use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Body, Response};
 
+/// The role of clients that read figures.
+const METRICS: &str = "_metrics";
+
 /// The header with the id of a request, which the log has too.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 
@@ -50,6 +53,7 @@ pub(crate) async fn serve(
     let origin = headers.get(ORIGIN).cloned();
 
     let settings = app.auth.settings();
+    let counted = app.clone();
     let body_patience = app.options.body_patience;
     let request = Request {
         app,
@@ -71,6 +75,7 @@ pub(crate) async fn serve(
         // Dropping the stream stops its writer.
         *response.body_mut() = Body::Untold;
     }
+    counted.statistics.answered(&method, response.status());
     let headers = response.headers_mut();
     headers.insert(SERVER, HeaderValue::from_static(concat!("couch-layer/", env!("CARGO_PKG_VERSION"))));
     headers.insert(&REQUEST_ID, id);
@@ -244,6 +249,8 @@ async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
     let who = resource.who();
     match (who, resource.database()) {
         (Who::Public, _) => Ok(false),
+        (Who::Metrics, _) if request.principal.roles.iter().any(|role| role == METRICS) => Ok(false),
+        (Who::Metrics, _) => Err(ApiError::unauthorized("You are not a server admin or read-only metrics user")),
         (Who::Reader | Who::Writer | Who::DatabaseAdmin, Some(db)) => {
             let security = security(request, db).await?;
             if replicator::has_jobs(db) {

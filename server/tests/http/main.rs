@@ -16,6 +16,7 @@ mod databases;
 mod documents;
 mod feeds;
 mod fields;
+mod figures;
 mod find;
 mod formats;
 #[cfg(feature = "javascript")]

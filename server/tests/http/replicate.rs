@@ -88,3 +88,32 @@ async fn the_uuid_of_another_server_continues_its_replications() {
     // Another server reads everything again, and finds it there.
     assert_eq!((records[2].get("no_changes"), &records[2]["history"][0]["docs_written"]), (None, &json!(0)));
 }
+
+#[cfg(feature = "javascript")]
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_of_sources_here_are_run_with_their_parameters() {
+    let couch = Couch::start().await;
+    couch.database("here").await;
+    let filter = "function (doc, req) { return doc.kind === req.query.kind && req.method === 'GET'; }";
+    couch.put("/here/_design/app", json!({"filters": {"kind": filter, "wrong": "function () { throw 'no'; }"}})).await;
+    for number in 0..10 {
+        couch.put(&format!("/here/{number}"), json!({"kind": if number % 3 == 0 { "a" } else { "b" }})).await;
+    }
+    // Of two leaves the losing one passes.
+    let leaves = json!({"new_edits": false, "docs": [
+        {"_id": "both", "_rev": "1-a", "kind": "a"}, {"_id": "both", "_rev": "1-b", "kind": "b"}]});
+    assert_eq!(couch.json("POST", "/here/_bulk_docs", leaves).await.status, 201);
+    let order = |name: &str, target: &str| {
+        json!({"source": "here", "target": target, "create_target": true, "filter": name, "query_params": {"kind": "a"},
+            "worker_batch_size": 3})
+    };
+    let done = replicate(&couch, order("app/kind", "there")).await.json();
+    assert_eq!(done["history"][0]["docs_written"], 5, "{done}");
+    assert_eq!(couch.get("/there/both").await.json()["_rev"], "1-a");
+    assert_eq!(couch.get("/there").await.json()["doc_count"], 5, "no design document");
+    assert_eq!(replicate(&couch, order("app/kind", "there")).await.json()["no_changes"], true);
+    for wrong in ["app/wrong", "app/none", "none/kind"] {
+        let refused = replicate(&couch, order(wrong, "nowhere")).await;
+        assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (500, &json!("replication_failed")), "{wrong}");
+    }
+}

@@ -32,7 +32,7 @@ pub(crate) mod principal;
 mod proxy;
 mod public_key;
 pub(crate) mod registration;
-mod rows;
+pub(crate) mod rows;
 pub(crate) mod security;
 pub(crate) mod session;
 pub(crate) mod settings;

@@ -61,6 +61,6 @@ pub(super) fn settings_of(rows: &[(&str, &str, &str)]) -> Vec<Setting> {
 
 /// Rows of tests.
 #[cfg(test)]
-pub(super) fn rows_of(rows: &[(&str, &str, &str)]) -> Rows {
+pub(crate) fn rows_of(rows: &[(&str, &str, &str)]) -> Rows {
     Rows::new(settings_of(rows))
 }

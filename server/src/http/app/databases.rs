@@ -66,6 +66,11 @@ impl Databases {
         }
     }
 
+    /// Number of databases that are open.
+    pub(crate) fn open(&self) -> usize {
+        self.known.lock().len()
+    }
+
     /// Forgets a handle, so that the next request looks the database up.
     pub(crate) fn forget(&self, name: &str) {
         self.known.lock().remove(name);

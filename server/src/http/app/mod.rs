@@ -5,6 +5,7 @@ pub(crate) mod following;
 pub(crate) mod jobs;
 pub(crate) mod relocations;
 mod scans;
+pub(crate) mod statistics;
 pub(crate) mod stores;
 pub(crate) mod views;
 
@@ -27,6 +28,7 @@ use crate::http::access::settings::Flags;
 use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
 use crate::http::app::scans::Scans;
+use crate::http::app::statistics::Statistics;
 use crate::http::app::stores::{Store, Stores};
 use crate::http::app::views::ViewTurns;
 use crate::http::error::{ApiError, Result};
@@ -139,6 +141,7 @@ pub(crate) struct App {
     uuids: Uuids,
     pub(crate) request_ids: RequestIds,
     pub(crate) uuid: String,
+    pub(crate) statistics: Statistics,
     /// The clients of all replications.
     pub(crate) clients: Clients,
     scans: Scans,
@@ -186,6 +189,7 @@ impl App {
             uuids: Uuids::default(),
             request_ids: RequestIds::new(),
             uuid,
+            statistics: Statistics::default(),
             clients,
             scans,
             functions,

@@ -53,6 +53,7 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
             page.push(wanted(doc));
         }
     }
+    let count: usize = pages.iter().map(Vec::len).sum();
     let mut pages = pages.into_iter();
     let in_parts = !takes(&request.headers, "application/json")
         && (takes(&request.headers, "multipart/mixed") || takes(&request.headers, "multipart/related"));
@@ -67,6 +68,7 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
         Ok((reader, found))
     };
     let (reader, first) = request.with_database(db, begin).await?;
+    request.app.statistics.read(count);
     if in_parts {
         let kind = if takes(&request.headers, "multipart/mixed") { "mixed" } else { "related" };
         return in_multipart(kind, reader, first, pages);

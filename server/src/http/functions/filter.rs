@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::http::access::principal::Principal;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions;
-use crate::http::functions::request::request_object;
+use crate::http::functions::request::{replication_object, request_object};
 use crate::http::request::Request;
 
 /// The name of a filter in a request.
@@ -39,6 +40,18 @@ impl Named {
             Ok(Function { design: design.as_str().into(), name: self.name.clone(), request })
         };
         request.with_database(db, open).await
+    }
+
+    /// The same for a replication whose source is this database. Its parameters are the function's `query`.
+    pub(crate) async fn of_replication(
+        &self,
+        database: &Documents,
+        principal: &Principal,
+        params: &[(String, String)],
+    ) -> Result<Function> {
+        let design = functions::design(database, &self.design_id, ["filters", &self.name]).await?;
+        let request = replication_object(database, principal, params).await?;
+        Ok(Function { design: design.as_str().into(), name: self.name.clone(), request: Some(request.into()) })
     }
 }
 

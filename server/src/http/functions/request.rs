@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use model::JsonWriter;
 
+use crate::http::access::principal::Principal;
 use crate::http::app::stores::Documents;
 use crate::http::database::write_info;
 use crate::http::error::Result;
@@ -70,6 +71,34 @@ pub(crate) async fn request_object(
     json.name("secObj").text(&security);
     json.end_object();
     // A writer makes UTF-8.
+    Ok(String::from_utf8(out).unwrap_or_default())
+}
+
+/// The same for a replication that reads a database of this server without a request: what a request for its feed would
+/// have, without headers.
+pub(crate) async fn replication_object(
+    database: &Documents,
+    principal: &Principal,
+    params: &[(String, String)],
+) -> Result<String> {
+    let (info, security) = (database.info().await?, database.security().await?);
+    let (name, mut out) = (database.name(), Vec::with_capacity(1_000));
+    let mut json = JsonWriter::new(&mut out);
+    json.begin_object().name("info").begin_object();
+    write_info(&mut json, name, &info);
+    json.end_object().name("id").null().name("method").str("GET");
+    for member in ["requested_path", "path"] {
+        json.name(member).begin_array().str(name).str("_changes").end_array();
+    }
+    json.name("query").begin_object();
+    write_pairs(&mut json, params.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    json.end_object();
+    for member in ["headers", "form", "cookie"] {
+        json.name(member).begin_object().end_object();
+    }
+    json.name("body").str("undefined").name("peer").str("").name("userCtx");
+    principal.write_user(&mut json, name);
+    json.name("secObj").text(&security).end_object();
     Ok(String::from_utf8(out).unwrap_or_default())
 }
 

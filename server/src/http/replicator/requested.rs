@@ -8,10 +8,17 @@
 use std::time::Duration;
 
 use model::{JsonRef, JsonText};
-use peer::{Address, Filter};
+use peer::{Address, Connecting, Filter};
 use replicate::{Endpoint, Identity, Options};
 
+use crate::http::access::rows::Rows;
 use crate::http::error::{ApiError, Result};
+
+/// The section of the settings of replications.
+const SECTION: &str = "replicator";
+
+/// Maximum time without a byte from a side, in milliseconds.
+const MOST_SILENCE_MS: u64 = 3_600_000;
 
 /// Maximum number of changes in a batch, whatever is requested.
 const MOST_BATCH: u64 = 10_000;
@@ -34,6 +41,8 @@ pub(crate) struct RequestedReplication {
     pub(crate) create_target: bool,
     pub(crate) create_parameters: Vec<(&'static str, String)>,
     pub(crate) options: Options,
+    /// How sides behind a URL are reached.
+    pub(crate) connecting: Connecting,
 }
 
 impl RequestedReplication {
@@ -42,7 +51,15 @@ impl RequestedReplication {
     /// # Errors
     /// 400 and 501, with sentences that name no credentials.
     pub(crate) fn read(asked: &JsonText) -> Result<RequestedReplication> {
-        read(asked)
+        read(asked, None)
+    }
+
+    /// The same. The section `replicator` of the settings has what is not requested.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_with(asked: &JsonText, settings: &Rows) -> Result<RequestedReplication> {
+        read(asked, Some(settings))
     }
 
     /// The id of the replication, as CouchDB's scheduler names it.
@@ -64,7 +81,7 @@ impl RequestedReplication {
     }
 }
 
-fn read(asked: &JsonText) -> Result<RequestedReplication> {
+fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplication> {
     let wrong = |name: &str, what: &str| ApiError::bad_request(format!("parameter `{name}` must be {what}"));
     let given = |name: &str| asked.get(name).filter(|value| !value.is_null());
     let flag = |name: &str| match given(name).map(|value| value.as_bool()) {
@@ -74,7 +91,10 @@ fn read(asked: &JsonText) -> Result<RequestedReplication> {
     let number = |name: &str, most: u64| match given(name).map(JsonRef::as_u64) {
         Some(Some(number)) if number > 0 => Ok(Some(usize::try_from(number.min(most)).unwrap_or(1))),
         Some(_) => Err(wrong(name, "a positive integer")),
-        None => Ok(None),
+        None => {
+            let set = settings.and_then(|settings| settings.number(SECTION, name)).filter(|number| *number > 0);
+            Ok(set.map(|number| usize::try_from(number.min(most)).unwrap_or(1)))
+        }
     };
     for name in ["proxy", "source_proxy", "target_proxy"] {
         if given(name).is_some() {
@@ -107,12 +127,36 @@ fn read(asked: &JsonText) -> Result<RequestedReplication> {
         filter,
         since_seq: since.map(|seq| seq.str_or_text().into_owned()),
         winning_revs_only: flag("winning_revs_only")?,
-        use_checkpoints: given("use_checkpoints").is_none() || flag("use_checkpoints")?,
+        use_checkpoints: match given("use_checkpoints") {
+            Some(_) => flag("use_checkpoints")?,
+            None => settings.and_then(|settings| settings.get(SECTION, "use_checkpoints")) != Some("false"),
+        },
         checkpoint_interval: number("checkpoint_interval", u64::MAX)?
             .map_or(usual.checkpoint_interval, |ms| Duration::from_millis(ms as u64)),
         batch_size: number("worker_batch_size", MOST_BATCH)?.unwrap_or(usual.batch_size),
         workers: number("worker_processes", MOST_WORKERS)?.unwrap_or(usual.workers),
+        retries: match given("retries_per_request").map(JsonRef::as_u64) {
+            Some(Some(times)) => Some(times),
+            Some(None) => return Err(wrong("retries_per_request", "a non negative integer")),
+            None => settings.and_then(|settings| settings.number(SECTION, "retries_per_request")),
+        }
+        .map(|times| u32::try_from(times).unwrap_or(u32::MAX)),
     };
+    let mut connecting = Connecting::default();
+    if let Some(ms) = number("connection_timeout", MOST_SILENCE_MS)? {
+        connecting.silence = Duration::from_millis(ms as u64);
+    }
+    if let Some(connections) = number("http_connections", u64::from(u16::MAX))? {
+        connecting.connections = connections;
+    }
+    let socket = match given("socket_options").map(JsonRef::as_str) {
+        Some(Some(text)) => Some(text.into_owned()),
+        Some(None) => return Err(wrong("socket_options", "a string")),
+        None => settings.and_then(|settings| settings.get(SECTION, "socket_options")).map(str::to_owned),
+    };
+    if let Some(socket) = socket {
+        set_socket(&socket, &mut connecting).ok_or_else(|| wrong("socket_options", "a list of Erlang's terms"))?;
+    }
     let parameters = given("create_target_params");
     if parameters.is_some_and(|parameters| !parameters.is_object()) {
         return Err(wrong("create_target_params", "a JSON object"));
@@ -125,7 +169,26 @@ fn read(asked: &JsonText) -> Result<RequestedReplication> {
         create_target: flag("create_target")?,
         create_parameters: ["q", "n", "partitioned"].into_iter().filter_map(parameter).collect(),
         options,
+        connecting,
     })
+}
+
+/// Reads options of sockets as Erlang writes them, `[{keepalive, true}, {nodelay, false}]`. Others have no effect. `None`
+/// if the text is no such list.
+fn set_socket(text: &str, connecting: &mut Connecting) -> Option<()> {
+    let text: String = text.split_whitespace().collect();
+    let list = text.strip_suffix('.').unwrap_or(&text).strip_prefix('[')?.strip_suffix(']')?;
+    if list.is_empty() {
+        return Some(());
+    }
+    for term in list.strip_prefix('{')?.strip_suffix('}')?.split("},{") {
+        match term.split_once(',')? {
+            ("nodelay", value) => connecting.is_nodelay = value.parse().ok()?,
+            ("keepalive", value) => connecting.is_kept_alive = value.parse().ok()?,
+            _ => {}
+        }
+    }
+    Some(())
 }
 
 /// Reads one side: a URL, a name, or an object with a URL and credentials.
@@ -167,6 +230,7 @@ pub(crate) fn shown(value: JsonRef<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::access::rows::rows_of;
 
     fn asked(text: &str) -> Result<RequestedReplication> {
         RequestedReplication::read(&JsonText::parse(text.as_bytes()).unwrap())
@@ -188,6 +252,10 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, status, reason) in [
             ("{}", 400, "Missing replicator database"),
+            (r#"{"source":"a","target":"b","http_connections":0}"#, 400, "a positive integer"),
+            (r#"{"source":"a","target":"b","connection_timeout":"x"}"#, 400, "a positive integer"),
+            (r#"{"source":"a","target":"b","retries_per_request":-1}"#, 400, "a non negative integer"),
+            (r#"{"source":"a","target":"b","socket_options":"keepalive"}"#, 400, "a list of Erlang's terms"),
             (r#"{"source":"a"}"#, 400, "Missing replicator database"),
             (r#"{"source":"a","target":7}"#, 400, "Missing replicator database"),
             (r#"{"source":"a","target":"b","continuous":1}"#, 400, "parameter `continuous` must be a boolean"),
@@ -203,5 +271,35 @@ mod tests {
             assert_eq!(refused.status().as_u16(), status, "{text}: {sentence}");
             assert!(sentence.contains(reason) && !sentence.contains("geheim"), "{text}: {sentence}");
         }
+    }
+
+    #[test]
+    fn connections_are_those_that_are_requested_or_configured() {
+        let settings = rows_of(&[
+            ("replicator", "connection_timeout", "7000"),
+            ("replicator", "http_connections", "3"),
+            ("replicator", "retries_per_request", "2"),
+            ("replicator", "worker_batch_size", "9"),
+            ("replicator", "use_checkpoints", "false"),
+            ("replicator", "socket_options", "[{keepalive, true}, {nodelay, false}]"),
+        ]);
+        let read = |text: &str| {
+            let text = JsonText::parse(text.as_bytes()).unwrap();
+            RequestedReplication::read_with(&text, &settings).unwrap()
+        };
+        let configured = read(r#"{"source":"a","target":"b"}"#);
+        let connecting =
+            Connecting { silence: Duration::from_secs(7), connections: 3, is_nodelay: false, is_kept_alive: true };
+        assert_eq!(configured.connecting, connecting);
+        assert_eq!((configured.options.retries, configured.options.batch_size), (Some(2), 9));
+        assert!(!configured.options.use_checkpoints);
+        let own = read(
+            r#"{"source":"a","target":"b","connection_timeout":30000,"http_connections":20,"retries_per_request":0,
+                "socket_options":"[{sndbuf, 4096}, {keepalive, false}].","use_checkpoints":true}"#,
+        );
+        let connecting =
+            Connecting { silence: Duration::from_secs(30), connections: 20, is_nodelay: true, is_kept_alive: false };
+        assert_eq!((own.connecting, own.options.retries), (connecting, Some(0)));
+        assert!(own.options.use_checkpoints);
     }
 }

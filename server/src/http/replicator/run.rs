@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use model::CreateOptions;
+use model::{CreateOptions, JsonText};
 use parking_lot::Mutex;
 use peer::{ErrorKind, Peer};
 use replicate::{Endpoint, Progress, Replication, Report};
@@ -30,9 +30,9 @@ pub(crate) async fn replicate(
     owner: &Owner,
     on_progress: impl Fn(&Progress) + Send + Sync + 'static,
 ) -> Result<Report> {
-    let source = open(app, &asked.source, owner, None).await?;
+    let source = open(app, asked, &asked.source, owner, None).await?;
     let create = asked.create_target.then_some(asked.create_parameters.as_slice());
-    let target = open(app, &asked.target, owner, create).await?;
+    let target = open(app, asked, &asked.target, owner, create).await?;
     let (source_name, target_name) = (&asked.source.name, &asked.target.name);
     tracing::info!(source = source_name, target = target_name, "a replication begins");
     let replication = replicate::replicate(source, target, asked.identity(&app.uuid));
@@ -61,7 +61,13 @@ fn with_log(
 }
 
 /// Opens one side. With `create` a missing database is created.
-async fn open(app: &Arc<App>, side: &Side, owner: &Owner, create: Option<&[(&str, String)]>) -> Result<Arc<dyn Peer>> {
+async fn open(
+    app: &Arc<App>,
+    asked: &RequestedReplication,
+    side: &Side,
+    owner: &Owner,
+    create: Option<&[(&str, String)]>,
+) -> Result<Arc<dyn Peer>> {
     match &side.endpoint {
         Endpoint::Local(name) => {
             let principal = owner.principal(app).await?;
@@ -82,7 +88,8 @@ async fn open(app: &Arc<App>, side: &Side, owner: &Owner, create: Option<&[(&str
             side::open(app, documents, owner, principal).await
         }
         Endpoint::Remote(address) => {
-            let peer = app.clients.database(address.clone()).map_err(|error| failed(side, &error))?;
+            let peer =
+                app.clients.connecting(address.clone(), asked.connecting).map_err(|error| failed(side, &error))?;
             if let Some(parameters) = create {
                 peer.create(parameters).await.map_err(|error| failed(side, &error))?;
             }
@@ -157,16 +164,14 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
 
 /// The requested replication and its owner; `None` if it is no longer requested, and an inner error if it cannot run.
 async fn find(app: &App, order: &ReplicationJob) -> Result<Option<Result<(RequestedReplication, Owner)>>> {
+    let settings = app.auth.settings();
+    let read = |asked: &JsonText| RequestedReplication::read_with(asked, &settings.rows);
     match &order.origin {
-        Origin::Request(request) => {
-            Ok(Some(RequestedReplication::read(&request.0).map(|asked| (asked, Owner::named(order.user())))))
-        }
+        Origin::Request(request) => Ok(Some(read(&request.0).map(|asked| (asked, Owner::named(order.user()))))),
         Origin::Document { database, id, .. } => {
             let found = documents::find(app, database, id).await?;
             let found = found.filter(|document| document.is_to_run());
-            Ok(found.map(|document| {
-                RequestedReplication::read(&document.body).map(|asked| (asked, Owner::of_document(&document.body)))
-            }))
+            Ok(found.map(|document| read(&document.body).map(|asked| (asked, Owner::of_document(&document.body)))))
         }
     }
 }

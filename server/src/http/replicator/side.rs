@@ -3,15 +3,17 @@
 //! The rights are looked up again before each step, and after a wait for changes: a changed `_security`, another password,
 //! other roles or a deleted user count at once. An administrator's replication reads nothing for that.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
+use model::{BulkGet, Edit, GetOptions, JsonText, OpenRev, Purge, RevId, RevsDiff, WriteMode};
 use peer::{
-    Attachment, ByteStream, Changes, ChangesRequest, Error, ErrorKind, IdRange, Info, Local, LocalDocument, Page, Peer,
-    ReadOptions, Result, Revision,
+    Attachment, ByteStream, Change, Changes, ChangesRequest, Error, ErrorKind, Filter, IdRange, Info, Local,
+    LocalDocument, Page, Peer, ReadOptions, Result, Revision,
 };
+use tokio::sync::OnceCell;
 
 use crate::http::access::admitted::admitted;
 use crate::http::access::principal::Principal;
@@ -20,15 +22,21 @@ use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::write::refuse_design;
 use crate::http::error::ApiError;
+use crate::http::functions::filter::{Function, Named};
 use crate::http::functions::validate::on_behalf;
 use crate::http::replicator::owner::Owner;
 use crate::http::rights::{is_of_the_system, not_server_admin, require_member};
+
+/// Number of changes whose documents are read and asked about at a time.
+const FILTERED_AT_ONCE: usize = 100;
 
 /// A side, and what its rights are found by.
 #[derive(Clone, Debug)]
 struct Owned {
     inner: Arc<dyn Peer>,
     rights: Rights,
+    /// The function that filters the feed: the one that it began with.
+    filter: Arc<OnceCell<Function>>,
 }
 
 #[derive(Clone)]
@@ -61,7 +69,7 @@ pub(crate) async fn open(
     let inner = admitted(&app.layer, documents.name(), local).await?;
     let rights = Rights { app: app.clone(), documents, owner: owner.clone(), principal };
     rights.check_security().await?;
-    Ok(Arc::new(Owned { inner, rights }))
+    Ok(Arc::new(Owned { inner, rights, filter: Arc::default() }))
 }
 
 impl Rights {
@@ -89,6 +97,60 @@ impl Rights {
     }
 }
 
+impl Rights {
+    /// A filter function of this database.
+    async fn filter(&self, name: &str, params: &[(String, String)]) -> Result<Function> {
+        let function = async {
+            let named = Named::parse(name, false)?;
+            named.of_replication(&self.documents, &self.principal, params).await
+        };
+        function.await.map_err(|error| of_peer(&error))
+    }
+
+    /// The rows that pass, with the leaves that do. A row whose document cannot be read passes: it may match.
+    async fn passing(&self, function: &Function, rows: Vec<Change>) -> Result<Vec<Change>> {
+        let mut passing = Vec::new();
+        for some in rows.chunks(FILTERED_AT_ONCE) {
+            let mut wanted = Vec::new();
+            for row in some.iter().filter(|row| row.error.is_none()) {
+                let leaf = |rev: &String| Some(BulkGet { id: row.id.clone(), rev: Some(RevId::parse(rev).ok()?) });
+                wanted.extend(row.revs.iter().filter_map(leaf));
+            }
+            let mut documents = Vec::with_capacity(wanted.len());
+            let mut asked = Vec::with_capacity(wanted.len());
+            let mut unread = HashSet::new();
+            for (id, leaves) in self.documents.get_many(wanted, &GetOptions::default()).await? {
+                match leaves {
+                    Ok(leaves) => {
+                        for leaf in leaves {
+                            if let OpenRev::Found(document) = leaf {
+                                asked.push((id.clone(), document.rev.to_string()));
+                                documents.push(document.to_text());
+                            }
+                        }
+                    }
+                    Err(_) => drop(unread.insert(id)),
+                }
+            }
+            let verdicts = self.app.functions.filter(function, documents).await;
+            // A function that throws would throw again.
+            let verdicts = verdicts.map_err(|error| Error::new(ErrorKind::Refused, error.reason().to_owned()))?;
+            let yes: HashSet<(String, String)> =
+                asked.into_iter().zip(verdicts).filter(|(_, passes)| *passes).map(|(asked, _)| asked).collect();
+            for row in some {
+                let mut row = row.clone();
+                if row.error.is_none() && !unread.contains(&row.id) {
+                    row.revs.retain(|rev| yes.contains(&(row.id.clone(), rev.clone())));
+                }
+                if !row.revs.is_empty() {
+                    passing.push(row);
+                }
+            }
+        }
+        Ok(passing)
+    }
+}
+
 /// An error of this server, as a peer returns it.
 fn of_peer(error: &ApiError) -> Error {
     let kind = if error.status().is_server_error() { ErrorKind::Unavailable } else { ErrorKind::Refused };
@@ -109,9 +171,17 @@ impl Peer for Owned {
 
     async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
         self.rights.check().await?;
-        let changes = self.inner.changes(request).await?;
-        // It may have waited long.
+        let Filter::Function { name, params } = &request.filter else {
+            let changes = self.inner.changes(request).await?;
+            // It may have waited long.
+            self.rights.check().await?;
+            return Ok(changes);
+        };
+        let function = self.filter.get_or_try_init(|| self.rights.filter(name, params)).await?;
+        let unfiltered = ChangesRequest { filter: Filter::None, ..request.clone() };
+        let mut changes = self.inner.changes(&unfiltered).await?;
         self.rights.check().await?;
+        changes.rows = self.rights.passing(function, changes.rows).await?;
         Ok(changes)
     }
 

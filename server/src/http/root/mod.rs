@@ -2,6 +2,7 @@
 
 pub(crate) mod configuration;
 pub(crate) mod databases;
+pub(crate) mod node;
 pub(crate) mod replicate;
 pub(crate) mod session;
 pub(crate) mod setup;

@@ -28,7 +28,7 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
         Some(Some(true)) => return cancel(&app, &body).await,
         Some(Some(false)) | None => {}
     }
-    let asked = RequestedReplication::read(&body)?;
+    let asked = RequestedReplication::read_with(&body, &app.auth.settings().rows)?;
     if asked.options.continuous {
         return begin(&app, &asked, &Owner::of_client(&request.principal), body).await;
     }

@@ -21,6 +21,7 @@ use model::GetOptions;
 use model::limits::LOCAL_PREFIX;
 
 use crate::http::access::{registration, users};
+use crate::http::app::statistics::Effect;
 use crate::http::app::stores::Documents;
 use crate::http::database::{self, conflicts, format, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
@@ -30,7 +31,7 @@ use crate::http::listing::Namespace;
 use crate::http::replicator::{self, scheduler};
 use crate::http::request::Request;
 use crate::http::rights::is_of_the_system;
-use crate::http::root::{self, configuration, databases, replicate, session, setup, transact, updates};
+use crate::http::root::{self, configuration, databases, node, replicate, session, setup, transact, updates};
 use crate::http::wire::response::Response;
 use crate::http::{feed, find, listing, views};
 
@@ -45,6 +46,8 @@ pub(crate) enum Who {
     Writer,
     /// An administrator of the database.
     DatabaseAdmin,
+    /// A client with the role `_metrics`.
+    Metrics,
     /// The server's administrator.
     ServerAdmin,
 }
@@ -64,7 +67,7 @@ pub(crate) struct Route {
     handler: Handler,
 }
 
-use Who::{DatabaseAdmin, Public, Reader, ServerAdmin, Writer};
+use Who::{DatabaseAdmin, Metrics, Public, Reader, ServerAdmin, Writer};
 
 const NODES: &str = "nodes and clusters";
 const TEMPORARY: &str = "temporary views";
@@ -100,6 +103,9 @@ static ROUTES: &[Route] = &[
     row("/_node/{node}/_config/{section}/{key}", "DELETE", ServerAdmin, |r, n| Box::pin(configuration::delete(r, n))),
     row("/_node/{node}/_config/{section}/{key}", "GET,HEAD", ServerAdmin, |r, n| now(configuration::value(r, n))),
     row("/_node/{node}/_config/{section}/{key}", "PUT", ServerAdmin, |r, n| Box::pin(configuration::put(r, n))),
+    row("/_node/{node}/_stats/*", "GET,HEAD", Metrics, |r, n| now(node::statistics(r, n[0], &n[1..]))),
+    row("/_node/{node}/_system", "GET,HEAD", Metrics, |r, n| now(node::system(r, n[0]))),
+    row("/_node/{node}/_versions", "GET,HEAD", ServerAdmin, |_, n| now(node::versions(n[0]))),
     row("/_node/*", "*", ServerAdmin, |_, _| missing(NODES)),
     row("/_reshard/*", "*", ServerAdmin, |_, _| missing(NODES)),
     row("/_membership", "GET,HEAD", ServerAdmin, |_, _| now(setup::membership())),
@@ -305,6 +311,21 @@ pub(crate) fn find<'a>(segments: &'a [Cow<'_, str>], method: &Method) -> Result<
     Ok(Resource { rows: pattern.rows, row: row.map(|(_, row)| *row), names })
 }
 
+impl Route {
+    /// What a successful request does, as far as it is counted.
+    fn effect(&self) -> Effect {
+        match (self.path, self.methods) {
+            ("/{db}/{docid}" | "/{db}/{local}" | "/{db}/{docid}/*", "GET,HEAD") => Effect::Read,
+            ("/{db}/{docid}" | "/{db}/{local}" | "/{db}/{docid}/*", _) => Effect::Write,
+            ("/{db}" | "/_transact", "POST") => Effect::Write,
+            ("/{db}/_bulk_docs", _) => Effect::BulkWrite,
+            ("/{db}/_purge", _) => Effect::Purge,
+            ("/{db}/{ddoc}/_view/{view}" | "/{db}/{ddoc}/_view/{view}/queries", _) => Effect::View,
+            _ => Effect::Nothing,
+        }
+    }
+}
+
 impl Pattern {
     /// Whether the pattern matches a path. Fills `names` with the values of the placeholders.
     fn fits<'a>(&self, path: &'a [Cow<'_, str>], names: &mut Vec<&'a str>) -> bool {
@@ -401,7 +422,11 @@ impl Resource<'_> {
                     // Such a document, once stored, says that a replication runs.
                     replicator::documents::ensure(&request.app, database).await?;
                 }
-                (row.handler)(request, &self.names).await
+                let answer = (row.handler)(request, &self.names).await?;
+                if answer.status().is_success() {
+                    request.app.statistics.did(row.effect());
+                }
+                Ok(answer)
             }
             None => Err(ApiError::method_not_allowed(&self.allow())),
         }

@@ -171,7 +171,7 @@ fn each_method_of_a_path_has_one_row() {
         for row in rows {
             let names_a_database = path.starts_with("/{db}");
             assert!(
-                if names_a_database { row.who != Public } else { matches!(row.who, Public | ServerAdmin) },
+                if names_a_database { row.who != Public } else { matches!(row.who, Public | Metrics | ServerAdmin) },
                 "{path}"
             );
         }
@@ -288,6 +288,7 @@ fn differences_from_couchdbs_documentation_are_named() {
         Public => "everyone",
         Reader | Writer => "a member",
         DatabaseAdmin => "a database admin",
+        Metrics => "a client with the role `_metrics`",
         ServerAdmin => "a server admin",
     };
     let mut table = "| path | methods | CouchDB's documentation | here |\n|---|---|---|---|\n".to_owned();
