@@ -206,6 +206,9 @@ const SIZES: [(u64, usize); 3] = [(1_000, 400), (100_000, 100), (100_000_000, 2)
 /// Pause between writes and reads.
 const REST: Duration = Duration::from_secs(1);
 
+/// Time for a round of one side. A side that needs longer, or fails, has no figures for that size.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 async fn speed(options: &Options) -> Result<()> {
     let server = Spawned::start(&options.binary, &options.engine).await?;
     let mut sides = vec![("ours", Side::Server(server.address.clone())), ("files", Side::Files)];
@@ -219,26 +222,40 @@ async fn speed(options: &Options) -> Result<()> {
     println!("  ours/rival  spread");
     for kind in [Kind::Noise, Kind::Text] {
         for (length, count) in SIZES {
-            let mut figures = vec![(Figures::default(), Figures::default()); sides.len()];
+            let mut figures = vec![Some((Figures::default(), Figures::default())); sides.len()];
             for round in 0..options.rounds {
                 for turn in 0..sides.len() {
                     // Every other round is backwards, so that a slow phase of the machine slows all alike.
                     let at = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
+                    let Some((writes, reads)) = &mut figures[at] else { continue };
                     let seed = u64::from(round) << 32;
-                    let (written, read) = match &sides[at].1 {
-                        Side::Server(address) => over_http(address, kind, length, count, seed).await?,
-                        Side::Files => in_files(kind, length, count, seed)?,
+                    let rates = match &sides[at].1 {
+                        Side::Server(address) => {
+                            let rates = over_http(address, kind, length, count, seed);
+                            tokio::time::timeout(PATIENCE, rates).await.context("too slow").flatten()
+                        }
+                        Side::Files => in_files(kind, length, count, seed),
                     };
-                    figures[at].0.push(written);
-                    figures[at].1.push(read);
+                    match rates {
+                        Ok((written, read)) => {
+                            writes.push(written);
+                            reads.push(read);
+                        }
+                        Err(error) => {
+                            eprintln!("{}, {length} B: {error:#}", sides[at].0);
+                            figures[at] = None;
+                        }
+                    }
                 }
             }
-            let (written, read): (Vec<Figures>, Vec<Figures>) = figures.into_iter().unzip();
+            let (written, read): (Vec<_>, Vec<_>) = figures.into_iter().map(Option::unzip).unzip();
             for (way, figures) in [("write", written), ("read", read)] {
-                let spread = figures.iter().map(Figures::spread).fold(1.0, f64::max);
+                let spread = figures.iter().flatten().map(Figures::spread).fold(1.0, f64::max);
                 print!("{:<28} {way:<6}", format!("{} B, {}", length, kind.content_type()));
-                figures.iter().for_each(|figures| print!(" {:>10.1}", figures.median()));
-                let ratio = figures.get(2).map(|rival| figures[0].median() / rival.median());
+                let median = |at: usize| figures.get(at)?.as_ref().map(Figures::median);
+                let shown = |figure: Option<f64>| figure.map_or("none".to_owned(), |figure| format!("{figure:.1}"));
+                (0..figures.len()).for_each(|at| print!(" {:>10}", shown(median(at))));
+                let ratio = median(0).zip(median(2)).map(|(ours, rival)| ours / rival);
                 println!("  {:>10}  {spread:.2}", ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.1}")));
             }
         }

@@ -60,6 +60,10 @@ const MAX_FLUSH_BYTES: u64 = 8 << 20;
 /// size. So a store that is slower than its writers does not fill the memory.
 const STALL_FACTOR: usize = 3;
 
+/// The same where [bulky](Run::is_bulky) runs are among them, which are flushed at half the size. Whoever uploads large rows
+/// waits for the disk in any case, and one flush ahead of it is enough.
+const BULKY_STALL_FACTOR: usize = 2;
+
 /// Active runs of any size are flushed when no batch has come for this long.
 const IDLE_FLUSH: Duration = Duration::from_secs(1);
 
@@ -266,10 +270,13 @@ impl<S: DiskStore> Inner<S> {
 
     /// Whether another batch may be applied before the next flush ends, or begins.
     fn has_room(&self, state: &State<S::View>) -> bool {
+        let are_bulky = state.runs.iter().any(|run| run.is_bulky());
+        let (flush_bytes, factor) =
+            if are_bulky { (self.flush_bytes / 2, BULKY_STALL_FACTOR) } else { (self.flush_bytes, STALL_FACTOR) };
         if state.frozen > 0 {
-            state.frozen_bytes + state.active_bytes < STALL_FACTOR * self.flush_bytes
+            state.frozen_bytes + state.active_bytes < factor * flush_bytes
         } else {
-            state.active_bytes < self.flush_bytes
+            state.active_bytes < flush_bytes
         }
     }
 

@@ -273,6 +273,29 @@ fn runs_take_at_most_three_times_the_memory_of_a_flush() {
     }
 }
 
+/// Each run here has rows that are as large as parts of attachments.
+#[test]
+fn bulky_runs_take_at_most_the_memory_of_a_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: WalStore<Tree> = WalStore::open(folder.path(), CACHE_PART * MAX_FLUSH_BYTES, Durability::Disk).unwrap();
+    store.stop_flusher();
+    let (flush_bytes, mut version) = (store.inner.flush_bytes, 0);
+    for turn in 0..3 {
+        while store.inner.has_room(&store.inner.state.lock()) {
+            version += 1;
+            let rows = (0..20).map(|n| (key(n), vec![n as u8; 90_000].into()));
+            commit(&store, Batch::of_rows(version, rows)).unwrap();
+        }
+        let held: usize = store.inner.state.lock().runs.iter().map(|run| run.size()).sum();
+        let most = if turn > 0 { flush_bytes } else { flush_bytes / 2 };
+        assert!((most..most + 2_000_000).contains(&held), "{held} bytes in turn {turn}");
+        if turn > 0 {
+            store.inner.flush().unwrap();
+        }
+        store.inner.freeze();
+    }
+}
+
 #[test]
 fn a_flush_that_fails_fails_commits_until_there_is_room() {
     let folder = tempfile::tempdir().unwrap();

@@ -250,12 +250,31 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
         value
     };
     assert_eq!(documents.check(|_| {}).await.unwrap().contents, 3);
+    // Number of attachments that cannot be read to their end.
+    let unreadable = async || {
+        let mut unreadable = 0;
+        for (id, name) in [("a", "f"), ("a", "g"), ("b", "h")] {
+            let (_, mut reader) = documents.attachment(id, None, name).await.unwrap();
+            unreadable += loop {
+                match reader.next().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break 0,
+                    Err(_) => break 1,
+                }
+            };
+        }
+        unreadable
+    };
+    assert_eq!(unreadable().await, 0);
 
     // Found, and kept by a repair: the right value is unknown.
     for row in chunks.iter().chain(&contents) {
         for value in [None, Some(flipped(&row.value))] {
             put_rows(&engine, &[(&row.key, value.as_deref())]).await;
             assert!(problems().await > 0, "{:?} {}", row.key, value.is_none());
+            if chunks.contains(row) {
+                assert_eq!(unreadable().await, 1, "{:?} {}", row.key, value.is_none());
+            }
             let before = rows(&engine).await;
             let report = documents.repair(|_| {}).await.unwrap();
             assert!(!report.after.is_sound());

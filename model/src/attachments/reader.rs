@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
-use md5::{Digest, Md5};
+use sha2::{Digest, Sha256};
 
 use super::address::ContentRow;
 use super::zip;
@@ -36,7 +36,7 @@ impl<D: Database> Documents<D> {
             attachment: attachment.clone(),
             row: None,
             range: 0..attachment.encoded_length,
-            md5: Some(Md5::default()),
+            hash: Some(Sha256::default()),
             unpacker: None,
             ready: VecDeque::new(),
         }
@@ -131,8 +131,8 @@ pub struct AttachmentReader<D> {
     row: Option<ContentRow>,
     /// The rest of the stored bytes.
     range: Range<u64>,
-    /// Hash of the stored bytes, if all of them are read.
-    md5: Option<Md5>,
+    /// Hash of the stored bytes, if all of them are read. It is their address, and processors compute it faster than MD5.
+    hash: Option<Sha256>,
     unpacker: Option<MultiGzDecoder<Vec<u8>>>,
     /// Stored bytes that were read, and not returned or decompressed yet.
     ready: VecDeque<Bytes>,
@@ -166,12 +166,12 @@ impl<D: Database> AttachmentReader<D> {
         let end = self.attachment.encoded_length;
         self.range = bytes.start.min(end)..bytes.end.min(end);
         if self.range != (0..end) {
-            self.md5 = None;
+            self.hash = None;
         }
         self
     }
 
-    /// The next bytes, up to 100 kB; `None` at the end. The last bytes of a whole content are returned only if its digest
+    /// The next bytes, up to 100 kB; `None` at the end. The last bytes of a whole content are returned only if its hash
     /// is right. Reads several parts at once, and returns them one after the other as they are in the store.
     ///
     /// # Errors
@@ -223,12 +223,12 @@ impl<D: Database> AttachmentReader<D> {
         let (row, parts) = self.read().await?;
         self.row = Some(row);
         self.range.start += parts.iter().map(|part| part.len() as u64).sum::<u64>();
-        if let Some(md5) = &mut self.md5 {
-            parts.iter().for_each(|part| md5.update(part));
+        if let Some(hash) = &mut self.hash {
+            parts.iter().for_each(|part| hash.update(part));
             if self.range.is_empty() {
-                let found: [u8; 16] = std::mem::take(md5).finalize().into();
-                if found != self.attachment.digest {
-                    return Err(self.damaged(&"its digest does not match"));
+                let found: [u8; 32] = std::mem::take(hash).finalize().into();
+                if found != self.attachment.content.sha256 {
+                    return Err(self.damaged(&"its hash does not match"));
                 }
             }
         }

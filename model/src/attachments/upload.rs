@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::io::Write;
 use std::task::Poll;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use flate2::write::GzEncoder;
 use kv_api::Database;
 use md5::{Digest, Md5};
@@ -61,7 +61,7 @@ pub struct Upload<D> {
     /// Hashes of the stored bytes.
     hashes: Hashes,
     /// Bytes to store that are not in the store yet.
-    held: Vec<u8>,
+    held: BytesMut,
     stager: Stager<D>,
 }
 
@@ -103,7 +103,7 @@ impl<D: Database> Documents<D> {
             expected: None,
             pack: Pack::new(how),
             hashes: Hashes::default(),
-            held: Vec::new(),
+            held: BytesMut::new(),
             stager: Stager::new(self),
         }
     }
@@ -158,7 +158,7 @@ impl<D: Database> Documents<D> {
             let_others_run(piece).await;
         }
         upload.close()?;
-        let held = std::mem::take(&mut upload.held).into();
+        let held = std::mem::take(&mut upload.held).freeze();
         Ok(upload.content(UploadedBytes::Memory(held)))
     }
 }
@@ -182,9 +182,8 @@ impl<D: Database> Upload<D> {
             self.take(piece)?;
             if self.held.len() >= self.stager.bytes_at_once() {
                 let whole = self.held.len() / self.stager.chunk_bytes * self.stager.chunk_bytes;
-                let rest = self.held.split_off(whole);
-                let held = std::mem::replace(&mut self.held, rest);
-                self.stager.write(&held.into()).await?;
+                let held = self.held.split_to(whole).freeze();
+                self.stager.write(&held).await?;
             }
             let_others_run(piece).await;
         }
@@ -208,7 +207,7 @@ impl<D: Database> Upload<D> {
             drop(self.stager.discard().await);
             return Err(error);
         }
-        let held = Bytes::from(std::mem::take(&mut self.held));
+        let held = std::mem::take(&mut self.held).freeze();
         if self.stager.deadline_ms.is_some() || held.len() > MEMORY_BYTES {
             self.stager.write(&held).await?;
         }
@@ -262,8 +261,9 @@ impl<D: Database> Upload<D> {
         self.hashes.update(stored);
         let most = self.stager.bytes_at_once() + PIECE_BYTES;
         if self.held.capacity() < most && self.held.len() + stored.len() > MEMORY_BYTES {
-            // Doubled step by step, the buffer would take up to twice that.
-            self.held.reserve_exact(most.saturating_sub(self.held.len()));
+            // Doubled step by step, the buffer would take up to twice that. After the first bytes were staged, this takes
+            // their memory.
+            self.held.reserve(most.saturating_sub(self.held.len()));
         }
         self.held.extend_from_slice(stored);
     }

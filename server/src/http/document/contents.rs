@@ -16,6 +16,9 @@ pub(crate) type Contents = model::AttachmentReader<AnyDatabase>;
 
 /// Reads the next piece. Returns it with the reader.
 pub(crate) async fn next_piece(app: &Arc<App>, mut contents: Contents) -> Result<(Option<Bytes>, Contents)> {
+    if let Some(piece) = contents.ready() {
+        return Ok((Some(piece), contents));
+    }
     let read = async move {
         let piece = contents.next().await?;
         Ok((piece, contents))
@@ -23,13 +26,22 @@ pub(crate) async fn next_piece(app: &Arc<App>, mut contents: Contents) -> Result
     app.scan(read).await
 }
 
-/// Sends the rest of a content, piece by piece.
+/// Sends the rest of a content, piece by piece. The next pieces are read while those that were read are sent.
 pub(crate) async fn send_all(app: &Arc<App>, mut contents: Contents, writer: &BodyWriter) -> Result<(), Stop> {
-    while let (Some(piece), rest) = next_piece(app, contents).await? {
+    loop {
+        let ready: Vec<Bytes> = std::iter::from_fn(|| contents.ready()).collect();
+        let send = async {
+            for piece in ready {
+                writer.send(piece).await?;
+            }
+            Ok::<_, Stop>(())
+        };
+        let (sent, next) = tokio::join!(send, next_piece(app, contents));
+        sent?;
+        let (Some(piece), rest) = next? else { return Ok(()) };
         writer.send(piece).await?;
         contents = rest;
     }
-    Ok(())
 }
 
 /// Whether an answer in JSON needs contents of the document's attachments.
