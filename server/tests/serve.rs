@@ -2,77 +2,18 @@
 
 #![cfg(all(feature = "mem", feature = "lsm", feature = "sled"))]
 
+#[path = "program/server.rs"]
+mod process;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use process::{Process, command};
 use serde_json::{Value, json};
-
-/// A server that is killed when the test ends.
-struct Process {
-    child: Child,
-    out: BufReader<Box<dyn Read + Send>>,
-    base: String,
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
-    command.arg("serve").args(arguments).env_clear().stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-impl Process {
-    /// Starts a server on a free port, and waits for the line with its address.
-    fn start(arguments: &[&str]) -> Process {
-        Process::start_at("127.0.0.1:0", arguments)
-    }
-
-    fn start_at(address: &str, arguments: &[&str]) -> Process {
-        let mut child = command(arguments).args(["--listen", address]).spawn().unwrap();
-        let out: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
-        let mut out = BufReader::new(out);
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("couch-layer listens on ").unwrap_or_else(|| {
-            let mut complaint = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
-            panic!("{line:?} {complaint}")
-        });
-        let base = address.trim_end_matches('/').to_owned();
-        assert!(!base.ends_with(":0"));
-        Process { child, out, base }
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
-    }
-
-    /// Asks the process to stop, and waits until it has.
-    fn stop(mut self, signal: &str) -> std::process::ExitStatus {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(20), "the server does not stop");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Runs a server that must not start. Returns its output.
 fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {

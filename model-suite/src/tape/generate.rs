@@ -12,6 +12,7 @@ use model::{AttachmentEdit, AttachmentSource, ConflictPolicy, Edit, JsonText, Re
 
 use super::attached::{Attached, CONTENTS};
 use super::oracle::{Oracle, name};
+use super::queries;
 use super::step::{Batch, CLIENTS, Patch, Step};
 
 /// There are few documents, so each gets many edits. One id is a prefix of another.
@@ -36,6 +37,8 @@ struct Generator {
     random: Random,
     /// Chooses patches and transactions. It is another one, so that pinned tapes keep their edits.
     ways: Random,
+    /// Chooses steps of indexes and views, and is another one for the same reason.
+    queries: Random,
     oracle: Oracle,
     offline: BTreeMap<String, Vec<Offline>>,
 }
@@ -43,9 +46,14 @@ struct Generator {
 /// The tape for a seed, for a database with this policy.
 pub(super) fn generate(seed: u64, steps: usize, policy: ConflictPolicy) -> Vec<Step> {
     let oracle = Oracle::new(FIRST_LIMIT as usize, policy);
-    let (random, ways) = (Random::new(seed), Random::new(!seed));
-    let mut generator = Generator { random, ways, oracle, offline: BTreeMap::new() };
-    (0..steps).map(|_| generator.step()).collect()
+    let (random, ways, queries) = (Random::new(seed), Random::new(!seed), Random::new(seed ^ 0x7175_6572));
+    let mut generator = Generator { random, ways, queries, oracle, offline: BTreeMap::new() };
+    let mut tape = Vec::with_capacity(2 * steps);
+    for _ in 0..steps {
+        tape.extend(generator.query_step());
+        tape.push(generator.step());
+    }
+    tape
 }
 
 impl Generator {
@@ -73,6 +81,24 @@ impl Generator {
                 Step::Write(self.purge(client, documents))
             }
             _ => Step::Write(self.batch(1)),
+        }
+    }
+
+    /// Sometimes a step of indexes or views, before another one.
+    fn query_step(&mut self) -> Option<Step> {
+        let random = &mut self.queries;
+        let (client, most) = (random.below(CLIENTS as u64) as usize, 1 + random.below(3) as usize);
+        match random.below(8) {
+            0 => {
+                let edits = vec![queries::edit(random, &self.oracle)];
+                let mode = WriteMode::Interactive;
+                let batch = Batch { client, mode, edits, purges: Vec::new(), patch: None, together: false };
+                self.oracle.act(&batch, 0);
+                Some(Step::Write(batch))
+            }
+            1 | 2 => Some(Step::BuildIndexes(client, most)),
+            3 => Some(Step::UpdateViews(client, most)),
+            _ => None,
         }
     }
 

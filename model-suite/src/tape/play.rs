@@ -12,6 +12,7 @@ use model::{
 use super::compare::{Failure, compare, ensure};
 use super::generate::{FIRST_LIMIT, PURGES_KEPT};
 use super::oracle::{Answer, Oracle, Refused};
+use super::queries;
 use super::step::{Batch, CLIENTS, Step};
 
 /// The row of the clients' own, and the database that has a document for each transaction.
@@ -48,10 +49,13 @@ pub(super) async fn play<D: Database, C: Database>(
         ensure("transactions", &found, &(oracle.transactions, oracle.transactions)).map_err(in_step)?;
         if at % STEPS_BETWEEN_CHECKS == 0 || at + 1 == tape.len() {
             check(&observer, &oracle).await.map_err(in_step)?;
+            queries::compare_indexes(&clients[at % CLIENTS], &oracle).await.map_err(in_step)?;
             // A client reads through its faults. Each fault costs a pause before the retry.
             compare(&clients[at % CLIENTS], &oracle, at as u64).await.map_err(in_step)?;
         }
     }
+    queries::finish(&observer, &oracle).await?;
+    check(&observer, &oracle).await?;
     let problems = ledger.check(|_| {}).await?.problem_count;
     ensure("problems of the ledger", &problems, &0)
 }
@@ -106,6 +110,14 @@ pub(super) async fn play_step<D: Database, C: Database>(
             clients[at % CLIENTS].set_revs_limit(*limit).await?;
             oracle.revs_limit = *limit as usize;
             ensure("revs_limit", &observer.revs_limit().await?, limit)?;
+            Ok(oracle)
+        }
+        Step::BuildIndexes(client, most) => {
+            clients[*client].build_indexes_batch(*most, None).await?;
+            Ok(oracle)
+        }
+        Step::UpdateViews(client, most) => {
+            clients[*client].update_views_batch(&queries::group(), *most, None).await?;
             Ok(oracle)
         }
         Step::Write(batch) => {

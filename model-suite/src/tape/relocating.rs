@@ -15,6 +15,7 @@ use super::compare::{Failure, compare, ensure};
 use super::generate::{FIRST_LIMIT, PURGES_KEPT, generate};
 use super::oracle::Oracle;
 use super::play::{check, play_step};
+use super::queries;
 use super::step::{CLIENTS, Step};
 
 const NAME: &str = "tape";
@@ -138,5 +139,6 @@ async fn journey(engines: &[AnyDatabase], run: &Run, seed: u64, tape: &[Step]) -
     let (observer, _) = journey.documents().await?;
     compare(&observer, &oracle, seed).await?;
     check(&observer, &oracle).await?;
+    queries::finish(&observer, &oracle).await?;
     ensure("the incarnation", &usize::from(observer.info().await?.incarnation), &(engines.len() - 1))
 }

@@ -34,6 +34,10 @@ pub(super) enum Step {
     Race(Vec<Batch>),
     /// The number of revisions that a branch remembers is changed.
     RevsLimit(u32),
+    /// A client builds indexes, for at most this many documents.
+    BuildIndexes(usize, usize),
+    /// A client brings the views up to date, for at most this many documents.
+    UpdateViews(usize, usize),
 }
 
 /// Number of clients.
