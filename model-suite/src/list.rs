@@ -232,6 +232,10 @@ macro_rules! __scenarios {
                 of_two_runs_of_a_job_one_alone_writes,
                 servers_at_work_at_the_same_time_do_each_job,
             }
+            "Searches by selector (RFC 006)" finding {
+                random_searches_agree_with_a_scan,
+                a_callers_transaction_maintains_indexes,
+            }
             "Indexes (RFC 006, RFC 008)" indexes {
                 random_edits_and_indexes_agree_with_a_scan,
                 an_index_is_built_beside_writers,

@@ -15,6 +15,7 @@ pub(crate) mod economy;
 pub(crate) mod events;
 pub(crate) mod feed;
 pub(crate) mod index_builds;
+pub(crate) mod finding;
 pub(crate) mod index_jobs;
 mod index_oracle;
 pub(crate) mod indexes;

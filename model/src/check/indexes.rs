@@ -310,7 +310,7 @@ impl<D: Database> Documents<D> {
                 let (instance, winner) = self.instance_and_winner(&transaction, id).await?;
                 let live = winner.as_ref().map(|(_, leaf)| leaf).filter(|leaf| leaf.not_deleted);
                 let touched = Touched { id, had_rows: true, winner: live.map(|leaf| (leaf, Source::Stored)) };
-                let mut indexing = self.index(&transaction, &instance, &[touched], true).await?;
+                let mut indexing = self.index_changes(&transaction, &instance, &[touched], true).await?;
                 if let Some((_, error)) = indexing.refused.pop() {
                     return Err(error);
                 }

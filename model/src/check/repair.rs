@@ -224,7 +224,7 @@ impl<D: Database> Documents<D> {
                 }
                 let winner = kept.iter().map(|branch| &branch.leaf).max().filter(|leaf| leaf.not_deleted);
                 let touched = Touched { id, had_rows: true, winner: winner.map(|leaf| (leaf, Source::Stored)) };
-                let mut indexing = self.index(&transaction, &instance, &[touched], true).await?;
+                let mut indexing = self.index_changes(&transaction, &instance, &[touched], true).await?;
                 if let Some((_, error)) = indexing.refused.pop() {
                     return Err(error);
                 }

@@ -163,7 +163,7 @@ impl<D: Database> Documents<D> {
         {
             // Outdated indexes get new numbers in this batch. Adopted ones just got their first numbers.
             if instance.indexes.next > 0 {
-                self.index(transaction, &instance, &[], false).await?.write(transaction);
+                self.index_changes(transaction, &instance, &[], false).await?.write(transaction);
             }
             return Ok(Some(BuildProgress { indexes: Vec::new(), documents: 0, expected: 0, done: false }));
         }
@@ -225,7 +225,7 @@ impl<D: Database> Documents<D> {
         }
         let stored = |(id, leaf)| Touched { id, had_rows: false, winner: Some((leaf, Source::Stored)) };
         let touched: Vec<Touched<'_>> = designs.iter().map(|(id, leaf)| (id.as_str(), leaf)).map(stored).collect();
-        let indexing = self.index(transaction, instance, &touched, false).await?;
+        let indexing = self.index_changes(transaction, instance, &touched, false).await?;
         let adopts = indexing.changes_instance();
         indexing.write(transaction);
         Ok(adopts)

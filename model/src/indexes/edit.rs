@@ -195,7 +195,7 @@ impl Changing {
 impl<D: Database> Documents<D> {
     /// Computes the changes of indexes if the winners of these documents change. With `mends`, rows that cannot be read
     /// are replaced. The job that builds the indexes is written at once.
-    pub(crate) async fn index(
+    pub(crate) async fn index_changes(
         &self,
         transaction: &D::Transaction,
         instance: &Instance,

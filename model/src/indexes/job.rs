@@ -78,7 +78,7 @@ impl<D: Database> Documents<D> {
                 }
                 let definitions = self.definitions(&transaction, &instance).await?;
                 if definitions.iter().any(|(_, definition)| matches!(definition, Definition::Outdated(_))) {
-                    self.index(&transaction, &instance, &[], false).await?.write(&transaction);
+                    self.index_changes(&transaction, &instance, &[], false).await?.write(&transaction);
                     return Ok(Outcome::Write(()));
                 }
                 if !instance.indexes.are_to_build() {

@@ -62,7 +62,7 @@ impl<D: Database> Documents<D> {
         if documents.is_empty() {
             return Ok(Indexing::default());
         }
-        let mut indexing = self.index(transaction, instance, &documents, false).await?;
+        let mut indexing = self.index_changes(transaction, instance, &documents, false).await?;
         for (at, error) in std::mem::take(&mut indexing.refused) {
             decided[places[at]].plan = Err(error);
         }
