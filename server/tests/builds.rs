@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 
 const DOCUMENTS: u64 = 2_500;
 
-/// Members that the indexes and the views read.
+/// Members that the indexes and the views read. With the text, a transaction of a build has room for some hundreds of rows.
 fn document(n: u64, edit: u64) -> Value {
-    json!({"_id": format!("d{n:05}"), "n": (n * 7 + edit) % 50, "m": edit, "list": [n % 3, format!("x{}", n % 11)]})
+    json!({"_id": format!("d{n:05}"), "n": (n * 7 + edit) % 50, "m": edit, "text": "x".repeat(400),
+        "list": [n % 3, format!("x{}", n % 11)]})
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> Option<Value> {
@@ -129,7 +130,7 @@ async fn builds_that_a_kill_ended_go_on_and_agree_with_a_scan() {
         assert_eq!(put.send().await.unwrap().status(), 201);
         let asked = client.get(server.url(&format!("/db/_design/v{round}/_view/sum")));
         busy.spawn(async { drop(answer(asked).await) });
-        let index = json!({"index": {"fields": ["n", "m"]}, "ddoc": format!("i{round}"), "name": "n"});
+        let index = json!({"index": {"fields": ["n", "m", "text"]}, "ddoc": format!("i{round}"), "name": "n"});
         let asked =
             client.post(server.url("/db/_index")).header("content-type", "application/json").body(index.to_string());
         busy.spawn(async { drop(answer(asked).await) });
