@@ -5,7 +5,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 /// A progress bar over a known number of bytes or documents.
 pub(crate) fn bar(total: u64, unit: Unit) -> ProgressBar {
@@ -14,6 +14,17 @@ pub(crate) fn bar(total: u64, unit: Unit) -> ProgressBar {
         Unit::Documents => "{msg} [{bar:40}] {human_pos}/{human_len}, {eta} left",
     };
     styled(ProgressBar::new(total), template)
+}
+
+/// A progress bar over documents whose prefix has their bytes ([`transferred`]).
+pub(crate) fn transfer_bar() -> ProgressBar {
+    styled(ProgressBar::new(0), "{msg} [{bar:30}] {human_pos}/{human_len}, {per_sec}, {prefix}, {eta} left")
+}
+
+/// Bytes, and how many a second.
+pub(crate) fn transferred(bytes: u64, took: Duration) -> String {
+    let rate = bytes as f64 / took.as_secs_f64().max(0.001);
+    format!("{}, {}/s", HumanBytes(bytes), HumanBytes(rate as u64))
 }
 
 /// A counter, where the total is unknown.
@@ -61,5 +72,16 @@ pub(crate) fn remark(line: &str) {
 pub(crate) fn tell(line: &str) {
     if io::stderr().is_terminal() {
         remark(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_told_with_their_rate() {
+        assert_eq!(transferred(3 << 20, Duration::from_secs(2)), "3.00 MiB, 1.50 MiB/s");
+        assert_eq!(transferred(0, Duration::ZERO), "0 B, 0 B/s");
     }
 }

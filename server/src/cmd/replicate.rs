@@ -4,14 +4,14 @@
 //! run again: it continues from its last checkpoint, which is stored in both databases.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use model::JsonText;
 use peer::{Address, Filter, Peer};
 use replicate::{Endpoint, Figures, Identity, Options};
 
-use super::progress::{self, Unit};
+use super::progress;
 use super::source::{IfNoDatabase, Remote, Source, SourceArgs, failure, with_own_user};
 use super::tls_args::TrustArgs;
 use crate::cmd::Failure;
@@ -78,7 +78,7 @@ impl Replicate {
             None => "couch-layer".to_owned(),
         };
         let identity = Identity { uuid, source: source_end, target: target_end };
-        let bar = progress::bar(0, Unit::Documents);
+        let (bar, began) = (progress::transfer_bar(), Instant::now());
         bar.set_message(format!("{} to {}", shown(&identity.source), shown(&identity.target)));
         let shown = bar.clone();
         let replication = replicate::replicate(source, target, identity).with_options(Options {
@@ -91,12 +91,13 @@ impl Replicate {
             batch_size: self.batch_size,
             ..Options::default()
         });
-        let replication = replication.on_progress(move |progress| {
-            let Figures { docs_written, doc_write_failures, .. } = progress.figures;
-            shown.set_length(docs_written + progress.pending.unwrap_or(0));
+        let replication = replication.on_progress(move |done| {
+            let Figures { docs_written, doc_write_failures, .. } = done.figures;
+            shown.set_length(docs_written + done.pending.unwrap_or(0));
             shown.set_position(docs_written);
-            if doc_write_failures - (progress.failed.len() as u64) < SHOWN_FAILURES {
-                for failed in &progress.failed {
+            shown.set_prefix(progress::transferred(done.bytes, began.elapsed()));
+            if doc_write_failures - (done.failed.len() as u64) < SHOWN_FAILURES {
+                for failed in &done.failed {
                     shown.suspend(|| progress::remark(&format!("{} {}: {}", failed.id, failed.rev, failed.reason)));
                 }
             }

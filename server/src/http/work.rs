@@ -5,6 +5,7 @@
 //!     ▲                   └─ watch the job's row, and stop the run when it should stop
 //!     └ when a job became pending or is due, or a run ended
 //!
+//!   every minute        if there is no room, replications that go on without end make room for those that wait
 //!   every ten seconds   renew the lease, if there is one; look for servers whose lease has expired
 //!   stop                runs stop between two steps; unfinished jobs are given back
 //! ```
@@ -18,10 +19,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
-use jobs::{Accepted, Error, Hold, Job, Jobs, ServerOptions};
+use jobs::{Accepted, Error, Hold, Job, Jobs, ServerOptions, State};
 use kv_api::AnyDatabase;
 use model::{Environment, Layer, SystemEnvironment};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -32,6 +33,7 @@ use crate::http::app::stores::Store;
 use crate::http::database::{format, relocate};
 use crate::http::find::build;
 use crate::http::peruser;
+use crate::http::replicator::rotation::Rotation;
 use crate::http::replicator::{documents, record, run};
 use crate::http::views::update;
 
@@ -50,7 +52,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A kind of job. **A new kind of work in the background starts here.**
 struct Kind {
     name: &'static str,
-    /// Maximum number of simultaneous runs on this server, for each store.
+    /// Maximum number of simultaneous runs on this server, for each store. For replications a setting precedes it.
     at_once: usize,
     /// Whether its jobs are in the store of their database, and not in the server's own.
     is_of_databases: bool,
@@ -77,10 +79,22 @@ const KINDS: [Kind; 7] = [
     Kind { name: record::KIND, at_once: 2_000, is_of_databases: false, run: |app, job| run::run(app, job).boxed() },
 ];
 
+/// A run of a job, as its slot knows it.
+struct Running {
+    began: Instant,
+    /// Whether it may be stopped so that another one runs.
+    takes_turns: bool,
+    /// Tells it to stop. Closed when it has ended.
+    stop: Arc<watch::Sender<bool>>,
+}
+
 /// A kind of job, and the events that this server waits for before it accepts the next one.
 struct Slot {
     kind: &'static Kind,
-    permits: Arc<Semaphore>,
+    /// The runs, the oldest first.
+    running: Vec<Running>,
+    /// When others may take the place of runs that go on without end.
+    turn: Instant,
     /// Whether there may be a job to accept.
     should_look: bool,
     added: Option<kv_api::BoxFuture<kv_api::Result<()>>>,
@@ -118,13 +132,8 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     let mut beat = tokio::time::interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let kinds = KINDS.iter().filter(|kind| is_own || kind.is_of_databases);
-    let slots = kinds.map(|kind| Slot {
-        kind,
-        permits: Arc::new(Semaphore::new(kind.at_once)),
-        should_look: true,
-        added: None,
-        due: None,
-    });
+    let slots =
+        kinds.map(|kind| Slot { kind, running: Vec::new(), turn: began, should_look: true, added: None, due: None });
     let mut slots: Vec<Slot> = slots.collect();
     let mut runs = JoinSet::new();
     loop {
@@ -132,6 +141,7 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
             slot.fill(&app, &layer, &mut server, &mut runs).await;
         }
         let due = slots.iter().filter_map(|slot| slot.due).min();
+        let turn = slots.iter().filter_map(|slot| slot.next_turn(&app)).min();
         tokio::select! {
             () = app.stopping() => break,
             _ = beat.tick() => {
@@ -148,6 +158,11 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 let now = Instant::now();
                 slots.iter_mut().for_each(|slot| slot.should_look |= slot.due.is_some_and(|due| due <= now));
+            }
+            () = tokio::time::sleep_until(turn.unwrap_or_else(Instant::now)), if turn.is_some() => {
+                for slot in &mut slots {
+                    slot.take_turns(&app, &layer).await;
+                }
             }
         }
     }
@@ -184,6 +199,45 @@ async fn one_was_added(slots: &mut [Slot]) {
 }
 
 impl Slot {
+    /// Number of runs at a time.
+    fn at_once(&self, app: &App) -> usize {
+        match self.kind.name {
+            record::KIND => Rotation::of(app).most.unwrap_or(self.kind.at_once),
+            _ => self.kind.at_once,
+        }
+    }
+
+    /// When jobs that wait may take the place of others; `None` if there is room.
+    fn next_turn(&self, app: &App) -> Option<Instant> {
+        let is_full = self.kind.name == record::KIND && self.running.len() >= self.at_once(app);
+        is_full.then(|| self.turn + Rotation::of(app).interval)
+    }
+
+    /// Stops the oldest runs that go on without end, as many as jobs wait but not too many. They go to the end of the
+    /// queue. Runs above the maximum are stopped in any case.
+    async fn take_turns(&mut self, app: &App, layer: &Layer<AnyDatabase>) {
+        let rotation = Rotation::of(app);
+        let now = Instant::now();
+        if self.next_turn(app).is_none_or(|turn| turn > now) {
+            return;
+        }
+        self.turn = now;
+        self.running.retain(|run| !run.stop.is_closed());
+        let excess = self.running.len().saturating_sub(self.at_once(app));
+        let waiting = match layer.jobs().list(self.kind.name).await {
+            Ok(jobs) => {
+                let now_ms = now_ms();
+                jobs.iter().filter(|job| job.state == State::Pending && job.scheduled_ms <= now_ms).count()
+            }
+            Err(error) => return tracing::warn!(%error, "jobs that wait cannot be counted"),
+        };
+        let turns = excess.max(waiting.min(rotation.churn));
+        let has_run = |run: &&Running| run.takes_turns && now.duration_since(run.began) >= rotation.interval;
+        for run in self.running.iter().filter(has_run).take(turns) {
+            run.stop.send_replace(true);
+        }
+    }
+
     /// Accepts jobs until there are none, or `at_once` are running.
     async fn fill(
         &mut self,
@@ -193,10 +247,15 @@ impl Slot {
         runs: &mut JoinSet<()>,
     ) {
         (self.should_look, self.added, self.due) = (false, None, None);
-        while let Ok(permit) = self.permits.clone().try_acquire_owned() {
+        self.running.retain(|run| !run.stop.is_closed());
+        while self.running.len() < self.at_once(app) {
             match server.accept(self.kind.name, now_ms()).await {
                 Ok(Accepted::Job(job, hold)) => {
-                    runs.spawn(supervise(app.clone(), layer.clone(), *job, hold, permit));
+                    let (stop, should_stop) = watch::channel(false);
+                    let (began, stop) = (Instant::now(), Arc::new(stop));
+                    let takes_turns = self.kind.name == record::KIND && record::is_continuous(&job);
+                    self.running.push(Running { began, takes_turns, stop: stop.clone() });
+                    runs.spawn(supervise(app.clone(), layer.clone(), *job, hold, stop, should_stop));
                 }
                 Ok(Accepted::Nothing { due_ms, added }) => {
                     self.added = Some(added);
@@ -214,12 +273,18 @@ impl Slot {
 }
 
 /// Runs a job, and records the end of the run in the registry.
-async fn supervise(app: Arc<App>, layer: Layer<AnyDatabase>, job: Job, hold: Hold, _permit: OwnedSemaphorePermit) {
+async fn supervise(
+    app: Arc<App>,
+    layer: Layer<AnyDatabase>,
+    job: Job,
+    hold: Hold,
+    stop: Arc<watch::Sender<bool>>,
+    should_stop: watch::Receiver<bool>,
+) {
     let jobs = layer.jobs();
     // The job may be of another kind than the requested one: if the result of an acceptance is unknown, the next
     // acceptance returns its job.
     let Some(kind) = KINDS.iter().find(|kind| kind.name == job.id.kind) else { return };
-    let (stop, should_stop) = watch::channel(false);
     let run = Arc::new(Run::new(job, hold, layer, should_stop));
     tracing::info!(job = ?run.job.id, attempt = run.job.attempts, "a job begins");
     let Some(mut task) = app.spawn_scan((kind.run)(app.clone(), run.clone())) else { return };

@@ -279,3 +279,28 @@ async fn a_continuous_request_outlives_its_server_until_it_is_cancelled() {
     assert_eq!(second.json("POST", "/_replicate", by_id).await.status, 404);
     assert_eq!(second.get("/_scheduler/jobs").await.json()["total_rows"], 0);
 }
+
+/// With room for one, each of three that never end gets its turn, again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_may_run_take_turns() {
+    let couch = couch().await;
+    for (key, value) in [("max_jobs", "1"), ("max_churn", "1"), ("interval", "50")] {
+        let put = couch.json("PUT", &format!("/_node/_local/_config/replicator/{key}"), json!(value)).await;
+        assert_eq!(put.status, 200, "{}", put.text);
+    }
+    for name in ["a", "b", "c"] {
+        couch.database(name).await;
+        let document = json!({"source": "here", "target": name, "continuous": true});
+        couch.put(&format!("/_replicator/{name}"), document).await;
+    }
+    for round in 0..3 {
+        let id = format!("round{round}");
+        couch.put(&format!("/here/{id}"), json!({})).await;
+        for name in ["a", "b", "c"] {
+            arrived(&couch, name, &id).await;
+            let running = couch.layer.jobs().running().await.unwrap();
+            let running = running.iter().filter(|job| job.id.kind == "replication").count();
+            assert!(running <= 1, "{running}");
+        }
+    }
+}

@@ -11,6 +11,7 @@
 //! | [`requested`] | parses a document or a request into options |
 //! | [`record`] | data and progress of a replication's job |
 //! | [`run`] | runs a replication |
+//! | [`rotation`] | how replications take turns where they are too many |
 //! | [`owner`] | who owns a replication, and who may write and read its document |
 //! | [`side`] | a database of this server, used with the owner's rights |
 //! | [`documents`] | follows databases whose documents are replications, and writes states into these |
@@ -30,6 +31,7 @@ pub(crate) mod documents;
 pub(crate) mod owner;
 pub(crate) mod record;
 pub(crate) mod requested;
+pub(crate) mod rotation;
 pub(crate) mod run;
 pub(crate) mod scheduler;
 mod side;

@@ -81,6 +81,12 @@ pub(crate) fn job_of_request(id: &str) -> JobId {
     JobId::new(KIND, id)
 }
 
+/// Whether a job is a continuous replication.
+pub(crate) fn is_continuous(job: &Job) -> bool {
+    let continuous = |order: ReplicationJob| order.shown("continuous").and_then(JsonRef::as_bool);
+    ReplicationJob::read(&job.data).and_then(continuous) == Some(true)
+}
+
 impl ReplicationJob {
     /// `user` is the name of the owner.
     pub(crate) fn new(

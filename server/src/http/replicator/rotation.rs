@@ -1,0 +1,57 @@
+//! How replications take turns where there are more than may run at once.
+//!
+//! A continuous replication does not end. So each `interval`, if others wait, up to `churn` continuous ones that have run for
+//! at least that long are stopped, the oldest first. They go on from their checkpoints when it is their turn again.
+//!
+//! Source: `couch_replicator_scheduler.erl`, and the section `replicator` of CouchDB's configuration.
+
+use std::time::Duration;
+
+use crate::http::access::rows::Rows;
+use crate::http::app::App;
+
+/// Settings of the section `replicator`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rotation {
+    /// Maximum number of replications that run at a time (`max_jobs`), if it is set.
+    pub(crate) most: Option<usize>,
+    /// Maximum number that are stopped at a time for others (`max_churn`).
+    pub(crate) churn: usize,
+    /// Time between two turns (`interval`).
+    pub(crate) interval: Duration,
+}
+
+impl Rotation {
+    pub(crate) fn of(app: &App) -> Rotation {
+        Self::read(&app.auth.settings().rows)
+    }
+
+    fn read(rows: &Rows) -> Rotation {
+        let number = |name| rows.number("replicator", name).filter(|number| *number > 0);
+        let count = |name| number(name).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        Rotation {
+            most: count("max_jobs"),
+            churn: count("max_churn").unwrap_or(20),
+            interval: number("interval")
+                .map_or(Duration::from_secs(60), |ms| Duration::from_millis(ms.min(86_400_000))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::access::rows::rows_of;
+
+    #[test]
+    fn turns_are_as_configured() {
+        let usual = Rotation { most: None, churn: 20, interval: Duration::from_secs(60) };
+        assert_eq!(Rotation::read(&rows_of(&[])), usual);
+        let row = |name, value| ("replicator", name, value);
+        let wrong = [row("max_jobs", "0"), row("max_churn", "x"), row("interval", "-1")];
+        assert_eq!(Rotation::read(&rows_of(&wrong)), usual);
+        let own = [row("max_jobs", "2"), row("max_churn", "1"), row("interval", "50")];
+        let expected = Rotation { most: Some(2), churn: 1, interval: Duration::from_millis(50) };
+        assert_eq!(Rotation::read(&rows_of(&own)), expected);
+    }
+}
