@@ -164,7 +164,7 @@ async fn builds_that_a_kill_ended_go_on_and_agree_with_a_scan() {
 
         // Both queries wait for what is not built yet.
         let (rows, ids) = scan(&client, &server).await;
-        let query = json!({"selector": {"n": {"$gte": 0}}, "sort": ["n", "m"], "fields": ["_id", "n"], "limit": 100_000,
+        let query = json!({"selector": {"n": {"$gte": 0}}, "sort": ["n", "m", "text"], "fields": ["_id", "n"], "limit": 100_000,
             "use_index": format!("i{round}"), "allow_fallback": false});
         let found = answer(
             client.post(server.url("/db/_find")).header("content-type", "application/json").body(query.to_string()),

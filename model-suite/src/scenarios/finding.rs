@@ -199,9 +199,12 @@ pub(crate) async fn random_searches_agree_with_a_scan(stage: Stage) {
     let observer = stage.documents().await;
     let mut random = Random::new(seed);
     let (mut tally, rounds) = (Tally::default(), 4 + count / 100);
+    // A search has some reads for each document, and a transaction whose every attempt meets a fault fails.
+    let reads = 0.2 / (count as f64).max(20.0);
+    let rates = Rates { too_old: reads, future_version: reads, ..Rates::retryable(0.01) };
     for round in 0..rounds {
         // Each round is another server, which knows nothing of the earlier ones, and a store with faults.
-        let chaos = Chaos::new(stage.engine(), seed.wrapping_add(round), Rates::retryable(0.01));
+        let chaos = Chaos::new(stage.engine(), seed.wrapping_add(round), rates);
         let documents = layer(chaos).await.database("db").await.expect("the database");
         for _ in 0..count.div_ceil(rounds * 10) {
             write(&documents, &mut random, count, 12).await;
