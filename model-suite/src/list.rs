@@ -249,9 +249,12 @@ macro_rules! __scenarios {
                 definitions_are_read_once,
                 indexes_that_an_earlier_program_stored_are_taken_on,
             }
-            "What a build of an index reads" index_builds {
+            "What a build of an index reads, and when" index_builds {
                 a_build_reads_the_rows_of_its_fields,
                 a_build_reads_bodies_of_every_layout,
+                a_build_reads_the_next_batch_while_one_is_written,
+                what_was_read_ahead_is_dropped_where_the_ground_has_moved,
+                builds_that_read_ahead_agree_beside_writers_and_each_other,
             }
             "Validation (`validate_doc_update`)" validating {
                 functions_get_the_documents_as_couchdb_gives_them,

@@ -94,7 +94,10 @@ pub use error::{Error, ErrorKind, NotFound, Refused, Result};
 pub use events::{DatabaseEvent, DatabaseEventKind, DatabaseEvents, DatabaseWatcher};
 pub use find::{Find, IndexBuilder};
 pub use identity::IDENTITY_BYTES;
-pub use indexes::{BUILD_JOBS, BuildProgress, IndexInfo, IndexPage, IndexRequest, IndexRow, MAX_INDEXES};
+pub use indexes::{
+    BUILD_JOBS, BatchAhead, BuildProgress, IndexBuild, IndexInfo, IndexPage, IndexRequest, IndexRow, MAX_INDEXES,
+    ReadAhead,
+};
 pub use info::{DatabaseInfo, Sizes};
 pub use keys::{Leaf, is_instance_key};
 pub use layer::{FORMAT_VERSION, Layer, LayerOptions};

@@ -1,11 +1,16 @@
-//! What a build of an index reads.
+//! What a build of an index reads, and when.
 
+use std::time::Duration;
+
+use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
-use kv_api::Counted;
-use model::{BodyFormat, CreateOptions, Edit, WriteMode};
+use jobs::Accepted;
+use kv_api::{Counted, Database};
+use model::{BUILD_JOBS, BodyFormat, CreateOptions, Documents, Edit, ErrorKind, WriteMode};
 
 use super::attachments::inline;
 use super::index_oracle::{VIEWS, assert_agrees, design};
+use super::jobs::server;
 use crate::stage::*;
 
 /// An index's name, its fields, and its partial filter.
@@ -142,5 +147,140 @@ pub(crate) async fn a_build_reads_bodies_of_every_layout(stage: Stage) {
             documents.build_indexes(|_| ()).await.unwrap();
         }
         assert_agrees(&documents, &what).await;
+    }
+}
+
+/// Writes documents `00`, `01` …, and an index of their member `a`, which is not built.
+async fn fill<D: Database>(documents: &Documents<D>, count: usize) -> model::RevId {
+    let edits = (0..count).map(|n| edit(&format!("{n:02}"), &format!(r#"{{"a":{n},"b":1}}"#))).collect();
+    for written in documents.write(edits, WriteMode::Interactive).await.unwrap() {
+        written.unwrap();
+    }
+    documents.put(edit("_design/x", &design(&VIEWS[..1]))).await.unwrap()
+}
+
+pub(crate) async fn a_build_reads_the_next_batch_while_one_is_written(stage: Stage) {
+    let counted = Counted::new(stage.engine());
+    let documents = database(counted.clone()).await;
+    fill(&documents, 38).await;
+    counted.take();
+    let (mut build, mut ahead, mut seen) = (documents.index_build(), 0, Vec::new());
+    loop {
+        let count = |batch| {
+            ahead += 1;
+            batch
+        };
+        match build.next(5, None, count).await.unwrap() {
+            Some(progress) => seen.push((progress.documents, progress.done)),
+            None => break,
+        }
+    }
+    let mut expected: Vec<_> = (1..=7).map(|batch| (5 * batch, false)).collect();
+    expected.push((39, true));
+    assert_eq!(seen, expected, "38 documents and the design document");
+    assert_eq!(ahead, 6, "all but the first two are read ahead");
+    let commits: u64 = counted.take().iter().filter(|counts| counts.sets > 0).map(|counts| counts.commits).sum();
+    assert_eq!(commits, 8, "and none in vain");
+    assert_agrees(&documents, "built").await;
+}
+
+pub(crate) async fn what_was_read_ahead_is_dropped_where_the_ground_has_moved(stage: Stage) {
+    let documents = stage.documents().await;
+    let first = fill(&documents, 60).await;
+    let mut build = documents.index_build();
+    let next = async |build: &mut model::IndexBuild<_>, hold| build.next(5, hold, |batch| batch).await;
+    // Afterwards documents 10 to 14 are read ahead.
+    for documents in [5, 10] {
+        assert_eq!(next(&mut build, None).await.unwrap().unwrap().documents, documents);
+    }
+    for (id, body) in [("10", r#"{"a":"new"}"#), ("11", r#"{"b":1}"#)] {
+        let rev = get(&documents, id).await.rev;
+        documents.put(edit(id, body).over(rev)).await.unwrap();
+    }
+    let rev = get(&documents, "12").await.rev;
+    documents.put(edit("12", "{}").over(rev).deleting()).await.unwrap();
+    documents.put(edit("105", r#"{"a":"between"}"#)).await.unwrap();
+    let progress = next(&mut build, None).await.unwrap().unwrap();
+    assert!((10..=15).contains(&progress.documents), "{progress:?}");
+    assert_sound(&documents).await;
+
+    // Somebody else goes on further, and then the build that knows nothing of it.
+    next(&mut build, None).await.unwrap();
+    documents.build_indexes_batch(20, None).await.unwrap();
+    next(&mut build, None).await.unwrap();
+    assert_sound(&documents).await;
+
+    // Its index goes while a batch is read ahead, and another one comes: nothing of the first is left.
+    next(&mut build, None).await.unwrap();
+    documents.put(edit("_design/x", &design(&VIEWS[1..2])).over(first)).await.unwrap();
+    assert_eq!(next(&mut build, None).await.unwrap().unwrap().indexes, [1], "from the beginning");
+    assert_sound(&documents).await;
+    next(&mut build, None).await.unwrap();
+    next(&mut build, None).await.unwrap();
+    // One more, while a batch is read ahead: it is built to the same place first.
+    documents.put(edit("_design/y", &design(&VIEWS[3..4]))).await.unwrap();
+    assert_eq!(next(&mut build, None).await.unwrap().unwrap().indexes, [2]);
+    assert_sound(&documents).await;
+    while next(&mut build, None).await.unwrap().is_some() {}
+    assert_eq!(assert_agrees(&documents, "built").await.len(), 2);
+
+    // Another server takes over.
+    documents.put(edit("_design/z", &design(&VIEWS[2..3]))).await.unwrap();
+    let jobs = documents.jobs();
+    let (mut here, mut there) = (server(&jobs, 1), server(&jobs, 2));
+    let Accepted::Job(_, hold) = here.accept(BUILD_JOBS, 0).await.unwrap() else { panic!("there is a job") };
+    for _ in 0..2 {
+        next(&mut build, Some(&hold)).await.unwrap().unwrap();
+    }
+    here.close().await.unwrap();
+    let Accepted::Job(_, later) = there.accept(BUILD_JOBS, 0).await.unwrap() else { panic!("there is a job") };
+    let late = next(&mut build, Some(&hold)).await.unwrap_err();
+    assert_eq!(*late.kind(), ErrorKind::JobLost);
+    let progress = documents.build_indexes_batch(5, Some(&later)).await.unwrap().unwrap();
+    assert_eq!(progress.documents, 15, "the late batch wrote nothing");
+    // The database goes.
+    let mut build = documents.index_build();
+    for _ in 0..2 {
+        next(&mut build, Some(&later)).await.unwrap().unwrap();
+    }
+    stage.layer().await.delete_database("db").await.unwrap();
+    assert_eq!(next(&mut build, Some(&later)).await.unwrap_err().status(), 404);
+}
+
+pub(crate) async fn builds_that_read_ahead_agree_beside_writers_and_each_other(stage: Stage) {
+    for seed in [6, 7] {
+        let what = format!("seed {seed}");
+        let mut random = Random::new(seed);
+        let rates = Rates { latency: 0.5, longest: Duration::from_millis(1), ..Rates::retryable(0.01) };
+        let name = format!("db-{seed}");
+        let calm = stage.layer().await.create_database(&name, CreateOptions::default()).await.unwrap();
+        let edits = (0..60).map(|n| edit(&format!("doc-{n}"), &random_body(&mut random))).collect();
+        calm.write(edits, WriteMode::Interactive).await.unwrap();
+        calm.put(edit("_design/x", &design(&VIEWS[1..3]))).await.unwrap();
+        let slow = layer(Chaos::new(stage.engine(), seed, rates)).await.database(&name).await.unwrap();
+        let build = async |most| {
+            let mut build = slow.index_build();
+            while build.next(most, None, |batch| batch).await.unwrap().is_some() {}
+        };
+        let plain = async || while slow.build_indexes_batch(7, None).await.unwrap().is_some() {};
+        let writers = (0..3).map(|writer| {
+            let (slow, mut random) = (slow.clone(), Random::new(100 * seed + writer));
+            async move {
+                for n in 0..20 {
+                    let id = format!("doc-{}", random.below(70));
+                    let rev = slow.get(&id, &model::GetOptions::default()).await.ok().map(|found| found.rev);
+                    let edit = Edit { rev, ..edit(&id, &random_body(&mut random)) };
+                    // Conflicts with other writers are results.
+                    drop(slow.put(if random.chance(0.2) { edit.deleting() } else { edit }).await);
+                    if writer == 0 && n == 8 {
+                        let more = Edit::new("_design/y", json(&design(&VIEWS[3..5])));
+                        slow.put(more).await.unwrap();
+                    }
+                }
+            }
+        });
+        let builds = futures_util::future::join3(build(4), build(9), plain());
+        futures_util::future::join(builds, futures_util::future::join_all(writers)).await;
+        assert_agrees(&calm, &what).await;
     }
 }

@@ -10,7 +10,7 @@
 //! the rows of the current winner, which may exist already.
 //!
 //! A batch reads each winner's row with a conflict range, and writes the id rows under one. So if a builder and an edit
-//! meet at a document, the second to commit conflicts and reads again. Two builders conflict at the progress, and lose
+//! meet at a document, the second to commit conflicts and reads again. Two builders write the same rows, and lose
 //! nothing but time. So any server may continue a build at any time. A job ([`job`](super::job)) sees to it
 //! that one server does.
 
@@ -66,6 +66,21 @@ pub struct BuildProgress {
     pub done: bool,
 }
 
+/// Where a batch ends that is not the last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Numbers of the indexes that are built together.
+    indexes: Vec<u64>,
+    built: Built,
+}
+
+/// A batch whose rows are written in a transaction.
+pub(super) struct Batched {
+    pub(super) progress: BuildProgress,
+    /// Where the next batch begins; `None` after the last one.
+    pub(super) place: Option<Place>,
+}
+
 /// The progress of an index, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Built {
@@ -107,7 +122,8 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone; the store's errors.
     pub async fn build_indexes(&self, mut progress: impl FnMut(&BuildProgress)) -> Result<()> {
-        while let Some(done) = self.build_indexes_batch(usize::MAX, None).await? {
+        let mut build = self.index_build();
+        while let Some(done) = build.next(usize::MAX, None, |ahead| ahead).await? {
             progress(&done);
         }
         Ok(())
@@ -119,6 +135,11 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// Like [`build_indexes`](Self::build_indexes), and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).
     pub async fn build_indexes_batch(&self, most: usize, hold: Option<&Hold>) -> Result<Option<BuildProgress>> {
+        Ok(self.write_next_batch(most, hold).await?.map(|batched| batched.progress))
+    }
+
+    /// Writes the batch behind the stored progress.
+    pub(super) async fn write_next_batch(&self, most: usize, hold: Option<&Hold>) -> Result<Option<Batched>> {
         let at_once = AtomicUsize::new(most.clamp(1, DOCUMENTS_AT_ONCE));
         loop {
             let fewer = || at_once.store((at_once.load(Ordering::Relaxed) / 2).max(1), Ordering::Relaxed);
@@ -130,7 +151,7 @@ impl<D: Database> Documents<D> {
                         fewer();
                     }
                     let most = at_once.load(Ordering::Relaxed);
-                    async move { self.build_batch(&transaction, most, hold).await }
+                    async move { self.build_batch(&transaction, most, hold, None).await }
                 })
                 .await;
             match batch {
@@ -142,14 +163,18 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Writes one batch in a transaction that the caller commits. `None` if there is nothing to build.
-    async fn build_batch(
+    /// Writes one batch in a transaction that the caller commits. It begins at the stored progress, or at `place`, which
+    /// must be committed before it: see [`ahead`](super::ahead). `None` if there is nothing to build, or other indexes than
+    /// those of `place`.
+    pub(super) async fn build_batch(
         &self,
         transaction: &D::Transaction,
         most: usize,
         hold: Option<&Hold>,
-    ) -> Result<Option<BuildProgress>> {
+        place: Option<Place>,
+    ) -> Result<Option<Batched>> {
         let keys = self.keys();
+        let most = most.clamp(1, DOCUMENTS_AT_ONCE);
         let checked = checked(hold, transaction);
         let stats = transaction.get(&keys.key(DatabaseKey::Stats), Read::Snapshot);
         let instance = self.instance(transaction, Read::Serializable).await?;
@@ -165,23 +190,21 @@ impl<D: Database> Documents<D> {
             if instance.indexes.next > 0 {
                 self.index_changes(transaction, &instance, &[], false).await?.write(transaction);
             }
-            return Ok(Some(BuildProgress { indexes: Vec::new(), documents: 0, expected: 0, done: false }));
+            let progress = BuildProgress { indexes: Vec::new(), documents: 0, expected: 0, done: false };
+            return Ok(Some(Batched { progress, place: None }));
         }
         let kept = definitions.iter().map(|(kept, definition)| (*kept, definition.index().clone()));
         let waiting: Vec<(Kept, Arc<Index>)> = kept.filter(|(kept, _)| !kept.active).collect();
-        let reads: Vec<_> = waiting
-            .iter()
-            .map(|(kept, _)| transaction.get(&keys.key(DatabaseKey::IndexRows(kept.number)), Read::Serializable))
-            .collect();
-        let mut built = Vec::with_capacity(waiting.len());
-        for ((kept, index), read) in waiting.into_iter().zip(reads) {
-            built.push((Built::read(read.await?.as_deref())?, (kept, index)));
-        }
-        // The indexes with the least progress are built together.
-        let Some(least) = built.iter().map(|(built, _)| built.clone()).min() else { return Ok(None) };
-        let together: Vec<(Kept, Arc<Index>)> =
-            built.into_iter().filter(|(built, _)| built.upto == least.upto).map(|(_, one)| one).collect();
-
+        let (least, together) = match place {
+            Some(place) if waiting.iter().map(|(kept, _)| kept.number).eq(place.indexes.iter().copied()) => {
+                (place.built, waiting)
+            }
+            Some(_) => return Ok(None),
+            None => match self.least_built(transaction, waiting).await? {
+                Some(least) => least,
+                None => return Ok(None),
+            },
+        };
         let (next, more) = self.build_documents(transaction, &instance, &together, &least, most).await?;
         for (kept, _) in &together {
             let key = keys.key(DatabaseKey::IndexRows(kept.number));
@@ -201,12 +224,32 @@ impl<D: Database> Documents<D> {
             }
         }
         let expected = crate::stats::Stats::read(stats.await?.as_deref())?.doc_count;
-        Ok(Some(BuildProgress {
-            indexes: together.iter().map(|(kept, _)| kept.number).collect(),
+        let indexes: Vec<u64> = together.iter().map(|(kept, _)| kept.number).collect();
+        let progress = BuildProgress {
+            indexes: indexes.clone(),
             documents: next.documents,
             expected: u64::try_from(expected).unwrap_or(0),
             done: !more,
-        }))
+        };
+        Ok(Some(Batched { progress, place: more.then_some(Place { indexes, built: next }) }))
+    }
+
+    /// The indexes with the least progress, which are built together, and that progress. `None` without indexes.
+    async fn least_built(
+        &self,
+        transaction: &D::Transaction,
+        waiting: Vec<(Kept, Arc<Index>)>,
+    ) -> Result<Option<(Built, Vec<(Kept, Arc<Index>)>)>> {
+        let progress = |number| self.keys().key(DatabaseKey::IndexRows(number));
+        let reads: Vec<_> =
+            waiting.iter().map(|(kept, _)| transaction.get(&progress(kept.number), Read::Serializable)).collect();
+        let mut built = Vec::with_capacity(waiting.len());
+        for (one, read) in waiting.into_iter().zip(reads) {
+            built.push((Built::read(read.await?.as_deref())?, one));
+        }
+        let Some(least) = built.iter().map(|(built, _)| built.clone()).min() else { return Ok(None) };
+        built.retain(|(built, _)| built.upto == least.upto);
+        Ok(Some((least, built.into_iter().map(|(_, one)| one).collect())))
     }
 
     /// Adds the indexes of design documents that an earlier program stored, in a database that never had any. Returns

@@ -22,12 +22,14 @@
 //! |---|---|
 //! | [`edit`] | changes rows and definitions in transactions that change winners |
 //! | [`build`] | adds the rows of documents that are older than the index |
+//! | [`ahead`] | reads the next batch of a build while one is written |
 //! | [`winners`] | reads what a build needs of documents |
 //! | [`job`] | adds and removes the job that builds indexes |
 //! | [`read`] | reads a range of rows |
 //!
 //! Sources: RFC 006, and RFC 008 for the id row; [0028](../../docs/adr/0028-indexes-inside-the-edit.md).
 
+mod ahead;
 mod build;
 mod edit;
 mod job;
@@ -49,6 +51,7 @@ use crate::keys::DatabaseKey;
 use crate::row::Reader;
 use crate::tuple;
 
+pub use ahead::{BatchAhead, IndexBuild, ReadAhead};
 pub use build::BuildProgress;
 pub use job::BUILD_JOBS;
 pub use read::{IndexInfo, IndexPage, IndexRequest, IndexRow};
