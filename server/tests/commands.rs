@@ -461,3 +461,31 @@ fn the_layout_of_a_database_is_changed_and_a_tree_is_drawn() {
     let nowhere = folder.join("none").join("tree.svg").display().to_string();
     assert!(err(&couch_layer(folder, &["tree", "one", evil, "--svg", &nowhere], "")).contains("tree.svg"));
 }
+
+#[test]
+fn conflicts_are_listed_and_their_tree_is_printed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let record = |id: &str, ids: &str, deleted: bool| {
+        format!(r#"{{"_id":"{id}","_deleted":{deleted},"_rev":"2-x","_revisions":{{"start":2,"ids":[{ids}]}}}}"#)
+    };
+    let records = [
+        record("both", r#""a","r""#, false),
+        record("both", r#""b","r""#, false),
+        record("both", r#""c","r""#, true),
+        record("ended", r#""a","r""#, false),
+        record("ended", r#""b","r""#, true),
+        r#"{"_id":"calm"}"#.to_owned(),
+    ];
+    succeed(couch_layer(folder, &["import", "one", "-"], &records.join("\n")));
+    assert_eq!(succeed(couch_layer(folder, &["conflicts", "one"], "")), "both\t2-b\t2-a\n");
+    let tree = succeed(couch_layer(folder, &["tree", "one", "both"], ""));
+    let lines: Vec<Vec<&str>> = tree.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines.len(), 4, "{tree}");
+    assert_eq!(lines[0][0], "1-r", "{tree}");
+    for (rev, what) in [("2-a", "conflict"), ("2-b", "winner"), ("2-c", "deleted")] {
+        assert!(lines.iter().any(|line| line.ends_with(&[rev, what])), "{rev}: {tree}");
+    }
+    assert!(err(&couch_layer(folder, &["tree", "one", "none"], "")).contains("none"));
+    assert!(!couch_layer(folder, &["conflicts", "none"], "").status.success());
+}
