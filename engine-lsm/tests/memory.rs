@@ -69,7 +69,7 @@ fn a_large_attachment_takes_little_memory() {
         let content = upload.finish().await.unwrap();
         documents.put_attachment("doc", None, "file", "image/png", content).await.unwrap();
     });
-    assert!(upload < 44_000_000, "an upload takes {upload} bytes");
+    assert!(upload < 50_000_000, "an upload takes {upload} bytes");
     let download = most_during(async {
         let (_, mut contents) = documents.attachment("doc", None, "file").await.unwrap();
         let mut length = 0;
@@ -78,5 +78,6 @@ fn a_large_attachment_takes_little_memory() {
         }
         assert_eq!(length, PIECE * PIECES);
     });
-    assert!(download < 12_000_000, "a download takes {download} bytes");
+    // A compaction of what was uploaded may still run, which takes some 16 MB.
+    assert!(download < 30_000_000, "a download takes {download} bytes");
 }
