@@ -339,6 +339,18 @@ async fn document(
 }
 
 impl AllDocsRequest {
+    /// The request for the documents in a range of ids, with their bodies. An empty range is the caller's to leave out.
+    pub fn of_ids(ids: mango::IdRange, descending: bool) -> Self {
+        let (from, to) = if descending { (ids.high, ids.low) } else { (ids.low, ids.high) };
+        let part = |bound: Option<(String, bool)>| match bound {
+            Some((id, inclusive)) => (Some(id), inclusive),
+            None => (None, true),
+        };
+        let ((start, inclusive_start), (end, inclusive_end)) = (part(from), part(to));
+        let include_docs = true;
+        AllDocsRequest { start, inclusive_start, end, inclusive_end, descending, include_docs, ..Self::default() }
+    }
+
     /// The range of rows; `None` if it is inverted.
     pub(crate) fn range(&self, keys: &keys::DatabaseKeys) -> Option<RangeRequest> {
         let (first, beyond) = keys.bounds(DatabaseKey::AllDocs);

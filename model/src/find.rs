@@ -25,7 +25,7 @@ use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
 use crate::edit::Edit;
 use crate::error::{Error, ErrorKind, NotFound, Result};
-use crate::indexes::{IndexPage, IndexRequest};
+use crate::indexes::{IndexInfo, IndexPage, IndexRequest};
 use crate::limits::DESIGN_PREFIX;
 
 /// Number of documents in the first page, and the factor and the end of its growth.
@@ -103,7 +103,7 @@ impl<D: Database> IndexBuilder<D> {
     /// of the same name with other fields is replaced.
     ///
     /// # Errors
-    /// 400 if the fields or the selector are no index's; errors of the design document's edit and of the build.
+    /// 400 if the fields or the filter are invalid; errors of the design document's edit and of the build.
     pub async fn create(self) -> Result<bool> {
         let new = NewIndex::parse(&self.request()?).map_err(refused)?;
         let name = self.name.unwrap_or_else(|| format!("by-{}", self.fields.join("-")));
@@ -148,31 +148,31 @@ impl<D: Database> IndexBuilder<D> {
 }
 
 impl<D: Database> Find<D> {
-    /// In the order of these fields. There must be an index that has it.
+    /// Sorts by these fields. There must be an index with this order.
     pub fn sort<F: Into<String>>(mut self, fields: impl IntoIterator<Item = F>) -> Self {
         self.sort = fields.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The highest first.
+    /// Sorts in descending order.
     pub fn descending(mut self) -> Self {
         self.descending = true;
         self
     }
 
-    /// Without so many of the first matches.
+    /// Skips this many of the first matches.
     pub fn skip(mut self, skip: u64) -> Self {
         self.skip = skip;
         self
     }
 
-    /// At most so many documents.
+    /// Returns at most this many documents.
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = limit;
         self
     }
 
-    /// By this index, which [`IndexBuilder::name`] named, or the name of another design document with indexes.
+    /// Uses the index of this [name](IndexBuilder::name), or one of the design document of this name.
     pub fn using(mut self, name: impl Into<String>) -> Self {
         self.index = Some(name.into());
         self
@@ -181,7 +181,7 @@ impl<D: Database> Find<D> {
     /// The documents that match.
     ///
     /// # Errors
-    /// 400 if the selector is none, or no index has the requested order; 404 if the index is deleted meanwhile; the error of
+    /// 400 if the selector is invalid, or no index has the requested order; 404 if the index is deleted meanwhile; the error of
     /// a document that cannot be read; the store's errors.
     pub async fn all(self) -> Result<Vec<Document>> {
         self.stream().try_collect().await
@@ -220,9 +220,8 @@ impl<D: Database> Find<D> {
         loop {
             let known = self.documents.indexes().await?;
             let active: Vec<_> = known.iter().filter(|info| info.active).collect();
-            let indexes: Vec<_> = active.iter().map(|info| info.index.clone()).collect();
-            let plan = match Plan::of(&query, &indexes, Purpose::Find) {
-                Ok(plan) => plan,
+            let (plan, number) = match choose_index(&query, &active, Purpose::Find) {
+                Ok(chosen) => chosen,
                 Err(_) if active.len() < known.len() => {
                     self.documents.build_indexes(|_| ()).await?;
                     continue;
@@ -231,8 +230,6 @@ impl<D: Database> Find<D> {
             };
             let rest = match &plan.choice {
                 Choice::Scan(scan) => {
-                    let chosen = active.iter().find(|info| Arc::ptr_eq(&info.index, &scan.index));
-                    let number = chosen.map_or(0, |info| info.number);
                     let request = IndexRequest {
                         number,
                         start: scan.range.start.clone(),
@@ -256,24 +253,28 @@ impl<D: Database> Find<D> {
     /// The documents by id, in the range that the selector allows; `None` if it is empty.
     fn by_id(&self, query: &Query) -> Option<AllDocsRequest> {
         let ids = query.selector.id_range();
-        let (from, to) = if self.descending { (ids.high, ids.low) } else { (ids.low, ids.high) };
-        let part = |bound: Option<(String, bool)>| match bound {
-            Some((id, inclusive)) => (Some(id), inclusive),
-            None => (None, true),
-        };
-        let ((start, inclusive_start), (end, inclusive_end)) = (part(from), part(to));
-        let (descending, include_docs) = (self.descending, true);
-        let request = AllDocsRequest {
-            start,
-            inclusive_start,
-            end,
-            inclusive_end,
-            descending,
-            include_docs,
-            ..AllDocsRequest::default()
-        };
-        Some(request).filter(|_| !ids.is_empty && !query.selector.is_empty_combination())
+        let is_empty = ids.is_empty || query.selector.is_empty_combination();
+        (!is_empty).then(|| AllDocsRequest::of_ids(ids, self.descending))
     }
+}
+
+/// Chooses among these indexes. Also returns the number of the chosen one, or 0 if none is chosen.
+///
+/// # Errors
+/// As [`Plan::of`].
+pub fn choose_index(
+    query: &Query,
+    among: &[&IndexInfo],
+    purpose: Purpose,
+) -> std::result::Result<(Plan, u64), mango::Error> {
+    let indexes: Vec<_> = among.iter().map(|info| info.index.clone()).collect();
+    let plan = Plan::of(query, &indexes, purpose)?;
+    let chosen = match &plan.choice {
+        Choice::Scan(scan) => among.iter().find(|info| Arc::ptr_eq(&info.index, &scan.index)),
+        Choice::AllDocs | Choice::Nothing => None,
+    };
+    let number = chosen.map_or(0, |info| info.number);
+    Ok((plan, number))
 }
 
 /// What a search reads.

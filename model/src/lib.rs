@@ -92,7 +92,7 @@ pub use edit::{Edit, EditResult, RevHistory, WriteMode};
 pub use environment::{Environment, SystemEnvironment};
 pub use error::{Error, ErrorKind, NotFound, Refused, Result};
 pub use events::{DatabaseEvent, DatabaseEventKind, DatabaseEvents, DatabaseWatcher};
-pub use find::{Find, IndexBuilder};
+pub use find::{Find, IndexBuilder, choose_index};
 pub use identity::IDENTITY_BYTES;
 pub use indexes::{
     BUILD_JOBS, BatchAhead, BuildProgress, IndexBuild, IndexInfo, IndexPage, IndexRequest, IndexRow, MAX_INDEXES,

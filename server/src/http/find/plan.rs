@@ -3,10 +3,8 @@
 //! `mango` chooses among the indexes of the database. An index that is being built is not used, unless nothing else can
 //! answer the query; then the query waits for it, as in CouchDB.
 
-use std::sync::Arc;
-
 use mango::{Bookmark, Choice, Direction, IdRange, Purpose, Query, Scan};
-use model::{AllDocsRequest, IndexInfo, IndexRequest};
+use model::{AllDocsRequest, IndexInfo, IndexRequest, choose_index};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
@@ -85,31 +83,16 @@ impl Plan {
     /// The request for the documents to search, after an id if there is one.
     pub(crate) fn listing(&self, after: Option<&str>) -> AllDocsRequest {
         let descending = self.is_descending();
-        let (from, to) = if descending { (&self.ids.high, &self.ids.low) } else { (&self.ids.low, &self.ids.high) };
-        let part = |bound: &Option<(String, bool)>| match bound {
-            Some((id, inclusive)) => (Some(id.clone()), *inclusive),
-            None => (None, true),
-        };
-        let (mut start, mut inclusive_start) = part(from);
-        let (end, inclusive_end) = part(to);
+        let mut request = AllDocsRequest::of_ids(self.ids.clone(), descending);
+        request.conflicts = self.query.conflicts;
         if let Some(id) = after {
             // A bookmark of another query may be before the range.
-            let is_within = start.as_deref().is_none_or(|start| if descending { id <= start } else { id >= start });
-            if is_within {
-                (start, inclusive_start) = (Some(id.to_owned()), false);
+            let start = request.start.as_deref();
+            if start.is_none_or(|start| if descending { id <= start } else { id >= start }) {
+                (request.start, request.inclusive_start) = (Some(id.to_owned()), false);
             }
         }
-        let (include_docs, conflicts) = (true, self.query.conflicts);
-        AllDocsRequest {
-            start,
-            inclusive_start,
-            end,
-            inclusive_end,
-            descending,
-            include_docs,
-            conflicts,
-            ..AllDocsRequest::default()
-        }
+        request
     }
 }
 
@@ -126,15 +109,10 @@ fn choose(
         Some(bookmark) => bookmark.row.as_ref().is_some_and(|(number, _)| *number == info.number),
     };
     let known: Vec<&IndexInfo> = known.iter().filter(|info| info.active).filter(began).collect();
-    let indexes: Vec<_> = known.iter().map(|info| info.index.clone()).collect();
-    let plan = mango::Plan::of(query, &indexes, purpose)?;
-    let chosen = match &plan.choice {
-        Choice::Scan(scan) => known.iter().find(|info| Arc::ptr_eq(&info.index, &scan.index)),
-        Choice::AllDocs | Choice::Nothing => None,
-    };
-    if bookmark.is_some_and(|bookmark| bookmark.row.is_some() != chosen.is_some()) {
+    let (plan, number) = choose_index(query, &known, purpose)?;
+    let has_index = matches!(plan.choice, Choice::Scan(_));
+    if bookmark.is_some_and(|bookmark| bookmark.row.is_some() != has_index) {
         return Err(mango::Error::invalid_bookmark(query.bookmark.as_deref().unwrap_or_default()));
     }
-    let number = chosen.map_or(0, |info| info.number);
     Ok((plan, number))
 }
