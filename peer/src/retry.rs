@@ -41,7 +41,7 @@ impl Retry {
         Retry { environment, most: None, has_answered: Arc::default() }
     }
 
-    /// Repeats a failed request this many times.
+    /// Repeats a failed request this many times; with `None` as usual.
     #[must_use]
     pub fn repeating(mut self, times: Option<u32>) -> Self {
         self.most = times.map(|times| times.saturating_add(1));

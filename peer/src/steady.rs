@@ -28,7 +28,7 @@ impl Steady {
         Steady { inner, retry: Retry::new(environment) }
     }
 
-    /// Repeats a failed request this many times.
+    /// Repeats a failed request this many times; with `None` as usual.
     #[must_use]
     pub fn repeating(mut self, times: Option<u32>) -> Self {
         self.retry = self.retry.repeating(times);

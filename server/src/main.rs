@@ -10,7 +10,7 @@ use server::cli::Cli;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// mimalloc's number of its option `purge_delay`, in milliseconds.
+/// The number of mimalloc's option `purge_delay`. Its value is in milliseconds.
 const PURGE_DELAY: c_int = 15;
 
 /// After this time the allocator returns freed memory to the system: 10 ms. By default it keeps a second's, which is as much

@@ -38,7 +38,7 @@ impl Default for Connecting {
     }
 }
 
-/// What a client is made by. Credentials are in each request, so they are no part of it.
+/// The settings of a client. Credentials are in each request, so they are no part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Settings {
     is_secure: bool,
@@ -60,7 +60,7 @@ struct Parts {
 }
 
 impl Clients {
-    /// Clients that believe these servers.
+    /// Clients that trust these servers.
     pub fn new(trust: Trust) -> Self {
         Clients(Arc::new(Parts { trust, made: Mutex::default() }))
     }
@@ -73,7 +73,7 @@ impl Clients {
         self.connecting(address, Connecting::default())
     }
 
-    /// The same, reached in this way.
+    /// The database at this address, reached with these settings. Sends nothing yet.
     ///
     /// # Errors
     /// As [`database`](Self::database).

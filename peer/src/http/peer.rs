@@ -89,6 +89,7 @@ impl Http {
             )));
         }
         let bytes = response.bytes_stream().map_err(move |error| {
+            // The stream owns the turn, and so keeps it up to its end.
             let _ = &turn;
             self.unreachable(&error)
         });

@@ -5,7 +5,7 @@
 //!     ▲                   └─ watch the job's row, and stop the run when it should stop
 //!     └ when a job became pending or is due, or a run ended
 //!
-//!   every minute        if there is no room, replications that go on without end make room for those that wait
+//!   every minute        if there is no room, continuous replications make room for those that wait
 //!   every ten seconds   renew the lease, if there is one; look for servers whose lease has expired
 //!   stop                runs stop between two steps; unfinished jobs are given back
 //! ```
@@ -93,7 +93,7 @@ struct Slot {
     kind: &'static Kind,
     /// The runs, the oldest first.
     running: Vec<Running>,
-    /// When others may take the place of runs that go on without end.
+    /// When others may take the place of continuous runs.
     turn: Instant,
     /// Whether there may be a job to accept.
     should_look: bool,
@@ -213,7 +213,7 @@ impl Slot {
         is_full.then(|| self.turn + Rotation::of(app).interval)
     }
 
-    /// Stops the oldest runs that go on without end, as many as jobs wait but not too many. They go to the end of the
+    /// Stops the oldest continuous runs, as many as jobs wait but not too many. They go to the end of the
     /// queue. Runs above the maximum are stopped in any case.
     async fn take_turns(&mut self, app: &App, layer: &Layer<AnyDatabase>) {
         let rotation = Rotation::of(app);

@@ -88,7 +88,7 @@ impl<S: Store> State<S> {
     pub(crate) fn clear(&mut self, core: &Core<S>, key: &[u8]) {
         self.defer(core, |state| {
             let conflict = state.adds_conflict();
-            if key >= SYSTEM_BEGIN {
+            if key.starts_with(SYSTEM_BEGIN) {
                 return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
             }
             if key.len() <= core.limits.key_bytes + KEY_SLACK {

@@ -95,9 +95,7 @@ impl Rights {
         require_member(&security, &self.principal)?;
         Ok(security.is_admin(&self.principal))
     }
-}
 
-impl Rights {
     /// A filter function of this database.
     async fn filter(&self, name: &str, params: &[(String, String)]) -> Result<Function> {
         let function = async {

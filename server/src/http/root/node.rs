@@ -14,7 +14,7 @@ use crate::http::wire::response::{self, Response};
 /// The collation library.
 const COLLATION: (&str, &str) = ("icu4x", "2.4.0");
 
-/// The engine in the crate `rquickjs-sys` of the version that the test names.
+/// The JavaScript engine: quickjs-ng, in the version that `rquickjs-sys` has. The test fails when that crate changes.
 const JAVASCRIPT: (&str, &str) = ("quickjs", "0.16.2");
 
 /// `GET /_node/{node}/_stats`, and one part of it. An unknown part is `null`.
