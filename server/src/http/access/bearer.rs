@@ -246,7 +246,9 @@ mod tests {
     /// A key is found by the token's algorithm, and by nothing else in the token.
     #[test]
     fn public_keys_prove_and_are_no_secrets() {
-        use crate::http::access::public_key::vectors::{EC_KEY_256, EC_KEY_384, ES256, ES384, RS256, RS512, RSA_KEY};
+        use crate::http::access::public_key::vectors::{
+            EC_KEY_256, EC_KEY_384, EC_KEY_521, ES256, ES384, ES512, RS256, RS512, RSA_KEY,
+        };
         let public = |more: &[(&str, &str, &str)]| {
             let on = ("chttpd", "authentication_handlers", "{chttpd_auth, jwt_authentication_handler}");
             rows_of(&[&[on], more].concat())
@@ -265,7 +267,9 @@ mod tests {
         }
         let none = (400, "The key of the token is no public key for its algorithm".to_owned());
         assert_eq!(check(ES384, &rsa).unwrap_err(), none, "a key of another curve");
+        assert_eq!(check(ES512, &rsa).unwrap_err(), none, "a key of another curve");
         assert!(check(ES384, &public(&[("jwt_keys", "ec:_default", EC_KEY_384)])).is_ok());
+        assert!(check(ES512, &public(&[("jwt_keys", "ec:_default", EC_KEY_521)])).is_ok());
         assert_eq!(check(RS256, &public(&[("jwt_keys", "rsa:_default", "")])).unwrap_err(), none);
         // Who knows the public key signs an HMAC with it: no key of that family is configured, and none is taken instead.
         let claims = r#"{"sub":"adm","exp":1700000001}"#;
@@ -279,7 +283,7 @@ mod tests {
         let confused = public(&[("jwt_keys", "hmac:_default", RSA_KEY)]);
         assert!(check(&sign(HEAD, claims, RSA_KEY), &confused).is_err());
         for head in
-            [r#"{"alg":"none"}"#, r#"{"alg":"NONE","kid":"_default"}"#, r#"{"alg":["RS256"]}"#, r#"{"alg":"ES512"}"#]
+            [r#"{"alg":"none"}"#, r#"{"alg":"NONE","kid":"_default"}"#, r#"{"alg":["RS256"]}"#, r#"{"alg":"ES256K"}"#]
         {
             let parts = [head, claims].map(|part| URL_SAFE_NO_PAD.encode(part)).join(".");
             let signature = RS256.rsplit_once('.').unwrap().1;

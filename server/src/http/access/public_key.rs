@@ -13,6 +13,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use p521::ecdsa::signature::Verifier;
+use p521::ecdsa::{Signature, VerifyingKey};
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
     RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
@@ -30,14 +32,23 @@ const EC: &[u8] = b"\x2a\x86\x48\xce\x3d\x02\x01";
 const P256: &[u8] = b"\x2a\x86\x48\xce\x3d\x03\x01\x07";
 /// 1.3.132.0.34
 const P384: &[u8] = b"\x2b\x81\x04\x00\x22";
+/// 1.3.132.0.35
+const P521: &[u8] = b"\x2b\x81\x04\x00\x23";
 
 /// An algorithm of tokens that are signed by a private key.
 #[derive(Clone, Copy)]
 pub(crate) struct Algorithm {
     /// The prefix of the names of its keys in `jwt_keys`.
     pub(crate) family: &'static str,
-    verification: &'static dyn VerificationAlgorithm,
+    verification: Verification,
     key: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Verification {
+    Ring(&'static dyn VerificationAlgorithm),
+    /// The curve that `ring` has not.
+    P521,
 }
 
 /// A kind of key.
@@ -46,12 +57,14 @@ enum Kind {
     Rsa,
     P256,
     P384,
+    P521,
 }
 
 impl Algorithm {
     /// The algorithm with this name in the heads of tokens.
     pub(crate) fn named(name: &str) -> Option<Algorithm> {
         let (family, verification, key): (_, &'static dyn VerificationAlgorithm, _) = match name {
+            "ES512" => return Some(Algorithm { family: "ec", verification: Verification::P521, key: Kind::P521 }),
             "RS256" => ("rsa", &RSA_PKCS1_2048_8192_SHA256, Kind::Rsa),
             "RS384" => ("rsa", &RSA_PKCS1_2048_8192_SHA384, Kind::Rsa),
             "RS512" => ("rsa", &RSA_PKCS1_2048_8192_SHA512, Kind::Rsa),
@@ -59,13 +72,24 @@ impl Algorithm {
             "ES384" => ("ec", &ECDSA_P384_SHA384_FIXED, Kind::P384),
             _ => return None,
         };
-        Some(Algorithm { family, verification, key })
+        Some(Algorithm { family, verification: Verification::Ring(verification), key })
     }
 
     /// Whether the owner of a configured key signed this. `None` if the key is malformed, or of another algorithm.
     pub(crate) fn verify(self, pem: &str, signed: &[u8], signature: &[u8]) -> Option<bool> {
         let (kind, key) = read(pem)?;
-        (kind == self.key).then(|| UnparsedPublicKey::new(self.verification, key).verify(signed, signature).is_ok())
+        if kind != self.key {
+            return None;
+        }
+        match self.verification {
+            Verification::Ring(verification) => {
+                Some(UnparsedPublicKey::new(verification, key).verify(signed, signature).is_ok())
+            }
+            Verification::P521 => {
+                let key = VerifyingKey::from_sec1_bytes(&key).ok()?;
+                Some(Signature::from_slice(signature).is_ok_and(|signature| key.verify(signed, &signature).is_ok()))
+            }
+        }
     }
 }
 
@@ -95,6 +119,7 @@ fn read_info(der: &[u8]) -> Option<(Kind, Vec<u8>)> {
         EC => match whole(element(OBJECT_ID, parameters)?)? {
             P256 => Kind::P256,
             P384 => Kind::P384,
+            P521 => Kind::P521,
             _ => return None,
         },
         _ => return None,
@@ -185,6 +210,25 @@ pub(crate) mod vectors {
     pub(crate) const ES384: &str = "\
         eyJhbGciOiJFUzM4NCJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjoxNzAwMDAwMDAxfQ.67KisZXzizZRjUvphSkUX0HJHcYio4xpbC4x\
         1yK9jHZZSt_Md60ukuknOc5TZXKqIKl2wQLI2NRBR6p8MUkogigWTnXlsGW9zQwlHN1sOpB16tvewKdrMdoX_Fl0kh7M";
+    pub(crate) const EC_KEY_521: &str = "\
+        -----BEGIN PUBLIC KEY-----\nMIGbMBAGByqGSM49AgEGBSuBBAAjA4GGAAQBjECtPxD9pO7MkZpnbVGDXU5kI94Y\n5Gea5x\
+        Dg5Rng5x4qfedir1098QxgqTJWzAMQ/LP5l/x80tYZj/DhcYHhHOMB4jbN\nW0hTfQQIErbA7YoyTmHlk18yMiSP4rMz3oaye6Mh\
+        TQns3RmEkBDI6UaDB+MtZvDS\nCCtWlMalHsAoNGngWwA=\n-----END PUBLIC KEY-----";
+    /// Made with `openssl`.
+    pub(crate) const ES512: &str = "\
+        eyJhbGciOiJFUzUxMiJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjoxNzAwMDAwMDAxfQ.AWj1oivGJl4UYJrLUuSQvO5B3sSrNplLVzUw\
+        bvPuLAlyECT2KUJEn13s0UxSkdpKV0tVOr5jOJw21fmW7m1Bk1KtAEdb4XS_EJkePvpfFqLauELBDlie8ZL7I22fhqw83KnbMBI9\
+        Xy6kfa7RP3g893Pm7cue4J09NTyY5YVzX39nBV70";
+    /// The key of the example of RFC 7515, A.4.
+    pub(crate) const RFC_KEY_521: &str = "\
+        -----BEGIN PUBLIC KEY-----\nMIGbMBAGByqGSM49AgEGBSuBBAAjA4GGAAQB6SkFDxJPxrxVx9U5M2Xfne9KsMIs\nsleY+T\
+        TrBOPGuuNwGlenkQ6dgb82MVno68sVXWNJ9L22zPipTFxZx6rBAaQANKZE\nDjdnUNI3H9G9wsjztx0vTuXqNDLIFcyjFWD+XZOH\
+        7HdLVYOGMOXLv1qMvgqR3QBk\nxpmaH25uZ/rd7eTIyPY=\n-----END PUBLIC KEY-----";
+    /// That example. Its payload is no object.
+    pub(crate) const RFC_ES512: &str = "\
+        eyJhbGciOiJFUzUxMiJ9.UGF5bG9hZA.AdwMgeerwtHoh-l192l60hp9wAHZFVJbLfD_UxMi70cwnZOYaRI1bKPWROc-mZZqwqT2\
+        SI-KGDKB34XO0aw_7XdtAG8GaSwFKdCAPZgoXD2YBJZCPEX3xKpRwcdOO8KpEHwJjyqOgzDO7iKvU8vcnwNrmxYbSW9ERBXukOXo\
+        lLzeO_Jn";
 }
 
 #[cfg(test)]
@@ -209,12 +253,14 @@ mod tests {
             ("RS512", RSA_KEY, RS512),
             ("ES256", EC_KEY_256, ES256),
             ("ES384", EC_KEY_384, ES384),
+            ("ES512", EC_KEY_521, ES512),
+            ("ES512", RFC_KEY_521, RFC_ES512),
         ] {
             assert_eq!(verify(name, key, token), Some(true), "{name}");
             assert_eq!(verify(name, &key.replace("\\n", "\r\n"), token), Some(true), "{name}");
             assert_eq!(verify(name, key, &token.replacen("eyJ", "eyK", 1)), Some(false), "{name}");
         }
-        for none in ["none", "HS256", "rs256", "ES512", "PS256", "ES256K", ""] {
+        for none in ["none", "HS256", "rs256", "es512", "PS256", "ES256K", ""] {
             assert!(Algorithm::named(none).is_none(), "{none}");
         }
     }
@@ -225,13 +271,40 @@ mod tests {
         assert_eq!(verify("RS256", EC_KEY_256, RS256), None);
         assert_eq!(verify("ES256", RSA_KEY, ES256), None);
         assert_eq!(verify("ES384", EC_KEY_256, CROSSED), None, "another curve");
+        assert_eq!(verify("ES512", EC_KEY_384, ES512), None, "another curve");
+        assert_eq!(verify("ES384", EC_KEY_521, ES384), None, "another curve");
+        assert_eq!(verify("ES512", RFC_KEY_521, ES512), Some(false), "another key");
         assert_eq!(verify("RS256", SMALL_KEY, BY_SMALL_KEY), Some(false), "too short to be safe");
+    }
+
+    #[test]
+    fn damaged_signatures_of_the_largest_curve_prove_nothing() {
+        let (signed, signature) = ES512.rsplit_once('.').unwrap();
+        let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
+        let check =
+            |signature: &[u8]| Algorithm::named("ES512").unwrap().verify(EC_KEY_521, signed.as_bytes(), signature);
+        assert_eq!(check(&signature), Some(true));
+        for at in (0..signature.len()).step_by(11) {
+            let mut changed = signature.clone();
+            changed[at] ^= 1;
+            assert_eq!(check(&changed), Some(false), "changed at {at}");
+            assert_eq!(check(&signature[..at]), Some(false), "cut at {at}");
+        }
+        assert_eq!(check(&[signature.as_slice(), &[0]].concat()), Some(false), "longer");
+        // Numbers for which some verifiers accept everything (CVE-2022-21449), or divide by zero.
+        let (zero, most) = ([0; 66], [0xff; 66]);
+        let (r, s) = signature.split_at(66);
+        for (r, s) in [(&zero[..], &zero[..]), (&zero, s), (r, &zero), (&most, &most), (r, &most), (&most, s)] {
+            assert_eq!(check(&[r, s].concat()), Some(false));
+        }
     }
 
     /// Keys are written by administrators, and may be anything.
     #[test]
     fn damaged_keys_verify_nothing_and_panic_never() {
-        for (name, key, token) in [("RS256", RSA_KEY, RS256), ("ES256", EC_KEY_256, ES256)] {
+        for (name, key, token) in
+            [("RS256", RSA_KEY, RS256), ("ES256", EC_KEY_256, ES256), ("ES512", EC_KEY_521, ES512)]
+        {
             for at in 0..key.len() {
                 assert_ne!(verify(name, &key[..at], token), Some(true), "cut at {at}");
                 let mut changed = key.as_bytes().to_vec();
