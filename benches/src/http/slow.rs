@@ -55,7 +55,9 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         ["/slow/_changes", "/slow/_all_docs", "/slow/_changes?include_docs=true", "/slow/_all_docs?include_docs=true"]
     {
         for clients in [1, options.clients] {
-            // Caches and memory that the allocator keeps are no part of a client's cost.
+            // Caches and memory that the allocator keeps are no part of a client's cost. The server ends connections that
+            // are idle as long as the clients before may have read.
+            client = Client::connect(&server.address).await?;
             client.download(path, "").await?;
             tokio::time::sleep(Duration::from_secs(3)).await;
             server.forget_most_memory()?;

@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use kv_api::AnyDatabase;
 use model::{Layer, Setting};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_io_timeout::TimeoutStream;
@@ -46,6 +46,10 @@ const FULL_PAUSE: Duration = Duration::from_secs(60);
 
 /// Minimum interval of the timer that wakes Tokio's driver.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Number of connections that wait in the system's queue until they are accepted. Beyond it the system drops what clients send, and
+/// they try again after a second, then two, and so on. Rust's 128 are too few for a thousand clients that connect at once.
+const QUEUE: u32 = 2_048;
 
 /// Pause after a failed `accept`, whose likely cause is a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -111,7 +115,7 @@ impl Server {
             return Err(StartError::OpenToAll { address });
         }
         let identity = Identity::load(&layer).await?;
-        let listener = TcpListener::bind(address).await.map_err(|source| StartError::Bind { address, source })?;
+        let listener = bind(address).map_err(|source| StartError::Bind { address, source })?;
         let address = listener.local_addr().map_err(|source| StartError::Bind { address, source })?;
         let (stop, stopping) = watch::channel(false);
         let (opened, stores) = mpsc::unbounded_channel();
@@ -160,6 +164,15 @@ impl Server {
         let _ = self.working.await;
         let _ = self.accepting.await;
     }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that is started again gets its port at once. On Windows two servers would get it.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(QUEUE)
 }
 
 async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<bool>) {

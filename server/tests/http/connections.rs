@@ -236,6 +236,30 @@ async fn connections_over_the_limit_wait_until_one_ends() {
     tokio::time::timeout(Duration::from_secs(60), couch.server.stop()).await.expect("the server does not stop");
 }
 
+/// Connections that find the queue full are made a second later at the earliest, and may be reset.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_clients_may_connect_while_none_is_accepted() {
+    let couch = Couch::with(Options { max_connections: 1, ..Options::default() }).await;
+    let mut seated = connect(&couch).await;
+    exchange(&mut seated, "PUT /db HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    // The system may allow fewer.
+    let most: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
+    let mut waiting = Vec::new();
+    for n in 0..most.min(300) {
+        let connected = tokio::time::timeout(Duration::from_secs(60), connect(&couch)).await;
+        let mut stream = connected.unwrap_or_else(|_| panic!("the queue is full after {n} clients"));
+        stream.write_all(b"GET /db HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
+        waiting.push(stream);
+    }
+    drop(seated);
+    for mut stream in waiting {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_clients_block_nobody() {
     let couch = Couch::start().await;
