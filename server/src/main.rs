@@ -29,8 +29,23 @@ fn set_purge_delay() {
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) }
 }
 
+/// Turns transparent huge pages off for the process, unless the environment decides it (`MIMALLOC_ALLOW_THP`). A huge page that
+/// holds one small piece in use is kept as a whole, so freed memory does not go back to the system.
+///
+/// mimalloc has an option for that, but reads it before `main`. This is the system call which it makes then. It holds for pages that
+/// are touched from now on.
+#[cfg(target_os = "linux")]
+fn disable_huge_pages() {
+    if std::env::var_os("MIMALLOC_ALLOW_THP").is_none() {
+        // A kernel without huge pages refuses it, and needs nothing.
+        let _ = rustix::thread::disable_transparent_huge_pages(true);
+    }
+}
+
 fn main() -> ExitCode {
     set_purge_delay();
+    #[cfg(target_os = "linux")]
+    disable_huge_pages();
     let outcome = Cli::from_program().and_then(Cli::run);
     server::engine::shut_down();
     match outcome {

@@ -68,6 +68,31 @@ async fn write_and_restart(engine: &str) {
     assert_eq!(again.stop("-INT").code(), Some(0));
 }
 
+/// A huge page that is kept for one small piece in it is two megabytes of memory.
+#[cfg(target_os = "linux")]
+#[test]
+fn huge_pages_are_off_unless_the_environment_asks_for_them() {
+    let enabled = |mut command: Command| {
+        let mut child = command.args(["--engine", "mem:", "--listen", "127.0.0.1:0"]).spawn().unwrap();
+        let mut line = String::new();
+        // It listens, so its `main` has begun.
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Kernels before 5.0 do not say it.
+        status.lines().find_map(|line| line.strip_prefix("THP_enabled:")).map(|value| value.trim() == "1")
+    };
+    assert_ne!(enabled(command(&[])), Some(true));
+    let mut asked = command(&[]);
+    asked.env("MIMALLOC_ALLOW_THP", "1");
+    // Where this process may not have any, its child may not either.
+    let here = std::fs::read_to_string("/proc/self/status").unwrap();
+    if here.contains("THP_enabled:\t1") {
+        assert_eq!(enabled(asked), Some(true));
+    }
+}
+
 /// Waits until a document is in a database.
 async fn arrived(server: &Process, db: &str, id: &str) {
     let url = server.url(&format!("/{db}/_changes?feed=longpoll&timeout=60000&filter=_doc_ids&doc_ids=[\"{id}\"]"));
