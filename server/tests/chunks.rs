@@ -58,10 +58,12 @@ fn fail(arguments: &[&str]) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// A vault of a note with two chunks, and 300 chunks without references.
+/// A vault of a note with two chunks, and 300 chunks without references. The note has attachments, of text and of bytes.
 fn vault() -> String {
+    let attached = json!({"t": {"content_type": "text/plain", "data": "aGVsbG8="}, "u": {"data": "AAEC"}});
     let mut documents = vec![
-        json!({"_id": "note.md", "path": "note.md", "children": ["h:1ecijke328qp3", "h:2mj7d2m7tephp"], "type": "plain"}),
+        json!({"_id": "note.md", "path": "note.md", "children": ["h:1ecijke328qp3", "h:2mj7d2m7tephp"], "type": "plain",
+            "_attachments": attached}),
         json!({"_id": "h:1ecijke328qp3", "type": "leaf", "data": "from-a\n"}),
         json!({"_id": "h:2mj7d2m7tephp", "type": "leaf", "data": "base\n"}),
     ];
@@ -87,6 +89,7 @@ fn a_vault_is_worked_on_beside_its_server() {
     let on = |arguments: &[&str]| succeed(&[arguments, &url].concat(), "");
     succeed(&[&["import", "vault", "-"][..], &url].concat(), &vault());
     let before = on(&["export", "vault"]);
+    assert!(before.contains(r#""data":"aGVsbG8="}"#) && before.contains(r#""data":"AAEC"}"#), "with attachments");
 
     let planned = on(&["chunks", "migrate", "vault", "--dry-run"]);
     assert!(planned.contains("302 chunks") && planned.contains("would be aggregated"), "{planned}");
