@@ -94,9 +94,13 @@ impl<D: Database> Documents<D> {
             which => vec![which.clone()],
         };
         let requests: Vec<(&str, &OpenRevs)> = split.iter().map(|which| (id, which)).collect();
-        let mut all = Vec::with_capacity(requests.len());
-        for opened in self.open(&requests, options).await? {
-            all.extend(opened?);
+        let (mut all, mut rest) = (Vec::with_capacity(requests.len()), &requests[..]);
+        while !rest.is_empty() {
+            let some = self.open_batch(rest, options).await?;
+            rest = &rest[some.len()..];
+            for opened in some {
+                all.extend(opened?);
+            }
         }
         Ok(all)
     }
@@ -111,6 +115,24 @@ impl<D: Database> Documents<D> {
         requests: Vec<BulkGet>,
         options: &GetOptions,
     ) -> Result<Vec<(String, Result<Vec<OpenRev>>)>> {
+        let mut found = Vec::with_capacity(requests.len());
+        while found.len() < requests.len() {
+            found.extend(self.get_some(&requests[found.len()..], options).await?);
+        }
+        Ok(found)
+    }
+
+    /// The same for the first of these requests: at least one, and as many as fit in a batch of four megabytes. So a
+    /// caller that uses them before it requests the rest has few of them in memory.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn get_some(
+        &self,
+        requests: &[BulkGet],
+        options: &GetOptions,
+    ) -> Result<Vec<(String, Result<Vec<OpenRev>>)>> {
+        let requests = &requests[..requests.len().min(DOCUMENTS_AT_ONCE)];
         let which: Vec<OpenRevs> = requests
             .iter()
             .map(|request| match &request.rev {
@@ -119,26 +141,30 @@ impl<D: Database> Documents<D> {
             })
             .collect();
         let together: Vec<(&str, &OpenRevs)> = requests.iter().map(|request| request.id.as_str()).zip(&which).collect();
-        let opened = self.open(&together, options).await?;
-        Ok(requests.into_iter().map(|request| request.id).zip(opened).collect())
+        let opened = self.open_batch(&together, options).await?;
+        Ok(requests.iter().map(|request| request.id.clone()).zip(opened).collect())
     }
 
-    async fn open(&self, requests: &[(&str, &OpenRevs)], options: &GetOptions) -> Result<Vec<Result<Vec<OpenRev>>>> {
+    /// Answers the first requests: as many as fit in a batch, and at least one.
+    async fn open_batch(
+        &self,
+        requests: &[(&str, &OpenRevs)],
+        options: &GetOptions,
+    ) -> Result<Vec<Result<Vec<OpenRev>>>> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        let some = self.read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| {
+            self.open_some(transaction, &requests[..requests.len().min(at_once)], options, at_once)
+        });
         let mut opened = Vec::with_capacity(requests.len());
-        while opened.len() < requests.len() {
-            let rest = &requests[opened.len()..];
-            let some = self.read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| {
-                self.open_some(transaction, &rest[..rest.len().min(at_once)], options, at_once)
-            });
-            for (found, (id, _)) in some.await?.into_iter().zip(rest) {
-                let found = match found {
-                    Ok(mut found) => alone(self.read_unread(id, &mut found).await)?.map(|()| found),
-                    damaged => damaged,
-                };
-                let answers =
-                    found.and_then(|found| found.into_iter().map(|answer| answer.open(id, options)).collect());
-                opened.push(answers.map_err(|damage: Error| damage.of_document(id)));
-            }
+        for (found, (id, _)) in some.await?.into_iter().zip(requests) {
+            let found = match found {
+                Ok(mut found) => alone(self.read_unread(id, &mut found).await)?.map(|()| found),
+                damaged => damaged,
+            };
+            let answers = found.and_then(|found| found.into_iter().map(|answer| answer.open(id, options)).collect());
+            opened.push(answers.map_err(|damage: Error| damage.of_document(id)));
         }
         Ok(opened)
     }

@@ -62,7 +62,8 @@ pub trait Peer: fmt::Debug + Send + Sync + 'static {
     async fn winners(&self, ids: &[String]) -> Result<Vec<Option<RevId>>>;
 
     /// Leaves of documents, in the order of the requests: all leaves of a document, or a named one. Leaves that do not
-    /// exist are left out. Attachments have no bytes.
+    /// exist are left out. Attachments have no bytes. With [`most_bytes`](ReadOptions::most_bytes) there may be results
+    /// for the first requests only.
     async fn read(&self, wanted: &[BulkGet], options: ReadOptions) -> Result<Vec<Result<Vec<Revision>>>>;
 
     /// The bytes of a leaf's attachment as stored.

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::pace::Pace;
 use crate::types::{
     Attachment, Change, Changes, ChangesRequest, Docs, Filter, IdRange, Info, LocalDocument, Page, ReadOptions,
-    Revision, Row,
+    Revision, Row, is_enough,
 };
 use crate::{ByteStream, Peer};
 
@@ -266,13 +266,14 @@ impl<D: Database> Peer for Local<D> {
     }
 
     async fn read(&self, wanted: &[BulkGet], options: ReadOptions) -> Result<Vec<Result<Vec<Revision>>>> {
+        let most_bytes = options.most_bytes;
         let options = GetOptions { revs: options.ancestors, latest: options.latest, ..GetOptions::default() };
         let mut all = Vec::with_capacity(wanted.len());
-        while all.len() < wanted.len() {
-            let some: Vec<BulkGet> = wanted[all.len()..].iter().take(self.reading.at_once()).cloned().collect();
-            let (count, began) = (some.len(), Instant::now());
-            let found = self.documents.get_many(some, &options).await?;
-            self.reading.took(count, began.elapsed());
+        while all.len() < wanted.len() && !is_enough(&all, most_bytes) {
+            let rest = &wanted[all.len()..];
+            let began = Instant::now();
+            let found = self.documents.get_some(&rest[..rest.len().min(self.reading.at_once())], &options).await?;
+            self.reading.took(found.len(), began.elapsed());
             for (_, opened) in found {
                 let leaf = |one| match one {
                     OpenRev::Found(document) => Some(revision(document)),

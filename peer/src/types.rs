@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use model::{Edit, Encoding, JsonText, JsonWriter, RevHistory, RevId};
 
+use crate::error::Result;
+
 /// Information about a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
@@ -164,6 +166,8 @@ pub struct ReadOptions {
     pub ancestors: bool,
     /// If a revision is no leaf any more, read the leaves that descend from it.
     pub latest: bool,
+    /// Answer only the first requests, at least one, if their bodies have about this many bytes together.
+    pub most_bytes: Option<usize>,
 }
 
 /// A leaf of a document.
@@ -183,7 +187,19 @@ pub struct Revision {
     pub attachments: Vec<Attachment>,
 }
 
+/// Whether these leaves have more bytes than are wanted.
+pub(crate) fn is_enough(leaves: &[Result<Vec<Revision>>], most_bytes: Option<usize>) -> bool {
+    most_bytes.is_some_and(|most| leaves.iter().flatten().flatten().map(Revision::bytes).sum::<usize>() > most)
+}
+
 impl Revision {
+    /// Approximate size of the leaf and its ancestors as JSON.
+    pub fn bytes(&self) -> usize {
+        /// Thirty-two digits, quotes and a comma.
+        const ANCESTOR: usize = 35;
+        self.body.len() + self.history.as_ref().map_or(0, |history| history.ids.len() * ANCESTOR)
+    }
+
     /// An edit that merges the leaf elsewhere, without its attachments.
     pub fn into_edit(self) -> Edit {
         let mut edit = Edit::new(self.id, self.body);

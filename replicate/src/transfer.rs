@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::{StreamExt, TryStreamExt};
 use model::{BulkGet, RevId, RevsDiff, WriteMode};
@@ -11,12 +11,12 @@ use peer::{ByteStream, Change, Error, ErrorKind, Peer, ReadOptions, Result, Retr
 
 use crate::progress::{Failed, Figures};
 
-/// Approximate maximum size of the documents in a group.
-const GROUP_BYTES: u64 = 2 << 20;
+/// Approximate maximum size of the documents in a group, and of those that are in memory at once.
+const GROUP_BYTES: usize = 2 << 20;
 /// Maximum number of leaves in a group.
-const GROUP: u64 = 500;
+const GROUP: usize = 500;
 /// Assumed size of a document before any was read.
-const FIRST_BYTES: u64 = 64 << 10;
+const FIRST_BYTES: usize = 64 << 10;
 /// Status of a target that does not have an attachment which was assumed to be there.
 const MISSING_STUB: u16 = 412;
 
@@ -26,7 +26,7 @@ pub(crate) struct Transfer {
     target: Arc<dyn Peer>,
     retry: Retry,
     /// Average size of a document in the last group.
-    usual_bytes: AtomicU64,
+    usual_bytes: AtomicUsize,
 }
 
 /// The work done in a step.
@@ -59,7 +59,7 @@ impl Transfer {
     pub(crate) fn new(source: Arc<dyn Peer>, target: Arc<dyn Peer>, retry: Retry) -> Self {
         // Both peers have responded before.
         retry.answered();
-        Transfer { source, target, retry, usual_bytes: AtomicU64::new(FIRST_BYTES) }
+        Transfer { source, target, retry, usual_bytes: AtomicUsize::new(FIRST_BYTES) }
     }
 
     /// The leaves of these rows that the target lacks, in groups.
@@ -90,7 +90,7 @@ impl Transfer {
             missing.extend(revs.into_iter().map(one));
         }
         let usual = self.usual_bytes.load(Ordering::Relaxed).max(1);
-        let size = usize::try_from((GROUP_BYTES / usual).clamp(1, GROUP)).unwrap_or(1);
+        let size = (GROUP_BYTES / usual).clamp(1, GROUP);
         let mut groups: Vec<Vec<Missing>> = Vec::new();
         for one in missing {
             match groups.last_mut() {
@@ -110,11 +110,26 @@ impl Transfer {
 
     /// Copies these leaves.
     pub(crate) async fn group(&self, group: Vec<Missing>) -> Result<Step> {
-        let mut step = Step::default();
+        let (mut step, mut seen, mut rest) = (Step::default(), HashSet::new(), &group[..]);
+        while !rest.is_empty() {
+            let copied = self.first(rest, &mut seen, &mut step).await?;
+            rest = &rest[copied..];
+        }
+        Ok(step)
+    }
+
+    /// Copies the first of these leaves, as many as are read at once, and returns their number.
+    async fn first(&self, group: &[Missing], seen: &mut HashSet<(String, RevId)>, step: &mut Step) -> Result<usize> {
         let wanted: Vec<BulkGet> = group.iter().map(|missing| missing.wanted.clone()).collect();
-        let options = ReadOptions { ancestors: true, latest: true };
-        let (mut together, mut seen, mut bytes, mut leaves) = (Vec::new(), HashSet::new(), 0, 0);
-        for (missing, found) in group.iter().zip(self.source.read(&wanted, options).await?) {
+        // Documents may be larger than those before them, by which groups are made.
+        let options = ReadOptions { ancestors: true, latest: true, most_bytes: Some(GROUP_BYTES) };
+        let read = self.source.read(&wanted, options).await?;
+        let copied = read.len().min(group.len());
+        if copied == 0 {
+            return Err(Error::new(ErrorKind::Refused, "the source answers nothing about its documents"));
+        }
+        let (mut together, mut bytes, mut leaves) = (Vec::new(), 0, 0);
+        for (missing, found) in group.iter().zip(read) {
             let found = match found {
                 Err(error) if error.is_transient() => self.read_one(&missing.wanted, options).await?,
                 found => found,
@@ -133,12 +148,12 @@ impl Transfer {
                     continue;
                 }
                 step.figures.docs_read += 1;
-                bytes += revision.body.len() as u64;
+                bytes += revision.bytes();
                 leaves += 1;
                 if revision.attachments.is_empty() {
                     together.push(revision);
                 } else {
-                    self.with_attachments(&revision, &missing.known, &mut step).await?;
+                    self.with_attachments(&revision, &missing.known, step).await?;
                 }
             }
         }
@@ -152,7 +167,7 @@ impl Transfer {
             .map(|edit| (edit.id.clone(), edit.rev.as_ref().map(ToString::to_string).unwrap_or_default()))
             .collect();
         if edits.is_empty() {
-            return Ok(step);
+            return Ok(copied);
         }
         let outcomes = self.target.write(edits, WriteMode::Replicated).await?;
         for ((outcome, (id, rev)), bytes) in outcomes.into_iter().zip(names).zip(sizes) {
@@ -162,7 +177,7 @@ impl Transfer {
                 Err(error) => step.fail(&id, &rev, error.to_string()),
             }
         }
-        Ok(step)
+        Ok(copied)
     }
 
     /// Reads a document again that could not be read. If it still cannot be read, that is the document's failure,

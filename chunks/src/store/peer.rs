@@ -54,7 +54,7 @@ impl fmt::Debug for PeerStore {
 impl DocumentStore for PeerStore {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
         let wanted: Vec<BulkGet> = ids.iter().map(|id| BulkGet { id: id.clone(), rev: None }).collect();
-        let options = ReadOptions { ancestors: with_ancestors, latest: false };
+        let options = ReadOptions { ancestors: with_ancestors, ..ReadOptions::default() };
         let mut all = Vec::with_capacity(ids.len());
         for found in self.0.read(&wanted, options).await? {
             // A document that cannot be read is not one that is not there.

@@ -67,6 +67,9 @@ pub(crate) async fn what_reads_many_bodies_ends_a_batch_at_its_bytes(stage: Stag
     let packed = CreateOptions { format: Some(BodyFormat::Packed), ..CreateOptions::default() };
     let documents = layer.create_database("db", packed).await.unwrap();
     fill(&documents, 6, 3_000_000).await;
+    let six: Vec<BulkGet> = (0..6).map(|n| BulkGet { id: format!("doc-{n:03}"), rev: None }).collect();
+    let some = documents.get_some(&six, &GetOptions::default()).await.unwrap();
+    assert!((1..=2).contains(&some.len()) && some[0].0 == six[0].id, "{} of 18 MB", some.len());
     // The store has room for a batch and a document more, so nothing is read twice.
     let counted = Counted::new(Chaos::slow(stage.engine(), 9_100_000));
     let documents = self::layer(counted.clone()).await.database("db").await.unwrap();

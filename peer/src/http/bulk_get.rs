@@ -13,10 +13,13 @@ use super::answers::{list, refusal, revision, text};
 use super::peer::id_path;
 use super::{Answer, Http, Method};
 use crate::error::{Error, ErrorKind, Result};
-use crate::types::{ReadOptions, Revision};
+use crate::types::{ReadOptions, Revision, is_enough};
 
 /// Documents asked for at the same time, where each takes a request.
 const AT_ONCE: usize = 8;
+
+/// Maximum length of an answer, as a multiple of the bytes that are wanted.
+const ANSWER: usize = 2;
 
 impl Http {
     /// Reads leaves, in as many requests as are needed.
@@ -31,14 +34,21 @@ impl Http {
             ("att_encoding_info", "true".to_owned()),
         ];
         let mut all = Vec::with_capacity(wanted.len());
-        while all.len() < wanted.len() {
+        // Fewer after an answer that was too long.
+        let mut at_most = wanted.len();
+        while all.len() < wanted.len() && !is_enough(&all, options.most_bytes) {
             let rest = &wanted[all.len()..];
             if self.has_no_bulk_get.load(Ordering::Relaxed) {
                 let reads: Vec<BoxFuture<'_, _>> = rest.iter().map(|one| self.open_revs(one, &query).boxed()).collect();
-                all.extend(stream::iter(reads).buffered(AT_ONCE).try_collect::<Vec<_>>().await?);
+                let mut reads = stream::iter(reads).buffered(AT_ONCE);
+                while !is_enough(&all, options.most_bytes)
+                    && let Some(found) = reads.try_next().await?
+                {
+                    all.push(found);
+                }
                 break;
             }
-            let some: Vec<&BulkGet> = rest.iter().take(self.reading.at_once()).collect();
+            let some: Vec<&BulkGet> = rest.iter().take(self.reading.at_once().min(at_most)).collect();
             let mut body = Vec::new();
             let mut json = JsonWriter::new(&mut body);
             json.begin_object().name("docs").begin_array();
@@ -50,13 +60,19 @@ impl Http {
                 json.end_object();
             }
             json.end_array().end_object();
+            // The answer about one document has any length.
+            let longest = options.most_bytes.filter(|_| some.len() > 1).map(|most| most.saturating_mul(ANSWER));
             let asking = async {
-                let answer = self.send(Method::POST, &["_bulk_get"], &query, Some(body)).await?;
+                let answer = self.send_for_up_to(longest, Method::POST, &["_bulk_get"], &query, Some(body)).await?;
                 if answer.has_no_such_endpoint() { Ok(None) } else { answer.into_json().map(Some) }
             };
-            match self.reading.keep(some.len(), asking).await? {
-                Some(answer) => all.extend(matched(&some, &answer)?),
-                None => self.has_no_bulk_get.store(true, Ordering::Relaxed),
+            match self.reading.keep(some.len(), asking).await {
+                Ok(Some(answer)) => all.extend(matched(&some, &answer)?),
+                Ok(None) => self.has_no_bulk_get.store(true, Ordering::Relaxed),
+                Err(error) if error.kind() == ErrorKind::TooLarge && some.len() > 1 => at_most = some.len() / 2,
+                // What was read is used before the rest is asked for again.
+                Err(error) if error.is_transient() && options.most_bytes.is_some() && !all.is_empty() => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(all)

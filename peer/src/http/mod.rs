@@ -124,18 +124,30 @@ impl Http {
         query: &[(&str, String)],
         body: Option<Vec<u8>>,
     ) -> Result<Answer> {
+        self.send_for_up_to(None, method, path, query, body).await
+    }
+
+    /// The same. A response of more than `longest` bytes is an error, [`ErrorKind::TooLarge`], and is not read further.
+    async fn send_for_up_to(
+        &self,
+        longest: Option<usize>,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: Option<Vec<u8>>,
+    ) -> Result<Answer> {
         let url = self.url(path, query);
         let mut request = self.request(method, &url);
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
-        self.answer(request).await
+        self.answer(request, longest).await
     }
 
     /// Sends a read, and requests JSON: the answer could have several parts otherwise.
     async fn send_for_json(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer> {
         let request = self.request(Method::GET, &self.url(path, query)).header(ACCEPT, "application/json");
-        self.answer(request).await
+        self.answer(request, None).await
     }
 
     /// Sends a body as a stream of known length.
@@ -149,14 +161,14 @@ impl Http {
     ) -> Result<Answer> {
         let request = self.request(method, &url).header(CONTENT_TYPE, content_type);
         let request = request.header(reqwest::header::CONTENT_LENGTH, length).body(body);
-        self.answer(request).await
+        self.answer(request, None).await
     }
 
     /// Sends a request when there is a turn for it, and reads the response.
-    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Answer> {
+    async fn answer(&self, request: reqwest::RequestBuilder, longest: Option<usize>) -> Result<Answer> {
         let _turn = self.turn().await;
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-        self.read(response).await
+        self.read(response, longest).await
     }
 
     /// A turn for one request, up to the end of its response.
@@ -185,10 +197,17 @@ impl Http {
         request
     }
 
-    async fn read(&self, response: Response) -> Result<Answer> {
+    async fn read(&self, mut response: Response, longest: Option<usize>) -> Result<Answer> {
         let (status, path) = (response.status().as_u16(), response.url().path().to_owned());
-        let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
-        Ok(Answer { status, path, body: body.to_vec() })
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+            body.extend_from_slice(&piece);
+            if longest.is_some_and(|longest| body.len() > longest) {
+                let sentence = format!("the server's answer to {path} is longer than {} bytes", longest.unwrap_or(0));
+                return Err(Error::new(ErrorKind::TooLarge, sentence));
+            }
+        }
+        Ok(Answer { status, path, body })
     }
 
     /// A failure below HTTP, in one line with its causes. It does not name the URL, which may have credentials.

@@ -1,6 +1,6 @@
 //! Replications between faulty peers, and replications that are interrupted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use replicate::{Options, replicate};
 
-use crate::support::{World, contents, fill, identity};
+use crate::support::{World, contents, fill, identity, json};
 
 /// An environment whose pauses take no time.
 #[derive(Debug)]
@@ -53,13 +53,15 @@ struct Faulty {
     left: AtomicU64,
     faults: AtomicU64,
     operations: AtomicU64,
+    /// Most bytes of bodies in one write.
+    largest_write: AtomicUsize,
 }
 
 impl Faulty {
     fn new(inner: Arc<dyn Peer>, seed: u64, rate: u64, left: u64) -> Arc<Faulty> {
         let dice = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
-        let (faults, operations) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Faulty { inner, dice, rate, left: AtomicU64::new(left), faults, operations })
+        let (faults, operations, largest_write) = Default::default();
+        Arc::new(Faulty { inner, dice, rate, left: AtomicU64::new(left), faults, operations, largest_write })
     }
 
     fn rolls(&self) -> bool {
@@ -115,6 +117,9 @@ impl Peer for Faulty {
             let place = self.dice.lock().unwrap().random_range(0..found.len());
             found[place] = Err(Error::new(ErrorKind::Unavailable, "one of them is busy"));
         }
+        if options.most_bytes.is_some() && self.rolls() {
+            found.truncate(self.dice.lock().unwrap().random_range(1..=found.len()));
+        }
         Ok(found)
     }
 
@@ -134,6 +139,7 @@ impl Peer for Faulty {
 
     async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<Result<RevId>>> {
         self.before().await?;
+        self.largest_write.fetch_max(edits.iter().map(|edit| edit.body.len()).sum(), Ordering::Relaxed);
         if self.rolls() {
             // Half of them, or all of them, are written twice.
             let some = if self.rolls() { edits.len() } else { edits.len() / 2 };
@@ -200,6 +206,27 @@ async fn ends_are_equal_whatever_fails_on_the_way() {
         assert_eq!((again.figures.missing_found, again.figures.docs_read), (0, 0));
     }
     assert!(faults > 100, "{faults}");
+}
+
+/// Groups are made by the size of the documents before them, which tells nothing here about those that follow.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_documents_behind_small_ones_are_copied_few_at_a_time() {
+    let world = World::new().await;
+    let documents = world.create("one").await;
+    for (kind, count, bytes) in [("small", 600, 100), ("large", 400, 90_000)] {
+        let text = "x".repeat(bytes);
+        let edits = (0..count).map(|n| Edit::new(format!("{kind}-{n}"), json(&format!(r#"{{"text":"{text}"}}"#))));
+        documents.write(edits.collect(), WriteMode::Interactive).await.unwrap();
+    }
+    for (name, one) in [("near", world.local("one").await), ("far", world.far("one").await)] {
+        world.create(name).await;
+        let target = Faulty::new(world.local(name).await, 0, u64::MAX, u64::MAX);
+        let report = replicate(one, target.clone(), identity()).run().await.unwrap();
+        assert_eq!(report.figures.docs_written, 1_000, "{name}");
+        // A batch of the source, or an answer of two megabytes of bodies, and a document.
+        let largest = target.largest_write.load(Ordering::Relaxed);
+        assert!(largest < 4_200_000, "{name}: {largest} bytes");
+    }
 }
 
 /// A replication that is killed after any number of operations at the target continues at its checkpoint.

@@ -137,7 +137,7 @@ pub(crate) async fn contents(peer: &dyn Peer) -> Vec<Content> {
         let page = peer.changes(&request).await.unwrap();
         for row in &page.rows {
             let wanted = [BulkGet { id: row.id.clone(), rev: None }];
-            let options = ReadOptions { ancestors: true, latest: false };
+            let options = ReadOptions { ancestors: true, ..ReadOptions::default() };
             let leaves = peer.read(&wanted, options).await.unwrap().pop().unwrap().unwrap();
             assert_eq!(leaves.len(), row.revs.len(), "{}", row.id);
             for leaf in leaves {

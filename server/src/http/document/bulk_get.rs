@@ -18,7 +18,7 @@ use crate::http::wire::multipart::writer::{Multipart, document_head, head};
 use crate::http::wire::params::parse_rev;
 use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Response, Stop};
 
-/// Number of documents in a page. A page is read before any of it is sent.
+/// Maximum number of documents in a page. A page is read before any of it is sent.
 const PAGE: usize = 200;
 
 /// One entry of a bulk get: a request, or why it is invalid.
@@ -44,37 +44,27 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
     let json = request.json_object().await?;
     let docs = json.get("docs").filter(|docs| docs.is_array());
     let docs = docs.ok_or_else(|| ApiError::bad_request("Missing JSON list of 'docs'."))?;
-    let mut pages: Vec<Vec<Wanted>> = Vec::new();
-    for (place, doc) in docs.elements().enumerate() {
-        if place % PAGE == 0 {
-            pages.push(Vec::with_capacity(PAGE));
-        }
-        if let Some(page) = pages.last_mut() {
-            page.push(wanted(doc));
-        }
-    }
-    let count: usize = pages.iter().map(Vec::len).sum();
-    let mut pages = pages.into_iter();
+    let all: Vec<Wanted> = docs.elements().map(wanted).collect();
     let in_parts = !takes(&request.headers, "application/json")
         && (takes(&request.headers, "multipart/mixed") || takes(&request.headers, "multipart/related"));
     let mut options = options;
     // An answer in parts includes attachments, requested or not.
     options.attachments |= in_parts;
-    let (app, options, first) = (&request.app, &options, &pages.next().unwrap_or_default());
+    let (app, options, entries) = (&request.app, &options, &all);
     // The first page is read before the status is sent, so that an error has its own status.
     let begin = |database: Documents| async move {
         let reader = Reader { app: app.clone(), database, options: options.clone() };
-        let found = reader.find(first.clone()).await?;
+        let found = reader.find(entries).await?;
         Ok((reader, found))
     };
     let (reader, first) = request.with_database(db, begin).await?;
-    request.app.statistics.read(count);
+    request.app.statistics.read(all.len());
     if in_parts {
         let kind = if takes(&request.headers, "multipart/mixed") { "mixed" } else { "related" };
-        return in_multipart(kind, reader, first, pages);
+        return in_multipart(kind, reader, first, all);
     }
     let mut body = b"{\"results\":[".to_vec();
-    if pages.len() == 0 && !first.iter().any(EntryLeaves::has_contents) {
+    if first.len() == all.len() && !first.iter().any(EntryLeaves::has_contents) {
         for (place, found) in first.into_iter().enumerate() {
             reader.write(place, found, &mut body).await?;
         }
@@ -92,8 +82,10 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
                 }
             }
             writer.send(std::mem::take(&mut body)).await?;
-            let Some(next) = pages.next() else { break };
-            page = reader.find(next).await?;
+            if place == all.len() {
+                break;
+            }
+            page = reader.find(&all[place..]).await?;
         }
         Ok(writer.send("]}\n").await?)
     });
@@ -103,19 +95,14 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
 /// The answer in parts, one for each revision, with attachments in their stored form.
 ///
 /// Source: `bulk_get_ret_multipart` of CouchDB's `chttpd_db.erl`.
-fn in_multipart(
-    kind: &str,
-    reader: Reader,
-    first: Vec<EntryLeaves>,
-    pages: std::vec::IntoIter<Vec<Wanted>>,
-) -> Result<Response> {
+fn in_multipart(kind: &str, reader: Reader, first: Vec<EntryLeaves>, all: Vec<Wanted>) -> Result<Response> {
     let multipart = Multipart::new()?;
     let content_type = multipart.content_type(kind);
     let body = response::stream_bytes(|writer| async move {
-        let mut found = first;
-        let mut pages = pages;
+        let (mut found, mut place) = (first, 0);
         let mut is_empty = true;
         loop {
+            place += found.len();
             for one in found {
                 for part in one.parts() {
                     is_empty = false;
@@ -123,8 +110,10 @@ fn in_multipart(
                     reader.send(part, &writer).await?;
                 }
             }
-            let Some(page) = pages.next() else { break };
-            found = reader.find(page).await?;
+            if place == all.len() {
+                break;
+            }
+            found = reader.find(&all[place..]).await?;
         }
         if !is_empty {
             writer.send([&*multipart.next(), Multipart::END, "\r\n"].concat()).await?;
@@ -193,45 +182,39 @@ struct Reader {
     options: GetOptions,
 }
 
-/// The model's result for one document.
-type Read = (String, model::Result<Vec<OpenRev>>);
-
 impl Reader {
-    /// Reads a page.
-    async fn find(&self, page: Vec<Wanted>) -> Result<Vec<EntryLeaves>> {
-        let requests: Vec<BulkGet> = page
-            .iter()
-            .filter_map(|wanted| match wanted {
-                Wanted::Request(request, None) => Some(request.clone()),
-                _ => None,
-            })
-            .collect();
-        let mut read = self.read(requests, self.options.clone()).await?.into_iter();
+    /// Reads the first of these entries, at least one. An entry with `atts_since` is read alone.
+    async fn find(&self, entries: &[Wanted]) -> Result<Vec<EntryLeaves>> {
+        let is_plain = |wanted: &&Wanted| !matches!(wanted, Wanted::Request(_, Some(_)));
+        let count = entries.iter().take(PAGE).take_while(is_plain).count().max(1).min(entries.len());
+        let page = &entries[..count];
+        let known = page.iter().find_map(|wanted| match wanted {
+            Wanted::Request(_, known) => known.clone(),
+            Wanted::Refused { .. } => None,
+        });
+        let options = GetOptions { atts_since: known, ..self.options.clone() };
+        let requests = page.iter().filter_map(|wanted| match wanted {
+            Wanted::Request(request, _) => Some(request.clone()),
+            Wanted::Refused { .. } => None,
+        });
+        let (database, requests) = (self.database.clone(), requests.collect::<Vec<_>>());
+        let read = self.app.scan(async move { database.get_some(&requests, &options).await }).await?;
+        let mut read = read.into_iter();
         let mut found = Vec::with_capacity(page.len());
         for wanted in page {
             found.push(match wanted {
-                Wanted::Request(request, known) => {
-                    let read = match known {
-                        None => read.next(),
-                        known => {
-                            let options = GetOptions { atts_since: known, ..self.options.clone() };
-                            self.read(vec![request.clone()], options).await?.pop()
-                        }
-                    };
-                    let (id, leaves) = read.ok_or_else(ApiError::internal)?;
+                Wanted::Request(request, _) => {
+                    // The others did not fit in memory beside these.
+                    let Some((id, leaves)) = read.next() else { break };
                     EntryLeaves { id: Some(id), leaves: leaves_of(request.rev.as_ref(), leaves) }
                 }
                 Wanted::Refused { id, rev, error, reason } => {
-                    EntryLeaves { id, leaves: vec![Leaf::Refused { rev, error: error.into(), reason }] }
+                    let leaf = Leaf::Refused { rev: rev.clone(), error: (*error).into(), reason: reason.clone() };
+                    EntryLeaves { id: id.clone(), leaves: vec![leaf] }
                 }
             });
         }
         Ok(found)
-    }
-
-    async fn read(&self, requests: Vec<BulkGet>, options: GetOptions) -> Result<Vec<Read>> {
-        let database = self.database.clone();
-        self.app.scan(async move { database.get_many(requests, &options).await }).await
     }
 
     /// The document with the contents of its attachments; an error if its leaf was replaced meanwhile.
