@@ -1,6 +1,9 @@
 //! Replications that the server runs.
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
 
 use server::http::Options;
 
@@ -40,6 +43,40 @@ async fn a_replication_is_answered_with_its_record() {
     let local = json!({"source": "here", "target": "copy", "create_target": true, "doc_ids": ["1", "2", "x"]});
     assert_eq!(replicate(&near, local).await.json()["docs_written"], 2);
     assert_eq!(near.get("/copy").await.json()["doc_count"], 2);
+}
+
+/// Passes connections on to a server, but closes this many first.
+async fn hesitant(server: SocketAddr, closed: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (mut client, _) = listener.accept().await.unwrap();
+            if number >= closed {
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(server).await.unwrap();
+                    // It ends as the connections do.
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_breaks_at_the_beginning_is_made_again() {
+    let (near, far) = (Couch::start().await, Couch::start().await);
+    near.database("here").await;
+    near.put("/here/a", json!({})).await;
+    let address = hesitant(far.base.strip_prefix("http://").unwrap().parse().unwrap(), 2).await;
+    let push = json!({"source": "here", "target": format!("http://{address}/there"), "create_target": true});
+    let answer = replicate(&near, push).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(far.get("/there").await.json()["doc_count"], 1);
+    let address = hesitant(address, 1).await;
+    let once = json!({"source": "here", "target": format!("http://{address}/there"), "retries_per_request": 0});
+    assert_eq!(replicate(&near, once).await.status, 500);
 }
 
 #[tokio::test(flavor = "multi_thread")]

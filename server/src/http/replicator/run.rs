@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use model::{CreateOptions, JsonText};
+use model::{CreateOptions, JsonText, SystemEnvironment};
 use parking_lot::Mutex;
-use peer::{ErrorKind, Peer};
+use peer::{ErrorKind, Peer, Retry};
 use replicate::{Endpoint, Progress, Replication, Report};
 use tokio::sync::watch;
 
@@ -90,10 +90,11 @@ async fn open(
         Endpoint::Remote(address) => {
             let peer =
                 app.clients.connecting(address.clone(), asked.connecting).map_err(|error| failed(side, &error))?;
+            let retry = Retry::new(Arc::new(SystemEnvironment)).repeating(asked.options.retries);
             if let Some(parameters) = create {
-                peer.create(parameters).await.map_err(|error| failed(side, &error))?;
+                retry.ask(|| peer.create(parameters)).await.map_err(|error| failed(side, &error))?;
             }
-            peer.info().await.map_err(|error| failed(side, &error))?;
+            retry.ask(|| peer.info()).await.map_err(|error| failed(side, &error))?;
             Ok(Arc::new(peer))
         }
     }
