@@ -18,7 +18,7 @@ use crate::all_docs::{AllDocsEntry, AllDocsRequest};
 use crate::batch::{BATCH_BYTES, BODIES_AT_ONCE};
 use crate::document::GetOptions;
 use crate::documents::Documents;
-use crate::error::{Error, NotFound, Result};
+use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::keys::end_of;
 use crate::revid::RevId;
 use crate::seq::Seq;
@@ -173,11 +173,19 @@ impl<D: Database> Documents<D> {
                 && !row.doc.iter().flatten().any(|doc| doc.rev == rev)
             {
                 let leaf = GetOptions { rev: Some(rev), ..GetOptions::default() };
-                row.doc = Some(crate::error::alone(self.get(&id, &leaf).await)?.ok().map(Box::new));
+                row.doc = Some(match self.get(&id, &leaf).await {
+                    // The row stays without what its value names.
+                    Err(error) if is_no_revision(&error) => None,
+                    found => crate::error::alone(found)?.ok().map(Box::new),
+                });
             }
         }
         Ok(())
     }
+}
+
+fn is_no_revision(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing | NotFound::Deleted))
 }
 
 /// The document that a row means: that of its value's `_id` and `_rev`, or its own.

@@ -96,7 +96,7 @@ impl ApiError {
 
     /// A feature of CouchDB that this server lacks, by name.
     pub(crate) fn not_implemented(what: &str) -> Self {
-        let reason = format!("{what} are not implemented by couch-layer yet");
+        let reason = format!("{what} are not implemented by couch-layer");
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
     }
 

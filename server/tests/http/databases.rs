@@ -229,11 +229,7 @@ async fn what_is_missing_is_named() {
         assert!(answer.json()["reason"].as_str().unwrap().contains(word), "{path}: {}", answer.text);
     }
     let form = couch.request("POST", "/db/x").header("content-type", "multipart/form-data; boundary=b").body("--b--");
-    couch.send(form).await.refused(
-        501,
-        "not_implemented",
-        "forms with attachments are not implemented by couch-layer yet",
-    );
+    couch.send(form).await.refused(501, "not_implemented", "forms with attachments are not implemented by couch-layer");
     let reason = "Content-Type must be multipart/form-data";
     couch.json("POST", "/db/x", json!({})).await.refused(415, "bad_content_type", reason);
 }

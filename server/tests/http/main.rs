@@ -25,6 +25,8 @@ mod hostile;
 mod index_jobs;
 mod indexes;
 mod listings;
+#[cfg(feature = "javascript")]
+mod manual;
 mod owners;
 mod patches;
 mod peruser;

@@ -148,8 +148,8 @@ async fn queries_that_mean_nothing_are_refused() {
         ("map?group=true", "Invalid use of grouping on a map view."),
         ("map?group_level=2", "Invalid use of grouping on a map view."),
         ("count?include_docs=true", "`include_docs` is invalid for reduce"),
-        ("count?keys=[1]", "Multi-key fetches for reduce views must use `group=true`"),
-        ("map?keys=[1]&key=2", "`keys` is incompatible with `key`, `start_key` and `end_key`"),
+        ("count?keys=[1,2]", "Multi-key fetches for reduce views must use `group=true`"),
+        ("map?keys=[1,2]&key=2", "`keys` is incompatible with `key`, `start_key` and `end_key`"),
         (
             "map?startkey=2&endkey=1",
             "No rows can match your key range, reverse your start_key and end_key or set descending=true",

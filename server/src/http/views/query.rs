@@ -55,6 +55,12 @@ impl Query {
             }
             "startkey" | "start_key" => (self.rows.start, self.has_range) = (Some(value.clone()), true),
             "endkey" | "end_key" => (self.rows.end, self.has_range) = (Some(value.clone()), true),
+            // One key in a list is that key, so a reduce of it needs no group.
+            "keys" if value.root().is_array() && value.root().elements().count() == 1 => {
+                let key = value.root().elements().next().map(|key| value.slice_ref(key));
+                (self.rows.start, self.rows.end) = (key.clone(), key);
+                self.has_range = true;
+            }
             "keys" if value.root().is_array() => {
                 self.rows.keys = Some(value.root().elements().map(|key| value.slice_ref(key)).collect::<Arc<[_]>>());
             }
@@ -152,9 +158,14 @@ impl Query {
         }
         if let (Some(start), Some(end)) = (&self.rows.start, &self.rows.end) {
             let order = key_order(start).cmp(&key_order(end));
-            if (order.is_gt() && !self.rows.descending) || (order.is_lt() && self.rows.descending) {
+            if order.is_gt() && !self.rows.descending {
                 return refuse(
                     "No rows can match your key range, reverse your start_key and end_key or set descending=true",
+                );
+            }
+            if order.is_lt() && self.rows.descending {
+                return refuse(
+                    "No rows can match your key range, reverse your start_key and end_key or set descending=false",
                 );
             }
         }
