@@ -11,7 +11,7 @@ use crate::support::Couch;
 const TRIES: usize = 300;
 
 /// Another seed for each run.
-fn dice() -> StdRng {
+pub(crate) fn dice() -> StdRng {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let seed = since.as_nanos() as u64;
     println!("seed {seed}");

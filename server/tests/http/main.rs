@@ -21,6 +21,7 @@ mod find;
 mod formats;
 #[cfg(feature = "javascript")]
 mod functions;
+mod heads;
 mod hostile;
 mod index_jobs;
 mod indexes;
