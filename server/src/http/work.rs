@@ -37,11 +37,8 @@ use crate::http::replicator::rotation::Rotation;
 use crate::http::replicator::{documents, record, run};
 use crate::http::views::update;
 
-/// Duration of this server's lease after a renewal.
-const LEASE: Duration = Duration::from_secs(30);
-
-/// Time between two renewals.
-const BEAT: Duration = Duration::from_secs(10);
+/// Number of renewals in the time that the lease holds.
+const BEATS: u32 = 3;
 
 /// Time that runs have to stop when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
@@ -125,11 +122,12 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     SystemEnvironment.random(&mut id);
     // Every store except a cluster has one owner at a time.
     let is_alone = matches!(&store.url, Some(url) if !matches!(url, EngineUrl::Cluster { .. }));
-    let options = ServerOptions { name, lease: LEASE, is_alone };
+    let lease = app.options.lease;
+    let options = ServerOptions { name, lease, is_alone };
     let layer = store.layer;
     let mut server = jobs::Server::new(layer.jobs(), id, options);
     let began = Instant::now();
-    let mut beat = tokio::time::interval(BEAT);
+    let mut beat = tokio::time::interval((lease / BEATS).max(Duration::from_millis(1)));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let kinds = KINDS.iter().filter(|kind| is_own || kind.is_of_databases);
     let slots =

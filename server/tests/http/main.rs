@@ -38,6 +38,7 @@ mod replication;
 mod replicator;
 mod rights;
 mod support;
+mod takeover;
 mod tls;
 mod transactions;
 mod updates;

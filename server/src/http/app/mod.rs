@@ -76,6 +76,8 @@ pub struct Options {
     pub trust: Trust,
     /// Number of threads that may share the processor work of one request, also in stores to which databases moved.
     pub threads: usize,
+    /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
+    pub lease: Duration,
 }
 
 impl Default for Options {
@@ -98,6 +100,7 @@ impl Default for Options {
             uuid: None,
             trust: Trust::default(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            lease: Duration::from_secs(30),
         }
     }
 }
