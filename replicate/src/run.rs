@@ -110,9 +110,13 @@ impl Replication {
         let function = self.function(&*source, &filter).await?;
         let (winners, since) = (self.options.winning_revs_only, self.options.since_seq.as_deref());
         let id = self.identity.id(&filter, function.as_deref(), winners, since);
-        let checkpoint = match self.options.use_checkpoints {
-            true => Some(Checkpoint::read(&id, &*source, &*target).await?),
-            false => None,
+        let (checkpoint, born) = match self.options.use_checkpoints {
+            true => {
+                // Asked first: a database that is made anew after this has another time, or no checkpoint.
+                let born = born(&*source, &*target).await?;
+                (Some(Checkpoint::read(&id, &*source, &*target).await?), born)
+            }
+            false => (None, Born::default()),
         };
         let common = checkpoint.as_ref().map(Checkpoint::common).unwrap_or_default();
         let since = self.options.since_seq.clone().filter(|_| common.since.is_none()).or(common.since.clone());
@@ -134,6 +138,7 @@ impl Replication {
             record: None,
             saved_ms: self.environment.now_ms(),
             checkpoint,
+            born,
             common,
             progress: Progress { through_seq: start.clone(), checkpointed_seq: start, ..Progress::default() },
         };
@@ -202,12 +207,25 @@ impl Replication {
     }
 }
 
+/// When the databases of the source and the target were created, as these say it.
+type Born = (String, String);
+
+/// Ensures that both have all writes on disk. A checkpoint is written only while `Born` stays what it was: in a
+/// database that was created anew it would hide all documents before it. CouchDB compares the same in
+/// `couch_replicator_scheduler_job`.
+async fn born(source: &dyn Peer, target: &dyn Peer) -> Result<Born> {
+    let target = target.commit().await?;
+    Ok((source.commit().await?, target))
+}
+
 /// A running replication.
 struct Run {
     source: Arc<dyn Peer>,
     target: Arc<dyn Peer>,
     session: Session,
     checkpoint: Option<Checkpoint>,
+    /// As it was before the checkpoint was read.
+    born: Born,
     common: Common,
     /// The last checkpoint.
     record: Option<JsonText>,
@@ -223,8 +241,10 @@ impl Run {
             return Ok(false);
         }
         let Some(checkpoint) = &mut self.checkpoint else { return Ok(false) };
-        self.target.commit().await?;
-        self.source.commit().await?;
+        if born(&*self.source, &*self.target).await? != self.born {
+            let sentence = "a database was created anew since the last checkpoint";
+            return Err(peer::Error::new(peer::ErrorKind::Refused, sentence));
+        }
         self.session.ended_ms = self.saved_ms;
         self.session.end_seq.clone_from(&self.progress.through_seq);
         self.session.figures = self.progress.figures;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use model::{AttachmentEdit, Edit, WriteMode};
 use peer::{ErrorKind, Filter, Peer};
@@ -244,4 +245,31 @@ async fn a_database_that_is_not_there_is_said() {
     let (one, none) = (world.local("one").await, world.far("none").await);
     let refused = replicate(one, none, identity()).run().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoDatabase);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_made_anew_gets_everything() {
+    let world = World::new().await;
+    let documents = world.create("one").await;
+    world.create("other").await;
+    documents.put(Edit::new("before", json("{}"))).await.unwrap();
+    let (one, other) = (world.local("one").await, world.far("other").await);
+    let options = Options { checkpoint_interval: Duration::from_millis(50), ..Options::default() };
+    let replication = replicate(one.clone(), other.clone(), identity()).with_options(options).continuous();
+    let running = tokio::spawn(async move { replication.run().await });
+    let arrived = world.layer.database("other").await.unwrap();
+    while arrived.local_docs(&model::AllDocsRequest::default()).await.unwrap().rows.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // The server says in whole seconds when a database was created.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    world.layer.delete_database("other").await.unwrap();
+    world.create("other").await;
+    documents.put(Edit::new("after", json("{}"))).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), running).await.expect("it goes on");
+    let failed = ended.unwrap().unwrap_err();
+    assert!(failed.to_string().contains("created anew"), "{failed}");
+    replicate(one, other, identity()).run().await.unwrap();
+    let arrived = world.layer.database("other").await.unwrap();
+    assert_eq!(arrived.info().await.unwrap().doc_count, 2);
 }
