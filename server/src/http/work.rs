@@ -6,7 +6,8 @@
 //!     └ when a job became pending or is due, or a run ended
 //!
 //!   every minute        if there is no room, continuous replications make room for those that wait
-//!   every ten seconds   renew the lease, if there is one; look for servers whose lease has expired
+//!   every ten seconds   renew the lease, if there is one; look for servers whose lease has expired, and for room that a
+//!                       setting made
 //!   stop                runs stop between two steps; unfinished jobs are given back
 //! ```
 //!
@@ -150,6 +151,8 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
                 if let Err(error) = server.take_over(began.elapsed()).await {
                     tracing::warn!(%error, "the jobs of other servers cannot be looked at");
                 }
+                // A full slot waits for nothing, and a setting may have made room since.
+                slots.iter_mut().for_each(|slot| slot.should_look |= slot.added.is_none() && slot.due.is_none());
             }
             Some(_) = runs.join_next() => slots.iter_mut().for_each(|slot| slot.should_look = true),
             () = one_was_added(&mut slots) => {}

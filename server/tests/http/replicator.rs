@@ -304,3 +304,40 @@ async fn more_than_may_run_take_turns() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_setting_that_makes_room_lets_those_that_wait_begin() {
+    let engine = open(&"mem:".parse().unwrap(), IfMissing::Create).unwrap();
+    let couch = Couch::over(engine, Options { lease: Duration::from_secs(3), ..Options::default() }).await;
+    for name in ["_replicator", "here", "a", "b", "c"] {
+        couch.database(name).await;
+    }
+    let most = async |number: &str| {
+        let put = couch.json("PUT", "/_node/_local/_config/replicator/max_jobs", json!(number)).await;
+        assert_eq!(put.status, 200, "{}", put.text);
+    };
+    most("2").await;
+    for name in ["a", "b", "c"] {
+        couch.put(&format!("/_replicator/{name}"), json!({"source": "here", "target": name, "continuous": true})).await;
+    }
+    couch.put("/here/x", json!({})).await;
+    let has = async |name: &str| couch.get(&format!("/{name}/x")).await.status == 200;
+    let waiting = async {
+        loop {
+            let mut waiting = Vec::new();
+            for name in ["a", "b", "c"] {
+                if !has(name).await {
+                    waiting.push(name);
+                }
+            }
+            if let [one] = waiting[..] {
+                return one;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let one = tokio::time::timeout(PATIENCE, waiting).await.expect("two begin");
+    assert!(!has(one).await, "{one} waits");
+    most("3").await;
+    arrived(&couch, one, "x").await;
+}
