@@ -261,7 +261,7 @@ impl<D: Database> Documents<D> {
 
     /// Adds documents to the first rows, as many as a batch holds, reading `at_once` of them at the same time. Returns
     /// the number of rows that are complete.
-    pub(crate) async fn add_docs(
+    async fn add_docs(
         &self,
         transaction: &D::Transaction,
         request: &AllDocsRequest,
@@ -271,32 +271,45 @@ impl<D: Database> Documents<D> {
         if !request.include_docs {
             return Ok(rows.len());
         }
-        let keys = self.keys();
-        let options = GetOptions { conflicts: request.conflicts, ..GetOptions::default() };
+        let listed = |row: &AllDocsRow| {
+            let AllDocsEntry::Live { rev, .. } = &row.entry else { return None };
+            let leaf = Leaf { not_deleted: true, rev: rev.clone() };
+            let body = body_of(transaction, self.keys(), &row.id, &leaf);
+            Some(async move {
+                let body = body_or_empty(&leaf, body.await?)?;
+                Ok((leaf, body))
+            })
+        };
+        self.read_docs(transaction, request.conflicts, rows, at_once, listed).await
+    }
+
+    /// The same, where `live` begins to read the winner of a row, or is `None` for a row without document.
+    pub(crate) async fn read_docs<F: Future<Output = Result<(Leaf, Body)>>>(
+        &self,
+        transaction: &D::Transaction,
+        conflicts: bool,
+        rows: &mut [AllDocsRow],
+        at_once: usize,
+        live: impl Fn(&AllDocsRow) -> Option<F>,
+    ) -> Result<usize> {
+        let options = GetOptions { conflicts, ..GetOptions::default() };
         let mut batch = Batch::of(rows.len());
         for some in rows.chunks_mut(at_once) {
             let mut reads = Vec::with_capacity(some.len());
             for row in some {
-                let read = match &row.entry {
-                    AllDocsEntry::Live { rev, .. } => {
-                        let leaf = Leaf { not_deleted: true, rev: rev.clone() };
-                        let body = body_of(transaction, keys, &row.id, &leaf);
-                        let tree = options.conflicts.then(|| Tree::Whole.read(transaction, keys, &row.id));
-                        Some((leaf, body, tree))
-                    }
-                    _ => None,
-                };
+                let tree = || conflicts.then(|| Tree::Whole.read(transaction, self.keys(), &row.id));
+                let read = live(row).map(|live| (live, tree()));
                 reads.push((row, read));
             }
             for (row, read) in reads {
                 if batch.is_full() {
                     return Ok(batch.items());
                 }
-                let Some((leaf, body, tree)) = read else {
+                let Some((live, tree)) = read else {
                     batch.add(0);
                     continue;
                 };
-                match document(&row.id, leaf, body, tree, &options).await {
+                match document(&row.id, live, tree, &options).await {
                     Ok((entry, bytes)) => {
                         row.entry = entry;
                         batch.add(bytes);
@@ -314,16 +327,15 @@ impl<D: Database> Documents<D> {
 /// The entry of a live document with its body, and the number of bytes that were read.
 async fn document(
     id: &str,
-    leaf: Leaf,
-    body: impl Future<Output = Result<Option<Body>>>,
+    live: impl Future<Output = Result<(Leaf, Body)>>,
     tree: Option<impl Future<Output = Result<Vec<Branch>>>>,
     options: &GetOptions,
 ) -> Result<(AllDocsEntry, usize)> {
     let mut bytes = 0;
     let read = async {
-        let body = body_or_empty(&leaf, body.await?)?;
+        let (leaf, body) = live.await?;
         bytes += body.bytes_read();
-        let mut document = Document::new(id.to_owned(), leaf.rev.clone(), false, body);
+        let mut document = Document::new(id.to_owned(), leaf.rev, false, body);
         if let Some(tree) = tree {
             let tree = tree.await?;
             bytes += tree.iter().map(Branch::row_bytes).sum::<usize>();
@@ -332,7 +344,7 @@ async fn document(
         Ok(document)
     };
     let entry = match alone(read.await)? {
-        Ok(document) => AllDocsEntry::Live { rev: leaf.rev, doc: Some(Box::new(document)) },
+        Ok(document) => AllDocsEntry::Live { rev: document.rev.clone(), doc: Some(Box::new(document)) },
         Err(error) => AllDocsEntry::Damaged { error: error.of_document(id) },
     };
     Ok((entry, bytes))

@@ -9,11 +9,12 @@ use json::JsonText;
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 use mango::Index;
 
-use crate::all_docs::{AllDocsEntry, AllDocsRequest, AllDocsRow, read_winner};
+use crate::all_docs::{AllDocsEntry, AllDocsRow};
 use crate::batch::BODIES_AT_ONCE;
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys};
+use crate::read::last_live_of_many;
 
 use super::Definition;
 use super::build::Built;
@@ -192,22 +193,15 @@ impl<D: Database> Documents<D> {
         if !request.include_docs {
             return Ok(rows.len());
         }
-        let keys = self.keys();
-        let listed: Vec<_> =
-            rows.iter().map(|row| transaction.get(&keys.key(DatabaseKey::AllDoc(&row.id)), Read::Snapshot)).collect();
-        let mut entries = Vec::with_capacity(rows.len());
-        for (row, listed) in rows.iter().zip(listed) {
-            let entry = match listed.await?.map(|value| read_winner(&value)) {
-                Some(Ok(rev)) => AllDocsEntry::Live { rev, doc: None },
-                Some(Err(error)) => AllDocsEntry::Damaged { error: error.of_document(&row.id) },
-                None => AllDocsEntry::Damaged {
-                    error: Error::corrupt("an index has a row of a document that is not there").of_document(&row.id),
-                },
-            };
-            entries.push(AllDocsRow { id: row.id.clone(), entry });
-        }
-        let docs = AllDocsRequest { include_docs: true, conflicts: request.conflicts, ..AllDocsRequest::default() };
-        let whole = self.add_docs(transaction, &docs, &mut entries, at_once.min(BODIES_AT_ONCE)).await?;
+        let mut entries: Vec<AllDocsRow> =
+            rows.iter().map(|row| AllDocsRow { id: row.id.clone(), entry: AllDocsEntry::Missing }).collect();
+        let winner = |row: &AllDocsRow| {
+            let live = last_live_of_many(transaction, self.keys(), &row.id);
+            let gone = || Error::corrupt("an index has a row of a document that is not there");
+            Some(async move { live.await?.ok_or_else(gone) })
+        };
+        let at_once = at_once.min(BODIES_AT_ONCE);
+        let whole = self.read_docs(transaction, request.conflicts, &mut entries, at_once, winner).await?;
         for (row, entry) in rows.iter_mut().zip(entries) {
             row.entry = Some(entry.entry);
         }

@@ -10,7 +10,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use mango::{Bookmark, MAX_KEY};
@@ -18,7 +17,6 @@ use model::{
     AllDocsEntry, AllDocsRequest, ErrorKind, GetOptions, IndexPage, IndexRequest, JsonText, JsonWriter, NotFound,
 };
 
-use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::find::plan::Plan;
@@ -44,9 +42,8 @@ const TOO_MANY: &str = "The number of documents examined is high in proportion t
 
 /// A search in progress.
 pub(crate) struct Search {
-    app: Arc<App>,
     database: Documents,
-    plan: Arc<Plan>,
+    plan: Plan,
     /// The part that is left; `None` when the search is done.
     rest: Option<Rest>,
     page_rows: usize,
@@ -87,17 +84,16 @@ struct Tally {
 }
 
 impl Search {
-    pub(crate) fn new(app: &Arc<App>, database: Documents, plan: Plan) -> Search {
+    pub(crate) fn new(database: Documents, plan: Plan) -> Search {
         let query = &plan.query;
         let tally = Tally { skip: query.skip, left: query.limit, ..Tally::default() };
         let wanted = usize::try_from(query.skip.saturating_add(query.limit)).unwrap_or(usize::MAX);
         Search {
-            app: app.clone(),
             database,
             rest: Some(Rest::of(&plan)).filter(|_| query.limit > 0),
-            plan: Arc::new(plan),
             page_rows: wanted.clamp(1, PAGE_ROWS),
             tally,
+            plan,
             began: Instant::now(),
         }
     }
@@ -106,26 +102,17 @@ impl Search {
         self.rest.is_none()
     }
 
-    /// Writes the matches of the next page.
+    /// Writes the matches of the next page. To be called on the threads for scans.
     pub(crate) async fn page(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let Some(rest) = self.rest.take() else { return Ok(()) };
         let rows = self.page_rows;
-        let (database, plan, tally) = (self.database.clone(), self.plan.clone(), std::mem::take(&mut self.tally));
-        let (found, next, tally) = self
-            .app
-            .scan(async move {
-                let mut page = Page { database, plan, tally, found: Vec::new() };
-                let next = match rest {
-                    Rest::Documents(request) => page.documents(request, rows).await,
-                    Rest::Rows(request) => page.rows(request, rows).await,
-                    Rest::Alike { key, after, rows } => page.alike(key, after, rows).await,
-                };
-                Ok(next.map(|next| (page.found, next, page.tally)))
-            })
-            .await??;
-        out.extend_from_slice(&found);
-        self.rest = next.filter(|_| tally.left > 0);
-        self.tally = tally;
+        let mut page = Page { database: &self.database, plan: &self.plan, tally: &mut self.tally, found: out };
+        let next = match rest {
+            Rest::Documents(request) => page.documents(request, rows).await?,
+            Rest::Rows(request) => page.rows(request, rows).await?,
+            Rest::Alike { key, after, rows } => page.alike(key, after, rows).await?,
+        };
+        self.rest = next.filter(|_| self.tally.left > 0);
         self.page_rows = rows.saturating_mul(GROWTH).min(PAGE_ROWS);
         Ok(())
     }
@@ -192,14 +179,14 @@ impl Rest {
 }
 
 /// A page in progress.
-struct Page {
-    database: Documents,
-    plan: Arc<Plan>,
-    tally: Tally,
-    found: Vec<u8>,
+struct Page<'s> {
+    database: &'s Documents,
+    plan: &'s Plan,
+    tally: &'s mut Tally,
+    found: &'s mut Vec<u8>,
 }
 
-impl Page {
+impl Page<'_> {
     fn is_full(&self) -> bool {
         self.tally.left == 0 || self.found.len() > PAGE_BYTES
     }
@@ -269,7 +256,7 @@ impl Page {
         after: Option<(Vec<u8>, String)>,
         rows: IndexRequest,
     ) -> Result<Option<Rest>> {
-        let plan = self.plan.clone();
+        let plan = self.plan;
         let Some(scan) = plan.scan() else { return Ok(None) };
         let descending = rows.descending;
         let wanted = usize::try_from(self.tally.skip.saturating_add(self.tally.left)).unwrap_or(usize::MAX);
