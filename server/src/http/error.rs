@@ -100,6 +100,11 @@ impl ApiError {
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
     }
 
+    /// A view that no design document has. CouchDB has none since 2.0.
+    pub(crate) fn no_temporary_views() -> Self {
+        Self::new(StatusCode::GONE, "gone", "Temporary views are not supported in CouchDB")
+    }
+
     pub(crate) fn internal() -> Self {
         let reason = "an internal error; the server's log has the details";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_server_error", reason)

@@ -228,6 +228,10 @@ async fn what_is_missing_is_named() {
         assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (501, &json!("not_implemented")), "{path}");
         assert!(answer.json()["reason"].as_str().unwrap().contains(word), "{path}: {}", answer.text);
     }
+    let temporary = json!({"map": "function (doc) { emit(doc._id); }"});
+    let reason = "Temporary views are not supported in CouchDB";
+    couch.json("POST", "/db/_temp_view", temporary.clone()).await.refused(410, "gone", reason);
+    couch.json("POST", "/none/_temp_view", temporary).await.refused(404, "not_found", "Database does not exist.");
     let form = couch.request("POST", "/db/x").header("content-type", "multipart/form-data; boundary=b").body("--b--");
     couch.send(form).await.refused(501, "not_implemented", "forms with attachments are not implemented by couch-layer");
     let reason = "Content-Type must be multipart/form-data";

@@ -144,7 +144,7 @@ async fn reductions_are_those_of_the_guide() {
 async fn queries_that_mean_nothing_are_refused() {
     let couch = with(letters()).await;
     for (query, reason) in [
-        ("map?reduce=true", "`reduce` is invalid for map-only views."),
+        ("map?reduce=true", "Reduce is invalid for map-only views."),
         ("map?group=true", "Invalid use of grouping on a map view."),
         ("map?group_level=2", "Invalid use of grouping on a map view."),
         ("count?include_docs=true", "`include_docs` is invalid for reduce"),

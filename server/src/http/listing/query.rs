@@ -149,7 +149,7 @@ impl Query {
                 return Err(ApiError::query_parse("Invalid value for `update`."));
             }
             "reduce" if params::parse_bool(value)? => {
-                return Err(ApiError::query_parse("`reduce` is invalid for map-only views."));
+                return Err(ApiError::query_parse("Reduce is invalid for map-only views."));
             }
             "group" if params::parse_bool(value)? => {
                 return Err(ApiError::query_parse("Invalid use of grouping on a map view."));

@@ -70,7 +70,6 @@ pub(crate) struct Route {
 use Who::{DatabaseAdmin, Metrics, Public, Reader, ServerAdmin, Writer};
 
 const NODES: &str = "nodes and clusters";
-const TEMPORARY: &str = "temporary views";
 const TEXT: &str = "indexes of text";
 const SHARDS: &str = "shards and their settings";
 /// CouchDB 3 has them still, and calls them deprecated. ADR 0040 says why they are left out.
@@ -149,7 +148,7 @@ static ROUTES: &[Route] = &[
     row("/{db}/_nouveau_cleanup", "*", DatabaseAdmin, |_, _| missing(TEXT)),
     row("/{db}/_ensure_full_commit", "POST", Writer, |r, n| Box::pin(upkeep::ensure_full_commit(r, n[0]))),
     row("/{db}/_compact/{view}", "POST", DatabaseAdmin, |r, n| Box::pin(views::compact(r, n[0], n[1]))),
-    row("/{db}/_temp_view", "*", Reader, |_, _| missing(TEMPORARY)),
+    row("/{db}/_temp_view", "*", Reader, |_, _| now(Err(ApiError::no_temporary_views()))),
     row("/{db}/_find", "POST", Reader, |r, n| Box::pin(find::find(r, n[0]))),
     row("/{db}/_explain", "POST", Reader, |r, n| Box::pin(find::explain(r, n[0]))),
     row("/{db}/_index", "GET,HEAD", Reader, |r, n| Box::pin(find::indexes::list(r, n[0]))),

@@ -48,7 +48,7 @@ impl Answer {
             design.refuse_unknown(view)?;
         }
         if query.reduce == Some(true) && !can_reduce {
-            return Err(ApiError::query_parse("`reduce` is invalid for map-only views."));
+            return Err(ApiError::query_parse("Reduce is invalid for map-only views."));
         }
         let reduces = can_reduce && query.reduce != Some(false);
         query.check(reduces)?;
