@@ -100,48 +100,55 @@ pub(crate) fn last_live<T: Transaction>(
     keys: &DatabaseKeys,
     id: &str,
 ) -> impl Future<Output = Result<Option<(Leaf, Body)>>> + Send + use<T> {
-    last_live_in(transaction, keys.range(DatabaseKey::DocsOfKind(id, true)).reverse().limit(1))
+    let live = keys.range(DatabaseKey::DocsOfKind(id, true)).reverse().limit(1);
+    // The flag of live leaves is one byte, after the document's own prefix.
+    let document = live.begin.key.len() - 1;
+    let last = transaction.get_range(&live, Read::Snapshot);
+    let transaction = transaction.clone();
+    async move {
+        let Some(last) = last.await?.rows.pop() else { return Ok(None) };
+        let (leaf, prefix) = DatabaseKeys::read_doc_leaf(&last.key, document)?;
+        let prefix = last.key.slice(..prefix);
+        let mut rows = Vec::new();
+        if last.key.len() > prefix.len() {
+            // In reverse like the read above: the memory engine then need not search for the range's beginning.
+            let before = RangeRequest::keys(prefix.clone(), last.key.clone()).reverse();
+            let batch = transaction.get_range(&before, Read::Snapshot).await?;
+            let rest = before.after(&batch);
+            rows = batch.rows;
+            if let Some(rest) = rest {
+                rows.extend(transaction.get_all(rest, Read::Snapshot).await?);
+            }
+            rows.reverse();
+        }
+        rows.push(last);
+        let body = decode(&prefix, &rows)?;
+        Ok(Some((leaf, body)))
+    }
 }
 
-/// The same for one of many documents. The first read usually has the whole body, and is limited in bytes like all bodies of
-/// a batch. It may have rows of other leaves.
+/// The same for one of many documents. The first read has all rows of its live leaves, the winner's last, unless they are
+/// more than the bytes that it is limited to, like all bodies of a batch. It goes forward: engines on disk find the end of a
+/// range more slowly than its beginning.
 pub(crate) fn last_live_of_many<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
     id: &str,
 ) -> impl Future<Output = Result<Option<(Leaf, Body)>>> + Send + use<T> {
-    last_live_in(transaction, keys.range(DatabaseKey::DocsOfKind(id, true)).reverse().target_bytes(FIRST_BYTES))
-}
-
-fn last_live_in<T: Transaction>(
-    transaction: &T,
-    live: RangeRequest,
-) -> impl Future<Output = Result<Option<(Leaf, Body)>>> + Send + use<T> {
-    // The flag of live leaves is one byte, after the document's own prefix.
+    let live = keys.range(DatabaseKey::DocsOfKind(id, true)).target_bytes(FIRST_BYTES);
     let document = live.begin.key.len() - 1;
     let first = transaction.get_range(&live, Read::Snapshot);
-    let transaction = transaction.clone();
+    let (transaction, keys, id) = (transaction.clone(), keys.clone(), id.to_owned());
     async move {
-        let mut rows = first.await?.rows;
-        let Some(last) = rows.first() else { return Ok(None) };
+        let batch = first.await?;
+        if batch.more {
+            return last_live(&transaction, &keys, &id).await;
+        }
+        let Some(last) = batch.rows.last() else { return Ok(None) };
         let (leaf, prefix) = DatabaseKeys::read_doc_leaf(&last.key, document)?;
         let prefix = last.key.slice(..prefix);
-        let of_others = rows.iter().position(|row| !row.key.starts_with(&prefix));
-        rows.truncate(of_others.unwrap_or(rows.len()));
-        let begin =
-            rows.last().map(|row| row.key.clone()).filter(|key| of_others.is_none() && key.len() > prefix.len());
-        if let Some(begin) = begin {
-            // In reverse like the read above: the memory engine then need not search for the range's beginning.
-            let before = RangeRequest::keys(prefix.clone(), begin).reverse();
-            let batch = transaction.get_range(&before, Read::Snapshot).await?;
-            let rest = before.after(&batch);
-            rows.extend(batch.rows);
-            if let Some(rest) = rest {
-                rows.extend(transaction.get_all(rest, Read::Snapshot).await?);
-            }
-        }
-        rows.reverse();
-        let body = decode(&prefix, &rows)?;
+        let losers = batch.rows.partition_point(|row| !row.key.starts_with(&prefix));
+        let body = decode(&prefix, &batch.rows[losers..])?;
         Ok(Some((leaf, body)))
     }
 }
