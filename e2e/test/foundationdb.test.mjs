@@ -1,5 +1,6 @@
 // SIGKILL of the FoundationDB server below a running couch-layer: acknowledged writes are there, no document is in
-// `_changes` twice, and open feeds continue without a new request.
+// `_changes` twice, and open feeds continue without a new request. SIGKILL of one of two servers on a cluster: the other one
+// goes on with its replications.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
@@ -76,4 +77,46 @@ test(`${KILLS} kills of the FoundationDB server below a running couch-layer`, { 
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
   const checked = await run(['check', 'db', '--engine', engine]);
   assert.equal(checked.code, 0, checked.stdout + checked.stderr);
+});
+
+test('a server of a cluster goes on with the replication of one that was killed', { timeout: 300_000 }, async (t) => {
+  const fdb = await FdbServer.start(t);
+  if (!fdb) return;
+  const engine = `fdb:${fdb.file}?prefix=couch%2F`;
+  const servers = [];
+  for (let n = 0; n < 2; n++) servers.push((await Server.start(engine)).endWith(t));
+  const { url } = servers[0];
+  for (const name of ['_replicator', 'here', 'there']) await expectOk(`${url}/${name}`, { method: 'PUT' });
+  const docs = Array.from({ length: 500 }, (_, n) => ({ _id: `d${n}`, n }));
+  await expectOk(`${url}/here/_bulk_docs`, { method: 'POST', body: { docs } });
+  const replication = { source: 'here', target: 'there', continuous: true, checkpoint_interval: 100 };
+  await expectOk(`${url}/_replicator/x`, { method: 'PUT', body: replication });
+  const until = async (server, isGood) => {
+    for (const end = Date.now() + 120_000; Date.now() < end; await sleep(50)) {
+      const found = await isGood(server.url);
+      if (found) return found;
+    }
+    throw new Error(`${isGood}: ${JSON.stringify(await expectOk(`${server.url}/_scheduler/docs/_replicator/x`))}`);
+  };
+  const node = async (at) => (await request(`${at}/_scheduler/docs/_replicator/x`)).body.node;
+  const sessions = async (at) => {
+    const { rows } = await expectOk(`${at}/there/_local_docs?include_docs=true`);
+    return rows[0]?.doc.history ?? [];
+  };
+  await until(servers[0], async (at) => (await sessions(at))[0]?.docs_written === 500);
+  const runner = await node(url);
+  const [killed, other] = runner.endsWith(`:${servers[0].port}`) ? servers : servers.toReversed();
+  assert.ok(runner.endsWith(`:${killed.port}`), runner);
+  await killed.kill();
+  await expectOk(`${other.url}/here/meanwhile`, { method: 'PUT', body: {} });
+  await until(other, async (at) => (await request(`${at}/there/meanwhile`)).status === 200);
+  assert.ok((await node(other.url)).endsWith(`:${other.port}`));
+  // It went on from the checkpoint: nothing but the new document was read again.
+  const [last, before] = await until(other, async (at) => {
+    const found = await sessions(at);
+    return found.length === 2 && found[0].docs_written === 1 && found;
+  });
+  assert.equal(last.start_last_seq, before.recorded_seq);
+  assert.equal((await expectOk(`${other.url}/there`)).doc_count, 501);
+  assert.deepEqual(await other.stop(), { code: 0, signal: null });
 });
