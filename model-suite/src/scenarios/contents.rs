@@ -153,9 +153,12 @@ pub(crate) async fn attachments_count_as_many_bytes_as_they_unpack_to(stage: Sta
     bomb.write(&packed[1].repeat(5)).await.unwrap_err();
     for (packed, fits) in packed.iter().zip([true, false]) {
         let mut upload = limited.upload("f", UploadAs::Gzip { length: None });
-        upload.write(packed).await.unwrap();
-        let finished = upload.finish().await.map(drop).map_err(|error| (error.status(), error.error()));
-        assert_eq!(finished, if fits { Ok(()) } else { Err((413, "attachment_too_large")) });
+        let uploaded = async {
+            upload.write(packed).await?;
+            upload.finish().await.map(drop)
+        };
+        let uploaded = uploaded.await.map_err(|error| (error.status(), error.error()));
+        assert_eq!(uploaded, if fits { Ok(()) } else { Err((413, "attachment_too_large")) });
     }
 }
 

@@ -6,7 +6,7 @@ use conformance::chaos::{Chaos, Rates};
 use kv_api::Database;
 use model::{
     AttachmentEdit, AttachmentSource, Content, CreateOptions, Documents, Edit, Encoding, Error, Follows, Layer,
-    LayerOptions, UploadAs,
+    LayerOptions, PartsAhead, UploadAs,
 };
 
 use super::attachments::{inline, rows};
@@ -317,4 +317,57 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
     let report = documents.repair(|_| {}).await.unwrap();
     assert!(report.after.is_sound() && report.moved > 0, "{report:?}");
     assert_eq!(rows(&engine).await, [2, 4, 2, 0]);
+}
+
+/// Contents of several readings. A reader hashes one while it reads the next.
+pub(crate) async fn damaged_contents_are_never_returned_whole(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    let bytes = noise(1_500_017);
+    let text: Vec<u8> = bytes[..900_000].iter().flat_map(|byte| format!("{byte:03}\n").into_bytes()).collect();
+    // Readings on the caller's task, on a task of their own, and some that fail.
+    let spawns: [fn(PartsAhead) -> PartsAhead; 3] = [
+        |parts| parts,
+        |parts| {
+            let parts = tokio::spawn(parts);
+            Box::pin(async move { parts.await.ok()? })
+        },
+        |_| Box::pin(async { None }),
+    ];
+    for (id, content_type, content) in [("a", "application/octet-stream", bytes), ("b", "text/plain", text)] {
+        let others = super::damage::rows(&engine, 10, "").await;
+        let uploaded = upload(&documents, UploadAs::Plain { content_type }, &content, 1 << 20).await.unwrap();
+        documents.put_attachment(id, None, "f", content_type, uploaded).await.unwrap();
+        let mut parts = super::damage::rows(&engine, 10, "").await;
+        parts.retain(|part| others.iter().all(|other| other.key != part.key));
+        assert!(parts.len() > 10);
+        // All that a reader returns, and whether it came to the end.
+        let read = async |spawn: fn(PartsAhead) -> PartsAhead| {
+            let (_, reader) = documents.attachment(id, None, "f").await.unwrap();
+            let (mut reader, mut read) = (reader.unpacked().ahead(spawn), Vec::new());
+            loop {
+                match reader.next().await {
+                    Ok(Some(piece)) => read.extend_from_slice(&piece),
+                    Ok(None) => break (read, true),
+                    Err(error) => {
+                        assert_eq!(error.status(), 500, "{error}");
+                        break (read, false);
+                    }
+                }
+            }
+        };
+        for spawn in spawns {
+            assert!(read(spawn).await == (content.clone(), true), "{id}");
+            for at in [0, 7, 8, parts.len() - 1] {
+                let mut other = parts[at].value.to_vec();
+                other[0] ^= 1;
+                for value in [None, Some(&other[..])] {
+                    put_rows(&engine, &[(&parts[at].key, value)]).await;
+                    let (got, is_whole) = read(spawn).await;
+                    assert!(!is_whole && got.len() < content.len(), "{id}, part {at}: {} bytes", got.len());
+                }
+                put_rows(&engine, &[(&parts[at].key, Some(&parts[at].value))]).await;
+            }
+        }
+        assert!(read(spawns[1]).await == (content, true), "{id}");
+    }
 }

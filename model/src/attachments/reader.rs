@@ -1,17 +1,20 @@
 //! Reads a content in pieces, each in a short transaction of its own.
+//!
+//! ```text
+//!  read                parts 1 … 8    9 … 16             17 … 24           by another thread, if the caller has one
+//!  hashed, returned                   1, 2, … 8          9, 10, … 16       the last ones only if the hash is right
+//! ```
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::Write;
 use std::ops::Range;
 
 use bytes::Bytes;
-use flate2::write::MultiGzDecoder;
-use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
+use kv_api::{BoxFuture, Database, RangeRequest, Read, Transaction, TransactionExt};
 use sha2::{Digest, Sha256};
 
 use super::address::ContentRow;
-use super::zip;
+use super::zip::Unpacker;
 use super::{Attachment, ContentId, Encoding};
 use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
@@ -21,8 +24,8 @@ use crate::keys::DatabaseKey;
 /// Number of parts that are read in one transaction.
 const CHUNKS_AT_ONCE: u64 = 8;
 
-/// Number of compressed bytes that are decompressed at a time: they may become a thousand times as many.
-const UNPACKED_AT_ONCE: usize = 1_024;
+/// Number of decompressed bytes that are returned at a time.
+const UNPACKED_AT_ONCE: usize = 64 << 10;
 
 /// Number of bytes that a document's attachments may have, decompressed, beyond their stated lengths. A client may
 /// state a wrong length, and a few megabytes of gzip may become gigabytes.
@@ -34,11 +37,13 @@ impl<D: Database> Documents<D> {
         AttachmentReader {
             documents: self.clone(),
             attachment: attachment.clone(),
-            row: None,
             range: 0..attachment.encoded_length,
             hash: Some(Sha256::default()),
             unpacker: None,
+            packed: Bytes::new(),
             ready: VecDeque::new(),
+            ahead: None,
+            spawn: Box::new(|parts| parts),
         }
     }
 
@@ -124,18 +129,25 @@ impl<D: Database> Documents<D> {
     }
 }
 
+/// The reading of some parts of a content, which may run on another thread. `None` if it fails: then they are read again.
+pub type PartsAhead = BoxFuture<Option<Vec<Bytes>>>;
+
 /// A reader of an attachment's content.
 pub struct AttachmentReader<D> {
     documents: Documents<D>,
     attachment: Attachment,
-    row: Option<ContentRow>,
     /// The rest of the stored bytes.
     range: Range<u64>,
     /// Hash of the stored bytes, if all of them are read. It is their address, and processors compute it faster than MD5.
     hash: Option<Sha256>,
-    unpacker: Option<MultiGzDecoder<Vec<u8>>>,
+    unpacker: Option<Unpacker>,
+    /// The rest of the part that is being decompressed.
+    packed: Bytes,
     /// Stored bytes that were read, and not returned or decompressed yet.
     ready: VecDeque<Bytes>,
+    /// The reading of the first parts of `range`.
+    ahead: Option<PartsAhead>,
+    spawn: Box<dyn Fn(PartsAhead) -> PartsAhead + Send>,
 }
 
 impl<D> fmt::Debug for AttachmentReader<D> {
@@ -155,7 +167,7 @@ impl<D: Database> AttachmentReader<D> {
     #[must_use]
     pub fn unpacked(mut self) -> Self {
         if self.attachment.encoding == Encoding::Gzip {
-            self.unpacker = Some(zip::unpacker(Vec::new()));
+            self.unpacker = Some(Unpacker::new());
         }
         self
     }
@@ -171,6 +183,14 @@ impl<D: Database> AttachmentReader<D> {
         self
     }
 
+    /// The same reader, which reads the next parts while it hashes and returns those that it has. `spawn` gets each reading,
+    /// and starts it on another thread.
+    #[must_use]
+    pub fn ahead(mut self, spawn: impl Fn(PartsAhead) -> PartsAhead + Send + 'static) -> Self {
+        self.spawn = Box::new(spawn);
+        self
+    }
+
     /// The next bytes, up to 100 kB; `None` at the end. The last bytes of a whole content are returned only if its hash
     /// is right. Reads several parts at once, and returns them one after the other as they are in the store.
     ///
@@ -178,41 +198,45 @@ impl<D: Database> AttachmentReader<D> {
     /// 404 if the attachment or the database was removed meanwhile; damage; the store's errors.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
-            let piece = if self.unpacker.is_some() { self.unpack()? } else { self.ready.pop_front() };
-            if piece.is_some() {
+            let piece = if self.unpacker.is_some() { self.unpack()? } else { self.take() };
+            if piece.is_some() || !self.fetch().await? {
                 return Ok(piece);
-            }
-            if !self.fetch().await? {
-                let Some(mut unpacker) = self.unpacker.take() else { return Ok(None) };
-                unpacker.try_finish().map_err(|error| self.damaged(&error))?;
-                let rest = std::mem::take(unpacker.get_mut());
-                return Ok(Some(Bytes::from(rest)).filter(|rest| !rest.is_empty()));
             }
         }
     }
 
-    /// The next bytes, if they were read already and need not be decompressed.
-    pub fn ready(&mut self) -> Option<Bytes> {
-        if self.unpacker.is_some() { None } else { self.ready.pop_front() }
+    /// Takes one of the parts that were read, and hashes it. The last ones are hashed already.
+    fn take(&mut self) -> Option<Bytes> {
+        let part = self.ready.pop_front()?;
+        if let Some(hash) = self.hash.as_mut().filter(|_| !self.range.is_empty()) {
+            hash.update(&part);
+        }
+        Some(part)
     }
 
     /// Decompresses some of the bytes that were read.
     fn unpack(&mut self) -> Result<Option<Bytes>> {
-        const ENOUGH: usize = 64 * 1024;
-        while let Some(piece) = self.ready.front_mut() {
-            let some = piece.split_to(piece.len().min(UNPACKED_AT_ONCE));
-            if piece.is_empty() {
-                self.ready.pop_front();
+        let (mut out, mut length) = (vec![0; UNPACKED_AT_ONCE], 0);
+        let outcome = loop {
+            let Some(unpacker) = &mut self.unpacker else { return Ok(None) };
+            match unpacker.unpack(&mut self.packed, &mut out[length..]) {
+                Ok(more) => length += more,
+                Err(error) => break Err(error),
             }
-            let Some(unpacker) = &mut self.unpacker else { break };
-            if let Err(error) = unpacker.write_all(&some) {
-                return Err(self.damaged(&error));
+            if length == out.len() {
+                break Ok(());
             }
-            if unpacker.get_ref().len() >= ENOUGH {
-                return Ok(Some(std::mem::take(unpacker.get_mut()).into()));
+            if self.ready.is_empty() && self.range.is_empty() {
+                break unpacker.finish();
             }
-        }
-        Ok(None)
+            match self.take() {
+                Some(part) => self.packed = part,
+                None => break Ok(()),
+            }
+        };
+        outcome.map_err(|error| self.damaged(&error))?;
+        out.truncate(length);
+        Ok(Some(Bytes::from(out)).filter(|out| !out.is_empty()))
     }
 
     /// Reads the next stored bytes. Returns whether there were any.
@@ -220,64 +244,78 @@ impl<D: Database> AttachmentReader<D> {
         if self.range.is_empty() {
             return Ok(false);
         }
-        let (row, parts) = self.read().await?;
-        self.row = Some(row);
+        let ahead = self.ahead.take().unwrap_or_else(|| self.read_ahead());
+        let parts = match ahead.await {
+            Some(parts) => parts,
+            None => read(&self.documents, &self.attachment, self.range.clone()).await?,
+        };
         self.range.start += parts.iter().map(|part| part.len() as u64).sum::<u64>();
-        if let Some(hash) = &mut self.hash {
+        if !self.range.is_empty() {
+            // They are hashed when they are taken, while these are read.
+            self.ahead = Some(self.read_ahead());
+        } else if let Some(mut hash) = self.hash.take() {
             parts.iter().for_each(|part| hash.update(part));
-            if self.range.is_empty() {
-                let found: [u8; 32] = std::mem::take(hash).finalize().into();
-                if found != self.attachment.content.sha256 {
-                    return Err(self.damaged(&"its hash does not match"));
-                }
+            let found: [u8; 32] = hash.finalize().into();
+            if found != self.attachment.content.sha256 {
+                return Err(self.damaged(&"its hash does not match"));
             }
         }
         self.ready.extend(parts);
         Ok(true)
     }
 
-    /// Reads some parts, beginning with the one in which the range begins.
-    async fn read(&self) -> Result<(ContentRow, Vec<Bytes>)> {
-        let (documents, keys, content) = (&self.documents, self.documents.keys(), self.attachment.content);
-        let key = keys.key(DatabaseKey::Content(&content));
-        let key = key.as_slice();
-        documents
-            .read(|transaction| {
-                let instance = documents.instance(&transaction, Read::Snapshot);
-                // Its store id differs if the content was removed meanwhile and added again.
-                let row = transaction.get(key, Read::Snapshot);
-                async move {
-                    instance.await?;
-                    let row = row.await?.ok_or_else(|| Error::not_found(NotFound::Attachment))?;
-                    let row = ContentRow::read(&row)?;
-                    let first = self.range.start / row.chunk_bytes;
-                    let upto = self.range.end.div_ceil(row.chunk_bytes).min(first + CHUNKS_AT_ONCE);
-                    let begin = keys.key(DatabaseKey::Chunk(&row.store, first));
-                    let end = keys.key(DatabaseKey::Chunk(&row.store, upto));
-                    let chunks = transaction.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await?;
-                    let mut parts = Vec::with_capacity(chunks.len());
-                    for (part, chunk) in (first..upto).zip(chunks) {
-                        let length = part_bytes(&content, &row, part);
-                        if keys.read_chunk(&chunk.key)? != (row.store, part) || chunk.value.len() as u64 != length {
-                            return Err(self.damaged(&"a part of it is another"));
-                        }
-                        // The first and the last part may begin before the range, and end after it.
-                        let begin = part * row.chunk_bytes;
-                        let inside = |at: u64| at.saturating_sub(begin).min(length) as usize;
-                        parts.push(chunk.value.slice(inside(self.range.start)..inside(self.range.end)));
-                    }
-                    if parts.len() as u64 != upto - first {
-                        return Err(self.damaged(&"a part of it is missing"));
-                    }
-                    Ok((row, parts))
-                }
-            })
-            .await
+    /// Starts to read the first parts of the range.
+    fn read_ahead(&self) -> PartsAhead {
+        let (documents, attachment, range) = (self.documents.clone(), self.attachment.clone(), self.range.clone());
+        (self.spawn)(Box::pin(async move { read(&documents, &attachment, range).await.ok() }))
     }
 
     fn damaged(&self, what: &dyn fmt::Display) -> Error {
-        Error::corrupt(format!("the content of the attachment {:?}: {what}", self.attachment.name))
+        damaged(&self.attachment.name, what)
     }
+}
+
+/// Reads some parts of a content, beginning with the one in which the range begins.
+async fn read<D: Database>(documents: &Documents<D>, attachment: &Attachment, range: Range<u64>) -> Result<Vec<Bytes>> {
+    let (keys, range, name, content) = (documents.keys(), &range, &attachment.name, &attachment.content);
+    let key = keys.key(DatabaseKey::Content(content));
+    let key = key.as_slice();
+    documents
+        .read(|transaction| {
+            let instance = documents.instance(&transaction, Read::Snapshot);
+            // Its store id differs if the content was removed meanwhile and added again.
+            let row = transaction.get(key, Read::Snapshot);
+            async move {
+                instance.await?;
+                let row = row.await?.ok_or_else(|| Error::not_found(NotFound::Attachment))?;
+                let row = ContentRow::read(&row)?;
+                let first = range.start / row.chunk_bytes;
+                let upto = range.end.div_ceil(row.chunk_bytes).min(first + CHUNKS_AT_ONCE);
+                let begin = keys.key(DatabaseKey::Chunk(&row.store, first));
+                let end = keys.key(DatabaseKey::Chunk(&row.store, upto));
+                let chunks = transaction.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await?;
+                let mut parts = Vec::with_capacity(chunks.len());
+                for (part, chunk) in (first..upto).zip(chunks) {
+                    let length = part_bytes(content, &row, part);
+                    if keys.read_chunk(&chunk.key)? != (row.store, part) || chunk.value.len() as u64 != length {
+                        return Err(damaged(name, &"a part of it is another"));
+                    }
+                    // The first and the last part may begin before the range, and end after it.
+                    let begin = part * row.chunk_bytes;
+                    let inside = |at: u64| at.saturating_sub(begin).min(length) as usize;
+                    parts.push(chunk.value.slice(inside(range.start)..inside(range.end)));
+                }
+                if parts.len() as u64 != upto - first {
+                    return Err(damaged(name, &"a part of it is missing"));
+                }
+                Ok(parts)
+            }
+        })
+        .await
+}
+
+fn damaged(name: &str, what: &dyn fmt::Display) -> Error {
+    Error::corrupt(format!("the content of the attachment {name:?}: {what}"))
 }
 
 /// Number of bytes in a part of a content.

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kv_api::AnyDatabase;
+use kv_api::{AnyDatabase, BoxFuture};
 use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
 use model::{IDENTITY_BYTES, Layer, LayerOptions, Setting};
 use peer::{Clients, Trust};
@@ -249,6 +249,12 @@ impl App {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<JoinHandle<T>> {
         self.scans.spawn(work)
+    }
+
+    /// Starts reading what is needed next, on the threads for scans: embedded engines read on the thread that asks.
+    pub(crate) fn ahead<T: Send + 'static>(&self, reading: BoxFuture<Option<T>>) -> BoxFuture<Option<T>> {
+        let reading = self.spawn_scan(reading);
+        Box::pin(async move { reading?.await.ok()? })
     }
 
     /// New document ids.

@@ -15,7 +15,7 @@ use model::{Attachment, Encoding, RevId, UploadAs, check_attachment_name};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
-use crate::http::document::contents::{Contents, next_piece, send_all};
+use crate::http::document::contents::{Contents, read_ahead, send_all};
 use crate::http::document::require_possible;
 use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
@@ -117,12 +117,11 @@ fn has_tag(headers: &HeaderMap, tag: &str) -> bool {
 /// A response with a content, of `length` bytes if that is known.
 async fn whole(app: &Arc<App>, contents: Contents, length: Option<u64>) -> Result<Response> {
     // Reads the first piece before it sends the status, so that an error has its own status.
-    let (first, rest) = next_piece(app, contents).await?;
-    let Some(first) = first else { return Ok(Response::new(Body::Whole(None))) };
-    let app = app.clone();
+    let mut contents = read_ahead(app, contents);
+    let Some(first) = contents.next().await? else { return Ok(Response::new(Body::Whole(None))) };
     let mut response = Response::new(response::stream_bytes(|writer| async move {
         writer.send(first).await?;
-        send_all(&app, rest, &writer).await
+        send_all(contents, &writer).await
     }));
     if let Some(length) = length {
         set(&mut response, CONTENT_LENGTH, &length.to_string());
@@ -150,7 +149,8 @@ fn parts(app: &Arc<App>, database: Documents, attachment: &Attachment, ranges: V
         for range in ranges {
             let content_range = range::content_range(&range, attachment.length);
             writer.send(range_head(&attachment.content_type, &content_range)).await?;
-            send_all(&app, database.attachment_reader(&attachment).range(range), &writer).await?;
+            let contents = database.attachment_reader(&attachment).range(range);
+            send_all(read_ahead(&app, contents), &writer).await?;
             writer.send(multipart.next()).await?;
         }
         Ok(writer.send(Multipart::END).await?)

@@ -6,7 +6,7 @@ use model::{Document, Encoding};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
-use crate::http::document::contents::send_all;
+use crate::http::document::contents::{read_ahead, send_all};
 use crate::http::error::Result;
 use crate::http::wire::multipart::writer::{Multipart, PartHead, head};
 use crate::http::wire::response::{BodyWriter, Stop};
@@ -64,7 +64,7 @@ impl Related {
         let wanted = self.document.attachments.iter().filter(|attachment| attachment.wanted);
         for (attachment, head) in wanted.zip(self.heads) {
             writer.send(head).await?;
-            send_all(app, database.attachment_reader(attachment), writer).await?;
+            send_all(read_ahead(app, database.attachment_reader(attachment)), writer).await?;
         }
         Ok(writer.send([&*self.multipart.next(), Multipart::END].concat()).await?)
     }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use jobs::{Job, JobId, State};
-use kv_api::AnyDatabase;
-use model::{BuildProgress, JsonText, ReadAhead};
+use model::{BuildProgress, JsonText};
 use tokio::sync::watch;
 
 use crate::http::app::App;
@@ -32,18 +31,12 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
 async fn build(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Result<bool> {
     let mut build = run.layer.database(&run.job.id.id).await?.index_build();
     while !run.should_stop() && !app.is_stopping() {
-        match build.next(usize::MAX, Some(&run.hold), |batch| aside(app, batch)).await? {
+        match build.next(usize::MAX, Some(&run.hold), |batch| app.ahead(batch)).await? {
             Some(done) => drop(say.send_replace(progress(&done))),
             None => return Ok(true),
         }
     }
     Ok(false)
-}
-
-/// Reads a batch on another thread, from now on: embedded engines read and write on the thread that asks.
-fn aside(app: &App, batch: ReadAhead<AnyDatabase>) -> ReadAhead<AnyDatabase> {
-    let batch = app.spawn_scan(batch);
-    Box::pin(async move { batch?.await.ok()? })
 }
 
 /// The progress of a build, as `_active_tasks` shows it.
