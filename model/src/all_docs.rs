@@ -297,8 +297,10 @@ impl<D: Database> Documents<D> {
         for some in rows.chunks_mut(at_once) {
             let mut reads = Vec::with_capacity(some.len());
             for row in some {
-                let tree = || conflicts.then(|| Tree::Whole.read(transaction, self.keys(), &row.id));
-                let read = live(row).map(|live| (live, tree()));
+                let read = live(row).map(|live| {
+                    let tree = conflicts.then(|| Tree::Whole.read(transaction, self.keys(), &row.id));
+                    (live, tree)
+                });
                 reads.push((row, read));
             }
             for (row, read) in reads {
