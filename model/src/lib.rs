@@ -77,8 +77,8 @@ pub use revid::{InvalidRev, MAX_REV_HASH_BYTES, RevHash, RevId};
 
 pub use all_docs::{AllDocs, AllDocsEntry, AllDocsRequest, AllDocsRow};
 pub use attachments::{
-    Attachment, AttachmentEdit, AttachmentReader, AttachmentSource, Content, Encoding, Follows, PartsAhead, Upload,
-    UploadAs, check_attachment_name,
+    Attachment, AttachmentEdit, AttachmentReader, AttachmentSource, Content, ContentAhead, ContentStep, Encoding,
+    Follows, Upload, UploadAs, check_attachment_name,
 };
 pub use catalog::{CreateOptions, NameRange};
 pub use changes::{Change, ChangesBatch, ChangesRequest, Since, Style};

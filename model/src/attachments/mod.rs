@@ -46,7 +46,7 @@ pub use address::Content;
 pub(crate) use address::{ContentId, ContentRow, Hashes, StoreId};
 pub(crate) use ledger::{Added, Change, Ledger, clear_content, list_of};
 pub(crate) use list::{list_rows, read_list, split_rows};
-pub use reader::{AttachmentReader, PartsAhead};
+pub use reader::{AttachmentReader, ContentAhead, ContentStep};
 pub(crate) use resolve::resolve;
 pub(crate) use sweep::sweep;
 pub use upload::{Upload, UploadAs};

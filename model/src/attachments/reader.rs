@@ -1,12 +1,13 @@
 //! Reads a content in pieces, each in a short transaction of its own.
 //!
 //! ```text
-//!  read                parts 1 … 8    9 … 16             17 … 24           by another thread, if the caller has one
-//!  hashed, returned                   1, 2, … 8          9, 10, … 16       the last ones only if the hash is right
+//!  read, decompressed  parts 1 … 8    9 … 16             17 … 24           by another thread, if the caller has one
+//!  hashed, returned                   1 … 8              9 … 16            the last ones only if the hash is right
 //! ```
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -24,8 +25,11 @@ use crate::keys::DatabaseKey;
 /// Number of parts that are read in one transaction.
 const CHUNKS_AT_ONCE: u64 = 8;
 
-/// Number of decompressed bytes that are returned at a time.
-const UNPACKED_AT_ONCE: usize = 64 << 10;
+/// Number of decompressed bytes in a piece, at most.
+const UNPACKED_AT_ONCE: u64 = 256 << 10;
+
+/// Number of decompressed pieces in a step, at most, since a few kilobytes of gzip may become a gigabyte.
+const PIECES_AT_ONCE: usize = 4;
 
 /// Number of bytes that a document's attachments may have, decompressed, beyond their stated lengths. A client may
 /// state a wrong length, and a few megabytes of gzip may become gigabytes.
@@ -34,16 +38,14 @@ const UNSAID_BYTES: u64 = 1 << 30;
 impl<D: Database> Documents<D> {
     /// A reader of an attachment of a document. Reads nothing yet.
     pub fn attachment_reader(&self, attachment: &Attachment) -> AttachmentReader<D> {
+        let (documents, range) = (self.clone(), 0..attachment.encoded_length);
         AttachmentReader {
-            documents: self.clone(),
             attachment: attachment.clone(),
-            range: 0..attachment.encoded_length,
             hash: Some(Sha256::default()),
-            unpacker: None,
-            packed: Bytes::new(),
             ready: VecDeque::new(),
+            rest: Some(Rest { documents, attachment: attachment.clone(), range, unpacking: None }),
             ahead: None,
-            spawn: Box::new(|parts| parts),
+            spawn: Box::new(|step| step),
         }
     }
 
@@ -129,31 +131,108 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// The reading of some parts of a content, which may run on another thread. `None` if it fails: then they are read again.
-pub type PartsAhead = BoxFuture<Option<Vec<Bytes>>>;
+/// The next step of a reading, which may run on another thread. `None` if that thread gave up.
+pub type ContentAhead<D> = BoxFuture<Option<Result<ContentStep<D>>>>;
+
+/// What a step of a reading found.
+pub struct ContentStep<D> {
+    /// The parts as stored, to be hashed.
+    stored: Vec<Bytes>,
+    /// What the caller gets: the same, or decompressed.
+    pieces: Vec<Bytes>,
+    rest: Rest<D>,
+}
+
+/// A content whose rest is still to be read.
+struct Rest<D> {
+    documents: Documents<D>,
+    attachment: Attachment,
+    /// The stored bytes that were not read yet.
+    range: Range<u64>,
+    unpacking: Option<Unpacking>,
+}
+
+/// Stored bytes that are decompressed.
+struct Unpacking {
+    unpacker: Unpacker,
+    packed: VecDeque<Bytes>,
+    /// Size of a decompressed piece.
+    piece_bytes: usize,
+}
+
+impl Unpacking {
+    /// Decompresses some pieces. `packed` is empty afterwards, or there are more.
+    fn pieces(&mut self) -> io::Result<Vec<Bytes>> {
+        let mut pieces = Vec::new();
+        while pieces.len() < PIECES_AT_ONCE && !self.packed.is_empty() {
+            let (mut piece, mut length) = (vec![0; self.piece_bytes], 0);
+            while let Some(part) = self.packed.front_mut()
+                && length < piece.len()
+            {
+                length += self.unpacker.unpack(part, &mut piece[length..])?;
+                if length < piece.len() {
+                    self.packed.pop_front();
+                }
+            }
+            if length > 0 {
+                piece.truncate(length);
+                pieces.push(piece.into());
+            }
+        }
+        Ok(pieces)
+    }
+}
+
+impl<D: Database> Rest<D> {
+    fn is_empty(&self) -> bool {
+        self.range.is_empty() && self.unpacking.as_ref().is_none_or(|unpacking| unpacking.packed.is_empty())
+    }
+
+    /// Reads some parts, and decompresses them. If those before are not decompressed yet, it goes on with them.
+    async fn step(mut self) -> Result<ContentStep<D>> {
+        let mut stored = Vec::new();
+        if self.unpacking.as_ref().is_none_or(|unpacking| unpacking.packed.is_empty()) {
+            stored = read(&self.documents, &self.attachment, self.range.clone()).await?;
+            self.range.start += stored.iter().map(|part| part.len() as u64).sum::<u64>();
+        }
+        let pieces = match &mut self.unpacking {
+            None => stored.clone(),
+            Some(unpacking) => {
+                unpacking.packed.extend(stored.iter().cloned());
+                let mut pieces = unpacking.pieces();
+                if self.range.is_empty() && unpacking.packed.is_empty() {
+                    pieces = pieces.and_then(|pieces| unpacking.unpacker.finish().map(|()| pieces));
+                }
+                pieces.map_err(|error| damaged(&self.attachment.name, &error))?
+            }
+        };
+        Ok(ContentStep { stored, pieces, rest: self })
+    }
+}
 
 /// A reader of an attachment's content.
 pub struct AttachmentReader<D> {
-    documents: Documents<D>,
     attachment: Attachment,
-    /// The rest of the stored bytes.
-    range: Range<u64>,
     /// Hash of the stored bytes, if all of them are read. It is their address, and processors compute it faster than MD5.
     hash: Option<Sha256>,
-    unpacker: Option<Unpacker>,
-    /// The rest of the part that is being decompressed.
-    packed: Bytes,
-    /// Stored bytes that were read, and not returned or decompressed yet.
+    /// Pieces that were read and hashed, and not returned yet.
     ready: VecDeque<Bytes>,
-    /// The reading of the first parts of `range`.
-    ahead: Option<PartsAhead>,
-    spawn: Box<dyn Fn(PartsAhead) -> PartsAhead + Send>,
+    /// What is left, if no step is under way.
+    rest: Option<Rest<D>>,
+    /// The step that is under way. After one that failed there is neither this nor a rest.
+    ahead: Option<ContentAhead<D>>,
+    spawn: Box<dyn Fn(ContentAhead<D>) -> ContentAhead<D> + Send>,
 }
 
 impl<D> fmt::Debug for AttachmentReader<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, range) = (&self.attachment.name, &self.range);
-        f.debug_struct("AttachmentReader").field("name", name).field("range", range).finish_non_exhaustive()
+        f.debug_struct("AttachmentReader").field("name", &self.attachment.name).finish_non_exhaustive()
+    }
+}
+
+impl<D> fmt::Debug for ContentStep<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContentStep").field("range", &self.rest.range).finish_non_exhaustive()
     }
 }
 
@@ -163,116 +242,88 @@ impl<D: Database> AttachmentReader<D> {
         &self.attachment
     }
 
-    /// The same content, decompressed.
+    /// The same content, decompressed. Before the first [`next`](Self::next).
     #[must_use]
     pub fn unpacked(mut self) -> Self {
-        if self.attachment.encoding == Encoding::Gzip {
-            self.unpacker = Some(Unpacker::new());
+        if let Some(rest) = self.rest.as_mut().filter(|_| self.attachment.encoding == Encoding::Gzip) {
+            // With room for a byte more, so that a small content is seen to be at its end.
+            let piece_bytes = self.attachment.length.saturating_add(1).min(UNPACKED_AT_ONCE) as usize;
+            rest.unpacking = Some(Unpacking { unpacker: Unpacker::new(), packed: VecDeque::new(), piece_bytes });
         }
         self
     }
 
-    /// A part of the stored bytes, up to their end. Not for decompressed contents.
+    /// A part of the stored bytes, up to their end. Not for decompressed contents. Before the first [`next`](Self::next).
     #[must_use]
     pub fn range(mut self, bytes: Range<u64>) -> Self {
         let end = self.attachment.encoded_length;
-        self.range = bytes.start.min(end)..bytes.end.min(end);
-        if self.range != (0..end) {
+        let bytes = bytes.start.min(end)..bytes.end.min(end);
+        if bytes != (0..end) {
             self.hash = None;
+        }
+        if let Some(rest) = &mut self.rest {
+            rest.range = bytes;
         }
         self
     }
 
-    /// The same reader, which reads the next parts while it hashes and returns those that it has. `spawn` gets each reading,
-    /// and starts it on another thread.
+    /// The same reader, which reads and decompresses the next parts while it hashes and returns those that it has. `spawn`
+    /// gets each step, and starts it on another thread.
     #[must_use]
-    pub fn ahead(mut self, spawn: impl Fn(PartsAhead) -> PartsAhead + Send + 'static) -> Self {
+    pub fn ahead(mut self, spawn: impl Fn(ContentAhead<D>) -> ContentAhead<D> + Send + 'static) -> Self {
         self.spawn = Box::new(spawn);
         self
     }
 
-    /// The next bytes, up to 100 kB; `None` at the end. The last bytes of a whole content are returned only if its hash
+    /// The next bytes, up to 256 kB; `None` at the end. The last bytes of a whole content are returned only if its hash
     /// is right. Reads several parts at once, and returns them one after the other as they are in the store.
     ///
     /// # Errors
-    /// 404 if the attachment or the database was removed meanwhile; damage; the store's errors.
+    /// 404 if the attachment or the database was removed meanwhile; damage; the store's errors. The reader is of no use
+    /// afterwards.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
-            let piece = if self.unpacker.is_some() { self.unpack()? } else { self.take() };
-            if piece.is_some() || !self.fetch().await? {
-                return Ok(piece);
+            if let Some(piece) = self.ready.pop_front() {
+                return Ok(Some(piece));
             }
+            let ahead = match (self.ahead.take(), self.rest.take()) {
+                (Some(ahead), _) => ahead,
+                (None, Some(rest)) if rest.is_empty() => {
+                    self.rest = Some(rest);
+                    return Ok(None);
+                }
+                (None, Some(rest)) => self.start(rest),
+                (None, None) => return Err(cancelled()),
+            };
+            let ContentStep { stored, pieces, rest } = ahead.await.ok_or_else(cancelled)??;
+            let is_read = rest.range.is_empty();
+            if rest.is_empty() {
+                self.rest = Some(rest);
+            } else {
+                self.ahead = Some(self.start(rest));
+            }
+            if let Some(hash) = &mut self.hash {
+                stored.iter().for_each(|part| hash.update(part));
+            }
+            if is_read && let Some(hash) = self.hash.take() {
+                let found: [u8; 32] = hash.finalize().into();
+                if found != self.attachment.content.sha256 {
+                    (self.rest, self.ahead) = (None, None);
+                    return Err(damaged(&self.attachment.name, &"its hash does not match"));
+                }
+            }
+            self.ready.extend(pieces);
         }
     }
 
-    /// Takes one of the parts that were read, and hashes it. The last ones are hashed already.
-    fn take(&mut self) -> Option<Bytes> {
-        let part = self.ready.pop_front()?;
-        if let Some(hash) = self.hash.as_mut().filter(|_| !self.range.is_empty()) {
-            hash.update(&part);
-        }
-        Some(part)
+    fn start(&self, rest: Rest<D>) -> ContentAhead<D> {
+        (self.spawn)(Box::pin(async move { Some(rest.step().await) }))
     }
+}
 
-    /// Decompresses some of the bytes that were read.
-    fn unpack(&mut self) -> Result<Option<Bytes>> {
-        let (mut out, mut length) = (vec![0; UNPACKED_AT_ONCE], 0);
-        let outcome = loop {
-            let Some(unpacker) = &mut self.unpacker else { return Ok(None) };
-            match unpacker.unpack(&mut self.packed, &mut out[length..]) {
-                Ok(more) => length += more,
-                Err(error) => break Err(error),
-            }
-            if length == out.len() {
-                break Ok(());
-            }
-            if self.ready.is_empty() && self.range.is_empty() {
-                break unpacker.finish();
-            }
-            match self.take() {
-                Some(part) => self.packed = part,
-                None => break Ok(()),
-            }
-        };
-        outcome.map_err(|error| self.damaged(&error))?;
-        out.truncate(length);
-        Ok(Some(Bytes::from(out)).filter(|out| !out.is_empty()))
-    }
-
-    /// Reads the next stored bytes. Returns whether there were any.
-    async fn fetch(&mut self) -> Result<bool> {
-        if self.range.is_empty() {
-            return Ok(false);
-        }
-        let ahead = self.ahead.take().unwrap_or_else(|| self.read_ahead());
-        let parts = match ahead.await {
-            Some(parts) => parts,
-            None => read(&self.documents, &self.attachment, self.range.clone()).await?,
-        };
-        self.range.start += parts.iter().map(|part| part.len() as u64).sum::<u64>();
-        if !self.range.is_empty() {
-            // They are hashed when they are taken, while these are read.
-            self.ahead = Some(self.read_ahead());
-        } else if let Some(mut hash) = self.hash.take() {
-            parts.iter().for_each(|part| hash.update(part));
-            let found: [u8; 32] = hash.finalize().into();
-            if found != self.attachment.content.sha256 {
-                return Err(self.damaged(&"its hash does not match"));
-            }
-        }
-        self.ready.extend(parts);
-        Ok(true)
-    }
-
-    /// Starts to read the first parts of the range.
-    fn read_ahead(&self) -> PartsAhead {
-        let (documents, attachment, range) = (self.documents.clone(), self.attachment.clone(), self.range.clone());
-        (self.spawn)(Box::pin(async move { read(&documents, &attachment, range).await.ok() }))
-    }
-
-    fn damaged(&self, what: &dyn fmt::Display) -> Error {
-        damaged(&self.attachment.name, what)
-    }
+/// The error of a reader whose step was given up, or failed before.
+fn cancelled() -> Error {
+    kv_api::Error::new(kv_api::error::TRANSACTION_CANCELLED).into()
 }
 
 /// Reads some parts of a content, beginning with the one in which the range begins.
