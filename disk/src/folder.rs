@@ -215,7 +215,9 @@ pub fn sync_folder(path: &Path) -> io::Result<()> {
 /// The error of a failed disk operation: what was tried, the system's message, and what to do.
 pub fn io_error(tried: impl AsRef<str>, cause: &io::Error) -> Error {
     let (code, advice) = match cause.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (error::IO_ERROR, ": the disk is full; make room"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            (error::STORAGE_QUOTA_EXCEEDED, ": the disk is full; make room")
+        }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             (error::FILE_NOT_WRITABLE, ": give this user the right to read and write there")
         }
@@ -299,7 +301,7 @@ mod tests {
     #[test]
     fn disk_errors_say_what_to_do() {
         let full = io_error("cannot write x", &io::Error::from(ErrorKind::StorageFull));
-        assert_eq!(full.code(), 1510);
+        assert_eq!(full.code(), 1225);
         assert!(full.to_string().contains("disk is full"), "{full}");
         let read_only = io_error("cannot write x", &io::Error::from(ErrorKind::ReadOnlyFilesystem));
         assert_eq!(read_only.code(), 1514);

@@ -173,6 +173,8 @@ codes! {
     TAG_THROTTLED = 1213, "tag_throttled";
     /// The transaction's tag is throttled by a proxy.
     PROXY_TAG_THROTTLED = 1223, "proxy_tag_throttled";
+    /// There is no room for more data: the disk is full, or a quota is used up.
+    STORAGE_QUOTA_EXCEEDED = 1225, "storage_quota_exceeded";
     /// The platform failed.
     PLATFORM_ERROR = 1500, "platform_error";
     /// A disk operation failed.

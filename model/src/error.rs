@@ -94,6 +94,9 @@ pub enum ErrorKind {
     /// An attachment that is too large, with its name. 413.
     #[error("{0}")]
     AttachmentTooLarge(String),
+    /// An attachment whose bytes have another MD5 than the one stated for them. 400.
+    #[error("Possible message corruption.")]
+    Md5Mismatch,
     /// An edit has a stub for an attachment that the replaced leaf does not have, or has with another position. 412.
     #[error("Invalid attachment stub in {id} for {name}")]
     MissingStub {
@@ -233,6 +236,7 @@ impl Error {
             | ErrorKind::IllegalDatabaseName(_)
             | ErrorKind::DatabaseNameTooLong(_)
             | ErrorKind::BadRequest(_)
+            | ErrorKind::Md5Mismatch
             | ErrorKind::BadDesign { .. }
             | ErrorKind::DocValidation(_) => 400,
             ErrorKind::Unauthorized(_) => 401,
@@ -254,6 +258,7 @@ impl Error {
             ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
                 503
             }
+            ErrorKind::Store(error) if error.code() == kv_api::error::STORAGE_QUOTA_EXCEEDED => 507,
             ErrorKind::Store(_)
             | ErrorKind::Corrupt(_)
             | ErrorKind::UnknownFormat(_)
@@ -271,6 +276,7 @@ impl Error {
             ErrorKind::IllegalDocId(_) => "illegal_docid",
             ErrorKind::DocumentTooLarge(_) => "document_too_large",
             ErrorKind::BadRequest(_) => "bad_request",
+            ErrorKind::Md5Mismatch => "content_md5_mismatch",
             ErrorKind::Conflict | ErrorKind::PatchConflict(_) => "conflict",
             ErrorKind::PatchTooMuch | ErrorKind::TransactionTooLarge => "too_large",
             ErrorKind::Refused(refused) => refused.first().map_or("internal_server_error", |first| first.error.error()),
@@ -294,6 +300,7 @@ impl Error {
             ErrorKind::ValidationFailed { error, .. } | ErrorKind::BadDesign { error, .. } => error,
             ErrorKind::NotValidated => "not_implemented",
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
+            ErrorKind::Store(_) if self.status() == 507 => "insufficient_storage",
             ErrorKind::Store(_)
             | ErrorKind::Corrupt(_)
             | ErrorKind::UnknownFormat(_)

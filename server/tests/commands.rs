@@ -62,6 +62,20 @@ fn a_database_is_replicated_to_another_of_the_folder() {
     assert_eq!(succeed(couch_layer(folder, &some, "")).trim(), "2 read, 2 written, 0 failed");
 }
 
+/// A line of 72 MB.
+#[test]
+fn a_document_with_a_large_attachment_is_imported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let data = "AAEC".repeat(18_000_000);
+    let record = format!(r#"{{"_id":"large","_attachments":{{"f":{{"content_type":"x/y","data":"{data}"}}}}}}"#);
+    succeed(couch_layer(folder, &["import", "one", "-"], &record));
+    let exported = succeed(couch_layer(folder, &["export", "one"], ""));
+    assert!(exported.contains(&data));
+    succeed(couch_layer(folder, &["import", "two", "-"], &exported));
+    assert!(succeed(couch_layer(folder, &["export", "two"], "")) == exported);
+}
+
 #[test]
 fn what_is_imported_is_exported_again() {
     let folder = tempfile::tempdir().expect("a folder");

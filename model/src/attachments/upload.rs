@@ -19,7 +19,7 @@ use md5::{Digest, Md5};
 use super::address::{Hashes, Uploaded, UploadedBytes};
 use super::staging::{Stager, discard};
 use super::zip::{self, Proof};
-use super::{AttachmentEdit, AttachmentSource, Content, Encoding, Follows};
+use super::{AttachmentEdit, AttachmentSource, Content, Encoding};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -55,8 +55,10 @@ pub struct Upload<D> {
     /// Whether a step was started and not finished: it failed, or its future was dropped. Then bytes that were
     /// hashed may be missing.
     is_torn: bool,
-    /// Expected properties of a part of a multipart body, and its hash so far.
-    expected: Option<(Follows, Md5)>,
+    /// The stated number of bytes.
+    expected_length: Option<u64>,
+    /// The stated MD5 of the bytes as they arrive, and that of those which have arrived.
+    expected_md5: Option<([u8; 16], Md5)>,
     pack: Pack,
     /// Hashes of the stored bytes.
     hashes: Hashes,
@@ -100,7 +102,8 @@ impl<D: Database> Documents<D> {
             limit: self.max_attachment_size(),
             received: 0,
             is_torn: false,
-            expected: None,
+            expected_length: None,
+            expected_md5: None,
             pack: Pack::new(how),
             hashes: Hashes::default(),
             held: BytesMut::new(),
@@ -121,8 +124,11 @@ impl<D: Database> Documents<D> {
             Encoding::Gzip => UploadAs::Gzip { length: Some(follows.unpacked) },
         };
         let mut upload = self.upload(&attachment.name, how);
-        upload.expected = Some((follows, Md5::default()));
-        Ok(upload)
+        upload.expected_length = Some(follows.length);
+        Ok(match follows.digest {
+            Some(digest) => upload.expect_md5(digest),
+            None => upload,
+        })
     }
 
     /// Removes an upload that no edit has named. Otherwise it is swept a day after its last bytes.
@@ -171,6 +177,14 @@ fn place<D>(stager: &Stager<D>, held: Bytes) -> UploadedBytes {
 }
 
 impl<D: Database> Upload<D> {
+    /// The same upload, which fails at its end if the MD5 of the bytes as they arrive is another: CouchDB's `Content-MD5`.
+    /// Before the first [`write`](Self::write).
+    #[must_use]
+    pub fn expect_md5(mut self, md5: [u8; 16]) -> Self {
+        self.expected_md5 = Some((md5, Md5::default()));
+        self
+    }
+
     /// Accepts the next bytes, any number of them.
     ///
     /// # Errors
@@ -199,7 +213,8 @@ impl<D: Database> Upload<D> {
     /// Ends the upload.
     ///
     /// # Errors
-    /// As for [`write`](Self::write), and 400 if the bytes are fewer than stated, or wrong.
+    /// As for [`write`](Self::write), and 400 if the bytes are fewer than stated, or wrong. If their MD5 is another than
+    /// the stated one, that is [`ErrorKind::Md5Mismatch`].
     pub async fn finish(mut self) -> Result<Content> {
         self.begin()?;
         if let Err(error) = self.close() {
@@ -230,10 +245,10 @@ impl<D: Database> Upload<D> {
     fn take(&mut self, piece: &[u8]) -> Result<()> {
         self.received += piece.len() as u64;
         self.check_limit(self.received)?;
-        if let Some((follows, md5)) = &mut self.expected {
-            if self.received > follows.length {
-                return Err(Error::bad_request("attachment longer than expected"));
-            }
+        if self.expected_length.is_some_and(|length| self.received > length) {
+            return Err(Error::bad_request("attachment longer than expected"));
+        }
+        if let Some((_, md5)) = &mut self.expected_md5 {
             md5.update(piece);
         }
         match &mut self.pack {
@@ -270,14 +285,13 @@ impl<D: Database> Upload<D> {
 
     /// Ends the compression, and compares with the stated properties.
     fn close(&mut self) -> Result<()> {
-        if let Some((follows, md5)) = self.expected.take() {
-            if self.received < follows.length {
-                return Err(Error::bad_request("attachment shorter than expected"));
-            }
-            let found: [u8; 16] = md5.finalize().into();
-            if follows.digest.is_some_and(|digest| digest != found) {
-                return Err(Error::bad_request(format!("The digest of the attachment {} does not match", self.name)));
-            }
+        if self.expected_length.is_some_and(|length| self.received < length) {
+            return Err(Error::bad_request("attachment shorter than expected"));
+        }
+        if let Some((expected, md5)) = self.expected_md5.take()
+            && expected != <[u8; 16]>::from(md5.finalize())
+        {
+            return Err(ErrorKind::Md5Mismatch.into());
         }
         match &mut self.pack {
             Pack::Plain => {}

@@ -15,6 +15,7 @@ use clap::Args;
 use peer::{Docs, IdRange, Peer};
 
 use super::progress::{self, Unit};
+use super::records::Records;
 use super::source::{IfNoDatabase, Source, SourceArgs, failure};
 use crate::cmd::Failure;
 
@@ -63,7 +64,12 @@ impl Export {
         let mut range = Some(IdRange { docs: Docs::WithAttachments, limit: 16, ..IdRange::default() });
         while let Some(wanted) = range {
             let page = peer.list(&wanted).await?;
-            for document in page.rows.into_iter().filter_map(|row| row.doc) {
+            for (id, document) in page.rows.into_iter().filter_map(|row| Some((row.id, row.doc?))) {
+                if document.len() > Records::MAX_BYTES {
+                    return Err(failure(format!(
+                        "{id} is too large for a line, with its attachments: replicate instead"
+                    )));
+                }
                 out.write_all(document.as_bytes())?;
                 out.write_all(b"\n")?;
                 written += 1;

@@ -64,13 +64,15 @@ struct Nesting {
     escaped: bool,
 }
 
-impl<R: BufRead> Records<R> {
-    /// Maximum length of a record in bytes. Longer ones are skipped and reported. Several times the largest
-    /// document that a setting allows.
-    pub(crate) const MAX_BYTES: usize = 64 << 20;
+impl Records<()> {
+    /// Maximum length of a record in bytes: as much as is parsed, since a document is exported with all its
+    /// attachments. Longer ones are skipped and reported.
+    pub(crate) const MAX_BYTES: usize = model::MAX_INPUT_BYTES;
+}
 
+impl<R: BufRead> Records<R> {
     pub(crate) fn new(input: R) -> Self {
-        Records { input, shape: Shape::Unknown, line: 1, records: 0, bytes: 0, limit: Self::MAX_BYTES }
+        Records { input, shape: Shape::Unknown, line: 1, records: 0, bytes: 0, limit: Records::MAX_BYTES }
     }
 
     /// Number of bytes read.

@@ -177,6 +177,7 @@ impl From<model::Error> for ApiError {
         }
         let reason = match error.kind() {
             // Its context has paths and messages of this machine, which belong in the log above.
+            ErrorKind::Store(_) if error.status() == 507 => "The server has no room for more data.".to_owned(),
             ErrorKind::Store(store) => model::Error::from(kv_api::Error::new(store.code())).reason().into_owned(),
             // Usually a path on this machine.
             ErrorKind::Moved(_) => "The database has moved to another store.".to_owned(),
@@ -204,5 +205,9 @@ mod tests {
         assert_eq!(answer.0.status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(answer.0.reason.contains("outcome is not known") && answer.0.reason.contains("1021"));
         assert!(!answer.0.reason.contains("/srv"), "{}", answer.0.reason);
+        let full = kv_api::Error::new(kv_api::error::STORAGE_QUOTA_EXCEEDED).with_context("cannot write to /srv/data");
+        let answer = ApiError::from(model::Error::from(full));
+        assert_eq!((answer.0.status, &*answer.0.error), (StatusCode::INSUFFICIENT_STORAGE, "insufficient_storage"));
+        assert_eq!(answer.0.reason, "The server has no room for more data.");
     }
 }

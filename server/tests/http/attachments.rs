@@ -1,5 +1,8 @@
 //! Attachments: one at a time, in documents, and in parts. The expected answers were measured on CouchDB 3.5.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use md5::{Digest, Md5};
 use serde_json::json;
 
 use crate::support::{Answer, Couch};
@@ -82,6 +85,37 @@ async fn an_attachment_is_written_read_and_removed() {
     assert_eq!(removed.status, 200, "{}", removed.text);
     couch.get("/db/doc/a/b/c.bin").await.refused(404, "not_found", "Document is missing attachment");
     assert_eq!(couch.get(&format!("/db/doc/a/b/c.bin?rev={rev}")).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_do_not_match_their_content_md5_are_refused() {
+    let couch = start().await;
+    // Some that one edit writes, some that are staged, and some that are compressed before they are stored.
+    let bytes = [b"hello".to_vec(), (0..3_000_000u64).map(|n| ((n * n) >> 9) as u8).collect(), vec![b'a'; 100_000]];
+    for (n, bytes) in bytes.into_iter().enumerate() {
+        let put = async |coding: &str, bytes: &[u8], md5: &str| {
+            let path = format!("/db/doc-{n}-{coding}/a");
+            let request = couch.request("PUT", &path).header("content-type", "text/plain").header("content-md5", md5);
+            couch.send(request.header("content-encoding", coding).body(bytes.to_vec())).await
+        };
+        for (coding, bytes) in [("identity", bytes.clone()), ("gzip", gzip(&bytes))] {
+            let md5 = STANDARD.encode(Md5::digest(&bytes));
+            let mut damaged = bytes.clone();
+            damaged.push(0);
+            if coding == "identity" {
+                put(coding, &damaged, &md5).await.refused(400, "content_md5_mismatch", "Possible message corruption.");
+            }
+            let other = STANDARD.encode(Md5::digest(b"other"));
+            put(coding, &bytes, &other).await.refused(400, "content_md5_mismatch", "Possible message corruption.");
+            for wrong in ["", "hello", "bm9uZQ==", &md5[1..]] {
+                let reason = "Content-MD5 is no MD5 hash in base64";
+                put(coding, &bytes, wrong).await.refused(400, "bad_request", reason);
+            }
+            couch.get(&format!("/db/doc-{n}-{coding}")).await.refused(404, "not_found", "missing");
+            let written = put(coding, &bytes, &md5).await;
+            assert_eq!(written.status, 201, "{}", written.text);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -331,7 +365,8 @@ async fn documents_come_in_parts() {
     let refused = couch.put_parts("/db/x", two.clone(), &["hello"]).await;
     refused.refused(400, "bad_request", "attachment shorter than expected");
     let wrong = json!({"follows": true, "content_type": "x/y", "length": 5, "digest": "md5-AAAAAAAAAAAAAAAAAAAAAA=="});
-    assert_eq!(couch.put_parts("/db/x", json!({"_attachments": {"a": wrong}}), &["hello"]).await.status, 400);
+    let refused = couch.put_parts("/db/x", json!({"_attachments": {"a": wrong}}), &["hello"]).await;
+    refused.refused(400, "content_md5_mismatch", "Possible message corruption.");
     let without = json!({"_attachments": {"a": {"follows": true, "content_type": "x/y"}}});
     assert_eq!(couch.put_parts("/db/x", without, &["hello"]).await.status, 400);
     for (content_type, body) in [

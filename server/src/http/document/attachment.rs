@@ -5,6 +5,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use hyper::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
@@ -188,6 +190,10 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
     // A body can be read only once, so the handle must not be stale.
     let database = request.fresh_database(db).await?;
     let mut upload = database.upload(&name, how);
+    if let Some(stated) = request.headers.get("content-md5") {
+        let md5 = STANDARD.decode(stated.as_bytes().trim_ascii()).ok().and_then(|md5| md5.try_into().ok());
+        upload = upload.expect_md5(md5.ok_or_else(|| ApiError::bad_request("Content-MD5 is no MD5 hash in base64"))?);
+    }
     while let Some(piece) = request.body.piece().await? {
         upload.write(&piece).await?;
     }
