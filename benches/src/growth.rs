@@ -38,7 +38,7 @@ pub(crate) struct Options {
 pub(crate) enum What {
     /// Documents in a database, written a thousand at a time, each thousand synced
     Documents,
-    /// Branches of one document, each write synced
+    /// Branches of a document, whose winner is updated, each update synced
     Branches,
     /// Bytes of a document, each write synced
     Bytes,
@@ -148,6 +148,9 @@ pub(crate) fn run(options: Options) -> Result<()> {
 /// Number of reads at each step.
 const READS: usize = 2_000;
 
+/// Number of updates of a document with branches.
+const UPDATES: usize = 500;
+
 fn grow<E: Engine>(
     what: What,
     format: BodyFormat,
@@ -171,18 +174,26 @@ fn grow<E: Engine>(
                 rate(size - before, begun.elapsed())
             }
             What::Branches => {
-                ids = vec!["one".into()];
-                for branch in before..size {
+                // A document for each size: one that was updated at the sizes before has a longer history.
+                let id = format!("{size} branches");
+                for branch in 0..size {
                     let mut hash = [0; 16];
                     hash[..8].copy_from_slice(&(branch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
                     let history = RevHistory { position: 1, ids: vec![RevHash::from_bytes(&hash)?] };
                     let body = JsonText::parse(source.document().as_bytes())?;
-                    let edit = Edit::new("one", body).with_history(history);
+                    let edit = Edit::new(&*id, body).with_history(history);
                     for result in block_on(documents.write(vec![edit], WriteMode::Replicated))? {
                         result?;
                     }
                 }
-                rate(size - before, begun.elapsed())
+                let mut rev = block_on(documents.get(&id, &GetOptions::default()))?.rev;
+                let begun = Instant::now();
+                for _ in 0..UPDATES {
+                    let body = JsonText::parse(source.document().as_bytes())?;
+                    rev = block_on(documents.put(Edit::new(&*id, body).over(rev)))?;
+                }
+                ids = vec![id];
+                rate(UPDATES, begun.elapsed())
             }
             What::Bytes => {
                 let count = (2_000_000 / size).clamp(5, 500);

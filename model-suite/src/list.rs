@@ -168,6 +168,7 @@ macro_rules! __scenarios {
                 the_last_of_two_writers_removes_the_content,
                 damage_to_contents_is_found_and_what_nobody_has_is_removed,
                 damaged_contents_are_never_returned_whole,
+                contents_with_the_same_md5_are_two,
             }
             "Limits and damage of attachments" contents {
                 contents_that_cannot_be_read_refuse_their_edits_alone,

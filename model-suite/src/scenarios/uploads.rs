@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use conformance::chaos::{Chaos, Rates};
-use kv_api::Database;
+use kv_api::{AnyDatabase, Database};
 use model::{
-    AttachmentEdit, AttachmentSource, Content, CreateOptions, Documents, Edit, Encoding, Error, Follows, Layer,
-    LayerOptions, PartsAhead, UploadAs,
+    AttachmentEdit, AttachmentSource, Content, ContentAhead, CreateOptions, Documents, Edit, Encoding, Error, Follows,
+    Layer, LayerOptions, UploadAs,
 };
 
 use super::attachments::{inline, rows};
@@ -319,19 +319,62 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
     assert_eq!(rows(&engine).await, [2, 4, 2, 0]);
 }
 
+/// Two contents with the same MD5, found by Wang and others in 2004. They differ in the highest bit of six bytes.
+pub(crate) async fn contents_with_the_same_md5_are_two(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    const TWIN: [u64; 16] = [
+        0xd131dd02c5e6eec4,
+        0x693d9a0698aff95c,
+        0x2fcab58712467eab,
+        0x4004583eb8fb7f89,
+        0x55ad340609f4b302,
+        0x83e488832571415a,
+        0x085125e8f7cdc99f,
+        0xd91dbdf280373c5b,
+        0xd8823e3156348f5b,
+        0xae6dacd436c919c6,
+        0xdd53e2b487da03fd,
+        0x02396306d248cda0,
+        0xe99f33420f577ee8,
+        0xce54b67080a80d1e,
+        0xc69821bcb6a88393,
+        0x96f9652b6ff72a70,
+    ];
+    let first: Vec<u8> = TWIN.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let mut second = first.clone();
+    [19, 45, 59, 83, 109, 123].iter().for_each(|at: &usize| second[*at] ^= 0x80);
+    for (id, bytes) in [("a", &first), ("b", &second)] {
+        let content = upload(&documents, PLAIN, bytes, 1 << 20).await.unwrap();
+        documents.put_attachment(id, None, "f", "application/octet-stream", content).await.unwrap();
+    }
+    let digest = async |id: &str| get(&documents, id).await.attachments[0].digest;
+    assert_eq!(digest("a").await, digest("b").await);
+    for (id, bytes) in [("a", &first), ("b", &second)] {
+        let (_, mut reader) = documents.attachment(id, None, "f").await.unwrap();
+        assert_eq!(reader.next().await.unwrap().unwrap(), *bytes, "{id}");
+    }
+    assert_eq!(rows(&engine).await, [2, 2, 2, 0]);
+    // The end of one leaves the other.
+    let rev = get(&documents, "a").await.rev;
+    documents.delete_attachment("a", Some(&rev), "f").await.unwrap();
+    let (_, mut reader) = documents.attachment("b", None, "f").await.unwrap();
+    assert_eq!(reader.next().await.unwrap().unwrap(), second);
+    assert_sound(&documents).await;
+}
+
 /// Contents of several readings. A reader hashes one while it reads the next.
 pub(crate) async fn damaged_contents_are_never_returned_whole(stage: Stage) {
     let (engine, documents) = (stage.engine(), stage.documents().await);
     let bytes = noise(1_500_017);
     let text: Vec<u8> = bytes[..900_000].iter().flat_map(|byte| format!("{byte:03}\n").into_bytes()).collect();
-    // Readings on the caller's task, on a task of their own, and some that fail.
-    let spawns: [fn(PartsAhead) -> PartsAhead; 3] = [
-        |parts| parts,
-        |parts| {
-            let parts = tokio::spawn(parts);
-            Box::pin(async move { parts.await.ok()? })
+    type Spawn = fn(ContentAhead<AnyDatabase>) -> ContentAhead<AnyDatabase>;
+    // Steps on the caller's task, and on a task of their own.
+    let spawns: [Spawn; 2] = [
+        |step| step,
+        |step| {
+            let step = tokio::spawn(step);
+            Box::pin(async move { step.await.ok()? })
         },
-        |_| Box::pin(async { None }),
     ];
     for (id, content_type, content) in [("a", "application/octet-stream", bytes), ("b", "text/plain", text)] {
         let others = super::damage::rows(&engine, 10, "").await;
@@ -341,7 +384,7 @@ pub(crate) async fn damaged_contents_are_never_returned_whole(stage: Stage) {
         parts.retain(|part| others.iter().all(|other| other.key != part.key));
         assert!(parts.len() > 10);
         // All that a reader returns, and whether it came to the end.
-        let read = async |spawn: fn(PartsAhead) -> PartsAhead| {
+        let read = async |spawn: Spawn| {
             let (_, reader) = documents.attachment(id, None, "f").await.unwrap();
             let (mut reader, mut read) = (reader.unpacked().ahead(spawn), Vec::new());
             loop {
@@ -350,6 +393,8 @@ pub(crate) async fn damaged_contents_are_never_returned_whole(stage: Stage) {
                     Ok(None) => break (read, true),
                     Err(error) => {
                         assert_eq!(error.status(), 500, "{error}");
+                        // It does not look like the end afterwards.
+                        assert!(reader.next().await.is_err());
                         break (read, false);
                     }
                 }
