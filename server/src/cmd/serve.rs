@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use kv_api::{Database, Durability};
@@ -123,6 +124,19 @@ enum ServeError {
     ColonInUser,
 }
 
+/// Time for the store to close, once no request and no job uses it. It loses nothing if it is cut off, as by a kill.
+const CLOSING: Duration = Duration::from_secs(20);
+
+/// Ends the process after this time, if it has not ended by itself. sled, when it closes after a full disk, waits without end for
+/// what it could not write.
+fn end_within(time: Duration) {
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        tracing::error!("the store does not close; it is left as it is");
+        std::process::exit(1);
+    });
+}
+
 impl Serve {
     /// Serves until the process is told to stop.
     pub(crate) fn run(self) -> Result<(), Failure> {
@@ -180,6 +194,7 @@ impl Serve {
         stop_signal().await?;
         tracing::info!("stopping");
         server.stop().await;
+        end_within(CLOSING);
         Ok(())
     }
 
