@@ -124,8 +124,9 @@ enum ServeError {
     ColonInUser,
 }
 
-/// Time for the store to close, once no request and no job uses it. It loses nothing if it is cut off, as by a kill.
-const CLOSING: Duration = Duration::from_secs(20);
+/// Time for a server to stop. Requests and jobs have ten seconds each of it, and the store the rest. It loses nothing if it is cut
+/// off, as by a kill.
+const STOPPING: Duration = Duration::from_secs(40);
 
 /// Ends the process after this time, if it has not ended by itself. sled, when it closes after a full disk, waits without end for
 /// what it could not write.
@@ -193,8 +194,8 @@ impl Serve {
         }
         stop_signal().await?;
         tracing::info!("stopping");
+        end_within(STOPPING);
         server.stop().await;
-        end_within(CLOSING);
         Ok(())
     }
 
