@@ -34,7 +34,7 @@ use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
 
 pub use environment::{Environment, random};
 pub use error::{Error, ErrorKind, Result};
-pub use http::{Address, AddressError, Clients, Connecting, Http, Method, Trust, TrustError, Url, problem};
+pub use http::{Address, AddressError, Clients, Connecting, Given, Http, Method, Trust, TrustError, Url, problem};
 pub use local::Local;
 pub use retry::{LONGEST_MS, Retry};
 pub use steady::Steady;

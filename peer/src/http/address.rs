@@ -16,6 +16,46 @@ struct Parts {
     url: Url,
     user: Option<(String, String)>,
     headers: HeaderMap,
+    given: Given,
+}
+
+/// An address as it was given. The ids of replications depend on this text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Given {
+    /// The user: with the escapes that it has in a URL, and `None` for a URL without a password.
+    pub user: Option<String>,
+    /// The host, without the brackets of IPv6.
+    pub host: String,
+    /// The path with its query. Without a query, it ends in a slash.
+    pub path: String,
+    /// The headers, with their secrets.
+    pub headers: Vec<(String, String)>,
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Given").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+impl Given {
+    fn read(text: &str, url: &Url) -> Given {
+        let is_scheme = |scheme: &str| scheme.eq_ignore_ascii_case(url.scheme());
+        let rest = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme));
+        let (_, rest) = rest.or_else(|| url.as_str().split_once("://")).unwrap_or_default();
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let host = match host.strip_prefix('[') {
+            Some(address) => address.split(']').next(),
+            None => host.split(':').next(),
+        };
+        let mut path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
+        if !path.contains('?') && !path.ends_with('/') {
+            path.push('/');
+        }
+        let user = user.split_once(':').map(|(user, _)| user.to_owned());
+        Given { user, host: host.unwrap_or_default().to_owned(), path, headers: Vec::new() }
+    }
 }
 
 /// The reason why an address cannot be used.
@@ -58,6 +98,7 @@ impl FromStr for Address {
             "" => None,
             user => Some((decode(user)?, decode(url.password().unwrap_or_default())?)),
         };
+        let given = Given::read(text, &url);
         // Credentials go into a header, and never into a message.
         let _ = url.set_username("");
         let _ = url.set_password(None);
@@ -66,7 +107,7 @@ impl FromStr for Address {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty();
         }
-        Ok(Address(Box::new(Parts { url, user, headers: HeaderMap::new() })))
+        Ok(Address(Box::new(Parts { url, user, headers: HeaderMap::new(), given })))
     }
 }
 
@@ -74,7 +115,10 @@ impl Address {
     /// The same address, with this user's name and password.
     #[must_use]
     pub fn with_user(mut self, user: Option<(String, String)>) -> Self {
-        self.0.user = user.or(self.0.user);
+        if let Some(user) = user {
+            self.0.given.user = Some(user.0.clone());
+            self.0.user = Some(user);
+        }
         self
     }
 
@@ -84,9 +128,10 @@ impl Address {
     /// [`AddressError::BadHeader`].
     pub fn with_header(mut self, name: &str, value: &str) -> Result<Self, AddressError> {
         let bad = || AddressError::BadHeader(name.to_owned());
-        let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
-        value.set_sensitive(true);
-        self.0.headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, value);
+        let mut sent = HeaderValue::from_str(value).map_err(|_| bad())?;
+        sent.set_sensitive(true);
+        self.0.headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, sent);
+        self.0.given.headers.push((name.to_owned(), value.to_owned()));
         Ok(self)
     }
 
@@ -94,6 +139,7 @@ impl Address {
     #[must_use]
     pub fn database(mut self, name: &str) -> Self {
         append(&mut self.0.url, &[name]);
+        self.0.given.path = format!("{}/", self.0.url.path());
         self
     }
 
@@ -105,6 +151,7 @@ impl Address {
             segments.pop();
         }
         append(&mut other.0.url, &[name]);
+        other.0.given.path = format!("{}/", other.0.url.path());
         other
     }
 
@@ -126,6 +173,11 @@ impl Address {
     /// The headers of every request.
     pub fn headers(&self) -> &HeaderMap {
         &self.0.headers
+    }
+
+    /// The address as it was given.
+    pub fn given(&self) -> &Given {
+        &self.0.given
     }
 }
 
@@ -185,6 +237,7 @@ mod tests {
         assert_eq!(given.to_string(), "http://localhost/db");
         let with = given.with_header("Authorization", "Bearer secret").unwrap();
         assert!(!format!("{with:?} {:?}", with.headers()).contains("secret"));
+        assert!(!format!("{:?}", with.given()).contains("secret"));
         assert!(with.with_header("a b", "").is_err());
     }
 }

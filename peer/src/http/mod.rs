@@ -21,7 +21,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Body, Client, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, Given};
 pub use clients::{Clients, Connecting};
 
 pub use reqwest::{Method, Url};
