@@ -37,8 +37,8 @@ pub enum Filter {
     Function {
         /// `DESIGN_DOCUMENT/FUNCTION`.
         name: String,
-        /// Parameters of the request, for the function.
-        params: Vec<(String, String)>,
+        /// Parameters of the request, for the function. Strings are sent without their quotes.
+        params: Vec<(String, JsonText)>,
     },
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use model::JsonText;
 use peer::Filter;
 
 /// Options of a replication.
@@ -11,8 +12,8 @@ pub struct Options {
     pub continuous: bool,
     /// The documents to replicate. Ids may be percent-encoded, as in CouchDB.
     pub filter: Filter,
-    /// Start after this sequence of the source, ignoring the checkpoint.
-    pub since_seq: Option<String>,
+    /// Start after this sequence of the source, ignoring the checkpoint. A number and its text are two replications, as in CouchDB.
+    pub since_seq: Option<JsonText>,
     /// Only replicate winners, and no conflicts.
     pub winning_revs_only: bool,
     /// Whether to write checkpoints on both sides.

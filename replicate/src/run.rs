@@ -108,7 +108,7 @@ impl Replication {
         source.info().await?;
         target.info().await?;
         let function = self.function(&*source, &filter).await?;
-        let (winners, since) = (self.options.winning_revs_only, self.options.since_seq.as_deref());
+        let (winners, since) = (self.options.winning_revs_only, self.options.since_seq.as_ref());
         let id = self.identity.id(&filter, function.as_deref(), winners, since);
         let (checkpoint, born) = match self.options.use_checkpoints {
             true => {
@@ -119,7 +119,8 @@ impl Replication {
             false => (None, Born::default()),
         };
         let common = checkpoint.as_ref().map(Checkpoint::common).unwrap_or_default();
-        let since = self.options.since_seq.clone().filter(|_| common.since.is_none()).or(common.since.clone());
+        let given = self.options.since_seq.as_ref().map(|seq| seq.root().str_or_text().into_owned());
+        let since = common.since.clone().or(given);
         let start = since.clone().unwrap_or_else(|| "0".to_owned());
         let mut session = [0; 16];
         self.environment.random(&mut session);

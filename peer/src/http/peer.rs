@@ -41,7 +41,9 @@ impl Http {
             Filter::None => self.ask(Method::GET, &["_changes"], &query, None).await?,
             Filter::Function { name, params } => {
                 query.push(("filter", name.clone()));
-                query.extend(params.iter().map(|(name, value)| (name.as_str(), value.clone())));
+                query.extend(
+                    params.iter().map(|(name, value)| (name.as_str(), value.root().str_or_text().into_owned())),
+                );
                 self.ask(Method::GET, &["_changes"], &query, None).await?
             }
             Filter::DocIds(ids) => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use model::JsonText;
+use model::{JsonText, JsonWriter};
 use peer::{Address, Filter, Peer};
 use replicate::{Endpoint, Figures, Identity, Options};
 
@@ -84,7 +84,7 @@ impl Replicate {
         let replication = replicate::replicate(source, target, identity).with_options(Options {
             continuous: self.continuous,
             filter,
-            since_seq: self.since_seq.clone(),
+            since_seq: self.since_seq.as_deref().map(string),
             winning_revs_only: self.winning_revs_only,
             use_checkpoints: !self.no_checkpoints,
             checkpoint_interval: Duration::from_secs(5),
@@ -159,4 +159,10 @@ fn shown(end: &Endpoint) -> String {
         Endpoint::Local(name) => name.clone(),
         Endpoint::Remote(address) => address.to_string(),
     }
+}
+
+fn string(text: &str) -> JsonText {
+    let mut out = Vec::new();
+    JsonWriter::new(&mut out).str(text);
+    JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object())
 }

@@ -115,8 +115,8 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
     } else if let Some(name) = given("filter") {
         let name = name.as_str().ok_or_else(|| wrong("filter", "a string"))?.into_owned();
         let params = given("query_params").map(JsonRef::members).into_iter().flatten();
-        let text = |value: JsonRef<'_>| value.str_or_text().into_owned();
-        Filter::Function { name, params: params.map(|(name, value)| (name.into_owned(), text(value))).collect() }
+        let params = params.map(|(name, value)| (name.into_owned(), asked.slice_ref(value))).collect();
+        Filter::Function { name, params }
     } else {
         Filter::None
     };
@@ -125,7 +125,7 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
     let options = Options {
         continuous: flag("continuous")?,
         filter,
-        since_seq: since.map(|seq| seq.str_or_text().into_owned()),
+        since_seq: since.map(|seq| asked.slice_ref(seq)),
         winning_revs_only: flag("winning_revs_only")?,
         use_checkpoints: match given("use_checkpoints") {
             Some(_) => flag("use_checkpoints")?,
@@ -246,6 +246,17 @@ mod tests {
         assert!(!shown.contains("geheim") && !shown.contains("anna"), "{shown}");
         let Endpoint::Remote(target) = asked.target.endpoint else { panic!("it is a URL") };
         assert_eq!(target.user(), Some(&("bert".into(), "geheim".into())));
+    }
+
+    #[test]
+    fn parameters_and_sequences_keep_their_types_and_order() {
+        let text =
+            r#"{"source":"a","target":"b","filter":"d/f","query_params":{"z":1,"a":"x","b":[true]},"since_seq":0}"#;
+        let options = asked(text).unwrap().options;
+        let Filter::Function { params, .. } = options.filter else { panic!("it is a function") };
+        let params: Vec<_> = params.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(params, [("z", "1"), ("a", r#""x""#), ("b", "[true]")]);
+        assert_eq!(options.since_seq.unwrap().as_str(), "0");
     }
 
     #[test]

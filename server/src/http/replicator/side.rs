@@ -97,10 +97,12 @@ impl Rights {
     }
 
     /// A filter function of this database.
-    async fn filter(&self, name: &str, params: &[(String, String)]) -> Result<Function> {
+    async fn filter(&self, name: &str, params: &[(String, JsonText)]) -> Result<Function> {
+        let text = |(name, value): &(String, JsonText)| (name.clone(), value.root().str_or_text().into_owned());
+        let params: Vec<_> = params.iter().map(text).collect();
         let function = async {
             let named = Named::parse(name, false)?;
-            named.of_replication(&self.documents, &self.principal, params).await
+            named.of_replication(&self.documents, &self.principal, &params).await
         };
         function.await.map_err(|error| of_peer(&error))
     }
