@@ -36,6 +36,7 @@ mod relocating;
 mod replicate;
 mod replication;
 mod replicator;
+mod restarts;
 mod rights;
 mod support;
 mod takeover;
