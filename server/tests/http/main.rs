@@ -47,4 +47,6 @@ mod users;
 #[cfg(feature = "javascript")]
 mod validation;
 #[cfg(feature = "javascript")]
+mod view_options;
+#[cfg(feature = "javascript")]
 mod views;

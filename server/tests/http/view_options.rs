@@ -1,0 +1,170 @@
+//! What a design document says about its views besides their functions, and which index they have by that.
+//!
+//! Source: "View Options", "Raw collation" in CouchDB's `api/ddoc/views.rst`; `ddoc_to_mrst` of `couch_mrview_util.erl`.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Couch};
+
+async fn with(docs: Value) -> Couch {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let answer = couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    couch
+}
+
+async fn ask(couch: &Couch, view: &str) -> Answer {
+    couch.get(&format!("/db/_design/{view}")).await
+}
+
+async fn rows(couch: &Couch, view: &str) -> Vec<Value> {
+    let answer = ask(couch, view).await;
+    assert_eq!(answer.status, 200, "{view}: {}", answer.text);
+    answer.json()["rows"].as_array().unwrap().clone()
+}
+
+async fn keys(couch: &Couch, view: &str) -> Vec<String> {
+    rows(couch, view).await.iter().map(|row| row["key"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn index(couch: &Couch, design: &str) -> Value {
+    couch.get(&format!("/db/_design/{design}/_info")).await.json()["view_index"].clone()
+}
+
+/// Writes a design document anew, or deletes it if there are no fields.
+async fn rewrite(couch: &Couch, design: &str, fields: Option<Value>) {
+    let path = format!("/db/_design/{design}");
+    let rev = couch.get(&path).await.json()["_rev"].clone();
+    let mut doc = fields.clone().unwrap_or_else(|| json!({"_deleted": true}));
+    doc["_rev"] = rev;
+    couch.put(&path, doc).await;
+}
+
+const IDS: &str = "function (doc) { emit(doc._id, doc._local_seq === undefined ? null : doc._local_seq); }";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn design_documents_are_mapped_where_they_are_asked_for() {
+    let views = json!({"v": {"map": IDS, "reduce": "_count"}});
+    let couch = with(json!([
+        {"_id": "a"},
+        {"_id": "z"},
+        {"_id": "_design/all", "options": {"include_design": true}, "views": views},
+        {"_id": "_design/no", "options": {"include_design": false}, "views": views},
+        {"_id": "_design/plain", "views": views},
+    ]))
+    .await;
+    let designs = ["_design/all", "_design/no", "_design/plain"];
+    let with_designs = |designs: &[&'static str]| [designs, &["a", "z"]].concat();
+    assert_eq!(keys(&couch, "all/_view/v?reduce=false").await, with_designs(&designs));
+    assert_eq!(rows(&couch, "all/_view/v").await[0]["value"], 5);
+    for plain in ["no", "plain"] {
+        assert_eq!(keys(&couch, &format!("{plain}/_view/v?reduce=false")).await, ["a", "z"], "{plain}");
+    }
+    assert_eq!(index(&couch, "no").await["signature"], index(&couch, "plain").await["signature"]);
+    assert_ne!(index(&couch, "all").await["signature"], index(&couch, "plain").await["signature"]);
+    // They are followed like any other document.
+    couch.put("/db/_design/new", json!({"language": "none"})).await;
+    rewrite(&couch, "no", None).await;
+    let designs = ["_design/all", "_design/new", "_design/plain"];
+    assert_eq!(keys(&couch, "all/_view/v?reduce=false").await, with_designs(&designs));
+    let included = rows(&couch, "all/_view/v?reduce=false&include_docs=true&key=%22_design/new%22").await;
+    assert_eq!(included[0]["doc"]["language"], "none");
+    // The option changes, and so does what is mapped.
+    rewrite(&couch, "all", Some(json!({"views": views}))).await;
+    assert_eq!(keys(&couch, "all/_view/v?reduce=false").await, ["a", "z"]);
+    rewrite(&couch, "all", Some(json!({"options": {"include_design": true}, "views": views}))).await;
+    assert_eq!(keys(&couch, "all/_view/v?reduce=false").await, with_designs(&designs));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_have_local_sequences_where_they_are_asked_for() {
+    let views = json!({"v": {"map": IDS}});
+    let couch = with(json!([
+        {"_id": "a"},
+        {"_id": "z"},
+        {"_id": "_design/seq", "options": {"local_seq": true}, "views": views},
+        {"_id": "_design/both", "options": {"local_seq": true, "include_design": true}, "views": views},
+        {"_id": "_design/no", "options": {"local_seq": false}, "views": views},
+    ]))
+    .await;
+    let sequence = async |id: &str| couch.get(&format!("/db/{id}?local_seq=true")).await.json()["_local_seq"].clone();
+    let first = sequence("a").await;
+    assert!(!first.is_null());
+    let found = rows(&couch, "seq/_view/v").await;
+    assert_eq!(found[0], json!({"id": "a", "key": "a", "value": first}));
+    assert_eq!(found[1]["value"], sequence("z").await);
+    assert_eq!(found.len(), 2);
+    let both = rows(&couch, "both/_view/v").await;
+    assert_eq!((both.len(), &both[0]["id"]), (5, &json!("_design/both")));
+    assert_eq!(both[0]["value"], sequence("_design/both").await);
+    assert_eq!(rows(&couch, "no/_view/v").await[0]["value"], Value::Null);
+    // It is that of the last change.
+    let rev = couch.get("/db/a").await.json()["_rev"].clone();
+    couch.put("/db/a", json!({"_rev": rev, "n": 1})).await;
+    assert_eq!(rows(&couch, "seq/_view/v").await[0]["value"], sequence("a").await);
+    assert_ne!(sequence("a").await, first);
+    let feed = couch.get("/db/_changes").await.json();
+    let of_a = feed["results"].as_array().unwrap().iter().find(|row| row["id"] == "a").unwrap();
+    assert_eq!(of_a["seq"], sequence("a").await);
+}
+
+/// CouchDB sends the rows of each shard as they come, and those of one shard come sorted, behind their count. Only `skip` is
+/// forgotten there (`handle_non_sorted` of `fabric_view_map.erl`).
+#[tokio::test(flavor = "multi_thread")]
+async fn unsorted_rows_are_those_of_one_shard() {
+    let couch = with(json!([
+        {"_id": "1", "key": "B"}, {"_id": "2", "key": "a"}, {"_id": "3", "key": 7},
+        {"_id": "_design/d", "views": {"v": {"map": "function (doc) { emit(doc.key, 1); }", "reduce": "_sum"}}},
+    ]))
+    .await;
+    for query in ["reduce=false", "reduce=false&limit=0", "reduce=false&skip=1&limit=1&descending=true", "group=true"] {
+        let sorted = ask(&couch, &format!("d/_view/v?{query}")).await;
+        let unsorted = ask(&couch, &format!("d/_view/v?{query}&sorted=false")).await;
+        assert_eq!((unsorted.status, unsorted.text), (sorted.status, sorted.text), "{query}");
+    }
+    let posted = couch.json("POST", "/db/_design/d/_view/v", json!({"reduce": false, "sorted": false})).await.json();
+    assert_eq!(
+        (&posted["total_rows"], &posted["offset"], &posted["rows"][0]["key"]),
+        (&json!(3), &json!(0), &json!(7))
+    );
+    assert_eq!(ask(&couch, "d/_view/v?sorted=never").await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_design_documents_have_one_index() {
+    let fields = json!({"views": {"v": {"map": "function (doc) { emit(doc._id, 1); }", "reduce": "_sum"}}});
+    let couch = with(json!([{"_id": "a"}, {"_id": "b"}])).await;
+    for name in ["one", "two"] {
+        couch.put(&format!("/db/_design/{name}"), fields.clone()).await;
+    }
+    let other = json!({"views": {"v": {"map": "function (doc) { emit(doc._id, 2); }", "reduce": "_sum"}}});
+    couch.put("/db/_design/other", other).await;
+    let before = index(&couch, "two").await;
+    assert_eq!(before["signature"], index(&couch, "one").await["signature"]);
+    assert_ne!(before["signature"], index(&couch, "other").await["signature"]);
+    // What is built for the one is there for the other.
+    let stale = async |name: &str| rows(&couch, &format!("{name}/_view/v?update=false&reduce=false")).await.len();
+    assert_eq!((stale("one").await, stale("two").await), (0, 0));
+    assert_eq!(rows(&couch, "one/_view/v").await[0]["value"], 2);
+    assert_eq!((stale("one").await, stale("two").await, stale("other").await), (2, 2, 0));
+    let (one, two) = (index(&couch, "one").await, index(&couch, "two").await);
+    assert_eq!(one, two);
+    assert_ne!(two["update_seq"], before["update_seq"]);
+    couch.put("/db/c", json!({})).await;
+    assert_eq!(rows(&couch, "two/_view/v").await[0]["value"], 3);
+    assert_eq!((stale("one").await, stale("two").await), (3, 3));
+    // It goes with the last of them.
+    let clean_up = async || assert_eq!(couch.json("POST", "/db/_view_cleanup", json!({})).await.status, 202);
+    rewrite(&couch, "one", None).await;
+    clean_up().await;
+    assert_eq!(ask(&couch, "one/_view/v").await.status, 404);
+    assert_eq!(stale("two").await, 3);
+    rewrite(&couch, "two", None).await;
+    clean_up().await;
+    couch.put("/db/_design/two", fields).await;
+    assert_eq!(index(&couch, "two").await["signature"], two["signature"]);
+    assert_eq!(stale("two").await, 0);
+    assert_eq!(rows(&couch, "two/_view/v").await[0]["value"], 3);
+    assert_eq!(couch.get("/db/_couch_layer/check").await.json()["problems"], json!([]));
+}
