@@ -109,6 +109,44 @@ async fn documents_have_local_sequences_where_they_are_asked_for() {
     assert_eq!(of_a["seq"], sequence("a").await);
 }
 
+/// CouchDB compares keys of such a view as Erlang's terms.
+#[tokio::test(flavor = "multi_thread")]
+async fn views_in_raw_collation_are_refused_and_the_others_answered() {
+    let map = "function (doc) { emit(doc.key); }";
+    let raw = json!({
+        // It is an option of each view: here it means nothing, as in CouchDB.
+        "options": {"collation": "raw"},
+        "views": {
+            "raw": {"map": map, "options": {"collation": "raw"}, "reduce": "_count"},
+            "icu": {"map": map, "options": {"collation": "icu"}},
+            "odd": {"map": map, "options": "raw"},
+            "plain": {"map": map},
+        },
+    });
+    let couch = with(json!([{"_id": "1", "key": "B"}, {"_id": "2", "key": "a"}])).await;
+    couch.put("/db/_design/d", raw.clone()).await;
+    let reason = "views with the option `\"collation\": \"raw\"` are not implemented by couch-layer";
+    for query in ["raw", "raw?reduce=false", "raw?update=false", "raw?key=1&include_docs=true&reduce=false"] {
+        ask(&couch, &format!("d/_view/{query}")).await.refused(501, "not_implemented", reason);
+    }
+    let path = "/db/_design/d/_view/raw";
+    couch.json("POST", path, json!({"keys": ["a"]})).await.refused(501, "not_implemented", reason);
+    let queries = json!({"queries": [{"limit": 1}]});
+    couch.json("POST", &format!("{path}/queries"), queries).await.refused(501, "not_implemented", reason);
+    for view in ["icu", "odd", "plain"] {
+        assert_eq!(keys(&couch, &format!("d/_view/{view}")).await, ["a", "B"], "{view}");
+    }
+    // The document is one like others: it is read, it replicates, and a cleanup knows its index.
+    let stored = couch.get("/db/_design/d").await.json();
+    assert_eq!((&stored["views"], &stored["options"]), (&raw["views"], &raw["options"]));
+    let answer = couch.json("POST", "/_replicate", json!({"source": "db", "target": "copy", "create_target": true}));
+    assert_eq!(answer.await.json()["ok"], true);
+    assert_eq!(couch.get("/copy/_design/d").await.json(), stored);
+    assert_eq!(couch.json("POST", "/db/_view_cleanup", json!({})).await.status, 202);
+    assert_eq!(keys(&couch, "d/_view/plain?update=false").await, ["a", "B"]);
+    assert_eq!(couch.get("/db/_design/d/_info").await.status, 200);
+}
+
 /// CouchDB sends the rows of each shard as they come, and those of one shard come sorted, behind their count. Only `skip` is
 /// forgotten there (`handle_non_sorted` of `fabric_view_map.erl`).
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! Design documents as view groups.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hyper::StatusCode;
 use model::limits::DESIGN_PREFIX;
@@ -15,6 +15,8 @@ pub(super) struct Design {
     pub(super) group: ViewGroup,
     /// The views that ask for a reduction that there is not, and why it is refused.
     refused: HashMap<String, String>,
+    /// The views whose rows CouchDB orders by Erlang's terms and not by ICU. They are in no group, since nobody reads them.
+    raw: HashSet<String>,
 }
 
 impl Design {
@@ -31,10 +33,15 @@ impl Design {
         if language != "javascript" {
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unknown_query_language", language));
         }
-        let (mut views, mut refused) = (Vec::new(), HashMap::new());
+        let (mut views, mut refused, mut raw) = (Vec::new(), HashMap::new(), HashSet::new());
         for (name, view) in body.get("views").into_iter().flat_map(|views| views.members()) {
             // What has no map function is a library.
             if text(view.get("map")).is_none() || name == "lib" {
+                continue;
+            }
+            // An option of the view. CouchDB does not look for it in those of the design document.
+            if text(view.get("options").and_then(|options| options.get("collation"))).as_deref() == Some("raw") {
+                raw.insert(name.into_owned());
                 continue;
             }
             let reduce = match text(view.get("reduce")).as_deref().map(str::trim) {
@@ -55,11 +62,14 @@ impl Design {
         let sources = sources(body);
         let functions = app.functions.of_views(&sources, &views)?;
         let group = ViewGroup::new(document.id.as_str(), sources.as_str(), options, views, functions);
-        Ok(Design { group, refused })
+        Ok(Design { group, refused, raw })
     }
 
     /// A view, and whether it can be reduced.
     pub(super) fn view(&self, name: &str) -> Result<(&ViewGroup, bool)> {
+        if self.raw.contains(name) {
+            return Err(ApiError::not_implemented("views with the option `\"collation\": \"raw\"`"));
+        }
         let view = self.group.view(name).ok_or_else(|| ApiError::not_found("missing_named_view"))?;
         Ok((&self.group, self.group.views()[view].reduce.is_some()))
     }
