@@ -105,7 +105,7 @@ impl<D: Database> Documents<D> {
 
     /// Maximum size of a document's body, in bytes of compact JSON.
     pub fn max_document_size(&self) -> usize {
-        self.shared.max_document_size
+        self.shared.document_limit.get()
     }
 
     /// Maximum size of an attachment, in bytes as received.

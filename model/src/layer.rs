@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -33,6 +34,7 @@ pub struct LayerOptions {
     /// Layout of bodies in new databases, unless [`CreateOptions`](crate::CreateOptions) says otherwise.
     pub default_format: BodyFormat,
     /// Maximum size of a document's body, in bytes of compact JSON. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`].
+    /// [`Layer::limit_documents`] changes it.
     pub max_document_size: usize,
     /// Maximum size of an attachment, in bytes as received. Unlimited by default, as in CouchDB.
     pub max_attachment_size: u64,
@@ -69,12 +71,34 @@ impl<D> fmt::Debug for Layer<D> {
 pub(crate) struct LayerState<D> {
     pub(crate) guard: Guard<D>,
     pub(crate) default_format: BodyFormat,
-    pub(crate) max_document_size: usize,
+    pub(crate) document_limit: Arc<DocumentLimit>,
     pub(crate) max_attachment_size: u64,
     pub(crate) threads: usize,
     /// The feeds that clients wait for, by database.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
     pub(crate) indexes: Definitions,
+}
+
+/// The largest document. Layers may share it.
+pub(crate) struct DocumentLimit {
+    /// That of the options.
+    usual: usize,
+    now: AtomicUsize,
+}
+
+impl DocumentLimit {
+    fn new(bytes: usize) -> Self {
+        let usual = bytes.min(HIGHEST_MAX_DOCUMENT_SIZE);
+        DocumentLimit { usual, now: AtomicUsize::new(usual) }
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, bytes: Option<usize>) {
+        self.now.store(bytes.map_or(self.usual, |bytes| bytes.min(HIGHEST_MAX_DOCUMENT_SIZE)), Ordering::Relaxed);
+    }
 }
 
 impl<D: Database> Layer<D> {
@@ -84,6 +108,20 @@ impl<D: Database> Layer<D> {
     /// [`ErrorKind::Format`] for another version; [`ErrorKind::NotOurs`] if the prefix has other keys. Nothing is
     /// changed then.
     pub async fn open(engine: D, options: LayerOptions) -> Result<Self> {
+        let limit = Arc::new(DocumentLimit::new(options.max_document_size));
+        Self::open_limited(engine, options, limit).await
+    }
+
+    /// Opens the layer in another store. Its documents are limited as those of this one, also when the limit changes, and not
+    /// by the options.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_beside(&self, engine: D, options: LayerOptions) -> Result<Self> {
+        Self::open_limited(engine, options, self.shared.document_limit.clone()).await
+    }
+
+    async fn open_limited(engine: D, options: LayerOptions, document_limit: Arc<DocumentLimit>) -> Result<Self> {
         let root = options.prefix.clone();
         let key = Key::Format.under(&root);
         let anything = if root.is_empty() {
@@ -121,13 +159,19 @@ impl<D: Database> Layer<D> {
             shared: Arc::new(LayerState {
                 guard: Guard::new(engine, root, options.environment),
                 default_format: options.default_format,
-                max_document_size: options.max_document_size.min(HIGHEST_MAX_DOCUMENT_SIZE),
+                document_limit,
                 max_attachment_size: options.max_attachment_size,
                 threads: options.threads,
                 feeds: Mutex::default(),
                 indexes: Definitions::default(),
             }),
         })
+    }
+
+    /// Limits documents that are written from now on, through handles that there are too. `None` brings the limit of the
+    /// options back. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`]. Documents that are stored stay as they are.
+    pub fn limit_documents(&self, bytes: Option<usize>) {
+        self.shared.document_limit.set(bytes);
     }
 
     pub(crate) fn of(shared: Arc<LayerState<D>>) -> Self {

@@ -160,7 +160,6 @@ impl Serve {
             max_request_size: usize::try_from(self.max_request_size)?,
             settings: self.settings,
             store: Some(self.engine.clone()),
-            max_document_size: usize::try_from(self.max_document_size)?,
             max_attachment_size: self.max_attachment_size.unwrap_or(u64::MAX),
             tls: self.tls.read(&self.listen, address)?,
             trust: self.trust.read()?,
@@ -181,7 +180,7 @@ impl Serve {
         let engine = engine::open_with_cache(&self.engine, IfMissing::Create, self.cache_size)?;
         let durability = engine.durability();
         let layer_options = LayerOptions {
-            max_document_size: options.max_document_size,
+            max_document_size: usize::try_from(self.max_document_size)?,
             max_attachment_size: options.max_attachment_size,
             threads: options.threads,
             ..LayerOptions::default()

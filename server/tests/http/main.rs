@@ -9,6 +9,7 @@ mod attachments;
 mod auth;
 mod bad_input;
 mod cold;
+mod configuration;
 mod conflicts;
 mod connections;
 mod damage;

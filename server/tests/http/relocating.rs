@@ -337,6 +337,23 @@ async fn what_a_server_left_is_gone_on_with() {
     assert_eq!(couch.get("/db").await.json()["doc_count"], 20);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_document_is_one_of_all_stores_behind_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let couch = serve(&lsm(folder.path(), "own")).await;
+    couch.database("db").await;
+    let limit = async |bytes: &str| {
+        let set = couch.json("PUT", "/_node/_local/_config/couchdb/max_document_size", json!(bytes)).await;
+        assert_eq!(set.status, 200, "{}", set.text);
+    };
+    limit("1000").await;
+    relocate(&couch, &lsm(folder.path(), "other")).await;
+    let large = json!({"a": "x".repeat(1_001)});
+    couch.json("PUT", "/db/a", large.clone()).await.refused(413, "document_too_large", "a");
+    limit("2000").await;
+    couch.put("/db/a", large).await;
+}
+
 #[tokio::test]
 async fn active_tasks_are_the_jobs_that_run() {
     let couch = Couch::start().await;

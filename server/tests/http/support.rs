@@ -60,7 +60,10 @@ impl Couch {
     pub(crate) async fn over(engine: AnyDatabase, options: Options) -> Couch {
         let max_attachment_size = options.max_attachment_size;
         let layer_options = LayerOptions { max_attachment_size, ..LayerOptions::default() };
-        let layer = Layer::open(engine, layer_options).await.unwrap();
+        Self::serving(Layer::open(engine, layer_options).await.unwrap(), options).await
+    }
+
+    pub(crate) async fn serving(layer: Layer<AnyDatabase>, options: Options) -> Couch {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let server = Server::start(layer.clone(), address, options).await.unwrap();
         let base = format!("http://{}", server.address());

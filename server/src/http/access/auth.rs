@@ -158,6 +158,7 @@ impl Auth {
         let (rows, changed) = layer.configuration().await?;
         let settings = Arc::new(Settings::new(rows, &self.flags));
         let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
+        layer.limit_documents(settings.max_document_size);
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
         *self.settings.write() = settings;
         self.loaded.send_replace(());

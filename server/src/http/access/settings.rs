@@ -85,6 +85,8 @@ pub(crate) struct Settings {
     pub(crate) challenge: Option<HeaderValue>,
     pub(crate) cors: CorsOptions,
     pub(crate) max_request_size: usize,
+    /// The largest document, where it is set.
+    pub(crate) max_document_size: Option<usize>,
 }
 
 /// How sessions are made.
@@ -117,6 +119,9 @@ impl Settings {
         };
         let fields = rows.auth("public_fields").unwrap_or_default().split(',').map(str::trim);
         let seconds = rows.auth("timeout").and_then(|seconds| seconds.parse().ok()).unwrap_or(SESSION_SECONDS);
+        let bytes = |section: &str, name: &str| {
+            rows.number(section, name).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+        };
         let same_site = rows.auth("same_site").map(str::to_ascii_lowercase);
         Settings {
             admins: admins.collect(),
@@ -141,9 +146,8 @@ impl Settings {
             per_user: PerUser::read(&rows),
             challenge: challenge(&rows, required),
             cors: cors(&rows, &flags.cors),
-            max_request_size: rows
-                .number("chttpd", "max_http_request_size")
-                .map_or(flags.max_request_size, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            max_request_size: bytes("chttpd", "max_http_request_size").unwrap_or(flags.max_request_size),
+            max_document_size: bytes("couchdb", "max_document_size"),
             rows,
         }
     }
@@ -190,7 +194,7 @@ mod tests {
         assert_eq!(settings.required, Required::Nobody);
         assert_eq!(settings.recipe, Recipe { prf: Prf::Sha256, iterations: 600_000 });
         assert_eq!((settings.session.seconds, settings.session.is_persistent), (600, true));
-        assert_eq!((settings.max_request_size, settings.has_admins()), (7, false));
+        assert_eq!((settings.max_request_size, settings.max_document_size, settings.has_admins()), (7, None, false));
         assert_eq!(settings.default_security, DefaultSecurity::Administrators);
         assert!(settings.tokens.is_none() && settings.proxy.is_none() && settings.challenge.is_none());
     }
@@ -219,6 +223,7 @@ mod tests {
             ("cors", "origins", "app://obsidian.md,http://localhost"),
             ("chttpd", "max_http_request_size", "-1"),
             ("couchdb", "default_security", "everyone"),
+            ("couchdb", "max_document_size", "50000000"),
             ("admins", "anna", "plain"),
         ]);
         assert_eq!(found.required, Required::ExceptForUp);
@@ -227,6 +232,7 @@ mod tests {
         assert_eq!(found.public_fields, ["name", "email"]);
         assert_eq!(found.cors.origins, ["app://obsidian.md", "http://localhost"]);
         assert_eq!((found.max_request_size, found.default_security), (7, DefaultSecurity::Everyone));
+        assert_eq!(found.max_document_size, Some(50_000_000));
         assert!(found.admins.is_empty() && found.has_admins(), "nobody, but not everybody");
         assert!(!format!("{found:?}").contains("plain"));
     }

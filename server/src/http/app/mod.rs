@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kv_api::{AnyDatabase, BoxFuture};
-use model::limits::DEFAULT_MAX_DOCUMENT_SIZE;
 use model::{IDENTITY_BYTES, Layer, LayerOptions, Setting};
 use peer::{Clients, Trust};
 use tokio::sync::{mpsc, watch};
@@ -54,8 +53,6 @@ pub struct Options {
     pub scan_threads: usize,
     /// The URL of the served store, which relocations from it and back to it need.
     pub store: Option<EngineUrl>,
-    /// The largest document in stores to which databases moved, in bytes of compact JSON.
-    pub max_document_size: usize,
     /// The largest attachment in stores to which databases moved, in bytes as sent.
     pub max_attachment_size: u64,
     /// Time for which a connection may be idle, and which a client has to send the head of a request.
@@ -89,7 +86,6 @@ impl Default for Options {
             settings: Vec::new(),
             scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
             store: None,
-            max_document_size: DEFAULT_MAX_DOCUMENT_SIZE,
             max_attachment_size: u64::MAX,
             head_patience: Duration::from_secs(75),
             body_patience: Duration::from_secs(60),
@@ -174,7 +170,6 @@ impl App {
         let scans = Scans::new(options.scan_threads)?;
         let functions = Arc::new(Functions::new(options.threads.max(2)));
         let others = LayerOptions {
-            max_document_size: options.max_document_size,
             max_attachment_size: options.max_attachment_size,
             threads: options.threads,
             ..LayerOptions::default()

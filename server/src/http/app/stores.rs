@@ -105,7 +105,8 @@ impl Stores {
             Ok::<_, EngineError>((engine, wanted.absolute()?))
         });
         let (engine, url) = opening.await.map_err(|_| StoreError::BrokenOff)??;
-        let store = Store { layer: Layer::open(engine, self.options.clone()).await?, url: Some(url.clone()) };
+        let store =
+            Store { layer: self.own.layer.open_beside(engine, self.options.clone()).await?, url: Some(url.clone()) };
         opened.insert(url.to_string(), store.clone());
         // An error says that the server is shutting down.
         let _ = self.newly_opened.send(store.clone());
