@@ -1,9 +1,11 @@
 //! Settings of `_config` that change what requests are answered.
 
+use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 use server::http::Options;
 
-use crate::support::Couch;
+use crate::rights::{admin, set};
+use crate::support::{Answer, Couch};
 
 const LIMIT: &str = "/_node/_local/_config/couchdb/max_document_size";
 
@@ -80,4 +82,104 @@ async fn the_largest_document_survives_a_restart_and_precedes_the_option() {
         }
         couch.server.stop().await;
     }
+}
+
+const PAGE: &str = "https://App.example";
+
+/// A server that pages of [`PAGE`] may use.
+async fn with_cors() -> Couch {
+    let couch = Couch::with_administrator().await;
+    set(&couch, "chttpd/enable_cors", "true").await;
+    set(&couch, "cors/origins", &format!("http://localhost, {PAGE}")).await;
+    couch
+}
+
+fn preflight(couch: &Couch, origin: &str, method: &str) -> RequestBuilder {
+    let request = couch.request("OPTIONS", "/db/x").header("origin", origin);
+    request.header("access-control-request-method", method)
+}
+
+fn allowed_origin(answer: &Answer) -> (u16, &str) {
+    (answer.status.as_u16(), answer.header("access-control-allow-origin"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_see_errors_and_origins_have_a_case() {
+    let couch = with_cors().await;
+    let asked = |method: &str, path: &str, origin: &str| couch.request(method, path).header("origin", origin);
+    for (method, path, status) in
+        [("GET", "/_all_dbs", 401), ("GET", "/none", 404), ("PUT", "/", 405), ("GET", "/%ff/x", 400)]
+    {
+        let seen = couch.send(asked(method, path, PAGE)).await;
+        assert_eq!(allowed_origin(&seen), (status, PAGE), "{path}");
+        assert!(seen.header("access-control-expose-headers").contains("x-couch-request-id"), "{path}");
+        assert_eq!(seen.headers.get_all("vary").iter().count(), 1, "{path}");
+        let unseen = couch.send(asked(method, path, "https://app.example")).await;
+        assert_eq!(allowed_origin(&unseen), (status, ""), "{path}");
+    }
+    set(&couch, "cors/exposed_headers", "X-Own").await;
+    let seen = couch.send(asked("GET", "/", PAGE)).await;
+    assert_eq!(seen.header("access-control-expose-headers"), "content-type, cache-control, x-own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_preflight_is_a_request_like_others() {
+    let couch = with_cors().await;
+    let strange = || preflight(&couch, PAGE, "PUT").header("access-control-request-headers", "x-strange");
+    for (refused, origin) in [
+        (preflight(&couch, PAGE, "LOCK"), PAGE),
+        (preflight(&couch, PAGE, "put"), PAGE),
+        (strange(), PAGE),
+        (couch.request("OPTIONS", "/db/x").header("origin", PAGE), PAGE),
+        (preflight(&couch, "https://app.example", "PUT"), ""),
+    ] {
+        let answer = couch.send(refused).await;
+        assert_eq!(allowed_origin(&answer).1, origin);
+        assert!(matches!(answer.status.as_u16(), 401 | 404 | 405), "{}", answer.status);
+        for header in ["allow-methods", "allow-headers", "max-age"] {
+            assert_eq!(answer.headers.get(format!("access-control-{header}")), None, "{header}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preflight_is_told_what_is_configured() {
+    let couch = with_cors().await;
+    let told = async |request: RequestBuilder| {
+        let answer = couch.send(request).await;
+        (answer.status == 204).then(|| {
+            assert_eq!(answer.headers.get_all("vary").iter().count(), 1);
+            assert_eq!(answer.headers.get("access-control-expose-headers"), None);
+            let headers = answer.headers.get("access-control-allow-headers").expect("always there");
+            let [methods, age] = ["allow-methods", "max-age"].map(|name| format!("access-control-{name}"));
+            (headers.to_str().unwrap().to_owned(), answer.header(&methods).to_owned(), answer.header(&age).to_owned())
+        })
+    };
+    let asking = |method: &str, headers: &str| {
+        preflight(&couch, PAGE, method).header("access-control-request-headers", headers.to_owned())
+    };
+    let usual = "GET, HEAD, POST, PUT, DELETE, COPY, PATCH, OPTIONS";
+    let (none, all, age) = (String::new(), usual.to_owned(), "600".to_owned());
+    assert_eq!(told(preflight(&couch, PAGE, "PUT")).await, Some((none.clone(), all.clone(), age.clone())));
+    assert_eq!(told(asking("PUT", "")).await, Some((none.clone(), all.clone(), age.clone())));
+    let names = "Content-Type, If-Match,x-couchdb-vhost-path".to_owned();
+    assert_eq!(told(asking("PUT", &names)).await, Some((names, all.clone(), age.clone())));
+    assert_eq!(told(asking("PUT", "x-own")).await, None);
+
+    set(&couch, "cors/headers", "X-Own , authorization").await;
+    let names = "x-own, Authorization".to_owned();
+    assert_eq!(told(asking("PUT", &names)).await, Some((names, all.clone(), age.clone())));
+    assert_eq!(told(asking("PUT", "content-type")).await, None, "they replace the usual ones");
+    assert_eq!(told(preflight(&couch, PAGE, "PUT")).await, Some((none.clone(), all.clone(), age)));
+
+    set(&couch, "cors/max_age", "3600").await;
+    set(&couch, "cors/methods", "GET,PUT").await;
+    let few = Some((none, "GET, PUT".to_owned(), "3600".to_owned()));
+    assert_eq!(told(preflight(&couch, PAGE, "PUT")).await, few);
+    assert_eq!(told(preflight(&couch, PAGE, "POST")).await, None);
+    let posted = couch.request("POST", "/_session").header("origin", PAGE);
+    assert_eq!(allowed_origin(&couch.send(posted.body("")).await), (415, PAGE), "methods are those of preflights");
+
+    admin(&couch, "DELETE", "/_node/_local/_config/cors/methods", json!({})).await;
+    assert_eq!(told(preflight(&couch, PAGE, "POST")).await.unwrap().1, all);
 }

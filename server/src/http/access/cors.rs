@@ -1,7 +1,7 @@
 //! Cross-origin requests (CORS), off unless origins are named.
 //!
-//! Source: CouchDB's `chttpd_cors.erl`. A preflight that is not allowed is answered like any other `OPTIONS` request,
-//! without CORS headers.
+//! Source: CouchDB's `chttpd_cors.erl`. A preflight that is not allowed is answered like any other `OPTIONS` request. As any
+//! other answer, that one names the origin where it is allowed.
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -10,6 +10,7 @@ use hyper::header::{
 };
 use hyper::{Method, StatusCode};
 
+use crate::http::access::rows::Rows;
 use crate::http::wire::response::{self, Response};
 
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, COPY, PATCH, OPTIONS";
@@ -33,12 +34,15 @@ const HEADERS: &[&str] = &[
     "x-couch-id",
     "x-couch-persist",
     "x-couch-request-id",
+    "x-couchdb-vhost-path",
     "x-couchdb-www-authenticate",
     "x-http-method-override",
     "x-requested-with",
 ];
-const EXPOSED: &str = "content-type, cache-control, accept-ranges, etag, location, server, x-couch-request-id, \
-    x-couch-update-newrev, x-couchdb-body-time";
+const ALWAYS_EXPOSED: &str = "content-type, cache-control";
+const EXPOSED: &str =
+    "accept-ranges, etag, location, server, x-couch-request-id, x-couch-update-newrev, x-couchdb-body-time";
+const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
 /// The allowed origins.
 #[derive(Clone, Debug, Default)]
@@ -49,54 +53,105 @@ pub struct CorsOptions {
     pub credentials: bool,
 }
 
-impl CorsOptions {
+/// What pages of other origins may do.
+#[derive(Debug)]
+pub(crate) struct Cors {
+    pub(crate) allowed: CorsOptions,
+    /// The methods and headers that a preflight may name.
+    methods: Vec<String>,
+    headers: Vec<String>,
+    /// The same methods, as preflights are told.
+    told_methods: HeaderValue,
+    max_age: HeaderValue,
+    exposed: HeaderValue,
+}
+
+impl Cors {
+    /// Reads the section `cors`. `flags` count where it does not say which origins there are.
+    pub(super) fn read(rows: &Rows, flags: &CorsOptions) -> Cors {
+        let is_enabled = rows.flag("chttpd", "enable_cors").or_else(|| rows.flag("httpd", "enable_cors"));
+        let allowed = match is_enabled {
+            Some(false) => CorsOptions::default(),
+            Some(true) => CorsOptions {
+                origins: rows.get("cors", "origins").map_or_else(|| flags.origins.clone(), list),
+                credentials: rows.flag("cors", "credentials").unwrap_or(flags.credentials),
+            },
+            None => flags.clone(),
+        };
+        // What no header can say is as if it were not set.
+        let value = |text: &str| HeaderValue::from_str(text).ok();
+        let configured = |name: &str| rows.get("cors", name).filter(|text| value(text).is_some());
+        let methods = list(configured("methods").unwrap_or(METHODS));
+        let exposed = list(configured("exposed_headers").unwrap_or(EXPOSED)).join(", ").to_ascii_lowercase();
+        Cors {
+            allowed,
+            told_methods: value(&methods.join(", ")).unwrap_or(HeaderValue::from_static(METHODS)),
+            methods,
+            headers: match configured("headers") {
+                Some(names) => list(names),
+                None => HEADERS.iter().map(|&name| name.to_owned()).collect(),
+            },
+            max_age: configured("max_age").and_then(value).unwrap_or(MAX_AGE),
+            exposed: value(format!("{ALWAYS_EXPOSED}, {exposed}").trim_end_matches(", "))
+                .unwrap_or(HeaderValue::from_static(ALWAYS_EXPOSED)),
+        }
+    }
+
+    /// As in CouchDB, and as browsers send them, origins are compared with case.
     fn allows(&self, origin: &str) -> bool {
-        self.origins.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(origin))
+        self.allowed.origins.iter().any(|allowed| allowed == "*" || allowed == origin)
     }
 
     fn add_origin(&self, origin: &HeaderValue, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.append(VARY, HeaderValue::from_static("Origin"));
         // Credentials for every origin would give any page the administrator's session.
-        if self.credentials && !self.origins.iter().any(|allowed| allowed == "*") {
+        if self.allowed.credentials && !self.allowed.origins.iter().any(|allowed| allowed == "*") {
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
     }
 
     /// The answer to an allowed preflight; `None` for every other request.
     pub(crate) fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response> {
-        if self.origins.is_empty() || *method != Method::OPTIONS {
+        if self.allowed.origins.is_empty() || *method != Method::OPTIONS {
             return None;
         }
         let origin = headers.get(ORIGIN)?;
         let asked = headers.get(ACCESS_CONTROL_REQUEST_METHOD)?.to_str().ok()?;
-        if !self.allows(origin.to_str().ok()?) || !METHODS.split(", ").any(|method| method == asked) {
+        if !self.allows(origin.to_str().ok()?) || !self.methods.iter().any(|method| method == asked) {
+            return None;
+        }
+        let wanted = headers.get(ACCESS_CONTROL_REQUEST_HEADERS);
+        let is_known =
+            |name: &str| name.is_empty() || self.headers.iter().any(|known| known.eq_ignore_ascii_case(name));
+        if let Some(wanted) = wanted
+            && !wanted.to_str().ok()?.split(',').all(|name| is_known(name.trim()))
+        {
             return None;
         }
         let mut response = response::empty(StatusCode::NO_CONTENT);
         let allowed = response.headers_mut();
         self.add_origin(origin, allowed);
-        allowed.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
-        allowed.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-        if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
-            let known = |name: &str| name.is_empty() || HEADERS.iter().any(|known| known.eq_ignore_ascii_case(name));
-            if !wanted.to_str().ok()?.split(',').all(|name| known(name.trim())) {
-                return None;
-            }
-            allowed.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
-        }
+        allowed.insert(ACCESS_CONTROL_ALLOW_METHODS, self.told_methods.clone());
+        allowed.insert(ACCESS_CONTROL_MAX_AGE, self.max_age.clone());
+        // As in CouchDB it is there without headers too.
+        allowed.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.cloned().unwrap_or(HeaderValue::from_static("")));
         Some(response)
     }
 
-    /// Lets a page of an allowed origin see the answer.
+    /// Lets a page of an allowed origin see the answer. That to a preflight has its headers already.
     pub(crate) fn apply(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
-        if self.origins.is_empty() {
+        if self.allowed.origins.is_empty() || headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
             return;
         }
         let Some(origin) = origin.filter(|origin| origin.to_str().is_ok_and(|origin| self.allows(origin))) else {
             return;
         };
         self.add_origin(origin, headers);
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, self.exposed.clone());
     }
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }

@@ -15,7 +15,7 @@ use hyper::header::HeaderValue;
 use model::Setting;
 
 use crate::http::access::bearer::Tokens;
-use crate::http::access::cors::CorsOptions;
+use crate::http::access::cors::{Cors, CorsOptions};
 use crate::http::access::passwords::{MOST_ITERATIONS, Prf, Recipe, Verifier};
 use crate::http::access::peruser::PerUser;
 use crate::http::access::proxy::Proxy;
@@ -83,7 +83,7 @@ pub(crate) struct Settings {
     pub(crate) per_user: Option<PerUser>,
     /// The challenge of a 401 (`WWW-Authenticate`); `None` for no challenge, so that browsers open no dialog.
     pub(crate) challenge: Option<HeaderValue>,
-    pub(crate) cors: CorsOptions,
+    pub(crate) cors: Cors,
     pub(crate) max_request_size: usize,
     /// The largest document, where it is set.
     pub(crate) max_document_size: Option<usize>,
@@ -145,7 +145,7 @@ impl Settings {
             proxy: Proxy::read(&rows),
             per_user: PerUser::read(&rows),
             challenge: challenge(&rows, required),
-            cors: cors(&rows, &flags.cors),
+            cors: Cors::read(&rows, &flags.cors),
             max_request_size: bytes("chttpd", "max_http_request_size").unwrap_or(flags.max_request_size),
             max_document_size: bytes("couchdb", "max_document_size"),
             rows,
@@ -163,20 +163,6 @@ fn challenge(rows: &Rows, required: Required) -> Option<HeaderValue> {
     let configured = ["chttpd", "httpd"].into_iter().find_map(|section| rows.get(section, "WWW-Authenticate"));
     let usual = (required == Required::Everybody).then_some("Basic realm=\"server\"");
     HeaderValue::from_str(configured.or(usual)?).ok()
-}
-
-fn cors(rows: &Rows, flags: &CorsOptions) -> CorsOptions {
-    let is_enabled = rows.flag("chttpd", "enable_cors").or_else(|| rows.flag("httpd", "enable_cors"));
-    let list =
-        |text: &str| text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect();
-    match is_enabled {
-        Some(false) => CorsOptions::default(),
-        Some(true) => CorsOptions {
-            origins: rows.get("cors", "origins").map_or_else(|| flags.origins.clone(), list),
-            credentials: rows.flag("cors", "credentials").unwrap_or(flags.credentials),
-        },
-        None => flags.clone(),
-    }
 }
 
 #[cfg(test)]
@@ -230,7 +216,7 @@ mod tests {
         assert_eq!(found.recipe, Recipe { prf: Prf::Sha1, iterations: MOST_ITERATIONS });
         assert_eq!((found.session.seconds, found.session.same_site), (60, Some("Strict")));
         assert_eq!(found.public_fields, ["name", "email"]);
-        assert_eq!(found.cors.origins, ["app://obsidian.md", "http://localhost"]);
+        assert_eq!(found.cors.allowed.origins, ["app://obsidian.md", "http://localhost"]);
         assert_eq!((found.max_request_size, found.default_security), (7, DefaultSecurity::Everyone));
         assert_eq!(found.max_document_size, Some(50_000_000));
         assert!(found.admins.is_empty() && found.has_admins(), "nobody, but not everybody");
