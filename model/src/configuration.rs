@@ -8,6 +8,8 @@
 //! The rows lie in the store, so that all servers of a store have the same, and keep it over restarts. A store whose
 //! configuration was never set has no such row.
 
+use std::fmt;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use kv_api::{Database, MutationType, RangeRequest, Read, Transaction, TransactionExt};
@@ -32,7 +34,7 @@ pub const MAX_SETTING_BYTES: usize = 20_000;
 pub const MAX_SETTINGS: usize = 300;
 
 /// A setting of the servers of a store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Setting {
     /// The section, for example `chttpd`.
     pub section: String,
@@ -40,6 +42,13 @@ pub struct Setting {
     pub name: String,
     /// The value.
     pub value: String,
+}
+
+impl fmt::Debug for Setting {
+    /// Shows no value: it may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setting").field("section", &self.section).field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl<D: Database> Layer<D> {
@@ -127,4 +136,16 @@ fn read_value(row: &[u8]) -> Result<String> {
     let value = reader.str()?.into_owned();
     reader.end()?;
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_value() {
+        let (section, name, value) = ("jwt_keys".to_owned(), "hmac:_default".to_owned(), "geheim".to_owned());
+        let shown = format!("{:?}", Setting { section, name, value });
+        assert_eq!(shown, r#"Setting { section: "jwt_keys", name: "hmac:_default", .. }"#);
+    }
 }
