@@ -1,10 +1,15 @@
 //! Settings of `_config` that change what requests are answered.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{KeyInit, Mac};
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 use server::http::Options;
 
-use crate::rights::{admin, set};
+use crate::rights::{admin, cookie, set, with_users};
 use crate::support::{Answer, Couch};
 
 const LIMIT: &str = "/_node/_local/_config/couchdb/max_document_size";
@@ -182,4 +187,49 @@ async fn a_preflight_is_told_what_is_configured() {
 
     admin(&couch, "DELETE", "/_node/_local/_config/cors/methods", json!({})).await;
     assert_eq!(told(preflight(&couch, PAGE, "POST")).await.unwrap().1, all);
+}
+
+/// The cookie of a session of the user that began `seconds` ago.
+fn aged(name: &str, seconds: u64) -> String {
+    let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() - seconds;
+    let claim = format!("{name}:{begun:X}");
+    let key = format!("a secretsalt of {name}");
+    let mac = hmac::Hmac::<sha2::Sha256>::new_from_slice(key.as_bytes()).unwrap();
+    let signature = mac.chain_update(&claim).finalize().into_bytes();
+    let cookie = [claim.as_bytes(), b":", &signature].concat();
+    format!("AuthSession={}", URL_SAFE_NO_PAD.encode(cookie))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_are_renewed_end_and_have_attributes_as_configured() {
+    let couch = with_users(&[("anna", &[])]).await;
+    set(&couch, "chttpd_auth/secret", "a secret").await;
+    let of = async |cookie: &str| {
+        let answer = couch.send(couch.request("GET", "/_session").header("cookie", cookie)).await;
+        let name = answer.json()["userCtx"]["name"].as_str().map(str::to_owned);
+        (name, answer.header("set-cookie").to_owned(), cookie == self::cookie(&answer))
+    };
+    let anna = Some("anna".to_owned());
+    let (name, renewed, _) = of(&aged("anna", 30)).await;
+    assert_eq!((name, renewed), (anna.clone(), String::new()), "most of its time is left");
+
+    let old = aged("anna", 120);
+    let (name, renewed, is_same) = of(&old).await;
+    assert_eq!((&name, is_same), (&anna, false));
+    assert!(renewed.starts_with("AuthSession=") && renewed.contains("; Max-Age=600; "), "{renewed}");
+    assert!(!renewed.contains("SameSite"), "{renewed}");
+    // An error renews it too.
+    let error = couch.send(couch.request("GET", "/none").header("cookie", &old)).await;
+    assert!(error.status == 404 && error.header("set-cookie").starts_with("AuthSession="), "{}", error.status);
+
+    set(&couch, "chttpd_auth/same_site", "strict").await;
+    set(&couch, "chttpd_auth/timeout", "3600").await;
+    assert_eq!(of(&old).await.1, "", "of an hour, most is left");
+    set(&couch, "chttpd_auth/timeout", "60").await;
+    assert_eq!(of(&old).await.0, None, "its time is over");
+    let renewed = renewed.split(';').next().unwrap();
+    assert_eq!(of(renewed).await.0, anna, "the renewed one began later");
+    let login = couch.json("POST", "/_session", json!({"name": "anna", "password": "pw anna"})).await;
+    let ends = login.header("set-cookie");
+    assert!(ends.contains("; Max-Age=60; ") && ends.ends_with("; HttpOnly; SameSite=Strict"), "{ends}");
 }
