@@ -67,6 +67,8 @@ impl Edit {
         let id = id.into();
         let text = serde_json::to_vec(value);
         let text = text.map_err(|error| Error::doc_validation(format!("{id:?} cannot be written: {error}")))?;
+        // Parsed like every other body: it takes 0.8 µs for 750 bytes, where serde writes them in 0.6, and a type may write a name
+        // twice.
         let body = JsonText::parse(&text);
         let body = body.map_err(|error| Error::doc_validation(format!("{id:?} cannot be written: {error}")))?;
         Ok(Edit::new(id, body))
