@@ -109,7 +109,7 @@ impl Purge {
             None => Vec::new(),
         };
         let before = now.saturating_sub(age_ms);
-        let upto = notes.iter().filter(|(at, _)| *at <= before).map(|(_, seq)| *seq).max();
+        let upto = last_noted(&notes, before);
         if !self.dry_run && notes.iter().all(|(at, _)| at.saturating_add(NOTE_EVERY_MS) <= now) {
             notes.push((now, last));
             let first = notes.len().saturating_sub(MAX_NOTES);
@@ -187,6 +187,11 @@ fn own(seq: &str) -> Result<Seq, Failure> {
     seq.parse().map_err(|_| failure("its sequences are not couch-layer's: nothing says what came before what"))
 }
 
+/// The last sequence that was noted at this time or before.
+fn last_noted(notes: &[(u64, Seq)], before: u64) -> Option<Seq> {
+    notes.iter().filter(|(at, _)| *at <= before).map(|(_, seq)| *seq).max()
+}
+
 fn read_notes(document: &JsonText) -> Option<Vec<(u64, Seq)>> {
     let note = |note: JsonRef<'_>| {
         let mut parts = note.elements();
@@ -209,6 +214,16 @@ fn write_notes(notes: &[(u64, Seq)]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_several_notes_the_last_that_is_old_enough_counts() {
+        let seq = |n| Seq::from_bytes([n; Seq::LEN]);
+        let notes = [(10, seq(1)), (20, seq(2)), (30, seq(3))];
+        let found = [9, 10, 19, 20, 29, 30, u64::MAX].map(|before| last_noted(&notes, before));
+        let one_to_three = [1, 1, 2, 2, 3, 3].map(|n| Some(seq(n)));
+        assert_eq!((found[0], &found[1..]), (None, &one_to_three[..]));
+        assert_eq!(last_noted(&[], u64::MAX), None);
+    }
 
     #[test]
     fn times_and_notes_are_read() {

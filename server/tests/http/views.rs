@@ -196,6 +196,20 @@ async fn functions_that_fail_harm_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_view_says_up_to_which_purge_it_is_right() {
+    let couch = with(blog()).await;
+    let all = view(&couch, "by_date").await["total_rows"].as_u64().unwrap();
+    let seq = async || couch.get("/db/_design/d/_info").await.json()["view_index"]["purge_seq"].clone();
+    assert_eq!(seq().await, json!(0));
+    let row = view(&couch, "by_date").await["rows"][0]["id"].as_str().unwrap().to_owned();
+    let rev = couch.get(&format!("/db/{row}")).await.json()["_rev"].clone();
+    let purged = couch.json("POST", "/db/_purge", json!({ &row: [rev] })).await;
+    assert_eq!(purged.status, 201, "{}", purged.text);
+    assert_eq!(view(&couch, "by_date").await["total_rows"], all - 1);
+    assert_eq!(seq().await, json!(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cleanup_removes_what_no_design_document_has() {
     let couch = with(blog()).await;
     let signature = async || {
