@@ -14,7 +14,10 @@ use std::time::Duration;
 
 use engine_fdb::FdbDatabase;
 use kv_api::RetryError;
-use model::{Change, ChangesRequest, CreateOptions, Edit, JsonText, Layer, LayerOptions, RevId, Seq, Since};
+use model::{
+    AttachmentEdit, AttachmentSource, Change, ChangesRequest, CreateOptions, Edit, JsonText, Layer, LayerOptions,
+    RevId, Seq, Since, UploadAs,
+};
 
 use server::LocalServer;
 
@@ -35,13 +38,23 @@ fn body(n: usize) -> JsonText {
     JsonText::parse(format!(r#"{{"n":{n},"text":"some words"}}"#).as_bytes()).expect("JSON")
 }
 
+/// Adds an attachment of 2.2 MB, which two transactions stage before the edit. Its type is not compressed, and no other
+/// document has the same bytes.
+async fn attach(documents: &Documents, edit: &mut Edit) -> model::Result<()> {
+    let mut upload = documents.upload("f", UploadAs::Plain { content_type: "x" });
+    upload.write(format!("{:>16}", edit.id).repeat(140_000).as_bytes()).await?;
+    let source = AttachmentSource::Content(upload.finish().await?);
+    edit.attachments.push(AttachmentEdit { name: "f".into(), content_type: "x".into(), revpos: None, source });
+    Ok(())
+}
+
 /// Writes new documents and edits its own ones until it is told to stop.
 async fn write(documents: Documents, writer: usize, stop: Arc<AtomicBool>, log: Arc<Mutex<Log>>) {
     let mut own: Vec<(String, RevId)> = Vec::new();
     let mut n = 0;
     while !stop.load(Ordering::Relaxed) {
         n += 1;
-        let (id, edit) = if n % 3 == 0 && !own.is_empty() {
+        let (id, mut edit) = if n % 3 == 0 && !own.is_empty() {
             let (id, rev) = own.swap_remove(n * 7 % own.len());
             let edit = Edit::new(&id, body(n)).over(rev);
             (id, edit)
@@ -49,7 +62,13 @@ async fn write(documents: Documents, writer: usize, stop: Arc<AtomicBool>, log: 
             let id = format!("w{writer}-{n}");
             (id.clone(), Edit::new(&id, body(n)))
         };
-        match documents.put(edit).await {
+        let written = async {
+            if (n + writer).is_multiple_of(20) {
+                attach(&documents, &mut edit).await?;
+            }
+            documents.put(edit).await
+        };
+        match written.await {
             Ok(rev) => {
                 log.lock().unwrap().acknowledged.insert(id.clone(), rev.clone());
                 own.push((id, rev));
@@ -161,6 +180,7 @@ async fn run(mut server: LocalServer) {
     }
     let report = documents.check(|_| {}).await.unwrap();
     assert!(report.is_sound(), "{:#?}", report.problems.iter().map(ToString::to_string).collect::<Vec<_>>());
+    assert!(report.contents > 0, "nothing was attached");
 
     for feed in feeds {
         let read = feed.await.unwrap();
@@ -175,5 +195,6 @@ async fn run(mut server: LocalServer) {
             assert_eq!(last_of[id], *row, "the feed ends where the database does");
         }
     }
-    println!("{} documents, {} in doubt, {KILLS} kills, {FEEDS} feeds", acknowledged.len(), in_doubt.len());
+    let (documents, contents, in_doubt) = (acknowledged.len(), report.contents, in_doubt.len());
+    println!("{documents} documents, {contents} attachments, {in_doubt} in doubt, {KILLS} kills, {FEEDS} feeds");
 }

@@ -6,7 +6,8 @@
 mod process;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -182,6 +183,10 @@ impl Writer {
         let mut together: Option<[String; 2]> = None;
         loop {
             n += 1;
+            if is_staged(name, n) {
+                let path = format!("/db/staged-{name}-{n}/f");
+                self.ask("staged", n, "PUT", &path, noise(n), "application/octet-stream").await?;
+            }
             let path = format!("/db/attached-{name}-{}/f{attached}", n / 1_000);
             let data = content(n);
             attached = format!("?rev={}", revision(&self.ask("attached", n, "PUT", &path, data, "text/plain").await?));
@@ -214,10 +219,29 @@ impl Writer {
     }
 }
 
-/// The attachment with this number. Several chunks long, so that it is staged.
+/// The attachment with this number. Packed, it is a few kilobytes at most, so the edit itself writes it.
 fn content(n: u64) -> Vec<u8> {
     let line = format!("line {n} of an attachment\n");
     line.repeat(if n.is_multiple_of(4) { 20_000 } else { 50 }).into_bytes()
+}
+
+/// Whether this writer also uploads [`noise`] with this number: one writer a round does, as each takes time.
+fn is_staged(name: usize, n: u64) -> bool {
+    n / 1_000 == name as u64
+}
+
+/// More than a transaction for staged bytes holds, so the last of them are staged in a second one.
+const STAGED_BYTES: usize = 2_200_000;
+
+/// Bytes that do not compress, for a type that is not compressed.
+fn noise(n: u64) -> Vec<u8> {
+    let mut state = n;
+    let mut bytes = Vec::with_capacity(STAGED_BYTES);
+    while bytes.len() < STAGED_BYTES {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        bytes.extend_from_slice(&state.to_be_bytes());
+    }
+    bytes
 }
 
 /// Attachments, patches, transactions, purges, a database in which the last write wins, and a layout that changes
@@ -235,6 +259,15 @@ async fn what_was_acknowledged_outlives_a_kill() {
         let status = answer.status().as_u16();
         (status, serde_json::from_str::<Value>(&answer.text().await.unwrap()).unwrap())
     };
+    let attachment = async |server: &Process, path: String| {
+        let answer = client.get(server.url(&path)).send().await.unwrap();
+        let status = answer.status().as_u16();
+        assert!(status == 200 || status == 404, "{path}: {status}");
+        let bytes = answer.bytes().await.unwrap();
+        (status == 200).then_some(bytes)
+    };
+    // Numbers of staged uploads: acknowledged, and ended by a kill.
+    let (mut staged, mut torn) = (0, 0);
     for path in ["/db", "/lww?conflicts=last-write-wins"] {
         assert_eq!(client.put(server.url(path)).send().await.unwrap().status(), 201);
     }
@@ -246,6 +279,10 @@ async fn what_was_acknowledged_outlives_a_kill() {
         let layout = if round % 2 == 0 { "\"packed\"" } else { "\"exploded\"" };
         let asked = client.put(server.url("/db/_couch_layer/format")).body(layout).send().await.unwrap();
         assert_eq!(asked.status(), 202);
+        // Its first part is in the store at the kill, and its last byte never arrives.
+        let mut half = TcpStream::connect(server.base.trim_start_matches("http://")).unwrap();
+        let head = format!("PUT /db/half-{round}/f HTTP/1.1\r\nhost: localhost\r\ncontent-length: {STAGED_BYTES}");
+        half.write_all(&[head.as_bytes(), b"\r\n\r\n", &noise(0)[1..]].concat()).unwrap();
         let (answered, mut answer) = tokio::sync::mpsc::unbounded_channel();
         let mut writers = tokio::task::JoinSet::new();
         for name in 0..WRITERS {
@@ -266,6 +303,9 @@ async fn what_was_acknowledged_outlives_a_kill() {
             let (_, report) = get(&server, &format!("/{db}/_couch_layer/check")).await;
             assert_eq!(report["problem_count"], json!(0), "round {round}: {report}");
         }
+        assert!(!matches!(half.read(&mut [0]), Ok(1)), "round {round}: the upload was refused before the kill");
+        assert_eq!(get(&server, &format!("/db/half-{round}")).await.0, 404);
+        torn += 1;
         let told = told.lock().unwrap().clone();
         for name in 0..WRITERS {
             // The number that was stored, if it is one that was asked for, and not before what was acknowledged.
@@ -284,19 +324,24 @@ async fn what_was_acknowledged_outlives_a_kill() {
             let [here, there] = [get(&server, &both[0]).await.1, get(&server, &both[1]).await.1];
             assert_eq!(here["n"], there["n"], "round {round}: one of two in a transaction");
             agrees("together", here["n"].as_u64().or(earlier(&told, "together", name, round)));
-            let found = client.get(server.url(&format!("/db/attached-{name}-{round}/f"))).send().await.unwrap();
-            let found = found.status().is_success().then_some(found);
-            let number = match found {
-                None => None,
-                Some(found) => {
-                    let bytes = found.bytes().await.unwrap();
-                    let line = std::str::from_utf8(&bytes).unwrap().lines().next().unwrap();
-                    let n = line.split(' ').nth(1).unwrap().parse().unwrap();
-                    assert!(bytes == content(n), "round {round}: not the whole attachment {n}");
-                    Some(n)
-                }
-            };
+            let found = attachment(&server, format!("/db/attached-{name}-{round}/f")).await;
+            let number = found.map(|bytes| {
+                let line = std::str::from_utf8(&bytes).unwrap().lines().next().unwrap();
+                let n = line.split(' ').nth(1).unwrap().parse().unwrap();
+                assert!(bytes == content(n), "round {round}: not the whole attachment {n}");
+                n
+            });
             agrees("attached", number.or(earlier(&told, "attached", name, round)));
+            if let Some((acknowledged, asked)) = told.get(&format!("staged-{name}")) {
+                for n in (1_000 * round as u64 + 1..=*asked).filter(|n| is_staged(name, *n)) {
+                    let found = attachment(&server, format!("/db/staged-{name}-{n}/f")).await;
+                    let is_told = Some(n) <= *acknowledged;
+                    assert!(found.is_some() || !is_told, "round {round}: the staged attachment {n} of {name} is gone");
+                    let is_whole = found.is_none_or(|bytes| bytes == noise(n));
+                    assert!(is_whole, "round {round}: not the whole staged attachment {n} of {name}");
+                    *if is_told { &mut staged } else { &mut torn } += 1;
+                }
+            }
             if let Some((Some(purged), _)) = told.get(&format!("purged-{name}")) {
                 for n in (1_000 * round as u64 + 1)..=*purged {
                     let (status, found) = get(&server, &format!("/db/purged-{name}-{n}")).await;
@@ -305,6 +350,8 @@ async fn what_was_acknowledged_outlives_a_kill() {
             }
         }
     }
+    println!("{staged} staged uploads were acknowledged, {torn} were under way at a kill");
+    assert!(staged > 0, "no upload was staged");
     // The job goes on by itself.
     let rewritten = async {
         while get(&server, "/db/_couch_layer/format").await.1["rewriting"] == json!(true) {
