@@ -236,20 +236,8 @@ impl ViewGroup {
         views: Vec<View>,
         functions: Arc<dyn ViewFunctions>,
     ) -> Self {
-        let ViewOptions { is_of_design, include_design, local_seq } = options;
-        let mut hash = Md5::new();
-        hash.update(ROWS_VERSION.to_be_bytes());
-        let flags = [is_of_design, include_design, local_seq].map(u8::from);
-        for part in [mango::COLLATION_VERSION.as_bytes(), &flags, sources.as_bytes()] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        for view in &views {
-            hash.update((view.name.len() as u64).to_be_bytes());
-            hash.update(&view.name);
-            hash.update(view.reduce.map_or_else(|| vec![0], Reduce::code));
-        }
-        let (name, signature) = (name.into(), hash.finalize().into());
+        let signature = signature(mango::COLLATION_VERSION, sources, options, &views);
+        let (name, ViewOptions { is_of_design, include_design, local_seq }) = (name.into(), options);
         ViewGroup(Arc::new(Inner { name, is_of_design, signature, views, include_design, local_seq, functions }))
     }
 
@@ -290,9 +278,40 @@ impl ViewGroup {
     }
 }
 
+/// What distinguishes a group. Keys are ordered by the collation's data, so other data makes other rows.
+fn signature(collation: &str, sources: &str, options: ViewOptions, views: &[View]) -> [u8; 16] {
+    let ViewOptions { is_of_design, include_design, local_seq } = options;
+    let mut hash = Md5::new();
+    hash.update(ROWS_VERSION.to_be_bytes());
+    let flags = [is_of_design, include_design, local_seq].map(u8::from);
+    for part in [collation.as_bytes(), &flags, sources.as_bytes()] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    for view in views {
+        hash.update((view.name.len() as u64).to_be_bytes());
+        hash.update(&view.name);
+        hash.update(view.reduce.map_or_else(|| vec![0], Reduce::code));
+    }
+    hash.finalize().into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_collation_makes_another_group() {
+        let of = |collation| {
+            let views = [View { name: "v".to_owned(), reduce: None }];
+            signature(collation, "sources", ViewOptions::default(), &views)
+        };
+        let group = ViewGroup::of_closures("g", 1, vec![crate::RustView::new("v", |_, _| Ok(()))]);
+        let now = signature(mango::COLLATION_VERSION, "rust 1 g", ViewOptions::default(), group.views());
+        assert_eq!(of("2"), of("2"));
+        assert_ne!(of("2"), of("1"));
+        assert_eq!(group.signature(), &now);
+    }
 
     #[test]
     fn functions_have_couchdbs_names() {
