@@ -294,6 +294,7 @@ macro_rules! __scenarios {
             "Views (RFC 008, RFC 012)" views {
                 random_views_agree_with_a_scan,
                 updates_of_a_group_beside_each_other_and_writers,
+                an_update_that_is_taken_over_goes_on_where_the_first_stopped,
                 a_grouped_reduction_reads_nodes_and_not_rows,
                 map_functions_run_beside_each_other,
                 purges_reach_views_also_when_they_are_forgotten,

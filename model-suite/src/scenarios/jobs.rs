@@ -50,7 +50,7 @@ async fn state<D: Database>(jobs: &Jobs<D>, id: &str) -> Option<State> {
 }
 
 /// Lets a server look at the leases of others until one that stays unchanged has expired.
-async fn outlive<D: Database>(server: &mut Server<D>, now: &mut Duration) {
+pub(super) async fn outlive<D: Database>(server: &mut Server<D>, now: &mut Duration) {
     for _ in 0..4 {
         server.take_over(*now).await.expect("a look");
         *now += BEAT;

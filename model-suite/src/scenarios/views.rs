@@ -3,16 +3,19 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
+use jobs::{Accepted, JobId, NewJob, Server};
 use kv_api::{BoxFuture, Counted, Database, KeyValue};
 use model::{
-    CreateOptions, Documents, Emit, Emitted, Grouping, JsonText, MAX_VIEW_KEY, Mapped, NotFound, Purge, Reduced,
-    Reduction, RustView, View, ViewFunctions, ViewGroup, ViewOptions, ViewRequest, WriteMode,
+    CreateOptions, Documents, Emit, Emitted, ErrorKind, GetOptions, Grouping, JsonText, MAX_VIEW_KEY, Mapped, NotFound,
+    Purge, Reduced, Reduction, RustView, View, ViewFunctions, ViewGroup, ViewOptions, ViewRequest, WriteMode,
 };
 
 use super::damage::{put as put_rows, rows as rows_at};
+use super::jobs::{outlive, server};
 use super::view_oracle::{assert_agrees, emit_all, fill, group, random_step};
 use crate::stage::*;
 
@@ -48,7 +51,7 @@ pub(crate) async fn random_views_agree_with_a_scan(stage: Stage) {
 
 pub(crate) async fn updates_of_a_group_beside_each_other_and_writers(stage: Stage) {
     let seed = 7;
-    let rates = Rates { latency: 0.5, longest: std::time::Duration::from_millis(1), ..Rates::retryable(0.001) };
+    let rates = Rates { latency: 0.5, longest: Duration::from_millis(1), ..Rates::retryable(0.001) };
     let calm = stage.documents().await;
     let slow = layer(Chaos::new(stage.engine(), seed, rates)).await.database("db").await.unwrap();
     let group = group(1);
@@ -69,6 +72,50 @@ pub(crate) async fn updates_of_a_group_beside_each_other_and_writers(stage: Stag
     futures_util::future::join3(update(), update(), futures_util::future::join_all(writers)).await;
     calm.update_views(&group).await.unwrap();
     assert_agrees(&calm, &group, &mut Random::new(seed), "beside each other").await;
+}
+
+pub(crate) async fn an_update_that_is_taken_over_goes_on_where_the_first_stopped(stage: Stage) {
+    let documents = stage.documents().await;
+    fill(&documents, 30, 3).await;
+    let (group, jobs) = (group(1), documents.jobs());
+    let id = JobId::new("views", "db:test");
+    jobs.add(&id, &NewJob::default()).await.unwrap();
+    let (mut here, mut there) = (server(&jobs, 1), server(&jobs, 2));
+    let accept = async |server: &mut Server<_>| match server.accept("views", 0).await.unwrap() {
+        Accepted::Job(_, hold) => hold,
+        Accepted::Nothing { .. } => panic!("there is no job"),
+    };
+    let first = accept(&mut here).await;
+    let mut begun = documents.view_update(&group);
+    let before = begun.next(10, Some(&first)).await.unwrap();
+    assert_eq!((before.documents, before.more), (10, true));
+
+    // Nothing is heard of it any more. It has mapped its next documents meanwhile, one of which changes and one goes.
+    let mut now = Duration::ZERO;
+    outlive(&mut there, &mut now).await;
+    let second = accept(&mut there).await;
+    let rev = documents.get("d0012", &GetOptions::default()).await.unwrap().rev;
+    documents.put(edit("d0012", r#"{"e":[[7,7]]}"#).over(rev)).await.unwrap();
+    let rev = documents.get("d0013", &GetOptions::default()).await.unwrap().rev;
+    documents.put(edit("d0013", "{}").over(rev).deleting()).await.unwrap();
+    let late = begun.next(10, Some(&first)).await.unwrap_err();
+    assert_eq!(*late.kind(), ErrorKind::JobLost);
+    assert_eq!(documents.view_stats(&group).await.unwrap().seq, before.seq, "the late batch wrote nothing");
+
+    let mut update = documents.view_update(&group);
+    let progress = update.next(10, Some(&second)).await.unwrap();
+    assert_eq!((progress.documents, progress.more), (10, true));
+    assert!(progress.seq > before.seq);
+    // The first one is late again, now behind the other.
+    let late = begun.next(10, Some(&first)).await.unwrap_err();
+    assert_eq!(*late.kind(), ErrorKind::JobLost);
+    let progress = update.next(100, Some(&second)).await.unwrap();
+    let last = documents.last_seq().await.unwrap();
+    assert_eq!((progress.documents, progress.seq), (10, last), "each change is processed once");
+    jobs.finish_and_remove(&second).await.unwrap();
+    assert_eq!(jobs.get(&id).await.unwrap(), None);
+    assert_agrees(&documents, &group, &mut Random::new(1), "taken over").await;
+    assert!(documents.check_views(&group).await.unwrap().is_empty());
 }
 
 /// Every other call of these functions waits until the next one began.
