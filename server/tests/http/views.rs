@@ -258,6 +258,44 @@ async fn a_view_that_is_far_behind_is_brought_up_to_date() {
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
 }
 
+/// Source: `start_update` of CouchDB's `couch_mrview_updater.erl`.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_is_an_active_task_with_couchdbs_members() {
+    let slow = "function (doc) { for (var i = 0; i < 10000; i++) {} emit(doc._id); }";
+    let couch = with(vec![json!({"_id": "_design/d", "views": {"v": {"map": slow}}})]).await;
+    for part in 0..6 {
+        let docs: Vec<Value> = (0..1_000).map(|n| json!({"_id": format!("{part}-{n}")})).collect();
+        assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await.status, 201);
+    }
+    // A request processes the first changes by itself.
+    let task = async {
+        loop {
+            let tasks = couch.get("/_active_tasks").await.json();
+            if let Some(task) = tasks.get(0).filter(|task| task.get("changes_done").is_some()) {
+                return task.clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let task = tokio::time::timeout(std::time::Duration::from_secs(120), task);
+    let (answer, task) = tokio::join!(view(&couch, "v?limit=1"), task);
+    let task = task.expect("a task");
+    assert_eq!(answer["total_rows"], 6_000);
+    let mut members: Vec<&str> = task.as_object().unwrap().keys().map(String::as_str).collect();
+    members.sort_unstable();
+    let couchdbs =
+        ["changes_done", "database", "design_document", "node", "pid", "progress", "started_on", "total_changes"];
+    assert_eq!(members, [&couchdbs[..], &["type", "updated_on"]].concat());
+    assert_eq!(
+        (&task["type"], &task["database"], &task["design_document"]),
+        (&json!("indexer"), &json!("db"), &json!("_design/d"))
+    );
+    let number = |name: &str| task[name].as_u64().unwrap();
+    assert!(number("changes_done") < number("total_changes") && number("total_changes") <= 6_001, "{task}");
+    assert_eq!(number("progress"), 100 * number("changes_done") / number("total_changes"));
+    assert!(number("started_on") <= number("updated_on"), "{task}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_offset_is_that_of_the_first_row_behind_many_missing_keys() {
     let couch = with(blog()).await;

@@ -56,12 +56,13 @@ impl Run {
     pub(crate) async fn report(&self, mut said: watch::Receiver<Vec<u8>>) -> Infallible {
         loop {
             let progress = said.borrow_and_update().clone();
-            if !progress.is_empty()
-                && let Err(error) = self.layer.jobs().update(&self.hold, &progress, now_ms()).await
-            {
-                tracing::debug!(job = ?self.job.id, %error, "a run cannot say how far it is");
+            // There is nothing to say at first, and what comes then is said at once.
+            if !progress.is_empty() {
+                if let Err(error) = self.layer.jobs().update(&self.hold, &progress, now_ms()).await {
+                    tracing::debug!(job = ?self.job.id, %error, "a run cannot say how far it is");
+                }
+                tokio::time::sleep(BETWEEN_REPORTS).await;
             }
-            tokio::time::sleep(BETWEEN_REPORTS).await;
             if said.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }

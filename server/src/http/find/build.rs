@@ -92,3 +92,19 @@ fn failure_of(job: &Job) -> Option<ApiError> {
     let reason = format!("An index cannot be built: {}: {}", text("error")?, text("reason")?);
     Some(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_shows_how_far_its_build_is() {
+        let shown = |documents, expected| {
+            let done = BuildProgress { indexes: Vec::new(), documents, expected, done: false };
+            String::from_utf8(progress(&done)).unwrap()
+        };
+        assert_eq!(shown(0, 0), r#"{"changes_done":0,"total_changes":0,"progress":0}"#);
+        assert_eq!(shown(20, 30), r#"{"changes_done":20,"total_changes":30,"progress":66}"#);
+        assert_eq!(shown(40, 30), r#"{"changes_done":40,"total_changes":40,"progress":100}"#, "some came meanwhile");
+    }
+}

@@ -16,6 +16,7 @@ use model::{JsonText, JsonWriter};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
+use crate::http::views;
 use crate::http::wire::response::{self, Response};
 
 /// The release of CouchDB whose API the server implements. Clients parse it.
@@ -74,7 +75,7 @@ fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     let seconds = |ms: u64| ms / 1000;
     json.begin_object().name("node").str(run.server.as_deref().unwrap_or("nonode@nohost"));
     // In CouchDB's form of a process. The number distinguishes the runs of a node.
-    json.name("pid").str(&format!("<0.{}.0>", run.number)).name("type").str(&job.id.kind);
+    json.name("pid").str(&format!("<0.{}.0>", run.number)).name("type").str(type_of(&job.id.kind));
     json.name("started_on").u64(seconds(run.started_ms));
     let updated_ms = job.progress.as_ref().map_or(0, |progress| progress.updated_ms);
     json.name("updated_on").u64(seconds(updated_ms.max(run.started_ms)));
@@ -96,6 +97,11 @@ fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
         None => {}
     }
     json.end_object();
+}
+
+/// CouchDB's name for a kind of job. Builds of Mango's indexes and updates of views are one kind to it.
+fn type_of(kind: &str) -> &str {
+    if kind == views::update::KIND { model::BUILD_JOBS } else { kind }
 }
 
 pub(crate) fn uuids(request: &Request) -> Result<Response> {
