@@ -151,7 +151,7 @@ pub enum ErrorKind {
         /// What failed.
         reason: String,
     },
-    /// A design document whose `validate_doc_update` cannot run. 400.
+    /// A design document whose `validate_doc_update` cannot run, or whose options have wrong types. 400.
     #[error("{reason}")]
     BadDesign {
         /// CouchDB's `error`.

@@ -37,6 +37,9 @@ use crate::error::Result;
 /// The member of design documents.
 pub const VALIDATE: &str = "validate_doc_update";
 
+/// The member of design documents that has options of views.
+pub const OPTIONS: &str = "options";
+
 /// Maximum number of design documents of a database that validate edits. The instance row lists them.
 pub const MAX_VALIDATING: usize = 64;
 
@@ -72,7 +75,7 @@ pub trait Validator: Send + Sync {
     /// ends the whole write.
     fn ask(&self, question: Question) -> Verdict<'_>;
 
-    /// Whether a design document with `validate_doc_update` may be written. It is not asked about replicated ones:
+    /// Whether a design document with `validate_doc_update` or `options` may be written. It is not asked about replicated ones:
     /// a function that cannot run then refuses every edit.
     fn admit(&self, _design: JsonText) -> Verdict<'_> {
         Box::pin(std::future::ready(Ok(())))

@@ -206,3 +206,31 @@ async fn equal_design_documents_have_one_index() {
     assert_eq!(rows(&couch, "two/_view/v").await[0]["value"], 3);
     assert_eq!(couch.get("/db/_couch_layer/check").await.json()["problems"], json!([]));
 }
+
+/// Source: `validate_ddoc_fields` of CouchDB's `couch_mrview.erl`.
+#[tokio::test(flavor = "multi_thread")]
+async fn options_of_the_wrong_types_are_refused() {
+    let couch = with(json!([])).await;
+    let put = |options: Value| couch.json("PUT", "/db/_design/d", json!({"options": options, "views": {}}));
+    for wrong in [json!(null), json!("raw"), json!([]), json!(true)] {
+        put(wrong).await.refused(400, "invalid_design_doc", "`options` field must have object type");
+    }
+    for flag in ["include_design", "local_seq", "partitioned"] {
+        for wrong in [json!(null), json!("true"), json!(1), json!({})] {
+            let reason = format!("`options.{flag}` field must have boolean type");
+            put(json!({flag: wrong})).await.refused(400, "invalid_design_doc", &reason);
+        }
+    }
+    let bulk = json!({"docs": [{"_id": "_design/d", "options": 1}, {"_id": "a", "options": 1}]});
+    let answer = couch.json("POST", "/db/_bulk_docs", bulk).await.json();
+    assert_eq!((&answer[0]["error"], &answer[1]["ok"]), (&json!("invalid_design_doc"), &json!(true)), "{answer}");
+    assert_eq!(couch.get("/db/_design/d").await.status, 404);
+    // What it does not know it does not look at.
+    let taken = json!({"include_design": true, "local_seq": false, "collation": 1, "option1": "function(doc, req) {}"});
+    assert_eq!(put(taken).await.status, 201);
+    // A replication brings what there is.
+    let docs = json!([{"_id": "_design/e", "_rev": "1-a", "options": 1, "views": {"v": {"map": IDS}}}]);
+    let sent = couch.json("POST", "/db/_bulk_docs", json!({"new_edits": false, "docs": docs})).await;
+    assert_eq!(sent.json(), json!([]));
+    assert_eq!(keys(&couch, "e/_view/v").await, ["a"]);
+}

@@ -39,7 +39,7 @@ mod running {
     use std::sync::Arc;
 
     use javascript::{Edit, ErrorKind as Kind, Refusal, Sandbox};
-    use model::{ErrorKind, JsonRef, JsonText, JsonWriter, Question, Result, VALIDATE, Validator, Verdict};
+    use model::{ErrorKind, JsonRef, JsonText, JsonWriter, OPTIONS, Question, Result, VALIDATE, Validator, Verdict};
 
     use crate::http::access::principal::Principal;
     use crate::http::functions::Functions;
@@ -90,6 +90,12 @@ mod running {
 
     async fn admit(functions: &Functions, design: JsonText) -> Result<()> {
         let refused = |error, reason: String| Err(ErrorKind::BadDesign { error, reason }.into());
+        if let Err(reason) = check_options(&design) {
+            return refused("invalid_design_doc", reason);
+        }
+        if design.get(VALIDATE).is_none() {
+            return Ok(());
+        }
         let language = language(&design);
         if language != JAVASCRIPT {
             return refused("invalid_design_doc", format!("`{VALIDATE}` in the language {language:?} cannot be run"));
@@ -105,6 +111,20 @@ mod running {
             Err(error) if error.kind() == Kind::Compilation => refused("compilation_error", error.to_string()),
             Err(error) => Err(failed(&id, name_of(&error), &error.to_string())),
         }
+    }
+
+    /// As `validate_ddoc_fields` of CouchDB's `couch_mrview.erl` looks at the options of views.
+    fn check_options(design: &JsonText) -> std::result::Result<(), String> {
+        let Some(options) = design.get(OPTIONS) else { return Ok(()) };
+        if !options.is_object() {
+            return Err(format!("`{OPTIONS}` field must have object type"));
+        }
+        for flag in ["include_design", "local_seq", "partitioned"] {
+            if options.get(flag).is_some_and(|flag| flag.as_bool().is_none()) {
+                return Err(format!("`{OPTIONS}.{flag}` field must have boolean type"));
+            }
+        }
+        Ok(())
     }
 
     fn text_of(design: &JsonText, member: &str) -> String {
