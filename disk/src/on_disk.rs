@@ -33,8 +33,8 @@ pub trait DiskStore: Store + Sized {
     ///
     /// # Errors
     ///
-    /// 1522 when its files are damaged (never a panic); 1510 when the disk fails; 1514 when it cannot be
-    /// written. Each says what to do.
+    /// 1522 when its files are damaged (never a panic); 1510 when the disk fails, 1225 when it is full; 1514 when
+    /// it cannot be written. Each says what to do.
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self>;
 }
 
@@ -147,8 +147,8 @@ impl<S: DiskStore> OpenAt for OnDisk<S> {
     ///
     /// 1529 when another process has it open; 2108 when it is of another engine or format; 2000 when it
     /// is not ours; 2006 for a durability that the engine does not have; 1514 when it cannot be written;
-    /// 1522 when its files are damaged, or hold less than was acknowledged; 1510 when the disk fails.
-    /// Each says what to do. A refused folder is left as it is: it can be opened once the cause is gone.
+    /// 1522 when its files are damaged, or hold less than was acknowledged; 1510 when the disk fails, 1225 when it is
+    /// full. Each says what to do. A refused folder is left as it is: it can be opened once the cause is gone.
     fn open_at(path: &Path, options: DiskOptions) -> Result<OccDatabase<Self>> {
         options.occ.open(OnDisk::open(path, options.cache_bytes, options.durability)?)
     }

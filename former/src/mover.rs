@@ -85,7 +85,7 @@ pub fn is_former(mark: &Mark) -> bool {
 /// # Errors
 ///
 /// 1529 if another process has the folder open; 2108 if there is nothing to move, or for another format; 2000 if old
-/// files of an earlier move are in the way; 1522 if the folder is damaged; 1510 if the disk fails or is full. Nothing
+/// files of an earlier move are in the way; 1522 if the folder is damaged; 1510 if the disk fails, 1225 if it is full. Nothing
 /// was moved then, or the next call continues.
 pub fn move_folder(folder: &Path, mut report: impl FnMut(Step)) -> Result<Moved> {
     let mark = Mark::read(folder)?.filter(is_former).ok_or_else(|| {

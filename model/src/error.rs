@@ -169,7 +169,7 @@ pub enum ErrorKind {
     /// Functions of a view group that gave no result at all, with the reason. 500.
     #[error("{0}")]
     Functions(String),
-    /// An error of the store. 503 if a retry may help or the outcome is unknown, 500 otherwise.
+    /// An error of the store. 503 if a retry may help or the outcome is unknown, 507 if it is full, 500 otherwise.
     #[error("{}", store_reason(.0))]
     Store(kv_api::Error),
     /// Rows that this layer cannot have written. 500.

@@ -85,9 +85,27 @@ impl From<model::Error> for Error {
             Model::Conflict => ErrorKind::Conflict,
             Model::DocumentTooLarge(_) | Model::AttachmentTooLarge(_) => ErrorKind::TooLarge,
             Model::Corrupt(_) => ErrorKind::Nonsense,
-            Model::Store(_) | Model::Moving | Model::UploadGone if error.status() == 503 => ErrorKind::Unavailable,
+            // So does a replication into a full store, which goes on when there is room.
+            Model::Store(_) | Model::Moving | Model::UploadGone if matches!(error.status(), 503 | 507) => {
+                ErrorKind::Unavailable
+            }
             _ => ErrorKind::Refused,
         };
         Error::new(kind, error.to_string()).with_status(error.status())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a replication leaves documents out for good.
+    #[test]
+    fn a_full_store_is_one_to_wait_for() {
+        let full = kv_api::Error::new(kv_api::error::STORAGE_QUOTA_EXCEEDED);
+        let error = Error::from(model::Error::from(full));
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, Some(507)));
+        let broken = kv_api::Error::new(kv_api::error::IO_ERROR);
+        assert_eq!(Error::from(model::Error::from(broken)).kind(), ErrorKind::Refused);
     }
 }

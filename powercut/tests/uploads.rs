@@ -87,7 +87,7 @@ fn an_upload_to_a_full_disk_fails_as_a_whole_and_works_when_there_is_room() {
         let error = block_on(upload(&documents, &rev, &bytes)).expect_err("a full disk");
         assert!(recording.failed() > 0);
         assert!(error.to_string().contains("os error 28"), "room for {room}: {error}");
-        assert_eq!(error.status(), 500, "room for {room}: {error}");
+        assert_eq!(error.status(), 507, "room for {room}: {error}");
         assert_eq!(block_on(read(&documents, "small")), small, "room for {room}");
         let found = block_on(documents.get("doc", &Default::default())).expect("a document");
         assert_eq!(found.rev, rev, "room for {room}");

@@ -219,6 +219,15 @@ pub(crate) async fn uploads_that_failed_stay_failed(stage: Stage) {
         }
         assert_eq!(upload.finish().await.unwrap_err().status(), 503);
     }
+    // What they staged is not kept until the next day.
+    let options = LayerOptions { max_attachment_size: 3_000_000, ..LayerOptions::default() };
+    let layer = Layer::open(stage.engine(), options).await.unwrap();
+    let documents = layer.database("db").await.unwrap();
+    let mut upload = documents.upload("f", PLAIN);
+    upload.write(&[1; 2_000_000]).await.unwrap();
+    assert_eq!(rows(&stage.engine()).await, [0, 22, 0, 1]);
+    assert_eq!(upload.write(&[2; 2_000_000]).await.unwrap_err().status(), 413);
+    assert_eq!(rows(&stage.engine()).await, [0, 0, 0, 0]);
 }
 
 pub(crate) async fn uploads_are_swept_behind_rows_that_cannot_be_read(stage: Stage) {

@@ -246,8 +246,11 @@ impl<D: Database> AttachmentReader<D> {
     #[must_use]
     pub fn unpacked(mut self) -> Self {
         if let Some(rest) = self.rest.as_mut().filter(|_| self.attachment.encoding == Encoding::Gzip) {
-            // With room for a byte more, so that a small content is seen to be at its end.
-            let piece_bytes = self.attachment.length.saturating_add(1).min(UNPACKED_AT_ONCE) as usize;
+            // With room for a byte more, so that a small content is seen to be at its end. One that arrived compressed may have
+            // its compressed length.
+            let Attachment { length, encoded_length, .. } = self.attachment;
+            let piece_bytes = if length == encoded_length { UNPACKED_AT_ONCE } else { length.saturating_add(1) };
+            let piece_bytes = piece_bytes.min(UNPACKED_AT_ONCE) as usize;
             rest.unpacking = Some(Unpacking { unpacker: Unpacker::new(), packed: VecDeque::new(), piece_bytes });
         }
         self
@@ -280,7 +283,7 @@ impl<D: Database> AttachmentReader<D> {
     ///
     /// # Errors
     /// 404 if the attachment or the database was removed meanwhile; damage; the store's errors. The reader is of no use
-    /// afterwards.
+    /// afterwards, as where this future was dropped.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if let Some(piece) = self.ready.pop_front() {

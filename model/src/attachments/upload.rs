@@ -177,7 +177,7 @@ fn place<D>(stager: &Stager<D>, held: Bytes) -> UploadedBytes {
 }
 
 impl<D: Database> Upload<D> {
-    /// The same upload, which fails at its end if the MD5 of the bytes as they arrive is another: CouchDB's `Content-MD5`.
+    /// The same upload, which fails at its end if the MD5 of the bytes as they arrive is another.
     /// Before the first [`write`](Self::write).
     #[must_use]
     pub fn expect_md5(mut self, md5: [u8; 16]) -> Self {
@@ -192,6 +192,20 @@ impl<D: Database> Upload<D> {
     /// if the upload took too long; the store's errors. A failed upload cannot be continued.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.begin()?;
+        let written = self.write_pieces(bytes).await;
+        self.is_torn = written.is_err();
+        Self::kept(&self.stager, written).await
+    }
+
+    /// The outcome of a step. After an error what was staged is of no use. If it cannot be removed now, it is swept later.
+    async fn kept(stager: &Stager<D>, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() {
+            drop(stager.discard().await);
+        }
+        outcome
+    }
+
+    async fn write_pieces(&mut self, bytes: &[u8]) -> Result<()> {
         for piece in bytes.chunks(PIECE_BYTES) {
             self.take(piece)?;
             if self.held.len() >= self.stager.bytes_at_once() {
@@ -201,7 +215,6 @@ impl<D: Database> Upload<D> {
             }
             let_others_run(piece).await;
         }
-        self.is_torn = false;
         Ok(())
     }
 
@@ -217,14 +230,12 @@ impl<D: Database> Upload<D> {
     /// the stated one, that is [`ErrorKind::Md5Mismatch`].
     pub async fn finish(mut self) -> Result<Content> {
         self.begin()?;
-        if let Err(error) = self.close() {
-            // The chunks are useless. If they cannot be removed now, they are swept later.
-            drop(self.stager.discard().await);
-            return Err(error);
-        }
+        let closed = self.close();
+        Self::kept(&self.stager, closed).await?;
         let held = std::mem::take(&mut self.held).freeze();
         if self.stager.deadline_ms.is_some() || held.len() > MEMORY_BYTES {
-            self.stager.write(&held).await?;
+            let written = self.stager.write(&held).await;
+            Self::kept(&self.stager, written).await?;
         }
         let place = place(&self.stager, held);
         Ok(self.content(place))

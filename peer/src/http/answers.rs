@@ -79,7 +79,7 @@ pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
     let kind = match name.as_ref() {
         "conflict" => ErrorKind::Conflict,
         "document_too_large" | "attachment_too_large" | "too_large" => ErrorKind::TooLarge,
-        "service unavailable" | "internal_server_error" | "timeout" => ErrorKind::Unavailable,
+        "service unavailable" | "internal_server_error" | "insufficient_storage" | "timeout" => ErrorKind::Unavailable,
         _ => ErrorKind::Refused,
     };
     let status = match name.as_ref() {
@@ -87,8 +87,25 @@ pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
         "forbidden" => Some(403),
         // What is wrong with the document, as when a function that validates it throws: it stays so.
         "unknown_error" | "internal_server_error" => Some(500),
+        "insufficient_storage" => Some(507),
         _ => None,
     };
     let error = Error::new(kind, problem(row).unwrap_or_default());
     Some(status.map_or(error.clone(), |status| error.with_status(status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_say_whether_to_wait() {
+        let of = |error: &str| {
+            let row = JsonText::parse(format!(r#"{{"id":"a","error":"{error}","reason":"x"}}"#).as_bytes()).unwrap();
+            refusal(row.root()).map(|error| (error.kind(), error.status()))
+        };
+        assert_eq!(of("insufficient_storage"), Some((ErrorKind::Unavailable, Some(507))));
+        assert_eq!(of("internal_server_error"), Some((ErrorKind::Unavailable, Some(500))));
+        assert_eq!(of("forbidden"), Some((ErrorKind::Refused, Some(403))));
+    }
 }

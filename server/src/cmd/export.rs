@@ -77,7 +77,7 @@ impl Export {
             }
             progress.set_position(written);
             // Estimated from the average size of the documents so far.
-            let limit = usize::try_from((PAGE_BYTES / (bytes / written.max(1)).max(1)).clamp(8, 1_000))?;
+            let limit = usize::try_from((PAGE_BYTES / (bytes / written.max(1)).max(1)).clamp(1, 1_000))?;
             range = page.rest.map(|rest| IdRange { limit, ..rest });
         }
         out.flush()?;

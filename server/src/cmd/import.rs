@@ -28,6 +28,8 @@ const BATCH_DOCUMENTS: usize = 500;
 const BATCH_BYTES: usize = 1 << 20;
 /// Number of concurrent batches.
 const BATCHES: usize = 4;
+/// Number of bytes in concurrent batches, unless one alone has more: documents with large attachments.
+const BYTES_AT_ONCE: usize = 64 << 20;
 /// Number of failures that are shown one by one. All are counted.
 const SHOWN_FAILURES: u64 = 100;
 
@@ -93,8 +95,8 @@ impl Import {
     }
 }
 
-/// A batch in progress: the positions of its records, and their results.
-type Sent = (Vec<Position>, Vec<String>, Result<Vec<Option<String>>, Failure>);
+/// A batch in progress: the positions of its records, their ids and bytes, and their results.
+type Sent = (Vec<Position>, Vec<String>, usize, Result<Vec<Option<String>>, Failure>);
 
 struct Importer {
     source: Source,
@@ -107,6 +109,7 @@ struct Importer {
     positions: Vec<Position>,
     batch_bytes: usize,
     sending: JoinSet<Sent>,
+    sending_bytes: usize,
     /// The ids in the batches in progress.
     ids_sent: HashSet<String>,
 }
@@ -124,6 +127,7 @@ impl Importer {
             positions: Vec::new(),
             batch_bytes: 0,
             sending: JoinSet::new(),
+            sending_bytes: 0,
             ids_sent: HashSet::new(),
         }
     }
@@ -166,10 +170,11 @@ impl Importer {
         if self.batch.is_empty() {
             return Ok(());
         }
-        while self.sending.len() >= BATCHES {
+        let bytes = std::mem::take(&mut self.batch_bytes);
+        while self.sending.len() >= BATCHES || !self.sending.is_empty() && self.sending_bytes + bytes > BYTES_AT_ONCE {
             self.join_one().await?;
         }
-        self.batch_bytes = 0;
+        self.sending_bytes += bytes;
         let documents = std::mem::take(&mut self.batch);
         let positions = std::mem::take(&mut self.positions);
         let ids: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
@@ -177,7 +182,7 @@ impl Importer {
         let source = self.source.clone();
         self.sending.spawn(async move {
             let results = source.write(documents).await;
-            (positions, ids, results)
+            (positions, ids, bytes, results)
         });
         Ok(())
     }
@@ -192,7 +197,8 @@ impl Importer {
 
     async fn join_one(&mut self) -> Result<(), Failure> {
         let Some(joined) = self.sending.join_next().await else { return Ok(()) };
-        let (positions, ids, results) = joined?;
+        let (positions, ids, bytes, results) = joined?;
+        self.sending_bytes -= bytes;
         for id in &ids {
             self.ids_sent.remove(id);
         }

@@ -133,7 +133,7 @@ const STOPPING: Duration = Duration::from_secs(40);
 fn end_within(time: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(time);
-        tracing::error!("the store does not close; it is left as it is");
+        tracing::error!("the server does not stop by itself; its store is left as it is");
         std::process::exit(1);
     });
 }

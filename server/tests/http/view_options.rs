@@ -221,6 +221,8 @@ async fn options_of_the_wrong_types_are_refused() {
             put(json!({flag: wrong})).await.refused(400, "invalid_design_doc", &reason);
         }
     }
+    let reason = "partitioned option cannot be true in a non-partitioned database.";
+    put(json!({"partitioned": true})).await.refused(400, "invalid_design_doc", reason);
     let bulk = json!({"docs": [{"_id": "_design/d", "options": 1}, {"_id": "a", "options": 1}]});
     let answer = couch.json("POST", "/db/_bulk_docs", bulk).await.json();
     assert_eq!((&answer[0]["error"], &answer[1]["ok"]), (&json!("invalid_design_doc"), &json!(true)), "{answer}");

@@ -124,6 +124,9 @@ mod running {
                 return Err(format!("`{OPTIONS}.{flag}` field must have boolean type"));
             }
         }
+        if options.get("partitioned").and_then(JsonRef::as_bool) == Some(true) {
+            return Err("partitioned option cannot be true in a non-partitioned database.".to_owned());
+        }
         Ok(())
     }
 
