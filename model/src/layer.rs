@@ -168,8 +168,9 @@ impl<D: Database> Layer<D> {
         })
     }
 
-    /// Limits documents that are written from now on, through handles that there are too. `None` brings the limit of the
-    /// options back. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`]. Documents that are stored stay as they are.
+    /// Limits documents that are written from now on, also through handles that are open. `None` brings the limit of the
+    /// options back. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`]. Documents that are stored stay as they are. A server sets it
+    /// whenever it reads its configuration.
     pub fn limit_documents(&self, bytes: Option<usize>) {
         self.shared.document_limit.set(bytes);
     }
