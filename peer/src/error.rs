@@ -85,7 +85,7 @@ impl From<model::Error> for Error {
             Model::Conflict => ErrorKind::Conflict,
             Model::DocumentTooLarge(_) | Model::AttachmentTooLarge(_) => ErrorKind::TooLarge,
             Model::Corrupt(_) => ErrorKind::Nonsense,
-            // So does a replication into a full store, which goes on when there is room.
+            // 507 too: a replication into a full store waits for room.
             Model::Store(_) | Model::Moving | Model::UploadGone if matches!(error.status(), 503 | 507) => {
                 ErrorKind::Unavailable
             }

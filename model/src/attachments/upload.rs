@@ -194,11 +194,11 @@ impl<D: Database> Upload<D> {
         self.begin()?;
         let written = self.write_pieces(bytes).await;
         self.is_torn = written.is_err();
-        Self::kept(&self.stager, written).await
+        Self::discard_on_error(&self.stager, written).await
     }
 
-    /// The outcome of a step. After an error what was staged is of no use. If it cannot be removed now, it is swept later.
-    async fn kept(stager: &Stager<D>, outcome: Result<()>) -> Result<()> {
+    /// Removes what was staged if a step failed. What cannot be removed now is swept later.
+    async fn discard_on_error(stager: &Stager<D>, outcome: Result<()>) -> Result<()> {
         if outcome.is_err() {
             drop(stager.discard().await);
         }
@@ -231,11 +231,11 @@ impl<D: Database> Upload<D> {
     pub async fn finish(mut self) -> Result<Content> {
         self.begin()?;
         let closed = self.close();
-        Self::kept(&self.stager, closed).await?;
+        Self::discard_on_error(&self.stager, closed).await?;
         let held = std::mem::take(&mut self.held).freeze();
         if self.stager.deadline_ms.is_some() || held.len() > MEMORY_BYTES {
             let written = self.stager.write(&held).await;
-            Self::kept(&self.stager, written).await?;
+            Self::discard_on_error(&self.stager, written).await?;
         }
         let place = place(&self.stager, held);
         Ok(self.content(place))

@@ -15,7 +15,7 @@ use clap::Args;
 use peer::{Docs, IdRange, Peer};
 
 use super::progress::{self, Unit};
-use super::records::Records;
+use super::records::MAX_RECORD_BYTES;
 use super::source::{IfNoDatabase, Source, SourceArgs, failure};
 use crate::cmd::Failure;
 
@@ -65,7 +65,7 @@ impl Export {
         while let Some(wanted) = range {
             let page = peer.list(&wanted).await?;
             for (id, document) in page.rows.into_iter().filter_map(|row| Some((row.id, row.doc?))) {
-                if document.len() > Records::MAX_BYTES {
+                if document.len() > MAX_RECORD_BYTES {
                     return Err(failure(format!(
                         "{id} is too large for a line, with its attachments: replicate instead"
                     )));

@@ -4,10 +4,14 @@
 //! line ends, or between two commas of the outermost array. The caller parses them, so a bad record affects no
 //! other.
 //!
-//! Memory: one record of at most [`Records::MAX_BYTES`], and the reader's buffer.
+//! Memory: one record of at most [`MAX_RECORD_BYTES`], and the reader's buffer.
 
 use std::fmt;
 use std::io::{self, BufRead};
+
+/// Maximum length of a record in bytes: as much as is parsed, since a document is exported with all its attachments. Longer
+/// ones are skipped and reported.
+pub(crate) const MAX_RECORD_BYTES: usize = model::MAX_INPUT_BYTES;
 
 /// Position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +68,9 @@ struct Nesting {
     escaped: bool,
 }
 
-impl Records<()> {
-    /// Maximum length of a record in bytes: as much as is parsed, since a document is exported with all its
-    /// attachments. Longer ones are skipped and reported.
-    pub(crate) const MAX_BYTES: usize = model::MAX_INPUT_BYTES;
-}
-
 impl<R: BufRead> Records<R> {
     pub(crate) fn new(input: R) -> Self {
-        Records { input, shape: Shape::Unknown, line: 1, records: 0, bytes: 0, limit: Records::MAX_BYTES }
+        Records { input, shape: Shape::Unknown, line: 1, records: 0, bytes: 0, limit: MAX_RECORD_BYTES }
     }
 
     /// Number of bytes read.

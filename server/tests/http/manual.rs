@@ -7,14 +7,6 @@ use serde_json::{Value, json};
 
 use crate::support::{Answer, Couch};
 
-async fn with(docs: Value) -> Couch {
-    let couch = Couch::start().await;
-    couch.database("db").await;
-    let answer = couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await;
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    couch
-}
-
 async fn ask(couch: &Couch, query: &str) -> Answer {
     couch.get(&format!("/db/_design/d/_view/{query}")).await
 }
@@ -33,7 +25,7 @@ const BY_KEY: &str = "function (doc) { emit(doc.key, doc.value); }";
 
 /// Rows of `map` and `sum`: a1 a2 (key "a"), b1, c1.
 async fn letters() -> Couch {
-    with(json!([
+    Couch::with_docs(json!([
         {"_id": "a1", "key": "a", "value": 1}, {"_id": "a2", "key": "a", "value": 2},
         {"_id": "b1", "key": "b", "value": 4}, {"_id": "c1", "key": "c", "value": 8},
         {"_id": "_design/d", "views": {"map": {"map": BY_KEY}, "sum": {"map": BY_KEY, "reduce": "_sum"}}},
@@ -155,7 +147,7 @@ async fn included_documents_have_what_the_parameters_ask_for() {
 async fn linked_documents_are_those_of_the_manual() {
     let map = "function (doc) { if (doc.value) { emit([doc.value, 0], null); if (doc.ancestors) { \
                for (var i in doc.ancestors) { emit([doc.value, Number(i) + 1], {_id: doc.ancestors[i]}); } } } }";
-    let couch = with(json!([
+    let couch = Couch::with_docs(json!([
         {"_id": "11111"},
         {"_id": "22222", "ancestors": ["11111"], "value": "hello"},
         {"_id": "33333", "ancestors": ["22222", "11111"], "value": "world"},
@@ -198,8 +190,10 @@ async fn rows_are_sorted_as_the_manual_lists_them() {
     shuffled.reverse();
     shuffled.rotate_left(11);
     let map = "function (doc) { doc.keys.forEach(function (key) { emit(key, null); }); }";
-    let couch =
-        with(json!([{"_id": "dummy-doc", "keys": shuffled}, {"_id": "_design/d", "views": {"s": {"map": map}}}])).await;
+    let couch = Couch::with_docs(
+        json!([{"_id": "dummy-doc", "keys": shuffled}, {"_id": "_design/d", "views": {"s": {"map": map}}}]),
+    )
+    .await;
     let key_list =
         async |query: &str| rows(&couch, query).await.iter().map(|row| row["key"].clone()).collect::<Vec<_>>();
     let numbers_alike = |keys: Vec<Value>| Value::Array(keys).to_string().replace("3.0", "3");
@@ -211,7 +205,7 @@ async fn rows_are_sorted_as_the_manual_lists_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn searches_of_the_manual_find_what_it_says() {
-    let couch = with(json!([
+    let couch = Couch::with_docs(json!([
         {"_id": "176694", "year": 2011, "title": "The Tragedy of Man", "director": "M. Jankovics", "genre": ["Horror"]},
         {"_id": "780504", "year": 2011, "title": "Drive", "director": "N. W. Refn", "genre": ["Horror", "Comedy"]},
         {"_id": "900000", "year": 2014, "title": "Later", "genre": ["Comedy", "Short"], "cameras": {"secondary": 1}},
@@ -309,7 +303,7 @@ async fn the_cookbook_has_what_it_says() {
             "sum": {"map": by_name, "reduce": own_sum},
         }}),
     ]);
-    let couch = with(Value::Array(docs)).await;
+    let couch = Couch::with_docs(Value::Array(docs)).await;
     let whole = async |query: &str| ask(&couch, query).await.json();
     assert_eq!(
         whole("name").await,
@@ -340,7 +334,7 @@ async fn tags_are_counted_as_the_cookbook_counts_them() {
         let emit = format!("doc.tags.forEach(function(tag) {{ emit(tag, {value}); }});");
         format!("function(doc) {{ if(doc.name && doc.tags) {{ {emit} }} }}")
     };
-    let couch = with(json!([
+    let couch = Couch::with_docs(json!([
         {"_id": "da5ea89448a4506925823f4d985aabbd", "name": "Chris", "tags": ["mustache", "music", "couchdb"]},
         {"_id": "53f82b1f0ff49a08ac79a9dff41d7860", "name": "Noah", "tags": ["hypertext", "philosophy", "couchdb"]},
         {"_id": "3525ab874bc4965fa3cda7c549e92d30", "name": "Jan", "tags": ["drums", "bike", "couchdb"]},
@@ -381,7 +375,7 @@ async fn posts_and_their_comments_are_joined_by_the_collation() {
         |id: &str, post: &str| json!({"_id": id, "type": "comment", "post": post, "author": format!("of {id}")});
     let map = "function(doc) { if (doc.type == \"post\") { emit([doc._id, 0], null); } \
                else if (doc.type == \"comment\") { emit([doc.post, 1], null); } }";
-    let couch = with(json!([
+    let couch = Couch::with_docs(json!([
         {"_id": "myslug", "type": "post", "author": "john", "title": "My blog post", "content": "Bla bla bla …"},
         {"_id": "other_slug", "type": "post"},
         comment("ABCDEF", "myslug"), comment("DEFABC", "myslug"), comment("CDEFAB", "other_slug"),
@@ -408,7 +402,7 @@ async fn posts_and_their_comments_are_joined_by_the_collation() {
 /// "Built-in Reduce Functions": a number counts as a list of one.
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_and_lists_are_summed_together() {
-    let couch = with(json!([
+    let couch = Couch::with_docs(json!([
         {"_id": "id1", "rows": [["abc", 2], ["ghi", 3]]},
         {"_id": "id2", "rows": [["abc", [3, 5, 7]], ["def", [0, 0, 0, 42]], ["ghi", 1]]},
         {"_id": "_design/d", "views": {"v": {
@@ -445,7 +439,7 @@ async fn recipes_are_found_by_each_way_to_ask() {
             "by_title": {"map": "function (doc) { if (doc.title) { emit(doc.title, [null, doc.title]); } }"},
         }}),
     ]);
-    let couch = with(Value::Array(docs)).await;
+    let couch = Couch::with_docs(Value::Array(docs)).await;
     let row = |key: &str| json!({"id": "SpaghettiWithMeatballs", "key": key, "value": 1});
     let all = json!({"offset": 0, "total_rows": 3, "rows": (["meatballs", "spaghetti", "tomato sauce"].map(row))});
     let some = json!({"offset": 0, "total_rows": 3, "rows": (["meatballs", "spaghetti"].map(row))});

@@ -47,6 +47,16 @@ impl Couch {
         Self::with(Options::default()).await
     }
 
+    /// A server with a database `db` of these documents.
+    #[cfg(feature = "javascript")]
+    pub(crate) async fn with_docs(docs: impl Into<Value>) -> Couch {
+        let couch = Couch::start().await;
+        couch.database("db").await;
+        let answer = couch.json("POST", "/db/_bulk_docs", serde_json::json!({ "docs": (docs.into()) })).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        couch
+    }
+
     pub(crate) async fn with_administrator() -> Couch {
         let administrator = Administrator { name: "adm".into(), password: "pass word".into() };
         Self::with(Options { administrator: Some(administrator), ..Options::default() }).await

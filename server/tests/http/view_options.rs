@@ -6,14 +6,6 @@ use serde_json::{Value, json};
 
 use crate::support::{Answer, Couch};
 
-async fn with(docs: Value) -> Couch {
-    let couch = Couch::start().await;
-    couch.database("db").await;
-    let answer = couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await;
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    couch
-}
-
 async fn ask(couch: &Couch, view: &str) -> Answer {
     couch.get(&format!("/db/_design/{view}")).await
 }
@@ -46,7 +38,7 @@ const IDS: &str = "function (doc) { emit(doc._id, doc._local_seq === undefined ?
 #[tokio::test(flavor = "multi_thread")]
 async fn design_documents_are_mapped_where_they_are_asked_for() {
     let views = json!({"v": {"map": IDS, "reduce": "_count"}});
-    let couch = with(json!([
+    let couch = Couch::with_docs(json!([
         {"_id": "a"},
         {"_id": "z"},
         {"_id": "_design/all", "options": {"include_design": true}, "views": views},
@@ -80,7 +72,7 @@ async fn design_documents_are_mapped_where_they_are_asked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_have_local_sequences_where_they_are_asked_for() {
     let views = json!({"v": {"map": IDS}});
-    let couch = with(json!([
+    let couch = Couch::with_docs(json!([
         {"_id": "a"},
         {"_id": "z"},
         {"_id": "_design/seq", "options": {"local_seq": true}, "views": views},
@@ -123,7 +115,7 @@ async fn views_in_raw_collation_are_refused_and_the_others_answered() {
             "plain": {"map": map},
         },
     });
-    let couch = with(json!([{"_id": "1", "key": "B"}, {"_id": "2", "key": "a"}])).await;
+    let couch = Couch::with_docs(json!([{"_id": "1", "key": "B"}, {"_id": "2", "key": "a"}])).await;
     couch.put("/db/_design/d", raw.clone()).await;
     let reason = "views with the option `\"collation\": \"raw\"` are not implemented by couch-layer";
     for query in ["raw", "raw?reduce=false", "raw?update=false", "raw?key=1&include_docs=true&reduce=false"] {
@@ -151,7 +143,7 @@ async fn views_in_raw_collation_are_refused_and_the_others_answered() {
 /// forgotten there (`handle_non_sorted` of `fabric_view_map.erl`).
 #[tokio::test(flavor = "multi_thread")]
 async fn unsorted_rows_are_those_of_one_shard() {
-    let couch = with(json!([
+    let couch = Couch::with_docs(json!([
         {"_id": "1", "key": "B"}, {"_id": "2", "key": "a"}, {"_id": "3", "key": 7},
         {"_id": "_design/d", "views": {"v": {"map": "function (doc) { emit(doc.key, 1); }", "reduce": "_sum"}}},
     ]))
@@ -172,7 +164,7 @@ async fn unsorted_rows_are_those_of_one_shard() {
 #[tokio::test(flavor = "multi_thread")]
 async fn equal_design_documents_have_one_index() {
     let fields = json!({"views": {"v": {"map": "function (doc) { emit(doc._id, 1); }", "reduce": "_sum"}}});
-    let couch = with(json!([{"_id": "a"}, {"_id": "b"}])).await;
+    let couch = Couch::with_docs(json!([{"_id": "a"}, {"_id": "b"}])).await;
     for name in ["one", "two"] {
         couch.put(&format!("/db/_design/{name}"), fields.clone()).await;
     }
@@ -210,7 +202,7 @@ async fn equal_design_documents_have_one_index() {
 /// Source: `validate_ddoc_fields` of CouchDB's `couch_mrview.erl`.
 #[tokio::test(flavor = "multi_thread")]
 async fn options_of_the_wrong_types_are_refused() {
-    let couch = with(json!([])).await;
+    let couch = Couch::with_docs(json!([])).await;
     let put = |options: Value| couch.json("PUT", "/db/_design/d", json!({"options": options, "views": {}}));
     for wrong in [json!(null), json!("raw"), json!([]), json!(true)] {
         put(wrong).await.refused(400, "invalid_design_doc", "`options` field must have object type");

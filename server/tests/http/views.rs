@@ -4,14 +4,6 @@ use serde_json::{Value, json};
 
 use crate::support::{Answer, Couch};
 
-async fn with(docs: Vec<Value>) -> Couch {
-    let couch = Couch::start().await;
-    couch.database("db").await;
-    let answer = couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await;
-    assert_eq!(answer.status, 201, "{}", answer.text);
-    couch
-}
-
 async fn view(couch: &Couch, query: &str) -> Value {
     let answer = couch.get(&format!("/db/_design/d/_view/{query}")).await;
     assert_eq!(answer.status, 200, "{query}: {}", answer.text);
@@ -40,7 +32,7 @@ fn blog() -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guides_blog_is_listed_by_date() {
-    let couch = with(blog()).await;
+    let couch = Couch::with_docs(blog()).await;
     let all = couch.get("/db/_design/d/_view/by_date").await;
     let expected = "{\"total_rows\":3,\"offset\":0,\"rows\":[\r\n\
         {\"id\":\"hello-world\",\"key\":\"2009/01/15 15:52:20\",\"value\":\"Hello World\"},\r\n\
@@ -94,7 +86,7 @@ fn letters() -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reductions_are_those_of_the_guide() {
-    let couch = with(letters()).await;
+    let couch = Couch::with_docs(letters()).await;
     for name in ["count", "own"] {
         let value = |number: u64, sum: u64| if name == "count" { number } else { sum };
         let all = couch.get(&format!("/db/_design/d/_view/{name}")).await;
@@ -142,7 +134,7 @@ async fn reductions_are_those_of_the_guide() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queries_that_mean_nothing_are_refused() {
-    let couch = with(letters()).await;
+    let couch = Couch::with_docs(letters()).await;
     for (query, reason) in [
         ("map?reduce=true", "Reduce is invalid for map-only views."),
         ("map?group=true", "Invalid use of grouping on a map view."),
@@ -174,7 +166,7 @@ async fn queries_that_mean_nothing_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_that_fail_harm_no_others() {
-    let couch = with(vec![
+    let couch = Couch::with_docs(vec![
         json!({"_id": "good", "n": 1}),
         json!({"_id": "bad", "n": 2, "fails": true}),
         json!({"_id": "_design/d", "views": {
@@ -197,7 +189,7 @@ async fn functions_that_fail_harm_no_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_view_says_up_to_which_purge_it_is_right() {
-    let couch = with(blog()).await;
+    let couch = Couch::with_docs(blog()).await;
     let all = view(&couch, "by_date").await["total_rows"].as_u64().unwrap();
     let seq = async || couch.get("/db/_design/d/_info").await.json()["view_index"]["purge_seq"].clone();
     assert_eq!(seq().await, json!(0));
@@ -211,7 +203,7 @@ async fn a_view_says_up_to_which_purge_it_is_right() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cleanup_removes_what_no_design_document_has() {
-    let couch = with(blog()).await;
+    let couch = Couch::with_docs(blog()).await;
     let signature = async || {
         let info = couch.get("/db/_design/d/_info").await.json();
         (info["view_index"]["signature"].clone(), info["view_index"]["update_seq"].clone())
@@ -242,7 +234,7 @@ async fn a_cleanup_removes_what_no_design_document_has() {
 /// More documents than a request processes by itself: a job does the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_view_that_is_far_behind_is_brought_up_to_date() {
-    let couch = with(vec![json!({"_id": "_design/d", "views": {
+    let couch = Couch::with_docs(vec![json!({"_id": "_design/d", "views": {
         "tens": {"map": "function (doc) { emit([doc.n % 10, doc.n], doc.n); }", "reduce": "_sum"}
     }})])
     .await;
@@ -262,7 +254,7 @@ async fn a_view_that_is_far_behind_is_brought_up_to_date() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_is_an_active_task_with_couchdbs_members() {
     let slow = "function (doc) { for (var i = 0; i < 30000; i++) {} emit(doc._id); }";
-    let couch = with(vec![json!({"_id": "_design/d", "views": {"v": {"map": slow}}})]).await;
+    let couch = Couch::with_docs(vec![json!({"_id": "_design/d", "views": {"v": {"map": slow}}})]).await;
     for part in 0..6 {
         let docs: Vec<Value> = (0..1_000).map(|n| json!({"_id": format!("{part}-{n}")})).collect();
         assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({ "docs": docs })).await.status, 201);
@@ -298,7 +290,7 @@ async fn an_update_is_an_active_task_with_couchdbs_members() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_offset_is_that_of_the_first_row_behind_many_missing_keys() {
-    let couch = with(blog()).await;
+    let couch = Couch::with_docs(blog()).await;
     let mut keys: Vec<String> = (0..2_500).map(|n| format!("none {n}")).collect();
     keys.push("2009/02/17 21:13:39".to_owned());
     let ask = |keys: &[String]| couch.json("POST", "/db/_design/d/_view/by_date", json!({ "keys": keys }));
@@ -310,7 +302,7 @@ async fn the_offset_is_that_of_the_first_row_behind_many_missing_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_a_view_are_led_to_by_bookmarks() {
-    let couch = with(letters()).await;
+    let couch = Couch::with_docs(letters()).await;
     for (query, columns) in [
         ("map?skip=1&descending=true", ["id", "value"]),
         ("count?group_level=2&endkey=[%22b%22,%22z%22]", ["key", "value"]),

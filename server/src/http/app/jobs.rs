@@ -128,9 +128,26 @@ pub(crate) fn now_ms() -> u64 {
     SystemEnvironment.now_ms()
 }
 
+/// The progress of a job that builds an index, as `_active_tasks` shows it. `expected` may have been too low.
+pub(crate) fn build_progress(done: u64, expected: u64) -> Vec<u8> {
+    response::object_text(|json| {
+        json.name("changes_done").u64(done).name("total_changes").u64(expected.max(done));
+        json.name("progress").u64((done * 100).checked_div(expected).unwrap_or(0).min(100));
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_shows_how_far_its_build_is() {
+        let shown = |done, expected| String::from_utf8(build_progress(done, expected)).unwrap();
+        assert_eq!(shown(0, 0), r#"{"changes_done":0,"total_changes":0,"progress":0}"#);
+        assert_eq!(shown(20, 30), r#"{"changes_done":20,"total_changes":30,"progress":66}"#);
+        assert_eq!(shown(1_000, 1_500), r#"{"changes_done":1000,"total_changes":1500,"progress":66}"#);
+        assert_eq!(shown(40, 30), r#"{"changes_done":40,"total_changes":40,"progress":100}"#, "some came meanwhile");
+    }
 
     #[test]
     fn pauses_grow_to_their_limit() {

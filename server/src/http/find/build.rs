@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use jobs::{Job, JobId, State};
-use model::{BuildProgress, JsonText};
+use model::JsonText;
 use tokio::sync::watch;
 
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run};
+use crate::http::app::jobs::{End, Run, build_progress};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::wire::response;
 
 /// Runs a job: one batch after the other, each in a transaction of its own.
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
@@ -32,20 +31,11 @@ async fn build(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Res
     let mut build = run.layer.database(&run.job.id.id).await?.index_build();
     while !run.should_stop() && !app.is_stopping() {
         match build.next(usize::MAX, Some(&run.hold), |batch| app.ahead(batch)).await? {
-            Some(done) => drop(say.send_replace(progress(&done))),
+            Some(done) => drop(say.send_replace(build_progress(done.documents, done.expected))),
             None => return Ok(true),
         }
     }
     Ok(false)
-}
-
-/// The progress of a build, as `_active_tasks` shows it.
-fn progress(done: &BuildProgress) -> Vec<u8> {
-    let BuildProgress { documents, expected, .. } = *done;
-    response::object_text(|json| {
-        json.name("changes_done").u64(documents).name("total_changes").u64(expected.max(documents));
-        json.name("progress").u64((documents * 100).checked_div(expected).unwrap_or(0).min(100));
-    })
 }
 
 /// Waits until the indexes of a database are built.
@@ -91,20 +81,4 @@ fn failure_of(job: &Job) -> Option<ApiError> {
     let text = |name| Some(progress.get(name)?.as_str()?.into_owned());
     let reason = format!("An index cannot be built: {}: {}", text("error")?, text("reason")?);
     Some(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_task_shows_how_far_its_build_is() {
-        let shown = |documents, expected| {
-            let done = BuildProgress { indexes: Vec::new(), documents, expected, done: false };
-            String::from_utf8(progress(&done)).unwrap()
-        };
-        assert_eq!(shown(0, 0), r#"{"changes_done":0,"total_changes":0,"progress":0}"#);
-        assert_eq!(shown(20, 30), r#"{"changes_done":20,"total_changes":30,"progress":66}"#);
-        assert_eq!(shown(40, 30), r#"{"changes_done":40,"total_changes":40,"progress":100}"#, "some came meanwhile");
-    }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::design::Design;
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run};
+use crate::http::app::jobs::{End, Run, build_progress};
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::find::build;
@@ -99,9 +99,11 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
     let turn = app.view_turns.of(&database, &group);
     let _turn = turn.lock().await;
     let wanted = database.last_seq().await?;
+    // Counts from where this run begins, as CouchDB does. A database does not know how many changes follow a sequence, so above
+    // a hundred the total is an estimate (`Documents::pending`), which is made anew when it was too low.
     let from = database.view_stats(&group).await?.seq;
     let (mut done, mut total) = (0, database.pending(from, false, COUNTED).await?);
-    say.send_replace(progress(done, total));
+    say.send_replace(build_progress(done, total));
     let mut update = database.view_update(&group);
     while !run.should_stop() && !app.is_stopping() {
         let now = update.next(usize::MAX, Some(&run.hold)).await?;
@@ -112,29 +114,7 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
         if done >= total {
             total = done + database.pending(now.seq, false, COUNTED).await?;
         }
-        say.send_replace(progress(done, total));
+        say.send_replace(build_progress(done, total));
     }
     Ok(false)
-}
-
-/// The progress of an update, as `_active_tasks` shows it: like CouchDB's, it counts from where this run began. A database
-/// does not know how many changes follow a sequence, so the total is an [estimate](Documents::pending) above a hundred.
-/// It is made anew when it turns out to have been too low.
-fn progress(done: u64, total: u64) -> Vec<u8> {
-    response::object_text(|json| {
-        json.name("changes_done").u64(done).name("total_changes").u64(total);
-        json.name("progress").u64((done * 100).checked_div(total).unwrap_or(0).min(100));
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_task_shows_how_far_its_update_is() {
-        let shown = |done, total| String::from_utf8(progress(done, total)).unwrap();
-        assert_eq!(shown(0, 0), r#"{"changes_done":0,"total_changes":0,"progress":0}"#);
-        assert_eq!(shown(1_000, 1_500), r#"{"changes_done":1000,"total_changes":1500,"progress":66}"#);
-    }
 }
