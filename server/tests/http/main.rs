@@ -51,3 +51,4 @@ mod validation;
 mod view_options;
 #[cfg(feature = "javascript")]
 mod views;
+mod waiting;

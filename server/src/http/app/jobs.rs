@@ -38,7 +38,7 @@ pub(crate) enum End {
     Removed,
     /// The job is to be run again after this time.
     Again(Duration),
-    /// The run failed, with this progress. The job is to be run again after this time.
+    /// The run failed, or has something to say, with this progress. The job is to be run again after this time.
     Failed(Vec<u8>, Duration),
 }
 

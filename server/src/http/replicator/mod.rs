@@ -3,7 +3,7 @@
 //! ```text
 //!  document of _replicator ── follower ──► job ──► run ──► completed or failed, in the document
 //!  POST /_replicate, continuous ─────────► job ──► run ──► until it is cancelled
-//!  POST /_replicate ─────────────────────────────► run, while its client waits
+//!  POST /_replicate ─────────────────────► job ──► run ──► an answer, for which the client waits
 //! ```
 //!
 //! | file | |

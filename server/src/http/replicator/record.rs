@@ -4,17 +4,22 @@
 //!  data       {"task": {…}, "added_ms": 1, "database": "_replicator", "doc_id": "x", "definition": "…"}
 //!             {"task": {…}, "added_ms": 1, "request": {…}}
 //!  progress   {"task": {…figures…}, "errors": 1, "history": [{"type": "crashed", "at_ms": 2, "reason": "…"}, …]}
+//!             {"task": {}, "errors": 0, "history": [], "answer": {"status": 200, "body": {"ok": true, …}}}
 //! ```
+//!
+//! A request that is not continuous ends with an answer, for the clients that wait for it.
 //!
 //! `_active_tasks` shows `task`. A replication without a document has its credentials in `request`, so data is shown
 //! nowhere.
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use hyper::StatusCode;
 use jobs::{Job, JobId};
 use model::{JsonRef, JsonText, JsonWriter};
-use replicate::{Figures, Progress};
+use replicate::{Figures, Progress, Report};
 
+use crate::http::error::Result;
 use crate::http::replicator::requested::RequestedReplication;
 use crate::http::wire::response;
 
@@ -23,6 +28,9 @@ pub(crate) const KIND: &str = "replication";
 
 /// Maximum size of a request in a job's data.
 pub(crate) const MOST_REQUEST: usize = 60_000;
+
+/// Maximum size of the record in an answer, except that it has one session.
+const MOST_RECORD: usize = 80_000;
 
 /// Maximum number of characters of a database's address that are shown.
 const MOST_SHOWN: usize = 1_000;
@@ -83,8 +91,7 @@ pub(crate) fn job_of_request(id: &str) -> JobId {
 
 /// Whether a job is a continuous replication.
 pub(crate) fn is_continuous(job: &Job) -> bool {
-    let continuous = |order: ReplicationJob| order.shown("continuous").and_then(JsonRef::as_bool);
-    ReplicationJob::read(&job.data).and_then(continuous) == Some(true)
+    ReplicationJob::read(&job.data).is_some_and(|order| order.is_continuous())
 }
 
 impl ReplicationJob {
@@ -148,6 +155,16 @@ impl ReplicationJob {
         })
     }
 
+    /// Whether it goes on with later changes.
+    fn is_continuous(&self) -> bool {
+        self.shown("continuous").and_then(JsonRef::as_bool) == Some(true)
+    }
+
+    /// Whether clients wait for its end.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(self.origin, Origin::Request(_)) && !self.is_continuous()
+    }
+
     /// What is shown of it under this name.
     pub(crate) fn shown(&self, name: &str) -> Option<JsonRef<'_>> {
         self.task.get(name)
@@ -181,6 +198,54 @@ pub(crate) struct JobProgress {
     pub(crate) errors: u64,
     /// Events, the newest first.
     pub(crate) history: Vec<Event>,
+    /// How a replication ended for which clients wait.
+    pub(crate) answer: Option<Answer>,
+}
+
+/// The answer to the clients that wait for a replication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: JsonText,
+}
+
+impl Answer {
+    /// The answer of a replication that ended.
+    pub(crate) fn new(ended: &Result<Report>) -> Answer {
+        match ended {
+            Ok(report) => Answer { status: StatusCode::OK, body: record_of(report) },
+            Err(error) => Answer { status: error.status(), body: object(|json| error.write_members(json)) },
+        }
+    }
+}
+
+/// The record of a replication, with as many of its sessions as a job's progress has room for, the newest first.
+fn record_of(report: &Report) -> JsonText {
+    let mut sessions = report.record.get("history").map_or(0, |history| history.elements().count());
+    loop {
+        let record = object(|json| {
+            json.name("ok").bool(true);
+            if report.no_changes {
+                json.name("no_changes").bool(true);
+            }
+            for (name, value) in report.record.root().members() {
+                json.name(&name);
+                if name != "history" {
+                    json.value(value);
+                    continue;
+                }
+                json.begin_array();
+                for session in value.elements().take(sessions) {
+                    json.value(session);
+                }
+                json.end_array();
+            }
+        });
+        if record.len() <= MOST_RECORD || sessions <= 1 {
+            return record;
+        }
+        sessions /= 2;
+    }
 }
 
 impl JobProgress {
@@ -194,10 +259,15 @@ impl JobProgress {
             let text = |name| Some(event.get(name)?.as_str()?.into_owned());
             Some(Event { kind: text("type")?, at_ms: event.get("at_ms")?.as_u64()?, reason: text("reason") })
         };
+        let answer = |answer: JsonRef<'_>| {
+            let status = u16::try_from(answer.get("status")?.as_u64()?).ok()?;
+            Some(Answer { status: StatusCode::from_u16(status).ok()?, body: json.slice_ref(answer.get("body")?) })
+        };
         Some(JobProgress {
             figures: json.get("task").filter(|task| task.members().next().is_some()).map(|task| json.slice_ref(task)),
             errors: json.get("errors")?.as_u64()?,
             history: json.get("history")?.elements().filter_map(event).collect(),
+            answer: json.get("answer").and_then(answer),
         })
     }
 
@@ -214,6 +284,10 @@ impl JobProgress {
                 json.end_object();
             }
             json.end_array();
+            if let Some(Answer { status, body }) = &self.answer {
+                json.name("answer").begin_object().name("status").u64(u64::from(status.as_u16()));
+                json.name("body").text(body).end_object();
+            }
         })
     }
 
@@ -279,6 +353,7 @@ pub(crate) fn object(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::error::ApiError;
 
     #[test]
     fn what_a_job_has_is_read_back_and_its_task_has_no_credentials() {
@@ -297,6 +372,25 @@ mod tests {
         }
         for wrong in [&b""[..], b"{}", b"[1]", br#"{"task":{},"added_ms":1,"database":"a"}"#] {
             assert_eq!(ReplicationJob::read(wrong), None);
+        }
+    }
+
+    #[test]
+    fn answers_are_read_back_and_fit_into_a_job() {
+        let error = ApiError::new(StatusCode::NOT_FOUND, "db_not_found", "could not open x");
+        let refused = Answer::new(&Err(error));
+        assert_eq!(refused.body.as_str(), r#"{"error":"db_not_found","reason":"could not open x"}"#);
+        let session = format!(r#"{{"session_id":"s","recorded_seq":"{}"}}"#, "x".repeat(3_000));
+        let record = format!(r#"{{"session_id":"s","history":[{}]}}"#, vec![session; 50].join(","));
+        let record = JsonText::parse(record.as_bytes()).unwrap();
+        let report = Report { figures: Figures::default(), no_changes: true, record };
+        let done = Answer::new(&Ok(report));
+        let sessions = done.body.get("history").unwrap().elements().count();
+        assert!(sessions == 25 && done.body.len() < MOST_RECORD, "{sessions}");
+        assert!(done.body.as_str().starts_with(r#"{"ok":true,"no_changes":true,"session_id":"s","#));
+        for answer in [refused, done] {
+            let progress = JobProgress { answer: Some(answer), ..JobProgress::default() };
+            assert_eq!(JobProgress::read(&progress.write()), Some(progress));
         }
     }
 

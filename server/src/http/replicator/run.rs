@@ -1,4 +1,4 @@
-//! Runs a replication, for a waiting client or as a job.
+//! Runs a replication.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,13 @@ use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::owner::Owner;
-use crate::http::replicator::record::{JobProgress, Origin, ReplicationJob, figures};
+use crate::http::replicator::record::{Answer, JobProgress, Origin, ReplicationJob, figures};
 use crate::http::replicator::requested::{RequestedReplication, Side};
 use crate::http::replicator::{has_jobs, side};
 use crate::http::rights::not_server_admin;
+
+/// How long the answer to a request is kept, so that each client that waits for it reads it.
+const KEPT: Duration = Duration::from_secs(60);
 
 /// Runs a replication with the rights of its owner. `on_progress` is called with its progress.
 ///
@@ -122,6 +125,9 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         return End::Removed;
     };
     let mut done = JobProgress::of(&run.job);
+    if done.answer.is_some() {
+        return End::Removed;
+    }
     done.begins(&order, now_ms());
     let asked = match find(&app, &order).await {
         Ok(Some(asked)) => asked,
@@ -130,6 +136,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let (asked, owner) = match asked {
         Ok(asked) => asked,
+        Err(refused) if order.is_awaited() => return answered(&Err(refused)),
         // The job was added without the check, or by another version.
         Err(refused) => return end(&app, &order, done, &Outcome::Failed(refused.reason().to_owned())).await,
     };
@@ -153,6 +160,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     match ended {
         // It continues from its last checkpoint, here or on another server, or was removed.
         None => End::Again(Duration::ZERO),
+        Some(ended) if order.is_awaited() => answered(&ended),
         Some(Err(error)) => crash(done, &error),
         Some(Ok(_)) if run.should_stop() => End::Again(Duration::ZERO),
         Some(Ok(_)) => {
@@ -184,6 +192,11 @@ async fn end(app: &App, order: &ReplicationJob, done: JobProgress, outcome: &Out
         Ok(()) => End::Removed,
         Err(error) => crash(done, &error),
     }
+}
+
+/// Ends a replication for which clients wait. Its next run removes the job.
+fn answered(ended: &Result<Report>) -> End {
+    End::Failed(JobProgress { answer: Some(Answer::new(ended)), ..JobProgress::default() }.write(), KEPT)
 }
 
 fn crash(mut done: JobProgress, error: &ApiError) -> End {

@@ -100,7 +100,7 @@ impl Known {
     }
 }
 
-/// All jobs, with the names of the servers that run them.
+/// All jobs, with the names of the servers that run them. One that has its answer has ended.
 async fn all(app: &App) -> Result<Vec<Known>> {
     let jobs = app.layer.jobs();
     let running = jobs.running().await?;
@@ -116,7 +116,7 @@ async fn all(app: &App) -> Result<Vec<Known>> {
         }
         job
     });
-    Ok(named.filter_map(Known::of).collect())
+    Ok(named.filter_map(Known::of).filter(|known| known.progress.answer.is_none()).collect())
 }
 
 /// `GET /_scheduler/jobs`

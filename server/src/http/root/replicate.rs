@@ -1,20 +1,22 @@
-//! `POST /_replicate`: a replication that runs while its client waits, a continuous one, or the end of such
-//! a one.
+//! `POST /_replicate`: a replication whose client waits, a continuous one, or the end of one.
 //!
-//! A continuous replication is a job with the id of the replication, so a repeated request adds no second one. Unlike
-//! CouchDB's, it outlives the server.
+//! Both are jobs with the id of the replication, so a repeated request adds no second one. Whoever runs the job, its answer
+//! is in the store, where all clients that wait for it read it. A replication outlives its client, as in CouchDB, and its
+//! server. If it is cancelled, its client is told so; CouchDB never answers it.
 //!
-//! Source: CouchDB's `couch_replicator_httpd.erl`.
+//! Source: CouchDB's `couch_replicator_httpd.erl`, `couch_replicator.erl` and `couch_replicator_scheduler.erl`.
 
 use hyper::StatusCode;
-use jobs::NewJob;
-use model::{JsonRef, JsonText, JsonWriter};
+use jobs::{JobId, NewJob};
+use model::{JsonRef, JsonText};
 
 use crate::http::app::App;
 use crate::http::app::jobs::now_ms;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::owner::Owner;
-use crate::http::replicator::record::{self, MOST_REQUEST, Origin, ReplicationJob, job_of_request};
+use crate::http::replicator::record::{
+    self, Answer, JobProgress, MOST_REQUEST, Origin, ReplicationJob, job_of_request,
+};
 use crate::http::replicator::requested::RequestedReplication;
 use crate::http::replicator::run;
 use crate::http::request::Request;
@@ -29,49 +31,68 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
         Some(Some(false)) | None => {}
     }
     let asked = RequestedReplication::read_with(&body, &app.auth.settings().rows)?;
+    let owner = Owner::of_client(&request.principal);
+    let replication = asked.id(&app.uuid);
     if asked.options.continuous {
-        return begin(&app, &asked, &Owner::of_client(&request.principal), body).await;
+        if body.len() > MOST_REQUEST {
+            let reason =
+                format!("A replication that goes on has at most {MOST_REQUEST} bytes; a document may have more.");
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason));
+        }
+        add(&app, &asked, &owner, body).await?;
+        return Ok(response::object_with(StatusCode::ACCEPTED, |json| {
+            json.name("ok").bool(true).name("_local_id").str(&replication);
+        }));
     }
-    let (working, owner) = (app.clone(), Owner::of_client(&request.principal));
-    // A replication reads much, and ends when its client is gone.
-    let done = app.aside(async move { wait(&working, &asked, &owner).await });
-    tokio::select! {
-        done = done => done?,
-        () = app.stopping() => Err(ApiError::unavailable("The server is shutting down; requested again, the replication continues from its last checkpoint.")),
-    }
+    let working = app.clone();
+    let answer = async {
+        if body.len() > MOST_REQUEST {
+            // Too large for a job: it runs while its client waits, and nobody else sees it.
+            return app
+                .aside(async move { Answer::new(&run::replicate(&working, &asked, &owner, |_| {}).await) })
+                .await;
+        }
+        add(&app, &asked, &owner, body).await?;
+        wait(&app, &job_of_request(&replication)).await
+    };
+    let Answer { status, body } = tokio::select! {
+        answer = answer => answer?,
+        () = app.stopping() => return Err(ApiError::unavailable("The server is shutting down; requested again, the replication continues from its last checkpoint.")),
+    };
+    Ok(response::json(status, body.as_str().into()))
 }
 
-/// Replicates to the end.
-async fn wait(app: &std::sync::Arc<App>, asked: &RequestedReplication, owner: &Owner) -> Result<Response> {
-    let report = run::replicate(app, asked, owner, |_| {}).await?;
-    let mut body = Vec::with_capacity(report.record.len() + 40);
-    let mut json = JsonWriter::new(&mut body);
-    json.begin_object().name("ok").bool(true);
-    if report.no_changes {
-        json.name("no_changes").bool(true);
+/// Waits until a replication has ended.
+async fn wait(app: &App, id: &JobId) -> Result<Answer> {
+    let jobs = app.layer.jobs();
+    loop {
+        let (job, changed) = jobs.watch(id).await?;
+        let Some(job) = job else {
+            let reason = "The replication was cancelled.";
+            return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "stopped", reason));
+        };
+        // A job that was added again has the answer to an earlier request.
+        if let Some(answer) = JobProgress::of(&job).answer.filter(|_| !job.is_resubmitted) {
+            return Ok(answer);
+        }
+        // It reads the job again, whatever woke it.
+        let _ = changed.await;
     }
-    json.members_of(&report.record).end_object();
-    Ok(response::json(StatusCode::OK, body))
 }
 
 /// Adds a job, unless there is the same.
-async fn begin(app: &App, asked: &RequestedReplication, owner: &Owner, body: JsonText) -> Result<Response> {
-    if body.len() > MOST_REQUEST {
-        let reason = format!("A replication that goes on has at most {MOST_REQUEST} bytes; a document may have more.");
-        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason));
-    }
-    let replication = asked.id(&app.uuid);
-    let (jobs, id) = (app.layer.jobs(), job_of_request(&replication));
-    let known = jobs.get(&id).await?.and_then(|job| ReplicationJob::read(&job.data));
+async fn add(app: &App, asked: &RequestedReplication, owner: &Owner, body: JsonText) -> Result<()> {
+    let (jobs, id) = (app.layer.jobs(), job_of_request(&asked.id(&app.uuid)));
     let origin = Origin::Request(record::Request(body));
-    if known.is_none_or(|known| known.origin != origin || known.user() != owner.name) {
-        let order = ReplicationJob::new(origin, asked, owner.name.as_deref(), &app.uuid, now_ms());
-        let new = NewJob { data: order.write().into(), ..NewJob::default() };
-        jobs.add(&id, &new).await?;
+    let is_same = |known: ReplicationJob| known.origin == origin && known.user() == owner.name;
+    let known = jobs.get(&id).await?.filter(|job| JobProgress::of(job).answer.is_none());
+    if known.and_then(|job| ReplicationJob::read(&job.data)).is_some_and(is_same) {
+        return Ok(());
     }
-    Ok(response::object_with(StatusCode::ACCEPTED, |json| {
-        json.name("ok").bool(true).name("_local_id").str(&replication);
-    }))
+    let order = ReplicationJob::new(origin, asked, owner.name.as_deref(), &app.uuid, now_ms());
+    let new = NewJob { data: order.write().into(), ..NewJob::default() };
+    jobs.add(&id, &new).await?;
+    Ok(())
 }
 
 /// Removes the job of a replication, which is named or described.
@@ -81,9 +102,11 @@ async fn cancel(app: &App, body: &JsonText) -> Result<Response> {
         Some(id) => id.into_owned(),
         None => RequestedReplication::read(body)?.id(&app.uuid),
     };
-    // A job of a document ends with its document.
+    let (jobs, id) = (app.layer.jobs(), job_of_request(&replication));
+    // A job of a document ends with its document. One that has its answer has ended.
     let is_request = !replication.contains(':');
-    if !is_request || !app.layer.jobs().remove(&job_of_request(&replication)).await? {
+    let is_there = jobs.get(&id).await?.is_some_and(|job| JobProgress::of(&job).answer.is_none());
+    if !is_request || !is_there || !jobs.remove(&id).await? {
         return Err(ApiError::not_found("missing"));
     }
     Ok(response::object(|json| {
