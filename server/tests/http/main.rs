@@ -39,6 +39,7 @@ mod replication;
 mod replicator;
 mod restarts;
 mod rights;
+mod sides;
 mod support;
 mod takeover;
 mod tls;

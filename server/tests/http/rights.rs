@@ -7,6 +7,9 @@ use server::http::{CorsOptions, Options, Server};
 
 use crate::support::{Answer, Couch};
 
+/// `{"alg":"HS256"} {"sub":"anna","_couchdb.roles":["staff"]}`, with the secret "geheim".
+pub(crate) const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiX2NvdWNoZGIucm9sZXMiOlsic3RhZmYiXX0.SGz2HP4cMaTtmqKH57H9jtOvG5kDuqPMSKoTiFVTCak";
+
 /// A server with the administrator "adm", passwords that are quick to hash, and users.
 pub(crate) async fn with_users(users: &[(&str, &[&str])]) -> Couch {
     let couch = Couch::with_administrator().await;
@@ -430,9 +433,7 @@ async fn new_databases_are_closed_or_open_as_configured() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_and_proxies_name_clients_where_they_are_switched_on() {
     let couch = with_users(&[]).await;
-    // {"alg":"HS256"} {"sub":"anna","_couchdb.roles":["staff"]}, with the secret "geheim".
-    let token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiX2NvdWNoZGIucm9sZXMiOlsic3RhZmYiXX0.SGz2HP4cMaTtmqKH57H9jtOvG5kDuqPMSKoTiFVTCak";
-    let by_token = || couch.request("GET", "/_session").bearer_auth(token);
+    let by_token = || couch.request("GET", "/_session").bearer_auth(TOKEN);
     let by_proxy = || {
         let request = couch.request("GET", "/_session").header("x-auth-couchdb-username", "anna");
         request

@@ -11,6 +11,8 @@ use hyper::StatusCode;
 use model::{ConflictPolicy, CreateOptions, DatabaseInfo, JsonText, JsonWriter};
 
 use crate::http::access::settings::DefaultSecurity;
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
@@ -18,8 +20,20 @@ use crate::http::rights::is_of_the_system;
 use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
+    create_with(&request.app, name, request.params.iter()).await?;
+    let mut response = response::ok(StatusCode::CREATED);
+    response::set_location(&mut response, request.absolute(&[name]));
+    Ok(response)
+}
+
+/// Creates a database, as these parameters and the settings have it.
+pub(crate) async fn create_with<'p>(
+    app: &App,
+    name: &str,
+    parameters: impl Iterator<Item = (&'p str, &'p str)>,
+) -> Result<Documents> {
     let mut options = CreateOptions::default();
-    for (parameter, value) in request.params.iter() {
+    for (parameter, value) in parameters {
         match (parameter, value) {
             ("q" | "n", value) if !value.parse::<u32>().is_ok_and(|count| count > 0) => {
                 let reason = format!("The `{parameter}` value should be a positive integer.");
@@ -36,16 +50,14 @@ pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
             _ => {}
         }
     }
-    let created = request.app.layer.create_database(name, options).await?;
-    if request.app.auth.settings().default_security == DefaultSecurity::Everyone && !is_of_the_system(name) {
+    let created = app.layer.create_database(name, options).await?;
+    if app.auth.settings().default_security == DefaultSecurity::Everyone && !is_of_the_system(name) {
         created.set_security(JsonText::empty_object()).await?;
     }
     if replicator::has_jobs(name) {
-        replicator::documents::follow_anew(&request.app, name).await?;
+        replicator::documents::follow_anew(app, name).await?;
     }
-    let mut response = response::ok(StatusCode::CREATED);
-    response::set_location(&mut response, request.absolute(&[name]));
-    Ok(response)
+    Ok(created)
 }
 
 pub(crate) async fn drop_database(request: &Request, name: &str) -> Result<Response> {

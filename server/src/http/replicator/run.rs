@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use model::{CreateOptions, JsonText, SystemEnvironment};
+use model::{JsonText, SystemEnvironment};
 use parking_lot::Mutex;
 use peer::{ErrorKind, Peer, Retry};
 use replicate::{Endpoint, Progress, Replication, Report};
@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::http::app::App;
 use crate::http::app::jobs::{End, Run, backoff, now_ms};
+use crate::http::database;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::owner::Owner;
@@ -76,11 +77,12 @@ async fn open(
             let principal = owner.principal(app).await?;
             let found = app.databases.stores.database(name).await;
             let documents = match (found, create) {
-                (Err(error), Some(_)) if error.is_no_database() => {
+                (Err(error), Some(parameters)) if error.is_no_database() => {
                     if !principal.is_server_admin() {
                         return Err(not_server_admin());
                     }
-                    app.layer.create_database(name, CreateOptions::default()).await?
+                    let parameters = parameters.iter().map(|(name, value)| (*name, value.as_str()));
+                    database::create_with(app, name, parameters).await?
                 }
                 (Err(error), _) if error.is_no_database() => return Err(not_found(side)),
                 (found, _) => found?,
