@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_channel::mpsc::channel;
-use futures_util::future::{BoxFuture, join};
+use futures_util::future::{BoxFuture, Either, join, pending, select};
 use futures_util::{FutureExt, Stream, TryStreamExt};
 use model::{JsonText, JsonWriter, SystemEnvironment};
 use peer::{ChangesRequest, Environment, Filter, Peer, Result, Retry, Steady};
@@ -93,10 +93,18 @@ impl Replication {
     /// Errors of the peers that are not transient. What was replicated stays, and the next run continues after the last
     /// checkpoint.
     pub fn run(&self) -> BoxFuture<'_, Result<Report>> {
-        self.run_all().boxed()
+        self.run_until(pending())
     }
 
-    async fn run_all(&self) -> Result<Report> {
+    /// Runs until `stop` completes: then it writes a checkpoint of what was replicated, and ends as if that were all.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_until<'r>(&'r self, stop: impl Future<Output = ()> + Send + 'r) -> BoxFuture<'r, Result<Report>> {
+        self.run_all(stop).boxed()
+    }
+
+    async fn run_all(&self, stop: impl Future<Output = ()> + Send) -> Result<Report> {
         let steady = |peer: &Arc<dyn Peer>| -> Arc<dyn Peer> {
             Arc::new(Steady::new(peer.clone(), self.environment.clone()).repeating(self.options.retries))
         };
@@ -157,13 +165,27 @@ impl Replication {
         let asking = stages::ask(&transfer, is_continuous, pages, work_in);
         let ahead = join(reading, asking).map(drop);
         let steps = stages::copy(&transfer, work, workers);
-        stages::with(ahead, self.follow(run, steps)).await
+        stages::with(ahead, self.follow(run, steps, stop)).await
     }
 
     /// Adds up what was done, and writes checkpoints.
-    async fn follow(&self, mut run: Run, steps: impl Stream<Item = Result<Done>> + Send) -> Result<Report> {
-        let mut steps = pin!(steps);
-        while let Some(done) = steps.try_next().await? {
+    async fn follow(
+        &self,
+        mut run: Run,
+        steps: impl Stream<Item = Result<Done>> + Send,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Report> {
+        let (mut steps, mut stop) = (pin!(steps), pin!(stop));
+        loop {
+            let done = match select(steps.try_next(), stop.as_mut()).await {
+                Either::Left((done, _)) => done?,
+                Either::Right(((), _)) => {
+                    run.save(&*self.environment).await?;
+                    (self.on_progress)(&run.progress);
+                    return Ok(run.report());
+                }
+            };
+            let Some(done) = done else { break };
             let end = match done {
                 Done::Step(step) => {
                     run.progress.figures.add(step.figures);

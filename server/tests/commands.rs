@@ -62,6 +62,48 @@ fn a_database_is_replicated_to_another_of_the_folder() {
     assert_eq!(succeed(couch_layer(folder, &some, "")).trim(), "2 read, 2 written, 0 failed");
 }
 
+#[test]
+fn a_database_is_replicated_to_one_of_another_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [left, right] = ["left", "right"].map(|name| folder.path().join(name).display().to_string());
+    let (at_left, at_right) = (format!("sled:{left}"), format!("sled:{right}"));
+    let run = |arguments: &[&str]| program::run(&[&["replicate"], arguments].concat(), "");
+    let import = |place: &str, record: &str| {
+        succeed(couch_layer_at(&["--engine", place], &["import", "notes", "-"], record));
+    };
+    import(&at_left, r#"{"_id":"a"}"#);
+    let both = ["notes", "notes", "--source-engine", &at_left, "--target-engine", &at_right];
+    let refused = run(&both);
+    assert!(err(&refused).contains(&format!("there is no data folder at {right}")), "{}", err(&refused));
+    let done = succeed(run(&[&both[..], &["--create-target"]].concat()));
+    assert_eq!(done.trim(), "1 read, 1 written, 0 failed");
+    // Back, where the other folder is that of --engine, and its own name is enough. No checkpoint of the other way is used.
+    import(&at_right, r#"{"_id":"b"}"#);
+    let back = ["notes", "notes", "--engine", &right, "--target-engine", &left];
+    assert_eq!(succeed(run(&back)).trim(), "1 read, 1 written, 0 failed");
+    let exported = |place: &str| succeed(couch_layer_at(&["--engine", place], &["export", "notes"], ""));
+    assert_eq!(exported(&at_left), exported(&at_right));
+    assert_eq!(exported(&at_left).lines().count(), 2);
+    let again = lines(&succeed(run(&[&both[..], &["--json"]].concat()))).remove(0);
+    assert_eq!(again["history"].as_array().expect("sessions").len(), 2, "it went on from its own checkpoint");
+
+    // A folder that is named twice is opened once, whatever its names.
+    let roundabout = folder.path().join("right/../left").display().to_string();
+    let one = ["notes", "copy", "--create-target", "--source-engine", &at_left, "--target-engine", &roundabout];
+    assert_eq!(succeed(run(&one)).trim(), "2 read, 2 written, 0 failed");
+
+    let place = format!("{left}/notes");
+    for (arguments, expected) in [
+        (&[&place, "notes"][..], "is neither a URL nor the name of a database"),
+        (&[&format!("{at_left}/notes"), "notes"], "--source-engine"),
+        (&["http://127.0.0.1:1/a", "notes", "--source-engine", &left], "behind a URL"),
+        (&["none", "notes", "--engine", &left], "there is no database none"),
+    ] {
+        let refused = run(arguments);
+        assert!(!refused.status.success() && err(&refused).contains(expected), "{arguments:?}: {}", err(&refused));
+    }
+}
+
 /// A line of 72 MB.
 #[test]
 fn a_document_with_a_large_attachment_is_imported() {

@@ -489,6 +489,70 @@ fn commands_reach_a_server_by_its_own_certificate() {
     assert!(!error.contains("PRIVATE"), "{error}");
 }
 
+/// The program, which replicates.
+#[cfg(unix)]
+fn replicating(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
+    command.arg("replicate").args(arguments).env_clear().stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Ends the program by a signal. Its output, and the number of sessions that it says it had when it runs again.
+#[cfg(unix)]
+fn interrupted(child: std::process::Child, signal: &str, arguments: &[&str]) -> (String, usize) {
+    // It hears of its last write a moment after others see it.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let again = replicating(&[arguments, &["--json"]].concat()).output().unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    let record: Value = serde_json::from_slice(&again.stdout).unwrap();
+    (String::from_utf8(ended.stdout).unwrap(), record["history"].as_array().unwrap().len())
+}
+
+/// It goes on until a signal, and then writes what the next one continues from.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_continuous_replication_of_the_program_ends_at_a_signal_with_a_checkpoint() {
+    let (server, client) = (Process::start(&["--engine", "mem:"]), reqwest::Client::new());
+    let put = async |path: &str| {
+        let answer = client.put(server.url(path)).body("{}").send().await.unwrap();
+        assert_eq!(answer.status(), 201, "{path}");
+    };
+    let arrived = async |path: &str| {
+        let begun = std::time::Instant::now();
+        while client.get(server.url(path)).send().await.unwrap().status() != 200 {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{path}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    put("/here").await;
+    put("/here/first").await;
+    let (here, there) = (server.url("/here"), server.url("/there"));
+    let sides = [here.as_str(), there.as_str()];
+    let child = replicating(&[&sides[..], &["--continuous", "--create-target"]].concat()).spawn().unwrap();
+    arrived("/there/first").await;
+    put("/here/later").await;
+    arrived("/there/later").await;
+    let (out, sessions) = interrupted(child, "-TERM", &sides);
+    assert_eq!((out.trim(), sessions), ("2 read, 2 written, 0 failed", 1));
+
+    // A folder is closed, and can be opened again.
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data").display().to_string();
+    let pulled = replicating(&[&here, "notes", "--create-target", "--engine", &data]).output().unwrap();
+    assert!(pulled.status.success(), "{}", String::from_utf8_lossy(&pulled.stderr));
+    let copy = server.url("/copy");
+    let sides = ["notes", copy.as_str(), "--engine", &data];
+    let child = replicating(&[&sides[..], &["--continuous", "--create-target"]].concat()).spawn().unwrap();
+    arrived("/copy/first").await;
+    arrived("/copy/later").await;
+    let (out, sessions) = interrupted(child, "-INT", &sides);
+    assert_eq!((out.trim(), sessions), ("2 read, 2 written, 0 failed", 1));
+}
+
 #[test]
 fn certificates_that_cannot_be_used_are_named_before_the_store_is_made() {
     let folder = tempfile::tempdir().unwrap();

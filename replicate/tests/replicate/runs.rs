@@ -239,6 +239,28 @@ async fn a_continuous_one_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_stopped_writes_a_checkpoint() {
+    let world = World::new().await;
+    let documents = world.create("one").await;
+    world.create("other").await;
+    documents.put(Edit::new("a", json("{}"))).await.unwrap();
+    let (one, other) = (world.local("one").await, world.far("other").await);
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let continuous = replicate(one.clone(), other.clone(), identity()).continuous();
+    let continuous = continuous.on_progress(move |done| {
+        stop.send_replace(done.figures.docs_written == 1);
+    });
+    let stopped = async move {
+        let mut stopped = stopped;
+        stopped.wait_for(|stopped| *stopped).await.unwrap();
+    };
+    let report = continuous.run_until(stopped).await.unwrap();
+    assert_eq!((report.figures.docs_written, report.no_changes), (1, false));
+    let again = replicate(one, other, identity()).run().await.unwrap();
+    assert!(again.no_changes && again.record == report.record, "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_not_there_is_said() {
     let world = World::new().await;
     world.create("one").await;

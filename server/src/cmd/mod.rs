@@ -23,6 +23,7 @@ mod vault_args;
 
 use std::error::Error;
 use std::future::Future;
+use std::io;
 
 /// The failure of a command: a message for a person.
 pub type Failure = Box<dyn Error + Send + Sync + 'static>;
@@ -30,4 +31,19 @@ pub type Failure = Box<dyn Error + Send + Sync + 'static>;
 /// Runs a command on a runtime with a thread for each processor.
 pub(crate) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
+}
+
+/// Completes at SIGINT or SIGTERM.
+pub(crate) async fn stop_signal() -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            interrupted = tokio::signal::ctrl_c() => interrupted,
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
 }

@@ -1,37 +1,49 @@
 //! `couch-layer replicate`: replicates one database to another.
 //!
-//! Each side is behind a server, or in a data folder that no server has open. The command may be ended at any moment and
-//! run again: it continues from its last checkpoint, which is stored in both databases.
+//! Each side is behind a server, or in a store that no server has open, which may be another one for each side. A signal ends the
+//! command with a checkpoint. It may be ended at any moment and run again: it continues from its last checkpoint, which is
+//! stored in both databases.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use futures_util::FutureExt;
 use model::{JsonText, JsonWriter};
 use peer::{Address, Filter, Peer};
 use replicate::{Endpoint, Figures, Identity, Options};
+use tokio::sync::oneshot;
 
 use super::progress;
 use super::source::{IfNoDatabase, Remote, Source, SourceArgs, failure, with_own_user};
 use super::tls_args::TrustArgs;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, stop_signal};
 use crate::engine::EngineUrl;
 
 /// Number of failures that are shown one by one. All are counted.
 const SHOWN_FAILURES: u64 = 100;
 
+/// Time that the last checkpoint has after a signal.
+const GRACE: Duration = Duration::from_secs(10);
+
 /// Replicate a database to another, as CouchDB does
 #[derive(Debug, Args)]
 pub(crate) struct Replicate {
     /// The source: `http://HOST:PORT/DB` or `https://HOST/DB`, with `USER:PASSWORD@` before HOST if it needs one, or the name of a database in
-    /// the store
+    /// a store
     source: String,
     /// The target, in the same form
     target: String,
-    /// The store of databases given by name
+    /// The store of databases given by name: a folder, lsm:FOLDER, sled:FOLDER, or fdb:CLUSTER_FILE
     /// [default: COUCH_LAYER_ENGINE if it is set, ./couch-data otherwise]
     #[arg(long, value_name = "URL")]
     engine: Option<EngineUrl>,
+    /// The store of the source, if it is not that of --engine
+    #[arg(long, value_name = "URL")]
+    source_engine: Option<EngineUrl>,
+    /// The store of the target, if it is not that of --engine
+    #[arg(long, value_name = "URL")]
+    target_engine: Option<EngineUrl>,
     /// Create the target if there is none
     #[arg(long)]
     create_target: bool,
@@ -70,18 +82,22 @@ impl Replicate {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let filter = self.filter()?;
         let if_none = if self.create_target { IfNoDatabase::Create } else { IfNoDatabase::Fail };
-        let mut store = None;
-        let (source, source_end) = self.side(&self.source, IfNoDatabase::Fail, &mut store).await?;
-        let (target, target_end) = self.side(&self.target, if_none, &mut store).await?;
-        let uuid = match &store {
-            Some(local) => local.uuid().await?,
-            None => "couch-layer".to_owned(),
+        let mut source = self.side(&self.source, self.source_engine.as_ref(), IfNoDatabase::Fail, None).await?;
+        let mut target = self.side(&self.target, self.target_engine.as_ref(), if_none, source.store.as_ref()).await?;
+        let uuid = match (&source.store, &target.store) {
+            (Some(from), Some(to)) if !from.is(&to.engine)? => {
+                // Their databases may have the same names, and a folder that was copied has the uuid of the other.
+                (source.end, target.end) = (from.end(&self.source)?, to.end(&self.target)?);
+                "couch-layer".to_owned()
+            }
+            (Some(store), _) | (None, Some(store)) => store.database.uuid().await?,
+            (None, None) => "couch-layer".to_owned(),
         };
-        let identity = Identity { uuid, source: source_end, target: target_end };
+        let identity = Identity { uuid, source: source.end, target: target.end };
         let (bar, began) = (progress::transfer_bar(), Instant::now());
         bar.set_message(format!("{} to {}", shown(&identity.source), shown(&identity.target)));
         let shown = bar.clone();
-        let replication = replicate::replicate(source, target, identity).with_options(Options {
+        let replication = replicate::replicate(source.peer, target.peer, identity).with_options(Options {
             continuous: self.continuous,
             filter,
             since_seq: self.since_seq.as_deref().map(string),
@@ -102,9 +118,20 @@ impl Replicate {
                 }
             }
         });
-        let report = replication.run().await;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let mut running = replication.run_until(stopped.map(drop));
+        let (ended, is_interrupted) = tokio::select! {
+            ended = &mut running => (ended.map_err(Failure::from), false),
+            signal = stop_signal() => {
+                signal?;
+                let _ = stop.send(());
+                let late = |_| Err(failure("interrupted, without a last checkpoint"));
+                let ended = tokio::time::timeout(GRACE, running).await;
+                (ended.map_or_else(late, |ended| ended.map_err(Failure::from)), true)
+            }
+        };
         bar.finish_and_clear();
-        let report = report?;
+        let report = ended?;
         let Figures { docs_read, docs_written, doc_write_failures, .. } = report.figures;
         if self.json {
             progress::print(report.record.as_str())?;
@@ -112,6 +139,9 @@ impl Replicate {
             progress::print(&format!("{docs_read} read, {docs_written} written, {doc_write_failures} failed"))?;
         }
         match doc_write_failures {
+            0 if is_interrupted && !self.continuous => {
+                Err(failure("interrupted; run again, it continues from its last checkpoint"))
+            }
             0 => Ok(()),
             failed => Err(failure(format!("{failed} revisions did not arrive"))),
         }
@@ -131,26 +161,66 @@ impl Replicate {
         })
     }
 
-    /// Opens one side. `store` is the store that the other side opened, if any: a folder is opened only once.
+    /// Opens one side. `engine` is the option of its own. `other` is the store that the other side has open, if any: a folder is
+    /// opened only once.
     async fn side(
         &self,
         place: &str,
+        engine: Option<&EngineUrl>,
         if_none: IfNoDatabase,
-        store: &mut Option<Source>,
-    ) -> Result<(Arc<dyn Peer>, Endpoint), Failure> {
+        other: Option<&Store>,
+    ) -> Result<Side, Failure> {
         if place.contains("://") {
+            if let Some(engine) = engine {
+                return Err(failure(format!(
+                    "{engine} is named as the store of a database behind a URL; give the database's name instead of the URL"
+                )));
+            }
             let address: Address =
                 place.parse().map_err(|error| failure(format!("the address cannot be used: {error}")))?;
             let address = with_own_user(address);
             let remote = Remote::at(address.clone(), if_none, &self.trust.read()?).await?;
-            return Ok((remote.peer(), Endpoint::Remote(address)));
+            return Ok(Side { peer: remote.peer(), end: Endpoint::Remote(address), store: None });
         }
-        let source = match store {
-            Some(store) => store.beside_or_new(place, if_none).await?,
-            None => SourceArgs::in_store_or_default(self.engine.as_ref()).open(place, if_none).await?,
+        if place.contains(':') || place.starts_with(['.', '/']) {
+            return Err(failure(format!(
+                "{place} is neither a URL nor the name of a database; its store is named by --engine, --source-engine or --target-engine"
+            )));
+        }
+        let stores = SourceArgs::in_store_or_default(engine.or(self.engine.as_ref()));
+        let engine = stores.engine()?;
+        let database = match other {
+            Some(other) if other.is(&engine)? => other.database.beside_or_new(place, if_none).await?,
+            _ => stores.open(place, if_none).await?,
         };
-        *store = Some(source.clone());
-        Ok((Arc::new(source.peer()), Endpoint::Local(place.to_owned())))
+        let store = Store { engine, database: database.clone() };
+        Ok(Side { peer: Arc::new(database.peer()), end: Endpoint::Local(place.to_owned()), store: Some(store) })
+    }
+}
+
+/// One side of the replication, opened.
+struct Side {
+    peer: Arc<dyn Peer>,
+    end: Endpoint,
+    /// `None` behind a server.
+    store: Option<Store>,
+}
+
+/// A store that this process has open, with a database of it.
+struct Store {
+    engine: EngineUrl,
+    database: Source,
+}
+
+impl Store {
+    /// Whether the URL names this store.
+    fn is(&self, engine: &EngineUrl) -> Result<bool, Failure> {
+        Ok(self.engine == *engine || self.engine.absolute()? == engine.absolute()?)
+    }
+
+    /// A database of it, by the name that no other store has for it.
+    fn end(&self, name: &str) -> Result<Endpoint, Failure> {
+        Ok(Endpoint::Local(format!("{}/{name}", self.engine.absolute()?)))
     }
 }
 

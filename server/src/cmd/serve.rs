@@ -15,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::tls_args::{TlsArgs, TrustArgs};
-use crate::cmd::Failure;
+use crate::cmd::{Failure, stop_signal};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::{Administrator, CorsOptions, Options, Server, StartError};
 
@@ -280,19 +280,4 @@ fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passi
         writeln!(out, "There is no administrator: everyone on this machine may read and write everything.")?;
     }
     out.flush()
-}
-
-/// Completes at SIGINT or SIGTERM.
-async fn stop_signal() -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            _ = terminate.recv() => Ok(()),
-            interrupted = tokio::signal::ctrl_c() => interrupted,
-        }
-    }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
 }

@@ -97,9 +97,9 @@ impl SourceArgs {
         Ok(local::Local::open_or_remains(&self.engine()?, options, name).await?.into())
     }
 
-    /// The named store. The environment variable is read here and not by clap, because it is set for `serve` and would
+    /// The named store, or the default one. The environment variable is read here and not by clap, because it is set for `serve` and would
     /// conflict with `--url`.
-    fn engine(&self) -> Result<EngineUrl, Failure> {
+    pub(crate) fn engine(&self) -> Result<EngineUrl, Failure> {
         match (&self.engine, std::env::var(ENGINE_VARIABLE)) {
             (Some(engine), _) => Ok(engine.clone()),
             (None, Ok(engine)) => Ok(engine.parse()?),
