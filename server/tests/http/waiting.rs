@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use jobs::{Accepted, ServerOptions, State};
 use serde_json::{Value, json};
 use server::engine::{IfMissing, open};
 use server::http::Options;
@@ -181,6 +182,40 @@ async fn another_server_goes_on_where_the_one_with_the_client_stops() {
     far.gate.send_replace(true);
     running(&second, 0).await;
     assert_eq!(second.get("/there").await.json()["doc_count"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_and_its_request_are_forgotten_after_a_minute() {
+    let couch = Couch::start().await;
+    couch.database("here").await;
+    let asked = json!({"source": "here", "target": "there", "create_target": true});
+    assert_eq!(couch.json("POST", "/_replicate", asked).await.status, 200);
+    let jobs = couch.layer.jobs();
+    let kept = async {
+        loop {
+            let job = jobs.list("replication").await.unwrap().remove(0);
+            if job.state == State::Pending {
+                return job;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let kept = tokio::time::timeout(PATIENCE, kept).await.expect("its run ends");
+    let ended_ms = kept.progress.expect("an answer").updated_ms;
+    assert!((60_000..120_000).contains(&(kept.scheduled_ms - ended_ms)), "{}", kept.scheduled_ms - ended_ms);
+    // The minute passes: another server, whose clock is ahead, takes the job and gives it back.
+    let options = ServerOptions { name: "later".into(), lease: PATIENCE, is_alone: false };
+    let mut later = jobs::Server::new(jobs.clone(), [7; 16], options);
+    let Accepted::Job(_, hold) = later.accept("replication", kept.scheduled_ms).await.unwrap() else {
+        panic!("it is due")
+    };
+    jobs.resubmit(&hold, 0).await.unwrap();
+    let removed = async {
+        while !jobs.list("replication").await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, removed).await.expect("it is removed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
