@@ -12,6 +12,10 @@ pub(crate) struct Checked {
     pub(crate) problem_count: u64,
     /// A sentence for each of the first inconsistencies.
     pub(crate) problems: Vec<String>,
+    /// Number of view groups that were compared with their functions.
+    pub(crate) view_groups: u64,
+    /// A sentence for each view group that was not.
+    pub(crate) views_left_out: Vec<String>,
     /// Whether the database changed meanwhile, so that its counts could not be compared.
     pub(crate) changed_meanwhile: bool,
 }
@@ -25,6 +29,8 @@ impl From<model::CheckReport> for Checked {
             problem_count: report.problem_count,
             problems: report.problems.iter().map(ToString::to_string).collect(),
             changed_meanwhile: report.changed_meanwhile,
+            view_groups: 0,
+            views_left_out: Vec::new(),
         }
     }
 }
@@ -41,15 +47,25 @@ impl Checked {
         for problem in &self.problems {
             writer.str(problem);
         }
+        writer.end_array().name("view_groups").u64(self.view_groups).name("views_left_out").begin_array();
+        for sentence in &self.views_left_out {
+            writer.str(sentence);
+        }
         writer.end_array().end_object();
         report
     }
 
     /// For a person.
     pub(crate) fn to_text(&self, name: &str) -> String {
-        let Checked { documents, revisions, changes, problem_count, problems, changed_meanwhile } = self;
+        let Checked { documents, revisions, changes, problem_count, problems, .. } = self;
         let mut text = format!("{name}: {documents} documents, {revisions} leaf revisions, {changes} rows in changes");
-        text.push_str(match (problem_count, changed_meanwhile) {
+        match self.view_groups {
+            0 => {}
+            1 => text.push_str(", the views of a design document"),
+            several => text.push_str(&format!(", the views of {several} design documents")),
+        }
+        text.push_str(match (problem_count, self.changed_meanwhile) {
+            (0, false) if !self.views_left_out.is_empty() => "\nwhat was compared agrees",
             (0, false) => "\neverything agrees",
             (0, true) => "\neverything agrees, but for the counts: the database changed while it was checked",
             _ => "",
@@ -61,6 +77,10 @@ impl Checked {
         let unlisted = problem_count.saturating_sub(problems.len() as u64);
         if unlisted > 0 {
             text.push_str(&format!("\n  and {unlisted} more"));
+        }
+        for sentence in &self.views_left_out {
+            text.push('\n');
+            text.push_str(sentence);
         }
         text
     }

@@ -14,7 +14,8 @@
 //!                    (28 to 31, …) and so on                 if another value was moved from the same key before
 //! ```
 //!
-//! Rows of indexes are written again from the documents, and removed if they belong to no document.
+//! Rows of indexes are written again from the documents, and removed if they belong to no document. View groups whose rows
+//! do not agree with each other are removed, and built anew by the next query.
 //!
 //! A document with rows in an unknown format is left as it is. So is a document that does not fit in a transaction. If
 //! a document was left, a change whose document is unknown stays: it may belong to that document. The counters are
@@ -125,6 +126,7 @@ impl<D: Database> Documents<D> {
         self.repair_changes(some_left, &mut report, &mut progress).await?;
         self.repair_contents(&mut report, &mut progress).await?;
         self.repair_indexes(&mut report, &mut progress).await?;
+        self.repair_views(&mut report, &mut progress).await?;
         self.repair_totals().await?;
         report.after = self.check(|_| ()).await?;
         Ok(report)
@@ -159,6 +161,21 @@ impl<D: Database> Documents<D> {
         }
         for key in self.stray_index_rows(&mut CheckReport::default()).await? {
             let repair = Repair { document: None, outcome: settled(self.remove_stray(&key).await)? };
+            report.note(&repair);
+            progress(&repair);
+        }
+        Ok(())
+    }
+
+    /// Removes view groups whose rows do not agree with each other. They have nothing that the documents do not have. One
+    /// that cannot be read stays.
+    async fn repair_views(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
+        for group in settled(self.view_groups().await)?.unwrap_or_default() {
+            if self.wrong_view_rows(&group.signature).await?.is_empty() {
+                continue;
+            }
+            let outcome = settled(self.remove_view_group(&group.signature).await)?.map(|_| 0);
+            let repair = Repair { document: Some(group.name), outcome };
             report.note(&repair);
             progress(&repair);
         }
@@ -360,7 +377,7 @@ impl<D: Database> Documents<D> {
 }
 
 /// Separates errors of one document, which cannot be repaired, from errors of the store.
-fn settled(outcome: Result<u64>) -> Result<Result<u64>> {
+fn settled<T>(outcome: Result<T>) -> Result<Result<T>> {
     use kv_api::error::{KEY_TOO_LARGE, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
     match outcome {
         Err(error) => match error.kind() {

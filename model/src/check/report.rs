@@ -61,7 +61,14 @@ impl CheckReport {
         self.problem_count == 0
     }
 
-    pub(super) fn add(&mut self, document: Option<&str>, what: impl Into<String>) {
+    /// Adds the problems of another check.
+    pub(crate) fn append(&mut self, other: CheckReport) {
+        self.problem_count += other.problem_count;
+        self.problems.extend(other.problems);
+        self.problems.truncate(PROBLEMS_LISTED);
+    }
+
+    pub(crate) fn add(&mut self, document: Option<&str>, what: impl Into<String>) {
         self.problem_count += 1;
         if self.problems.len() < PROBLEMS_LISTED {
             self.problems.push(Problem { document: document.map(str::to_owned), what: what.into() });

@@ -6,13 +6,14 @@ use kv_api::{Database, KeySelector, RangeBatch, RangeRequest, Read, Transaction,
 use md5::{Digest, Md5};
 
 use super::group::{FunctionError, ViewGroup};
-use super::prepare::{EMITTED_TOO_MUCH, Prepared, prepare};
+use super::prepare::{EMITTED_TOO_MUCH, Prepared, prepare_some};
 use super::rows::{IdRow, Named, Place, parts_of, read_pair};
 use super::tree::{Node, TOP, Tree, level_of};
 use super::{Head, Upto};
 use crate::changes::{ChangesRequest, Since};
+use crate::check::CheckReport;
 use crate::documents::Documents;
-use crate::error::{Error, NotFound, Result};
+use crate::error::{Error, NotFound, Result, alone};
 use crate::keys::DatabaseKey;
 use crate::purge;
 use crate::tuple;
@@ -71,62 +72,139 @@ struct Walked {
 }
 
 impl<D: Database> Documents<D> {
-    /// Compares a group with its documents: its rows must be those that its functions emit now, and each node the
-    /// reduction of the rows below it. Brings the group up to date first. Returns what is wrong; nothing if documents
-    /// or the group changed meanwhile.
+    /// Brings a group up to date, and compares it with its documents ([`check_built_views`](Self::check_built_views)), and
+    /// its rows with each other. Returns what is wrong. What was updated meanwhile is left out.
     ///
     /// # Errors
     /// Like [`update_views`](Self::update_views).
     pub async fn check_views(&self, group: &ViewGroup) -> Result<Vec<String>> {
         self.update_views(group).await?;
-        let before = (self.upto_of(group.signature()).await?, self.last_seq().await?);
-        let (mut wrong, mut emitted) = (Vec::new(), vec![0u64; group.views().len()]);
-        let mut request = ChangesRequest { include_docs: true, limit: Some(PAGE), ..ChangesRequest::default() };
-        loop {
-            let batch = self.changes(&request).await?;
-            for one in prepare(group, batch.rows).await? {
-                let Some(what) = self.differs(group, &one).await? else { continue };
-                one.rows.iter().for_each(|(view, ..)| emitted[*view] += 1);
-                wrong.extend((!what.is_empty()).then(|| format!("{:?} emits {what}", one.id)));
+        let mut report = CheckReport::default();
+        self.check_built_views(group, &mut report, |_| ()).await?;
+        let mut wrong: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+        wrong.extend(self.wrong_view_rows(group.signature()).await?);
+        Ok(wrong)
+    }
+
+    /// Compares the rows of a group with what its functions emit now, and each node with the reduction of the rows below
+    /// it. Writes nothing: a group that is behind has rows of documents as they were, so those that changed since are left
+    /// out. What is wrong is added to `report`. `progress` is called with the number of documents that were compared.
+    ///
+    /// A function whose result differs from call to call is reported like a wrong row.
+    ///
+    /// Returns false, and reports nothing, if the group has no rows, or was updated meanwhile.
+    ///
+    /// # Errors
+    /// 404 if the database is gone; errors of the functions; the store's errors.
+    pub async fn check_built_views(
+        &self,
+        group: &ViewGroup,
+        report: &mut CheckReport,
+        progress: impl FnMut(u64),
+    ) -> Result<bool> {
+        let mut found = CheckReport::default();
+        let compare = async {
+            let before = self.upto_of(group.signature()).await?;
+            self.compare_views(group, before.1, &mut found, progress).await?;
+            Ok(self.upto_of(group.signature()).await? == before)
+        };
+        match compare.await {
+            Err(error) if super::upkeep::is_gone(&error) => Ok(false),
+            Ok(true) => {
+                report.append(found);
+                Ok(true)
             }
-            request.since = Since::Seq(batch.last_seq);
-            if !batch.more {
-                break;
-            }
+            other => other,
         }
-        for (view, emitted) in emitted.into_iter().enumerate() {
-            let name = &group.views()[view].name;
-            let rows = self.rows_of_view(group, view).await?;
-            if rows != emitted {
-                wrong.push(format!("the view {name:?} has {rows} rows, its documents emit {emitted}"));
-            }
-            for level in 1..=TOP {
-                let mut after: Option<Vec<u8>> = None;
-                loop {
-                    let (bad, last) = self
-                        .read(|tx| {
-                            let after = after.as_deref();
-                            async move {
-                                let (head, _) = self.built_view(&tx, group).await?;
-                                let (keys, number) = (self.keys(), head.number);
-                                let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
-                                tree.wrong_nodes(level, after).await
-                            }
-                        })
-                        .await?;
-                    if bad > 0 {
-                        wrong.push(format!("the view {name:?} has {bad} wrong nodes at level {level}"));
+    }
+
+    /// The same, for a group that stays as it is.
+    async fn compare_views(
+        &self,
+        group: &ViewGroup,
+        upto: Upto,
+        report: &mut CheckReport,
+        mut progress: impl FnMut(u64),
+    ) -> Result<()> {
+        let (mut emitted, mut documents) = (vec![0u64; group.views().len()], 0);
+        let mut request = ChangesRequest { include_docs: true, limit: Some(PAGE), ..ChangesRequest::default() };
+        let is_behind = loop {
+            let mut batch = self.changes(&request).await?;
+            let read = batch.rows.len();
+            batch.rows.retain(|change| change.seq <= upto.seq);
+            let old = batch.rows.len();
+            let prepared = prepare_some(group, batch.rows).await?;
+            for one in &prepared {
+                match alone(self.differs(group, one).await)? {
+                    // It has no rows.
+                    Ok(None) => {}
+                    Ok(Some(what)) => {
+                        one.rows.iter().for_each(|(view, ..)| emitted[*view] += 1);
+                        if !what.is_empty() {
+                            report.add(Some(&one.id), format!("emits {what}, in the views of {:?}", group.name()));
+                        }
                     }
-                    after = last;
-                    if after.is_none() {
-                        break;
+                    Err(damage) => {
+                        let what =
+                            format!("its rows in the views of {:?} cannot be read: {}", group.name(), damage.reason());
+                        report.add(Some(&one.id), what);
                     }
                 }
             }
+            documents += prepared.len() as u64;
+            progress(documents);
+            let is_cut = prepared.len() < old;
+            match prepared.last() {
+                Some(last) if is_cut => request.since = Since::Seq(last.seq),
+                _ => request.since = Since::Seq(batch.last_seq),
+            }
+            if !is_cut && (old < read || !batch.more) {
+                break old < read;
+            }
+        };
+        // A document that changed since may have rows, and so may one that was purged since.
+        let is_behind = is_behind || self.purge_seq().await? != upto.purge_seq;
+        for (view, emitted) in emitted.into_iter().enumerate() {
+            let name = format!("the view {:?} of {:?}", group.views()[view].name, group.name());
+            if !is_behind {
+                match alone(self.rows_of_view(group, view).await)? {
+                    Ok(rows) if rows == emitted => {}
+                    Ok(rows) => report.add(None, format!("{name} has {rows} rows, its documents emit {emitted}")),
+                    Err(damage) => report.add(None, format!("{name} cannot be counted: {}", damage.reason())),
+                }
+            }
+            for level in 1..=TOP {
+                match alone(self.wrong_nodes_of_view(group, view, level).await)? {
+                    Ok(0) => {}
+                    Ok(bad) => report.add(None, format!("{name} has {bad} wrong nodes at level {level}")),
+                    Err(damage) => report.add(None, format!("{name} cannot be reduced: {}", damage.reason())),
+                }
+            }
         }
-        wrong.extend(self.wrong_view_rows(group.signature()).await?);
-        let after = (self.upto_of(group.signature()).await?, self.last_seq().await?);
-        Ok(if before == after { wrong } else { Vec::new() })
+        Ok(())
+    }
+
+    /// The number of nodes of a view at a level that are not the reductions of the rows below them.
+    async fn wrong_nodes_of_view(&self, group: &ViewGroup, view: usize, level: u64) -> Result<usize> {
+        let (mut wrong, mut after): (usize, Option<Vec<u8>>) = (0, None);
+        loop {
+            let (bad, last) = self
+                .read(|tx| {
+                    let after = after.as_deref();
+                    async move {
+                        let (head, _) = self.built_view(&tx, group).await?;
+                        let (keys, number) = (self.keys(), head.number);
+                        let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
+                        tree.wrong_nodes(level, after).await
+                    }
+                })
+                .await?;
+            wrong += bad;
+            after = last;
+            if after.is_none() {
+                return Ok(wrong);
+            }
+        }
     }
 
     /// How the rows of a document differ from what it emits; empty if they do not, and `None` if the document has no rows
@@ -318,7 +396,7 @@ impl<D: Database> Documents<D> {
                             // Further parts are read with the first.
                             if let Some(id) = keys.read_view_ids(&row.key)? {
                                 let ids = IdRow::read(&tx, keys, group, &id, &row.value).await;
-                                rows.push((id, crate::error::alone(ids)?));
+                                rows.push((id, alone(ids)?));
                             }
                         }
                         let gone = match purge::seq_of(keys, &purged.await?.rows)? == purge_seq {

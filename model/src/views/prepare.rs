@@ -73,7 +73,7 @@ pub(super) async fn prepare_some(group: &ViewGroup, changes: Vec<Change>) -> Res
 }
 
 /// Maps documents.
-pub(super) async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared>> {
+async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared>> {
     let (mut prepared, mut texts, mut at) = (Vec::with_capacity(changes.len()), Vec::new(), Vec::new());
     for change in changes {
         let mut error = change.error.map(|error| FunctionError::new(error.error(), error.reason()));

@@ -1,4 +1,5 @@
-//! `couch-layer check`: checks that the parts of a database are consistent, and repairs them if told to.
+//! `couch-layer check`: checks that the parts of a database are consistent, and repairs them if told to. Views are compared
+//! with what their functions emit, if the build has JavaScript.
 //!
 //! With `--repair` it first reports the problems, then repairs, then reports what is left.
 
@@ -9,7 +10,7 @@ use super::source::{IfNoDatabase, SourceArgs, failure};
 use crate::cmd::Failure;
 use crate::report::Checked;
 
-/// Check that revisions, documents, listings, changes and counts of a database agree
+/// Check that revisions, documents, listings, changes, counts, indexes and views of a database agree
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// The database
@@ -34,8 +35,11 @@ impl Check {
             self.source.open_or_remains(&self.database).await?
         };
         let progress = progress::counter(Unit::Documents);
-        progress.set_message(format!("checking {}, documents:", self.database));
-        let checked = source.check(|documents| progress.set_position(documents)).await;
+        let walk = |what: &str, documents: u64| {
+            progress.set_message(format!("checking {what}, documents:"));
+            progress.set_position(documents);
+        };
+        let checked = source.check(walk).await;
         progress.finish_and_clear();
         let mut checked = checked?;
         self.print(&checked)?;

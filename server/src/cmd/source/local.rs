@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kv_api::AnyDatabase;
-use model::{BodyFormat, CreateOptions, Documents, ErrorKind, Layer, LayerOptions};
+use model::{BodyFormat, CheckReport, CreateOptions, Documents, ErrorKind, Layer, LayerOptions};
 use peer::Peer;
 
 use super::{IfNoDatabase, failure};
 use crate::cmd::Failure;
 use crate::cmd::progress::remark;
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::{Identity, admitted, validated};
+use crate::http::{Functions, Identity, THREADS, admitted, check_views, repair_views, validated};
 use crate::report::Checked;
 
 /// A database in a store of this process.
@@ -106,8 +106,18 @@ impl Local {
         self.folder.as_deref().map(folder_bytes).transpose()
     }
 
-    pub(super) async fn check(&self, mut progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
-        Ok(self.documents.check(|at| progress(at.documents)).await?.into())
+    /// Calls `progress` with what is checked, and the number of documents so far.
+    pub(super) async fn check(&self, mut progress: impl FnMut(&str, u64) + Send) -> Result<Checked, Failure> {
+        let report = self.documents.check(|at| progress(self.documents.name(), at.documents)).await?;
+        self.check_views(report, progress).await
+    }
+
+    async fn check_views(
+        &self,
+        report: CheckReport,
+        progress: impl FnMut(&str, u64) + Send,
+    ) -> Result<Checked, Failure> {
+        Ok(check_views(&Functions::new(THREADS), &self.documents, report, progress).await?)
     }
 
     pub(super) async fn format(&self) -> Result<(String, bool), Failure> {
@@ -136,7 +146,9 @@ impl Local {
         });
         let report = repaired.await?;
         remark(&format!("repaired: {}, left: {}, rows moved: {}", report.repaired, report.left, report.moved));
-        Ok(report.after.into())
+        let removed = |name: &str| remark(&format!("the views of {name:?}: removed, the next query builds them anew"));
+        repair_views(&Functions::new(THREADS), &self.documents, removed).await?;
+        self.check_views(report.after, |_, _| ()).await
     }
 }
 

@@ -222,8 +222,9 @@ impl Source {
         }
     }
 
-    /// Walks the whole database and reports inconsistencies.
-    pub(crate) async fn check(&self, progress: impl FnMut(u64) + Send) -> Result<Checked, Failure> {
+    /// Walks the whole database and reports inconsistencies. `progress` is called with what is walked, and the number of
+    /// documents so far.
+    pub(crate) async fn check(&self, progress: impl FnMut(&str, u64) + Send) -> Result<Checked, Failure> {
         match &self.place {
             Whereabouts::Local(local) => local.check(progress).await,
             Whereabouts::Remote(remote) => remote.check().await,

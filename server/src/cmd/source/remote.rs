@@ -75,14 +75,23 @@ impl Remote {
             let number = answer.get(name).and_then(JsonRef::as_u64);
             number.ok_or_else(|| failure("the server's answer is not that of a check; is it couch-layer?"))
         };
-        let problems = answer.get("problems").map(JsonRef::elements).into_iter().flatten();
+        let sentences = |name| -> Vec<String> {
+            let all = answer.get(name).map(JsonRef::elements).into_iter().flatten();
+            all.map(|one| one.as_str().unwrap_or_default().into_owned()).collect()
+        };
+        let views_left_out = match answer.get("view_groups") {
+            Some(_) => sentences("views_left_out"),
+            None => vec!["no views were compared with their functions: the server is too old for that".to_owned()],
+        };
         Ok(Checked {
             documents: number("documents")?,
             revisions: number("revisions")?,
             changes: number("changes")?,
             problem_count: number("problem_count")?,
             changed_meanwhile: answer.get("changed_meanwhile").and_then(JsonRef::as_bool).unwrap_or_default(),
-            problems: problems.map(|problem| problem.as_str().unwrap_or_default().into_owned()).collect(),
+            problems: sentences("problems"),
+            view_groups: number("view_groups").unwrap_or_default(),
+            views_left_out,
         })
     }
 

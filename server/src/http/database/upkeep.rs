@@ -5,9 +5,9 @@ use hyper::StatusCode;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::request::Request;
+use crate::http::views;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
-use crate::report::Checked;
 
 /// Does nothing: an edit clears the rows that it replaces, and engines compact their files by themselves. CouchDB answers
 /// 202 whether or not there is anything to do.
@@ -27,11 +27,17 @@ pub(crate) async fn ensure_full_commit(request: &Request, db: &str) -> Result<Re
     }))
 }
 
-/// `GET /{db}/_couch_layer/check`: checks that the parts of a database are consistent. CouchDB has no such endpoint;
-/// `couch-layer check --url` uses it.
+/// `GET /{db}/_couch_layer/check`: checks that the parts of a database are consistent, and its views those that their
+/// functions make. CouchDB has no such endpoint; `couch-layer check --url` uses it.
 pub(crate) async fn check(request: &Request, db: &str) -> Result<Response> {
     let app = &request.app;
-    let check = |database: Documents| app.scan(async move { database.check(|_| ()).await });
-    let report = request.with_database(db, check).await?;
-    Ok(response::json(StatusCode::OK, Checked::from(report).to_json(db)))
+    let check = |database: Documents| {
+        let functions = app.functions.clone();
+        app.scan(async move {
+            let report = database.check(|_| ()).await?;
+            views::check::check(&functions, &database, report, |_, _| ()).await
+        })
+    };
+    let checked = request.with_database(db, check).await?;
+    Ok(response::json(StatusCode::OK, checked.to_json(db)))
 }

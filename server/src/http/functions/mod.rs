@@ -86,7 +86,8 @@ impl Functions {
 }
 
 #[cfg(not(feature = "javascript"))]
-const ABSENT: &str = "this server was built without the feature javascript, which functions of design documents need";
+const ABSENT: &str =
+    "this couch-layer was built without the feature javascript, which functions of design documents need";
 
 #[cfg(not(feature = "javascript"))]
 fn absent() -> ApiError {
@@ -108,7 +109,8 @@ impl From<javascript::Error> for ApiError {
     }
 }
 
-/// A design document with a function at this path of members. 404 if one of them is missing.
+/// A design document with a function at this path of members. 404 if one of them is missing. 501 if nothing here can run
+/// it, so that a feed without a row is no answer either.
 pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> Result<JsonText> {
     let design = database.get(id, &GetOptions::default()).await?.to_text();
     let mut at = Some(design.root());
@@ -118,5 +120,8 @@ pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> R
             return Err(ApiError::not_found(format!("missing json key: {name}")));
         }
     }
+    #[cfg(not(feature = "javascript"))]
+    return Err(absent());
+    #[cfg(feature = "javascript")]
     Ok(design)
 }

@@ -9,7 +9,7 @@ use crate::http::access::principal::Principal;
 use crate::http::functions::Functions;
 
 /// The threads of a command's functions.
-const THREADS: usize = 2;
+pub(crate) const THREADS: usize = 2;
 
 /// A database whose edits are validated by its design documents, on behalf of this client. A build without JavaScript runs
 /// no function, and the database refuses such edits.

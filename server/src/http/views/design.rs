@@ -6,9 +6,9 @@ use hyper::StatusCode;
 use model::limits::DESIGN_PREFIX;
 use model::{Document, GetOptions, JsonRef, JsonText, JsonWriter, Reduce, View, ViewGroup, ViewOptions};
 
-use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::http::functions::Functions;
 
 /// The views of a design document.
 pub(super) struct Design {
@@ -21,12 +21,12 @@ pub(super) struct Design {
 
 impl Design {
     /// Reads a design document.
-    pub(super) async fn read(app: &App, database: &Documents, id: &str) -> Result<Design> {
+    pub(super) async fn read(functions: &Functions, database: &Documents, id: &str) -> Result<Design> {
         let document = database.get(id, &GetOptions::default()).await?;
-        Design::of(app, &document)
+        Design::of(functions, &document)
     }
 
-    pub(super) fn of(app: &App, document: &Document) -> Result<Design> {
+    pub(super) fn of(functions: &Functions, document: &Document) -> Result<Design> {
         let body = &document.body;
         let text = |value: Option<JsonRef<'_>>| value.and_then(|value| value.as_str()).map(|text| text.into_owned());
         let language = text(body.get("language")).unwrap_or_else(|| "javascript".to_owned());
@@ -60,7 +60,7 @@ impl Design {
         let (include_design, local_seq) = (flag("include_design"), flag("local_seq"));
         let options = ViewOptions { is_of_design: true, include_design, local_seq };
         let sources = sources(body);
-        let functions = app.functions.of_views(&sources, &views)?;
+        let functions = functions.of_views(&sources, &views)?;
         let group = ViewGroup::new(document.id.as_str(), sources.as_str(), options, views, functions);
         Ok(Design { group, refused, raw })
     }

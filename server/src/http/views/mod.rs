@@ -10,6 +10,7 @@
 //! Source: `couch_mrview_http.erl`, `chttpd_view.erl`.
 
 mod answer;
+pub(crate) mod check;
 mod design;
 mod query;
 pub(crate) mod update;
@@ -84,7 +85,7 @@ async fn respond(
 ) -> Result<Response> {
     let (query, paging) = (&query, &paging);
     let begin = |database: Documents| async move {
-        let design = Design::read(&request.app, &database, view.0).await?;
+        let design = Design::read(&request.app.functions, &database, view.0).await?;
         rows::begin(Answer::new(&request.app, &database, &design, view.1, query.clone(), paging.clone())?).await
     };
     Ok(rows::respond(request.with_database(db, begin).await?))
@@ -95,7 +96,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
     let body = request.json_object().await?;
     let queries = rows::queries(&body)?;
     let (database, of) = (request.fresh_database(db).await?, pages_of(db, ddoc, view));
-    let design = Design::read(&request.app, &database, ddoc).await?;
+    let design = Design::read(&request.app.functions, &database, ddoc).await?;
     let mut answers = Vec::new();
     for one in queries.elements() {
         let asked = Asked::read_query(Some(&of), request, &body, one, MOST_ROWS)?;
@@ -107,7 +108,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
 /// What is known of a design document's views.
 pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Response> {
     let found = |database: Documents| async move {
-        let group = Design::read(&request.app, &database, ddoc).await?.group;
+        let group = Design::read(&request.app.functions, &database, ddoc).await?.group;
         let (stats, errors) = {
             let (group, database) = (group.clone(), database.clone());
             let read = async move {
@@ -165,7 +166,7 @@ pub(crate) async fn clean_up(request: &Request, db: &str) -> Result<Response> {
         };
         for row in listed.rows {
             match row.entry {
-                AllDocsEntry::Live { doc: Some(doc), .. } => match Design::of(&request.app, &doc) {
+                AllDocsEntry::Live { doc: Some(doc), .. } => match Design::of(&request.app.functions, &doc) {
                     Ok(design) => {
                         in_use.insert(*design.group.signature());
                     }
