@@ -264,6 +264,7 @@ macro_rules! __scenarios {
                 a_refused_edit_writes_nothing_and_leaves_the_others,
                 a_program_that_cannot_ask_writes_design_documents_only,
                 a_verdict_holds_for_the_parent_and_the_functions_at_the_commit,
+                rules_that_change_before_the_commit_refuse_the_edit,
                 no_edit_gets_past_a_function_that_was_there_before_it,
                 a_write_of_unknown_result_is_validated_and_done_once,
                 databases_without_functions_pay_nothing,

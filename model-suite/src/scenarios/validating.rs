@@ -1,5 +1,6 @@
 //! `validate_doc_update`: who is asked, when, and what a refusal leaves.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,8 +19,11 @@ use crate::stage::*;
 
 const DESIGN: &str = r#"{"validate_doc_update":"first"}"#;
 
-/// Refuses documents by their member `bad`.
+/// Refuses documents by their member `bad`, and all of them by the function `none` and in a closed database.
 fn judge(question: &Question) -> Result<()> {
+    if question.security.get("closed").is_some() || function(question) == "none" {
+        return Err(ErrorKind::Forbidden("closed".to_owned()).into());
+    }
     match question.new.get("bad").and_then(|bad| bad.as_str()).as_deref() {
         None => Ok(()),
         Some("unauthorized") => Err(ErrorKind::Unauthorized("who".into()).into()),
@@ -30,13 +34,14 @@ fn judge(question: &Question) -> Result<()> {
     }
 }
 
-type Meanwhile = (Documents<AnyDatabase>, Edit);
+/// What somebody else does.
+type Meanwhile = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A judge that notes what it is asked.
 #[derive(Clone, Default)]
 struct Clerk {
     questions: Arc<Mutex<Vec<Question>>>,
-    /// An edit that somebody else makes while the first question is asked.
+    /// It is done while the first question is asked.
     meanwhile: Arc<Mutex<Option<Meanwhile>>>,
 }
 
@@ -56,7 +61,16 @@ impl Clerk {
     }
 
     fn meanwhile(&self, documents: &Documents<AnyDatabase>, edit: Edit) {
-        *self.meanwhile.lock() = Some((documents.clone(), edit));
+        let documents = documents.clone().unvalidated();
+        *self.meanwhile.lock() = Some(Box::pin(async move {
+            let mode = if edit.history.is_some() { WriteMode::Replicated } else { WriteMode::Interactive };
+            documents.write(vec![edit], mode).await.unwrap().remove(0).unwrap();
+        }));
+    }
+
+    fn meanwhile_secured(&self, documents: &Documents<AnyDatabase>, security: &str) {
+        let (documents, security) = (documents.clone(), json(security));
+        *self.meanwhile.lock() = Some(Box::pin(async move { documents.set_security(security).await.unwrap() }));
     }
 }
 
@@ -65,9 +79,8 @@ impl Validator for Clerk {
         self.questions.lock().push(question.clone());
         let meanwhile = self.meanwhile.lock().take();
         Box::pin(async move {
-            if let Some((documents, edit)) = meanwhile {
-                let mode = if edit.history.is_some() { WriteMode::Replicated } else { WriteMode::Interactive };
-                documents.unvalidated().write(vec![edit], mode).await.unwrap().remove(0).unwrap();
+            if let Some(meanwhile) = meanwhile {
+                meanwhile.await;
             }
             judge(&question)
         })
@@ -285,6 +298,55 @@ pub(crate) async fn a_program_that_cannot_ask_writes_design_documents_only(stage
     assert_eq!(documents.purge(&[purge]).await.unwrap()[0].as_ref().unwrap().len(), 1, "a purge is no edit");
     documents.put(edit("_design/d", "{}").over(design)).await.unwrap();
     documents.put(edit("a", "{}")).await.unwrap();
+}
+
+/// What was judged well under rules that are gone at the commit is judged again, and not written.
+pub(crate) async fn rules_that_change_before_the_commit_refuse_the_edit(stage: Stage) {
+    let (clerk, layer) = (Clerk::default(), stage.layer().await);
+    let plain = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let open = r#"{"mine":1}"#;
+    // The first round finds no functions before its transaction, so they are asked within.
+    let documents = clerk.of(&layer.database("db").await.unwrap());
+    plain.put(edit("_design/d", DESIGN)).await.unwrap();
+    for round in 0..8 {
+        plain.set_security(json(open)).await.unwrap();
+        let by_function = round % 2 == 1;
+        match by_function {
+            true => clerk.meanwhile(&plain, edit("_design/e", r#"{"validate_doc_update":"none"}"#)),
+            false => clerk.meanwhile_secured(&plain, r#"{"closed":true}"#),
+        }
+        let forbidden = ErrorKind::Forbidden("closed".to_owned());
+        match round {
+            0..4 => assert_eq!(documents.put(edit("a", "{}")).await.unwrap_err().kind(), &forbidden, "{round}"),
+            4 | 5 => {
+                let batch = vec![replicated("a", "1-a", "{}"), replicated("b", "1-b", "{}")];
+                for refused in documents.write(batch, WriteMode::Replicated).await.unwrap() {
+                    assert_eq!(refused.unwrap_err().kind(), &forbidden, "{round}");
+                }
+            }
+            _ => {
+                let written = layer.transact(async |edits: Edits<_>| edits.put(&documents, edit("a", "{}")));
+                let refused = written.await.unwrap_err();
+                let ErrorKind::Refused(all) = refused.kind() else { panic!("{refused:?}") };
+                assert_eq!((all.len(), all[0].error.kind()), (1, &forbidden), "{round}");
+            }
+        }
+        let asked = clerk.take();
+        let (first, last) = (&asked[0], &asked[asked.len() - 1]);
+        assert_eq!((function(first).as_str(), first.security.as_str()), ("first", open), "{round}");
+        match by_function {
+            true => assert_eq!(function(last), "none", "{round}"),
+            false => assert_eq!(last.security.as_str(), r#"{"closed":true}"#, "{round}"),
+        }
+        assert!(is_missing(&plain, "a").await && is_missing(&plain, "b").await, "{round}");
+        if by_function {
+            let rev = get(&plain, "_design/e").await.rev;
+            plain.put(edit("_design/e", "{}").over(rev).deleting()).await.unwrap();
+        }
+    }
+    plain.set_security(json(open)).await.unwrap();
+    documents.put(edit("a", "{}")).await.unwrap();
+    assert_sound(&plain).await;
 }
 
 pub(crate) async fn a_verdict_holds_for_the_parent_and_the_functions_at_the_commit(stage: Stage) {
