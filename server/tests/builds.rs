@@ -1,6 +1,6 @@
 //! Builds of indexes and views by a server that is killed: the next server goes on with them.
 
-#![cfg(feature = "lsm")]
+#![cfg(all(feature = "lsm", feature = "sled", feature = "javascript"))]
 
 #[path = "program/server.rs"]
 mod process;
@@ -100,9 +100,18 @@ async fn scan(client: &reqwest::Client, server: &Process) -> (Vec<Value>, Vec<(u
 
 #[tokio::test(flavor = "multi_thread")]
 async fn builds_that_a_kill_ended_go_on_and_agree_with_a_scan() {
+    assert_builds_go_on("lsm").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn builds_that_a_kill_ended_go_on_in_sled_too() {
+    assert_builds_go_on("sled").await;
+}
+
+async fn assert_builds_go_on(engine: &str) {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("data");
-    let store = format!("lsm:{}", folder.display());
+    let store = format!("{engine}:{}", folder.display());
     let client = reqwest::Client::new();
     let mut server = Process::start(&["--engine", &store]);
     assert_eq!(client.put(server.url("/db")).send().await.unwrap().status(), 201);
