@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use hyper::StatusCode;
 use model::{BulkGet, Edit, GetOptions, JsonText, OpenRev, Purge, RevId, RevsDiff, WriteMode};
 use peer::{
     Attachment, ByteStream, Change, Changes, ChangesRequest, Error, ErrorKind, Filter, IdRange, Info, Local,
@@ -153,7 +154,9 @@ impl Rights {
 
 /// An error of this server, as a peer returns it.
 fn of_peer(error: &ApiError) -> Error {
-    let kind = if error.status().is_server_error() { ErrorKind::Unavailable } else { ErrorKind::Refused };
+    // What this build cannot do, it cannot do later either.
+    let may_pass = error.status().is_server_error() && error.status() != StatusCode::NOT_IMPLEMENTED;
+    let kind = if may_pass { ErrorKind::Unavailable } else { ErrorKind::Refused };
     Error::new(kind, error.reason().to_owned()).with_status(error.status().as_u16())
 }
 
