@@ -67,6 +67,11 @@ async fn a_security_object_without_members_opens_a_database() {
     let bulk = couch.json("POST", "/db/_bulk_docs", docs).await.json();
     assert_eq!((&bulk[0]["ok"], &bulk[2]["ok"]), (&json!(true), &json!(true)));
     assert_eq!(bulk[1], json!({"id": "_design/d", "error": "unauthorized", "reason": design}));
+    // A replicated one too.
+    let brought = json!({"docs": [{"_id": "_design/d", "_rev": "1-a"}], "new_edits": false});
+    let bulk = couch.json("POST", "/db/_bulk_docs", brought).await;
+    assert_eq!((bulk.status.as_u16(), &bulk.json()[0]["error"]), (201, &json!("unauthorized")));
+    assert_eq!(couch.get("/db/_design/d").await.status, 404);
     let either = "You are not a server or db admin.";
     couch.raw("PUT", "/db/_revs_limit", "5").await.refused(401, "unauthorized", either);
     couch.call("DELETE", "/db").await.refused(401, "unauthorized", "You are not a server admin.");

@@ -1,5 +1,8 @@
 //! Tests that walk the table.
 
+#[cfg(all(feature = "mem", feature = "javascript"))]
+mod audit;
+
 use super::*;
 
 /// A server, and a client of it.
@@ -23,20 +26,13 @@ impl Walk {
     }
 
     async fn send_body(&self, method: &str, path: &str, who: Option<&str>, body: &str) -> reqwest::Response {
-        let path = example(path).replace('*', "rest");
-        let url = format!("http://{}{path}", self.server.address());
+        let url = format!("http://{}{}", self.server.address(), example(path));
         let request = self.client.request(method.parse().unwrap(), url).header("content-type", "application/json");
         let request = match who {
             Some(name) => request.basic_auth(name, Some("password")),
             None => request,
         };
         request.body(body.to_owned()).send().await.unwrap()
-    }
-
-    /// Sends what the administrator must be allowed.
-    async fn prepare(&self, method: &str, path: &str, body: &str) {
-        let status = self.send_body(method, path, Some("adm"), body).await.status().as_u16();
-        assert!(matches!(status, 200 | 201 | 412), "{method} {path}: {status}");
     }
 }
 
@@ -91,47 +87,10 @@ async fn strangers_get_what_is_public_and_nothing_else() {
     walk.server.stop().await;
 }
 
-/// Sends each request of the table as each kind of client. The answers must be those of the table in `SECURITY.md`.
-#[cfg(feature = "mem")]
-#[tokio::test]
-async fn the_audit_table_is_what_the_server_does() {
-    const SECURITY: &str = r#"{"members":{"names":["member"]},"admins":{"names":["chief"]}}"#;
-    const CLIENTS: [Option<&str>; 5] = [None, Some("stranger"), Some("member"), Some("chief"), Some("adm")];
-    let administrator = crate::http::Administrator { name: "adm".into(), password: "password".into() };
-    let options = crate::http::Options { administrator: Some(administrator), ..Default::default() };
-    let walk = Walk::begin(options).await;
-    walk.prepare("PUT", "/_node/_local/_config/chttpd_auth/iterations", r#""10""#).await;
-    walk.prepare("PUT", "/_users", "").await;
-    for name in CLIENTS.into_iter().flatten().filter(|name| *name != "adm") {
-        let user = format!(r#"{{"type":"user","name":"{name}","roles":[],"password":"password"}}"#);
-        walk.prepare("PUT", &format!("/_users/org.couchdb.user:{name}"), &user).await;
-    }
-    let mut table = "| path | methods | anonymous | stranger | member | database admin | server admin |\n".to_owned();
-    table.push_str("|---|---|---|---|---|---|---|\n");
-    for row in ROUTES {
-        let mut cells = Vec::new();
-        for who in CLIENTS {
-            let mut answers = std::collections::BTreeSet::new();
-            for method in row.methods.replace('*', "GET").replace("GET,HEAD", "GET").split(',') {
-                walk.prepare("PUT", "/db", "").await;
-                walk.prepare("PUT", "/db/_security", SECURITY).await;
-                let status = walk.send(method, row.path, who).await.status().as_u16();
-                answers.insert(if matches!(status, 401 | 403) { status.to_string() } else { "yes".to_owned() });
-            }
-            cells.push(answers.into_iter().collect::<Vec<_>>().join(", "));
-        }
-        let methods = row.methods.replace('*', "all");
-        table.push_str(&format!("| `{}` | {methods} | {} |\n", row.path, cells.join(" | ")));
-    }
-    walk.server.stop().await;
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../SECURITY.md")).unwrap();
-    assert!(page.contains(&table), "SECURITY.md must have this table:\n\n{table}");
-}
-
 /// A path that a pattern matches.
 fn example(pattern: &str) -> String {
     let path = pattern.replace("{ddoc}", "_design/x").replace("{local}", "_local/x").replace("{node}", "_local");
-    path.replace(['{', '}'], "")
+    path.replace(['{', '}'], "").replace('*', "rest")
 }
 
 /// The pattern of a path, and the values of its placeholders.
@@ -240,65 +199,4 @@ fn requests_need_what_they_need_in_couchdb() {
     ] {
         assert_eq!(who(method.clone(), path), expected, "{method} {path}");
     }
-}
-
-/// What CouchDB 3.5's documentation asks for ("401", in its API reference), where it names anybody. What writes indexes is
-/// left out: it asks for an administrator here as there, since indexes are design documents.
-const DOCUMENTED: &[(&str, &str, Who)] = &[
-    ("/_active_tasks", "GET,HEAD", ServerAdmin),
-    ("/_db_updates", "GET,HEAD", ServerAdmin),
-    ("/_replicate", "POST", ServerAdmin),
-    ("/_scheduler/jobs", "GET,HEAD", ServerAdmin),
-    ("/_scheduler/docs/*", "GET,HEAD", ServerAdmin),
-    ("/_reshard/*", "*", ServerAdmin),
-    ("/_node/{node}/_config", "GET,HEAD", ServerAdmin),
-    ("/_node/{node}/_config/{section}", "GET,HEAD", ServerAdmin),
-    ("/_node/{node}/_config/{section}/{key}", "DELETE", ServerAdmin),
-    ("/_node/{node}/_config/{section}/{key}", "GET,HEAD", ServerAdmin),
-    ("/_node/{node}/_config/{section}/{key}", "PUT", ServerAdmin),
-    ("/{db}", "DELETE", ServerAdmin),
-    ("/{db}", "POST", Writer),
-    ("/{db}", "PUT", ServerAdmin),
-    ("/{db}/_security", "PUT", ServerAdmin),
-    ("/{db}/_compact", "POST", ServerAdmin),
-    ("/{db}/_compact/{view}", "POST", ServerAdmin),
-    ("/{db}/_view_cleanup", "POST", ServerAdmin),
-    ("/{db}/_search_cleanup", "*", ServerAdmin),
-    ("/{db}/_nouveau_cleanup", "*", ServerAdmin),
-    ("/{db}/_find", "POST", Reader),
-    ("/{db}/_explain", "POST", Reader),
-    ("/{db}/_index", "GET,HEAD", Reader),
-    ("/{db}/_purge", "POST", ServerAdmin),
-    ("/{db}/_sync_shards/*", "*", ServerAdmin),
-    ("/{db}/_shards/*", "*", Reader),
-    ("/{db}/{ddoc}/_view/{view}", "GET,HEAD", Reader),
-    ("/{db}/{ddoc}/_view/{view}/queries", "POST", Reader),
-    ("/{db}/{docid}", "DELETE", Writer),
-    ("/{db}/{docid}", "GET,HEAD", Reader),
-    ("/{db}/{docid}", "PUT", Writer),
-    ("/{db}/{docid}", "COPY", Writer),
-    ("/{db}/{docid}/*", "DELETE", Writer),
-    ("/{db}/{docid}/*", "GET,HEAD", Reader),
-    ("/{db}/{docid}/*", "PUT", Writer),
-];
-
-#[test]
-fn differences_from_couchdbs_documentation_are_named() {
-    let words = |who: Who| match who {
-        Public => "everyone",
-        Reader | Writer => "a member",
-        DatabaseAdmin => "a database admin",
-        Metrics => "a client with the role `_metrics`",
-        ServerAdmin => "a server admin",
-    };
-    let mut table = "| path | methods | CouchDB's documentation | here |\n|---|---|---|---|\n".to_owned();
-    for (path, methods, documented) in DOCUMENTED {
-        let row = ROUTES.iter().find(|row| row.path == *path && row.methods == *methods);
-        let (here, there) = (words(row.expect(path).who), words(*documented));
-        if here != there {
-            table.push_str(&format!("| `{path}` | {} | {there} | {here} |\n", methods.replace('*', "all")));
-        }
-    }
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../SECURITY.md")).unwrap();
-    assert!(page.contains(&table), "SECURITY.md must have this table:\n\n{table}");
 }
