@@ -175,7 +175,7 @@ impl Auth {
 
     /// Whether the store has another password for the administrator of the server's options.
     pub(crate) fn is_overridden(&self) -> bool {
-        self.own.as_ref().is_some_and(|own| self.settings().rows.get(ADMINS, &own.name).is_some())
+        self.own.as_ref().is_some_and(|own| self.settings().rows.stored(ADMINS, &own.name).is_some())
     }
 
     /// Whether this is the only administrator that this server knows.
@@ -196,7 +196,7 @@ impl Auth {
             let (name, roles) = (name.to_owned(), vec![SERVER_ADMIN.to_owned()]);
             Ok(Some(Account { name, roles, salt, stored }))
         };
-        if settings.rows.get(ADMINS, name).is_some() {
+        if settings.rows.stored(ADMINS, name).is_some() {
             return match settings.admins.get(name) {
                 Some(verifier) => admin(verifier.salt.clone(), Stored::Admin(verifier.clone())),
                 None => Ok(None),

@@ -51,7 +51,7 @@ pub(crate) fn value(request: &Request, names: &[&str]) -> Result<Response> {
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
     let settings = request.app.auth.settings();
-    Ok(text(settings.rows.get(section, key).ok_or_else(unknown)?))
+    Ok(text(settings.rows.stored(section, key).ok_or_else(unknown)?))
 }
 
 /// `PUT /_node/{node}/_config/{section}/{key}`. Answers with the old value.
