@@ -80,6 +80,7 @@ async fn a_security_object_without_members_opens_a_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_begun_used_and_ended() {
     let couch = Couch::with_administrator().await;
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     let nobody = couch.get("/_session").await.json();
     assert_eq!(nobody["userCtx"], json!({"name": null, "roles": []}));
     couch.get("/_session?basic=true").await.refused(401, "unauthorized", "Please login.");
@@ -98,7 +99,20 @@ async fn a_session_is_begun_used_and_ended() {
     let form = couch.request("POST", "/_session").header("content-type", "application/x-www-form-urlencoded");
     assert_eq!(couch.send(form.body("name=adm&password=pass+word")).await.status, 200);
     let ended = couch.send(couch.request("DELETE", "/_session").header("cookie", &cookie)).await;
-    assert!(ended.header("set-cookie").starts_with("AuthSession=;"));
+    let ended = ended.header("set-cookie");
+    assert!(ended.starts_with("AuthSession=; Version=1; Expires=") && ended.contains("; Max-Age=600; "), "{ended}");
+    // A login leads to paths of this server, and nowhere else.
+    for (next, status) in [("/db", 302), ("http://evil.example/", 400), ("//evil.example", 400), ("x", 400)] {
+        for (password, parameter) in [("pass word", "next"), ("wrong", "fail")] {
+            let login = json!({"name": "adm", "password": password}).to_string();
+            let sent = couch.request("POST", &format!("/_session?{parameter}={next}"));
+            let sent = sent.header("content-type", "application/json").body(login).build().unwrap();
+            let found = client.execute(sent).await.unwrap();
+            assert_eq!(found.status(), status, "{parameter}={next}");
+            let location = found.headers().get("location").map(|value| value.to_str().unwrap().to_owned());
+            assert_eq!(location, (status == 302).then(|| format!("{}/db", couch.base)));
+        }
+    }
 
     for (body, status) in [
         (json!({"name": "adm", "password": "wrong"}), 401),

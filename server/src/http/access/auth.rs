@@ -362,11 +362,11 @@ impl Auth {
     }
 }
 
-/// The name and password of `Authorization: Basic`. Other schemes are ignored, and so is `_:_`, by which browsers log
-/// out.
+/// The name and password of `Authorization: Basic`. Other schemes are ignored, as in CouchDB also this one in other letters,
+/// and so is `_:_`, by which browsers log out.
 fn basic_credentials(value: &HeaderValue) -> Result<Option<(String, String)>> {
     let Some((scheme, encoded)) = value.to_str().ok().and_then(|value| value.split_once(' ')) else { return Ok(None) };
-    if !scheme.eq_ignore_ascii_case("basic") {
+    if scheme != "Basic" {
         return Ok(None);
     }
     let encoded = encoded.trim();
@@ -391,7 +391,8 @@ mod tests {
         let pair = |name: &str, password: &str| Some((name.to_owned(), password.to_owned()));
         assert_eq!(basic(&encode("anna:a:b ü")).unwrap(), pair("anna", "a:b ü"));
         assert_eq!(basic(&encode(":")).unwrap(), pair("", ""));
-        for none in [encode("anna"), encode("_:_"), "Bearer x".to_owned(), "Basic".to_owned()] {
+        let lower_case = encode("anna:a").to_ascii_lowercase();
+        for none in [encode("anna"), encode("_:_"), lower_case, "Bearer x".to_owned(), "Basic".to_owned()] {
             assert_eq!(basic(&none).unwrap(), None, "{none}");
         }
         assert_eq!(basic("Basic %%%").unwrap_err().status(), 400);

@@ -107,20 +107,17 @@ pub(crate) fn begin(
     Some(cookie)
 }
 
-/// A cookie that ends a session at the client.
-pub(crate) fn end(settings: &Session, is_secure: bool) -> Option<HeaderValue> {
-    let attributes = attributes("", settings, is_secure, 0);
-    // In the past, and no time left.
-    HeaderValue::try_from(attributes.replace(&format!("; Max-Age={}", settings.seconds), "; Max-Age=0")).ok()
+/// A cookie that ends a session at the client. As in CouchDB, it is empty and expires as another one would.
+pub(crate) fn end(settings: &Session, is_secure: bool, now: u64) -> Option<HeaderValue> {
+    HeaderValue::try_from(attributes("", settings, is_secure, now)).ok()
 }
 
 fn attributes(value: &str, settings: &Session, is_secure: bool, now: u64) -> String {
     let mut cookie = format!("{COOKIE_NAME}={value}; Version=1");
-    if settings.is_persistent || value.is_empty() {
+    if settings.is_persistent {
         // CouchDB states the end of a session in both ways, and nano reads only this one.
-        let end = if value.is_empty() { 0 } else { now.saturating_add(settings.seconds) };
-        let end = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(end));
-        cookie.push_str(&format!("; Expires={end}; Max-Age={}", settings.seconds));
+        let end = UNIX_EPOCH + Duration::from_secs(now.saturating_add(settings.seconds));
+        cookie.push_str(&format!("; Expires={}; Max-Age={}", httpdate::fmt_http_date(end), settings.seconds));
     }
     cookie.push_str("; Path=/");
     if let Some(domain) = &settings.domain {
@@ -230,9 +227,9 @@ mod tests {
             cookie.ends_with("; Version=1; Path=/; Domain=example.com; Secure; HttpOnly; SameSite=Lax"),
             "{cookie}"
         );
-        let end = end(&settings, false).unwrap();
-        assert!(end.to_str().unwrap().starts_with(
-            "AuthSession=; Version=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=0; Path=/; Domain=example.com"
-        ));
+        let end = end(&Session { is_persistent: true, ..settings }, false, 0).unwrap();
+        let expected =
+            "AuthSession=; Version=1; Expires=Thu, 01 Jan 1970 00:01:00 GMT; Max-Age=60; Path=/; Domain=example.com";
+        assert!(end.to_str().unwrap().starts_with(expected));
     }
 }

@@ -111,10 +111,13 @@ pub(crate) async fn set(request: &Request, section: &str, key: &str, value: &str
     Ok(old)
 }
 
-/// The value as it is stored: trimmed, and in one line.
+/// The value as it is stored: trimmed, in one line and, as in CouchDB, in Latin-1.
 fn checked(section: &str, key: &str, value: &str) -> Result<String> {
     let value = value.trim();
     let is_plain = |text: &str| !text.chars().any(|letter| letter.is_control() && letter != '\t');
+    if value.chars().any(|letter| letter > '\u{ff}') {
+        return Err(ApiError::bad_request("Configuration values are in Latin-1"));
+    }
     if !is_plain(section) || !is_plain(key) || !is_plain(value) {
         return Err(ApiError::bad_request("Configuration values are text in one line"));
     }
@@ -144,10 +147,15 @@ mod tests {
     #[test]
     fn values_are_one_line_and_administrators_can_log_in() {
         assert_eq!(checked("cors", "origins", "  * \t").unwrap(), "*");
-        assert_eq!(checked("admins", "anna", "x").unwrap(), "x");
-        for (section, key, value) in
-            [("a", "b", "x\ny"), ("a\r", "b", ""), ("admins", "a:b", "x"), ("admins", "_a", "x"), ("admins", "a", " ")]
-        {
+        assert_eq!(checked("admins", "anna", "\u{e9}").unwrap(), "\u{e9}");
+        for (section, key, value) in [
+            ("a", "b", "\u{3a9}"),
+            ("a", "b", "x\ny"),
+            ("a\r", "b", ""),
+            ("admins", "a:b", "x"),
+            ("admins", "_a", "x"),
+            ("admins", "a", " "),
+        ] {
             assert_eq!(checked(section, key, value).unwrap_err().status(), 400, "{section} {key} {value}");
         }
     }

@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 64 * 1024;
 pub(crate) fn logout(request: &Request) -> Result<Response> {
     let mut response = response::ok(StatusCode::OK);
     end_session(request, &mut response);
-    redirect(request, "next", &mut response);
+    redirect(request, "next", &mut response)?;
     Ok(response)
 }
 
@@ -55,7 +55,9 @@ pub(crate) fn current(request: &Request) -> Result<Response> {
 }
 
 fn end_session(request: &Request, response: &mut Response) {
-    if let Some(cookie) = session::end(&request.app.auth.settings().session, request.is_secure()) {
+    if let Some(cookie) =
+        session::end(&request.app.auth.settings().session, request.is_secure(), session::seconds_now())
+    {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
 }
@@ -72,7 +74,7 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
             Err(refused) => {
                 let mut response = response::refusal(refused);
                 end_session(request, &mut response);
-                redirect(request, "fail", &mut response);
+                redirect(request, "fail", &mut response)?;
                 return Ok(response);
             }
         };
@@ -84,21 +86,26 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
     if let Some(cookie) = cookie {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
-    redirect(request, "next", &mut response);
+    redirect(request, "next", &mut response)?;
     Ok(response)
 }
 
-/// 302 to the path in the parameter `name`. Only to a path of this server: a login that redirects anywhere would
-/// help whoever wrote the link (an open redirect).
-fn redirect(request: &Request, name: &str, response: &mut Response) {
-    let Some(target) = request.params.get(name).filter(|path| path.starts_with('/') && !path.starts_with("//")) else {
-        return;
-    };
+/// 302 to the path in the parameter `name`, if there is one.
+///
+/// # Errors
+/// 400 unless it is a path of this server, as in CouchDB: a login that redirects anywhere would help whoever wrote the link
+/// (an open redirect).
+fn redirect(request: &Request, name: &str, response: &mut Response) -> Result<()> {
+    let Some(target) = request.params.get(name) else { return Ok(()) };
+    if !target.starts_with('/') || target.starts_with("//") {
+        return Err(ApiError::bad_request("path must begin with a /."));
+    }
     let base = request.absolute(&[]);
     if let Ok(location) = format!("{base}{target}").try_into() {
         response.headers_mut().insert(LOCATION, location);
         *response.status_mut() = StatusCode::FOUND;
     }
+    Ok(())
 }
 
 async fn credentials(request: &mut Request) -> Result<(String, String)> {
