@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use server::http::KNOWN_SETTINGS;
 
 use crate::rights::{admin, cookie, set, with_users};
+use crate::support::Couch;
 
 const TRIES: usize = 300;
 
@@ -128,4 +129,9 @@ async fn random_settings_leave_a_server_that_answers() {
         let replication = admin(&couch, "POST", "/_replicate", json!({"source": "none", "target": "none"})).await;
         assert!(replication.status.as_u16() < 500, "{key} {value:?}: {}", replication.text);
     }
+}
+
+/// A request without a body.
+fn by_admin(couch: &Couch, method: &str, path: &str) -> reqwest::RequestBuilder {
+    couch.request(method, path).basic_auth("adm", Some("pass word"))
 }
