@@ -29,7 +29,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::engine::EngineUrl;
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, backoff, now_ms};
+use crate::http::app::jobs::{End, PAUSE, Run, backoff, now_ms};
 use crate::http::app::stores::Store;
 use crate::http::database::{format, relocate};
 use crate::http::find::build;
@@ -43,9 +43,6 @@ const BEATS: u32 = 3;
 
 /// Time that runs have to stop when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// Pause after an error of the store.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// A kind of job. **A new kind of work in the background starts here.**
 struct Kind {

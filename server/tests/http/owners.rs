@@ -8,7 +8,7 @@ use crate::rights::{admin, as_user, set, with_users};
 use crate::support::{Answer, Couch};
 
 /// Long enough for a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn send(couch: &Couch, name: &str, method: &str, path: &str, body: Value) -> Answer {
     as_user(couch, name, &format!("pw {name}"), method, path, body).await
@@ -33,7 +33,7 @@ async fn couch() -> Couch {
 }
 
 /// Waits until the scheduler shows a document in this state; the row.
-async fn until(couch: &Couch, id: &str, state: &str) -> Value {
+pub(crate) async fn until(couch: &Couch, id: &str, state: &str) -> Value {
     let waiting = async {
         loop {
             let row = admin(couch, "GET", &format!("/_scheduler/docs/_replicator/{id}"), json!(null)).await;

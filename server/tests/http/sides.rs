@@ -7,11 +7,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use crate::owners::{PATIENCE, until};
 use crate::rights::{TOKEN, admin, as_user, cookie, set, with_users};
 use crate::support::Couch;
-
-/// Long enough for a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server whose database `closed` is anna's. It knows sessions, tokens and passwords.
 async fn far() -> Couch {
@@ -24,20 +22,6 @@ async fn far() -> Couch {
     assert_eq!(admin(&far, "PUT", "/closed/_security", security).await.status, 200);
     assert_eq!(admin(&far, "PUT", "/closed/a", json!({})).await.status, 201);
     far
-}
-
-/// Waits until the scheduler shows a document in this state; the row.
-async fn until(couch: &Couch, id: &str, state: &str) -> Value {
-    let waiting = async {
-        loop {
-            let row = admin(couch, "GET", &format!("/_scheduler/docs/_replicator/{id}"), json!(null)).await;
-            if row.status == 200 && row.json()["state"] == state {
-                return row.json();
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{id}: {state}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

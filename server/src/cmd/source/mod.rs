@@ -97,8 +97,8 @@ impl SourceArgs {
         Ok(local::Local::open_or_remains(&self.engine()?, options, name).await?.into())
     }
 
-    /// The named store, or the default one. The environment variable is read here and not by clap, because it is set for `serve` and would
-    /// conflict with `--url`.
+    /// The named store, or the default one. The environment variable is read here and not by clap, because it is set for `serve`
+    /// and would conflict with `--url`.
     pub(crate) fn engine(&self) -> Result<EngineUrl, Failure> {
         match (&self.engine, std::env::var(ENGINE_VARIABLE)) {
             (Some(engine), _) => Ok(engine.clone()),

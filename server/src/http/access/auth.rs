@@ -362,8 +362,8 @@ impl Auth {
     }
 }
 
-/// The name and password of `Authorization: Basic`. Other schemes are ignored, as in CouchDB also this one in other letters,
-/// and so is `_:_`, by which browsers log out.
+/// The name and password of `Authorization: Basic`. Other schemes are ignored. So is `basic` in lower case, as in CouchDB, and
+/// `_:_`, by which browsers log out.
 fn basic_credentials(value: &HeaderValue) -> Result<Option<(String, String)>> {
     let Some((scheme, encoded)) = value.to_str().ok().and_then(|value| value.split_once(' ')) else { return Ok(None) };
     if scheme != "Basic" {

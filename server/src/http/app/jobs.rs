@@ -38,7 +38,7 @@ pub(crate) enum End {
     Removed,
     /// The job is to be run again after this time.
     Again(Duration),
-    /// The run failed, or has something to say, with this progress. The job is to be run again after this time.
+    /// The run ended with this progress: a failure, or the answer to those who wait. The job is to be run again after this time.
     Failed(Vec<u8>, Duration),
 }
 
@@ -121,6 +121,18 @@ fn failure(error: &Error) -> Vec<u8> {
 /// Pause before a job is run again that has failed this many times.
 pub(crate) fn backoff(attempts: u64) -> Duration {
     Duration::from_secs(1 << attempts.min(10)).min(LONGEST_BACKOFF)
+}
+
+/// Pause after an error of the store.
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
+
+/// Waits until a watched job may have changed, for those who then read it again. After a watch that failed it pauses, so that
+/// they do not read all the time.
+pub(crate) async fn woken(changed: impl Future<Output = kv_api::Result<()>>) {
+    if let Err(error) = changed.await {
+        tracing::debug!(%error, "a job cannot be watched");
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// Milliseconds since 1970.

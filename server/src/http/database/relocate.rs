@@ -28,7 +28,7 @@ use tokio::sync::{OwnedRwLockWriteGuard, watch};
 
 use crate::engine::{EngineUrl, IfMissing};
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run};
+use crate::http::app::jobs::{End, Run, woken};
 use crate::http::app::stores::Store;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
@@ -300,8 +300,7 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
         }
         tokio::select! {
             () = app.stopping() => return Err(ApiError::unavailable("The server is stopping.")),
-            // It reads the job again, whatever woke it.
-            _ = changed => {}
+            () = woken(changed) => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use model::JsonText;
 use tokio::sync::watch;
 
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, build_progress};
+use crate::http::app::jobs::{End, Run, build_progress, woken};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 
@@ -61,8 +61,7 @@ pub(crate) async fn wait_for(app: &App, database: &Documents, id: &JobId) -> Res
         }
         tokio::select! {
             () = app.stopping() => return Err(ApiError::unavailable("The server is shutting down.")),
-            // It reads the job again, whatever woke it.
-            _ = changed => {}
+            () = woken(changed) => {}
         }
     }
 }

@@ -11,7 +11,7 @@ use jobs::{JobId, NewJob};
 use model::{JsonRef, JsonText};
 
 use crate::http::app::App;
-use crate::http::app::jobs::now_ms;
+use crate::http::app::jobs::{now_ms, woken};
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{
@@ -75,8 +75,7 @@ async fn wait(app: &App, id: &JobId) -> Result<Answer> {
         if let Some(answer) = JobProgress::of(&job).answer.filter(|_| !job.is_resubmitted) {
             return Ok(answer);
         }
-        // It reads the job again, whatever woke it.
-        let _ = changed.await;
+        woken(changed).await;
     }
 }
 

@@ -9,7 +9,6 @@ use model::{AllDocsEntry, AllDocsRequest, CheckReport, ErrorKind, Result, ViewGr
 use super::DESIGN_END;
 use super::design::Design;
 use crate::http::app::stores::Documents;
-use crate::http::error::ApiError;
 use crate::http::functions::Functions;
 use crate::report::Checked;
 
@@ -87,7 +86,7 @@ async fn built(functions: &Functions, database: &Documents) -> Result<Built> {
             match row.entry {
                 AllDocsEntry::Live { doc: Some(document), .. } => match Design::of(functions, &document) {
                     Ok(Design { group, .. }) if known.remove(group.signature()).is_some() => built.groups.push(group),
-                    Err(error) if error.status() == StatusCode::NOT_IMPLEMENTED => without = reason(&error),
+                    Err(error) if error.status() == StatusCode::NOT_IMPLEMENTED => without = error.reason().to_owned(),
                     _ => {}
                 },
                 AllDocsEntry::Damaged { error } => without = format!("{} cannot be read: {}", row.id, error.reason()),
@@ -102,8 +101,4 @@ async fn built(functions: &Functions, database: &Documents) -> Result<Built> {
     }
     built.left_out.sort();
     Ok(built)
-}
-
-fn reason(error: &ApiError) -> String {
-    error.reason().to_owned()
 }
