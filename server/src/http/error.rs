@@ -87,7 +87,7 @@ impl ApiError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_content_type", reason)
     }
 
-    /// A body over the limit. The rest of it is not read, so the connection ends.
+    /// A body over the limit. The connection ends, so that a client which reads this early stops sending.
     pub(crate) fn too_large() -> Self {
         let reason = "the request entity is too large";
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)

@@ -104,10 +104,7 @@ async fn answer(mut request: Request, settings: &Settings, method: &Method, uri:
     }
     let mut renewal = None;
     let outcome = admit_and_route(&mut request, settings.required, uri, &mut renewal).await;
-    let close = matches!(&outcome, Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE);
-    if !close {
-        request.body.discard().await;
-    }
+    request.body.discard(&request.headers);
     let mut response = outcome.unwrap_or_else(response::refusal);
     if response.status() == StatusCode::UNAUTHORIZED {
         let challenge = request.headers.get("x-couchdb-www-authenticate").or(settings.challenge.as_ref());

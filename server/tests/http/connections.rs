@@ -121,6 +121,44 @@ async fn a_body_over_the_limit_is_refused_by_its_length_alone() {
     assert_eq!(couch.get("/_up").await.status, 200);
 }
 
+/// Clients such as browsers read an answer only once they have sent everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_all_of_a_refused_body_gets_its_answer() {
+    let couch = Couch::with(Options { max_request_size: 1000, ..Options::default() }).await;
+    couch.database("db").await;
+    let size = 40 << 20;
+    let body = "x".repeat(size);
+    let chunked = format!("transfer-encoding: chunked\r\n\r\n{size:x}\r\n{body}\r\n0\r\n\r\n");
+    let plain = format!("content-length: {size}\r\n\r\n{body}");
+    for (line, status, is_kept) in
+        [("PUT /db/x", 413, false), ("PUT /none/x/file", 404, true), ("PATCH /db", 405, true)]
+    {
+        for rest in [&plain, &chunked] {
+            let mut stream = connect(&couch).await;
+            let answer = exchange(&mut stream, &format!("{line} HTTP/1.1\r\nhost: localhost\r\n{rest}")).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {answer}");
+            if is_kept {
+                let answer = exchange(&mut stream, "GET /_up HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{line}: {answer}");
+            } else {
+                assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the connection ends");
+            }
+        }
+    }
+}
+
+/// A client that waits for `100 Continue` is not asked for a body that nobody reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_client_that_waits_to_send_is_answered_at_once() {
+    let couch = Couch::start().await;
+    let mut stream = connect(&couch).await;
+    let request =
+        "PUT /none/x/file HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\nexpect: 100-continue\r\n\r\n";
+    let answer = exchange(&mut stream, request).await;
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the connection ends");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_http_harms_nobody() {
     let couch = Couch::start().await;

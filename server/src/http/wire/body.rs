@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap};
 use model::{JsonErrorKind, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
@@ -171,26 +171,19 @@ impl RequestBody {
         }
     }
 
-    /// Reads and discards the rest of a small body, so that the connection can be used for the next request. A larger rest
-    /// ends the connection instead, which costs the client less.
-    pub(crate) async fn discard(&mut self) {
-        const AT_MOST: usize = 256 * 1024;
-        const PATIENCE: Duration = Duration::from_secs(2);
-        let Some(mut incoming) = self.incoming.take() else { return };
-        if incoming.is_end_stream() || incoming.size_hint().lower() > AT_MOST as u64 {
+    /// Reads and discards what the client still sends, beside the answer. Unread bytes would reset the connection at its
+    /// end, and the client might not see the answer. A client that goes on for longer is cut off.
+    pub(crate) fn discard(&mut self, headers: &HeaderMap) {
+        const PAUSE: Duration = Duration::from_secs(2);
+        const AT_MOST: Duration = Duration::from_secs(30);
+        // A client that waits for `100 Continue` sends nothing, and reading its body would ask for it.
+        let is_held_back = headers.contains_key(EXPECT) && self.patience.received == 0;
+        let mut rest = RequestBody { incoming: self.incoming.take(), ..*self };
+        if rest.is_absent() || is_held_back {
             return;
         }
-        let drain = async {
-            let mut seen = 0;
-            while let Some(Ok(frame)) = incoming.frame().await {
-                seen += frame.data_ref().map_or(0, Bytes::len);
-                if seen > AT_MOST {
-                    break;
-                }
-            }
-        };
-        // The outcome decides only whether the connection stays open.
-        let _ = tokio::time::timeout(PATIENCE, drain).await;
+        rest.patience.pause = rest.patience.pause.min(PAUSE);
+        tokio::spawn(tokio::time::timeout(AT_MOST, async move { while let Ok(Some(_)) = rest.piece().await {} }));
     }
 }
 
