@@ -40,7 +40,7 @@ const MOST_WAITING: usize = 256;
 const MOST_OF_ONE: usize = 64;
 
 /// Time after which a task that has not begun is refused, so that a login is answered within a second.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Time after which a login is refused although it is being hashed, if it had to wait for others: it is answered within a second.
 /// What the hash shows is kept, so the next attempt need not wait for it.
@@ -49,10 +49,11 @@ const LATEST: Duration = Duration::from_millis(900);
 /// A task that begins within this time did not wait for others.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
-/// The thread's niceness. With it 16 readers keep 70 to 73 % of their rate beside 1,100 logins a second on the same two cores,
-/// without it 64 %.
-#[cfg(target_os = "linux")]
-const NICENESS: i32 = 6;
+/// After a wrong password the thread pauses for this many times the time that it took, so that guesses take a tenth of a processor.
+const PAUSE_AFTER_GUESS: u32 = 9;
+
+/// The longest such pause: a right password that waits for it is answered within a second.
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
 /// Number of proofs in each of two generations.
 const MOST_PROVEN: usize = 10_000;
@@ -82,6 +83,8 @@ struct Waiting {
     tasks: BTreeMap<IpAddr, VecDeque<Task>>,
     /// The network whose task was taken last.
     last: Option<IpAddr>,
+    /// Whether a wrong password was hashed since the last pause.
+    guessed: bool,
 }
 
 impl Waiting {
@@ -153,7 +156,8 @@ impl Hashing {
         if lock(&self.proven).knows(&proof) {
             return Ok(Match::Known);
         }
-        let (proven, verifier, password) = (self.proven.clone(), verifier.clone(), password.to_owned());
+        let (proven, waiting) = (self.proven.clone(), self.waiting.clone());
+        let (verifier, password) = (verifier.clone(), password.to_owned());
         let (network, attempt) = (attempt.network, attempt.clone());
         let found = self.run(network, Some(LATEST), move || {
             // Of many equal logins at once, the first one is hashed.
@@ -163,6 +167,7 @@ impl Hashing {
             attempt.check()?;
             if !verifier.matches(&password) {
                 attempt.failed();
+                lock(&waiting).guessed = true;
                 return Ok(Match::No);
             }
             lock(&proven).add(proof);
@@ -229,14 +234,13 @@ impl Hashing {
 fn start(waiting: Arc<Mutex<Waiting>>) -> Option<Sender<()>> {
     let (thread, added) = channel();
     let work = move || {
-        // In Linux, of this thread alone.
-        #[cfg(target_os = "linux")]
-        if let Err(error) = rustix::process::nice(NICENESS) {
-            tracing::warn!(%error, "the thread for passwords keeps the priority of requests");
-        }
         for () in added {
-            let task = lock(&waiting).next();
-            task.into_iter().for_each(|task| task());
+            let Some(task) = lock(&waiting).next() else { continue };
+            let began = Instant::now();
+            task();
+            if std::mem::take(&mut lock(&waiting).guessed) {
+                std::thread::sleep((PAUSE_AFTER_GUESS * began.elapsed()).min(LONGEST_PAUSE));
+            }
         }
     };
     match std::thread::Builder::new().name("couch-hash".to_owned()).spawn(work) {
@@ -270,12 +274,23 @@ mod tests {
         Arc::new(Lockout::new([2; 32])).attempt(HERE, "anna", "")
     }
 
-    #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn requests_without_a_hash_come_first() {
-        let niceness = || rustix::process::getpriority_process(None).unwrap();
-        let (own, hashing) = (niceness(), Hashing::new([1; 32]));
-        assert_eq!(hashing.run(HERE, None, niceness).await.unwrap(), (own + NICENESS).min(19));
+    async fn the_thread_pauses_after_a_wrong_password() {
+        let (hashing, attempt) = (Hashing::new([1; 32]), &attempt());
+        let slow = Recipe { prf: Prf::Sha256, iterations: 10_000 };
+        let verifier = hashing.hash(HERE, "right", slow).await.unwrap();
+        assert_eq!(hashing.matches(&verifier, "right", attempt).await.unwrap(), Match::Now);
+        assert!(!lock(&hashing.waiting).guessed, "a right password costs others nothing");
+        let took = |_| {
+            let began = Instant::now();
+            assert!(!verifier.matches("wrong"));
+            began.elapsed()
+        };
+        let quickest = (0..5).map(took).min().unwrap();
+        assert_eq!(hashing.matches(&verifier, "wrong", attempt).await.unwrap(), Match::No);
+        let answered = Instant::now();
+        let paused = hashing.run(HERE, None, move || answered.elapsed()).await.unwrap();
+        assert!(paused > 2 * quickest, "{paused:?} after a hash of {quickest:?}");
     }
 
     #[tokio::test]
