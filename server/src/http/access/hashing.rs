@@ -5,7 +5,7 @@
 //!   login ──► proven? ── yes ──► right
 //!                │ no
 //!                ▼
-//!           queues, bounded ──► one thread: proven by now? else PBKDF2
+//!           queues, bounded ──► one thread: proven by now? else PBKDF2, and a pause if it is wrong
 //!                │ full, or waited too long
 //!                ▼
 //!              503
