@@ -13,6 +13,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jobs::{Accepted, JobId, NewJob, ServerOptions, State};
 use model::{GetOptions, Mapped, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions};
 use serde_json::{Value, json};
 use support::Couch;
@@ -167,4 +168,19 @@ async fn a_check_says_that_it_does_not_run_functions() {
     let left_out = format!("the views of \"_design/d\" were not compared with their functions: {ABSENT}");
     let found = (&checked["problem_count"], &checked["view_groups"], &checked["views_left_out"]);
     assert_eq!(found, (&json!(0), &json!(0), &json!([left_out])), "{checked}");
+}
+
+/// On a store that is shared with servers which have JavaScript.
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_of_views_are_left_to_other_servers() {
+    let couch = with_functions().await;
+    let (jobs, id) = (couch.layer.jobs(), JobId::new("views", "db:_design/d"));
+    jobs.add(&id, &NewJob::default()).await.unwrap();
+    // A job that was added later, and is done.
+    let copied = couch.json("POST", "/_replicate", json!({"source": "db", "target": "copy", "create_target": true})).await;
+    assert_eq!(copied.json()["ok"], true);
+    assert_eq!(jobs.get(&id).await.unwrap().unwrap().state, State::Pending);
+    let options = ServerOptions { name: "other".into(), lease: Duration::from_secs(60), is_alone: false };
+    let accepted = jobs::Server::new(jobs, [1; 16], options).accept("views", 0).await.unwrap();
+    assert!(matches!(accepted, Accepted::Job(job, _) if job.id == id));
 }

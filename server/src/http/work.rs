@@ -127,7 +127,9 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     let began = Instant::now();
     let mut beat = tokio::time::interval((lease / BEATS).max(Duration::from_millis(1)));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let kinds = KINDS.iter().filter(|kind| is_own || kind.is_of_databases);
+    // A build without JavaScript leaves views to servers that can run their functions.
+    let can_run = |kind: &&Kind| cfg!(feature = "javascript") || kind.name != update::KIND;
+    let kinds = KINDS.iter().filter(|kind| is_own || kind.is_of_databases).filter(can_run);
     let slots =
         kinds.map(|kind| Slot { kind, running: Vec::new(), turn: began, should_look: true, added: None, due: None });
     let mut slots: Vec<Slot> = slots.collect();

@@ -130,7 +130,7 @@ static ROUTES: &[Route] = &[
     row("/{db}/_changes", "POST", Reader, |r, n| Box::pin(feed::changes_posted(r, n[0]))),
     row("/{db}/_changes", "HEAD", Reader, |r, n| Box::pin(feed::changes(r, n[0]))),
     row("/{db}/_conflicts", "GET,HEAD", Reader, |r, n| Box::pin(conflicts::list(r, n[0]))),
-    row("/{db}/_couch_layer/check", "GET,HEAD", Reader, |r, n| Box::pin(upkeep::check(r, n[0]))),
+    row("/{db}/_couch_layer/check", "GET,HEAD", DatabaseAdmin, |r, n| Box::pin(upkeep::check(r, n[0]))),
     row("/{db}/_couch_layer/format", "PUT", DatabaseAdmin, |r, n| Box::pin(format::set(r, n[0]))),
     row("/{db}/_couch_layer/format", "GET", Reader, |r, n| Box::pin(format::get(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "DELETE", ServerAdmin, |r, n| Box::pin(relocate::abandon(r, n[0]))),

@@ -194,7 +194,7 @@ fn requests_need_what_they_need_in_couchdb() {
         (Method::POST, "/db/_purge", ServerAdmin),
         (Method::PUT, "/db/_purged_infos_limit", ServerAdmin),
         (Method::GET, "/db/_purged_infos", Reader),
-        (Method::GET, "/db/_couch_layer/check", Reader),
+        (Method::GET, "/db/_couch_layer/check", DatabaseAdmin),
         (Method::GET, "/db/_couch_layer/relocate", ServerAdmin),
     ] {
         assert_eq!(who(method.clone(), path), expected, "{method} {path}");
