@@ -248,6 +248,7 @@ macro_rules! __scenarios {
                 a_repair_of_a_document_mends_its_rows,
                 indexes_cost_what_they_keep_and_nothing_elsewhere,
                 index_pages_keep_to_ranges_and_limits,
+                documents_read_beside_others_are_of_the_same_moment,
                 definitions_are_read_once,
                 indexes_that_an_earlier_program_stored_are_taken_on,
             }

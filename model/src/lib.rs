@@ -95,8 +95,8 @@ pub use events::{DatabaseEvent, DatabaseEventKind, DatabaseEvents, DatabaseWatch
 pub use find::{Find, IndexBuilder, choose_index};
 pub use identity::IDENTITY_BYTES;
 pub use indexes::{
-    BUILD_JOBS, BatchAhead, BuildProgress, IndexBuild, IndexInfo, IndexPage, IndexRequest, IndexRow, MAX_INDEXES,
-    ReadAhead,
+    BUILD_JOBS, BatchAhead, BuildProgress, DocumentsBeside, IndexBuild, IndexInfo, IndexPage, IndexRequest, IndexRow,
+    MAX_INDEXES, ReadAhead, ReadBeside,
 };
 pub use info::{DatabaseInfo, Sizes};
 pub use keys::{Leaf, is_instance_key};

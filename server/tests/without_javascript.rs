@@ -177,7 +177,8 @@ async fn updates_of_views_are_left_to_other_servers() {
     let (jobs, id) = (couch.layer.jobs(), JobId::new("views", "db:_design/d"));
     jobs.add(&id, &NewJob::default()).await.unwrap();
     // A job that was added later, and is done.
-    let copied = couch.json("POST", "/_replicate", json!({"source": "db", "target": "copy", "create_target": true})).await;
+    let copied =
+        couch.json("POST", "/_replicate", json!({"source": "db", "target": "copy", "create_target": true})).await;
     assert_eq!(copied.json()["ok"], true);
     assert_eq!(jobs.get(&id).await.unwrap().unwrap().state, State::Pending);
     let options = ServerOptions { name: "other".into(), lease: Duration::from_secs(60), is_alone: false };

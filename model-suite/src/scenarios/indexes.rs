@@ -1,12 +1,14 @@
 //! Indexes agree with a scan of the documents, whatever happens to the documents.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
 use kv_api::{Counted, Database, Read, Transaction};
-use model::{CreateOptions, Documents, Edit, ErrorKind, GetOptions, IndexRequest, NotFound, Purge, WriteMode};
+use model::{
+    CreateOptions, Documents, Edit, ErrorKind, GetOptions, IndexRequest, NotFound, Purge, ReadBeside, WriteMode,
+};
 
 use super::attachments::inline;
 use super::damage::{put as put_rows, rows};
@@ -409,6 +411,47 @@ pub(crate) async fn index_pages_keep_to_ranges_and_limits(stage: Stage) {
     let with_docs = IndexRequest { start: Vec::new(), end: vec![0xff], include_docs: true, ..all };
     let (ids, pages) = read(with_docs).await;
     assert!(ids.len() == 1_150 && pages > 2, "{pages}");
+}
+
+pub(crate) async fn documents_read_beside_others_are_of_the_same_moment(stage: Stage) {
+    let documents = stage.documents().await;
+    documents.put(edit("_design/x", &design(&VIEWS[..1]))).await.unwrap();
+    let edits = (0..60).map(|n| edit(&format!("doc-{n:02}"), &format!(r#"{{"a":{n}}}"#))).collect();
+    write(&documents, edits, WriteMode::Interactive, "").await;
+    documents.build_indexes(|_| ()).await.unwrap();
+    let number = documents.indexes().await.unwrap()[0].number;
+    let all = IndexRequest { number, end: vec![0xff], include_docs: true, ..IndexRequest::default() };
+    let before = documents.index_rows(&all).await.unwrap();
+    assert_eq!(before.rows.len(), 60);
+    let halves = Mutex::new(0);
+    let beside = async |request: &IndexRequest, spawn: &(dyn Fn(ReadBeside) -> ReadBeside + Sync)| {
+        let counted = |reading| {
+            *halves.lock().unwrap() += 1;
+            spawn(reading)
+        };
+        documents.index_rows_beside(request, counted).await.unwrap()
+    };
+    assert_eq!(beside(&all, &|reading| reading).await, before);
+    assert_eq!(beside(&all, &|_| Box::pin(std::future::ready(None))).await, before, "nobody reads them");
+    assert_eq!(*halves.lock().unwrap(), 2);
+    for (limit, include_docs) in [(30, true), (60, false)] {
+        let request = IndexRequest { limit: Some(limit), include_docs, ..all.clone() };
+        assert_eq!(beside(&request, &|reading| reading).await, documents.index_rows(&request).await.unwrap());
+    }
+    assert_eq!(*halves.lock().unwrap(), 2, "few documents, or none, are read at once");
+    // Edits after the rows were read, and before the documents.
+    let edited = |reading: ReadBeside| -> ReadBeside {
+        let documents = documents.clone();
+        Box::pin(async move {
+            for id in ["doc-00", "doc-59"] {
+                let old = documents.get(id, &GetOptions::default()).await.unwrap();
+                documents.put(edit(id, r#"{"a":100}"#).over(old.rev)).await.unwrap();
+            }
+            reading.await
+        })
+    };
+    assert_eq!(beside(&all, &edited).await, before);
+    assert_ne!(documents.index_rows(&all).await.unwrap(), before);
 }
 
 pub(crate) async fn indexes_that_an_earlier_program_stored_are_taken_on(stage: Stage) {

@@ -1,10 +1,13 @@
 //! Lists the indexes of a database, and reads ranges of their rows.
 //!
 //! A call reads one batch in one transaction, and returns the request for the rest. Documents are read in the same
-//! transaction as their rows, so the two agree.
+//! transaction as their rows, or in one of the same read version, so the two agree.
 
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::future::join;
 use json::JsonText;
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 use mango::Index;
@@ -24,6 +27,19 @@ const ROWS_AT_ONCE: usize = 2_000;
 
 /// Maximum number of rows in a batch that reads documents.
 const DOCUMENTS_AT_ONCE: usize = 500;
+
+/// Number of documents from which half of them are read beside the others. A search of a hundred exploded documents on
+/// engine-lsm takes 0.6 ms instead of 0.9 (docs/adr/0066).
+const WORTH_HALVING: usize = 40;
+
+/// The reading of a batch's second half of documents, which may run on another thread.
+pub type ReadBeside = Pin<Box<dyn Future<Output = Option<DocumentsBeside>> + Send>>;
+
+/// Documents that were read beside others.
+#[derive(Debug)]
+pub struct DocumentsBeside(Vec<AllDocsRow>);
+
+type Spawn<'s> = &'s (dyn Fn(ReadBeside) -> ReadBeside + Sync);
 
 /// An index of a database.
 #[derive(Clone, Debug)]
@@ -142,7 +158,22 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database or the index is gone, or if the index is not built yet.
     pub async fn index_rows(&self, request: &IndexRequest) -> Result<IndexPage> {
-        self.read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| self.index_page(transaction, request, at_once)).await
+        self.read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| self.index_page(transaction, request, at_once, None))
+            .await
+    }
+
+    /// The same, where half of many documents is read beside the others. `spawn` gets the reading of that half: it may
+    /// start it on another thread, or return it as it is. An embedded engine reads on the thread that asks.
+    ///
+    /// # Errors
+    /// Like [`index_rows`](Self::index_rows).
+    pub async fn index_rows_beside(
+        &self,
+        request: &IndexRequest,
+        spawn: impl Fn(ReadBeside) -> ReadBeside + Sync,
+    ) -> Result<IndexPage> {
+        let page = |transaction, at_once| self.index_page(transaction, request, at_once, Some(&spawn));
+        self.read_batch(DOCUMENTS_AT_ONCE, page).await
     }
 
     async fn index_page(
@@ -150,6 +181,7 @@ impl<D: Database> Documents<D> {
         transaction: D::Transaction,
         request: &IndexRequest,
         at_once: usize,
+        spawn: Option<Spawn<'_>>,
     ) -> Result<IndexPage> {
         let keys = self.keys();
         let most = if request.include_docs { at_once } else { ROWS_AT_ONCE };
@@ -176,7 +208,7 @@ impl<D: Database> Documents<D> {
             };
             found.push(IndexRow { key, id, values, entry: None });
         }
-        let whole = self.add_entries(&transaction, request, &mut found, at_once).await?;
+        let whole = self.add_entries(&transaction, request, &mut found, at_once, spawn).await?;
         let more = batch.more || whole < found.len();
         found.truncate(whole);
         Ok(IndexPage { next: request.after_rows(&found, more), rows: found })
@@ -189,22 +221,73 @@ impl<D: Database> Documents<D> {
         request: &IndexRequest,
         rows: &mut [IndexRow],
         at_once: usize,
+        spawn: Option<Spawn<'_>>,
     ) -> Result<usize> {
         if !request.include_docs {
             return Ok(rows.len());
         }
+        let ids = |rows: &[IndexRow]| rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
+        let spawn = spawn.filter(|_| rows.len() >= WORTH_HALVING);
+        let (first, second) = rows.split_at(if spawn.is_some() { rows.len() / 2 } else { rows.len() });
+        let beside: ReadBeside = match spawn {
+            None => Box::pin(ready(None)),
+            Some(spawn) => {
+                let version = transaction.get_read_version().await?;
+                spawn(read_beside(self.clone(), version, ids(second), request.conflicts, at_once))
+            }
+        };
+        let own = self.entries(transaction, ids(first), request.conflicts, at_once);
+        let (own, beside) = join(own, beside).await;
+        let mut entries = own?;
+        if entries.len() == first.len() {
+            let others = match beside {
+                Some(DocumentsBeside(others)) => others,
+                // Nobody read them, or with an error that shows here again.
+                None => self.entries(transaction, ids(second), request.conflicts, at_once).await?,
+            };
+            entries.extend(others);
+        }
+        let whole = entries.len();
+        for (row, entry) in rows.iter_mut().zip(entries) {
+            row.entry = Some(entry.entry);
+        }
+        Ok(whole)
+    }
+
+    /// The first of these documents, as many as a batch holds.
+    async fn entries(
+        &self,
+        transaction: &D::Transaction,
+        ids: Vec<String>,
+        conflicts: bool,
+        at_once: usize,
+    ) -> Result<Vec<AllDocsRow>> {
         let mut entries: Vec<AllDocsRow> =
-            rows.iter().map(|row| AllDocsRow { id: row.id.clone(), entry: AllDocsEntry::Missing }).collect();
+            ids.into_iter().map(|id| AllDocsRow { id, entry: AllDocsEntry::Missing }).collect();
         let winner = |row: &AllDocsRow| {
             let live = last_live_of_many(transaction, self.keys(), &row.id);
             let gone = || Error::corrupt("an index has a row of a document that is not there");
             Some(async move { live.await?.ok_or_else(gone) })
         };
         let at_once = at_once.min(BODIES_AT_ONCE);
-        let whole = self.read_docs(transaction, request.conflicts, &mut entries, at_once, winner).await?;
-        for (row, entry) in rows.iter_mut().zip(entries) {
-            row.entry = Some(entry.entry);
-        }
-        Ok(whole)
+        let whole = self.read_docs(transaction, conflicts, &mut entries, at_once, winner).await?;
+        entries.truncate(whole);
+        Ok(entries)
     }
+}
+
+/// Reads documents at the read version of another transaction. `None` if that fails, for example since the engine keeps
+/// that version no longer.
+fn read_beside<D: Database>(
+    documents: Documents<D>,
+    version: i64,
+    ids: Vec<String>,
+    conflicts: bool,
+    at_once: usize,
+) -> ReadBeside {
+    Box::pin(async move {
+        let transaction = documents.engine().begin().ok()?;
+        transaction.set_read_version(version);
+        documents.entries(&transaction, ids, conflicts, at_once).await.ok().map(DocumentsBeside)
+    })
 }

@@ -252,6 +252,12 @@ impl App {
         Box::pin(async move { reading?.await.ok()? })
     }
 
+    /// Starts reading what is needed at the same time, if there is a processor for it.
+    pub(crate) fn beside<T: Send + 'static>(&self, reading: BoxFuture<Option<T>>) -> BoxFuture<Option<T>> {
+        let reading = self.scans.beside(reading);
+        Box::pin(async move { reading?.await.ok()? })
+    }
+
     /// New document ids.
     pub(crate) fn fresh_ids(&self, count: usize) -> Result<Vec<String>> {
         self.uuids.next(count).map_err(|error| {

@@ -80,7 +80,7 @@ async fn begin(
         body.extend_from_slice(b"\r\n]}\r");
         return Ok((None, body));
     }
-    let mut search = Search::new(database, plan);
+    let mut search = Search::new(app, database, plan);
     search.page(&mut body).await?;
     if search.is_done() {
         search.write_end(&mut body);

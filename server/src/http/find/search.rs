@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use mango::{Bookmark, MAX_KEY};
@@ -17,6 +18,7 @@ use model::{
     AllDocsEntry, AllDocsRequest, ErrorKind, GetOptions, IndexPage, IndexRequest, JsonText, JsonWriter, NotFound,
 };
 
+use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::find::plan::Plan;
@@ -42,6 +44,7 @@ const TOO_MANY: &str = "The number of documents examined is high in proportion t
 
 /// A search in progress.
 pub(crate) struct Search {
+    app: Arc<App>,
     database: Documents,
     plan: Plan,
     /// The part that is left; `None` when the search is done.
@@ -84,11 +87,12 @@ struct Tally {
 }
 
 impl Search {
-    pub(crate) fn new(database: Documents, plan: Plan) -> Search {
+    pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan) -> Search {
         let query = &plan.query;
         let tally = Tally { skip: query.skip, left: query.limit, ..Tally::default() };
         let wanted = usize::try_from(query.skip.saturating_add(query.limit)).unwrap_or(usize::MAX);
         Search {
+            app,
             database,
             rest: Some(Rest::of(&plan)).filter(|_| query.limit > 0),
             page_rows: wanted.clamp(1, PAGE_ROWS),
@@ -106,7 +110,8 @@ impl Search {
     pub(crate) async fn page(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let Some(rest) = self.rest.take() else { return Ok(()) };
         let rows = self.page_rows;
-        let mut page = Page { database: &self.database, plan: &self.plan, tally: &mut self.tally, found: out };
+        let (app, database, plan) = (&self.app, &self.database, &self.plan);
+        let mut page = Page { app, database, plan, tally: &mut self.tally, found: out };
         let next = match rest {
             Rest::Documents(request) => page.documents(request, rows).await?,
             Rest::Rows(request) => page.rows(request, rows).await?,
@@ -180,6 +185,7 @@ impl Rest {
 
 /// A page in progress.
 struct Page<'s> {
+    app: &'s App,
     database: &'s Documents,
     plan: &'s Plan,
     tally: &'s mut Tally,
@@ -312,7 +318,13 @@ impl Page<'_> {
     }
 
     async fn read(&self, request: &IndexRequest) -> Result<IndexPage> {
-        self.database.index_rows(request).await.map_err(|error| match error.kind() {
+        // Only the first page, for which a client waits, is halved: where documents are so large that a half fills a page,
+        // the other half is read for nothing.
+        let page = match self.tally.keys {
+            0 => self.database.index_rows_beside(request, |reading| self.app.beside(reading)).await,
+            _ => self.database.index_rows(request).await,
+        };
+        page.map_err(|error| match error.kind() {
             ErrorKind::NotFound(NotFound::Index) => {
                 ApiError::unavailable("The index was deleted or changed while it was read. Try again.")
             }
