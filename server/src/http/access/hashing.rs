@@ -5,7 +5,7 @@
 //!   login ──► proven? ── yes ──► right
 //!                │ no
 //!                ▼
-//!           queues, bounded ──► one thread: proven by now? else PBKDF2, and a pause if it is wrong
+//!           queues, bounded ──► one thread: proven by now? else PBKDF2; a network that guessed wrong rests
 //!                │ full, or waited too long
 //!                ▼
 //!              503
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -49,11 +49,12 @@ const LATEST: Duration = Duration::from_millis(900);
 /// A task that begins within this time did not wait for others.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
-/// After a wrong password the thread pauses for this many times the time that it took, so that guesses take a tenth of a processor.
-const PAUSE_AFTER_GUESS: u32 = 9;
+/// After a wrong password the network's turn does not come for this many times the time that the hash took, so that its guesses take a
+/// tenth of a processor.
+const REST: u32 = 9;
 
-/// The longest such pause: a right password that waits for it is answered within a second.
-const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+/// The longest such rest: a right password that waits for it is answered within a second.
+const LONGEST_REST: Duration = Duration::from_millis(400);
 
 /// Number of proofs in each of two generations.
 const MOST_PROVEN: usize = 10_000;
@@ -83,8 +84,8 @@ struct Waiting {
     tasks: BTreeMap<IpAddr, VecDeque<Task>>,
     /// The network whose task was taken last.
     last: Option<IpAddr>,
-    /// Whether a wrong password was hashed since the last pause.
-    guessed: bool,
+    /// The networks that guessed wrong, and until when each rests.
+    resting: BTreeMap<IpAddr, Instant>,
 }
 
 impl Waiting {
@@ -98,16 +99,20 @@ impl Waiting {
         true
     }
 
-    fn next(&mut self) -> Option<Task> {
-        let after = self.last.and_then(|last| self.tasks.range((Excluded(last), Unbounded)).next());
-        let network = *after.or_else(|| self.tasks.first_key_value())?.0;
+    /// The next task of a network that does not rest. If there is none, the time at which there may be one.
+    fn next(&mut self, now: Instant) -> Result<Task, Option<Instant>> {
+        self.resting.retain(|_, until| *until > now);
+        let is_ready = |network: &&IpAddr| !self.resting.contains_key(*network);
+        let from = |after| self.tasks.range((after, Unbounded)).map(|(network, _)| network).find(is_ready).copied();
+        let after = self.last.and_then(|last| from(Excluded(last))).or_else(|| from(Unbounded));
+        let Some(network) = after else { return Err(self.resting.values().min().copied()) };
         self.last = Some(network);
-        let own = self.tasks.get_mut(&network)?;
+        let Some(own) = self.tasks.get_mut(&network) else { return Err(None) };
         let task = own.pop_front();
         if own.is_empty() {
             self.tasks.remove(&network);
         }
-        task
+        task.ok_or(None)
     }
 }
 
@@ -165,9 +170,11 @@ impl Hashing {
                 return Ok(Match::Known);
             }
             attempt.check()?;
+            let began = Instant::now();
             if !verifier.matches(&password) {
                 attempt.failed();
-                lock(&waiting).guessed = true;
+                let rest = (REST * began.elapsed()).min(LONGEST_REST);
+                lock(&waiting).resting.insert(network, Instant::now() + rest);
                 return Ok(Match::No);
             }
             lock(&proven).add(proof);
@@ -234,13 +241,24 @@ impl Hashing {
 fn start(waiting: Arc<Mutex<Waiting>>) -> Option<Sender<()>> {
     let (thread, added) = channel();
     let work = move || {
-        for () in added {
-            let Some(task) = lock(&waiting).next() else { continue };
-            let began = Instant::now();
-            task();
-            if std::mem::take(&mut lock(&waiting).guessed) {
-                std::thread::sleep((PAUSE_AFTER_GUESS * began.elapsed()).min(LONGEST_PAUSE));
+        loop {
+            let next = lock(&waiting).next(Instant::now());
+            let until = match next {
+                Ok(task) => {
+                    task();
+                    continue;
+                }
+                Err(until) => until,
+            };
+            let woken = match until {
+                None => added.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(until) => added.recv_timeout(until.saturating_duration_since(Instant::now())),
+            };
+            if woken == Err(RecvTimeoutError::Disconnected) {
+                return;
             }
+            // One look is enough for all tasks that were added.
+            added.try_iter().for_each(|()| ());
         }
     };
     match std::thread::Builder::new().name("couch-hash".to_owned()).spawn(work) {
@@ -275,12 +293,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_thread_pauses_after_a_wrong_password() {
+    async fn a_network_rests_after_a_wrong_password() {
         let (hashing, attempt) = (Hashing::new([1; 32]), &attempt());
         let slow = Recipe { prf: Prf::Sha256, iterations: 10_000 };
         let verifier = hashing.hash(HERE, "right", slow).await.unwrap();
         assert_eq!(hashing.matches(&verifier, "right", attempt).await.unwrap(), Match::Now);
-        assert!(!lock(&hashing.waiting).guessed, "a right password costs others nothing");
+        assert!(lock(&hashing.waiting).resting.is_empty(), "after a right one it does not");
         let took = |_| {
             let began = Instant::now();
             assert!(!verifier.matches("wrong"));
@@ -289,8 +307,27 @@ mod tests {
         let quickest = (0..5).map(took).min().unwrap();
         assert_eq!(hashing.matches(&verifier, "wrong", attempt).await.unwrap(), Match::No);
         let answered = Instant::now();
-        let paused = hashing.run(HERE, None, move || answered.elapsed()).await.unwrap();
-        assert!(paused > 2 * quickest, "{paused:?} after a hash of {quickest:?}");
+        let rested = hashing.run(attempt.network, None, move || answered.elapsed()).await.unwrap();
+        assert!(rested > 2 * quickest, "{rested:?} after a hash of {quickest:?}");
+    }
+
+    #[test]
+    fn others_do_not_wait_for_a_network_that_rests() {
+        let (mut waiting, now) = (Waiting::default(), Instant::now());
+        let [one, other]: [IpAddr; 2] = [1, 2].map(|last| std::net::Ipv4Addr::new(192, 0, 2, last).into());
+        let (done, order) = channel();
+        for network in [one, one, other, other] {
+            let done = done.clone();
+            assert!(waiting.add(network, Box::new(move || done.send(network).unwrap())));
+        }
+        let end = now + LONGEST_REST;
+        waiting.resting.insert(one, end);
+        (0..2).for_each(|_| waiting.next(now).unwrap()());
+        assert_eq!(order.try_iter().collect::<Vec<_>>(), [other, other]);
+        assert_eq!(waiting.next(now).err(), Some(Some(end)));
+        (0..2).for_each(|_| waiting.next(end).unwrap()());
+        assert_eq!(order.try_iter().collect::<Vec<_>>(), [one, one]);
+        assert_eq!(waiting.next(end).err(), Some(None));
     }
 
     #[tokio::test]
@@ -359,7 +396,7 @@ mod tests {
 
     #[test]
     fn each_network_has_its_turn_and_its_share() {
-        let mut waiting = Waiting::default();
+        let (mut waiting, now) = (Waiting::default(), Instant::now());
         let (done, order) = channel();
         let networks: [IpAddr; 3] = [1, 2, 3].map(|last| std::net::Ipv4Addr::new(192, 0, 2, last).into());
         let mut add = |network: usize| {
@@ -369,10 +406,10 @@ mod tests {
         assert!((0..MOST_OF_ONE).all(|_| add(1)) && !add(1), "one network has a part of the queue");
         assert!(add(0) && add(2) && add(2));
         for _ in 0..6 {
-            waiting.next().unwrap()();
+            waiting.next(now).unwrap()();
         }
         assert_eq!(order.try_iter().collect::<Vec<_>>(), [0, 1, 2, 1, 2, 1]);
-        while let Some(task) = waiting.next() {
+        while let Ok(task) = waiting.next(now) {
             task();
         }
         assert!(waiting.tasks.is_empty());
