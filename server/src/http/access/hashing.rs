@@ -54,7 +54,7 @@ const AT_ONCE: Duration = Duration::from_millis(20);
 const REST: u32 = 9;
 
 /// The longest such rest: a right password that waits for it is answered within a second.
-const LONGEST_REST: Duration = Duration::from_millis(400);
+const LONGEST_REST: Duration = Duration::from_millis(300);
 
 /// Number of proofs in each of two generations.
 const MOST_PROVEN: usize = 10_000;
