@@ -54,8 +54,8 @@ impl Scans {
         self.runtime.as_ref().map(|runtime| runtime.spawn(task))
     }
 
-    /// Starts a short task beside the one that calls this, unless all threads are taken: `None` then. It has a thread of its
-    /// own, since a thread of the runtime would begin with it after the caller.
+    /// Starts a short task at the same time as the one that calls this. `None` if as many tasks run as there are threads. It
+    /// gets a thread of its own: the runtime would run it on the caller's thread, after the caller.
     pub(crate) fn beside<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
