@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// What the hash shows is kept, so the next attempt need not wait for it.
 const LATEST: Duration = Duration::from_millis(900);
 
-/// A task that begins within this time did not wait for others.
+/// A task that begins within this time, or this time after its own network's rest, did not wait for others.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// After a wrong password the network's turn does not come for this many times the time that the hash took, so that its guesses take a
@@ -89,14 +89,15 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// `false` if too many wait.
-    fn add(&mut self, network: IpAddr, task: Task) -> bool {
+    /// What is left of the network's rest. `None` if too many wait.
+    fn add(&mut self, network: IpAddr, task: Task) -> Option<Duration> {
         let all: usize = self.tasks.values().map(VecDeque::len).sum();
         if all >= MOST_WAITING || self.tasks.get(&network).is_some_and(|own| own.len() >= MOST_OF_ONE) {
-            return false;
+            return None;
         }
         self.tasks.entry(network).or_default().push_back(task);
-        true
+        let until = self.resting.get(&network);
+        Some(until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now())))
     }
 
     /// The next task of a network that does not rest. If there is none, the time at which there may be one.
@@ -219,14 +220,12 @@ impl Hashing {
             }
         });
         let thread = self.thread.get_or_init(|| start(self.waiting.clone())).as_ref().ok_or_else(busy)?;
-        if !lock(&self.waiting).add(network, task) {
-            return Err(busy());
-        }
+        let rest = lock(&self.waiting).add(network, task).ok_or_else(busy)?;
         thread.send(()).map_err(|_| busy())?;
         let added = Instant::now();
         let Ok(Ok(())) = tokio::time::timeout(PATIENCE, begun).await else { return Err(busy()) };
         let waited = added.elapsed();
-        let answer = match latest.filter(|_| waited > AT_ONCE) {
+        let answer = match latest.filter(|_| waited > rest + AT_ONCE) {
             None => answered.await,
             Some(latest) => {
                 let left = latest.saturating_sub(waited);
@@ -318,7 +317,7 @@ mod tests {
         let (done, order) = channel();
         for network in [one, one, other, other] {
             let done = done.clone();
-            assert!(waiting.add(network, Box::new(move || done.send(network).unwrap())));
+            assert!(waiting.add(network, Box::new(move || done.send(network).unwrap())).is_some());
         }
         let end = now + LONGEST_REST;
         waiting.resting.insert(one, end);
@@ -364,7 +363,7 @@ mod tests {
             has_begun.await.unwrap();
             let waited = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
             assert_eq!(waited.status(), 503, "its turn did not come in time");
-            while lock(&hashing.waiting).add(attempt.network, Box::new(|| {})) {}
+            while lock(&hashing.waiting).add(attempt.network, Box::new(|| {})).is_some() {}
             assert_eq!(hashing.matches(&verifier, "right", attempt).await.unwrap(), Match::Known);
             let refused = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
             assert_eq!(refused.status(), 503);
@@ -394,6 +393,14 @@ mod tests {
         is_done.recv().expect("it was done all the same");
     }
 
+    #[tokio::test]
+    async fn a_task_that_waited_for_the_rest_of_its_own_network_is_answered() {
+        let hashing = Hashing::new([1; 32]);
+        lock(&hashing.waiting).resting.insert(HERE, Instant::now() + 5 * AT_ONCE);
+        let answer = hashing.run(HERE, Some(4 * AT_ONCE), || std::thread::sleep(5 * AT_ONCE)).await;
+        answer.expect("it waited for no other");
+    }
+
     #[test]
     fn each_network_has_its_turn_and_its_share() {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
@@ -401,7 +408,7 @@ mod tests {
         let networks: [IpAddr; 3] = [1, 2, 3].map(|last| std::net::Ipv4Addr::new(192, 0, 2, last).into());
         let mut add = |network: usize| {
             let done = done.clone();
-            waiting.add(networks[network], Box::new(move || done.send(network).unwrap()))
+            waiting.add(networks[network], Box::new(move || done.send(network).unwrap())).is_some()
         };
         assert!((0..MOST_OF_ONE).all(|_| add(1)) && !add(1), "one network has a part of the queue");
         assert!(add(0) && add(2) && add(2));
