@@ -1,0 +1,84 @@
+// The server under test beside the CouchDB that COUCHDB_URL names, with the credentials of one of its administrators: both get the
+// same requests, and a test fails where their answers differ.
+
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+
+import { store } from './engines.mjs';
+import { Server, expectOk, request, skipLoudly } from './server.mjs';
+
+/** Starts the server. `undefined`, and the test `t` is skipped, if there is no CouchDB. */
+export async function beside(t) {
+  if (!process.env.COUCHDB_URL) return skipLoudly(t, 'COUCHDB_URL names no CouchDB');
+  const { username, password, origin } = new URL(process.env.COUCHDB_URL);
+  const [name, secret] = [decodeURIComponent(username), decodeURIComponent(password)];
+  const env = { COUCHDB_USER: name, COUCHDB_PASSWORD: secret };
+  const ours = (await Server.start(await store(t, 'lsm'), { env })).endWith(t);
+  return new Pair(t, ours, origin, `Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}`);
+}
+
+class Pair {
+  #differences = [];
+  #compared = 0;
+
+  constructor(t, ours, theirs, authorization) {
+    Object.assign(this, { t, server: ours, ours: ours.url, theirs, authorization });
+  }
+
+  /** The name of a new database on both sides, which is removed when the test ends. */
+  async database(options = '') {
+    const name = `beside-${randomBytes(6).toString('hex')}`;
+    const headers = { authorization: this.authorization };
+    for (const url of [this.ours, this.theirs]) await expectOk(`${url}/${name}${options}`, { method: 'PUT', headers });
+    this.t.after(() => request(`${this.theirs}/${name}`, { method: 'DELETE', headers }));
+    return name;
+  }
+
+  /** The answers of both to one request, by the administrator unless `headers` have other credentials: `{ ours, theirs }`. */
+  async both(path, { headers = {}, ...options } = {}) {
+    const all = { authorization: this.authorization, ...headers };
+    if (all.authorization === undefined) delete all.authorization;
+    const [ours, theirs] = await Promise.all(
+      [this.ours, this.theirs].map((url) => request(url + path, { ...options, headers: all })),
+    );
+    return { ours, theirs };
+  }
+
+  /** Sends one request to both, and notes a difference of status or body, after `view` of each answer. */
+  async same(path, options = {}, view = ({ status, body }) => ({ status, body })) {
+    const { ours, theirs } = await this.both(path, options);
+    this.note(`${options.method ?? 'GET'} ${path} ${JSON.stringify(options.body) ?? ''}`, view(ours), view(theirs));
+    return { ours, theirs };
+  }
+
+  /** Notes a difference of what both have shown. */
+  note(what, ours, theirs) {
+    this.#compared++;
+    try {
+      assert.deepEqual(ours, theirs);
+    } catch {
+      this.#differences.push(`${what}\n  ours:   ${JSON.stringify(ours)}\n  theirs: ${JSON.stringify(theirs)}`);
+    }
+  }
+
+  /** Fails if there were differences, with the first of them. */
+  end() {
+    this.t.diagnostic(`${this.#compared} answers compared`);
+    const found = this.#differences;
+    assert.equal(found.length, 0, `${found.length} differences:\n${found.slice(0, 20).join('\n')}`);
+  }
+}
+
+/** Random numbers by a seed, that of SEED or a new one, which the test `t` prints. */
+export function random(t) {
+  let state = Number(process.env.SEED ?? randomBytes(4).readUInt32BE()) >>> 0;
+  t.diagnostic(`SEED=${state}`);
+  const next = () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let z = Math.imul(state ^ (state >>> 15), state | 1);
+    z ^= z + Math.imul(z ^ (z >>> 7), z | 61);
+    return ((z ^ (z >>> 14)) >>> 0) / 2 ** 32;
+  };
+  const below = (end) => Math.floor(next() * end);
+  return { next, below, pick: (list) => list[below(list.length)] };
+}
