@@ -311,7 +311,7 @@ macro_rules! __scenarios {
                 rows_bring_their_documents_or_those_they_name,
                 groups_are_removed_and_built_anew,
                 damaged_views_are_found,
-                view_rows_that_belong_to_nothing_are_found,
+                view_rows_that_belong_to_nothing_are_removed,
             }
             "The checker" checking {
                 sound_databases_pass,

@@ -489,8 +489,8 @@ pub(crate) async fn damaged_views_are_found(stage: Stage) {
 /// Rows to set, or to clear.
 type Rows<'r> = Vec<(&'r [u8], Option<&'r [u8]>)>;
 
-/// Damage that leaves the numbers of rows as they are is found too, and rows that nobody knows.
-pub(crate) async fn view_rows_that_belong_to_nothing_are_found(stage: Stage) {
+/// Damage that leaves the numbers of rows as they are is found too, and rows that nobody knows. A repair removes them.
+pub(crate) async fn view_rows_that_belong_to_nothing_are_removed(stage: Stage) {
     let documents = stage.documents().await;
     let group = group(1);
     fill(&documents, 10, 2).await;
@@ -522,7 +522,9 @@ pub(crate) async fn view_rows_that_belong_to_nothing_are_found(stage: Stage) {
         renamed(&id_row.key, b"bad0", b"bad1"),
         renamed(&error.key, b"bad0", b"bad1"),
     );
-    let damages: [(&str, Rows<'_>); 6] = [
+    let damages: [(&str, Rows<'_>); 8] = [
+        ("an unreadable id row", vec![(&id_row.key, Some(&id_row.value[..1]))]),
+        ("an unreadable row", vec![(&row.key, Some(&[]))]),
         ("a row in another place", vec![(&row.key, None), (&moved, Some(&row.value))]),
         ("a part in another place", vec![(&part.key, None), (&another_part, Some(&part.value))]),
         ("a part more", vec![(&another_part, Some(&part.value))]),
@@ -533,6 +535,8 @@ pub(crate) async fn view_rows_that_belong_to_nothing_are_found(stage: Stage) {
     for (what, damage) in damages {
         put_rows(&engine, &damage).await;
         assert!(!documents.check(|_| ()).await.unwrap().is_sound(), "{what}");
+        let repaired = documents.repair(|_| ()).await.unwrap();
+        assert!(repaired.after.is_sound() && repaired.repaired == 1 && repaired.left == 0, "{what}: {repaired:?}");
         let mut undo: Rows<'_> = damage.iter().map(|(key, _)| (*key, None)).collect();
         undo.extend(all.iter().map(|row| (&*row.key, Some(&*row.value))));
         put_rows(&engine, &undo).await;

@@ -167,15 +167,22 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Removes view groups whose rows do not agree with each other. They have nothing that the documents do not have. One
-    /// that cannot be read stays.
+    /// Removes view groups whose rows cannot be read or do not agree with each other, and rows without a group. They have
+    /// nothing that the documents do not have. All stay if the head of one cannot be read.
     async fn repair_views(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
-        for group in settled(self.view_groups().await)?.unwrap_or_default() {
-            if self.wrong_view_rows(&group.signature).await?.is_empty() {
+        let Ok(groups) = settled(self.view_groups().await)? else { return Ok(()) };
+        for group in groups {
+            if settled(self.wrong_view_rows(&group.signature).await)?.is_ok_and(|wrong| wrong.is_empty()) {
                 continue;
             }
             let outcome = settled(self.remove_view_group(&group.signature).await)?.map(|_| 0);
             let repair = Repair { document: Some(group.name), outcome };
+            report.note(&repair);
+            progress(&repair);
+        }
+        for number in self.headless_view_groups().await? {
+            let outcome = settled(self.remove_headless_view_group(number).await)?.map(|()| 0);
+            let repair = Repair { document: None, outcome };
             report.note(&repair);
             progress(&repair);
         }

@@ -14,11 +14,12 @@ impl<D: Database> Documents<D> {
             Err(error) => report.add(None, format!("a view group cannot be read: {}", error.reason())),
             Ok(groups) => {
                 for group in groups {
-                    for what in self.wrong_view_rows(&group.signature).await? {
+                    let wrong = alone(self.wrong_view_rows(&group.signature).await)?;
+                    for what in wrong.unwrap_or_else(|error| vec![error.reason().to_string()]) {
                         report.add(None, format!("the views of {:?}: {what}", group.name));
                     }
                 }
-                for number in self.headless_view_groups().await? {
+                for number in alone(self.headless_view_groups().await)?.unwrap_or_default() {
                     report.add(None, format!("view group {number} has rows and no head"));
                 }
             }

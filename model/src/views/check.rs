@@ -17,6 +17,7 @@ use crate::error::{Error, NotFound, Result, alone};
 use crate::keys::DatabaseKey;
 use crate::purge;
 use crate::tuple;
+use crate::txids::Outcome;
 
 /// Number of rows in a page.
 const PAGE: usize = 500;
@@ -313,11 +314,7 @@ impl<D: Database> Documents<D> {
     pub(crate) async fn headless_view_groups(&self) -> Result<Vec<u64>> {
         let keys = self.keys();
         self.read(|tx| async move {
-            let (begin, end) = keys.bounds(DatabaseKey::ViewGroups);
-            let mut known = BTreeSet::new();
-            for row in tx.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await? {
-                known.insert(Head::read(&row.value)?.number);
-            }
+            let known = self.view_group_numbers(&tx).await?;
             let (mut next, end) = (keys.key(DatabaseKey::ViewRows(0)), keys.bounds(DatabaseKey::ViewRows(u64::MAX)).1);
             let mut headless = Vec::new();
             while let Some(row) =
@@ -332,6 +329,26 @@ impl<D: Database> Documents<D> {
             Ok(headless)
         })
         .await
+    }
+
+    /// Removes the rows of such a group.
+    pub(crate) async fn remove_headless_view_group(&self, number: u64) -> Result<()> {
+        let work = |tx: D::Transaction| async move {
+            if self.view_group_numbers(&tx).await?.contains(&number) {
+                return Ok(Outcome::ReadOnly(()));
+            }
+            let (begin, end) = self.keys().bounds(DatabaseKey::ViewRows(number));
+            tx.clear_range(&begin, &end);
+            Ok(Outcome::Write(()))
+        };
+        self.shared.guard.run(work).await
+    }
+
+    /// The numbers of all groups that have a head.
+    async fn view_group_numbers(&self, tx: &D::Transaction) -> Result<BTreeSet<u64>> {
+        let (begin, end) = self.keys().bounds(DatabaseKey::ViewGroups);
+        let heads = tx.get_all(RangeRequest::keys(begin, end), Read::Serializable).await?;
+        heads.iter().map(|row| Ok(Head::read(&row.value)?.number)).collect()
     }
 
     /// What the keys below one have after it.
