@@ -41,6 +41,11 @@ impl Address {
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
+
+    /// The URL with the user's name and password.
+    pub(crate) fn with_user(&self) -> String {
+        self.user.as_ref().map_or_else(|| self.to_string(), |user| format!("http://{user}@{}", self.host))
+    }
 }
 
 impl fmt::Display for Address {

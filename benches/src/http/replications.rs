@@ -58,6 +58,8 @@ enum Way {
     Ours,
     /// `_replicate` of another server, which reaches both by HTTP.
     Rival(Address),
+    /// The same into a database of its own.
+    RivalHome(Address),
     Program(String),
     /// The source's feed alone, with its documents: the most that a copy could be.
     Feed,
@@ -69,7 +71,10 @@ async fn copy(options: &Options) -> Result<()> {
     let mut client = Client::connect(&source.address).await?;
     fill(&mut client, options.documents).await?;
     let mut ways = vec![("our _replicate", Way::Ours), ("the feed alone", Way::Feed)];
-    ways.extend(options.rival.clone().map(|rival| ("rival's _replicate", Way::Rival(rival))));
+    if let Some(rival) = &options.rival {
+        ways.push(("rival's _replicate", Way::Rival(rival.clone())));
+        ways.push(("the same, into its own", Way::RivalHome(rival.clone())));
+    }
     ways.extend(options.program.clone().map(|program| ("program", Way::Program(program))));
     let mut figures = vec![Figures::default(); ways.len()];
     for round in 0..options.rounds {
@@ -108,11 +113,15 @@ async fn one(options: &Options, way: &Way, source: &Address, target: &Address, r
     // A checkpoint of an earlier round would leave nothing to do, so each round has a target of its own name.
     let name = match way {
         Way::Ours => format!("ours{round}"),
-        Way::Rival(_) => format!("rival{round}"),
+        Way::Rival(_) | Way::RivalHome(_) => format!("rival{round}"),
         Way::Program(_) => format!("program{round}"),
         Way::Feed => String::new(),
     };
-    let (from, to) = (format!("{source}/source"), format!("{target}/{name}"));
+    let target = match way {
+        Way::RivalHome(rival) => rival,
+        _ => target,
+    };
+    let (from, to) = (format!("{source}/source"), format!("{}/{name}", target.with_user()));
     let mut there = Client::connect(target).await?;
     if !name.is_empty() {
         there.request("PUT", &format!("/{name}"), "").await?;
@@ -123,7 +132,7 @@ async fn one(options: &Options, way: &Way, source: &Address, target: &Address, r
             let asked = json!({"source": from, "target": name}).to_string();
             there.request("POST", "/_replicate", asked).await?;
         }
-        Way::Rival(rival) => {
+        Way::Rival(rival) | Way::RivalHome(rival) => {
             let asked = json!({"source": from, "target": to}).to_string();
             Client::connect(rival).await?.request("POST", "/_replicate", asked).await?;
         }
