@@ -28,6 +28,7 @@ use crate::http::access::passwords::{Verifier, mac, same};
 use crate::http::access::principal::{ANONYMOUS, PARTY, Principal, Proof, SERVER_ADMIN};
 use crate::http::access::session::{self, Claim, seconds_now};
 use crate::http::access::settings::{ADMINS, Flags, Settings};
+use crate::http::access::unkept::Unkept;
 use crate::http::access::users::{self, User};
 use crate::http::app::databases::Databases;
 use crate::http::error::{ApiError, Result};
@@ -91,6 +92,7 @@ pub(crate) struct Auth {
     is_local: bool,
     flags: Flags,
     settings: RwLock<Arc<Settings>>,
+    pub(crate) unkept: Unkept,
     /// Notified each time that settings were read.
     loaded: tokio::sync::watch::Sender<()>,
     /// Whether everyone is an administrator. Each request reads it.
@@ -130,6 +132,7 @@ impl Auth {
             is_local,
             flags,
             settings,
+            unkept: Unkept::default(),
             loaded: Default::default(),
             party,
             has_others,
@@ -156,7 +159,7 @@ impl Auth {
     ) -> model::Result<impl Future<Output = kv_api::Result<()>> + Send + use<>> {
         let _reading = self.reading.lock().await;
         let (rows, changed) = layer.configuration().await?;
-        let settings = Arc::new(Settings::new(rows, &self.flags));
+        let settings = Arc::new(Settings::new(self.unkept.over(rows), &self.flags));
         let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
         layer.limit_documents(settings.max_document_size);
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
@@ -372,8 +375,9 @@ fn basic_credentials(value: &HeaderValue) -> Result<Option<(String, String)>> {
     let encoded = encoded.trim();
     let decoded = STANDARD.decode(encoded).or_else(|_| URL_SAFE.decode(encoded));
     let decoded = decoded.map_err(|_| ApiError::bad_request("Authorization header has invalid base64 value"))?;
-    let pair = String::from_utf8(decoded).ok();
-    let pair = pair.as_ref().and_then(|text| text.split_once(':')).filter(|pair| *pair != ("_", "_"));
+    // Other bytes than UTF-8 are no name and password that anybody has, and such a login is refused as another wrong one is.
+    let pair = String::from_utf8_lossy(&decoded);
+    let pair = pair.split_once(':').filter(|pair| *pair != ("_", "_"));
     Ok(pair.map(|(name, password)| (name.to_owned(), password.to_owned())))
 }
 
@@ -392,6 +396,9 @@ mod tests {
         assert_eq!(basic(&encode("anna:a:b ü")).unwrap(), pair("anna", "a:b ü"));
         assert_eq!(basic(&encode(":")).unwrap(), pair("", ""));
         let lower_case = encode("anna:a").to_ascii_lowercase();
+        // A name in Latin-1 is a wrong one, and not none.
+        let latin = format!("Basic {}", STANDARD.encode(b"s\xf6ffi:p\xe4ss"));
+        assert_eq!(basic(&latin).unwrap(), pair("s\u{fffd}ffi", "p\u{fffd}ss"));
         for none in [encode("anna"), encode("_:_"), lower_case, "Bearer x".to_owned(), "Basic".to_owned()] {
             assert_eq!(basic(&none).unwrap(), None, "{none}");
         }

@@ -11,7 +11,8 @@
 //!     │    └─ passwords   CouchDB's schemes
 //!     ├─ lockout ──── failed logins
 //!     └─ settings ─── the configuration, parsed
-//!          └─ rows ───── the configuration, as it is stored
+//!          ├─ rows ───── the configuration, as it is stored
+//!          └─ unkept ─── settings of this process only
 //!   registration ─ the rules of `_users`: who may write and read what
 //!     └─ admitted ─── the same for replications and the command line
 //!   peruser ────── the option of a database for each user
@@ -36,4 +37,5 @@ pub(crate) mod rows;
 pub(crate) mod security;
 pub(crate) mod session;
 pub(crate) mod settings;
+pub(crate) mod unkept;
 pub(crate) mod users;

@@ -1,8 +1,8 @@
 //! `/_node/{node}/_config`: reads and sets the configuration of the servers of this store.
 //!
-//! Settings are in the store, so they survive restarts, and they apply at once. As in CouchDB, any section and key may be set;
-//! `docs/configuration.md` lists those that mean something here. Passwords of administrators are hashed before they are
-//! stored.
+//! Settings are in the store, so they survive restarts, and they apply at once. With `X-Couch-Persist: false` they are in this
+//! process only. As in CouchDB, any section and key may be set; `docs/configuration.md` lists those that mean something here.
+//! Passwords of administrators are hashed before they are stored.
 //!
 //! Source: CouchDB's `chttpd_node.erl` and `config.erl`.
 
@@ -15,6 +15,14 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::root::require_node;
 use crate::http::wire::response::{self, Response};
+
+/// `false` for a setting that is not to be stored.
+const PERSIST: &str = "x-couch-persist";
+
+/// Whether a setting is to survive this server.
+fn is_kept(request: &Request) -> bool {
+    request.headers.get(PERSIST).is_none_or(|value| value != "false")
+}
 
 fn unknown() -> ApiError {
     ApiError::not_found("unknown_config_value")
@@ -60,10 +68,9 @@ pub(crate) async fn put(request: &mut Request, names: &[&str]) -> Result<Respons
     require_node(node)?;
     let body = request.body.bytes(&request.headers).await?;
     let body = JsonText::parse(&body).map_err(|_| ApiError::invalid_json())?;
-    let value =
-        body.root().as_str().ok_or_else(|| ApiError::bad_request("Invalid configuration value: not a string"))?;
+    let value = body.root().as_str().ok_or_else(|| ApiError::bad_request("a JSON string expected"))?;
     let value = checked(section, key, &value)?;
-    let old = set(request, section, key, &value).await?;
+    let old = set(request, section, key, &value, is_kept(request)).await?;
     Ok(text(&old.unwrap_or_default()))
 }
 
@@ -77,14 +84,14 @@ pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response
         let reason = "This is the last administrator, and the server was started without one: name another one first.";
         return Err(ApiError::new(StatusCode::CONFLICT, "conflict", reason));
     }
-    let old = request.app.layer.configure(section, key, None).await?;
-    drop(request.app.auth.load(&request.app.layer).await?);
+    let old = change(request, section, key, None, is_kept(request)).await?;
     Ok(text(&old.ok_or_else(unknown)?))
 }
 
 /// `POST /_node/{node}/_config/_reload`
 pub(crate) async fn reload(request: &Request, node: &str) -> Result<Response> {
     require_node(node)?;
+    request.app.auth.unkept.forget_all();
     drop(request.app.auth.load(&request.app.layer).await?);
     Ok(response::ok(StatusCode::OK))
 }
@@ -93,7 +100,13 @@ pub(crate) async fn reload(request: &Request, node: &str) -> Result<Response> {
 ///
 /// # Errors
 /// 400 for the hash of an administrator's password that no password matches: nobody could log in by it.
-pub(crate) async fn set(request: &Request, section: &str, key: &str, value: &str) -> Result<Option<String>> {
+pub(crate) async fn set(
+    request: &Request,
+    section: &str,
+    key: &str,
+    value: &str,
+    is_kept: bool,
+) -> Result<Option<String>> {
     let app = &request.app;
     let hashed = match section {
         ADMINS if Verifier::of_admin(value).is_none() => {
@@ -106,20 +119,41 @@ pub(crate) async fn set(request: &Request, section: &str, key: &str, value: &str
         }
         _ => None,
     };
-    let old = app.layer.configure(section, key, Some(hashed.as_deref().unwrap_or(value))).await?;
+    change(request, section, key, Some(hashed.as_deref().unwrap_or(value)), is_kept).await
+}
+
+/// Changes a setting, in the store or in this process only, and makes it count. Returns what counted before.
+async fn change(
+    request: &Request,
+    section: &str,
+    key: &str,
+    value: Option<&str>,
+    is_kept: bool,
+) -> Result<Option<String>> {
+    let app = &request.app;
+    let shown = app.auth.settings().rows.stored(section, key).map(str::to_owned);
+    let old = if is_kept {
+        let stored = app.layer.configure(section, key, value).await?;
+        if app.auth.unkept.forget(section, key) { shown } else { stored }
+    } else {
+        app.auth.unkept.set(section, key, value)?;
+        shown
+    };
     drop(app.auth.load(&app.layer).await?);
     Ok(old)
 }
 
-/// The value as it is stored: trimmed, in one line and, as in CouchDB, in Latin-1.
+/// The value as it is stored: trimmed, and in one line.
+///
+/// CouchDB looks at the bytes of its UTF-8, and so refuses about half of the letters beyond ASCII. Here all can be used.
 fn checked(section: &str, key: &str, value: &str) -> Result<String> {
     let value = value.trim();
     let is_plain = |text: &str| !text.chars().any(|letter| letter.is_control() && letter != '\t');
-    if value.chars().any(|letter| letter > '\u{ff}') {
-        return Err(ApiError::bad_request("Configuration values are in Latin-1"));
-    }
-    if !is_plain(section) || !is_plain(key) || !is_plain(value) {
-        return Err(ApiError::bad_request("Configuration values are text in one line"));
+    let is_name = |text: &str| is_plain(text) && !text.contains(['[', ']']);
+    for (what, is_right) in [("section", is_name(section)), ("key", is_name(key)), ("value", is_plain(value))] {
+        if !is_right {
+            return Err(ApiError::bad_request(format!("Invalid configuration {what}")));
+        }
     }
     if section == ADMINS && (key.contains(':') || key.starts_with('_') || value.is_empty()) {
         return Err(ApiError::bad_request(
@@ -147,9 +181,11 @@ mod tests {
     #[test]
     fn values_are_one_line_and_administrators_can_log_in() {
         assert_eq!(checked("cors", "origins", "  * \t").unwrap(), "*");
-        assert_eq!(checked("admins", "anna", "\u{e9}").unwrap(), "\u{e9}");
+        assert_eq!(checked("admins", "anna", "\u{e9}\u{3a9}\u{1f600}").unwrap(), "\u{e9}\u{3a9}\u{1f600}");
+        assert_eq!(checked("chttpd", "server_options", "[]").unwrap(), "[]");
         for (section, key, value) in [
-            ("a", "b", "\u{3a9}"),
+            ("a[", "b", "x"),
+            ("a", "]b", "x"),
             ("a", "b", "x\ny"),
             ("a\r", "b", ""),
             ("admins", "a:b", "x"),

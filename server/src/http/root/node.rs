@@ -61,6 +61,16 @@ pub(crate) fn versions(node: &str) -> Result<Response> {
     }))
 }
 
+/// Any other path below `/_node`. `what` is what this server lacks.
+pub(crate) fn unknown(path: &[&str], what: &str) -> Result<Response> {
+    let [node, rest @ ..] = path else { return Err(ApiError::bad_request("Incomplete path to _node request")) };
+    require_node(node)?;
+    match rest {
+        ["_config", ..] => Err(ApiError::not_found("missing")),
+        _ => Err(ApiError::not_implemented(what)),
+    }
+}
+
 /// The memory of this process, if the system tells it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -72,6 +82,18 @@ fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_no_node_are_not_of_this_one() {
+        let answer = |path: &[&str]| {
+            let refused = unknown(path, "nodes").unwrap_err();
+            (refused.status().as_u16(), refused.reason().to_owned())
+        };
+        assert_eq!(answer(&[]), (400, "Incomplete path to _node request".to_owned()));
+        assert_eq!(answer(&["x", "_restart"]), (404, "no such node: x".to_owned()));
+        assert_eq!(answer(&["_local", "_config", "a", "b", "c"]), (404, "missing".to_owned()));
+        assert_eq!(answer(&["_local", "_restart"]).0, 501);
+    }
 
     #[test]
     fn versions_are_those_that_are_linked() {

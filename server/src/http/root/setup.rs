@@ -89,7 +89,7 @@ pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {
                 "The name of an administrator has no colon and begins with no underscore.",
             ));
         }
-        set(request, ADMINS, &name, &password).await?;
+        set(request, ADMINS, &name, &password, true).await?;
     }
     Ok(response::ok(StatusCode::CREATED))
 }
