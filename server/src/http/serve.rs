@@ -254,11 +254,11 @@ async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
                 let is_member = replicator::owner::is_member(&security, &request.principal);
                 return if is_member { Ok(false) } else { Err(not_server_admin()) };
             }
+            require_member(&security, &request.principal)?;
             let is_admin = security.is_admin(&request.principal);
             if who == Who::DatabaseAdmin && !is_admin {
                 return Err(ApiError::unauthorized("You are not a server or db admin."));
             }
-            require_member(&security, &request.principal)?;
             Ok(is_admin)
         }
         _ => Err(not_server_admin()),

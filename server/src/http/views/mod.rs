@@ -155,7 +155,6 @@ pub(crate) async fn compact(request: &Request, db: &str, name: &str) -> Result<R
 /// Removes the rows of views that no design document has any more. All stay if one of them cannot be read.
 pub(crate) async fn clean_up(request: &Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
-    require_json(&request.headers)?;
     let mut in_use = HashSet::new();
     let (start, end) = (Some(DESIGN_PREFIX.to_owned()), Some(DESIGN_END.to_owned()));
     let mut next = Some(AllDocsRequest { start, end, include_docs: true, ..AllDocsRequest::default() });
