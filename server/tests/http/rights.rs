@@ -7,8 +7,8 @@ use server::http::{CorsOptions, Options, Server};
 
 use crate::support::{Answer, Couch};
 
-/// `{"alg":"HS256"} {"sub":"anna","_couchdb.roles":["staff"]}`, with the secret "geheim".
-pub(crate) const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiX2NvdWNoZGIucm9sZXMiOlsic3RhZmYiXX0.SGz2HP4cMaTtmqKH57H9jtOvG5kDuqPMSKoTiFVTCak";
+/// `{"alg":"HS256"} {"sub":"anna","exp":4102444800,"_couchdb.roles":["staff"]}`, with the secret "geheim".
+pub(crate) const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjo0MTAyNDQ0ODAwLCJfY291Y2hkYi5yb2xlcyI6WyJzdGFmZiJdfQ.699XLJTIryxA6Gen6pMDEMuykZXJ1BH6vShUXu5rGtE";
 
 /// A server with the administrator "adm", passwords that are quick to hash, and users.
 pub(crate) async fn with_users(users: &[(&str, &[&str])]) -> Couch {
@@ -275,6 +275,39 @@ async fn set_up_scripts_run_to_their_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_setting_that_is_not_to_persist_ends_with_the_server() {
+    let couch = Couch::with_administrator().await;
+    let path = "/_node/_local/_config/chttpd_auth/timeout";
+    set(&couch, "chttpd_auth/timeout", "60").await;
+    let send = async |method: &str, value: &str| {
+        let request = couch.request(method, path).basic_auth("adm", Some("pass word"));
+        couch.send(request.header("x-couch-persist", "false").body(json!(value).to_string())).await
+    };
+    let shown = async |couch: &Couch| admin(couch, "GET", path, json!({})).await;
+    let seconds = async || {
+        let login = json!({"name": "adm", "password": "pass word"});
+        let answer = couch.json("POST", "/_session", login).await;
+        answer.header("set-cookie").split("Max-Age=").nth(1).unwrap().split(';').next().unwrap().to_owned()
+    };
+    assert_eq!(send("PUT", "70").await.json(), "60");
+    assert_eq!((shown(&couch).await.json(), seconds().await), (json!("70"), "70".to_owned()));
+    // Another server of the store does not know it, nor does this one when it starts again.
+    let administrator = server::http::Administrator { name: "adm".into(), password: "pass word".into() };
+    let options = Options { administrator: Some(administrator), ..Options::default() };
+    let other = Couch::over(couch.layer.engine().clone(), options).await;
+    assert_eq!(shown(&other).await.json(), "60");
+    assert_eq!(send("DELETE", "").await.json(), "70");
+    shown(&couch).await.refused(404, "not_found", "unknown_config_value");
+    assert_eq!(seconds().await, "600");
+    // What is stored counts again: when it is read again, and when it is set anew.
+    assert_eq!(admin(&couch, "POST", "/_node/_local/_config/_reload", json!({})).await.status, 200);
+    assert_eq!(shown(&couch).await.json(), "60");
+    assert_eq!(send("PUT", "70").await.json(), "60");
+    assert_eq!(set(&couch, "chttpd_auth/timeout", "80").await, "70");
+    assert_eq!((shown(&couch).await.json(), seconds().await), (json!("80"), "80".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_valid_user_is_required_where_it_is_configured() {
     let couch = with_users(&[("anna", &[])]).await;
     set(&couch, "chttpd/require_valid_user", "true").await;
@@ -286,8 +319,9 @@ async fn a_valid_user_is_required_where_it_is_configured() {
     assert_eq!(user(&couch, "anna", "GET", "/_up").await.status, 200);
     let login = couch.json("POST", "/_session", json!({"name": "anna", "password": "pw anna"})).await;
     assert_eq!(login.status, 200);
-    set(&couch, "chttpd/require_valid_user", "false").await;
     set(&couch, "chttpd/require_valid_user_except_for_up", "true").await;
+    assert_eq!(couch.get("/_up").await.status, 200, "with both settings too");
+    set(&couch, "chttpd/require_valid_user", "false").await;
     assert_eq!((couch.get("/_up").await.status.as_u16(), couch.get("/").await.status.as_u16()), (200, 401));
     // What a 401 asks for is configured, or said by the client.
     assert_eq!(couch.get("/").await.header("www-authenticate"), "");
@@ -391,7 +425,10 @@ async fn security_names_members_and_administrators() {
         let drop = user(&couch, name, "DELETE", "/db").await;
         drop.refused(401, "unauthorized", "You are not a server admin.");
     }
-    user(&couch, "emil", "GET", "/db/anna").await.refused(403, "forbidden", "You are not allowed to access this db.");
+    for (method, path) in [("GET", "/db/anna"), ("PUT", "/db/_security"), ("POST", "/db/_compact")] {
+        let stranger = user(&couch, "emil", method, path).await;
+        stranger.refused(403, "forbidden", "You are not allowed to access this db.");
+    }
     couch.get("/db/anna").await.refused(401, "unauthorized", "You are not authorized to access this db.");
     user(&couch, "emil", "GET", "/none").await.refused(404, "not_found", "Database does not exist.");
     // An edit of several databases needs the rights of each.

@@ -6,8 +6,8 @@
 //!
 //! A key of the configuration is for one family of algorithms: `jwt_keys/hmac:KID`, `rsa:KID` or `ec:KID` is never used for
 //! a token that claims another one, so no public key is taken for the secret of an HMAC. `_default` is for tokens that
-//! name no key. Unlike in CouchDB, `exp` and `nbf` are checked wherever a token has them, and not only if they are
-//! required.
+//! name no key. Without `jwt_auth/required_claims` a token must have `exp`. Unlike in CouchDB, `exp` and `nbf` are checked
+//! wherever a token has them, and not only if they are required.
 //!
 //! Sources: RFC 7519, RFC 7515, RFC 8725; CouchDB's `jwtf.erl` and `jwtf_keystore.erl`.
 
@@ -42,7 +42,7 @@ impl Tokens {
             Some(path) => split_path(path),
             None => vec![rows.get("jwt_auth", "roles_claim_name").unwrap_or("_couchdb.roles").to_owned()],
         };
-        let required = required_claims(rows.get("jwt_auth", "required_claims").unwrap_or_default());
+        let required = required_claims(rows.get("jwt_auth", "required_claims").unwrap_or("exp"));
         Some(Tokens { required, roles })
     }
 
@@ -67,9 +67,6 @@ impl Tokens {
         if head.get("crit").is_some() {
             return Err(wrong("Unsupported crit header parameter"));
         }
-        if text(&head, "typ").is_some_and(|kind| !kind.eq_ignore_ascii_case("JWT")) {
-            return Err(wrong("Invalid typ header parameter"));
-        }
         let algorithm = text(&head, "alg").ok_or_else(|| wrong("Missing alg header parameter"))?;
         let key = text(&head, "kid").unwrap_or_else(|| "_default".to_owned());
         verify(&algorithm, &key, rows, signed.as_bytes(), &signature)?;
@@ -87,6 +84,14 @@ impl Tokens {
             return Err(ApiError::unauthorized("nbf not in past"));
         }
         for (name, value) in &self.required {
+            // These are of the head, where `alg` is always required.
+            match (name.as_str(), text(&head, name).as_deref()) {
+                ("typ", None) => return Err(wrong("Missing typ header parameter")),
+                ("typ", Some(kind)) if kind != "JWT" => return Err(wrong("Invalid typ header parameter")),
+                ("kid", None) => return Err(wrong("Missing kid claim")),
+                ("typ" | "kid" | "alg", _) => continue,
+                _ => {}
+            }
             match (claims.get(name), value) {
                 (None, _) => return Err(ApiError::bad_request(format!("Missing {name} claim"))),
                 (Some(found), Some(value)) if found.as_str().as_deref() != Some(value.as_str()) => {
@@ -97,16 +102,21 @@ impl Tokens {
         }
         let name = text(&claims, "sub").filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| ApiError::unauthorized("Token missing sub claim."))?;
-        Ok(Principal { name: Some(name), roles: self.roles(&claims), proof: Proof::Token })
+        let roles = self.roles(&claims).ok_or_else(|| wrong("Malformed token"))?;
+        Ok(Principal { name: Some(name), roles, proof: Proof::Token })
     }
 
-    fn roles(&self, claims: &JsonText) -> Vec<String> {
+    /// `None` if they are neither a list of strings nor a string that lists them.
+    fn roles(&self, claims: &JsonText) -> Option<Vec<String>> {
         let found = self.roles.iter().try_fold(claims.root(), |value, name| value.get(name));
-        let Some(found) = found else { return Vec::new() };
-        match found.as_str() {
-            Some(list) => list.split(',').map(|role| role.trim().to_owned()).filter(|role| !role.is_empty()).collect(),
-            None => found.elements().filter_map(|role| role.as_str().map(|role| role.into_owned())).collect(),
+        let Some(found) = found else { return Some(Vec::new()) };
+        if let Some(list) = found.as_str() {
+            return Some(list.split(',').map(|role| role.trim().to_owned()).filter(|role| !role.is_empty()).collect());
         }
+        if !found.is_array() {
+            return None;
+        }
+        found.elements().map(|role| role.as_str().map(|role| role.into_owned())).collect()
     }
 }
 
@@ -221,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_token_names_a_user_and_roles() {
-        let claims = r#"{"sub":"anna","exp":1700000001,"_couchdb.roles":["a","_admin",1],"x":{"y.z":"b, c"}}"#;
+        let claims = r#"{"sub":"anna","exp":1700000001,"_couchdb.roles":["a","_admin"],"x":{"y.z":"b, c"}}"#;
         let found = check(&sign(HEAD, claims, "geheim"), &rows(&[])).unwrap();
         assert_eq!((found.name.as_deref(), found.proof), (Some("anna"), Proof::Token));
         assert_eq!(found.roles, ["a", "_admin"]);
@@ -295,7 +305,7 @@ mod tests {
 
     #[test]
     fn extensions_that_must_be_understood_are_not() {
-        let claims = r#"{"sub":"anna"}"#;
+        let claims = r#"{"sub":"anna","exp":1700000001}"#;
         for crit in [r#"["exp"]"#, r#"["b64"]"#, "[]", "null", "7"] {
             let head = format!(r#"{{"alg":"HS256","b64":true,"exp":1,"crit":{crit}}}"#);
             let refused = check(&sign(&head, claims, "geheim"), &rows(&[])).unwrap_err();
@@ -319,6 +329,20 @@ mod tests {
         }
         let none = format!("{}.{}.", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#), URL_SAFE_NO_PAD.encode(claims));
         let required = rows(&[("jwt_auth", "required_claims", r#"exp, {iss, "me"}"#)]);
+        let typed = || rows(&[("jwt_auth", "required_claims", "alg,kid,typ")]);
+        let any = rows(&[("jwt_auth", "required_claims", "")]);
+        assert!(check(&sign(HEAD, r#"{"sub":"anna"}"#, "geheim"), &any).is_ok());
+        // The kind of access tokens by RFC 9068.
+        assert!(check(&sign(r#"{"alg":"HS256","typ":"at+jwt"}"#, claims, "geheim"), &rows(&[])).is_ok());
+        assert!(
+            check(&sign(r#"{"alg":"HS256","typ":"JWT","kid":"_default"}"#, r#"{"sub":"anna"}"#, "geheim"), &typed())
+                .is_ok()
+        );
+        let roles = |roles: &str| format!(r#"{{"sub":"anna","exp":1700000001,"_couchdb.roles":{roles}}}"#);
+        for wrong in ["1", "null", "{}", r#"["a",1]"#] {
+            let refused = check(&sign(HEAD, &roles(wrong), "geheim"), &rows(&[]));
+            assert_eq!(refused, Err((400, "Malformed token".to_owned())), "{wrong}");
+        }
         let empty = rows(&[("jwt_keys", "hmac:empty", "")]);
         for (token, rows, status, reason) in [
             (none, rows(&[]), 400, "Invalid alg header parameter"),
@@ -326,10 +350,29 @@ mod tests {
             (sign(r#"{"alg":"HS256","kid":"x"}"#, claims, "geheim"), rows(&[]), 400, "Unknown kid: hmac:x"),
             (sign(r#"{"alg":"HS256","kid":"empty"}"#, claims, ""), empty, 400, "Bad HMAC"),
             (sign(HEAD, claims, "other"), rows(&[]), 400, "Bad HMAC"),
+            (sign(HEAD, r#"{"sub":"anna"}"#, "geheim"), rows(&[]), 400, "Missing exp claim"),
+            (sign(HEAD, claims, "geheim"), typed(), 400, "Missing kid claim"),
+            (
+                sign(r#"{"alg":"HS256","kid":"_default"}"#, claims, "geheim"),
+                typed(),
+                400,
+                "Missing typ header parameter",
+            ),
+            (
+                sign(r#"{"alg":"HS256","kid":"_default","typ":"x"}"#, claims, "geheim"),
+                typed(),
+                400,
+                "Invalid typ header parameter",
+            ),
             (sign(HEAD, r#"{"sub":"anna","exp":1700000000}"#, "geheim"), rows(&[]), 401, "exp not in future"),
-            (sign(HEAD, r#"{"sub":"anna","nbf":1700000001}"#, "geheim"), rows(&[]), 401, "nbf not in past"),
+            (
+                sign(HEAD, r#"{"sub":"anna","exp":1700000001,"nbf":1700000001}"#, "geheim"),
+                rows(&[]),
+                401,
+                "nbf not in past",
+            ),
             (sign(HEAD, r#"{"sub":"anna","exp":"1800000000"}"#, "geheim"), rows(&[]), 400, "Malformed token"),
-            (sign(HEAD, r#"{"sub":1}"#, "geheim"), rows(&[]), 401, "Token missing sub claim."),
+            (sign(HEAD, r#"{"sub":1,"exp":1700000001}"#, "geheim"), rows(&[]), 401, "Token missing sub claim."),
             (sign(HEAD, claims, "geheim"), required, 400, "Missing iss claim"),
         ] {
             assert_eq!(check(&token, &rows), Err((status, reason.to_owned())), "{token}");

@@ -61,7 +61,7 @@ impl Proxy {
                 return None;
             }
         }
-        let roles = text(&self.roles).unwrap_or_default().split(',').filter(|role| !role.is_empty());
+        let roles = text(&self.roles).unwrap_or_default().split(',').map(str::trim).filter(|role| !role.is_empty());
         let roles = roles.map(str::to_owned).collect();
         Some(Principal { name: Some(name.to_owned()), roles, proof: Proof::Proxy })
     }
@@ -101,7 +101,7 @@ mod tests {
         let mac = <Hmac<Sha1> as KeyInit>::new_from_slice(b"geheim").unwrap();
         let old = hex(&mac.chain_update("anna").finalize().into_bytes());
         let secret = ("chttpd_auth", "secret", "geheim");
-        let (name, roles) = (("x-auth-couchdb-username", "anna"), ("x-auth-couchdb-roles", "a,b"));
+        let (name, roles) = (("x-auth-couchdb-username", "anna"), ("x-auth-couchdb-roles", "a, b"));
         let anna = Some(("anna".to_owned(), vec!["a".to_owned(), "b".to_owned()]));
         for token in [&token("anna"), &old] {
             let headers = [name, roles, ("x-auth-couchdb-token", token.as_str())];
