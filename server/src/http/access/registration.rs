@@ -136,7 +136,11 @@ pub(crate) async fn hidden(request: &Request, db: &str, id: &str) -> Result<Opti
         return Err(missing());
     }
     let get = |database: Documents| async move { Ok(database.get(id, &GetOptions::default()).await?) };
-    let document = request.with_database(db, get).await?;
+    let document = match request.with_database(db, get).await {
+        // Whether there was such a user is not shown either.
+        Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => return Err(missing()),
+        found => found?,
+    };
     let is_public = |name: &str| settings.public_fields.iter().any(|field| field == name);
     let mut members = document.body.root().members().filter(|(name, _)| is_public(name)).peekable();
     if members.peek().is_none() {
@@ -213,29 +217,12 @@ fn validate(id: &str, new: &JsonText, old: Option<&JsonText>, principal: &Princi
         return refuse("Usernames can not be changed.");
     }
     let has = |member: &str| new.get(member).is_some_and(|value| !value.is_null());
-    if has("password_sha") && !has("salt") {
-        return refuse("Users with password_sha must have a salt.");
-    }
-    if text("salt").is_some_and(|salt| salt.len() > LONGEST_SALT) {
-        return refuse("doc.salt is too long");
-    }
-    let scheme = text("password_scheme");
-    if let Some(scheme) = scheme.as_deref().filter(|scheme| !matches!(*scheme, "simple" | "pbkdf2")) {
-        return refuse(&format!("Password scheme `{scheme}` not supported."));
-    }
-    if scheme.as_deref() == Some("pbkdf2") && !has("password") {
-        let Some(iterations) = new.get("iterations").and_then(JsonRef::as_f64) else {
-            return refuse("iterations must be a number.");
-        };
-        if iterations > f64::from(MOST_ITERATIONS) {
-            return refuse("Iteration count is too high for this server");
-        }
-        if text("derived_key").is_none() {
-            return refuse("derived_key must be a string.");
-        }
-    }
     if has("password") && text("password").is_none() {
         return refuse("doc.password must be a string");
+    }
+    // With a password, what was stored of an earlier one is replaced.
+    if !has("password") {
+        validate_stored(new)?;
     }
     if !is_admin {
         match old {
@@ -262,6 +249,36 @@ fn validate(id: &str, new: &JsonText, old: Option<&JsonText>, principal: &Princi
     }
     if name.contains(':') {
         return refuse("Character `:` is not allowed in usernames.");
+    }
+    Ok(())
+}
+
+/// Checks the members that hold a hashed password.
+fn validate_stored(new: &JsonText) -> Result<()> {
+    let refuse = |reason: &str| Err(ApiError::forbidden(reason.to_owned()));
+    let text = |name: &str| new.get(name).and_then(JsonRef::as_str);
+    let given = |name: &str| new.get(name).filter(|value| !value.is_null());
+    if given("password_sha").is_some() && given("salt").is_none() {
+        return refuse("Users with password_sha must have a salt.");
+    }
+    if text("salt").is_some_and(|salt| salt.len() > LONGEST_SALT) {
+        return refuse("doc.salt is too long");
+    }
+    let scheme = given("password_scheme").map(|scheme| scheme.as_str().unwrap_or(scheme.text().into()));
+    match scheme.as_deref() {
+        None | Some("simple") => {}
+        Some("pbkdf2") => {
+            let Some(iterations) = new.get("iterations").and_then(JsonRef::as_f64) else {
+                return refuse("iterations must be a number.");
+            };
+            if iterations > f64::from(MOST_ITERATIONS) {
+                return refuse("Iteration count is too high for this server");
+            }
+            if text("derived_key").is_none() {
+                return refuse("derived_key must be a string.");
+            }
+        }
+        Some(other) => return refuse(&format!("Password scheme `{other}` not supported.")),
     }
     Ok(())
 }
@@ -341,6 +358,17 @@ mod tests {
         ] {
             assert_eq!(admin(ANNA, new), reason, "{new}");
         }
+        // What an earlier password left is replaced by the new one.
+        for (more, reason) in [
+            (r#""password_sha":"00""#, ""),
+            (r#""password_scheme":"rot13""#, ""),
+            (r#""password_scheme":"pbkdf2","iterations":"x""#, ""),
+        ] {
+            let new = format!(r#"{{"type":"user","name":"anna","roles":[],"password":"x",{more}}}"#);
+            assert_eq!(admin(ANNA, &new), reason, "{new}");
+        }
+        let scheme = r#"{"type":"user","name":"anna","roles":[],"password_scheme":1}"#;
+        assert_eq!(admin(ANNA, scheme), "Password scheme `1` not supported.");
         let salted = |bytes: usize| {
             let salt = "s".repeat(bytes);
             admin(ANNA, &format!(r#"{{"type":"user","name":"anna","roles":[],"password_sha":"00","salt":"{salt}"}}"#))

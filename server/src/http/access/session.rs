@@ -12,8 +12,9 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
+use base64::{Engine as _, alphabet};
 use hmac::Mac;
 use hyper::header::{COOKIE, HeaderMap, HeaderName, HeaderValue};
 
@@ -22,6 +23,10 @@ use crate::http::access::settings::Session;
 use crate::http::error::{ApiError, Result};
 
 const COOKIE_NAME: &str = "AuthSession";
+
+/// Base64 whose last letter may have bits that no byte has, as in a cookie that was cut.
+const CUT_SHORT: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// The scheme that the client speaks to a proxy before the server.
 static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -54,14 +59,17 @@ impl Claim {
     pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Claim>> {
         let Some(cookie) = cookie_value(headers).filter(|cookie| !cookie.is_empty()) else { return Ok(None) };
         let malformed = || ApiError::bad_request("Malformed AuthSession cookie. Please clear your cookies.");
-        let decoded = URL_SAFE_NO_PAD.decode(cookie.trim_end_matches('=')).map_err(|_| malformed())?;
+        let decoded = CUT_SHORT.decode(cookie.trim_end_matches('=')).map_err(|_| malformed())?;
         // The signature is bytes, colons among them.
         let mut parts = decoded.splitn(3, |byte| *byte == b':');
         let (Some(name), Some(time), Some(signature)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(malformed());
         };
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed());
-        Ok(Some(Claim { name: text(name)?, time: text(time)?, signature: signature.to_vec() }))
+        // It has the parts of a cookie, so it is only not one of ours, as a forged one is.
+        let (Ok(name), Ok(time)) = (String::from_utf8(name.to_vec()), String::from_utf8(time.to_vec())) else {
+            return Ok(None);
+        };
+        Ok(Some(Claim { name, time, signature: signature.to_vec() }))
     }
 
     /// The session, if the cookie is one of this user now; `None` if it is forged or expired, or of another password.
@@ -208,6 +216,9 @@ mod tests {
 
     #[test]
     fn what_no_server_made_is_malformed() {
+        // "_zoxOgE" is of a name that is no UTF-8, and the other one ends with bits that no byte has.
+        assert!(Claim::read(&headers("AuthSession=_zoxOgE")).unwrap().is_none());
+        assert_eq!(Claim::read(&headers("AuthSession=YToxOmJ=")).unwrap().unwrap().name, "a");
         for malformed in ["!!", "YQ", "AAAA", "YTpi"] {
             let refused = Claim::read(&headers(&format!("a=b; AuthSession={malformed}"))).unwrap_err();
             assert_eq!(refused.status(), 400, "{malformed}");

@@ -112,10 +112,14 @@ impl Settings {
         });
         let prf = rows.auth("pbkdf2_prf").and_then(Prf::named).unwrap_or(Prf::Sha256);
         let iterations = rows.auth("iterations").and_then(|count| count.parse().ok()).unwrap_or(ITERATIONS);
-        let required = match rows.flag("chttpd", "require_valid_user") {
-            Some(true) => Required::Everybody,
-            _ if rows.flag("chttpd", "require_valid_user_except_for_up") == Some(true) => Required::ExceptForUp,
-            _ => Required::Nobody,
+        let is_set = |name: &str| rows.flag("chttpd", name) == Some(true);
+        // With both, `/_up` is free too, as in CouchDB.
+        let required = if is_set("require_valid_user_except_for_up") {
+            Required::ExceptForUp
+        } else if is_set("require_valid_user") {
+            Required::Everybody
+        } else {
+            Required::Nobody
         };
         let fields = rows.auth("public_fields").unwrap_or_default().split(',').map(str::trim);
         let seconds = rows.auth("timeout").and_then(|seconds| seconds.parse().ok()).unwrap_or(SESSION_SECONDS);
@@ -144,7 +148,7 @@ impl Settings {
             tokens: Tokens::read(&rows),
             proxy: Proxy::read(&rows),
             per_user: PerUser::read(&rows),
-            challenge: challenge(&rows, required),
+            challenge: challenge(&rows),
             cors: Cors::read(&rows, &flags.cors),
             max_request_size: bytes("chttpd", "max_http_request_size").unwrap_or(flags.max_request_size),
             max_document_size: bytes("couchdb", "max_document_size"),
@@ -159,9 +163,9 @@ impl Settings {
 }
 
 /// As in CouchDB: what is configured, or a Basic challenge where every client must log in.
-fn challenge(rows: &Rows, required: Required) -> Option<HeaderValue> {
+fn challenge(rows: &Rows) -> Option<HeaderValue> {
     let configured = ["chttpd", "httpd"].into_iter().find_map(|section| rows.get(section, "WWW-Authenticate"));
-    let usual = (required == Required::Everybody).then_some("Basic realm=\"server\"");
+    let usual = (rows.flag("chttpd", "require_valid_user") == Some(true)).then_some("Basic realm=\"server\"");
     HeaderValue::from_str(configured.or(usual)?).ok()
 }
 
@@ -193,6 +197,15 @@ mod tests {
         assert_eq!((found.required, found.session.seconds), (Required::Everybody, 8));
         assert!(!found.has_admins(), "administrators are in the store only");
         assert_eq!(found.rows.get("chttpd", "require_valid_user"), Some("true"));
+    }
+
+    #[test]
+    fn with_both_settings_only_up_is_free() {
+        let both = [("chttpd", "require_valid_user", "true"), ("chttpd", "require_valid_user_except_for_up", "true")];
+        let found = settings(&both);
+        assert_eq!(found.required, Required::ExceptForUp);
+        assert!(found.challenge.is_some());
+        assert!(settings(&both[1..]).challenge.is_none());
     }
 
     #[test]

@@ -114,12 +114,16 @@ async fn credentials(request: &mut Request) -> Result<(String, String)> {
     let (name, username, password) = if content_type_is(&request.headers, "application/json") {
         let json = request.json_object().await?;
         let text = |name: &str| json.get(name).and_then(|value| value.as_str()).map(|value| value.into_owned());
+        // Without this it would be an empty password, which some user may have.
+        if json.get("password").is_some() && text("password").is_none() {
+            return Err(ApiError::bad_request("the password in the request body is not a string"));
+        }
         (text("name"), text("username"), text("password"))
     } else if content_type_is(&request.headers, "application/x-www-form-urlencoded") {
         let bytes = request.body.bytes(&request.headers).await?;
         let form = std::str::from_utf8(&bytes).map_err(|_| ApiError::bad_request("the form is not UTF-8"))?;
         let form = Params::parse(form)?;
-        let text = |name: &str| form.get(name).map(str::to_owned);
+        let text = |name: &str| form.first(name).map(str::to_owned);
         (text("name"), text("username"), text("password"))
     } else {
         return Err(ApiError::bad_content_type(

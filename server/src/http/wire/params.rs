@@ -85,6 +85,11 @@ impl Params {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// The first value of a field of a form. CouchDB takes the first one there, and the last one of a query.
+    pub(crate) fn first(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
     /// Whether there are no parameters.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
