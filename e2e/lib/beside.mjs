@@ -61,11 +61,11 @@ class Pair {
     }
   }
 
-  /** Fails if there were differences, with the first of them. */
+  /** Fails if there were differences, with the first of them (SHOW many, or 20). */
   end() {
     this.t.diagnostic(`${this.#compared} answers compared`);
     const found = this.#differences;
-    assert.equal(found.length, 0, `${found.length} differences:\n${found.slice(0, 20).join('\n')}`);
+    assert.equal(found.length, 0, `${found.length} differences:\n${found.slice(0, Number(process.env.SHOW ?? 20)).join('\n')}`);
   }
 }
 
