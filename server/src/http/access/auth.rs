@@ -235,7 +235,7 @@ impl Auth {
         let wrong = || ApiError::unauthorized("Name or password is incorrect.");
         let settings = self.settings();
         let Some(mut account) = self.account(databases, &settings, name).await? else { return Err(wrong()) };
-        let attempt = self.lockout.attempt(address, name, &account.salt);
+        let attempt = self.lockout.attempt(settings.lockout, address, name, &account.salt);
         attempt.check()?;
         let found = match &account.stored {
             Stored::Own if self.own.as_ref().is_some_and(|own| same(own.password.as_bytes(), password.as_bytes())) => {

@@ -281,14 +281,14 @@ fn busy() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::lockout::Lockout;
+    use crate::http::access::lockout::{Lockout, Rules};
     use crate::http::access::passwords::Prf;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const QUICK: Recipe = Recipe { prf: Prf::Sha256, iterations: 2 };
 
     fn attempt() -> Attempt {
-        Arc::new(Lockout::new([2; 32])).attempt(HERE, "anna", "")
+        Arc::new(Lockout::new([2; 32])).attempt(Rules::default(), HERE, "anna", "")
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! Refuses logins after failed ones: for five minutes after five failures, by address, name and salt.
+//! Refuses logins after failed ones: for five minutes after five failures, by address, name and salt. Behind a proxy all clients have
+//! one address, so the section `chttpd_auth_lockout` can say otherwise.
 //!
 //! Names and salts are counted by a digest, since users choose them, and a salt may be long.
 //!
@@ -15,16 +16,54 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::http::access::passwords::mac;
+use crate::http::access::rows::Rows;
 use crate::http::error::{ApiError, Result};
-
-/// Number of failures after which logins are refused.
-const THRESHOLD: u32 = 5;
-
-/// Time from the first failure until the failures are forgotten.
-const LIFETIME: Duration = Duration::from_secs(300);
 
 /// Maximum number of counted names.
 const MOST: usize = 10_000;
+
+/// What follows from failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// They are not counted.
+    Off,
+    /// The log says that there are too many.
+    Warn,
+    Enforce,
+}
+
+/// The section `chttpd_auth_lockout`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    mode: Mode,
+    /// Number of failures after which logins are refused.
+    threshold: u32,
+    /// Time from the first failure until the failures are forgotten.
+    lifetime: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules { mode: Mode::Enforce, threshold: 5, lifetime: Duration::from_secs(300) }
+    }
+}
+
+impl Rules {
+    /// What cannot be read is as if it were not set, so that a mistake opens nothing. (In CouchDB an unknown mode is `off`.)
+    pub(super) fn read(rows: &Rows) -> Rules {
+        let usual = Rules::default();
+        let number = |name: &str| rows.number("chttpd_auth_lockout", name);
+        Rules {
+            mode: match rows.get("chttpd_auth_lockout", "mode") {
+                Some("off") => Mode::Off,
+                Some("warn") => Mode::Warn,
+                _ => Mode::Enforce,
+            },
+            threshold: number("threshold").and_then(|count| count.try_into().ok()).unwrap_or(usual.threshold),
+            lifetime: number("max_lifetime").map_or(usual.lifetime, Duration::from_millis),
+        }
+    }
+}
 
 /// A digest of address, name and salt.
 type Who = [u8; 32];
@@ -49,6 +88,7 @@ pub(crate) struct Lockout {
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     lockout: Arc<Lockout>,
+    rules: Rules,
     who: Who,
     pub(crate) network: IpAddr,
 }
@@ -59,10 +99,10 @@ impl Lockout {
         Lockout { key, failures: Mutex::default(), any: AtomicBool::default() }
     }
 
-    pub(crate) fn attempt(self: &Arc<Self>, address: IpAddr, name: &str, salt: &str) -> Attempt {
+    pub(crate) fn attempt(self: &Arc<Self>, rules: Rules, address: IpAddr, name: &str, salt: &str) -> Attempt {
         let network = network(address);
         let who = mac(&self.key, &[network.to_string().as_bytes(), name.as_bytes(), salt.as_bytes()]);
-        Attempt { lockout: self.clone(), who, network }
+        Attempt { lockout: self.clone(), rules, who, network }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Who, Failures>> {
@@ -73,13 +113,19 @@ impl Lockout {
 impl Attempt {
     /// 403 if too many logins failed. For the right password too, since the answer would otherwise tell which it is.
     pub(crate) fn check(&self) -> Result<()> {
-        if !self.lockout.any.load(Ordering::Relaxed) {
+        let Rules { mode, threshold, lifetime } = self.rules;
+        if mode == Mode::Off || !self.lockout.any.load(Ordering::Relaxed) {
             return Ok(());
         }
         let found = self.lockout.lock().get(&self.who).copied();
-        match found {
-            Some(Failures { count, since }) if count >= THRESHOLD && since.elapsed() < LIFETIME => {
+        let is_locked = found.is_some_and(|found| found.count >= threshold && found.since.elapsed() < lifetime);
+        match mode {
+            Mode::Enforce if is_locked => {
                 Err(ApiError::forbidden("Account is temporarily locked due to multiple authentication failures"))
+            }
+            Mode::Warn if is_locked => {
+                tracing::warn!(network = %self.network, "many logins by one name failed");
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -87,11 +133,15 @@ impl Attempt {
 
     /// Counts a failure.
     pub(crate) fn failed(&self) {
+        let Rules { mode, threshold, lifetime } = self.rules;
+        if mode == Mode::Off {
+            return;
+        }
         let mut failures = self.lockout.lock();
         self.lockout.any.store(true, Ordering::Relaxed);
-        failures.retain(|_, failures| failures.since.elapsed() < LIFETIME);
+        failures.retain(|_, failures| failures.since.elapsed() < lifetime);
         if failures.len() >= MOST {
-            failures.retain(|_, failures| failures.count >= THRESHOLD);
+            failures.retain(|_, failures| failures.count >= threshold);
         }
         if failures.len() >= MOST {
             failures.clear();
@@ -123,33 +173,57 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::access::rows::rows_of;
+
+    const RULES: Rules = Rules { mode: Mode::Enforce, threshold: 5, lifetime: Duration::from_secs(300) };
 
     #[test]
     fn the_sixth_login_is_refused_until_one_succeeds_or_time_passes() {
         let (lockout, here) = (Arc::new(Lockout::new([1; 32])), "2001:db8::1".parse().unwrap());
         let (neighbour, other) = ("2001:db8::2".parse().unwrap(), "2001:db8:1::1".parse().unwrap());
-        let anna = lockout.attempt(here, "anna", "salt");
-        for _ in 0..THRESHOLD {
+        let anna = lockout.attempt(RULES, here, "anna", "salt");
+        for _ in 0..RULES.threshold {
             anna.check().unwrap();
             anna.failed();
         }
         for address in [here, neighbour] {
-            assert_eq!(lockout.attempt(address, "anna", "salt").check().unwrap_err().status(), 403);
+            assert_eq!(lockout.attempt(RULES, address, "anna", "salt").check().unwrap_err().status(), 403);
         }
         for (address, name, salt) in [(other, "anna", "salt"), (here, "berta", "salt"), (here, "anna", "new salt")] {
-            lockout.attempt(address, name, salt).check().unwrap();
+            lockout.attempt(RULES, address, name, salt).check().unwrap();
         }
         anna.succeeded();
         anna.check().unwrap();
     }
 
     #[test]
+    fn the_configuration_says_what_follows() {
+        let rules = |rows: &[(&str, &str)]| {
+            let rows: Vec<_> = rows.iter().map(|(name, value)| ("chttpd_auth_lockout", *name, *value)).collect();
+            Rules::read(&rows_of(&rows))
+        };
+        assert_eq!(rules(&[]), RULES);
+        assert_eq!(rules(&[("mode", "of"), ("threshold", "-1"), ("max_lifetime", "x")]), RULES);
+        let here = "192.0.2.1".parse().unwrap();
+        let is_locked_after = |rows: &[(&str, &str)], count: u32| {
+            let attempt = Arc::new(Lockout::new([1; 32])).attempt(rules(rows), here, "anna", "");
+            (0..count).for_each(|_| attempt.failed());
+            attempt.check().is_err()
+        };
+        for open in ["off", "warn"] {
+            assert!(!is_locked_after(&[("mode", open)], 20), "{open}");
+        }
+        assert!(!is_locked_after(&[("threshold", "3")], 2) && is_locked_after(&[("threshold", "3")], 3));
+        assert!(!is_locked_after(&[("max_lifetime", "0")], 20) && is_locked_after(&[("mode", "enforce")], 5));
+    }
+
+    #[test]
     fn the_number_of_counted_names_is_bounded() {
         let (lockout, here) = (Arc::new(Lockout::new([1; 32])), "192.0.2.1".parse().unwrap());
-        let anna = lockout.attempt(here, "anna", "");
-        (0..THRESHOLD).for_each(|_| anna.failed());
+        let anna = lockout.attempt(RULES, here, "anna", "");
+        (0..RULES.threshold).for_each(|_| anna.failed());
         for number in 0..2 * MOST {
-            lockout.attempt(here, &number.to_string(), "").failed();
+            lockout.attempt(RULES, here, &number.to_string(), "").failed();
         }
         assert!(lockout.lock().len() <= MOST);
         assert!(anna.check().is_err(), "locked names are kept before others");
@@ -158,10 +232,10 @@ mod tests {
     #[test]
     fn failures_that_are_over_are_dropped() {
         let (lockout, here) = (Arc::new(Lockout::new([1; 32])), "192.0.2.1".parse().unwrap());
-        lockout.attempt(here, "anna", "").failed();
-        let Some(past) = Instant::now().checked_sub(LIFETIME) else { return };
+        lockout.attempt(RULES, here, "anna", "").failed();
+        let Some(past) = Instant::now().checked_sub(RULES.lifetime) else { return };
         lockout.lock().values_mut().for_each(|failures| failures.since = past);
-        lockout.attempt(here, "berta", "").failed();
+        lockout.attempt(RULES, here, "berta", "").failed();
         assert_eq!(lockout.lock().len(), 1);
     }
 }

@@ -25,6 +25,7 @@ pub const KNOWN_SETTINGS: &[(&str, &[&str])] = &[
     (AUTH, &["proxy_use_secret", "secret", "x_auth_roles", "x_auth_token", "x_auth_username"]),
     (AUTH, OF_AUTH),
     (EARLIER_AUTH, OF_AUTH),
+    ("chttpd_auth_lockout", &["max_lifetime", "mode", "threshold"]),
     ("cors", &["credentials", "exposed_headers", "headers", "max_age", "methods", "origins"]),
     ("couch_peruser", &["database_prefix", "delete_dbs", "enable"]),
     ("couchdb", &["default_security", "max_document_size", "users_db_security_editable"]),

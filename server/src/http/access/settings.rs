@@ -16,6 +16,7 @@ use model::Setting;
 
 use crate::http::access::bearer::Tokens;
 use crate::http::access::cors::{Cors, CorsOptions};
+use crate::http::access::lockout::Rules;
 use crate::http::access::passwords::{MOST_ITERATIONS, Prf, Recipe, Verifier};
 use crate::http::access::peruser::PerUser;
 use crate::http::access::proxy::Proxy;
@@ -75,6 +76,7 @@ pub(crate) struct Settings {
     pub(crate) public_fields: Vec<String>,
     pub(crate) recipe: Recipe,
     pub(crate) session: Session,
+    pub(crate) lockout: Rules,
     /// `None` where tokens prove nothing.
     pub(crate) tokens: Option<Tokens>,
     /// `None` where proxies are not believed.
@@ -145,6 +147,7 @@ impl Settings {
                     .into_iter()
                     .find(|known| same_site.as_deref() == Some(&known.to_ascii_lowercase())),
             },
+            lockout: Rules::read(&rows),
             tokens: Tokens::read(&rows),
             proxy: Proxy::read(&rows),
             per_user: PerUser::read(&rows),

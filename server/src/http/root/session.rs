@@ -70,7 +70,8 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
     let (principal, cookie) =
         match app.auth.begin(&app.databases, &name, &password, request.address, request.is_secure()).await {
             Ok(begun) => begun,
-            Err(refused) if refused.status().is_server_error() => return Err(refused),
+            // A session that there is goes on while the account is locked, or the server is busy.
+            Err(refused) if refused.status() != StatusCode::UNAUTHORIZED => return Err(refused),
             Err(refused) => {
                 let mut response = response::refusal(refused);
                 end_session(request, &mut response);
