@@ -168,6 +168,7 @@ async fn an_administrator_has_a_hash_that_can_match() {
         format!("-pbkdf2:md5-{key},salt,10"),
         format!("-pbkdf2-{key},{},10", "s".repeat(257)),
         "-hashed-00,salt".to_owned(),
+        "two\nlines".to_owned(),
     ] {
         let put = couch.json("PUT", "/_node/_local/_config/admins/anna", json!(wrong)).await;
         assert_eq!(put.status, 400, "{wrong}");

@@ -146,7 +146,7 @@ async fn change(
 /// The value as it is stored: trimmed, and in one line.
 ///
 /// CouchDB looks at the bytes of its UTF-8, and so refuses about half of the letters beyond ASCII. Here all can be used.
-fn checked(section: &str, key: &str, value: &str) -> Result<String> {
+pub(crate) fn checked(section: &str, key: &str, value: &str) -> Result<String> {
     let value = value.trim();
     let is_plain = |text: &str| !text.chars().any(|letter| letter.is_control() && letter != '\t');
     let is_name = |text: &str| is_plain(text) && !text.contains(['[', ']']);

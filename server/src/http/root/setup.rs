@@ -10,7 +10,7 @@ use crate::http::access::users;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
-use crate::http::root::configuration::{member, set};
+use crate::http::root::configuration::{checked, member, set};
 use crate::http::root::{NODE, require_node};
 use crate::http::wire::response::{self, Response};
 
@@ -84,11 +84,8 @@ pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {
         let required = || ApiError::bad_request("Cluster setup requires admin account to be configured.");
         let name = member(&body, "username").ok_or_else(required)?;
         let password = member(&body, "password").ok_or_else(required)?;
-        if name.contains(':') || name.starts_with('_') {
-            return Err(ApiError::bad_request(
-                "The name of an administrator has no colon and begins with no underscore.",
-            ));
-        }
+        // As `_config` has it, but with spaces around a password.
+        checked(ADMINS, &name, &password)?;
         set(request, ADMINS, &name, &password, true).await?;
     }
     Ok(response::ok(StatusCode::CREATED))
