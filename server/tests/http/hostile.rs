@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use server::http::KNOWN_SETTINGS;
 
-use crate::rights::{admin, cookie, set, with_users};
+use crate::rights::{TOKEN, admin, cookie, set, with_users};
 use crate::support::Couch;
 
 const TRIES: usize = 300;
@@ -41,11 +41,9 @@ async fn damaged_proofs_prove_nothing() {
     let handlers = "{chttpd_auth, jwt_authentication_handler}, {chttpd_auth, proxy_authentication_handler}";
     set(&couch, "chttpd/authentication_handlers", handlers).await;
     let login = couch.json("POST", "/_session", json!({"name": "anna", "password": "pw anna"})).await;
-    // {"alg":"HS256"} {"sub":"anna","_couchdb.roles":["staff"]}, with the secret "geheim".
-    let token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiX2NvdWNoZGIucm9sZXMiOlsic3RhZmYiXX0.SGz2HP4cMaTtmqKH57H9jtOvG5kDuqPMSKoTiFVTCak";
     let proofs = [
         ("cookie", cookie(&login)),
-        ("authorization", format!("Bearer {token}")),
+        ("authorization", format!("Bearer {TOKEN}")),
         ("x-auth-couchdb-token", "c21542300dfb6ef706485c6a65912b3d1d0517ac811e3d114a07527b76207696".to_owned()),
     ];
     for (header, good) in &proofs {
