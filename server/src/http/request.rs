@@ -108,6 +108,14 @@ impl Request {
         }
     }
 
+    /// The error for a revision of the query, or of `If-Match`, that is not the one in the document.
+    pub(crate) fn differs_from_body(&self) -> ApiError {
+        ApiError::bad_request(match self.params.get("rev") {
+            Some(_) => "Document rev from request body and query string have different values",
+            None => "Document rev and etag have different values",
+        })
+    }
+
     /// The URL of a path on this server, as the client sees the server.
     pub(crate) fn absolute(&self, segments: &[&str]) -> String {
         let scheme = if self.is_secure() { "https://" } else { "http://" };

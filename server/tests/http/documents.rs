@@ -26,6 +26,8 @@ async fn a_document_lives_and_dies() {
         "bad_request",
         "Document rev from request body and query string have different values",
     );
+    let other = couch.request("PUT", "/db/x").header("if-match", &third).body(format!(r#"{{"_rev":"{fourth}"}}"#));
+    couch.send(other).await.refused(400, "bad_request", "Document rev and etag have different values");
     assert_eq!(couch.get("/db/x").await.json(), json!({"_id": "x", "_rev": fourth, "a": 4}));
 
     couch.call("DELETE", "/db/x").await.refused(409, "conflict", "Document update conflict.");
@@ -162,6 +164,54 @@ async fn local_documents_count_their_revisions_and_stay_here() {
     assert_eq!(couch.get("/db").await.json()["doc_count"], 1);
     couch.get("/db/_local").await.refused(400, "bad_request", "Invalid _local document id.");
     couch.get("/db/_local/x/y").await.refused(400, "bad_request", "_local documents do not accept attachments.");
+}
+
+/// The revision of a local document begins again where it is deleted, so a cache cannot rely on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_revisions_of_local_documents_have_different_tags() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let path = "/db/_local/checkpoint";
+    let put = async |seq: u32| couch.json("PUT", path, json!({"seq": seq})).await.header("etag").to_owned();
+    let read = async |tag: &str| couch.send(couch.request("GET", path).header("if-none-match", tag)).await;
+    let first = put(1).await;
+    assert_eq!((couch.get(path).await.header("etag"), read(&first).await.status.as_u16()), (first.as_str(), 304));
+    assert_eq!(couch.call("DELETE", path).await.status, 200);
+    let second = put(2).await;
+    let answer = read(&first).await;
+    assert_eq!((answer.status.as_u16(), answer.header("etag")), (200, second.as_str()));
+    assert_eq!(answer.json(), json!({"_id": "_local/checkpoint", "_rev": "0-1", "seq": 2}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn special_members_of_local_documents_are_those_of_others() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let put = async |body: Value| couch.json("PUT", "/db/_local/x", body).await;
+    for (body, error, reason) in [
+        (json!({"_id": 1}), "illegal_docid", "Document id must be a string"),
+        (json!({"_rev": "1"}), "bad_request", "Invalid rev format"),
+        (json!({"_rev": "1-a"}), "bad_request", "Invalid rev format"),
+        (json!({"_deleted": "yes"}), "doc_validation", "Bad special document member: _deleted"),
+        (json!({"_revisions": 1}), "doc_validation", "Bad special document member: _revisions"),
+        (json!({"_attachments": []}), "doc_validation", "Bad special document member: _attachments"),
+        (json!({"_odd": 1}), "doc_validation", "Bad special document member: _odd"),
+    ] {
+        put(body).await.refused(400, error, reason);
+    }
+    assert_eq!(put(json!({"_deleted": true})).await.json(), json!({"ok": true, "id": "_local/x", "rev": "0-0"}));
+    assert_eq!(put(json!({"_conflicts": [], "_local_seq": 1, "_replication_id": "r", "a": 1})).await.status, 201);
+    let stored = json!({"_id": "_local/x", "_rev": "0-1", "_replication_id": "r", "a": 1});
+    assert_eq!(couch.get("/db/_local/x?rev=0-1").await.json(), stored);
+    couch.get("/db/_local/x?rev=0-2").await.refused(404, "not_found", "missing");
+    couch.get("/db/_local/x?rev=2").await.refused(400, "bad_request", "Invalid rev format");
+    couch.json("PUT", "/db/_local/x?rev=0-1", json!({"_rev": "0-2"})).await.refused(
+        400,
+        "bad_request",
+        "Document rev from request body and query string have different values",
+    );
+    let batch = couch.json("PUT", "/db/_local/x?batch=ok", json!({})).await;
+    assert_eq!((batch.status.as_u16(), batch.json()), (202, json!({"ok": true, "id": "_local/x"})));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,23 +1,31 @@
 //! `/{db}/_local/{name}`: documents that are never replicated. Replicators keep their checkpoints in them. Their
-//! revisions are counters, `0-1`, `0-2`, have no history and, as in CouchDB 3, never conflict.
+//! revisions are counters, `0-1`, `0-2`, have no history and, as in CouchDB 3, never conflict. So a revision does not tell
+//! one version from another: after a deletion it begins at `0-1` again. Their `ETag` therefore depends on the body too.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use hyper::StatusCode;
 use memchr::memmem::Finder;
-use model::JsonText;
 use model::limits::LOCAL_PREFIX;
+use model::{Edit, ErrorKind, JsonText, NotFound, WriteMode};
+use sha2::{Digest, Sha256};
 
 use crate::http::app::stores::Documents;
+use crate::http::document::write::is_batch;
 use crate::http::error::{ApiError, Result};
+use crate::http::ids::hex;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, Tag};
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
+    let wanted = request.params.get("rev").map(local_rev).transpose()?;
     let document = request.with_database(db, |database| async move { Ok(database.get_local(id).await?) }).await?;
+    if wanted.is_some_and(|wanted| wanted != document.rev) {
+        return Err(ApiError::not_found("missing"));
+    }
     let rev = format!("0-{}", document.rev);
-    let tag = Tag::new(&rev);
+    let tag = tag_of(document.rev, &document.body);
     if tag.is_known(&request.headers) {
         return Ok(response::not_modified(tag));
     }
@@ -33,7 +41,11 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
 pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
     let json = request.json().await?;
     let mut edit = LocalEdit::from_json(&json)?;
-    edit.rev = edit.rev.or(named_rev(request)?);
+    let named = named_rev(request)?;
+    if edit.rev.zip(named).is_some_and(|(own, named)| own != named) {
+        return Err(request.differs_from_body());
+    }
+    edit.rev = edit.rev.or(named);
     let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
     write(request, db, id, &edit, status).await
 }
@@ -41,7 +53,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
     named_rev(request)?;
     request.with_database(db, |database| async move { Ok(database.delete_local(id).await?) }).await?;
-    Ok(written(id, 0, StatusCode::OK))
+    Ok(written(id, 0, StatusCode::OK, is_batch(&request.params)))
 }
 
 /// Applies an edit, and answers with its revision.
@@ -53,7 +65,11 @@ pub(crate) async fn write(
     status: StatusCode,
 ) -> Result<Response> {
     let rev = request.with_database(db, |database| edit.write(database, id)).await?;
-    let mut response = written(id, rev, status);
+    let is_batch = is_batch(&request.params);
+    let mut response = written(id, rev, status, is_batch);
+    if !is_batch && !edit.deleted {
+        response::set_etag(&mut response, tag_of(rev, &edit.body));
+    }
     response::set_location(&mut response, request.absolute(&[db, id]));
     Ok(response)
 }
@@ -74,32 +90,27 @@ pub(crate) struct LocalEdit {
 }
 
 impl LocalEdit {
-    /// Separates the special members of a document from its body.
+    /// Separates the special members of a document from its body. Except for the revision they are those of other
+    /// documents, with the same errors. As in CouchDB, attachments are dropped.
     pub(crate) fn from_json(json: &JsonText) -> Result<Self> {
-        let split = json
-            .split_top(|name| name.starts_with('_'))
-            .ok_or_else(|| ApiError::bad_request("Document must be a JSON object"))?;
-        let (mut rev, mut deleted) = (None, false);
-        for (name, value) in split.special {
-            match name.as_ref() {
-                "_rev" => rev = Some(local_rev(&value.as_str().unwrap_or_default())?),
-                "_deleted" => deleted = value.as_bool() == Some(true),
-                // As in CouchDB, attachments are dropped.
-                "_id" | "_revisions" | "_attachments" => {}
-                other => {
-                    let reason = format!("Bad special document member: {other}");
-                    return Err(ApiError::new(StatusCode::BAD_REQUEST, "doc_validation", reason));
-                }
-            }
+        let split = json.split_top(|name| name == "_rev");
+        let split = split.ok_or_else(|| ApiError::bad_request("Document must be a JSON object"))?;
+        let mut rev = None;
+        for (_, value) in split.special {
+            rev = Some(local_rev(&value.as_str().unwrap_or_default())?);
         }
-        Ok(LocalEdit { rev, deleted, body: split.rest })
+        let Edit { deleted, body, .. } = Edit::from_json(None, &split.rest, WriteMode::Interactive)?;
+        Ok(LocalEdit { rev, deleted, body })
     }
 
     /// Applies the edit. Returns the `N` of the revision, 0 for a deletion.
     pub(crate) async fn write(&self, database: Documents, id: &str) -> Result<u64> {
         if self.deleted {
-            database.delete_local(id).await?;
-            return Ok(0);
+            return match database.delete_local(id).await {
+                // As in CouchDB, an edit may delete what is not there. `DELETE` may not.
+                Err(error) if *error.kind() != ErrorKind::NotFound(NotFound::Missing) => Err(error.into()),
+                _ => Ok(0),
+            };
         }
         Ok(database.put_local(id, self.rev, self.body.clone()).await?)
     }
@@ -111,20 +122,25 @@ fn named_rev(request: &Request) -> Result<Option<u64>> {
     request.params.get("rev").or(matched).map(local_rev).transpose()
 }
 
-/// Parses `0-N`. As in CouchDB, a bare number is accepted too.
+/// Parses `0-N`.
 fn local_rev(text: &str) -> Result<u64> {
-    let count = text.strip_prefix("0-").unwrap_or(text);
-    count.parse().map_err(|_| ApiError::bad_request("Invalid rev format"))
+    let count = text.strip_prefix("0-").and_then(|count| count.parse().ok());
+    count.ok_or_else(|| ApiError::bad_request("Invalid rev format"))
 }
 
-/// The answer to a write.
-fn written(id: &str, rev: u64, status: StatusCode) -> Response {
-    let rev = format!("0-{rev}");
-    let mut response = response::object_with(status, |json| {
+/// The name of a version.
+fn tag_of(rev: u64, body: &JsonText) -> Tag {
+    Tag::new(&format!("0-{rev}-{}", hex(&Sha256::digest(body.as_bytes())[..16])))
+}
+
+/// The answer to a write. As for other documents, one with `batch=ok` has no revision.
+fn written(id: &str, rev: u64, status: StatusCode, is_batch: bool) -> Response {
+    let status = if is_batch { StatusCode::ACCEPTED } else { status };
+    response::object_with(status, |json| {
         json.name("ok").bool(true);
         json.name("id").str(id);
-        json.name("rev").str(&rev);
-    });
-    response::set_etag(&mut response, Tag::new(&rev));
-    response
+        if !is_batch {
+            json.name("rev").display(format_args!("0-{rev}"));
+        }
+    })
 }

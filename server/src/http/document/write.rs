@@ -34,8 +34,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
     };
     if edit.rev.as_ref().zip(named.as_ref()).is_some_and(|(own, named)| own != named) {
         follow::discard(request, db, edit).await;
-        let reason = "Document rev from request body and query string have different values";
-        return Err(ApiError::bad_request(reason));
+        return Err(request.differs_from_body());
     }
     if let Err(refused) = replicator::documents::check(db, mode, &edit) {
         follow::discard(request, db, edit).await;
@@ -108,7 +107,9 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     if let Some(id) = local_id(&json) {
         guarded::require_admin(request, db)?;
         let edit = LocalEdit::from_json(&json)?;
-        return local::write(request, db, &id, &edit, StatusCode::CREATED).await;
+        let mut response = local::write(request, db, &id, &edit, StatusCode::CREATED).await?;
+        response.headers_mut().remove(ETAG);
+        return Ok(response);
     }
     let mut edit = Edit::from_json(None, &json, WriteMode::Interactive)?;
     if edit.id.is_empty() {
