@@ -198,6 +198,15 @@ async fn filters_let_through_what_they_name() {
     assert_eq!(filtered("filter=_design", json!({})).await, ["_design/d"]);
     assert_eq!(filtered("filter=_selector&limit=2", json!({"selector": {"n": 1}})).await, ["a", "b"]);
     assert_eq!(filtered("filter=_selector", json!({"selector": {"_id": {"$gt": "b"}}})).await, ["c"]);
+    // The body may ask for fields, as that of a search.
+    let select = async |fields: Value| {
+        let body = json!({"selector": {"_id": "a"}, "fields": fields});
+        couch.json("POST", "/db/_changes?filter=_selector&include_docs=true", body).await
+    };
+    assert_eq!(select(json!(["n"])).await.json()["results"][0]["doc"], json!({"n": 1}));
+    assert_eq!(select(json!([])).await.json()["results"][0]["doc"]["_id"], "a");
+    select(json!("n")).await.refused(400, "bad_request", "Selector error: fields must be JSON array");
+    assert_eq!(select(json!([1])).await.status, 400);
     assert_eq!(filtered("", json!({"doc_ids": ["c"]})).await.len(), 4);
     let by_query = couch.get("/db/_changes?filter=_doc_ids&doc_ids=%5B%22b%22%5D").await.json();
     assert_eq!(ids(&by_query), ["b"]);

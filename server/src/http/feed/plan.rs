@@ -98,7 +98,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
             "feed" => kind = feed_kind(value)?,
             "since" | "last-event-id" => since = Some(value.to_owned()),
             "limit" => {
-                let count: i64 = value
+                let count: i128 = value
                     .parse()
                     .map_err(|_| ApiError::bad_request("The limit parameter should be a non-negative integer"))?;
                 // As in CouchDB, a limit below 0 is no limit.
@@ -130,6 +130,11 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
         // Sent by a browser that reconnects.
         since = Some(last.to_owned());
     }
+    if filter == "_selector"
+        && let Some(fields) = body.and_then(|body| body.get("fields"))
+    {
+        projection = Some(selected(fields)?);
+    }
     let filter = configure(filter, request, body)?;
     let since = match since.as_deref().map(|since| since.trim_matches('"')) {
         None | Some("") => Some(Seq::ZERO),
@@ -145,7 +150,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
         descending,
         style,
         include_docs,
-        fields: projection,
+        fields: projection.filter(|fields: &Projection| !fields.is_everything()),
         conflicts,
         attachments,
         att_encoding_info,
@@ -165,9 +170,11 @@ pub(crate) fn idle(params: &Params) -> Result<Idle> {
             "heartbeat" => match value.parse::<u64>() {
                 Ok(ms) if ms > 0 => heartbeat = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE)),
                 _ => {
-                    return Err(ApiError::bad_request(
-                        "The heartbeat value should be a positive integer (in milliseconds).",
-                    ));
+                    let reason = match value.parse::<i128>() {
+                        Ok(_) => "The heartbeat value should be a positive integer (in milliseconds).",
+                        Err(_) => "Invalid heartbeat value. Expecting a positive integer value (in milliseconds).",
+                    };
+                    return Err(ApiError::bad_request(reason));
                 }
             },
             "timeout" => {
@@ -226,6 +233,14 @@ fn configure(filter: &str, request: &Request, body: Option<&JsonText>) -> Result
         _ if filter.starts_with('_') => Err(ApiError::bad_request("unknown builtin filter name")),
         _ => Ok(Filter::Named(Named::parse(filter, false)?)),
     }
+}
+
+/// The members of documents that the body of a request with a selector asks for.
+fn selected(fields: JsonRef<'_>) -> Result<Projection> {
+    if !fields.is_array() {
+        return Err(ApiError::bad_request("Selector error: fields must be JSON array"));
+    }
+    Projection::parse(fields).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
 fn doc_ids(ids: Option<JsonRef<'_>>) -> Result<Vec<String>> {
