@@ -50,6 +50,8 @@ pub struct NameRange {
     pub start: Option<String>,
     /// The last name, inclusive; with `descending` the lowest.
     pub end: Option<String>,
+    /// Leaves out the name that is `end`.
+    pub exclusive_end: bool,
     /// In descending order.
     pub descending: bool,
     /// Maximum number of names.
@@ -204,6 +206,10 @@ impl<D: Database> Layer<D> {
                 }
             }
             next = request.after(&batch);
+        }
+        // In each direction the end is the last name.
+        if range.exclusive_end && names.last() == range.end.as_ref() {
+            names.pop();
         }
         Ok(names)
     }

@@ -74,6 +74,9 @@ async fn a_database_is_created_described_listed_and_dropped() {
     assert_eq!(couch.get("/_all_dbs").await.json(), json!(["a/b", "zoo"]));
     assert_eq!(couch.get("/_all_dbs?descending=true&limit=1").await.json(), json!(["zoo"]));
     assert_eq!(couch.get("/_all_dbs?startkey=%22b%22").await.json(), json!(["zoo"]));
+    assert_eq!(couch.get("/_all_dbs?endkey=%22zoo%22&inclusive_end=false").await.json(), json!(["a/b"]));
+    let no_list = couch.json("POST", "/_dbs_info", json!({"keys": "zoo"})).await;
+    no_list.refused(400, "bad_request", "`keys` member must be an array.");
     let infos = couch.json("POST", "/_dbs_info", json!({"keys": ["zoo", "none"]})).await.json();
     assert_eq!((&infos[0]["info"]["doc_count"], &infos[1]), (&json!(1), &json!({"key": "none", "error": "not_found"})));
     assert_eq!(couch.get("/_dbs_info").await.json().as_array().unwrap().len(), 2);
@@ -199,7 +202,7 @@ async fn maintenance_answers_truthfully() {
     let couch = Couch::start().await;
     couch.database("db").await;
     assert_eq!(couch.json("POST", "/db/_compact", json!({})).await.status, 202);
-    assert_eq!(couch.json("POST", "/db/_view_cleanup", json!({})).await.status, 202);
+    assert_eq!(couch.call("POST", "/db/_view_cleanup").await.status, 202);
     let committed = couch.json("POST", "/db/_ensure_full_commit", json!({})).await;
     assert_eq!(committed.status, 201);
     assert_eq!(committed.json()["instance_start_time"], couch.get("/db").await.json()["instance_start_time"]);

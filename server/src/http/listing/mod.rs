@@ -413,9 +413,9 @@ async fn respond(
     Ok(rows::respond(request.with_database(db, begin).await?))
 }
 
-/// Several listings in one answer.
+/// Several listings in one answer. As in CouchDB, the body needs no `Content-Type` here.
 pub(crate) async fn queries(request: &mut Request, db: &str, namespace: Namespace) -> Result<Response> {
-    let body = request.json_object().await?;
+    let body = request.body.object(&request.headers).await?;
     let queries = rows::queries(&body)?;
     let (database, of) = (request.fresh_database(db).await?, pages_of(db, namespace));
     let mut listers = Vec::new();

@@ -65,8 +65,10 @@ pub(crate) async fn dbs_info(request: &Request) -> Result<Response> {
 /// `POST /_dbs_info`: the databases that the body names.
 pub(crate) async fn named_dbs_info(request: &mut Request) -> Result<Response> {
     let json = request.json_object().await?;
-    let keys = json.get("keys").filter(|keys| keys.is_array());
-    let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` member must exist."))?;
+    let keys = json.get("keys").ok_or_else(|| ApiError::bad_request("`keys` member must exist."))?;
+    if !keys.is_array() {
+        return Err(ApiError::bad_request("`keys` member must be an array."));
+    }
     let keys: Option<Vec<String>> = keys.elements().map(|key| key.as_str().map(|key| key.into_owned())).collect();
     let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` must be an array of names."))?;
     let most = request.app.auth.settings().rows.number("chttpd", "max_db_number_for_dbs_info_req");
@@ -113,6 +115,7 @@ fn name_range<'p>(params: impl Iterator<Item = (&'p str, &'p str)>) -> Result<Na
             }
             "limit" => range.limit = Some(usize::try_from(params::parse_count(value)?).unwrap_or(usize::MAX)),
             "skip" => range.skip = usize::try_from(params::parse_count(value)?).unwrap_or(usize::MAX),
+            "inclusive_end" => range.exclusive_end = !params::parse_bool(value)?,
             "descending" => range.descending = params::parse_bool(value)?,
             _ => {}
         }

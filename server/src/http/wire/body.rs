@@ -163,6 +163,11 @@ impl RequestBody {
     /// The body as a JSON object. The client must send `Content-Type: application/json`.
     pub(crate) async fn json_object(&mut self, headers: &HeaderMap) -> Result<JsonText> {
         require_json(headers)?;
+        self.object(headers).await
+    }
+
+    /// The body as a JSON object, whatever the client declares it as.
+    pub(crate) async fn object(&mut self, headers: &HeaderMap) -> Result<JsonText> {
         let json = self.json(headers).await?;
         if json.root().is_object() {
             Ok(json)
