@@ -212,6 +212,9 @@ fn read_rev(value: JsonRef<'_>) -> Result<RevId> {
 }
 
 fn read_history(value: JsonRef<'_>) -> Result<RevHistory> {
+    if value.kind() != JsonKind::Object {
+        return Err(bad_member("_revisions"));
+    }
     let start = value.get("start").and_then(JsonRef::as_u64);
     let position = start.ok_or_else(|| Error::doc_validation("_revisions.start isn't an integer."))?;
     let ids = value.get("ids").filter(|ids| ids.kind() == JsonKind::Array);
@@ -278,6 +281,7 @@ mod tests {
             (r#"{"_rev":1}"#, 400, "bad_request", "Invalid rev format"),
             (r#"{"_foo":1}"#, 400, "doc_validation", "Bad special document member: _foo"),
             (r#"{"_deleted":"yes"}"#, 400, "doc_validation", "Bad special document member: _deleted"),
+            (r#"{"_revisions":1}"#, 400, "doc_validation", "Bad special document member: _revisions"),
             (r#"{"_revisions":{"start":"1"}}"#, 400, "doc_validation", "_revisions.start isn't an integer."),
             (r#"{"_revisions":{"start":1,"ids":{}}}"#, 400, "doc_validation", "_revisions.ids isn't a array."),
             (r#"{"_revisions":{"start":1,"ids":[2]}}"#, 400, "doc_validation", "RevId isn't a string"),

@@ -340,6 +340,11 @@ async fn documents_go_out_in_parts() {
     let attachments = &newer["results"][1]["docs"][0]["ok"]["_attachments"];
     assert_eq!((&attachments["a"]["stub"], &attachments["b"]["data"]), (&json!(true), &json!("dGV4dA==")));
     assert_eq!(newer["results"][2]["docs"][0]["error"]["reason"], "Invalid rev format");
+    let wrong = json!({"docs": [{"id": "doc", "atts_since": ["1-a", "x"]}, {"id": "doc", "atts_since": "1-a"}]});
+    let wrong = couch.json("POST", "/db/_bulk_get", wrong).await.json();
+    let error = |of: usize| wrong["results"][of]["docs"][0]["error"].clone();
+    assert_eq!((&error(0)["rev"], &error(0)["reason"]), (&json!("x"), &json!("Invalid rev format")));
+    assert_eq!(error(1)["reason"], "att_since value must be array of revs.");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -166,13 +166,29 @@ fn wanted(doc: JsonRef<'_>) -> Wanted {
     if let Err(error) = model::limits::check_document_id(&id) {
         return Wanted::Refused { id: Some(id), rev: None, error: error.error(), reason: error.reason().into_owned() };
     }
-    let rev = |value: JsonRef<'_>| value.as_str().and_then(|rev| parse_rev(&rev).ok());
-    let known = doc.get("atts_since").filter(|known| known.is_array());
-    let known: Option<Option<Vec<RevId>>> = known.map(|known| known.elements().map(rev).collect());
-    match (doc.get("rev").map(rev), known) {
-        (Some(None), _) | (_, Some(None)) => refuse(Some(id), text("rev"), "bad_request", "Invalid rev format"),
-        (rev, known) => Wanted::Request(BulkGet { id, rev: rev.flatten() }, known.flatten()),
+    let parse = |value: JsonRef<'_>| value.as_str().and_then(|rev| parse_rev(&rev).ok());
+    let rev = match doc.get("rev").map(parse) {
+        Some(None) => return refuse(Some(id), text("rev"), "bad_request", "Invalid rev format"),
+        rev => rev.flatten(),
+    };
+    let Some(since) = doc.get("atts_since") else {
+        return Wanted::Request(BulkGet { id, rev }, None);
+    };
+    if !since.is_array() {
+        return refuse(Some(id), text("atts_since"), "bad_request", "att_since value must be array of revs.");
     }
+    let mut known = Vec::new();
+    for value in since.elements() {
+        match parse(value) {
+            Some(rev) => known.push(rev),
+            // As in CouchDB, the answer names this revision, and not the requested one.
+            None => {
+                let wrong = value.as_str().map(|rev| rev.into_owned());
+                return refuse(Some(id), wrong, "bad_request", "Invalid rev format");
+            }
+        }
+    }
+    Wanted::Request(BulkGet { id, rev }, Some(known))
 }
 
 /// Reads and writes the pages of a bulk get.
