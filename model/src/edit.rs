@@ -99,6 +99,14 @@ impl Edit {
     /// `bad_request` if the document is no object, a revision is invalid, a replicated edit has no revision, or an
     /// attachment has no data; `illegal_docid`; `doc_validation` for unknown members that start with an underscore.
     pub fn from_json(id: Option<&str>, json: &JsonText, mode: WriteMode) -> Result<Edit> {
+        Edit::from_json_or_rev(id, None, json, mode)
+    }
+
+    /// The same. A replicated edit without a revision of its own has the one that the request `named` beside it.
+    ///
+    /// # Errors
+    /// As [`Edit::from_json`].
+    pub fn from_json_or_rev(id: Option<&str>, named: Option<&RevId>, json: &JsonText, mode: WriteMode) -> Result<Edit> {
         let split = json.split_top(is_special);
         let SplitObject { special, rest: body } =
             split.ok_or_else(|| Error::bad_request("Document must be a JSON object"))?;
@@ -127,7 +135,7 @@ impl Edit {
         let attachments = attachments.map_or(Ok(Vec::new()), |value| read_attachments(&id, value))?;
         if mode == WriteMode::Replicated {
             // `_revisions` overrides `_rev`, as in CouchDB.
-            rev = history.as_ref().and_then(RevHistory::leaf).or(rev);
+            rev = history.as_ref().and_then(RevHistory::leaf).or(rev).or_else(|| named.cloned());
             if rev.is_none() {
                 return Err(missing_revision());
             }

@@ -26,7 +26,7 @@ pub(crate) async fn databases_are_created_listed_and_dropped(stage: Stage) {
     assert_eq!(names(NameRange { start: some("a"), end: some("b"), ..Default::default() }).await, "a a/x b");
     assert_eq!(names(NameRange { start: some("b"), end: some("a"), ..Default::default() }).await, "");
     let up_to = NameRange { end: some("b"), exclusive_end: true, ..Default::default() };
-    assert_eq!(names(up_to.clone()).await, "a a/x");
+    assert_eq!(names(up_to.clone()).await, "_users a a/x");
     assert_eq!(names(NameRange { descending: true, ..up_to }).await, "c");
     let backwards = NameRange { start: some("b"), end: some("a"), descending: true, skip: 1, ..Default::default() };
     assert_eq!(names(backwards).await, "a/x a");

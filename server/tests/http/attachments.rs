@@ -75,6 +75,10 @@ async fn an_attachment_is_written_read_and_removed() {
     let head = couch.call("HEAD", "/db/doc/a/b/c.bin").await;
     assert_eq!((head.status.as_u16(), head.header("content-length"), &*head.text), (200, "5", ""));
 
+    assert_eq!(couch.send(couch.request("PUT", "/db/empty/a").header("content-type", "x/y")).await.status, 201);
+    let head = couch.call("HEAD", "/db/empty/a").await;
+    assert_eq!((head.status.as_u16(), head.header("content-length")), (200, "0"));
+
     let document = couch.get("/db/doc").await.json();
     let stub = json!({"content_type": "x/y", "revpos": 1, "digest": format!("md5-{HELLO}"), "length": 5, "stub": true});
     assert_eq!(document["_attachments"], json!({"a/b/c.bin": stub}));

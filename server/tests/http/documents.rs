@@ -166,6 +166,20 @@ async fn local_documents_count_their_revisions_and_stay_here() {
     couch.get("/db/_local/x/y").await.refused(400, "bad_request", "_local documents do not accept attachments.");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_query_may_name_the_revision_of_a_replicated_edit() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let made = couch.json("PUT", "/db/x?new_edits=false&rev=3-abc", json!({"v": 1})).await;
+    assert_eq!((made.status.as_u16(), &made.json()["rev"]), (201, &json!("3-abc")));
+    let parts = "--b\r\nContent-Type: application/json\r\n\r\n{\"v\":2}\r\n--b--";
+    let path = "/db/y?new_edits=false&rev=3-abc";
+    let made = couch.request("PUT", path).header("content-type", "multipart/related; boundary=b").body(parts);
+    assert_eq!(couch.send(made).await.json()["rev"], "3-abc");
+    let reason = "When `new_edits: false`, the document needs `_rev` or `_revisions` specified";
+    couch.json("PUT", "/db/z?new_edits=false", json!({})).await.refused(400, "bad_request", reason);
+}
+
 /// The revision of a local document begins again where it is deleted, so a cache cannot rely on it.
 #[tokio::test(flavor = "multi_thread")]
 async fn equal_revisions_of_local_documents_have_different_tags() {

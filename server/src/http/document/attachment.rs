@@ -120,11 +120,14 @@ fn has_tag(headers: &HeaderMap, tag: &str) -> bool {
 async fn whole(app: &Arc<App>, contents: Contents, length: Option<u64>) -> Result<Response> {
     // Reads the first piece before it sends the status, so that an error has its own status.
     let mut contents = read_ahead(app, contents);
-    let Some(first) = contents.next().await? else { return Ok(Response::new(Body::Whole(None))) };
-    let mut response = Response::new(response::stream_bytes(|writer| async move {
-        writer.send(first).await?;
-        send_all(contents, &writer).await
-    }));
+    let body = match contents.next().await? {
+        None => Body::Whole(None),
+        Some(first) => response::stream_bytes(|writer| async move {
+            writer.send(first).await?;
+            send_all(contents, &writer).await
+        }),
+    };
+    let mut response = Response::new(body);
     if let Some(length) = length {
         set(&mut response, CONTENT_LENGTH, &length.to_string());
     }

@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use hyper::header::CONTENT_ENCODING;
-use model::{AttachmentSource, Edit, WriteMode};
+use model::{AttachmentSource, Edit, RevId, WriteMode};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
@@ -60,6 +60,7 @@ pub(crate) async fn edit(
     request: &mut Request,
     database: &Documents,
     id: &str,
+    named: Option<&RevId>,
     mode: WriteMode,
     boundary: &str,
 ) -> Result<Edit> {
@@ -79,7 +80,7 @@ pub(crate) async fn edit(
         }
     }
     let json = parse_json(json.freeze()).await?;
-    let mut edit = Edit::from_json(Some(id), &json, mode)?;
+    let mut edit = Edit::from_json_or_rev(Some(id), named, &json, mode)?;
     let mut held = 0;
     for attachment in &mut edit.attachments {
         if !matches!(attachment.source, AttachmentSource::Follows(_)) {

@@ -28,9 +28,9 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         Some(boundary) => {
             // The body can be read only once, so a stale handle must be renewed before that.
             let database = request.fresh_database(db).await?;
-            follow::edit(request, &database, id, mode, &boundary).await?
+            follow::edit(request, &database, id, named.as_ref(), mode, &boundary).await?
         }
-        None => Edit::from_json(Some(id), &request.json().await?, mode)?,
+        None => Edit::from_json_or_rev(Some(id), named.as_ref(), &request.json().await?, mode)?,
     };
     if edit.rev.as_ref().zip(named.as_ref()).is_some_and(|(own, named)| own != named) {
         follow::discard(request, db, edit).await;
