@@ -271,7 +271,7 @@ async fn parameters_that_mean_nothing_here_are_taken_all_the_same() {
     assert_eq!((removed.status.as_u16(), removed.json()["rev"].is_string()), (200, true));
     let rev = removed.json()["rev"].as_str().unwrap().to_owned();
     let deleted = couch.call("DELETE", &format!("/db/a?batch=ok&rev={rev}")).await;
-    assert_eq!((deleted.status.as_u16(), deleted.json()), (202, json!({"ok": true, "id": "a"})));
+    assert_eq!((deleted.status.as_u16(), deleted.json()["rev"].is_string()), (200, true));
     couch.get("/db/a").await.refused(404, "not_found", "deleted");
     // Local documents are not copied.
     couch.put("/db/_local/x", json!({})).await;

@@ -53,7 +53,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
     named_rev(request)?;
     request.with_database(db, |database| async move { Ok(database.delete_local(id).await?) }).await?;
-    Ok(written(id, 0, StatusCode::OK, is_batch(&request.params)))
+    Ok(written(id, 0, StatusCode::OK, false))
 }
 
 /// Applies an edit, and answers with its revision.

@@ -130,7 +130,8 @@ pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Resp
         Box::pin(guarded::admit_deletion(request, db, id, rev.clone())).await?;
     }
     let rev = request.with_database(db, |database| delete_one(database, id, rev.clone())).await?;
-    Ok(written(id, &rev, StatusCode::OK, is_batch(&request.params)))
+    // As in CouchDB 3, whatever its reference says, `batch=ok` has no effect here.
+    Ok(written(id, &rev, StatusCode::OK, false))
 }
 
 async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result<RevId> {
