@@ -576,7 +576,7 @@ test('random documents with attachments', TIMEOUT, async (t) => {
     return Buffer.concat([first, ...others.flat(), Buffer.from('--b--')]);
   };
   const packed = gzipSync('hello '.repeat(20), { level: 8 });
-  for (let n = 0; n < 400; n++) {
+  for (let n = 0; n < 200; n++) {
     const id = pick(['a', 'b', 'c', 'é', 'x/y', '_design/d']);
     const path = `/${id.startsWith('_') ? id : encoded(id)}`;
     const found = JSON.parse((await raw(pair.theirs, 'GET', db + path, { headers: { authorization: pair.authorization } })).text);
