@@ -35,13 +35,16 @@ class Pair {
   }
 
   /** The answers of both to one request, by the administrator unless `headers` have other credentials: `{ ours, theirs }`. */
-  async both(path, { headers = {}, ...options } = {}) {
+  async both(path, options) {
+    const [ours, theirs] = await Promise.all([this.ours, this.theirs].map((url) => this.ask(url, path, options)));
+    return { ours, theirs };
+  }
+
+  /** The answer of one of them, as for `both`. */
+  ask(url, path, { headers = {}, ...options } = {}) {
     const all = { authorization: this.authorization, ...headers };
     if (all.authorization === undefined) delete all.authorization;
-    const [ours, theirs] = await Promise.all(
-      [this.ours, this.theirs].map((url) => request(url + path, { ...options, headers: all })),
-    );
-    return { ours, theirs };
+    return request(url + path, { ...options, headers: all });
   }
 
   /** Sends one request to both, and notes a difference of status or body, after `view` of each answer. */

@@ -121,7 +121,7 @@ export class Server {
   }
 }
 
-/** One request with a JSON body; resolves to `{ status, body, headers }`. */
+/** One request with a JSON body; resolves to `{ status, body, text, headers }`. */
 export async function request(url, { method = 'GET', body, headers = {}, signal } = {}) {
   const response = await fetch(url, {
     method,
@@ -132,7 +132,7 @@ export async function request(url, { method = 'GET', body, headers = {}, signal 
   const text = await response.text();
   let parsed;
   try { parsed = JSON.parse(text); } catch { parsed = text; }
-  return { status: response.status, body: parsed, headers: response.headers };
+  return { status: response.status, body: parsed, text, headers: response.headers };
 }
 
 /** As `request`, and throws unless the status is 2xx. */

@@ -133,7 +133,7 @@ const KNOWN: [&str; 15] = [
 ];
 
 /// A design document, with or without `_design/`, optionally with the name of an index in it.
-fn use_index(value: JsonRef<'_>) -> Result<Vec<String>, Error> {
+pub(crate) fn use_index(value: JsonRef<'_>) -> Result<Vec<String>, Error> {
     let wrong = || Error::bad_value("invalid_index_name", "Invalid index name: ", value.text());
     let mut names: Vec<String> = match value.kind() {
         JsonKind::Null => Vec::new(),
@@ -208,10 +208,8 @@ fn sort_field(value: JsonRef<'_>) -> Result<(String, Direction), Error> {
             let direction = match direction.as_str().as_deref() {
                 Some("asc") => Direction::Ascending,
                 Some("desc") => Direction::Descending,
-                _ => {
-                    let says = "Invalid sort direction: ";
-                    return Err(Error::bad_value("invalid_sort_dir", says, direction.text()));
-                }
+                // CouchDB knows an error for directions, and never answers with it.
+                _ => return Err(wrong()),
             };
             (name.into_owned(), direction)
         }
@@ -225,8 +223,13 @@ fn sort_field(value: JsonRef<'_>) -> Result<(String, Direction), Error> {
 }
 
 fn partition(value: JsonRef<'_>) -> Result<String, Error> {
-    let wrong = || Error::bad_value("invalid_string", "Invalid string: ", value.text());
-    value.as_str().map(|name| name.into_owned()).ok_or_else(wrong)
+    let wrong = |reason| Error::plain("illegal_partition", reason);
+    match value.as_str() {
+        None => Err(wrong("Partition must be a string")),
+        Some(name) if name.starts_with('_') => Err(wrong("Partition must not start with an underscore")),
+        Some(name) if name.contains(':') => Err(wrong("Partition must not contain a colon")),
+        Some(name) => Ok(name.into_owned()),
+    }
 }
 
 fn stale(value: JsonRef<'_>) -> Result<bool, Error> {
@@ -292,13 +295,16 @@ mod tests {
             (r#""sort": "a""#, "invalid_sort_json", "Sort must be an array of sort specs, not: \"a\""),
             (r#""sort": [1]"#, "invalid_sort_field", "Invalid sort field: 1"),
             (r#""sort": [""]"#, "invalid_sort_field", "Invalid sort field: \"\""),
-            (r#""sort": [{"a": "up"}]"#, "invalid_sort_dir", "Invalid sort direction: \"up\""),
+            (r#""sort": [{"a": "up"}]"#, "invalid_sort_field", "Invalid sort field: {\"a\":\"up\"}"),
             (
                 r#""sort": ["a", {"b": "desc"}]"#,
                 "unsupported_mixed_sort",
                 "Sorts currently only support a single direction for all fields.",
             ),
             (r#""fields": 1"#, "invalid_fields", "Fields must be an array of strings, not: 1"),
+            (r#""partition": 1"#, "illegal_partition", "Partition must be a string"),
+            (r#""partition": "_a""#, "illegal_partition", "Partition must not start with an underscore"),
+            (r#""partition": "a:b""#, "illegal_partition", "Partition must not contain a colon"),
             (r#""what": 1"#, "invalid_key", "Invalid key what for this request."),
         ] {
             let refused = parse(&format!(r#"{{"selector": {{}}, {member}}}"#)).unwrap_err();

@@ -13,7 +13,7 @@ use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 
 use super::{MAX_COLUMNS, MAX_DEFINITION};
 use crate::error::{Error, echo};
-use crate::query::{Direction, sort};
+use crate::query::{Direction, sort, use_index};
 use crate::selector::Selector;
 
 /// A valid request for a new index.
@@ -67,9 +67,11 @@ impl NewIndex {
         if fields.len() > MAX_COLUMNS {
             return Err(Error::invalid_index(format!("An index has at most {MAX_COLUMNS} fields.")));
         }
-        // Repeated fields are ignored.
+        // Of a repeated field the last one counts, as in CouchDB, where the fields become members of an object.
         let mut known = std::collections::HashSet::new();
+        fields.reverse();
         fields.retain(|(field, _)| known.insert(field.clone()));
+        fields.reverse();
         let filter = match def.get("partial_filter_selector") {
             None => JsonText::empty_object(),
             Some(filter) if !filter.is_object() => {
@@ -170,6 +172,10 @@ pub fn parse_bulk_delete(body: &JsonText) -> Result<Vec<String>, Error> {
     };
     if !ids.is_array() {
         return Err(wrong());
+    }
+    // As in CouchDB, each is something that `use_index` may be, and then its text.
+    for id in ids.elements() {
+        use_index(id)?;
     }
     copies(root)?;
     no_others(root, &["docids", "w"])?;

@@ -27,7 +27,7 @@ use md5::{Digest, Md5};
 
 pub use candidates::Candidate;
 pub use definition::{NewIndex, parse_bulk_delete};
-pub use plan::{Choice, KeyRange, Plan, Purpose, Scan};
+pub use plan::{Choice, IdBounds, KeyRange, Plan, Purpose, Scan};
 
 use crate::collate::{COLLATION_VERSION, Order};
 use crate::path::{self, AtPath, look_up};

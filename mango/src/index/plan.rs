@@ -18,7 +18,7 @@ use super::{Index, MAX_KEY};
 use crate::error::Error;
 use crate::path;
 use crate::query::{Direction, Query};
-use crate::selector::{ABOVE, FieldRange, Kind};
+use crate::selector::{ABOVE, Bound, FieldRange, Kind};
 
 /// The plan of a query.
 #[derive(Clone, Debug)]
@@ -31,6 +31,21 @@ pub struct Plan {
     pub candidates: Vec<Candidate>,
     /// Warnings for the client.
     pub warnings: Vec<String>,
+    /// What the selector requires of ids, for [`Choice::AllDocs`].
+    pub id_bounds: IdBounds,
+}
+
+/// Bounds of ids as CouchDB sees them.
+#[derive(Clone, Debug, Default)]
+pub struct IdBounds {
+    /// Whether the selector has a condition on ids that an index can serve.
+    pub is_bounded: bool,
+    /// Whether the bounds contradict each other. CouchDB does not search then.
+    pub is_empty: bool,
+    /// The low bound, as `_explain` shows it: any value.
+    pub low: Option<JsonText>,
+    /// The high bound.
+    pub high: Option<JsonText>,
 }
 
 /// The source of the answer to a query.
@@ -138,7 +153,18 @@ impl Plan {
             is_descending: query.sort.first().is_some_and(|(_, direction)| *direction == Direction::Descending),
             candidates: stages.candidates(query, &reasons, is_eligible, unused),
             warnings,
+            id_bounds: match &Known::new(None).prefix(&ranges)[..] {
+                [] => IdBounds::default(),
+                _ => IdBounds::of(&query.selector.collated_ids()),
+            },
         })
+    }
+}
+
+impl IdBounds {
+    fn of(range: &FieldRange) -> IdBounds {
+        let shown = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.shown.clone());
+        IdBounds { is_bounded: true, is_empty: range.is_empty(), low: shown(&range.low), high: shown(&range.high) }
     }
 }
 

@@ -139,6 +139,8 @@ fn what_is_to_be_deleted_is_a_list_of_names() {
         ("{}", "missing_required_key"),
         (r#"{"docids": "a"}"#, "invalid_bulk_docs"),
         (r#"{"docids": [null]}"#, "invalid_bulk_docs"),
+        (r#"{"docids": [1]}"#, "invalid_index_name"),
+        (r#"{"docids": ["a/b/c"]}"#, "invalid_index_name"),
         (r#"{"docids": [], "w": -1}"#, "invalid_pos_integer"),
         (r#"{"docids": [], "x": 1}"#, "invalid_key"),
     ] {

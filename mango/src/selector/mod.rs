@@ -46,7 +46,7 @@ use regex::bytes::Regex;
 
 pub use analysis::IdRange;
 pub use parse::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES};
-pub(crate) use range::{ABOVE, FieldRange, Kind};
+pub(crate) use range::{ABOVE, Bound, FieldRange, Kind};
 
 use crate::collate::Order;
 use crate::error::Error;

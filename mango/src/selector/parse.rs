@@ -154,6 +154,8 @@ impl Walk<'_> {
                 let condition = self.condition(operator, argument, path)?;
                 self.field(path, condition, negated)
             }
+            // The name of an element itself in the normal form, as partial indexes keep it.
+            "" if self.negations == Negations::Kept && path.is_empty() => self.node(argument, path, negated),
             "" => Err(Error::missing_field_name()),
             field => {
                 let above = path.len();

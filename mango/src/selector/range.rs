@@ -60,6 +60,19 @@ impl Selector {
     }
 }
 
+impl Selector {
+    /// The range of ids that CouchDB looks for contradictions in. It compares them by collation there, and by bytes when it matches.
+    pub(crate) fn collated_ids(&self) -> FieldRange {
+        let mut range = FieldRange::default();
+        self.each_required(&mut |path, condition| {
+            if matches!(path, [id] if id == "_id") {
+                range.narrow(condition, Order::Collated);
+            }
+        });
+        range
+    }
+}
+
 impl FieldRange {
     /// Whether the range is empty.
     pub(crate) fn is_empty(&self) -> bool {
@@ -76,13 +89,23 @@ impl FieldRange {
                 };
                 match relation {
                     Relation::Lt => self.lower(bound(Kind::Exclusive)),
-                    Relation::Lte => self.lower(bound(Kind::Inclusive)),
+                    Relation::Lte => {
+                        self.lower(bound(Kind::Inclusive));
+                        self.close(&bound(Kind::Inclusive));
+                    }
                     Relation::Eq => {
                         self.raise(bound(Kind::Inclusive));
                         self.lower(bound(Kind::Inclusive));
+                        self.close(&bound(Kind::Inclusive));
                     }
-                    Relation::Gte => self.raise(bound(Kind::Inclusive)),
-                    Relation::Gt => self.raise(bound(Kind::Exclusive)),
+                    Relation::Gte => {
+                        if self.raise(bound(Kind::Inclusive)) {
+                            self.close(&bound(Kind::Inclusive));
+                        }
+                    }
+                    Relation::Gt => {
+                        self.raise(bound(Kind::Exclusive));
+                    }
                     Relation::Ne => {}
                 }
             }
@@ -106,15 +129,29 @@ impl FieldRange {
         }
     }
 
-    fn raise(&mut self, bound: Bound) {
-        if self.low.as_ref().is_none_or(|low| bound.begin() > low.begin()) {
+    /// Returns whether the bound narrows the range.
+    fn raise(&mut self, bound: Bound) -> bool {
+        let narrows = self.low.as_ref().is_none_or(|low| bound.begin() > low.begin());
+        if narrows {
             self.low = Some(bound);
         }
+        narrows
     }
 
     fn lower(&mut self, bound: Bound) {
         if self.high.as_ref().is_none_or(|high| bound.end() < high.end()) {
             self.high = Some(bound);
+        }
+    }
+
+    /// If only values equal to the bound's are left, CouchDB shows its value for both ends: `1.0` may replace `1`.
+    fn close(&mut self, bound: &Bound) {
+        if let (Some(low), Some(high)) = (&mut self.low, &mut self.high)
+            && low.begin() == bound.begin()
+            && high.end() == bound.end()
+        {
+            low.shown = bound.shown.clone();
+            high.shown = bound.shown.clone();
         }
     }
 }

@@ -60,6 +60,13 @@ async fn an_answer_is_written_as_couchdb_writes_it() {
         assert_eq!(answer.text, "{\"docs\":[\r\n]}\r\n");
     }
     assert_eq!(find(&couch, json!({"selector": {}, "limit": 0})).await.json()["bookmark"], "nil");
+
+    // Searched, although no id is there: only bounds that contradict each other spare the search.
+    for selector in [json!({"_id": 7}), json!({"_id": {"$lt": {}}}), json!({"_id": {"$exists": false}})] {
+        let answer = find(&couch, json!({ "selector": selector })).await;
+        let expected = format!("{{\"docs\":[\r\n],\r\n\"bookmark\": \"nil\",\r\n\"warning\": \"{NO_INDEX}\"}}\r\n");
+        assert_eq!(answer.text, expected, "{selector}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,6 +124,11 @@ async fn bookmarks_go_on_where_the_last_answer_ended() {
         }
         assert_eq!(paged, whole_ids, "{sort}");
     }
+    // A page of which all is skipped has a bookmark too.
+    let asked = json!({"selector": {"_id": {"$lt": "00003"}}, "skip": 5});
+    let bookmark = find(&couch, asked).await.json()["bookmark"].clone();
+    let rest = find(&couch, json!({"selector": {"_id": {"$lte": "00003"}}, "bookmark": bookmark})).await.json();
+    assert_eq!(ids(&rest), ["00003"]);
     for bookmark in [json!("nil"), json!("x"), json!(7)] {
         let asked = json!({"selector": {}, "bookmark": bookmark});
         couch.json("POST", "/db/_find", asked).await.refused(
@@ -248,6 +260,25 @@ async fn a_query_is_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bounds_of_ids_are_shown_as_they_were_asked_for() {
+    let couch = with_docs(vec![]).await;
+    for (id, start, end) in [
+        (json!({"$ne": "a"}), json!(null), json!("<MAX>")),
+        (json!({"$lt": "b"}), json!(""), json!("b")),
+        (json!({"$exists": true}), json!(""), json!("<MAX>")),
+        (json!({"$gt": false}), json!(false), json!("<MAX>")),
+        (json!(7), json!(7), json!(7)),
+        (json!({"$lte": {}}), json!(""), json!({})),
+        (json!({"$beginsWith": "a"}), json!("a"), json!("a\u{ffff}")),
+        (json!({"$gt": "b", "$lt": "a"}), json!(null), json!(null)),
+    ] {
+        let explained = couch.json("POST", "/db/_explain", json!({"selector": {"_id": id}})).await.json();
+        let bounds = (&explained["mrargs"]["start_key"], &explained["mrargs"]["end_key"]);
+        assert_eq!(bounds, (&start, &end), "{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_asked_is_named() {
     let couch = with_docs(vec![]).await;
     for path in ["/db/_find", "/db/_explain"] {
@@ -266,7 +297,7 @@ async fn what_cannot_be_asked_is_named() {
             "invalid_key",
             "Invalid key x for this request.",
         );
-        let partition = "`partition` parameter is not supported on this database.";
+        let partition = "`partition` parameter is not supported on this db";
         couch.json("POST", path, json!({"selector": {}, "partition": "p"})).await.refused(
             400,
             "query_parse_error",

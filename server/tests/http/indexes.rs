@@ -85,6 +85,7 @@ async fn indexes_are_made_listed_and_deleted() {
     assert_eq!(all, json!({"total_rows": 4, "indexes": expected}));
     let some = ok(&couch, "GET", "/db/_index?limit=2&skip=1", json!({})).await;
     assert_eq!(some, json!({"total_rows": 4, "indexes": expected[1..3]}));
+    assert_eq!(ok(&couch, "GET", "/db/_index?limit=99999999999999999999", json!({})).await, all);
     for query in ["limit=0", "limit=x", "skip=-1"] {
         let said = "Index parameter ranges: limit > 1, skip > 0";
         couch.get(&format!("/db/_index?{query}")).await.refused(400, "invalid_list_index_params", said);
@@ -109,7 +110,7 @@ async fn indexes_are_made_listed_and_deleted() {
     assert_eq!(
         ok(&couch, "POST", "/db/_index/_bulk_delete", deleted).await,
         json!({
-            "success": [{"id": "_design/a", "ok": true}, {"id": id, "ok": true}],
+            "success": [{"id": id, "ok": true}, {"id": "_design/a", "ok": true}],
             "fail": [{"id": "_design/none", "error": "not_found"}],
         })
     );

@@ -148,13 +148,17 @@ fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
         bound("start_key", start, descending);
         bound("end_key", end, !descending);
     } else {
-        let listing = plan.listing(None);
-        // The lowest key is null, and the highest has no text.
-        let edges = if descending { [Some("<MAX>"), None] } else { [None, Some("<MAX>")] };
-        for (name, bound, edge) in [("start_key", &listing.start, edges[0]), ("end_key", &listing.end, edges[1])] {
-            match bound.as_deref().or(edge) {
-                Some(id) => json.name(name).str(id),
-                None => json.name(name).null(),
+        let bounds = &plan.chosen.id_bounds;
+        let (low, high) = ((&bounds.low, true), (&bounds.high, false));
+        let (start, end) = if descending { (high, low) } else { (low, high) };
+        for (name, (bound, is_low)) in [("start_key", start), ("end_key", end)] {
+            json.name(name);
+            match bound {
+                Some(value) => json.text(value),
+                None if !is_low => json.str("<MAX>"),
+                // The lowest id, or the lowest value.
+                None if bounds.is_bounded => json.str(""),
+                None => json.null(),
             };
         }
     }

@@ -58,9 +58,9 @@ pub(crate) async fn create(request: &mut Request, db: &str) -> Result<Response> 
 
 /// `GET /{db}/_index`
 pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
-    let number = |name: &str, least: usize| match request.params.get(name).map(str::parse::<usize>) {
+    let number = |name: &str, least: u128| match request.params.get(name).map(str::parse::<u128>) {
         None => Ok(None),
-        Some(Ok(number)) if number >= least => Ok(Some(number)),
+        Some(Ok(number)) if number >= least => Ok(Some(usize::try_from(number).unwrap_or(usize::MAX))),
         Some(_) => {
             let reason = "Index parameter ranges: limit > 1, skip > 0";
             Err(ApiError::new(StatusCode::BAD_REQUEST, "invalid_list_index_params", reason))
@@ -135,12 +135,13 @@ pub(crate) async fn bulk_delete(request: &mut Request, db: &str) -> Result<Respo
     }
     Ok(response::object(|json| {
         json.name("success").begin_array();
-        for id in &done {
+        // The last one first, as in CouchDB.
+        for id in done.iter().rev() {
             json.begin_object().name("id").str(id).name("ok").bool(true).end_object();
         }
         json.end_array();
         json.name("fail").begin_array();
-        for (id, error) in &failed {
+        for (id, error) in failed.iter().rev() {
             json.begin_object().name("id").str(id).name("error").str(error).end_object();
         }
         json.end_array();

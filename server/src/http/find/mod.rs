@@ -112,7 +112,7 @@ async fn query(request: &mut Request) -> Result<impl FnOnce() -> Result<Query> +
             return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_partition", reason));
         }
         if !query.partition.is_empty() || in_url.is_some_and(|partition| !partition.is_empty()) {
-            return Err(ApiError::query_parse("`partition` parameter is not supported on this database."));
+            return Err(ApiError::query_parse("`partition` parameter is not supported on this db"));
         }
         Ok(query)
     })

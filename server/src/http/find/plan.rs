@@ -58,8 +58,14 @@ impl Plan {
     pub(crate) fn finds_nothing(&self) -> bool {
         match self.scan() {
             Some(scan) => scan.is_empty,
-            None => self.ids.is_empty || self.query.selector.is_empty_combination(),
+            // What bounds exclude only by collation is searched, since ids are matched by bytes.
+            None => self.chosen.id_bounds.is_empty && self.ids.is_empty || self.query.selector.is_empty_combination(),
         }
+    }
+
+    /// Whether no id is within the range to search.
+    pub(crate) fn has_no_ids(&self) -> bool {
+        self.scan().is_none() && self.ids.is_empty
     }
 
     pub(crate) fn is_descending(&self) -> bool {

@@ -82,7 +82,7 @@ struct Tally {
     returned: u64,
     /// Number of documents that cannot be read.
     damaged: u64,
-    /// The place of the last document returned.
+    /// The place of the last match.
     last: Option<Bookmark>,
 }
 
@@ -94,7 +94,7 @@ impl Search {
         Search {
             app,
             database,
-            rest: Some(Rest::of(&plan)).filter(|_| query.limit > 0),
+            rest: Some(Rest::of(&plan)).filter(|_| query.limit > 0 && !plan.has_no_ids()),
             page_rows: wanted.clamp(1, PAGE_ROWS),
             tally,
             plan,
@@ -378,6 +378,8 @@ impl Page<'_> {
 
     /// Writes the requested fields of a match, or skips it.
     fn give(&mut self, place: Bookmark, out: &[u8]) {
+        // The next page begins after what was skipped, even if nothing was found behind it.
+        self.tally.last = Some(place);
         if self.tally.skip > 0 {
             self.tally.skip -= 1;
             return;
@@ -386,7 +388,6 @@ impl Page<'_> {
         self.found.extend_from_slice(out);
         self.tally.left -= 1;
         self.tally.returned += 1;
-        self.tally.last = Some(place);
     }
 }
 
