@@ -75,6 +75,23 @@ fn an_index_becomes_the_design_document_that_couchdb_writes() {
 }
 
 #[test]
+fn of_a_repeated_field_the_last_one_counts() {
+    let fields = def(&index("d", "n", r#"{"fields": ["a", "b", "c", "a", "b"]}"#));
+    assert_eq!(fields, r#"{"fields":[{"c":"asc"},{"a":"asc"},{"b":"asc"}]}"#);
+}
+
+/// The normal form of a filter names an element itself with an empty name.
+#[test]
+fn a_filter_of_elements_is_read_back() {
+    let new = r#"{"fields": ["a"], "partial_filter_selector": {"l": {"$elemMatch": {"$gt": 1, "$ne": 3}}}}"#;
+    let index = index("d", "n", new);
+    let shown = r#"{"l":{"$elemMatch":{"$and":[{"":{"$gt":1}},{"":{"$ne":3}}]}}}"#;
+    assert_eq!(def(&index), format!(r#"{{"fields":[{{"a":"asc"}}],"partial_filter_selector":{shown}}}"#));
+    assert!(index.row(text(r#"{"a": 1, "l": [1, 2]}"#).root()).is_some());
+    assert!(index.row(text(r#"{"a": 1, "l": [1, 3]}"#).root()).is_none());
+}
+
+#[test]
 fn bad_definitions_are_refused_in_couchdbs_words() {
     for (body, status, error, reason) in [
         (r#"{}"#, 400, "missing_required_key", "Missing required key: index"),
@@ -482,6 +499,10 @@ fn ranges_are_shown_as_couchdb_shows_them() {
         (r#"{"a":{"$exists":true},"b":{"$exists":true}}"#, "[]", "[]", false),
         (r#"{"a":{"$beginsWith":"x"},"b":1}"#, r#"["x", 1]"#, "[\"x\u{ffff}\", 1]", false),
         (r#"{"a":{"$gt":1,"$lt":1},"b":1}"#, "[1]", "[1]", true),
+        // Of equal values the one that closed the range is shown.
+        (r#"{"a":{"$gte":1,"$lte":1.0},"b":2}"#, "[1.0, 2]", "[1.0, 2]", false),
+        (r#"{"a":{"$lte":1,"$gte":1.0},"b":2}"#, "[1.0, 2]", "[1.0, 2]", false),
+        (r#"{"a":{"$eq":1,"$gte":1.0},"b":2}"#, "[1, 2]", "[1, 2]", false),
     ] {
         let query = query(&format!(r#"{{"selector":{selector}}}"#));
         let Choice::Scan(scan) = Plan::of(&query, &indexes, Purpose::Find).unwrap().choice else {
