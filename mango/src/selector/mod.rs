@@ -27,6 +27,8 @@
 //!   on code points.
 //! * Selectors have at most [`MAX_DEPTH`] levels, [`MAX_CONDITIONS`] conditions and [`MAX_REGEXES`] regular
 //!   expressions. The divisor of `$mod` must fit in 64 bits.
+//! * Ids are sorted by bytes in an index too, as they are compared. CouchDB sorts them by collation there, and a range of
+//!   ids misses those that only bytes put into it.
 //! * `$nor` works inside `$elemMatch`, `$allMatch` and `$keyMapMatch`.
 //!
 //! Source: `mango_selector.erl` and its tests; CouchDB's manual, "Selector Syntax".
