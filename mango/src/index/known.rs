@@ -42,12 +42,15 @@ impl<'i> Known<'i> {
         let mut reasons = Vec::new();
         let has_fields = match self.index {
             None => sort.is_empty() || selector.indexable_fields().iter().any(|field| field == "_id"),
-            Some(index) => index.columns.iter().all(|path| {
-                // Every result has a value in the fields that the query sorts by.
-                sort.contains(path)
-                    || matches!(&path[..], [name] if name == "_id" || name == "_rev")
-                    || selector.requires(path)
-            }),
+            Some(index) => {
+                !index.depends_on_conflicts()
+                    && index.columns.iter().all(|path| {
+                        // Every result has a value in the fields that the query sorts by.
+                        sort.contains(path)
+                            || matches!(&path[..], [name] if name == "_id" || name == "_rev")
+                            || selector.requires(path)
+                    })
+            }
         };
         if !has_fields {
             reasons.push("field_mismatch");

@@ -229,6 +229,16 @@ impl Index {
         })
     }
 
+    /// Whether it depends on the member `_conflicts`, which documents have when they are searched, and not when their rows are written.
+    fn depends_on_conflicts(&self) -> bool {
+        let conditions = self.filter.iter().flat_map(Selector::paths);
+        self.columns
+            .iter()
+            .map(Vec::as_slice)
+            .chain(conditions)
+            .any(|path| path.first().is_some_and(|name| name == "_conflicts"))
+    }
+
     /// Whether a row has the value at a path.
     fn covers(&self, path: &[String]) -> bool {
         matches!(path, [id] if id == "_id") || self.columns.iter().any(|own| own == path)

@@ -405,6 +405,18 @@ fn the_planner_chooses_as_couchdb_does_and_says_why() {
 }
 
 #[test]
+fn an_index_of_conflicts_is_not_used() {
+    let indexes = [
+        index("a", "n", r#"{"fields": ["_conflicts"]}"#),
+        index("b", "n", r#"{"fields": ["x"], "partial_filter_selector": {"_conflicts.0": "1-a"}}"#),
+    ];
+    for body in [r#"{"selector": {"_conflicts": {"$exists": true}}}"#, r#"{"selector": {"x": 1}, "use_index": "b"}"#] {
+        let plan = Plan::of(&query(body), &indexes, Purpose::Find).unwrap();
+        assert!(matches!(plan.choice, Choice::AllDocs), "{body}");
+    }
+}
+
+#[test]
 fn an_index_that_is_asked_for_and_cannot_be_used_is_said() {
     let indexes = [index("d", "a", r#"{"fields":["a"]}"#)];
     let plan = |body: &str, purpose| Plan::of(&query(body), &indexes, purpose);

@@ -115,7 +115,10 @@ fn choose(
         Some(bookmark) => bookmark.row.as_ref().is_some_and(|(number, _)| *number == info.number),
     };
     let known: Vec<&IndexInfo> = known.iter().filter(|info| info.active).filter(began).collect();
-    let (plan, number) = choose_index(query, &known, purpose)?;
+    // Without `use_index`, `allow_fallback` refuses a search that has no choice. The first page had one.
+    let goes_on = bookmark.is_some() && query.use_index.is_empty() && !query.allow_fallback;
+    let choosing = if goes_on { &Query { allow_fallback: true, ..query.clone() } } else { query };
+    let (plan, number) = choose_index(choosing, &known, purpose)?;
     let has_index = matches!(plan.choice, Choice::Scan(_));
     if bookmark.is_some_and(|bookmark| bookmark.row.is_some() != has_index) {
         return Err(mango::Error::invalid_bookmark(query.bookmark.as_deref().unwrap_or_default()));
