@@ -290,13 +290,13 @@ test('members that documents get when they are read are found as in CouchDB', as
   const names = ['_attachments', '_attachments.x', '_attachments.x.length', '_attachments.x\\\\.txt', '_attachments.x.content_type', '_attachments.x.stub', '_attachments.x.revpos',
     '_attachments.x.digest', '_conflicts', '_conflicts.0', '_deleted', '_rev', '_revisions', '_local_seq', '_id'];
   const fields = ['', '"fields":["_id","_rev"],', '"fields":["_attachments"],', '"fields":["_attachments.x.length","n"],', '"fields":["_conflicts","n"],', '"fields":["_id","_attachments.x.digest"],'];
+  let at = 0;
   const all = async (view) => {
     for (const name of names) {
       for (const condition of conditions) {
         for (const conflicts of [false, true]) {
-          for (const some of fields) {
-            await compare(pair, `/${db}/_find`, post(`{"selector":{"${name}":${condition}},${some}"conflicts":${conflicts},"execution_stats":true}`), view);
-          }
+          const asked = `{"selector":{"${name}":${condition}},${fields[at++ % fields.length]}"conflicts":${conflicts},"execution_stats":true}`;
+          await compare(pair, `/${db}/_find`, post(asked), view);
         }
       }
     }
