@@ -7,13 +7,13 @@ import { randomBytes } from 'node:crypto';
 import { store } from './engines.mjs';
 import { Server, expectOk, request, skipLoudly } from './server.mjs';
 
-/** Starts the server. `undefined`, and the test `t` is skipped, if there is no CouchDB. */
-export async function beside(t) {
+/** Starts the server, with these arguments. `undefined`, and the test `t` is skipped, if there is no CouchDB. */
+export async function beside(t, { args = [] } = {}) {
   if (!process.env.COUCHDB_URL) return skipLoudly(t, 'COUCHDB_URL names no CouchDB');
   const { username, password, origin } = new URL(process.env.COUCHDB_URL);
   const [name, secret] = [decodeURIComponent(username), decodeURIComponent(password)];
   const env = { COUCHDB_USER: name, COUCHDB_PASSWORD: secret };
-  const ours = (await Server.start(await store(t, 'lsm'), { env })).endWith(t);
+  const ours = (await Server.start(await store(t, 'lsm'), { env, args })).endWith(t);
   return new Pair(t, ours, origin, `Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}`);
 }
 

@@ -37,8 +37,10 @@ pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) began_ms: u64,
     pub(crate) ended_ms: u64,
-    pub(crate) start_seq: String,
+    /// As it was given, or `0` for the beginning.
+    pub(crate) start_seq: JsonText,
     pub(crate) end_seq: String,
+    /// Those of earlier sessions are counted too, as in CouchDB.
     pub(crate) figures: Figures,
     pub(crate) by_doc_ids: bool,
 }
@@ -75,6 +77,13 @@ impl Checkpoint {
     }
 }
 
+impl Common {
+    /// What the sessions have done.
+    pub(crate) fn figures(&self) -> Figures {
+        self.history.first().map(|newest| Figures::read(newest.root())).unwrap_or_default()
+    }
+}
+
 impl Session {
     /// The record with this session before the older ones.
     pub(crate) fn record(&self, history: &[JsonText]) -> JsonText {
@@ -91,7 +100,7 @@ impl Session {
         json.name("history").begin_array().begin_object();
         json.name("session_id").str(&self.id);
         json.name("start_time").str(&date(self.began_ms)).name("end_time").str(&date(self.ended_ms));
-        json.name("start_last_seq").str(&self.start_seq).name("end_last_seq").str(&self.end_seq);
+        json.name("start_last_seq").text(&self.start_seq).name("end_last_seq").str(&self.end_seq);
         json.name("recorded_seq").str(&self.end_seq);
         self.figures.write(&mut json);
         json.end_object();
@@ -186,7 +195,7 @@ mod tests {
             id: "s".into(),
             began_ms: 0,
             ended_ms: 1_000,
-            start_seq: "0".into(),
+            start_seq: JsonText::parse(b"0").unwrap(),
             end_seq: "9-x".into(),
             figures: Figures {
                 missing_checked: 4,
@@ -194,14 +203,18 @@ mod tests {
                 docs_read: 3,
                 docs_written: 2,
                 doc_write_failures: 1,
+                bulk_get_docs: 2,
+                bulk_get_attempts: 3,
             },
             by_doc_ids: false,
         };
         let old: Vec<JsonText> = (0..60).map(|_| JsonText::empty_object()).collect();
         let record = session.record(&old);
         assert!(record.as_str().starts_with(
-            r#"{"session_id":"s","source_last_seq":"9-x","replication_id_version":4,"history":[{"session_id":"s","start_time":"Thu, 01 Jan 1970 00:00:00 GMT","end_time":"Thu, 01 Jan 1970 00:00:01 GMT","start_last_seq":"0","end_last_seq":"9-x","recorded_seq":"9-x","missing_checked":4,"missing_found":3,"docs_read":3,"docs_written":2,"doc_write_failures":1},{}"#
+            r#"{"session_id":"s","source_last_seq":"9-x","replication_id_version":4,"history":[{"session_id":"s","start_time":"Thu, 01 Jan 1970 00:00:00 GMT","end_time":"Thu, 01 Jan 1970 00:00:01 GMT","start_last_seq":0,"end_last_seq":"9-x","recorded_seq":"9-x","missing_checked":4,"missing_found":3,"docs_read":3,"docs_written":2,"doc_write_failures":1,"bulk_get_docs":2,"bulk_get_attempts":3},{}"#
         ));
         assert_eq!(sessions(record.root()).len(), MOST_SESSIONS);
+        assert_eq!(Figures::read(sessions(record.root())[0]), session.figures);
+        assert_eq!(Figures::read(JsonText::empty_object().root()), Figures::default());
     }
 }

@@ -10,7 +10,7 @@ use peer::Filter;
 pub struct Options {
     /// Continue with later changes, without end.
     pub continuous: bool,
-    /// The documents to replicate. Ids may be percent-encoded, as in CouchDB.
+    /// The documents to replicate. Ids may be encoded as in a query, as in CouchDB: `%2B` is a plus.
     pub filter: Filter,
     /// Start after this sequence of the source, ignoring the checkpoint. A number and its text are two replications, as in CouchDB.
     pub since_seq: Option<JsonText>,

@@ -1,6 +1,6 @@
 //! The progress and the result of a replication.
 
-use model::{JsonText, JsonWriter};
+use model::{JsonRef, JsonText, JsonWriter};
 
 /// Counts of work done. The names are those in CouchDB's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub struct Figures {
     pub docs_written: u64,
     /// Number of leaves that could not be read, or that the target refused.
     pub doc_write_failures: u64,
+    /// Number of leaves that were asked for by `_bulk_get`, as CouchDB counts: without those of design documents.
+    pub bulk_get_attempts: u64,
+    /// Number of these that came with nothing else to read: those without attachments.
+    pub bulk_get_docs: u64,
 }
 
 impl Figures {
@@ -24,6 +28,22 @@ impl Figures {
         self.docs_read += other.docs_read;
         self.docs_written += other.docs_written;
         self.doc_write_failures += other.doc_write_failures;
+        self.bulk_get_docs += other.bulk_get_docs;
+        self.bulk_get_attempts += other.bulk_get_attempts;
+    }
+
+    /// The figures in a session of a record. An older one lacks some.
+    pub(crate) fn read(session: JsonRef<'_>) -> Figures {
+        let number = |name: &str| session.get(name).and_then(JsonRef::as_u64).unwrap_or_default();
+        Figures {
+            missing_checked: number("missing_checked"),
+            missing_found: number("missing_found"),
+            docs_read: number("docs_read"),
+            docs_written: number("docs_written"),
+            doc_write_failures: number("doc_write_failures"),
+            bulk_get_docs: number("bulk_get_docs"),
+            bulk_get_attempts: number("bulk_get_attempts"),
+        }
     }
 
     pub(crate) fn write(&self, json: &mut JsonWriter<'_>) {
@@ -32,6 +52,7 @@ impl Figures {
         json.name("docs_read").u64(self.docs_read);
         json.name("docs_written").u64(self.docs_written);
         json.name("doc_write_failures").u64(self.doc_write_failures);
+        json.name("bulk_get_docs").u64(self.bulk_get_docs).name("bulk_get_attempts").u64(self.bulk_get_attempts);
     }
 }
 
@@ -51,6 +72,8 @@ pub struct Failed {
 pub struct Progress {
     /// The work done since it began.
     pub figures: Figures,
+    /// The work done since its first session, with this one, as in its record.
+    pub of_all_sessions: Figures,
     /// Size of the bodies and attachments that were written.
     pub bytes: u64,
     /// The sequence up to which everything was replicated.

@@ -79,7 +79,7 @@ impl Replication {
         self
     }
 
-    /// Sets a function that is called after each page of replicated changes.
+    /// Sets a function that is called when the replication has begun, and after each page of replicated changes.
     #[must_use]
     pub fn on_progress(mut self, on_progress: impl Fn(&Progress) + Send + Sync + 'static) -> Self {
         self.on_progress = Arc::new(on_progress);
@@ -127,9 +127,18 @@ impl Replication {
             false => (None, Born::default()),
         };
         let common = checkpoint.as_ref().map(Checkpoint::common).unwrap_or_default();
-        let given = self.options.since_seq.as_ref().map(|seq| seq.root().str_or_text().into_owned());
-        let since = common.since.clone().or(given);
-        let start = since.clone().unwrap_or_else(|| "0".to_owned());
+        let start_seq = match (&common.since, &self.options.since_seq) {
+            (Some(since), _) => written(|json| {
+                json.str(since);
+            }),
+            (None, Some(given)) => given.clone(),
+            (None, None) => written(|json| {
+                json.u64(0);
+            }),
+        };
+        let start = start_seq.root().str_or_text().into_owned();
+        let since = (start != "0").then(|| start.clone());
+        let of_all_sessions = common.figures();
         let mut session = [0; 16];
         self.environment.random(&mut session);
         let run = Run {
@@ -137,7 +146,7 @@ impl Replication {
                 id: session.iter().map(|byte| format!("{byte:02x}")).collect(),
                 began_ms: self.environment.now_ms(),
                 ended_ms: 0,
-                start_seq: start.clone(),
+                start_seq,
                 end_seq: start.clone(),
                 figures: Figures::default(),
                 by_doc_ids: matches!(filter, Filter::DocIds(_)),
@@ -149,7 +158,12 @@ impl Replication {
             checkpoint,
             born,
             common,
-            progress: Progress { through_seq: start.clone(), checkpointed_seq: start, ..Progress::default() },
+            progress: Progress {
+                of_all_sessions,
+                through_seq: start.clone(),
+                checkpointed_seq: start,
+                ..Progress::default()
+            },
         };
         let (source, target) = (run.source.clone(), run.target.clone());
         let retry = Retry::new(self.environment.clone()).repeating(self.options.retries);
@@ -176,6 +190,8 @@ impl Replication {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<Report> {
         let (mut steps, mut stop) = (pin!(steps), pin!(stop));
+        // There may be nothing to do for long.
+        (self.on_progress)(&run.progress);
         loop {
             let done = match select(steps.try_next(), stop.as_mut()).await {
                 Either::Left((done, _)) => done?,
@@ -189,6 +205,7 @@ impl Replication {
             let end = match done {
                 Done::Step(step) => {
                     run.progress.figures.add(step.figures);
+                    run.progress.of_all_sessions.add(step.figures);
                     run.progress.bytes += step.bytes;
                     run.progress.failed.extend(step.failed);
                     continue;
@@ -225,9 +242,17 @@ impl Replication {
             let filters = leaf.body.get("filters")?;
             filters.get(function)?.as_str().map(|text| text.into_owned())
         });
-        let missing = || peer::Error::new(peer::ErrorKind::Refused, format!("the source has no filter {name}"));
+        let missing =
+            || peer::Error::new(peer::ErrorKind::Refused, format!("the source has no filter {name}")).with_status(404);
         text.map(Some).ok_or_else(missing)
     }
+}
+
+/// A value that is written so.
+fn written(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
+    let mut out = Vec::new();
+    write(&mut JsonWriter::new(&mut out));
+    JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object())
 }
 
 /// When the databases of the source and the target were created, as these say it.
@@ -270,7 +295,7 @@ impl Run {
         }
         self.session.ended_ms = self.saved_ms;
         self.session.end_seq.clone_from(&self.progress.through_seq);
-        self.session.figures = self.progress.figures;
+        self.session.figures = self.progress.of_all_sessions;
         let record = self.session.record(&self.common.history);
         checkpoint.write(&*self.source, &*self.target, record.clone()).await?;
         self.progress.checkpointed_seq.clone_from(&self.progress.through_seq);
@@ -281,9 +306,9 @@ impl Run {
     fn report(self) -> Report {
         let figures = self.progress.figures;
         let Some(checkpoint) = &self.checkpoint else {
-            let mut out = Vec::new();
-            JsonWriter::new(&mut out).begin_object().name("use_checkpoints").bool(false).end_object();
-            let record = JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object());
+            let record = written(|json| {
+                json.begin_object().name("use_checkpoints").bool(false).end_object();
+            });
             return Report { figures, no_changes: false, record };
         };
         match self.record {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::{StreamExt, TryStreamExt};
+use model::limits::DESIGN_PREFIX;
 use model::{BulkGet, RevId, RevsDiff, WriteMode};
 use parking_lot::Mutex;
 use peer::{ByteStream, Change, Error, ErrorKind, Peer, ReadOptions, Result, Retry, Revision};
@@ -85,6 +86,9 @@ impl Transfer {
         let mut missing = Vec::new();
         for RevsDiff { id, missing: revs, possible_ancestors } in self.target.revs_diff(asked).await? {
             step.figures.missing_found += revs.len() as u64;
+            if !id.starts_with(DESIGN_PREFIX) {
+                step.figures.bulk_get_attempts += revs.len() as u64;
+            }
             let known = Arc::new(possible_ancestors);
             let one = |rev| Missing { wanted: BulkGet { id: id.clone(), rev: Some(rev) }, known: known.clone() };
             missing.extend(revs.into_iter().map(one));
@@ -142,6 +146,10 @@ impl Transfer {
                     continue;
                 }
             };
+            let is_design = missing.wanted.id.starts_with(DESIGN_PREFIX);
+            if !is_design && !found.is_empty() && found.iter().all(|revision| revision.attachments.is_empty()) {
+                step.figures.bulk_get_docs += 1;
+            }
             for revision in found {
                 // For leaves that were replaced meanwhile, their replacements are found.
                 if !seen.insert((revision.id.clone(), revision.rev.clone())) {

@@ -24,7 +24,7 @@ use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::has_jobs;
-use crate::http::replicator::requested::shown;
+use crate::http::replicator::requested::without_credentials;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
@@ -230,7 +230,7 @@ pub(crate) async fn hidden(request: &Request, db: &str, id: &str) -> Result<Opti
         for (name, value) in document.body.root().members().filter(|(name, _)| !PROXIES.contains(&name.as_ref())) {
             match SIDES.contains(&name.as_ref()) {
                 false => drop(json.name(&name).value(value)),
-                true => drop(json.name(&name).str(&shown(value).unwrap_or_default())),
+                true => drop(json.name(&name).str(&without_credentials(value).unwrap_or_default())),
             }
         }
     })))

@@ -324,9 +324,17 @@ impl JobProgress {
     }
 }
 
-/// The figures of a run, with the names that CouchDB's have.
+/// The figures of a replication, with the names that CouchDB's have.
 pub(crate) fn figures(progress: &Progress) -> JsonText {
-    let Figures { missing_checked, missing_found, docs_read, docs_written, doc_write_failures } = progress.figures;
+    let Figures {
+        missing_checked,
+        missing_found,
+        docs_read,
+        docs_written,
+        doc_write_failures,
+        bulk_get_docs,
+        bulk_get_attempts,
+    } = progress.of_all_sessions;
     object(|json| {
         json.name("revisions_checked").u64(missing_checked).name("missing_revisions_found").u64(missing_found);
         json.name("docs_read").u64(docs_read).name("docs_written").u64(docs_written);
@@ -335,6 +343,7 @@ pub(crate) fn figures(progress: &Progress) -> JsonText {
             Some(pending) => json.u64(pending),
             None => json.null(),
         };
+        json.name("bulk_get_docs").u64(bulk_get_docs).name("bulk_get_attempts").u64(bulk_get_attempts);
         json.name("checkpointed_source_seq").str(&progress.checkpointed_seq);
         json.name("source_seq").str(&progress.through_seq).name("through_seq").str(&progress.through_seq);
     })

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use hyper::StatusCode;
 use model::{JsonRef, JsonText};
 use peer::{Address, Connecting, Filter};
 use replicate::{Endpoint, Identity, Options};
@@ -84,11 +85,15 @@ impl RequestedReplication {
 fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplication> {
     let wrong = |name: &str, what: &str| ApiError::bad_request(format!("parameter `{name}` must be {what}"));
     let given = |name: &str| asked.get(name).filter(|value| !value.is_null());
-    let flag = |name: &str| match given(name).map(|value| value.as_bool()) {
+    let flag = |name: &str| match asked.get(name).map(|value| value.as_bool()) {
         Some(None) => Err(wrong(name, "a boolean")),
         flag => Ok(flag.flatten().unwrap_or_default()),
     };
-    let number = |name: &str, most: u64| match given(name).map(JsonRef::as_u64) {
+    let object = |name: &str| match asked.get(name) {
+        Some(value) if !value.is_object() => Err(wrong(name, "a JSON object")),
+        object => Ok(object),
+    };
+    let number = |name: &str, most: u64| match given(name).map(number_of) {
         Some(Some(number)) if number > 0 => Ok(Some(usize::try_from(number.min(most)).unwrap_or(1))),
         Some(_) => Err(wrong(name, "a positive integer")),
         None => {
@@ -96,25 +101,37 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
             Ok(set.map(|number| usize::try_from(number.min(most)).unwrap_or(1)))
         }
     };
-    for name in ["proxy", "source_proxy", "target_proxy"] {
-        if given(name).is_some() {
-            return Err(ApiError::not_implemented("replications through proxies"));
+    let has_proxy = |name: &str| given(name).is_some_and(|proxy| proxy.as_str().is_none_or(|proxy| !proxy.is_empty()));
+    for name in ["source_proxy", "target_proxy"] {
+        if has_proxy("proxy") && has_proxy(name) {
+            return Err(ApiError::bad_request(format!("`proxy` is mutually exclusive with `{name}`")));
         }
+    }
+    if ["proxy", "source_proxy", "target_proxy"].into_iter().any(has_proxy) {
+        return Err(ApiError::not_implemented("replications through proxies"));
     }
     let filters = ["doc_ids", "selector", "filter"].into_iter().filter(|name| given(name).is_some()).count();
     if filters > 1 {
-        return Err(ApiError::bad_request("`doc_ids`,`filter`,`selector` are mutually exclusive options"));
+        return Err(ApiError::bad_request("`doc_ids`,`filter`,`selector` are mutually exclusive"));
     }
     let filter = if let Some(ids) = given("doc_ids") {
         let ids = ids.is_array().then(|| ids.elements().map(|id| id.as_str().map(|id| id.into_owned())));
         Filter::DocIds(ids.and_then(Iterator::collect).ok_or_else(|| wrong("doc_ids", "an array"))?)
-    } else if let Some(selector) = given("selector") {
+    } else if let Some(selector) = object("selector")? {
         let selector = asked.slice_ref(selector);
         mango::Selector::parse(&selector).map_err(|error| ApiError::bad_request(error.to_string()))?;
         Filter::Selector(selector)
     } else if let Some(name) = given("filter") {
         let name = name.as_str().ok_or_else(|| wrong("filter", "a string"))?.into_owned();
-        let params = given("query_params").map(JsonRef::members).into_iter().flatten();
+        if !name.starts_with('_') && !name.contains('/') {
+            return Err(ApiError::bad_request("Invalid filter. Must match `ddocname/filtername`."));
+        }
+        let params = object("query_params")?;
+        let view = params.and_then(|params| params.get("view")).and_then(JsonRef::as_str);
+        if name == "_view" && view.is_none_or(|view| view.split('/').count() != 2) {
+            return Err(ApiError::bad_request("Invalid `view` parameter."));
+        }
+        let params = params.map(JsonRef::members).into_iter().flatten();
         let params = params.map(|(name, value)| (name.into_owned(), asked.slice_ref(value))).collect();
         Filter::Function { name, params }
     } else {
@@ -135,7 +152,7 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
             .map_or(usual.checkpoint_interval, |ms| Duration::from_millis(ms as u64)),
         batch_size: number("worker_batch_size", MOST_BATCH)?.unwrap_or(usual.batch_size),
         workers: number("worker_processes", MOST_WORKERS)?.unwrap_or(usual.workers),
-        retries: match given("retries_per_request").map(JsonRef::as_u64) {
+        retries: match given("retries_per_request").map(number_of) {
             Some(Some(times)) => Some(times),
             Some(None) => return Err(wrong("retries_per_request", "a non negative integer")),
             None => settings.and_then(|settings| settings.number(SECTION, "retries_per_request")),
@@ -157,10 +174,9 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
     if let Some(socket) = socket {
         set_socket(&socket, &mut connecting).ok_or_else(|| wrong("socket_options", "a list of Erlang's terms"))?;
     }
-    let parameters = given("create_target_params");
-    if parameters.is_some_and(|parameters| !parameters.is_object()) {
-        return Err(wrong("create_target_params", "a JSON object"));
-    }
+    // It has no effect: this server always asks for many documents at once.
+    flag("use_bulk_get")?;
+    let parameters = object("create_target_params")?;
     let parameter = |name: &'static str| Some((name, parameters?.get(name)?.text().trim_matches('"').to_owned()));
     let (source, target) = (side(given("source"))?, side(given("target"))?);
     Ok(RequestedReplication {
@@ -171,6 +187,11 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
         options,
         connecting,
     })
+}
+
+/// A number, which CouchDB accepts as a text too.
+fn number_of(value: JsonRef<'_>) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
 /// Reads options of sockets as Erlang writes them, `[{keepalive, true}, {nodelay, false}]`. Others have no effect. `None`
@@ -199,7 +220,13 @@ fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
         true => value.get("url").and_then(JsonRef::as_str),
         false => value.as_str(),
     };
-    let url = url.ok_or_else(missing)?;
+    let invalid = |why: &str| {
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_replication", format!("endpoint has an invalid url{why}"))
+    };
+    let url = match value.is_object() {
+        true => url.ok_or_else(|| invalid(""))?,
+        false => url.ok_or_else(missing)?,
+    };
     if !url.contains("://") {
         return match value.is_object() {
             true => Err(ApiError::bad_request("a database with credentials needs a URL")),
@@ -207,8 +234,12 @@ fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
         };
     }
     // The error of an address names no credentials.
-    let mut address: Address =
-        url.parse().map_err(|error| ApiError::bad_request(format!("the URL of a database is wrong: {error}")))?;
+    let mut address: Address = url.parse().map_err(|error| invalid(&format!(": {error}")))?;
+    for name in ["auth", "headers"] {
+        if value.get(name).is_some_and(|part| !part.is_object()) {
+            return Err(ApiError::bad_request(format!("`{name}` of a database must be a JSON object")));
+        }
+    }
     let text = |value: JsonRef<'_>, name: &str| value.get(name).and_then(JsonRef::as_str).map(|text| text.into_owned());
     if let Some(basic) = value.get("auth").and_then(|auth| auth.get("basic")) {
         let user = text(basic, "username").zip(text(basic, "password"));
@@ -219,12 +250,24 @@ fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
         let value = value.as_str().ok_or_else(|| ApiError::bad_request("headers must be strings"))?;
         address = address.with_header(&name, &value).map_err(|error| ApiError::bad_request(error.to_string()))?;
     }
-    Ok(Side { name: address.to_string(), endpoint: Endpoint::Remote(address) })
+    // CouchDB shows the address so.
+    let mut name = address.to_string();
+    if !name.ends_with('/') {
+        name.push('/');
+    }
+    Ok(Side { name, endpoint: Endpoint::Remote(address) })
 }
 
-/// A side as it may be shown: without credentials. `None` where it is none.
+/// A side as it is shown: without credentials, and a URL with a slash at its end. `None` where it is none.
 pub(crate) fn shown(value: JsonRef<'_>) -> Option<String> {
     side(Some(value)).ok().map(|side| side.name)
+}
+
+/// A side as it was given, without credentials. `None` where it is none.
+pub(crate) fn without_credentials(value: JsonRef<'_>) -> Option<String> {
+    let shown = shown(value)?;
+    let given = value.get("url").unwrap_or(value).as_str()?;
+    Some(if given.ends_with('/') { shown } else { shown.strip_suffix('/').unwrap_or(&shown).to_owned() })
 }
 
 #[cfg(test)]
@@ -241,7 +284,7 @@ mod tests {
         let text = r#"{"source":"http://anna:geheim@a:1/x","target":{"url":"http://b/y","headers":{"Authorization":
             "Basic geheim"},"auth":{"basic":{"username":"bert","password":"geheim"}}}}"#;
         let asked = asked(text).unwrap();
-        assert_eq!((asked.source.name.as_str(), asked.target.name.as_str()), ("http://a:1/x", "http://b/y"));
+        assert_eq!((asked.source.name.as_str(), asked.target.name.as_str()), ("http://a:1/x/", "http://b/y/"));
         let shown = format!("{asked:?}");
         assert!(!shown.contains("geheim") && !shown.contains("anna"), "{shown}");
         let Endpoint::Remote(target) = asked.target.endpoint else { panic!("it is a URL") };
@@ -273,9 +316,18 @@ mod tests {
             (r#"{"source":"a","target":"b","doc_ids":{}}"#, 400, "parameter `doc_ids` must be an array"),
             (r#"{"source":"a","target":"b","doc_ids":[],"selector":{}}"#, 400, "mutually exclusive"),
             (r#"{"source":"a","target":"b","worker_batch_size":0}"#, 400, "a positive integer"),
-            (r#"{"source":"a","target":"ftp://x:geheim@b/c"}"#, 400, "the URL of a database is wrong"),
+            (r#"{"source":"a","target":"ftp://x:geheim@b/c"}"#, 400, "endpoint has an invalid url: it is neither"),
+            (r#"{"source":"a","target":{}}"#, 400, "endpoint has an invalid url"),
+            (r#"{"source":"a","target":{"url":"http://x:geheim@b/c","headers":[]}}"#, 400, "`headers` of a database"),
+            (r#"{"source":"a","target":"b","continuous":null}"#, 400, "parameter `continuous` must be a boolean"),
+            (r#"{"source":"a","target":"b","use_bulk_get":1}"#, 400, "parameter `use_bulk_get` must be a boolean"),
+            (r#"{"source":"a","target":"b","selector":[]}"#, 400, "parameter `selector` must be a JSON object"),
+            (r#"{"source":"a","target":"b","filter":"x"}"#, 400, "Must match `ddocname/filtername`."),
+            (r#"{"source":"a","target":"b","filter":"_view"}"#, 400, "Invalid `view` parameter."),
+            (r#"{"source":"a","target":"b","filter":"x/y","query_params":1}"#, 400, "parameter `query_params` must be"),
+            (r#"{"source":"a","target":"b","proxy":"http://a","source_proxy":"http://b"}"#, 400, "`proxy` is mutually"),
             (r#"{"source":"a","target":"https://x:geheim@b/c","proxy":"http://x:geheim@d"}"#, 501, "proxies"),
-            (r#"{"source":"a","target":"http://x:geheim@:a/c"}"#, 400, "the URL of a database is wrong"),
+            (r#"{"source":"a","target":"http://x:geheim@:a/c"}"#, 400, "endpoint has an invalid url"),
         ] {
             let refused = asked(text).unwrap_err();
             let sentence = format!("{refused:?}");
@@ -305,7 +357,7 @@ mod tests {
         assert_eq!((configured.options.retries, configured.options.batch_size), (Some(2), 9));
         assert!(!configured.options.use_checkpoints);
         let own = read(
-            r#"{"source":"a","target":"b","connection_timeout":30000,"http_connections":20,"retries_per_request":0,
+            r#"{"source":"a","target":"b","connection_timeout":"30000","http_connections":20,"retries_per_request":"0","proxy":"",
                 "socket_options":"[{sndbuf, 4096}, {keepalive, false}].","use_checkpoints":true}"#,
         );
         let connecting =

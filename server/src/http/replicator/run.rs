@@ -1,5 +1,6 @@
 //! Runs a replication.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,10 @@ use crate::http::rights::not_server_admin;
 /// How long the answer to a request is kept, so that each client that waits for it reads it.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Runs a replication with the rights of its owner. `on_progress` is called with its progress.
+/// Time that a replication has for its last checkpoint when it is stopped, as in CouchDB.
+const LAST_CHECKPOINT: Duration = Duration::from_secs(5);
+
+/// Runs a replication with the rights of its owner, until it ends or `stop` completes. `on_progress` is called with its progress.
 ///
 /// # Errors
 /// A side that cannot be opened, and what ends the replication: no sentence has credentials.
@@ -32,18 +36,30 @@ pub(crate) async fn replicate(
     app: &Arc<App>,
     asked: &RequestedReplication,
     owner: &Owner,
+    stop: impl Future<Output = ()> + Send,
     on_progress: impl Fn(&Progress) + Send + Sync + 'static,
 ) -> Result<Report> {
-    let source = open(app, asked, &asked.source, owner, None).await?;
-    let create = asked.create_target.then_some(asked.create_parameters.as_slice());
-    let target = open(app, asked, &asked.target, owner, create).await?;
+    let mut stop = pin!(stop);
+    let opening = async {
+        let source = open(app, asked, &asked.source, owner, None).await?;
+        let create = asked.create_target.then_some(asked.create_parameters.as_slice());
+        Ok::<_, ApiError>((source, open(app, asked, &asked.target, owner, create).await?))
+    };
+    let (source, target) = tokio::select! {
+        opened = opening => opened?,
+        () = &mut stop => return Err(ApiError::unavailable("The replication was stopped.")),
+    };
     let (source_name, target_name) = (&asked.source.name, &asked.target.name);
     tracing::info!(source = source_name, target = target_name, "a replication begins");
     let replication = replicate::replicate(source, target, asked.identity(&app.uuid));
     let replication = replication.with_options(asked.options.clone());
-    let ended = with_log(replication, asked, on_progress).run().await;
+    let replication = with_log(replication, asked, on_progress);
+    let ended = replication.run_until(stop).await;
     ended.map_err(|error| {
         tracing::warn!(source = source_name, target = target_name, %error, "a replication failed");
+        if (error.kind(), error.status()) == (ErrorKind::Refused, Some(404)) {
+            return ApiError::not_found(error.to_string());
+        }
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string())
     })
 }
@@ -144,9 +160,15 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let (say, heard) = watch::channel(done.write());
     let done = Arc::new(Mutex::new(done));
+    let stop = || async {
+        tokio::select! {
+            () = run.stopped() => {}
+            () = app.stopping() => {}
+        }
+    };
     let at_work = {
         let done = done.clone();
-        replicate(&app, &asked, &owner, move |progress| {
+        replicate(&app, &asked, &owner, stop(), move |progress| {
             let mut done = done.lock();
             done.figures = Some(figures(progress));
             say.send_replace(done.write());
@@ -154,17 +176,16 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let ended = tokio::select! {
         ended = at_work => Some(ended),
-        () = run.stopped() => None,
-        () = app.stopping() => None,
+        () = async { stop().await; tokio::time::sleep(LAST_CHECKPOINT).await } => None,
         never = run.report(heard) => match never {},
     };
     let done = done.lock().clone();
     match ended {
         // It continues from its last checkpoint, here or on another server, or was removed.
+        _ if run.should_stop() || app.is_stopping() => End::Again(Duration::ZERO),
         None => End::Again(Duration::ZERO),
         Some(ended) if order.is_awaited() => answered(&ended),
         Some(Err(error)) => crash(done, &error),
-        Some(Ok(_)) if run.should_stop() => End::Again(Duration::ZERO),
         Some(Ok(_)) => {
             let outcome =
                 Outcome::Completed { figures: done.figures.clone(), began_ms: done.began_ms().unwrap_or_default() };
@@ -202,6 +223,11 @@ fn answered(ended: &Result<Report>) -> End {
 }
 
 fn crash(mut done: JobProgress, error: &ApiError) -> End {
-    done.crashed(error.reason(), now_ms());
+    // CouchDB names these before their sentences.
+    let reason = match error.error() {
+        name @ ("db_not_found" | "unauthorized" | "forbidden") => format!("{name}: {}", error.reason()),
+        _ => error.reason().to_owned(),
+    };
+    done.crashed(&reason, now_ms());
     End::Failed(done.write(), backoff(done.errors))
 }

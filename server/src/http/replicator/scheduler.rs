@@ -23,7 +23,7 @@ use crate::http::wire::response::{self, Response};
 const USUAL_LIMIT: usize = 100;
 
 /// The states of a replication, as CouchDB names them.
-const STATES: [&str; 7] = ["initializing", "error", "pending", "running", "crashing", "completed", "failed"];
+const STATES: [&str; 7] = ["initializing", "error", "running", "pending", "crashing", "completed", "failed"];
 
 /// A replication's job, with its data and progress.
 struct Known {
@@ -57,13 +57,20 @@ impl Known {
         self.job.run.as_ref().and_then(|run| run.server.as_deref()).unwrap_or("nonode@nohost")
     }
 
-    /// What was done, or what went wrong.
+    /// What was done.
     fn write_info(&self, json: &mut JsonWriter<'_>) {
         json.name("info");
-        match (self.progress.failure(), &self.progress.figures) {
-            (Some(reason), _) => drop(json.begin_object().name("error").str(reason).end_object()),
-            (None, Some(figures)) => drop(json.text(figures)),
-            (None, None) => drop(json.null()),
+        match &self.progress.figures {
+            Some(figures) => drop(json.text(figures)),
+            None => drop(json.null()),
+        }
+    }
+
+    /// What was done, or what went wrong.
+    fn write_info_or_failure(&self, json: &mut JsonWriter<'_>) {
+        match self.progress.failure() {
+            Some(reason) => drop(json.name("info").begin_object().name("error").str(reason).end_object()),
+            None => self.write_info(json),
         }
     }
 
@@ -174,9 +181,10 @@ async fn list(request: &Request, name: &str) -> Result<Response> {
         }
         next = page.next;
     }
+    let total = rows.len() as u64;
     rows.retain(|row| states.is_empty() || row.state().is_some_and(|state| states.contains(&state.as_str())));
     Ok(response::object(|json| {
-        json.name("total_rows").u64(rows.len() as u64).name("offset").u64(skip.min(rows.len()) as u64);
+        json.name("total_rows").u64(total).name("offset").u64(skip.min(rows.len()) as u64);
         json.name("docs").begin_array();
         rows.iter().skip(skip).take(limit).for_each(|row| row.write(json));
         json.end_array();
@@ -214,7 +222,9 @@ impl Row<'_> {
         let known = self.known.as_ref().filter(|_| self.found.is_to_run());
         json.name("id");
         text(json, known.map(|known| known.order.replication_id()));
-        json.name("node").str(known.map_or("nonode@nohost", Known::node));
+        if self.found.is_to_run() {
+            json.name("node").str(known.map_or("nonode@nohost", Known::node));
+        }
         for name in ["source", "target"] {
             json.name(name);
             text(json, side(name));
@@ -223,13 +233,16 @@ impl Row<'_> {
         text(json, self.state());
         match known {
             Some(known) => {
-                known.write_info(json);
+                known.write_info_or_failure(json);
                 json.name("error_count").u64(known.progress.errors);
                 json.name("last_updated").str(&known.updated()).name("start_time").str(&known.started());
             }
             None => self.write_outcome(json),
         }
-        json.name("source_proxy").null().name("target_proxy").null().end_object();
+        if self.found.is_to_run() {
+            json.name("source_proxy").null().name("target_proxy").null();
+        }
+        json.end_object();
     }
 
     /// What the document itself says.
@@ -239,14 +252,15 @@ impl Row<'_> {
             Some("completed") => {
                 let stats = self.found.body.get("_replication_stats").filter(|stats| stats.is_object());
                 let began = stats.and_then(|stats| Some(stats.get("start_time")?.as_str()?.into_owned()));
-                (stats.map(without_start_time), 0, began)
+                (Some(stats.map_or_else(JsonText::empty_object, without_start_time)), 0, began)
             }
             Some("failed") => {
-                let reason = self.found.text("_replication_state_reason").unwrap_or_default();
-                let info = object(|json| {
-                    json.name("error").str(&reason);
-                });
-                (Some(info), 1, at())
+                let info = |reason: String| {
+                    object(|json| {
+                        json.name("error").str(&reason);
+                    })
+                };
+                (self.found.text("_replication_state_reason").map(info), 1, at())
             }
             _ => (None, 0, None),
         };
@@ -280,14 +294,17 @@ fn text(json: &mut JsonWriter<'_>, value: Option<String>) {
 fn number(request: &Request, name: &str, usual: usize) -> Result<usize> {
     match request.params.get(name) {
         None => Ok(usual),
-        Some(text) => text.parse().map_err(|_| ApiError::query_parse(format!("{name} must be an integer"))),
+        Some(text) => text.parse().map_err(|_| {
+            let what = if text.parse::<i64>().is_ok() { "not in range of [0,infinity]" } else { "must be an integer" };
+            ApiError::query_parse(format!("{name} {what}"))
+        }),
     }
 }
 
 fn states(asked: &str) -> Result<Vec<&'static str>> {
     let state = |asked: &str| {
         let known = STATES.into_iter().find(|known| known.eq_ignore_ascii_case(asked));
-        known.ok_or_else(|| ApiError::query_parse(format!("States must be one or more of {}", STATES.join(","))))
+        known.ok_or_else(|| ApiError::query_parse(format!("States must be one or more of [{}]", STATES.join(","))))
     };
     asked.split(',').filter(|asked| !asked.is_empty()).map(state).collect()
 }

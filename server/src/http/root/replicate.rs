@@ -6,6 +6,8 @@
 //!
 //! Source: CouchDB's `couch_replicator_httpd.erl`, `couch_replicator.erl` and `couch_replicator_scheduler.erl`.
 
+use std::future::pending;
+
 use hyper::StatusCode;
 use jobs::{JobId, NewJob};
 use model::{JsonRef, JsonText};
@@ -25,7 +27,7 @@ use crate::http::wire::response::{self, Response};
 pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     let body = request.json_object().await?;
     let app = request.app.clone();
-    match body.get("cancel").filter(|cancel| !cancel.is_null()).map(JsonRef::as_bool) {
+    match body.get("cancel").map(JsonRef::as_bool) {
         Some(None) => return Err(ApiError::bad_request("parameter `cancel` must be a boolean")),
         Some(Some(true)) => return cancel(&app, &body).await,
         Some(Some(false)) | None => {}
@@ -49,7 +51,7 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
         if body.len() > MOST_REQUEST {
             // Too large for a job: it runs while its client waits, and nobody else sees it.
             return app
-                .aside(async move { Answer::new(&run::replicate(&working, &asked, &owner, |_| {}).await) })
+                .aside(async move { Answer::new(&run::replicate(&working, &asked, &owner, pending(), |_| {}).await) })
                 .await;
         }
         add(&app, &asked, &owner, body).await?;
