@@ -154,6 +154,7 @@ impl Replication {
             source,
             target,
             record: None,
+            record_before: checkpoint.as_ref().map(Checkpoint::record),
             saved_ms: self.environment.now_ms(),
             checkpoint,
             born,
@@ -277,6 +278,8 @@ struct Run {
     common: Common,
     /// The last checkpoint.
     record: Option<JsonText>,
+    /// The checkpoint that was found, if checkpoints are used.
+    record_before: Option<JsonText>,
     saved_ms: u64,
     progress: Progress,
 }
@@ -305,15 +308,16 @@ impl Run {
 
     fn report(self) -> Report {
         let figures = self.progress.figures;
-        let Some(checkpoint) = &self.checkpoint else {
+        let Some(record_before) = self.record_before else {
             let record = written(|json| {
                 json.begin_object().name("use_checkpoints").bool(false).end_object();
             });
             return Report { figures, no_changes: false, record };
         };
         match self.record {
-            Some(record) => Report { figures, no_changes: false, record },
-            None => Report { figures, no_changes: true, record: checkpoint.record() },
+            Some(record) if figures != Figures::default() => Report { figures, no_changes: false, record },
+            // A checkpoint may have been written, behind changes that do not pass the filter.
+            _ => Report { figures, no_changes: true, record: record_before },
         }
     }
 }

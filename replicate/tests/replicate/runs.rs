@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use model::{AttachmentEdit, Edit, WriteMode};
+use model::{AttachmentEdit, Edit, JsonText, WriteMode};
 use peer::{ErrorKind, Filter, Peer};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -264,6 +264,27 @@ async fn one_that_is_stopped_writes_a_checkpoint() {
     assert_eq!((report.figures.docs_written, report.no_changes), (1, false));
     let again = replicate(one, other, identity()).run().await.unwrap();
     assert!(again.no_changes && again.record == report.record, "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nothing_was_to_be_asked_nothing_changed() {
+    let world = World::new().await;
+    let documents = world.create("one").await;
+    world.create("other").await;
+    let run = || async {
+        let options =
+            Options { filter: Filter::Selector(json(r#"{"n":1}"#)), use_checkpoints: true, ..Options::default() };
+        let (one, other) = (world.local("one").await, world.far("other").await);
+        replicate(one, other, identity()).with_options(options).run().await.unwrap()
+    };
+    let first = run().await;
+    assert_eq!((first.no_changes, first.record), (true, JsonText::empty_object()), "an empty database");
+    documents.put(Edit::new("a", json(r#"{"n":1}"#))).await.unwrap();
+    let second = run().await;
+    assert!(!second.no_changes);
+    documents.put(Edit::new("b", json(r#"{"n":2}"#))).await.unwrap();
+    let third = run().await;
+    assert_eq!((third.no_changes, third.record), (true, second.record), "what does not pass the filter");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,7 +23,7 @@ async fn a_replication_is_answered_with_its_record() {
     let address = far.base.replace("http://", "http://adm:pass%20word@");
     let there = format!("{address}/there");
     let refused = replicate(&near, json!({"source": "here", "target": there})).await;
-    refused.refused(404, "db_not_found", &format!("could not open {}/there", far.base));
+    refused.refused(404, "db_not_found", &format!("could not open {}/there/", far.base));
     let push = json!({"source": "here", "target": there, "create_target": true});
     let answer = replicate(&near, push.clone()).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -90,7 +90,7 @@ async fn what_cannot_be_replicated_is_said_without_credentials() {
     );
     let stranger = json!({"source": "here", "target": format!("{}/x", far.base.replace("//", "//adm:geheim@"))});
     let refused = replicate(&near, stranger).await;
-    let reason = format!("unauthorized to access or create database {}/x", far.base);
+    let reason = format!("unauthorized to access or create database {}/x/", far.base);
     refused.refused(401, "unauthorized", &reason);
     let address = {
         let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -99,6 +99,19 @@ async fn what_cannot_be_replicated_is_said_without_credentials() {
     let gone = replicate(&near, json!({"source": "here", "target": format!("http://adm:geheim@{address}/x")})).await;
     assert_eq!((gone.status.as_u16(), &gone.json()["error"]), (500, &json!("replication_failed")));
     assert!(!gone.text.contains("geheim"), "{}", gone.text);
+    // One that has an account, and is not admitted; and a cookie that is none.
+    let anna = json!({"name": "anna", "password": "geheim", "roles": [], "type": "user"});
+    for (path, body) in [("/_users", json!({})), ("/_users/org.couchdb.user:anna", anna), ("/x", json!({}))] {
+        let put = far.request("PUT", path).basic_auth("adm", Some("pass word"));
+        far.send(put.header("content-type", "application/json").body(body.to_string())).await;
+    }
+    let stranger = json!({"source": "here", "target": format!("{}/x", far.base.replace("//", "//anna:geheim@"))});
+    let refused = replicate(&near, stranger).await;
+    let reason = format!("not allowed to access or create database {}/x/", far.base);
+    refused.refused(403, "forbidden", &reason);
+    let side = json!({"url": format!("{}/x", far.base), "headers": {"Cookie": "AuthSession=abc"}});
+    let malformed = replicate(&near, json!({"source": "here", "target": side})).await;
+    assert_eq!((malformed.status.as_u16(), &malformed.json()["error"]), (500, &json!("db_not_found")));
     let by_stranger = far.json("POST", "/_replicate", json!({"source": "a", "target": "b"})).await;
     assert_eq!(by_stranger.status, 401);
 }
@@ -149,8 +162,10 @@ async fn filters_of_sources_here_are_run_with_their_parameters() {
     assert_eq!(couch.get("/there/both").await.json()["_rev"], "1-a");
     assert_eq!(couch.get("/there").await.json()["doc_count"], 5, "no design document");
     assert_eq!(replicate(&couch, order("app/kind", "there")).await.json()["no_changes"], true);
-    for wrong in ["app/wrong", "app/none", "none/kind"] {
+    for (wrong, status, error) in
+        [("app/wrong", 500, "replication_failed"), ("app/none", 404, "not_found"), ("none/kind", 404, "not_found")]
+    {
         let refused = replicate(&couch, order(wrong, "nowhere")).await;
-        assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (500, &json!("replication_failed")), "{wrong}");
+        assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (status, &json!(error)), "{wrong}");
     }
 }

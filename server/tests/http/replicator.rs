@@ -92,7 +92,8 @@ async fn a_document_runs_and_is_completed() {
         (&row["state"], &row["info"]["docs_written"], &row["error_count"]),
         (&json!("completed"), &json!(5), &json!(0))
     );
-    assert_eq!((&row["target"], &row["id"]), (&json!(format!("{}/there", far.base)), &json!(null)));
+    assert_eq!((&row["target"], &row["id"]), (&json!(format!("{}/there/", far.base)), &json!(null)));
+    assert_eq!((row.get("node"), row.get("source_proxy")), (None, None), "as CouchDB shows what has ended");
     job_until(&near, "_replicator:push", |job| job.is_none()).await;
 
     // It stays as it is until a client takes the state out.
@@ -104,10 +105,12 @@ async fn a_document_runs_and_is_completed() {
     again["_rev"] = json!(rev);
     again.as_object_mut().unwrap().remove("_replication_state");
     near.put("/_replicator/push", again).await;
-    assert_eq!(ended(&near, "push").await["_replication_stats"]["docs_written"], 1);
+    // The figures count on, as in CouchDB.
+    assert_eq!(ended(&near, "push").await["_replication_stats"]["docs_written"], 6);
     let listed = near.get("/_scheduler/docs").await.json();
     assert_eq!((&listed["total_rows"], &listed["docs"][0]["doc_id"]), (&json!(1), &json!("push")));
-    assert_eq!(near.get("/_scheduler/docs?states=failed,running").await.json()["total_rows"], 0);
+    let others = near.get("/_scheduler/docs?states=failed,running").await.json();
+    assert_eq!((&others["total_rows"], &others["docs"]), (&json!(1), &json!([])));
     assert_eq!(near.get("/_scheduler/docs?states=x").await.status, 400);
     assert_eq!(near.get("/_scheduler/docs/_replicator/none").await.status, 404);
     assert_eq!(near.get("/_scheduler/docs/here").await.status, 400);
@@ -183,13 +186,17 @@ async fn one_that_fails_says_why_and_is_tried_again() {
     })
     .await;
     let row = scheduled(&couch, "x").await;
-    assert_eq!((&row["state"], &row["info"]), (&json!("crashing"), &json!({"error": "could not open there"})));
+    assert_eq!(
+        (&row["state"], &row["info"]),
+        (&json!("crashing"), &json!({"error": "db_not_found: could not open there"}))
+    );
     assert!(row["error_count"].as_u64().unwrap() >= 1);
     let job = couch.get("/_scheduler/jobs").await.json()["jobs"][0].clone();
     assert_eq!(
         (&job["history"][0]["type"], &job["history"][0]["reason"]),
-        (&json!("crashed"), &json!("could not open there"))
+        (&json!("crashed"), &json!("db_not_found: could not open there"))
     );
+    assert_eq!(job["info"], json!(null), "its history says it");
     couch.database("there").await;
     let done = ended(&couch, "x").await;
     assert_eq!(

@@ -81,7 +81,8 @@ async fn credentials_reach_a_server_that_asks_for_them_and_nobody_else() {
         assert_eq!(admin(&far, "GET", &format!("/closed/of-{name}"), json!(null)).await.status, 200);
         let refused = admin(&near, "POST", "/_replicate", json!({"source": side(bad), "target": copy})).await;
         shows_nothing(&refused.text);
-        let reason = refused.json()["reason"].as_str().unwrap().to_owned();
+        let body = refused.json();
+        let reason = format!("{}: {}", body["error"].as_str().unwrap(), body["reason"].as_str().unwrap());
         assert!(refused.status != 200 && reason.contains(why), "{name}: {reason}");
 
         // By a document, which goes on, and one that cannot.

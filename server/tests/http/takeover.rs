@@ -117,10 +117,10 @@ async fn a_server_takes_over_the_replication_of_one_that_died() {
     first.die();
     second.put("/here/meanwhile", json!({"n": 6})).await;
     arrived(&second, "there", "meanwhile").await;
-    // It went on from the checkpoint, so this document was the only one to write.
-    let after = checkpointed(&second, "there", 1, 2).await;
+    // It went on from the checkpoint, so this document was the only one to write. Its record counts on.
+    let after = checkpointed(&second, "there", 7, 2).await;
     assert_eq!(after[0]["start_last_seq"], before_death[0]["recorded_seq"]);
-    assert_eq!((&after[0]["docs_read"], &after[1]), (&json!(1), &before_death[0]));
+    assert_eq!((&after[0]["docs_read"], &after[1]), (&json!(7), &before_death[0]));
     let arrived = second.get("/there/meanwhile?revs=true&conflicts=true").await.json();
     assert_eq!((&arrived["_revisions"]["start"], arrived.get("_conflicts")), (&json!(1), None));
 
@@ -185,4 +185,43 @@ async fn of_two_servers_each_replication_runs_on_one() {
     let taken = held.iter().filter(|job| job.attempts == 2).count();
     assert_eq!((held.len(), taken), (COUNT, of_first));
     assert!(second.layer.jobs().list("replication").await.unwrap().iter().all(|job| job.state == State::Running));
+}
+
+/// Long before the first checkpoint is due.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_stopped_writes_a_last_checkpoint() {
+    let engine = open(&"mem:".parse().unwrap(), IfMissing::Create).unwrap();
+    let first = Couch::over(engine.clone(), options()).await;
+    for name in ["_replicator", "here", "of-document", "of-request", "of-server"] {
+        first.database(name).await;
+    }
+    for number in 0..5 {
+        first.put(&format!("/here/{number}"), json!({"n": number})).await;
+    }
+    let job = |target: &str| json!({"source": "here", "target": target, "continuous": true});
+    let rev = first.put("/_replicator/x", job("of-document")).await;
+    first.put("/_replicator/y", job("of-server")).await;
+    assert_eq!(first.json("POST", "/_replicate", job("of-request")).await.status, 202);
+    for target in ["of-document", "of-request", "of-server"] {
+        let path = format!("/{target}");
+        until(&path, async || (first.get(&path).await.json()["doc_count"] == 5).then_some(())).await;
+        // The progress that a checkpoint has follows the documents.
+        let done = async || {
+            let jobs = first.get("/_scheduler/jobs").await.json();
+            let mut jobs = jobs["jobs"].as_array().unwrap().iter();
+            jobs.any(|job| job["target"] == target && job["info"]["docs_written"] == 5).then_some(())
+        };
+        until(&path, done).await;
+        assert!(sessions(&first, target).await.is_empty(), "{target}");
+    }
+    assert_eq!(first.call("DELETE", &format!("/_replicator/x?rev={rev}")).await.status, 200);
+    checkpointed(&first, "of-document", 5, 1).await;
+    let mut cancel = job("of-request");
+    cancel["cancel"] = json!(true);
+    assert_eq!(first.json("POST", "/_replicate", cancel).await.status, 200);
+    checkpointed(&first, "of-request", 5, 1).await;
+    first.server.stop().await;
+    let second = Couch::over(engine, options()).await;
+    checkpointed(&second, "of-server", 5, 1).await;
+    second.server.stop().await;
 }

@@ -110,7 +110,7 @@ async fn a_replication_is_seen_and_cancelled_while_its_client_waits() {
     let id = job["id"].as_str().unwrap().to_owned();
     assert!(id.ends_with("+create_target") && !id.contains("continuous"), "{id}");
     assert_eq!((&job["database"], &job["doc_id"], &job["user"]), (&json!(null), &json!(null), &json!(null)));
-    let source = format!("http://{}/here", far.address);
+    let source = format!("http://{}/here/", far.address);
     assert_eq!((&job["source"], &job["target"], &job["info"]), (&json!(source), &json!("there"), &json!(null)));
     assert_eq!(second.get(&format!("/_scheduler/jobs/{}", id.replace('+', "%2B"))).await.json()["id"], json!(id));
     let tasks = second.get("/_active_tasks").await;

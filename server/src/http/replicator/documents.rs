@@ -320,8 +320,10 @@ impl Outcome {
         match self {
             Outcome::Completed { figures, began_ms } => {
                 json.name("_replication_stats").begin_object();
-                if let Some(figures) = figures {
-                    json.members_of(figures);
+                // What is at its end needs no sequence that was reached: CouchDB leaves it out too.
+                let figures = figures.iter().flat_map(|figures| figures.root().members());
+                for (name, value) in figures.filter(|(name, _)| name != "source_seq" && name != "through_seq") {
+                    json.name(&name).value(value);
                 }
                 json.name("start_time").str(&time(*began_ms)).end_object();
             }

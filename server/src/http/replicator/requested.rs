@@ -89,10 +89,11 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
         Some(None) => Err(wrong(name, "a boolean")),
         flag => Ok(flag.flatten().unwrap_or_default()),
     };
-    let object = |name: &str| match asked.get(name) {
-        Some(value) if !value.is_object() => Err(wrong(name, "a JSON object")),
+    let object = |name: &str, what: &str| match asked.get(name) {
+        Some(value) if !value.is_object() => Err(wrong(name, what)),
         object => Ok(object),
     };
+    let params = object("query_params", "an object")?;
     let number = |name: &str, most: u64| match given(name).map(number_of) {
         Some(Some(number)) if number > 0 => Ok(Some(usize::try_from(number.min(most)).unwrap_or(1))),
         Some(_) => Err(wrong(name, "a positive integer")),
@@ -117,7 +118,7 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
     let filter = if let Some(ids) = given("doc_ids") {
         let ids = ids.is_array().then(|| ids.elements().map(|id| id.as_str().map(|id| id.into_owned())));
         Filter::DocIds(ids.and_then(Iterator::collect).ok_or_else(|| wrong("doc_ids", "an array"))?)
-    } else if let Some(selector) = object("selector")? {
+    } else if let Some(selector) = object("selector", "a JSON object")? {
         let selector = asked.slice_ref(selector);
         mango::Selector::parse(&selector).map_err(|error| ApiError::bad_request(error.to_string()))?;
         Filter::Selector(selector)
@@ -126,7 +127,6 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
         if !name.starts_with('_') && !name.contains('/') {
             return Err(ApiError::bad_request("Invalid filter. Must match `ddocname/filtername`."));
         }
-        let params = object("query_params")?;
         let view = params.and_then(|params| params.get("view")).and_then(JsonRef::as_str);
         if name == "_view" && view.is_none_or(|view| view.split('/').count() != 2) {
             return Err(ApiError::bad_request("Invalid `view` parameter."));
@@ -176,7 +176,7 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
     }
     // It has no effect: this server always asks for many documents at once.
     flag("use_bulk_get")?;
-    let parameters = object("create_target_params")?;
+    let parameters = object("create_target_params", "a JSON object")?;
     let parameter = |name: &'static str| Some((name, parameters?.get(name)?.text().trim_matches('"').to_owned()));
     let (source, target) = (side(given("source"))?, side(given("target"))?);
     Ok(RequestedReplication {
@@ -324,7 +324,7 @@ mod tests {
             (r#"{"source":"a","target":"b","selector":[]}"#, 400, "parameter `selector` must be a JSON object"),
             (r#"{"source":"a","target":"b","filter":"x"}"#, 400, "Must match `ddocname/filtername`."),
             (r#"{"source":"a","target":"b","filter":"_view"}"#, 400, "Invalid `view` parameter."),
-            (r#"{"source":"a","target":"b","filter":"x/y","query_params":1}"#, 400, "parameter `query_params` must be"),
+            (r#"{"source":"a","target":"b","query_params":1}"#, 400, "parameter `query_params` must be an object"),
             (r#"{"source":"a","target":"b","proxy":"http://a","source_proxy":"http://b"}"#, 400, "`proxy` is mutually"),
             (r#"{"source":"a","target":"https://x:geheim@b/c","proxy":"http://x:geheim@d"}"#, 501, "proxies"),
             (r#"{"source":"a","target":"http://x:geheim@:a/c"}"#, 400, "endpoint has an invalid url"),

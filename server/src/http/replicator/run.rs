@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -129,8 +130,12 @@ fn not_found(side: &Side) -> ApiError {
 fn failed(side: &Side, error: &peer::Error) -> ApiError {
     match (error.kind(), error.status()) {
         (ErrorKind::NoDatabase, _) => not_found(side),
-        (_, Some(401 | 403)) => {
-            ApiError::unauthorized(format!("unauthorized to access or create database {}", side.name))
+        (_, Some(401)) => ApiError::unauthorized(format!("unauthorized to access or create database {}", side.name)),
+        (_, Some(403)) => ApiError::forbidden(format!("not allowed to access or create database {}", side.name)),
+        // As CouchDB names it: a malformed cookie or token, or a database that cannot be created.
+        (ErrorKind::Refused, Some(400..=499)) => {
+            let reason = format!("could not open {}: {error}", side.name);
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "db_not_found", reason)
         }
         _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string()),
     }
@@ -160,11 +165,13 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let (say, heard) = watch::channel(done.write());
     let done = Arc::new(Mutex::new(done));
+    let is_stopped = AtomicBool::new(false);
     let stop = || async {
         tokio::select! {
             () = run.stopped() => {}
             () = app.stopping() => {}
         }
+        is_stopped.store(true, Ordering::Relaxed);
     };
     let at_work = {
         let done = done.clone();
@@ -182,7 +189,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let done = done.lock().clone();
     match ended {
         // It continues from its last checkpoint, here or on another server, or was removed.
-        _ if run.should_stop() || app.is_stopping() => End::Again(Duration::ZERO),
+        _ if is_stopped.load(Ordering::Relaxed) || run.should_stop() => End::Again(Duration::ZERO),
         None => End::Again(Duration::ZERO),
         Some(ended) if order.is_awaited() => answered(&ended),
         Some(Err(error)) => crash(done, &error),
