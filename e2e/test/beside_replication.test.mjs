@@ -529,3 +529,72 @@ test('a replication that is cancelled or deleted has written a last checkpoint',
   }
   pair.end();
 });
+
+test('databases that both servers replicate both ways, while both are edited, become equal', { timeout: 300_000 }, async (t) => {
+  const pair = await both(t);
+  if (!pair) return;
+  const { below, pick } = random(t);
+  const { username, password } = new URL(process.env.COUCHDB_URL);
+  const headers = { authorization: pair.authorization };
+  const db = await pair.database();
+  const url = { ours: `${pair.ours}/${db}`, theirs: `${pair.theirs}/${db}` };
+  const named = (side) => withUser(url[side], `${username}:${password}`);
+  const asks = [];
+  for (const [from, to] of [['ours', 'theirs'], ['theirs', 'ours']]) {
+    for (const runner of (process.env.RUNNERS ?? 'ours,theirs').split(',')) {
+      const ask = { source: named(from), target: named(to), continuous: true, checkpoint_interval: 1_000 };
+      assert.equal((await request(`${pair[runner]}/_replicate`, { method: 'POST', headers, body: ask })).status, 202);
+      asks.push([runner, ask]);
+    }
+  }
+  const cancel = () => Promise.all(asks.map(([runner, ask]) => request(`${pair[runner]}/_replicate`, { method: 'POST', headers, body: { ...ask, cancel: true } })));
+  t.after(cancel);
+  const ids = Array.from({ length: 25 }, (_, n) => pick(['', 'ü ', 'a+', 'x/', '_design/']) + n);
+  const path = (id) => (id.startsWith('_design/') ? id : encodeURIComponent(id));
+  for (let round = 0; round < 250; round++) {
+    const base = url[pick(['ours', 'theirs'])];
+    const id = pick(ids);
+    const known = await request(`${base}/${path(id)}`, { headers });
+    const { _rev: before, _attachments: attachments } = known.status === 200 ? known.body : {};
+    const query = before ? `?rev=${before}` : '';
+    switch (below(6)) {
+      case 0: {
+        if (before) await request(`${base}/${path(id)}${query}`, { method: 'DELETE', headers });
+        break;
+      }
+      case 1: {
+        const type = pick(['text/plain', 'image/png']);
+        const body = pick(['', 'short', 'long '.repeat(below(20_000))]);
+        await fetch(`${base}/${path(id)}/${pick(['a', 'b/ü', 'c+'])}${query}`, { method: 'PUT', headers: { ...headers, 'content-type': type }, body });
+        break;
+      }
+      case 2: {
+        // A branch beside what is there.
+        const start = 1 + below(3);
+        const branch = randomBytes(2).toString('hex').padEnd(32, '0');
+        const docs = [{ _id: id, _rev: `${start}-${branch}`, round, ...(below(3) === 0 ? { _deleted: true } : {}) }];
+        await request(`${base}/_bulk_docs`, { method: 'POST', headers, body: { docs, new_edits: false } });
+        break;
+      }
+      default: {
+        const doc = { round, text: 'x'.repeat(below(2_000)), ...(before ? { _rev: before } : {}), ...(attachments && below(2) ? { _attachments: attachments } : {}) };
+        await request(`${base}/${path(id)}`, { method: 'PUT', headers, body: doc });
+      }
+    }
+  }
+  const read = (side) => everything(url[side], headers, ids);
+  let left;
+  let right;
+  for (const end = Date.now() + Number(process.env.WAIT ?? 120_000); Date.now() < end; await sleep(500)) {
+    [left, right] = [await read('ours'), await read('theirs')];
+    if (unequal(left.leaves, right.leaves).length === 0 && unequal(left.bodies, right.bodies).length === 0) break;
+  }
+  pair.note('the leaves', unequal(left.leaves, right.leaves), []);
+  pair.note('the documents', unequal(left.bodies, right.bodies), []);
+  if (process.env.DEBUG) console.log('unequal', unequal(left.leaves, right.leaves).map((x) => x[0]).join('|')); if (process.env.DEBUG) for (const side of ['ours', 'theirs']) for (const job of (await expectOk(`${pair[side]}/_scheduler/jobs`, { headers })).jobs) console.log(side, JSON.stringify(job));
+  t.diagnostic(`${Object.keys(left.leaves).length} documents, ${Object.values(left.leaves).join().split(',').length} leaves`);
+  const tasks = await expectOk(`${pair.ours}/_active_tasks`, { headers });
+  pair.note('failures here', tasks.filter((task) => task.type === 'replication').map((task) => task.doc_write_failures), [0, 0]);
+  await cancel();
+  pair.end();
+});

@@ -1,6 +1,9 @@
 //! A document with its attachments in one request, as `multipart/related`.
 //!
-//! The length is known before the first byte: CouchDB and proxies require it.
+//! The length is known before the first byte: CouchDB and proxies require it. A document of which no attachment is sent is plain
+//! JSON: CouchDB stores a `multipart/related` without a second part, and never answers it.
+//!
+//! Source: `length_multipart_stream/3` of `couch_httpd_multipart.erl`.
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -22,7 +25,11 @@ pub(super) struct Related {
 impl Related {
     /// `boundary` must not occur in any part: it is random.
     pub(super) fn new(revision: &Revision, contents: Vec<Option<ByteStream>>, boundary: &str) -> Related {
-        let mut first = format!("--{boundary}\r\nContent-Type: application/json\r\n\r\n").into_bytes();
+        let is_alone = contents.iter().all(Option::is_none);
+        let mut first = match is_alone {
+            true => Vec::new(),
+            false => format!("--{boundary}\r\nContent-Type: application/json\r\n\r\n").into_bytes(),
+        };
         let mut json = JsonWriter::new(&mut first);
         begin_document(&mut json, &Revision { attachments: Vec::new(), ..revision.clone() }.into_edit());
         json.name("_attachments").begin_object();
@@ -41,6 +48,9 @@ impl Related {
         }
         json.end_object().end_object();
         let mut length = first.len() as u64;
+        if is_alone {
+            return Related { content_type: "application/json".to_owned(), length, body: Body::from(first) };
+        }
         let mut pieces: Vec<ByteStream> = vec![piece(first)];
         for (attachment, content) in revision.attachments.iter().zip(contents) {
             let Some(content) = content else { continue };
@@ -62,4 +72,42 @@ impl Related {
 
 fn piece(bytes: Vec<u8>) -> ByteStream {
     stream::once(std::future::ready(Ok::<_, Error>(Bytes::from(bytes)))).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::JsonText;
+
+    use super::*;
+    use crate::types::Attachment;
+
+    #[test]
+    fn a_document_of_which_no_attachment_is_sent_is_plain_json() {
+        let attachment = Attachment {
+            name: "a".to_owned(),
+            content_type: "text/plain".to_owned(),
+            revpos: 1,
+            length: 3,
+            encoding: Encoding::Identity,
+            encoded_length: 3,
+        };
+        let revision = Revision {
+            id: "x".to_owned(),
+            rev: "2-b".parse().unwrap(),
+            deleted: false,
+            body: JsonText::empty_object(),
+            history: None,
+            attachments: vec![attachment],
+        };
+        let alone = Related::new(&revision, vec![None], "boundary");
+        let sent = alone.body.as_bytes().expect("it is no stream");
+        let json = JsonText::parse(sent).unwrap();
+        let stub = json.get("_attachments").and_then(|attachments| attachments.get("a")?.get("stub")?.as_bool());
+        assert_eq!(
+            (alone.content_type.as_str(), alone.length, stub),
+            ("application/json", sent.len() as u64, Some(true))
+        );
+        let with_one = Related::new(&revision, vec![Some(piece(b"abc".to_vec()))], "boundary");
+        assert_eq!(with_one.content_type, "multipart/related; boundary=\"boundary\"");
+    }
 }
