@@ -530,10 +530,8 @@ test('a replication that is cancelled or deleted has written a last checkpoint',
   pair.end();
 });
 
-test('databases that both servers replicate both ways, while both are edited, become equal', { timeout: 300_000 }, async (t) => {
-  const pair = await both(t);
-  if (!pair) return;
-  const { below, pick } = random(t);
+/** Edits both databases at random, which these replicate both ways, and waits until they are equal. */
+async function editBoth(t, pair, { below, pick }, runners, hasAttachments) {
   const { username, password } = new URL(process.env.COUCHDB_URL);
   const headers = { authorization: pair.authorization };
   const db = await pair.database();
@@ -541,14 +539,10 @@ test('databases that both servers replicate both ways, while both are edited, be
   const named = (side) => withUser(url[side], `${username}:${password}`);
   const asks = [];
   for (const [from, to] of [['ours', 'theirs'], ['theirs', 'ours']]) {
-    for (const runner of (process.env.RUNNERS ?? 'ours,theirs').split(',')) {
-      const ask = { source: named(from), target: named(to), continuous: true, checkpoint_interval: 1_000 };
-      assert.equal((await request(`${pair[runner]}/_replicate`, { method: 'POST', headers, body: ask })).status, 202);
-      asks.push([runner, ask]);
-    }
+    const ask = { source: named(from), target: named(to), continuous: true, checkpoint_interval: 1_000 };
+    assert.equal((await request(`${pair[runners[from]]}/_replicate`, { method: 'POST', headers, body: ask })).status, 202);
+    asks.push([runners[from], ask]);
   }
-  const cancel = () => Promise.all(asks.map(([runner, ask]) => request(`${pair[runner]}/_replicate`, { method: 'POST', headers, body: { ...ask, cancel: true } })));
-  t.after(cancel);
   const ids = Array.from({ length: 25 }, (_, n) => pick(['', 'ü ', 'a+', 'x/', '_design/']) + n);
   const path = (id) => (id.startsWith('_design/') ? id : encodeURIComponent(id));
   for (let round = 0; round < 250; round++) {
@@ -557,44 +551,50 @@ test('databases that both servers replicate both ways, while both are edited, be
     const known = await request(`${base}/${path(id)}`, { headers });
     const { _rev: before, _attachments: attachments } = known.status === 200 ? known.body : {};
     const query = before ? `?rev=${before}` : '';
-    switch (below(6)) {
-      case 0: {
-        if (before) await request(`${base}/${path(id)}${query}`, { method: 'DELETE', headers });
-        break;
-      }
-      case 1: {
-        const type = pick(['text/plain', 'image/png']);
-        const body = pick(['', 'short', 'long '.repeat(below(20_000))]);
-        await fetch(`${base}/${path(id)}/${pick(['a', 'b/ü', 'c+'])}${query}`, { method: 'PUT', headers: { ...headers, 'content-type': type }, body });
-        break;
-      }
-      case 2: {
-        // A branch beside what is there.
-        const start = 1 + below(3);
-        const branch = randomBytes(2).toString('hex').padEnd(32, '0');
-        const docs = [{ _id: id, _rev: `${start}-${branch}`, round, ...(below(3) === 0 ? { _deleted: true } : {}) }];
-        await request(`${base}/_bulk_docs`, { method: 'POST', headers, body: { docs, new_edits: false } });
-        break;
-      }
-      default: {
-        const doc = { round, text: 'x'.repeat(below(2_000)), ...(before ? { _rev: before } : {}), ...(attachments && below(2) ? { _attachments: attachments } : {}) };
-        await request(`${base}/${path(id)}`, { method: 'PUT', headers, body: doc });
-      }
+    const kind = below(6);
+    // Edits that are conflicts change nothing.
+    if (kind === 0) {
+      if (before) await request(`${base}/${path(id)}${query}`, { method: 'DELETE', headers });
+    } else if (kind === 1 && hasAttachments) {
+      const type = pick(['text/plain', 'image/png']);
+      const body = pick(['', 'short', 'long '.repeat(below(20_000))]);
+      const put = { method: 'PUT', headers: { ...headers, 'content-type': type }, body };
+      await (await fetch(`${base}/${path(id)}/${pick(['a', 'b/ü', 'c+'])}${query}`, put)).text();
+    } else if (kind === 2) {
+      // A branch beside what is there.
+      const branch = `${1 + below(3)}-${randomBytes(2).toString('hex').padEnd(32, '0')}`;
+      const docs = [{ _id: id, _rev: branch, round, ...(below(3) === 0 ? { _deleted: true } : {}) }];
+      await request(`${base}/_bulk_docs`, { method: 'POST', headers, body: { docs, new_edits: false } });
+    } else {
+      const doc = { round, text: 'x'.repeat(below(2_000)), ...(before ? { _rev: before } : {}) };
+      if (attachments && below(2) === 0) doc._attachments = attachments;
+      await request(`${base}/${path(id)}`, { method: 'PUT', headers, body: doc });
     }
   }
-  const read = (side) => everything(url[side], headers, ids);
-  let left;
-  let right;
-  for (const end = Date.now() + Number(process.env.WAIT ?? 120_000); Date.now() < end; await sleep(500)) {
-    [left, right] = [await read('ours'), await read('theirs')];
+  let [left, right] = [];
+  for (const end = Date.now() + 90_000; Date.now() < end; await sleep(500)) {
+    [left, right] = [await everything(url.ours, headers, ids), await everything(url.theirs, headers, ids)];
     if (unequal(left.leaves, right.leaves).length === 0 && unequal(left.bodies, right.bodies).length === 0) break;
   }
-  pair.note('the leaves', unequal(left.leaves, right.leaves), []);
-  pair.note('the documents', unequal(left.bodies, right.bodies), []);
-  if (process.env.DEBUG) console.log('unequal', unequal(left.leaves, right.leaves).map((x) => x[0]).join('|')); if (process.env.DEBUG) for (const side of ['ours', 'theirs']) for (const job of (await expectOk(`${pair[side]}/_scheduler/jobs`, { headers })).jobs) console.log(side, JSON.stringify(job));
-  t.diagnostic(`${Object.keys(left.leaves).length} documents, ${Object.values(left.leaves).join().split(',').length} leaves`);
-  const tasks = await expectOk(`${pair.ours}/_active_tasks`, { headers });
-  pair.note('failures here', tasks.filter((task) => task.type === 'replication').map((task) => task.doc_write_failures), [0, 0]);
-  await cancel();
+  const what = JSON.stringify(runners);
+  pair.note(`${what}: the leaves`, unequal(left.leaves, right.leaves), []);
+  pair.note(`${what}: the documents`, unequal(left.bodies, right.bodies), []);
+  t.diagnostic(`${what}: ${Object.keys(left.leaves).length} documents, ${Object.values(left.leaves).join().split(',').length} leaves`);
+  for (const [runner, ask] of asks) {
+    const cancelled = await request(`${pair[runner]}/_replicate`, { method: 'POST', headers, body: { ...ask, cancel: true } });
+    pair.note(`${what}: cancelled`, cancelled.status, 200);
+  }
+}
+
+test('databases that are edited on both sides become equal', { timeout: 500_000 }, async (t) => {
+  const pair = await both(t);
+  if (!pair) return;
+  const seeded = random(t);
+  await editBoth(t, pair, seeded, { ours: 'ours', theirs: 'ours' }, true);
+  // Not with attachments: CouchDB’s replicator waits for ever, between two of its own databases too, when its target has not got an
+  // attachment that it expects there.
+  await editBoth(t, pair, seeded, { ours: 'ours', theirs: 'theirs' }, false);
+  await editBoth(t, pair, seeded, { ours: 'theirs', theirs: 'ours' }, false);
+  await editBoth(t, pair, seeded, { ours: 'theirs', theirs: 'theirs' }, false);
   pair.end();
 });
