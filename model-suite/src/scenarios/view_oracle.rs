@@ -121,7 +121,7 @@ fn of_keys(rows: &[Row], request: &ViewRequest) -> Vec<Row> {
     }
     let one = |key: &JsonText| {
         let (start, end) = (Some(key.clone()), Some(key.clone()));
-        in_range(rows, &ViewRequest { start, end, descending: request.descending, ..ViewRequest::default() })
+        in_range(rows, &ViewRequest { start, end, ..request.clone() })
     };
     keys.iter().flat_map(one).collect()
 }
@@ -251,14 +251,14 @@ fn random_request(random: &mut Random, rows: &[Row]) -> ViewRequest {
         inclusive_end: random.chance(0.7),
         ..ViewRequest::default()
     };
+    let id = |random: &mut Random| random.chance(0.4).then(|| format!("doc-{}", random.below(25)));
     if random.chance(0.2) {
-        request.inclusive_end = true;
+        (request.start_id, request.end_id) = (id(random), id(random));
         request.keys = Some((0..random.below(6)).map(|_| some_key(random)).collect::<Arc<[_]>>());
         return request;
     }
     request.start = random.chance(0.6).then(|| some_key(random));
     request.end = random.chance(0.6).then(|| some_key(random));
-    let id = |random: &mut Random| random.chance(0.4).then(|| format!("doc-{}", random.below(25)));
     request.start_id = id(random).filter(|_| request.start.is_some());
     request.end_id = id(random).filter(|_| request.end.is_some());
     request
@@ -292,12 +292,13 @@ pub(super) async fn assert_agrees<D: Database>(
             found.extend(page.rows.into_iter().map(|row| (row.id, row.key, row.value)));
             next = page.next.map(reread);
         }
-        let expected = limited(of_keys(&all, &request), &request);
-        if let (Some(first), None) = (expected.first(), &request.keys) {
+        let wanted = of_keys(&all, &request);
+        if let Some(first) = wanted.first() {
             let place = all.iter().position(|row| row == first).unwrap();
             let place = if request.descending { all.len() - 1 - place } else { place };
-            assert_eq!(offset, Some(place as u64), "{what}");
+            assert_eq!(offset, Some((place as u64 + request.skip).min(all.len() as u64)), "{what}");
         }
+        let expected = limited(wanted, &request);
         let expected: Vec<_> = expected.into_iter().map(|(_, id, _, key, value)| (id, key, value)).collect();
         assert!(found == expected, "{what}\nfound {found:?}\nexpected {expected:?}");
 
@@ -324,10 +325,7 @@ pub(super) async fn assert_agrees<D: Database>(
             let groups = match &request.keys {
                 None => grouped(of_keys(&numbers, &request), grouping),
                 Some(_) => {
-                    let mut keys = request.keys.iter().flat_map(|keys| keys.to_vec()).collect::<Vec<_>>();
-                    if request.descending {
-                        keys.reverse();
-                    }
+                    let keys = request.keys.iter().flat_map(|keys| keys.to_vec()).collect::<Vec<_>>();
                     let one = |key: &JsonText| {
                         let keys = Some(Arc::from([key.clone()]));
                         grouped(of_keys(&numbers, &ViewRequest { keys, ..request.clone() }), grouping)

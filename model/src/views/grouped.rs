@@ -167,8 +167,9 @@ impl<T: Transaction> Tree<'_, T> {
             seen: 0,
         };
         let resume = request.resume.clone().unwrap_or_default();
-        for (at, key) in request.ranges().iter().enumerate().skip(resume.key) {
-            let mut window = Window::of(request, key.as_ref());
+        // Unlike rows, groups have the order of the keys also with `descending`, as in CouchDB.
+        for (at, key) in request.keys_or_all().enumerate().skip(resume.key) {
+            let mut window = Window::of(request, key);
             if let Some(bound) = resume.bound.as_ref().filter(|_| at == resume.key) {
                 match request.descending {
                     true => window.high = window.high.min(bound.clone()),
@@ -221,7 +222,11 @@ impl<T: Transaction> Tree<'_, T> {
                     page.stop(at, &whole.beginning_at(&self.place_of(&buffer[0])));
                     return Ok(page.page);
                 }
-                let group = Group::of(&self.key_of(&buffer[0]).await?, grouping);
+                let mut group = Group::of(&self.key_of(&buffer[0]).await?, grouping);
+                // Rows may have other keys of the same place, such as composed and decomposed letters.
+                if let (Some(key), Grouping::Exact) = (key, grouping) {
+                    group.key = key.clone();
+                }
                 let length = buffer.iter().take_while(|one| group.has(&one.position)).count();
                 let ends_here = length < buffer.len() || rest.is_none();
                 let takes = page.takes();

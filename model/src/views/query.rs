@@ -155,7 +155,8 @@ impl<D: Database> Documents<D> {
         page: &mut Reading,
         at_once: usize,
     ) -> Result<()> {
-        let ids: Vec<String> = page.rows.iter().map(|(_, row)| linked(row).0).collect();
+        // No document has an empty id.
+        let ids: Vec<String> = page.rows.iter().map(|(_, row)| linked(row).0.unwrap_or_default()).collect();
         let documents =
             AllDocsRequest { include_docs: true, conflicts: request.conflicts, ..AllDocsRequest::default() };
         let entries = self.list_keys(tx, &documents, &ids, at_once).await?.rows;
@@ -169,7 +170,7 @@ impl<D: Database> Documents<D> {
                 AllDocsEntry::Damaged { error } => row.error = Some(error),
                 AllDocsEntry::Deleted { .. } | AllDocsEntry::Missing => {}
             }
-            if let (id, Some(rev)) = linked(row)
+            if let (Some(id), Some(rev)) = linked(row)
                 && !row.doc.iter().flatten().any(|doc| doc.rev == rev)
             {
                 let leaf = GetOptions { rev: Some(rev), ..GetOptions::default() };
@@ -188,11 +189,14 @@ fn is_no_revision(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing | NotFound::Deleted))
 }
 
-/// The document that a row means: that of its value's `_id` and `_rev`, or its own.
-fn linked(row: &ViewRow) -> (String, Option<RevId>) {
-    let member = |name| row.value.get(name).and_then(|value: JsonRef<'_>| value.as_str());
-    let id = member("_id").map_or_else(|| row.id.clone(), std::borrow::Cow::into_owned);
-    (id, member("_rev").and_then(|rev| rev.parse().ok()))
+/// The document that a row means: that of its value's `_id` and `_rev`, or its own. None has an id that is no string.
+fn linked(row: &ViewRow) -> (Option<String>, Option<RevId>) {
+    let text = |value: JsonRef<'_>| value.as_str().map(std::borrow::Cow::into_owned);
+    let id = match row.value.get("_id") {
+        Some(id) => text(id),
+        None => Some(row.id.clone()),
+    };
+    (id, row.value.get("_rev").and_then(text).and_then(|rev| rev.parse().ok()))
 }
 
 /// A page while it is read.
@@ -232,9 +236,11 @@ impl<T: Transaction> Tree<'_, T> {
         let mut page = Reading { rows: Vec::new(), total_rows, offset: 0, seq: Seq::ZERO, at: Vec::new(), next: None };
         let mut first: Option<Position> = None;
         let resume = request.resume.clone().unwrap_or_default();
+        // Without rows, the first one is read all the same: it has the offset.
+        let is_empty = request.limit == Some(0);
         let wanted = request.limit.map_or(ROWS_AT_ONCE, |limit| usize::try_from(limit).unwrap_or(ROWS_AT_ONCE));
-        let wanted = wanted.min(ROWS_AT_ONCE).min(request.at_once.unwrap_or(ROWS_AT_ONCE));
-        let (mut skip, mut skipped, mut bytes) = (request.skip, 0, 0);
+        let wanted = wanted.min(ROWS_AT_ONCE).min(request.at_once.unwrap_or(ROWS_AT_ONCE)).max(usize::from(is_empty));
+        let (mut skip, mut skipped, mut bytes) = (if is_empty { 0 } else { request.skip }, 0, 0);
         let mut last = resume.after.clone();
         let mut stopped_at = None;
         'keys: for (at, key) in request.ranges().iter().enumerate().skip(resume.key) {
@@ -274,11 +280,11 @@ impl<T: Transaction> Tree<'_, T> {
                         break 'keys;
                     }
                     last = Some(one.position.clone());
+                    first.get_or_insert_with(|| one.position.clone());
                     if skip > 0 {
                         (skip, skipped) = (skip - 1, skipped + 1);
                         continue;
                     }
-                    first.get_or_insert_with(|| one.position.clone());
                     let pair = match one.pair {
                         Some(pair) => pair,
                         None => self.pair(&one.row, depth).await?.0,
@@ -293,6 +299,10 @@ impl<T: Transaction> Tree<'_, T> {
                 }
             }
         }
+        if is_empty {
+            page.rows.clear();
+            page.at.clear();
+        }
         let left = request.limit.map(|limit| limit.saturating_sub(page.rows.len() as u64));
         if let Some(key) = stopped_at
             && left != Some(0)
@@ -303,18 +313,19 @@ impl<T: Transaction> Tree<'_, T> {
         // Further pages of one answer need none, unless all keys before them were missing.
         let is_first = request.resume.as_ref().is_none_or(|resume| resume.after.is_none());
         if is_first || request.at_once.is_some() {
-            page.offset = self.offset(request, first.as_ref(), total_rows).await?;
-            if first.is_none() && page.next.is_some() {
-                // The rest is skipped in the next transactions.
-                page.offset = total_rows.min(page.offset + request.skip);
-            }
+            // As in CouchDB: skipped rows count one by one, also where they are not neighbours or there are not so many.
+            let before = self.offset(request, first.as_ref(), total_rows).await?;
+            page.offset = before.saturating_add(request.skip).min(total_rows);
         }
         Ok(page)
     }
 
-    /// Number of rows before the first one, or before the range if there is none.
+    /// Number of rows before the first one, or before the range if there is none. Of several keys, the range is that of the
+    /// last one.
     async fn offset(&self, request: &ViewRequest, first: Option<&Position>, total: u64) -> Result<u64> {
-        let window = Window::of(request, request.keys.as_ref().and_then(|keys| keys.first()));
+        let ranges = request.ranges();
+        let Some(last) = ranges.last() else { return Ok(0) };
+        let window = Window::of(request, last.as_ref());
         let before = match first {
             // Among rows with the same cut key, those that come first are counted one by one.
             Some(first) if is_cut(&first.key) => {

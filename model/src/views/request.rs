@@ -13,7 +13,8 @@ use crate::seq::Seq;
 /// The rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewRequest {
-    /// These keys, in this order, instead of a range; with `descending` from the last one.
+    /// These keys, in this order, instead of a range; with `descending` from the last one, except for groups. Each is `start` and `end` of a range
+    /// of its own, so `start_id`, `end_id` and `inclusive_end` hold for it.
     pub keys: Option<Arc<[JsonText]>>,
     /// The first key; with `descending` the highest.
     pub start: Option<JsonText>,
@@ -65,11 +66,17 @@ impl Default for ViewRequest {
 impl ViewRequest {
     /// The ranges to read: one, or one for each key, in their order.
     pub(super) fn ranges(&self) -> Vec<Option<JsonText>> {
-        match &self.keys {
-            None => vec![None],
-            Some(keys) if self.descending => keys.iter().rev().cloned().map(Some).collect(),
-            Some(keys) => keys.iter().cloned().map(Some).collect(),
+        let mut ranges: Vec<_> = self.keys_or_all().map(|key| key.cloned()).collect();
+        if self.descending {
+            ranges.reverse();
         }
+        ranges
+    }
+
+    /// Each of the keys as they are given; without keys `None`, once.
+    pub(super) fn keys_or_all(&self) -> impl Iterator<Item = Option<&JsonText>> {
+        let all = self.keys.is_none().then_some(None);
+        self.keys.iter().flat_map(|keys| keys.iter().map(Some)).chain(all)
     }
 }
 

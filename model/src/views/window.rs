@@ -52,14 +52,11 @@ pub(super) struct Window {
 impl Window {
     /// The range that a request asks for; that of one of its keys if it has some.
     pub(super) fn of(request: &ViewRequest, key: Option<&JsonText>) -> Window {
-        let (start, end) = match key {
-            Some(key) => (Some(Bound::new(key, None)), Some(Bound::new(key, None))),
-            None => (
-                request.start.as_ref().map(|key| Bound::new(key, request.start_id.as_ref())),
-                request.end.as_ref().map(|key| Bound::new(key, request.end_id.as_ref())),
-            ),
-        };
-        let (descending, inclusive_end) = (request.descending, request.inclusive_end || key.is_some());
+        let bound =
+            |all: &Option<JsonText>, id: &Option<String>| key.or(all.as_ref()).map(|key| Bound::new(key, id.as_ref()));
+        let start = bound(&request.start, &request.start_id);
+        let end = bound(&request.end, &request.end_id);
+        let (descending, inclusive_end) = (request.descending, request.inclusive_end);
         let (mut low, mut high) = (Vec::new(), vec![0xff]);
         for (bound, is_start) in [(&start, true), (&end, false)] {
             let Some(bound) = bound else { continue };
