@@ -15,11 +15,12 @@ use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, Loca
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents;
-use crate::http::error::Result;
+use crate::http::error::{ApiError, Result};
 pub(crate) use crate::http::listing::query::Namespace;
 use crate::http::listing::query::{Query, before, fetch, range};
 use crate::http::request::Request;
 use crate::http::wire::paging::{Asked, Paging};
+use crate::http::wire::params;
 use crate::http::wire::response::{BodyWriter, Gone, MOST_PAGE, Pace, Response};
 use crate::http::wire::rows::{self, Rows};
 
@@ -73,7 +74,14 @@ impl Lister {
                 }
                 let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
                 let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-                Rest::Keys(keys.into_iter().skip(skip).take(limit).collect())
+                let keys = keys.into_iter().skip(skip).take(limit);
+                // Ids of others are in no row, and count all the same.
+                let prefix = namespace.prefix().unwrap_or_default();
+                let is_here = |key: &JsonText| match key.root().as_str() {
+                    Some(id) => id.starts_with(prefix),
+                    None => prefix.is_empty(),
+                };
+                Rest::Keys(keys.filter(is_here).collect())
             }
         };
         Lister {
@@ -185,12 +193,12 @@ impl Lister {
         Ok(())
     }
 
-    /// Writes the rows of keys, in their order. A key that cannot be an id in this listing is reported as not found.
+    /// Writes the rows of keys, in their order. A key that is no string is reported as not found.
     async fn keyed_page(&mut self, keys: &[JsonText], out: &mut Vec<u8>) -> Result<Head> {
         let mut head = None;
         let mut run: Vec<String> = Vec::new();
         for key in keys {
-            match key.root().as_str().filter(|id| self.namespace.prefix().is_none_or(|prefix| id.starts_with(prefix))) {
+            match key.root().as_str() {
                 Some(id) => run.push(id.into_owned()),
                 None => {
                     let found = self.run(std::mem::take(&mut run), out).await?;
@@ -382,6 +390,11 @@ fn pages_of(db: &str, namespace: Namespace) -> Option<String> {
 /// `GET` of a listing.
 pub(crate) async fn list(request: &Request, db: &str, namespace: Namespace) -> Result<Response> {
     let asked = Asked::read(pages_of(db, namespace).as_deref(), request.params.iter(), MOST_ROWS)?;
+    if let Some(keys) = request.params.get("keys")
+        && !params::parse_json(keys)?.root().is_array()
+    {
+        return Err(ApiError::bad_request("`keys` parameter must be an array."));
+    }
     respond(request, db, namespace, query_of(&asked)?, asked.paging).await
 }
 
@@ -389,6 +402,9 @@ pub(crate) async fn list(request: &Request, db: &str, namespace: Namespace) -> R
 pub(crate) async fn list_posted(request: &mut Request, db: &str, namespace: Namespace) -> Result<Response> {
     let mut query = Query::default();
     let body = request.json_object().await?;
+    if body.get("keys").is_some_and(|keys| !keys.is_array()) {
+        return Err(ApiError::bad_request("`keys` body member must be an array."));
+    }
     for (name, value) in body.root().members() {
         query.set(&name, &body.slice_ref(value))?;
     }
@@ -421,7 +437,9 @@ pub(crate) async fn queries(request: &mut Request, db: &str, namespace: Namespac
     let mut listers = Vec::new();
     for one in queries.elements() {
         let asked = Asked::read_query(of.as_deref(), request, &body, one, MOST_ROWS)?;
-        listers.push(Lister::new(&request.app, &database, namespace, query_of(&asked)?, asked.paging));
+        let mut query = query_of(&asked)?;
+        query.unwrap_key();
+        listers.push(Lister::new(&request.app, &database, namespace, query, asked.paging));
     }
     Ok(rows::respond_all(listers))
 }

@@ -8,23 +8,17 @@ use model::{AllDocsRequest, JsonRef, JsonText};
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::{fields, paging, params, response};
 
-/// An end of a range of ids. Keys sort as in views: null, booleans and numbers before all strings, arrays and objects
-/// after them.
+/// An end of a range of ids. Keys do not sort as in views: whatever is no string is before all ids, objects too. In CouchDB
+/// that is the order of Erlang's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     BelowAll,
     Id(String),
-    AboveAll,
 }
 
 impl Key {
     fn of(key: JsonRef<'_>) -> Key {
-        use model::JsonKind::{Array, Object};
-        match (key.as_str(), key.kind()) {
-            (Some(id), _) => Key::Id(id.into_owned()),
-            (None, Array | Object) => Key::AboveAll,
-            (None, _) => Key::BelowAll,
-        }
+        key.as_str().map_or(Key::BelowAll, |id| Key::Id(id.into_owned()))
     }
 }
 
@@ -40,6 +34,12 @@ pub(crate) struct Query {
     end_id: Option<String>,
     pub(crate) inclusive_end: bool,
     pub(crate) keys: Option<Vec<JsonText>>,
+    /// `keys` is no array.
+    has_wrong_keys: bool,
+    reduce: bool,
+    group: Option<bool>,
+    group_level: Option<u64>,
+    has_partition: bool,
     pub(crate) descending: bool,
     pub(crate) limit: u64,
     pub(crate) skip: u64,
@@ -62,6 +62,11 @@ impl Default for Query {
             end_id: None,
             inclusive_end: true,
             keys: None,
+            has_wrong_keys: false,
+            reduce: false,
+            group: None,
+            group_level: None,
+            has_partition: false,
             descending: false,
             limit: u64::MAX,
             skip: 0,
@@ -96,10 +101,15 @@ impl Query {
             "startkey" | "start_key" => self.start = Some(Key::of(value.root())),
             "endkey" | "end_key" => self.end = Some(Key::of(value.root())),
             "keys" if value.root().is_array() => {
-                self.keys = Some(value.root().elements().map(|key| value.slice_ref(key)).collect());
+                let keys: Vec<_> = value.root().elements().map(|key| value.slice_ref(key)).collect();
+                // As if it were `key` too: it precedes a range before it, and excludes one after it.
+                if let [key] = keys.as_slice() {
+                    self.start = Some(Key::of(key.root()));
+                    self.end = self.start.clone();
+                }
+                (self.keys, self.has_wrong_keys) = (Some(keys), false);
             }
-            "keys" if value.root().is_null() => self.keys = None,
-            "keys" => return Err(ApiError::bad_request("`keys` parameter must be an array.")),
+            "keys" => self.has_wrong_keys = true,
             _ => {
                 let text = value.root().as_str().unwrap_or(value.as_str().into()).into_owned();
                 self.set_plain(name, &text)?;
@@ -108,18 +118,39 @@ impl Query {
         Ok(())
     }
 
-    /// Refuses invalid combinations. Call it after all parameters are set.
+    /// Refuses invalid combinations, in the order in which CouchDB looks at them. Call it after all parameters are set.
     pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |reason: &'static str| Err(ApiError::query_parse(reason));
+        let level = self.group_level.unwrap_or(0);
+        if self.group == Some(false) && level > 0 {
+            return refuse("Can't specify group=false and group_level>0 at the same time");
+        }
+        if self.reduce {
+            return refuse("Reduce is invalid for map-only views.");
+        }
+        if self.has_wrong_keys {
+            return refuse("`keys` must be an array of strings.");
+        }
         let is_one = |keys: &[JsonText]| match keys {
             [key] => Some(Key::of(key.root())) == self.start && self.start == self.end,
             keys => keys.is_empty(),
         };
-        match &self.keys {
-            Some(keys) if (self.start.is_some() || self.end.is_some()) && !is_one(keys) => {
-                Err(ApiError::query_parse("`keys` is incompatible with `key`, `start_key` and `end_key`"))
-            }
-            _ => Ok(()),
+        let has_range = self.start.is_some() || self.end.is_some();
+        if has_range && self.keys.as_ref().is_some_and(|keys| !is_one(keys)) {
+            return refuse("`keys` is incompatible with `key`, `start_key` and `end_key`");
         }
+        if level > 0 || (self.group == Some(true) && self.group_level.is_none()) {
+            return refuse("Invalid use of grouping on a map view.");
+        }
+        if self.has_partition {
+            return refuse("`partition` parameter is not supported on this db");
+        }
+        Ok(())
+    }
+
+    /// Takes one key in `keys` as `key`, as CouchDB does in one of several queries.
+    pub(crate) fn unwrap_key(&mut self) {
+        self.keys.take_if(|keys| keys.len() == 1);
     }
 
     fn set_plain(&mut self, name: &str, value: &str) -> Result<()> {
@@ -128,7 +159,7 @@ impl Query {
             "endkey_docid" | "end_key_doc_id" => self.end_id = Some(value.to_owned()),
             "inclusive_end" => self.inclusive_end = params::parse_bool(value)?,
             "descending" => self.descending = params::parse_bool(value)?,
-            "limit" => self.limit = params::parse_count(value)?,
+            "limit" => self.limit = params::parse_limit(value)?,
             "skip" => self.skip = params::parse_count(value)?,
             "include_docs" => self.include_docs = params::parse_bool(value)?,
             "fields" => self.fields = Some(fields::parse(value)?),
@@ -142,20 +173,18 @@ impl Query {
             "stale" if !matches!(value, "ok" | "update_after") => {
                 return Err(ApiError::query_parse("Invalid value for `stale`."));
             }
-            "stable" if params::parse_bool(value).is_err() => {
+            "stable" if !matches!(value, "true" | "false") => {
                 return Err(ApiError::query_parse("Invalid value for `stable`."));
             }
             "update" if !matches!(value, "true" | "false" | "lazy") => {
                 return Err(ApiError::query_parse("Invalid value for `update`."));
             }
-            "reduce" if params::parse_bool(value)? => {
-                return Err(ApiError::query_parse("Reduce is invalid for map-only views."));
-            }
-            "group" if params::parse_bool(value)? => {
-                return Err(ApiError::query_parse("Invalid use of grouping on a map view."));
-            }
-            "group_level" if params::parse_count(value)? > 0 => {
-                return Err(ApiError::query_parse("Invalid use of grouping on a map view."));
+            "reduce" => self.reduce = params::parse_bool(value)?,
+            "group" => self.group = Some(params::parse_bool(value)?),
+            "group_level" => self.group_level = Some(params::parse_count(value)?),
+            "partition" => {
+                params::check_partition(value)?;
+                self.has_partition = true;
             }
             "page_size" | "bookmark" => return Err(ApiError::bad_request(paging::REFUSED)),
             _ => {}
@@ -212,10 +241,9 @@ pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsReques
     let mut low = match low {
         None | Some((Key::BelowAll, _)) => None,
         Some((Key::Id(id), inclusive)) => Some((id, inclusive)),
-        Some((Key::AboveAll, _)) => return None,
     };
     let mut high = match high {
-        None | Some((Key::AboveAll, _)) => None,
+        None => None,
         Some((Key::Id(id), inclusive)) => Some((id, inclusive)),
         Some((Key::BelowAll, _)) => return None,
     };
@@ -243,8 +271,8 @@ pub(crate) fn before(query: &Query, namespace: Namespace) -> Option<AllDocsReque
     let end = match (start, query.descending) {
         (Key::Id(id), _) => id,
         // All rows are before the start.
-        (Key::AboveAll, false) | (Key::BelowAll, true) => return Some(all),
-        (Key::BelowAll, false) | (Key::AboveAll, true) => return None,
+        (Key::BelowAll, true) => return Some(all),
+        (Key::BelowAll, false) => return None,
     };
     let has_passed = |bound: &String| if query.descending { end < *bound } else { end > *bound };
     match &all.end {
@@ -273,6 +301,7 @@ mod tests {
     fn query(params: &[(&str, &str)]) -> Result<Query> {
         let mut query = Query::default();
         params.iter().try_for_each(|(name, value)| query.set_text(name, value))?;
+        query.check()?;
         Ok(query)
     }
 
@@ -286,11 +315,30 @@ mod tests {
         assert_eq!(listed(&[]), Some((None, None, true)));
         assert_eq!(listed(&[("startkey", "\"a\""), ("end_key", "\"b\"")]), Some((id("a"), id("b"), true)));
         assert_eq!(listed(&[("key", "\"a\"")]), Some((id("a"), id("a"), true)));
-        assert_eq!(listed(&[("startkey", "null"), ("endkey", "{}")]), Some((None, None, true)));
-        assert_eq!(listed(&[("startkey", "{}")]), None);
-        assert_eq!(listed(&[("endkey", "7")]), None);
-        let down = [("startkey", "{}"), ("endkey", "\"b\""), ("descending", "true"), ("inclusive_end", "false")];
+        for below in ["null", "{}", "[]", "7", "true"] {
+            assert_eq!(listed(&[("startkey", below)]), Some((None, None, true)), "{below}");
+            assert_eq!(listed(&[("endkey", below)]), None, "{below}");
+        }
+        let down = [("endkey", "\"b\""), ("descending", "true"), ("inclusive_end", "false")];
         assert_eq!(listed(&down), Some((None, id("b"), false)));
+    }
+
+    #[test]
+    fn what_comes_first_is_refused_first() {
+        let reason = |params: &[(&str, &str)]| query(params).unwrap_err().reason().to_owned();
+        let mut params = vec![("partition", "a"), ("group_level", "1")];
+        assert_eq!(reason(&params), "Invalid use of grouping on a map view.");
+        params.extend([("key", "1"), ("keys", "[1,2]")]);
+        assert_eq!(reason(&params), "`keys` is incompatible with `key`, `start_key` and `end_key`");
+        params.push(("keys", "7"));
+        assert_eq!(reason(&params), "`keys` must be an array of strings.");
+        params.push(("reduce", "true"));
+        assert_eq!(reason(&params), "Reduce is invalid for map-only views.");
+        params.push(("group", "false"));
+        assert_eq!(reason(&params), "Can't specify group=false and group_level>0 at the same time");
+        query(&[("group", "true"), ("group_level", "0"), ("keys", "[]"), ("startkey", "1")]).unwrap();
+        query(&[("startkey", "1"), ("keys", "[\"a\"]")]).unwrap();
+        query(&[("keys", "[\"a\"]"), ("startkey", "1")]).unwrap_err();
     }
 
     #[test]
@@ -312,10 +360,13 @@ mod tests {
             ("reduce", "true"),
             ("group_level", "1"),
             ("stale", "never"),
+            ("stable", "TRUE"),
+            ("keys", "null"),
+            ("partition", "a"),
         ] {
             assert_eq!(query(&[(name, value)]).unwrap_err().error(), "query_parse_error", "{name}={value}");
         }
-        for (name, value) in [("startkey", "a"), ("keys", "{}"), ("key", "")] {
+        for (name, value) in [("startkey", "a"), ("keys", "{"), ("key", "")] {
             assert_eq!(query(&[(name, value)]).unwrap_err().error(), "bad_request", "{name}={value}");
         }
     }

@@ -47,9 +47,6 @@ impl Answer {
         if query.reduce != Some(false) {
             design.refuse_unknown(view)?;
         }
-        if query.reduce == Some(true) && !can_reduce {
-            return Err(ApiError::query_parse("Reduce is invalid for map-only views."));
-        }
         let reduces = can_reduce && query.reduce != Some(false);
         query.check(reduces)?;
         if let Some(place) = paging.as_ref().and_then(Paging::at) {

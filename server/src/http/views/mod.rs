@@ -67,6 +67,9 @@ pub(crate) async fn read_posted(request: &mut Request, db: &str, ddoc: &str, vie
         let reason = "The `queries` parameter is no longer supported at this endpoint";
         return Err(ApiError::bad_request(reason));
     }
+    if body.get("keys").is_some_and(|keys| !keys.is_array()) {
+        return Err(ApiError::bad_request("`keys` member must be an array."));
+    }
     for (name, value) in body.root().members() {
         query.set(&name, &body.slice_ref(value))?;
     }

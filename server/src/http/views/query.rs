@@ -26,9 +26,12 @@ pub(super) enum Update {
 pub(super) struct Query {
     pub(super) rows: ViewRequest,
     pub(super) reduce: Option<bool>,
-    group: bool,
+    group: Option<bool>,
     group_level: Option<u64>,
-    has_range: bool,
+    /// `keys` is no array.
+    has_wrong_keys: bool,
+    has_conflicts: bool,
+    has_partition: bool,
     pub(super) update: Update,
     pub(super) update_seq: bool,
     pub(super) attachments: bool,
@@ -49,23 +52,19 @@ impl Query {
     /// Sets a member of a JSON body.
     pub(super) fn set(&mut self, name: &str, value: &JsonText) -> Result<()> {
         match name {
-            "key" => {
-                (self.rows.start, self.rows.end) = (Some(value.clone()), Some(value.clone()));
-                self.has_range = true;
-            }
-            "startkey" | "start_key" => (self.rows.start, self.has_range) = (Some(value.clone()), true),
-            "endkey" | "end_key" => (self.rows.end, self.has_range) = (Some(value.clone()), true),
+            "key" => (self.rows.start, self.rows.end) = (Some(value.clone()), Some(value.clone())),
+            "startkey" | "start_key" => self.rows.start = Some(value.clone()),
+            "endkey" | "end_key" => self.rows.end = Some(value.clone()),
             // One key in a list is that key, so a reduce of it needs no group.
             "keys" if value.root().is_array() && value.root().elements().count() == 1 => {
                 let key = value.root().elements().next().map(|key| value.slice_ref(key));
                 (self.rows.start, self.rows.end) = (key.clone(), key);
-                self.has_range = true;
             }
             "keys" if value.root().is_array() => {
                 self.rows.keys = Some(value.root().elements().map(|key| value.slice_ref(key)).collect::<Arc<[_]>>());
+                self.has_wrong_keys = false;
             }
-            "keys" if value.root().is_null() => self.rows.keys = None,
-            "keys" => return Err(ApiError::bad_request("`keys` parameter must be an array.")),
+            "keys" => self.has_wrong_keys = true,
             _ => {
                 let text = value.root().as_str().unwrap_or(value.as_str().into()).into_owned();
                 self.set_plain(name, &text)?;
@@ -80,12 +79,12 @@ impl Query {
             "endkey_docid" | "end_key_doc_id" => self.rows.end_id = Some(value.to_owned()),
             "inclusive_end" => self.rows.inclusive_end = params::parse_bool(value)?,
             "descending" => self.rows.descending = params::parse_bool(value)?,
-            "limit" => self.rows.limit = Some(params::parse_count(value)?),
+            "limit" => self.rows.limit = Some(params::parse_limit(value)?),
             "skip" => self.rows.skip = params::parse_count(value)?,
             "include_docs" => self.rows.include_docs = params::parse_bool(value)?,
-            "conflicts" => self.rows.conflicts = params::parse_bool(value)?,
+            "conflicts" => (self.rows.conflicts, self.has_conflicts) = (params::parse_bool(value)?, true),
             "reduce" => self.reduce = Some(params::parse_bool(value)?),
-            "group" => self.group = params::parse_bool(value)?,
+            "group" => self.group = Some(params::parse_bool(value)?),
             "group_level" => self.group_level = Some(params::parse_count(value)?),
             "update_seq" => self.update_seq = params::parse_bool(value)?,
             "attachments" => self.attachments = params::parse_bool(value)?,
@@ -108,8 +107,12 @@ impl Query {
                     _ => return Err(ApiError::query_parse("Invalid value for `update`.")),
                 }
             }
-            "stable" if params::parse_bool(value).is_err() => {
+            "stable" if !matches!(value, "true" | "false") => {
                 return Err(ApiError::query_parse("Invalid value for `stable`."));
+            }
+            "partition" => {
+                params::check_partition(value)?;
+                self.has_partition = true;
             }
             "page_size" | "bookmark" => return Err(ApiError::bad_request(paging::REFUSED)),
             _ => {}
@@ -117,12 +120,13 @@ impl Query {
         Ok(())
     }
 
-    /// How rows are grouped.
+    /// How rows are grouped. A level precedes `group=true`, also where it is 0.
     pub(super) fn grouping(&self) -> Grouping {
         match (self.group_level, self.group) {
-            (Some(level), _) if level > 0 => Grouping::Level(level),
-            (_, true) => Grouping::Exact,
-            _ => Grouping::None,
+            (Some(0), _) => Grouping::None,
+            (Some(level), _) => Grouping::Level(level),
+            (None, Some(true)) => Grouping::Exact,
+            (None, _) => Grouping::None,
         }
     }
 
@@ -135,26 +139,42 @@ impl Query {
         Ok(())
     }
 
-    /// Refuses invalid combinations. `reduces` tells whether rows are reduced. Call it after all parameters are set.
-    pub(super) fn check(&mut self, reduces: bool) -> Result<()> {
+    /// Refuses invalid combinations, in the order in which CouchDB looks at them. `is_reduced` tells whether rows are
+    /// reduced. Call it after all parameters are set.
+    pub(super) fn check(&mut self, is_reduced: bool) -> Result<()> {
         let grouping = self.grouping();
         let refuse = |reason: &'static str| Err(ApiError::query_parse(reason));
-        if !reduces && grouping != Grouping::None {
-            return refuse("Invalid use of grouping on a map view.");
+        if self.group == Some(false) && self.group_level.is_some_and(|level| level > 0) {
+            return refuse("Can't specify group=false and group_level>0 at the same time");
         }
-        if reduces && self.rows.include_docs {
-            return refuse("`include_docs` is invalid for reduce");
+        if self.reduce == Some(true) && !is_reduced {
+            return refuse("Reduce is invalid for map-only views.");
         }
-        if reduces && self.rows.conflicts {
-            return refuse("`conflicts` is invalid for reduce");
+        if self.rows.keys.is_some() && is_reduced && grouping != Grouping::Exact {
+            return refuse("Multi-key fetches for reduce views must use `group=true`");
         }
-        if self.rows.keys.is_some() {
-            if reduces && grouping != Grouping::Exact {
-                return refuse("Multi-key fetches for reduce views must use `group=true`");
-            }
-            if self.has_range {
+        if self.has_wrong_keys {
+            return refuse("`keys` must be an array of strings.");
+        }
+        match &self.rows.keys {
+            // No key has a row, whatever the range.
+            Some(keys) if keys.is_empty() => (self.rows.start, self.rows.end) = (None, None),
+            Some(_) if self.rows.start.is_some() || self.rows.end.is_some() => {
                 return refuse("`keys` is incompatible with `key`, `start_key` and `end_key`");
             }
+            _ => {}
+        }
+        if !is_reduced && grouping != Grouping::None {
+            return refuse("Invalid use of grouping on a map view.");
+        }
+        if is_reduced && self.rows.include_docs {
+            return refuse("`include_docs` is invalid for reduce");
+        }
+        if is_reduced && self.has_conflicts {
+            return refuse("`conflicts` is invalid for reduce views.");
+        }
+        if self.has_partition {
+            return refuse("`partition` parameter is not supported in this design doc");
         }
         if let (Some(start), Some(end)) = (&self.rows.start, &self.rows.end) {
             let order = key_order(start).cmp(&key_order(end));
@@ -169,11 +189,11 @@ impl Query {
                 );
             }
         }
-        // As in CouchDB, a document without a key is ignored.
-        if self.rows.start.is_none() {
+        // As in CouchDB, a document without a key is ignored. With `keys` it is one among those of each key.
+        if self.rows.start.is_none() && self.rows.keys.is_none() {
             self.rows.start_id = None;
         }
-        if self.rows.end.is_none() {
+        if self.rows.end.is_none() && self.rows.keys.is_none() {
             self.rows.end_id = None;
         }
         Ok(())

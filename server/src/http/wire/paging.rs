@@ -99,7 +99,9 @@ impl Asked {
         let members = query.members().map(|(name, value)| as_param(&name, &body.slice_ref(value)));
         let members: Vec<(String, String)> = members.collect();
         let members = members.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        Asked::read(of, request.params.iter().chain(members), most)
+        // Each query has its own of these, as in CouchDB.
+        let of_all = request.params.iter().filter(|(name, _)| !matches!(*name, "keys" | "group" | "group_level"));
+        Asked::read(of, of_all.chain(members), most)
     }
 }
 

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
+use hyper::StatusCode;
 use model::{JsonText, RevId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
 
@@ -132,13 +133,41 @@ pub(crate) fn parse_bool(value: &str) -> Result<bool> {
     }
 }
 
-/// Parses a count of a listing, or 400.
+/// Parses a count of a listing, or 400. One that is too large for a number is as good as the largest.
 pub(crate) fn parse_count(value: &str) -> Result<u64> {
-    if let Ok(count) = value.parse() {
-        return Ok(count);
+    let digits = value.strip_prefix('-').or_else(|| value.strip_prefix('+')).unwrap_or(value);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(ApiError::query_parse(format!("Invalid value for integer: {value:?}")));
     }
-    let what = if value.parse::<i128>().is_ok() { "positive integer" } else { "integer" };
-    Err(ApiError::query_parse(format!("Invalid value for {what}: {value:?}")))
+    let is_zero = digits.bytes().all(|byte| byte == b'0');
+    if value.starts_with('-') && !is_zero {
+        return Err(ApiError::query_parse(format!("Invalid value for positive integer: {value:?}")));
+    }
+    Ok(digits.parse().unwrap_or(u64::MAX))
+}
+
+/// The largest `limit` of a listing (CouchDB's `MAX_VIEW_LIMIT`).
+const MAX_LIMIT: u64 = (1 << 59) - 1;
+
+/// Parses the number of rows of a listing, or 400.
+pub(crate) fn parse_limit(value: &str) -> Result<u64> {
+    let limit = parse_count(value)?;
+    if limit > MAX_LIMIT {
+        return Err(ApiError::query_parse(format!("Limit is too large, must not exceed {MAX_LIMIT}")));
+    }
+    Ok(limit)
+}
+
+/// Refuses what is no name of a partition, as CouchDB does (`couch_partition:validate_partition`). There are no partitions
+/// here, so it is refused later in any case.
+pub(crate) fn check_partition(value: &str) -> Result<()> {
+    let reason = match value {
+        "" => "Partition must not be empty",
+        _ if value.starts_with('_') => "Partition must not start with an underscore",
+        _ if value.contains(':') => "Partition must not contain a colon",
+        _ => return Ok(()),
+    };
+    Err(ApiError::new(StatusCode::BAD_REQUEST, "illegal_partition", reason))
 }
 
 /// Parses a parameter that is JSON.
@@ -177,6 +206,14 @@ mod tests {
         assert_eq!(parse_count("17").unwrap(), 17);
         assert!(parse_count("-1").unwrap_err().reason().contains("positive"));
         assert!(parse_count("x").unwrap_err().reason().contains("integer"));
+        assert_eq!(parse_count("99999999999999999999").unwrap(), u64::MAX);
+        assert_eq!(parse_count("-0").unwrap(), 0);
+        assert!(parse_count("-99999999999999999999").unwrap_err().reason().contains("positive"));
+        assert_eq!(parse_limit("576460752303423487").unwrap(), 576_460_752_303_423_487);
+        assert!(parse_limit("576460752303423488").unwrap_err().reason().contains("too large"));
+        for partition in ["", "_x", "a:b"] {
+            assert_eq!(check_partition(partition).unwrap_err().error(), "illegal_partition");
+        }
     }
 
     #[test]
