@@ -103,11 +103,12 @@ enum Sum {
     Object(Members),
 }
 
-/// The members of an object, in the order of their first appearance.
+/// The members of an object: in their order if it is that of one value, and otherwise, when they are written, by name.
 #[derive(Clone, Debug, Default)]
 struct Members {
     sums: Vec<(String, Sum)>,
     places: HashMap<String, usize>,
+    is_sum: bool,
 }
 
 impl Members {
@@ -149,6 +150,7 @@ impl Sum {
             (Sum::List(a), Sum::Number(b)) => Sum::List(lists(a, vec![b])),
             (Sum::List(a), Sum::List(b)) => Sum::List(lists(a, b)),
             (Sum::Object(mut a), Sum::Object(b)) => {
+                a.is_sum = true;
                 for (name, value) in b.sums {
                     a.add(name, value)?;
                 }
@@ -178,8 +180,12 @@ impl Sum {
                 json.end_array();
             }
             Sum::Object(members) => {
+                let mut sums: Vec<_> = members.sums.iter().collect();
+                if members.is_sum {
+                    sums.sort_by_key(|(name, _)| name);
+                }
                 json.begin_object();
-                for (name, sum) in &members.sums {
+                for (name, sum) in sums {
                     sum.write(json.name(name));
                 }
                 json.end_object();
@@ -198,6 +204,12 @@ fn lists(a: Vec<Number>, b: Vec<Number>) -> Vec<Number> {
 /// As in CouchDB, a value that cannot be added makes the sum an object that tells so. A sum that grows beyond what a node
 /// can hold is an error at once, since each further value would be added to all of it.
 pub(super) fn sum(values: Vec<&JsonText>) -> Reduced {
+    // An object alone is its own sum, whatever it holds.
+    if let [only] = values.as_slice()
+        && only.root().is_object()
+    {
+        return Ok((*only).clone());
+    }
     let (count, mut total) = (values.len(), None);
     for value in values {
         if value.get("error").and_then(JsonRef::as_str).as_deref() == Some("builtin_reduce_error") {
@@ -205,7 +217,11 @@ pub(super) fn sum(values: Vec<&JsonText>) -> Reduced {
         }
         let plus = Sum::of(value.root(), 0).and_then(|value| match total.take() {
             Some(total) => Sum::plus(total, value),
-            None => Some(value),
+            // A sum begins with 0, which an object replaces, and a list has as its first number.
+            None => match value {
+                Sum::List(numbers) if numbers.is_empty() => Some(Sum::List(vec![Number::Integer(0)])),
+                value => Some(value),
+            },
         });
         match plus {
             Some(sum) if count > 1 && sum.len() > MAX_VALUE => return Err(overflow()),
@@ -322,6 +338,11 @@ mod tests {
             (&["[1,2]", "[3]", "4"], "[8,2]"),
             (&["1", "[1,1]"], "[2,1]"),
             (&[r#"{"a":1,"b":{"c":2}}"#, r#"{"b":{"c":3,"d":[1]},"e":4}"#], r#"{"a":1,"b":{"c":5,"d":[1]},"e":4}"#),
+            (&[r#"{"b":1,"a":{"d":1,"c":2}}"#, r#"{"a":{"d":1}}"#], r#"{"a":{"c":2,"d":2},"b":1}"#),
+            (&[r#"{"b":1,"a":{"d":1,"c":2}}"#], r#"{"b":1,"a":{"d":1,"c":2}}"#),
+            (&[r#"{"a":"x"}"#], r#"{"a":"x"}"#),
+            (&["[]"], "[0]"),
+            (&["[]", "[]"], "[0]"),
             (&[], "0"),
         ] {
             assert_eq!(reduced(Reduce::Sum, values).unwrap(), expected, "{values:?}");
@@ -333,7 +354,7 @@ mod tests {
             assert_eq!(reduced(Reduce::Sum, &["1", &error]).unwrap(), error, "reduced again");
         }
         let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
-        assert!(reduced(Reduce::Sum, &[&deep]).unwrap().ends_with(r#""caused_by":null}"#));
+        assert!(reduced(Reduce::Sum, &["1", &deep]).unwrap().ends_with(r#""caused_by":null}"#));
     }
 
     #[test]
