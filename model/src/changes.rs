@@ -95,6 +95,8 @@ pub struct ChangesRequest {
     pub include_docs: bool,
     /// Include the live losing leaves in the documents.
     pub conflicts: bool,
+    /// Include the deleted losing leaves in the documents.
+    pub deleted_conflicts: bool,
     /// Only these documents.
     pub doc_ids: Option<Vec<String>>,
 }
@@ -351,7 +353,8 @@ impl<D: Database> Documents<D> {
                     let row = row.map_err(|(id, error)| (Tree::Winner.read(transaction, keys, &id), id, error));
                     let row = row.map(|row| {
                         let leaves = request.wants_leaves(&row);
-                        let conflicts = request.include_docs && request.conflicts && row.branches > 1;
+                        let losing = request.conflicts || request.deleted_conflicts;
+                        let conflicts = request.include_docs && losing && row.branches > 1;
                         let tree = (leaves || conflicts).then(|| Tree::Whole.read(transaction, keys, &row.id));
                         let body = request.include_docs.then(|| body_of(transaction, keys, &row.id, &row.winner));
                         (row, tree, body)
@@ -429,7 +432,8 @@ async fn change(
             bytes += body.bytes_read();
             let mut found = Document::new(id.clone(), winner.rev.clone(), !winner.not_deleted, body);
             if let Some(tree) = &tree {
-                let options = GetOptions { conflicts: request.conflicts, ..GetOptions::default() };
+                let (conflicts, deleted_conflicts) = (request.conflicts, request.deleted_conflicts);
+                let options = GetOptions { conflicts, deleted_conflicts, ..GetOptions::default() };
                 add_meta(&mut found, tree, &options)?;
             }
             document = Some(Box::new(found));

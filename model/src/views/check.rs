@@ -6,7 +6,7 @@ use kv_api::{Database, KeySelector, RangeBatch, RangeRequest, Read, Transaction,
 use md5::{Digest, Md5};
 
 use super::group::{FunctionError, ViewGroup};
-use super::prepare::{EMITTED_TOO_MUCH, Prepared, prepare_some};
+use super::prepare::{EMITTED_TOO_MUCH, Prepared, mapped_documents, prepare_some};
 use super::rows::{IdRow, Named, Place, parts_of, read_pair};
 use super::tree::{Node, TOP, Tree, level_of};
 use super::{Head, Upto};
@@ -128,7 +128,7 @@ impl<D: Database> Documents<D> {
         mut progress: impl FnMut(u64),
     ) -> Result<()> {
         let (mut emitted, mut documents) = (vec![0u64; group.views().len()], 0);
-        let mut request = ChangesRequest { include_docs: true, limit: Some(PAGE), ..ChangesRequest::default() };
+        let mut request = ChangesRequest { limit: Some(PAGE), ..mapped_documents() };
         let is_behind = loop {
             let mut batch = self.changes(&request).await?;
             let read = batch.rows.len();

@@ -86,8 +86,9 @@ const MAX_VALUE: usize = 90_000;
 
 const FORMAT: u64 = 1;
 
-/// The version of the rows. It is part of each signature, so other rows are in another group.
-const ROWS_VERSION: u64 = 1;
+/// The version of the rows. It is part of each signature, so other rows are in another group. Those of version 1 are of
+/// documents without `_conflicts`.
+const ROWS_VERSION: u64 = 2;
 
 /// A view group as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use futures_util::stream;
 use super::FunctionError;
 use super::group::{Mapped, ViewGroup};
 use super::rows::{Pair, Place, cut, whole_key};
-use crate::changes::Change;
+use crate::changes::{Change, ChangesRequest};
 use crate::error::{Error, Result};
 use crate::limits::DESIGN_PREFIX;
 use crate::seq::Seq;
@@ -48,6 +48,11 @@ pub(super) fn fitting(documents: &[Prepared]) -> usize {
         bytes <= WRITTEN_BYTES
     });
     fit.count().max(1)
+}
+
+/// The feed of documents as map functions see them: with `_conflicts` and `_deleted_conflicts`, as in CouchDB.
+pub(super) fn mapped_documents() -> ChangesRequest {
+    ChangesRequest { include_docs: true, conflicts: true, deleted_conflicts: true, ..ChangesRequest::default() }
 }
 
 /// Maps the first of these documents: as many as have about [`PREPARED_BYTES`] of rows. Several calls run at the same time,

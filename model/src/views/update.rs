@@ -29,7 +29,7 @@ use jobs::Hold;
 use kv_api::{Database, Read, RetryError, Runner, Transaction};
 
 use super::group::ViewGroup;
-use super::prepare::{Prepared, ROW_BYTES, WRITTEN_BYTES, fitting, prepare_some};
+use super::prepare::{Prepared, ROW_BYTES, WRITTEN_BYTES, fitting, mapped_documents, prepare_some};
 use super::rows::{IdRow, Named, Place, clear_parts, set_row};
 use super::tree::Tree;
 use super::{Head, Upto};
@@ -165,8 +165,7 @@ impl<D: Database> Documents<D> {
         let request = ChangesRequest {
             since: Since::Seq(after.seq),
             limit: Some(most.clamp(1, DOCUMENTS_AT_ONCE)),
-            include_docs: true,
-            ..ChangesRequest::default()
+            ..mapped_documents()
         };
         let read = self.changes(&request).await?;
         let (count, mut last_seq, mut more) = (read.rows.len(), read.last_seq, read.more);

@@ -75,6 +75,7 @@ impl Reader {
             style: plan.style,
             include_docs: plan.include_docs || by_document,
             conflicts: plan.conflicts,
+            deleted_conflicts: false,
             doc_ids: match &plan.filter {
                 Filter::Ids(ids) => Some(ids.clone()),
                 _ => None,
