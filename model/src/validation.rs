@@ -75,8 +75,8 @@ pub trait Validator: Send + Sync {
     /// ends the whole write.
     fn ask(&self, question: Question) -> Verdict<'_>;
 
-    /// Whether a design document with `validate_doc_update` or `options` may be written. It is not asked about replicated ones:
-    /// a function that cannot run then refuses every edit.
+    /// Whether a design document may be written. It is not asked about deletions, nor about replicated ones: a
+    /// `validate_doc_update` that cannot run then refuses every edit.
     fn admit(&self, _design: JsonText) -> Verdict<'_> {
         Box::pin(std::future::ready(Ok(())))
     }

@@ -150,24 +150,28 @@ impl Reduce {
     /// # Errors
     /// CouchDB's reason if `N` is not a number from 1 to [`MAX_RANK`](Self::MAX_RANK).
     pub fn named(name: &str) -> Result<Option<Reduce>, &'static str> {
-        let rank = |digits: &str| match digits.parse::<u64>().map(u8::try_from) {
+        let rank = |digits: &str| match digits.parse::<i128>().map(u8::try_from) {
             Ok(Ok(rank)) if (1..=Reduce::MAX_RANK).contains(&rank) => Ok(rank),
             Ok(_) => Err("rank value must be between 1 and 100"),
             Err(_) => Err("invalid rank reducer"),
         };
-        Ok(Some(match name {
-            "_count" => Reduce::Count,
-            "_sum" => Reduce::Sum,
-            "_stats" => Reduce::Stats,
-            "_approx_count_distinct" => Reduce::ApproxCountDistinct,
-            "_first" => Reduce::First,
-            "_last" => Reduce::Last,
-            _ => match (name.strip_prefix("_top_"), name.strip_prefix("_bottom_")) {
-                (Some(digits), _) => Reduce::Top(rank(digits)?),
-                (_, Some(digits)) => Reduce::Bottom(rank(digits)?),
-                _ => return Ok(None),
-            },
-        }))
+        // As CouchDB does, by their beginnings: some designs have a line break behind the name.
+        let known = [
+            ("_sum", Reduce::Sum),
+            ("_count", Reduce::Count),
+            ("_stats", Reduce::Stats),
+            ("_approx_count_distinct", Reduce::ApproxCountDistinct),
+            ("_first", Reduce::First),
+            ("_last", Reduce::Last),
+        ];
+        if let Some((_, reduce)) = known.into_iter().find(|(known, _)| name.starts_with(known)) {
+            return Ok(Some(reduce));
+        }
+        Ok(match (name.strip_prefix("_top_"), name.strip_prefix("_bottom_")) {
+            (Some(digits), _) => Some(Reduce::Top(rank(digits)?)),
+            (_, Some(digits)) => Some(Reduce::Bottom(rank(digits)?)),
+            _ => None,
+        })
     }
 
     /// What it adds to a signature.
@@ -319,11 +323,14 @@ mod tests {
         assert_eq!(Reduce::named("_bottom_1"), Ok(Some(Reduce::Bottom(1))));
         assert_eq!(Reduce::named("_approx_count_distinct"), Ok(Some(Reduce::ApproxCountDistinct)));
         assert_eq!(Reduce::named("_first"), Ok(Some(Reduce::First)));
-        assert_eq!(Reduce::named("_none"), Ok(None));
-        for name in ["_top_0", "_top_101", "_bottom_256"] {
+        assert_eq!(Reduce::named("_sum\n"), Ok(Some(Reduce::Sum)));
+        for name in ["_none", "_top", "_SUM", " _sum"] {
+            assert_eq!(Reduce::named(name), Ok(None), "{name}");
+        }
+        for name in ["_top_0", "_top_101", "_bottom_256", "_bottom_-1"] {
             assert_eq!(Reduce::named(name), Err("rank value must be between 1 and 100"), "{name}");
         }
-        for name in ["_top_", "_top_x", "_bottom_-1"] {
+        for name in ["_top_", "_top_x", "_top_3 "] {
             assert_eq!(Reduce::named(name), Err("invalid rank reducer"), "{name}");
         }
     }

@@ -23,7 +23,7 @@ use crate::limits::DESIGN_PREFIX;
 use crate::policy::ConflictPolicy;
 use crate::read::{body_of, body_or_empty};
 use crate::settings::default_security;
-use crate::validation::{Designs, OPTIONS, Question, VALIDATE, Validating, Validator};
+use crate::validation::{Designs, Question, Validating, Validator};
 
 /// Maximum number of edits that are asked about at the same time.
 const ASKED_AT_ONCE: usize = 16;
@@ -214,7 +214,7 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Asks whether interactive edits of design documents bring functions that can run, and options of the right types.
+    /// Asks whether interactive edits of design documents bring functions that can run, and fields of the right types.
     async fn admit_designs(
         &self,
         drafts: &[Draft<'_>],
@@ -226,8 +226,7 @@ impl<D: Database> Documents<D> {
             let Ok(Some(plan)) = &one.plan else { continue };
             let [draft] = &drafts[one.drafts.clone()] else { continue };
             let [new] = plan.added.as_slice() else { continue };
-            let is_asked = [VALIDATE, OPTIONS].iter().any(|name| draft.edit.body.get(name).is_some());
-            if !is_asked || !new.leaf.not_deleted || draft.mode() == WriteMode::Replicated {
+            if !new.leaf.not_deleted || draft.mode() == WriteMode::Replicated {
                 continue;
             }
             let subject = Subject { turn: draft.turn, new: new.leaf.clone(), parent: None };

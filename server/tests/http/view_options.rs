@@ -228,3 +228,49 @@ async fn options_of_the_wrong_types_are_refused() {
     assert_eq!(sent.json(), json!([]));
     assert_eq!(keys(&couch, "e/_view/v").await, ["a"]);
 }
+
+/// CouchDB looks at these fields when a design document is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn design_documents_that_cannot_be_run_are_refused() {
+    let couch = Couch::with_docs(json!([])).await;
+    let put = |design: Value| couch.json("PUT", "/db/_design/d", design);
+    for (design, reason) in [
+        (json!({"language": 1}), "`language` field must have string type"),
+        (json!({"filters": []}), "`filters` field must have object type"),
+        (json!({"filters": {"a": "x", "b": 1}}), "`filters.b` field must have string or object type"),
+        (json!({"rewrites": {}}), "`rewrites` field must have array or string type"),
+        (json!({"validate_doc_update": null}), "`validate_doc_update` field must have string type"),
+        (json!({"views": []}), "`views` field must have object type"),
+        (json!({"views": {"v": "x"}}), "`views.v` field must have object type"),
+        (json!({"views": {"v": {"map": 1}}}), "`views.v.map` field must have string type"),
+        (json!({"views": {"v": {"map": IDS, "reduce": null}}}), "`views.v.reduce` field must have string type"),
+        (json!({"views": {"v": {"map": IDS, "options": 1}}}), "`views.v.options` field must have object type"),
+        (json!({"views": {"lib": {}, "v": {}}}), "View `v` must contain map function"),
+        (json!({"views": {"v": {"map": IDS, "reduce": "_none"}}}), "`_none` is not a supported reduce function."),
+        (json!({"views": {"v": {"map": IDS, "reduce": "_top_0"}}}), "rank value must be between 1 and 100"),
+    ] {
+        put(design).await.refused(400, "invalid_design_doc", reason);
+    }
+    for (view, function) in [
+        (json!({"map": "function (doc) {"}), "map"),
+        (json!({"map": "function f(doc) {}"}), "map"),
+        (json!({"map": IDS, "reduce": " _sum"}), "reduce"),
+    ] {
+        let answer = put(json!({"views": {"a/b": view}})).await;
+        let reason = format!("Compilation of the {function} function in the 'a/b' view failed: ");
+        assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (400, &json!("compilation_error")));
+        assert!(answer.json()["reason"].as_str().unwrap().starts_with(&reason), "{}", answer.text);
+    }
+    // Nobody runs these, or only when they are asked for.
+    for (n, taken) in [
+        json!({"language": "erlang", "views": {"v": {"map": "fun(Doc) -> ok end."}}}),
+        json!({"language": "query", "views": {"v": {"map": {"fields": {}}, "reduce": "_count"}}}),
+        json!({"filters": {"f": "nothing at all"}, "updates": {"u": {}}, "shows": {"s": "("}}),
+        json!({"views": {"v": {"map": IDS, "reduce": "_sum\n"}, "lib": {"l": 1}}}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(couch.json("PUT", &format!("/db/_design/{n}"), taken).await.status, 201, "{n}");
+    }
+}

@@ -14,6 +14,12 @@ async fn refused(couch: &Couch, query: &str) -> Answer {
     couch.get(&format!("/db/_design/d/_view/{query}")).await
 }
 
+/// Writes a document as a replication does, which brings what there is.
+async fn replicate(couch: &Couch, doc: Value) {
+    let sent = couch.json("POST", "/db/_bulk_docs", json!({"new_edits": false, "docs": [doc]})).await;
+    assert_eq!((sent.status.as_u16(), sent.json()), (201, json!([])));
+}
+
 fn members(answer: &Value, names: [&str; 2]) -> Vec<Value> {
     let rows = answer["rows"].as_array().unwrap();
     rows.iter().map(|row| json!([row[names[0]], row[names[1]]])).collect()
@@ -78,8 +84,6 @@ fn letters() -> Vec<Value> {
         "bottom": {"map": map, "reduce": "_bottom_100"},
         "first": {"map": map, "reduce": "_first"},
         "last": {"map": map, "reduce": "_last"},
-        "unknown": {"map": map, "reduce": "_median"},
-        "rank": {"map": map, "reduce": "_top_101"},
     }}));
     docs
 }
@@ -142,6 +146,14 @@ async fn queries_that_mean_nothing_are_refused() {
         ("count?include_docs=true", "`include_docs` is invalid for reduce"),
         ("count?keys=[1,2]", "Multi-key fetches for reduce views must use `group=true`"),
         ("map?keys=[1,2]&key=2", "`keys` is incompatible with `key`, `start_key` and `end_key`"),
+        ("map?keys=null", "`keys` must be an array of strings."),
+        ("count?conflicts=false", "`conflicts` is invalid for reduce views."),
+        ("count?group=false&group_level=1", "Can't specify group=false and group_level>0 at the same time"),
+        ("map?stable=TRUE", "Invalid value for `stable`."),
+        ("map?limit=99999999999999999999", "Limit is too large, must not exceed 576460752303423487"),
+        ("map?partition=a", "`partition` parameter is not supported in this design doc"),
+        // In CouchDB's order.
+        ("map?partition=a&group=true&keys=[1,2]&key=2&reduce=true", "Reduce is invalid for map-only views."),
         (
             "map?startkey=2&endkey=1",
             "No rows can match your key range, reverse your start_key and end_key or set descending=true",
@@ -152,16 +164,73 @@ async fn queries_that_mean_nothing_are_refused() {
     }
     refused(&couch, "none").await.refused(404, "not_found", "missing_named_view");
     couch.get("/db/_design/none/_view/x").await.refused(404, "not_found", "missing");
-    refused(&couch, "unknown").await.refused(400, "bad_request", "`_median` is not a supported reduce function.");
-    refused(&couch, "rank").await.refused(400, "bad_request", "rank value must be between 1 and 100");
+    let map = "function (doc) { emit(doc.k, doc.n); }";
+    let views = json!({"unknown": {"map": map, "reduce": "_median"}, "rank": {"map": map, "reduce": "_top_101"}});
+    replicate(&couch, json!({"_id": "_design/r", "_rev": "1-a", "views": views})).await;
+    let reason = "`_median` is not a supported reduce function.";
+    couch.get("/db/_design/r/_view/unknown").await.refused(400, "bad_request", reason);
+    couch.get("/db/_design/r/_view/rank").await.refused(400, "bad_request", "rank value must be between 1 and 100");
     let reason = "The `queries` parameter is no longer supported at this endpoint";
     couch.json("POST", "/db/_design/d/_view/map", json!({"queries": []})).await.refused(400, "bad_request", reason);
     couch.put("/db/_design/e", json!({"language": "erlang", "views": {"v": {"map": "x"}}})).await;
     couch.get("/db/_design/e/_view/v").await.refused(500, "unknown_query_language", "erlang");
     let several = json!({"queries": [{"key": ["b", "a", "g"]}, {"limit": 1, "descending": true}]});
-    let several = couch.json("POST", "/db/_design/d/_view/map/queries", several).await.json();
+    let several = couch.json("POST", "/db/_design/d/_view/map/queries?keys=[1,2]&group=true", several).await.json();
     let rows = |at: usize| members(&several["results"][at], ["id", "value"]);
     assert_eq!((rows(0), rows(1)), (vec![json!(["4", 4])], vec![json!(["4", 4])]));
+}
+
+/// What CouchDB answers, as measured.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_ranges_of_their_own() {
+    let couch = Couch::with_docs(letters()).await;
+    for (n, key) in ["ab", "a\u{0}b", "c"].iter().enumerate() {
+        couch.put(&format!("/db/x{n}"), json!({"k": key, "n": n})).await;
+    }
+    let ask = async |query: &str| view(&couch, query).await;
+    // Both keys stand at one place; the group has the key that was asked for, and the order is that of the request.
+    let groups = ask("count?keys=[%22c%22,%22ab%22]&group=true&descending=true").await;
+    assert_eq!(members(&groups, ["key", "value"]), [json!(["c", 1]), json!(["ab", 2])]);
+    let rows = ask("map?keys=[%22c%22,%22ab%22]&descending=true").await;
+    assert_eq!(members(&rows, ["id", "value"]), [json!(["x1", 1]), json!(["x0", 0]), json!(["x2", 2])]);
+    let rows = ask("map?keys=[%22ab%22,%22c%22]&startkey_docid=x1&endkey_docid=x1").await;
+    assert_eq!(members(&rows, ["id", "value"]), [json!(["x1", 1])]);
+    assert_eq!(ask("map?keys=[%22ab%22,%22c%22]&inclusive_end=false").await["rows"], json!([]));
+    assert_eq!(ask("map?keys=[]&startkey=7").await["offset"], 0);
+    // What is skipped counts, also where there is less of it.
+    for (query, offset) in [
+        ("map?skip=2", 2),
+        ("map?skip=100", 8),
+        ("map?keys=[%22c%22,%22ab%22]&skip=1", 3),
+        ("map?keys=[%22none%22,%22c%22]&limit=0", 2),
+        ("map?keys=[%22none%22,%22nothing%22]", 3),
+    ] {
+        assert_eq!(ask(query).await["offset"], offset, "{query}");
+    }
+    assert_eq!(ask("count?group=true&group_level=0").await["rows"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_see_conflicts_and_links_are_ids() {
+    let couch = Couch::with_docs(json!([{"_id": "b"}, {"_id": "_design/d", "views": {
+        "conflicts": {"map": "doc => emit(doc._conflicts, doc._deleted_conflicts)"},
+        "links": {"map": "doc => emit(null, {_id: 7})"},
+    }}]))
+    .await;
+    for doc in [
+        json!({"_id": "a", "_rev": "1-a"}),
+        json!({"_id": "a", "_rev": "1-b"}),
+        json!({"_id": "a", "_rev": "2-c", "_deleted": true}),
+    ] {
+        replicate(&couch, doc).await;
+    }
+    let rows = view(&couch, "conflicts").await;
+    assert_eq!(members(&rows, ["key", "value"]), [json!([null, null]), json!([["1-a"], ["2-c"]])]);
+    let purged = couch.json("POST", "/db/_purge", json!({"a": ["1-a"]})).await;
+    assert_eq!(purged.status, 201, "{}", purged.text);
+    assert_eq!(members(&view(&couch, "conflicts").await, ["key", "value"])[0], json!([null, ["2-c"]]));
+    let links = view(&couch, "links?include_docs=true").await;
+    assert_eq!(members(&links, ["id", "doc"]), [json!(["a", null]), json!(["b", null])]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,9 +242,10 @@ async fn functions_that_fail_harm_no_others() {
             "some": {"map": "function (doc) { if (doc.fails) { throw new Error('on purpose'); } emit(doc.n); }"},
             "all": {"map": "function (doc) { emit(doc.n, null); }"},
         }}),
-        json!({"_id": "_design/broken", "views": {"v": {"map": "function (doc) {"}}}),
     ])
     .await;
+    let broken = json!({"_id": "_design/broken", "_rev": "1-a", "views": {"v": {"map": "function (doc) {"}}});
+    replicate(&couch, broken).await;
     assert_eq!(members(&view(&couch, "some").await, ["id", "value"]), [json!(["good", null])]);
     assert_eq!(view(&couch, "all").await["total_rows"], 2);
     let info = couch.get("/db/_design/d/_info").await.json();

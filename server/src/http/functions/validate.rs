@@ -39,7 +39,9 @@ mod running {
     use std::sync::Arc;
 
     use javascript::{Edit, ErrorKind as Kind, Refusal, Sandbox};
-    use model::{ErrorKind, JsonRef, JsonText, JsonWriter, OPTIONS, Question, Result, VALIDATE, Validator, Verdict};
+    use model::{
+        ErrorKind, JsonRef, JsonText, JsonWriter, OPTIONS, Question, Reduce, Result, VALIDATE, Validator, Verdict,
+    };
 
     use crate::http::access::principal::Principal;
     use crate::http::functions::Functions;
@@ -90,42 +92,134 @@ mod running {
 
     async fn admit(functions: &Functions, design: JsonText) -> Result<()> {
         let refused = |error, reason: String| Err(ErrorKind::BadDesign { error, reason }.into());
-        if let Err(reason) = check_options(&design) {
+        if let Err(reason) = check_fields(&design) {
             return refused("invalid_design_doc", reason);
-        }
-        if design.get(VALIDATE).is_none() {
-            return Ok(());
         }
         let language = language(&design);
         if language != JAVASCRIPT {
-            return refused("invalid_design_doc", format!("`{VALIDATE}` in the language {language:?} cannot be run"));
+            return match design.get(VALIDATE) {
+                None => Ok(()),
+                Some(_) => {
+                    let reason = format!("`{VALIDATE}` in the language {language:?} cannot be run");
+                    refused("invalid_design_doc", reason)
+                }
+            };
         }
-        if design.get(VALIDATE).is_none_or(|function| function.as_str().is_none()) {
-            return refused("invalid_design_doc", format!("`{VALIDATE}` field must have string type"));
+        let mut paths: Vec<Vec<String>> = Vec::new();
+        for (name, view) in design.get("views").into_iter().flat_map(JsonRef::members) {
+            if name == "lib" {
+                continue;
+            }
+            let path = |function: &str| vec!["views".to_owned(), name.to_string(), function.to_owned()];
+            paths.push(path("map"));
+            match view.get("reduce").and_then(JsonRef::as_str) {
+                Some(builtin) if builtin.starts_with('_') => {
+                    let unknown = || format!("`{builtin}` is not a supported reduce function.");
+                    let found = Reduce::named(&builtin).map_err(str::to_owned);
+                    if let Err(reason) = found.and_then(|found| found.ok_or_else(unknown)) {
+                        return refused("invalid_design_doc", reason);
+                    }
+                }
+                Some(_) => paths.push(path("reduce")),
+                None => {}
+            }
+        }
+        if design.get(VALIDATE).is_some() {
+            paths.push(vec![VALIDATE.to_owned()]);
+        }
+        if paths.is_empty() {
+            return Ok(());
         }
         let id = text_of(&design, "_id");
-        let compiled =
-            functions.pool.run(&design.as_str().into(), |sandbox: &mut Sandbox| sandbox.compile(&[VALIDATE]));
-        match compiled.await.flatten() {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == Kind::Compilation => refused("compilation_error", error.to_string()),
-            Err(error) => Err(failed(&id, name_of(&error), &error.to_string())),
+        let compiled = functions.pool.run(&design.as_str().into(), move |sandbox: &mut Sandbox| {
+            for path in &paths {
+                let names: Vec<&str> = path.iter().map(String::as_str).collect();
+                sandbox.compile(&names)?;
+            }
+            Ok(())
+        });
+        let Err(error) = compiled.await.flatten() else { return Ok(()) };
+        if error.kind() != Kind::Compilation {
+            return Err(failed(&id, name_of(&error), &error.to_string()));
+        }
+        let reason = match error.function().rsplit_once('/') {
+            Some((view, kind)) => {
+                let view = view.strip_prefix("views/").unwrap_or(view);
+                format!("Compilation of the {kind} function in the '{view}' view failed: {}", error.reason())
+            }
+            None => error.to_string(),
+        };
+        refused("compilation_error", reason)
+    }
+
+    /// The types that a field may have.
+    type Types = &'static [&'static str];
+
+    const STRING: Types = &["string"];
+    const OBJECT: Types = &["object"];
+    const BOOLEAN: Types = &["boolean"];
+    const STRING_OR_OBJECT: Types = &["string", "object"];
+    const ARRAY_OR_STRING: Types = &["array", "string"];
+
+    fn has_type(value: JsonRef<'_>, name: &str) -> bool {
+        match name {
+            "string" => value.as_str().is_some(),
+            "object" => value.is_object(),
+            "array" => value.is_array(),
+            _ => value.as_bool().is_some(),
         }
     }
 
-    /// As `validate_ddoc_fields` of CouchDB's `couch_mrview.erl` looks at the options of views.
-    fn check_options(design: &JsonText) -> std::result::Result<(), String> {
-        let Some(options) = design.get(OPTIONS) else { return Ok(()) };
-        if !options.is_object() {
-            return Err(format!("`{OPTIONS}` field must have object type"));
+    /// As `validate_ddoc_fields` of CouchDB's `couch_mrview.erl` looks at the fields of design documents, in its order. `*` is
+    /// any name.
+    fn check_fields(design: &JsonText) -> std::result::Result<(), String> {
+        let map = if language(design) == "query" { OBJECT } else { STRING };
+        let fields: [(&[&str], &[Types]); 14] = [
+            (&["filters", "*"], &[OBJECT, STRING_OR_OBJECT]),
+            (&["language"], &[STRING]),
+            (&["lists", "*"], &[OBJECT, STRING_OR_OBJECT]),
+            (&[OPTIONS, "include_design"], &[OBJECT, BOOLEAN]),
+            (&[OPTIONS, "local_seq"], &[OBJECT, BOOLEAN]),
+            (&[OPTIONS, "partitioned"], &[OBJECT, BOOLEAN]),
+            (&["rewrites"], &[ARRAY_OR_STRING]),
+            (&["shows", "*"], &[OBJECT, STRING_OR_OBJECT]),
+            (&["updates", "*"], &[OBJECT, STRING_OR_OBJECT]),
+            (&[VALIDATE], &[STRING]),
+            (&["views", "lib"], &[OBJECT, OBJECT]),
+            (&["views", "*", "map"], &[OBJECT, OBJECT, map]),
+            (&["views", "*", "reduce"], &[OBJECT, OBJECT, STRING]),
+            // At which CouchDB crashes.
+            (&["views", "*", OPTIONS], &[OBJECT, OBJECT, OBJECT]),
+        ];
+        for (path, types) in fields {
+            check_field(design.root(), path, types, "")?;
         }
-        for flag in ["include_design", "local_seq", "partitioned"] {
-            if options.get(flag).is_some_and(|flag| flag.as_bool().is_none()) {
-                return Err(format!("`{OPTIONS}.{flag}` field must have boolean type"));
+        for (name, view) in design.get("views").into_iter().flat_map(JsonRef::members) {
+            if name != "lib" && view.get("map").is_none() {
+                return Err(format!("View `{name}` must contain map function"));
             }
         }
-        if options.get("partitioned").and_then(JsonRef::as_bool) == Some(true) {
+        let partitioned = design.get(OPTIONS).and_then(|options| options.get("partitioned"));
+        if partitioned.and_then(JsonRef::as_bool) == Some(true) {
             return Err("partitioned option cannot be true in a non-partitioned database.".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Looks at the members of `value` that a path names, and at their own, if there are such members. `place`: where it is.
+    fn check_field(value: JsonRef<'_>, path: &[&str], types: &[Types], place: &str) -> std::result::Result<(), String> {
+        let (Some((name, path)), Some((allowed, types))) = (path.split_first(), types.split_first()) else {
+            return Ok(());
+        };
+        for (member, inner) in value.members() {
+            if *name != "*" && member != *name {
+                continue;
+            }
+            let place = format!("{place}{member}");
+            if !allowed.iter().any(|name| has_type(inner, name)) {
+                return Err(format!("`{place}` field must have {} type", allowed.join(" or ")));
+            }
+            check_field(inner, path, types, &format!("{place}."))?;
         }
         Ok(())
     }

@@ -44,8 +44,8 @@ impl Design {
                 raw.insert(name.into_owned());
                 continue;
             }
-            let reduce = match text(view.get("reduce")).as_deref().map(str::trim) {
-                None | Some("") => None,
+            let reduce = match text(view.get("reduce")).as_deref() {
+                None => None,
                 Some(builtin) if builtin.starts_with('_') => {
                     let unknown = || format!("`{builtin}` is not a supported reduce function.");
                     let found =
