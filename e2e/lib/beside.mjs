@@ -17,6 +17,12 @@ export async function beside(t, { args = [] } = {}) {
   return new Pair(t, ours, origin, `Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}`);
 }
 
+/** The answer of a server that ends the connection: CouchDB does, where it fails after it has begun to answer. */
+function cut(error) {
+  if (error.name !== 'TypeError') throw error;
+  return { status: 'cut', body: undefined, headers: new Headers(), text: '' };
+}
+
 class Pair {
   #differences = [];
   #compared = 0;
