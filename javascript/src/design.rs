@@ -37,8 +37,8 @@ impl Sandbox {
     /// # Errors
     /// Whatever the function fails with.
     pub fn filter(&mut self, name: &str, document: &str, request: &str) -> Result<bool, Error> {
-        let parsed = self.parse("document", document)?;
-        let inputs = [Input::Parsed(&parsed), Input::Json(request)];
+        // Unlike a map function, which shares its document with others, it may change it.
+        let inputs = [Input::Json(document), Input::Json(request)];
         let outcome =
             self.call(&["filters", name], Purpose::Other, seed(document), &inputs, |_, value| value.get::<Truth>());
         outcome.map(|outcome| outcome.value.0).map_err(|error| error.at(id_of(document)))

@@ -129,7 +129,11 @@ async fn an_update_function_writes_and_answers() {
         "code": "function() { return [null, {code: 418, base64: 'AAE=', headers: {'Content-Security-Policy': 'script-src *'}}] }",
         "broken": "function(doc) { return doc.x }",
         "nothing": "function() {}",
-        "bad": "function() { return [null, {code: 'x'}] }"
+        "bad": "function() { return [null, {code: 'x'}] }",
+        "seen": "function(doc, req) { return [null, {json: [req.headers['X-Mine-Too'], doc._revisions.start]}] }",
+        "text": "function() { return [false, {code: '404', headers: {}}] }",
+        "throws": "function() { throw ['error', 'not_found', 'no such thing'] }",
+        "throws_other": "function() { throw ['fatal', 'mine', {a: 1}] }"
     });
     couch.put("/db/_design/u", json!({"updates": updates})).await;
     couch.put("/db/a", json!({})).await;
@@ -148,7 +152,8 @@ async fn an_update_function_writes_and_answers() {
     assert_eq!(none.header(CONTENT_TYPE.as_str()), "text/html; charset=utf-8");
     let form = couch.request("POST", "/db/_design/u/_update/make/made/twice");
     let form = form.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body("a=1%202");
-    assert_eq!(couch.send(form).await.status, 201);
+    let answer = couch.send(form).await;
+    assert_eq!((answer.status.as_u16(), answer.header("x-couch-id")), (201, "made%2Ftwice"));
     let made = couch.get("/db/made%2Ftwice").await.json();
     assert_eq!((&made["body"], &made["form"], &made["at"]), (&json!("a=1%202"), &json!("1 2"), &json!(true)));
     let made = couch.raw("POST", "/db/_design/u/_update/make", "").await;
@@ -162,6 +167,13 @@ async fn an_update_function_writes_and_answers() {
     update("none").await.refused(404, "not_found", "missing json key: none");
     update("nothing").await.refused(500, "render_error", "undefined response from update function");
     update("bad").await.refused(500, "external_response_error", "invalid code");
+    // What is no document is not written, and an answer without a body is no page.
+    let text = update("text").await;
+    assert_eq!((text.status.as_u16(), text.header(CONTENT_TYPE.as_str())), (404, "application/json"));
+    let seen = couch.request("POST", "/db/_design/u/_update/seen/a").header("x-mine-TOO", "m");
+    assert_eq!(couch.send(seen).await.json(), json!(["m", 2]));
+    update("throws").await.refused(404, "not_found", "no such thing");
+    update("throws_other").await.refused(500, "mine", "{\"a\":1}");
     let broken = update("broken").await;
     assert_eq!((broken.status.as_u16(), &broken.json()["error"]), (500, &json!("render_error")));
     couch.get("/db/_design/u/_update/bump").await.refused(

@@ -58,7 +58,7 @@ impl Functions {
         let name = name.to_owned();
         let ran = self.pool.run(design, move |sandbox| sandbox.update(&name, document.as_str(), &request)).await;
         ran.flatten().map_err(|error| match error.kind() {
-            javascript::ErrorKind::Thrown => update::render_error(error.to_string()),
+            javascript::ErrorKind::Thrown => update::thrown(&error),
             _ => error.into(),
         })
     }

@@ -55,7 +55,9 @@ pub(crate) async fn request_object(
     json.end_object();
     json.name("headers").begin_object();
     let headers = request.headers.iter().filter(|(name, _)| !SECRET.contains(&name.as_str()));
-    write_pairs(&mut json, headers.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))));
+    let headers = headers.filter_map(|(name, value)| Some((capitalised(name.as_str()), value.to_str().ok()?)));
+    let headers: Vec<(String, &str)> = headers.collect();
+    write_pairs(&mut json, headers.iter().map(|(name, value)| (name.as_str(), *value)));
     json.end_object();
     json.name("body").str(body.unwrap_or("undefined"));
     json.name("peer").str("");
@@ -102,6 +104,17 @@ pub(crate) async fn replication_object(
     Ok(String::from_utf8(out).unwrap_or_default())
 }
 
+/// The name of a header as CouchDB gives it to functions: each part begins with a capital letter.
+fn capitalised(name: &str) -> String {
+    let mut begins = true;
+    let letter = |c: char| {
+        let letter = if begins { c.to_ascii_uppercase() } else { c };
+        begins = c == '-';
+        letter
+    };
+    name.chars().map(letter).collect()
+}
+
 fn write_pairs<'p>(json: &mut JsonWriter<'_>, pairs: impl Iterator<Item = (&'p str, &'p str)>) {
     // Of a repeated name the last one counts, as in a parsed query. A form may have millions.
     let mut last: Vec<(&str, &str)> = Vec::new();
@@ -121,6 +134,15 @@ fn write_pairs<'p>(json: &mut JsonWriter<'_>, pairs: impl Iterator<Item = (&'p s
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_have_capital_letters() {
+        for (name, expected) in
+            [("host", "Host"), ("x-forwarded-for", "X-Forwarded-For"), ("dnt", "Dnt"), ("x--1a", "X--1a")]
+        {
+            assert_eq!(capitalised(name), expected);
+        }
+    }
 
     #[test]
     fn of_a_repeated_name_the_last_value_counts_however_many_there_are() {

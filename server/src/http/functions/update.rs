@@ -15,7 +15,11 @@ use crate::http::error::{ApiError, Result};
 use crate::http::functions;
 use crate::http::functions::request::request_object;
 use crate::http::request::Request;
+use crate::http::wire::params;
 use crate::http::wire::response::{self, Body, Response};
+
+/// The type of answers that are text.
+const HTML: &str = "text/html; charset=utf-8";
 
 /// `rest`: the name of the function, and the parts of the document's id, if one is named.
 pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, rest: &[&str]) -> Result<Response> {
@@ -50,7 +54,8 @@ pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, res
     let (document, answer) = (parts.next(), parts.next());
     let answer = answer.filter(|answer| !answer.is_null());
     let answer = answer.ok_or_else(|| render_error("undefined response from update function"))?;
-    let written = match document.filter(|document| !document.is_null()) {
+    // Whatever is no document is written nowhere.
+    let written = match document.filter(|document| document.is_object()) {
         Some(document) => Some(save(request, db, &result.slice_ref(document)).await?),
         None => None,
     };
@@ -61,9 +66,9 @@ fn null() -> JsonText {
     JsonText::from_normalised("null").unwrap_or_else(JsonText::empty_object)
 }
 
-/// The document as it is, with its conflicts; `None` if there is none.
+/// The document as it is, with its conflicts and its history; `None` if there is none.
 async fn current(database: &Documents, id: &str) -> Result<Option<JsonText>> {
-    let options = GetOptions { conflicts: true, ..GetOptions::default() };
+    let options = GetOptions { conflicts: true, revs: true, ..GetOptions::default() };
     match database.get(id, &options).await {
         Ok(document) => Ok(Some(document.to_text())),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing | NotFound::Deleted)) => Ok(None),
@@ -83,14 +88,39 @@ pub(super) fn render_error(reason: impl Into<Cow<'static, str>>) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "render_error", reason)
 }
 
+/// The answer to what an update function threw. `["error", NAME, REASON]` is an error of this name.
+#[cfg(feature = "javascript")]
+pub(super) fn thrown(error: &javascript::Error) -> ApiError {
+    let thrown = error.thrown().and_then(|thrown| JsonText::parse(thrown.as_bytes()).ok());
+    let parts: Vec<String> =
+        thrown.iter().flat_map(|thrown| thrown.root().elements()).map(|part| part.str_or_text().into_owned()).collect();
+    let [kind, name, reason] = parts.as_slice() else { return render_error(error.to_string()) };
+    if kind != "error" && kind != "fatal" {
+        return render_error(error.to_string());
+    }
+    let status = match name.as_str() {
+        "bad_request" | "query_parse_error" | "illegal_docid" | "doc_validation" => StatusCode::BAD_REQUEST,
+        "unauthorized" => StatusCode::UNAUTHORIZED,
+        "forbidden" => StatusCode::FORBIDDEN,
+        "not_found" => StatusCode::NOT_FOUND,
+        "method_not_allowed" => StatusCode::METHOD_NOT_ALLOWED,
+        "not_acceptable" => StatusCode::NOT_ACCEPTABLE,
+        "conflict" => StatusCode::CONFLICT,
+        "gone" => StatusCode::GONE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    ApiError::new(status, name.clone(), reason.clone())
+}
+
 /// The function's response object, or text.
 fn respond(answer: &JsonText, written: Option<(String, RevId)>) -> Result<Response> {
     let invalid =
         |what: &'static str| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "external_response_error", what);
     let mut status = if written.is_some() { StatusCode::CREATED } else { StatusCode::OK };
-    let (mut content_type, mut body) = ("text/html; charset=utf-8", Vec::new());
+    let (mut content_type, mut body) = ("application/json", Vec::new());
     let mut headers = Vec::new();
     if let Some(text) = answer.root().as_str() {
+        content_type = HTML;
         body = text.into_owned().into_bytes();
     } else if !answer.root().is_object() {
         return Err(invalid("the response is neither text nor an object"));
@@ -98,7 +128,7 @@ fn respond(answer: &JsonText, written: Option<(String, RevId)>) -> Result<Respon
     for (name, value) in answer.root().members() {
         match name.as_ref() {
             "code" => {
-                let code = value.as_u64().and_then(|code| u16::try_from(code).ok());
+                let code = value.str_or_text().parse::<u16>().ok();
                 let code = code.filter(|code| (200..600).contains(code));
                 status =
                     code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(|| invalid("invalid code"))?;
@@ -107,7 +137,10 @@ fn respond(answer: &JsonText, written: Option<(String, RevId)>) -> Result<Respon
                 content_type = "application/json";
                 body = value.text().as_bytes().to_vec();
             }
-            "body" => body = value.as_str().ok_or_else(|| invalid("the body is no text"))?.into_owned().into_bytes(),
+            "body" => {
+                content_type = HTML;
+                body = value.as_str().ok_or_else(|| invalid("the body is no text"))?.into_owned().into_bytes();
+            }
             "base64" => {
                 content_type = "application/binary";
                 let text = value.as_str().ok_or_else(|| invalid("the base64 is no text"))?;
@@ -136,11 +169,10 @@ fn respond(answer: &JsonText, written: Option<(String, RevId)>) -> Result<Respon
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     if let Some((id, rev)) = written {
         let values = [
-            ("x-couch-id", HeaderValue::try_from(id)),
+            ("x-couch-id", HeaderValue::try_from(params::encode(&id).to_string())),
             ("x-couch-update-newrev", HeaderValue::try_from(rev.to_string())),
         ];
         for (name, value) in values {
-            // An id that is no header's text is left out.
             if let Ok(value) = value {
                 response.headers_mut().insert(HeaderName::from_static(name), value);
             }
