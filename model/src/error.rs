@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use json::JsonText;
 use kv_api::RetryError;
 
 /// The result of an operation of this crate.
@@ -143,6 +144,14 @@ pub enum ErrorKind {
     /// A `validate_doc_update` function wants another user, with its reason. 401.
     #[error("{0}")]
     Unauthorized(String),
+    /// One of both, with a reason that is no text. 401 or 403.
+    #[error("{reason}")]
+    RefusedWith {
+        /// Whether the function wants another user.
+        unauthorized: bool,
+        /// The reason as JSON.
+        reason: JsonText,
+    },
     /// A `validate_doc_update` function gave no answer, so the edit is refused. 500.
     #[error("{reason}")]
     ValidationFailed {
@@ -151,7 +160,7 @@ pub enum ErrorKind {
         /// What failed.
         reason: String,
     },
-    /// A design document whose `validate_doc_update` cannot run, or whose options have wrong types. 400.
+    /// A design document whose functions cannot run, or whose fields have wrong types. 400.
     #[error("{reason}")]
     BadDesign {
         /// CouchDB's `error`.
@@ -239,8 +248,8 @@ impl Error {
             | ErrorKind::Md5Mismatch
             | ErrorKind::BadDesign { .. }
             | ErrorKind::DocValidation(_) => 400,
-            ErrorKind::Unauthorized(_) => 401,
-            ErrorKind::Forbidden(_) => 403,
+            ErrorKind::Unauthorized(_) | ErrorKind::RefusedWith { unauthorized: true, .. } => 401,
+            ErrorKind::Forbidden(_) | ErrorKind::RefusedWith { .. } => 403,
             ErrorKind::NotFound(_) => 404,
             ErrorKind::Conflict | ErrorKind::PatchConflict(_) | ErrorKind::MissingRev => 409,
             ErrorKind::FileExists | ErrorKind::Relocation(_) | ErrorKind::MissingStub { .. } => 412,
@@ -295,8 +304,8 @@ impl Error {
             | ErrorKind::OutcomeUnknown
             | ErrorKind::JobLost => "service unavailable",
             ErrorKind::Functions(_) => "unknown_error",
-            ErrorKind::Forbidden(_) => "forbidden",
-            ErrorKind::Unauthorized(_) => "unauthorized",
+            ErrorKind::Unauthorized(_) | ErrorKind::RefusedWith { unauthorized: true, .. } => "unauthorized",
+            ErrorKind::Forbidden(_) | ErrorKind::RefusedWith { .. } => "forbidden",
             ErrorKind::ValidationFailed { error, .. } | ErrorKind::BadDesign { error, .. } => error,
             ErrorKind::NotValidated => "not_implemented",
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
@@ -375,6 +384,7 @@ impl Error {
             self.kind(),
             ErrorKind::Forbidden(_)
                 | ErrorKind::Unauthorized(_)
+                | ErrorKind::RefusedWith { .. }
                 | ErrorKind::ValidationFailed { .. }
                 | ErrorKind::BadDesign { .. }
                 | ErrorKind::NotValidated

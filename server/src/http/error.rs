@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{HeaderMap, StatusCode};
-use model::{ErrorKind, JsonWriter, NotFound};
+use model::{ErrorKind, JsonText, JsonWriter, NotFound};
 
 /// The result of handling a request.
 pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
@@ -21,6 +21,8 @@ struct Parts {
     status: StatusCode,
     error: Cow<'static, str>,
     reason: Cow<'static, str>,
+    /// The reason, where it is no text: a function's.
+    json: Option<JsonText>,
     headers: HeaderMap,
     no_database: bool,
     moved: bool,
@@ -36,7 +38,16 @@ impl ApiError {
     ) -> Self {
         let (error, reason) = (error.into(), reason.into());
         let headers = HeaderMap::new();
-        ApiError(Box::new(Parts { status, error, reason, headers, no_database: false, moved: false, by_handle: false }))
+        ApiError(Box::new(Parts {
+            status,
+            error,
+            reason,
+            json: None,
+            headers,
+            no_database: false,
+            moved: false,
+            by_handle: false,
+        }))
     }
 
     pub(crate) fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
@@ -151,8 +162,11 @@ impl ApiError {
 
     /// Writes the members `error` and `reason` into the open object.
     pub(crate) fn write_members(&self, json: &mut JsonWriter<'_>) {
-        json.name("error").str(self.error());
-        json.name("reason").str(self.reason());
+        json.name("error").str(self.error()).name("reason");
+        match &self.0.json {
+            Some(reason) => json.text(reason),
+            None => json.str(self.reason()),
+        };
     }
 
     /// The additional headers of the response.
@@ -185,6 +199,9 @@ impl From<model::Error> for ApiError {
         };
         let mut answer = ApiError::new(status, error.error(), reason);
         answer.0.by_handle = true;
+        if let ErrorKind::RefusedWith { reason, .. } = error.kind() {
+            answer.0.json = Some(reason.clone());
+        }
         answer.0.no_database = *error.kind() == ErrorKind::NotFound(NotFound::Database);
         answer.0.moved = matches!(error.kind(), ErrorKind::Moved(_));
         if is_moving {

@@ -84,8 +84,8 @@ mod running {
         });
         match ran.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(Refusal::Forbidden(reason))) => Err(ErrorKind::Forbidden(plain(&reason)).into()),
-            Ok(Err(Refusal::Unauthorized(reason))) => Err(ErrorKind::Unauthorized(plain(&reason)).into()),
+            Ok(Err(Refusal::Forbidden(reason))) => Err(refused(false, &reason).into()),
+            Ok(Err(Refusal::Unauthorized(reason))) => Err(refused(true, &reason).into()),
             Ok(Err(Refusal::Failed(error))) | Err(error) => Err(failed(&id, name_of(&error), &error.to_string())),
         }
     }
@@ -235,10 +235,16 @@ mod running {
         }
     }
 
-    /// A string without its quotes, or another value's JSON.
-    fn plain(json: &str) -> String {
-        let text = JsonText::parse(json.as_bytes());
-        text.map_or_else(|_| json.to_owned(), |text| text.root().str_or_text().into_owned())
+    /// The refusal of a function, with its reason as JSON: text is a string of it, and other values stay as they are.
+    fn refused(unauthorized: bool, reason: &str) -> ErrorKind {
+        let text = |text: String| if unauthorized { ErrorKind::Unauthorized(text) } else { ErrorKind::Forbidden(text) };
+        match JsonText::parse(reason.as_bytes()) {
+            Ok(reason) => match reason.root().as_str() {
+                Some(reason) => text(reason.into_owned()),
+                None => ErrorKind::RefusedWith { unauthorized, reason },
+            },
+            Err(_) => text(reason.to_owned()),
+        }
     }
 
     /// The edit is refused, whatever failed. The reason names the design document.
