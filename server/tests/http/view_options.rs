@@ -111,7 +111,7 @@ async fn views_in_raw_collation_are_refused_and_the_others_answered() {
         "views": {
             "raw": {"map": map, "options": {"collation": "raw"}, "reduce": "_count"},
             "icu": {"map": map, "options": {"collation": "icu"}},
-            "odd": {"map": map, "options": "raw"},
+            "odd": {"map": map, "options": {"collation": ["raw"]}},
             "plain": {"map": map},
         },
     });
