@@ -13,8 +13,8 @@ use crate::seq::Seq;
 /// The rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewRequest {
-    /// These keys, in this order, instead of a range; with `descending` from the last one, except for groups. Each is `start` and `end` of a range
-    /// of its own, so `start_id`, `end_id` and `inclusive_end` hold for it.
+    /// These keys, in this order, instead of a range; with `descending` from the last one, except for groups. Each is
+    /// `start` and `end` of a range of its own, so `start_id`, `end_id` and `inclusive_end` hold for it.
     pub keys: Option<Arc<[JsonText]>>,
     /// The first key; with `descending` the highest.
     pub start: Option<JsonText>,

@@ -170,6 +170,11 @@ async fn queries_that_mean_nothing_are_refused() {
     let reason = "`_median` is not a supported reduce function.";
     couch.get("/db/_design/r/_view/unknown").await.refused(400, "bad_request", reason);
     couch.get("/db/_design/r/_view/rank").await.refused(400, "bad_request", "rank value must be between 1 and 100");
+    for path in ["map", "map/queries"] {
+        let path = format!("/db/_design/d/_view/{path}");
+        let asked = couch.json("POST", &path, json!({"queries": {}})).await;
+        asked.refused(400, "bad_request", "`queries` member must be an array.");
+    }
     let reason = "The `queries` parameter is no longer supported at this endpoint";
     couch.json("POST", "/db/_design/d/_view/map", json!({"queries": []})).await.refused(400, "bad_request", reason);
     couch.put("/db/_design/e", json!({"language": "erlang", "views": {"v": {"map": "x"}}})).await;

@@ -63,6 +63,7 @@ fn query_of(asked: &Asked) -> Result<Query> {
 pub(crate) async fn read_posted(request: &mut Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
     let mut query = Query::default();
     let body = request.json_object().await?;
+    rows::check_queries(&body)?;
     if body.get("queries").is_some() {
         let reason = "The `queries` parameter is no longer supported at this endpoint";
         return Err(ApiError::bad_request(reason));

@@ -51,8 +51,17 @@ pub(crate) fn respond<R: Rows>((mut rows, mut text): (R, Vec<u8>)) -> Response {
     response::with_json(StatusCode::OK, body)
 }
 
+/// Refuses `queries` that are no array, as `get_view_queries` of CouchDB's `couch_mrview_util.erl` does.
+pub(crate) fn check_queries(body: &JsonText) -> Result<()> {
+    match body.get("queries") {
+        Some(queries) if !queries.is_array() => Err(ApiError::bad_request("`queries` member must be an array.")),
+        _ => Ok(()),
+    }
+}
+
 /// The queries in a body that has several.
 pub(crate) fn queries(body: &JsonText) -> Result<JsonRef<'_>> {
+    check_queries(body)?;
     let queries = array_member(body, "queries")?;
     queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))
 }
