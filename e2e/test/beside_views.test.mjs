@@ -18,7 +18,7 @@ function view({ status, body, text, headers }, path) {
     // Errors of another version of QuickJS, with the source behind them.
     .replace(/(Compilation of the \w+ function in the '[^']*' view failed): .*"\}/, '$1"}')
     // The value that _sum could not take, or a part of it.
-    .replaceAll(/"caused_by":("[^"]*"|\{[^}]*\}|[^,}]*(?=\}))/g, '"caused_by":0')
+    .replaceAll(/"caused_by":("[^"]*"|\{[^}]*\}|[^,}]*(?=\}))\}*/g, '"caused_by":0')
     // Sizes of terms, and of texts here. CouchDB's row has no key.
     .replaceAll(/"key":[^\n]*?,"error":"reduce_overflow_error","reason":"[^"]*"/g, '"error":"reduce_overflow_error"')
     // CouchDB counts documents of all kinds before the first design document.
@@ -170,7 +170,8 @@ test('parameters of views and listings mean the same', async (t) => {
     const good = dice.below(5) > 0;
     for (let left = 2 + dice.below(4); left > 0; left--) {
       const name = dice.pick(names);
-      const values = good || dice.below(3) ? PARAMS[name][0] : [...PARAMS[name][0], ...PARAMS[name][1]];
+      // Of several mistakes CouchDB sees one in `keys` first.
+      const values = good || name === 'keys' || dice.below(3) ? PARAMS[name][0] : [...PARAMS[name][0], ...PARAMS[name][1]];
       // Of a repeated name CouchDB looks at the first value for some checks, and at the last for others.
       if (values.length && !params.some(([known]) => known === name)) params.push([name, dice.pick(values)]);
     }
@@ -293,7 +294,7 @@ const VALUES = {
   both3: ['{"a":"x"}', '{"a":1}'],
   stats: ['{"sum":1,"count":1,"min":1,"max":1,"sumsqr":1}', '{"sum":5,"count":2,"min":2,"max":3,"sumsqr":13}', '4'],
   wrong: ['{"sum":1,"count":1,"min":1}', '4'],
-  anything: ['"x"', 'null', '{"a":1}', '[1,"b"]', '7', 'true', '"é"', '[]'],
+  anything: ['"x"', 'null', '{"a":1}', '["b"]', '7', 'true', '"é"', '[]'],
 };
 
 test('builtin reduce functions reduce the same', async (t) => {
@@ -336,7 +337,7 @@ test('builtin reduce functions reduce the same', async (t) => {
 });
 
 // What functions of one's own return. Not here: what has no JSON, such as a cycle (CouchDB's whole view fails with it); the order of
-// rows, which CouchDB reverses; that CouchDB always reduces its last results again; `emit`, which it does not have there.
+// rows, which CouchDB reverses; that CouchDB always reduces its last results again; `emit` and `require`, which it does not have there.
 const OWN = [
   'function (k, v, r) { return r ? sum(v) : v.length; }',
   'function (k, v, r) { return null; }',
@@ -358,7 +359,6 @@ const OWN = [
   'function (k, v, r) { return Symbol("a"); }',
   'function (k, v, r) { log("hello"); return 1; }',
   'function (k, v, r) { v.push(1); return r ? v[0] : v.length; }',
-  'function (k, v, r) { return require("views/lib/x").one; }',
   'function (k, v, r) { return this === undefined ? "u" : typeof this; }',
 ];
 
