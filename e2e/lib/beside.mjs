@@ -50,7 +50,7 @@ class Pair {
   ask(url, path, { headers = {}, ...options } = {}) {
     const all = { authorization: this.authorization, ...headers };
     if (all.authorization === undefined) delete all.authorization;
-    return request(url + path, { ...options, headers: all });
+    return request(url + path, { ...options, headers: all }).catch(cut);
   }
 
   /** Sends one request to both, and notes a difference of status or body, after `view` of each answer. */
