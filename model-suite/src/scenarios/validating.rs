@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::chaos::{Chaos, Fault, Rates};
 use futures_util::future::join_all;
-use kv_api::{AnyDatabase, Counted, Database, Read, Transaction};
+use kv_api::{AnyDatabase, Counted, Counts, Database, Read, Transaction};
 use model::{
     ChangesRequest, ConflictPolicy, CreateOptions, Documents, Edit, Edits, ErrorKind, GetOptions, Patch, Purge,
     Question, Result, VALIDATE, Validator, Verdict, WriteMode,
@@ -465,7 +465,9 @@ pub(crate) async fn databases_without_functions_pay_nothing(stage: Stage) {
         counted.take();
         let first = documents.put(edit(id, r#"{"n":1}"#)).await.unwrap();
         documents.put(edit(id, r#"{"n":2}"#).over(first)).await.unwrap();
-        counted.take()
+        // Bytes differ: transaction ids are random, and their zeros take two bytes.
+        let counts = counted.take().into_iter().map(|counts| Counts { bytes_written: 0, ..counts });
+        counts.collect::<Vec<_>>()
     };
     costs(&plain, "warm").await;
     let without = costs(&plain, "a").await;
