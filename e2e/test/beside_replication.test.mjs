@@ -266,7 +266,7 @@ test('both copy the same, count the same, and go on from each other’s checkpoi
       for (const runner of ['ours', 'theirs']) later[runner] = await replicate(other[runner], asks[runner]);
       // Theirs has gone on what this server began, so they change places.
       // Where nothing passes a filter, only this server writes a checkpoint, so it may have a session more.
-      const newest = ({ sessions, rest, status, names, first }) => ({ status, rest, names, session: sessions[0], members: first[0] });
+      const newest = ({ sessions, rest, status, names, first }) => ({ status, rest, names, session: sessions?.[0], members: first?.[0] });
       pair.note(`${what}: later`, newest(ended(later.theirs)), newest(ended(later.ours)));
       const one = { revisions: later.ours.body.history?.[0]?.missing_checked - (first.ours.body.history?.[0]?.missing_checked ?? 0) };
       if (['plain', 'some', 'winners'].includes(kind)) pair.note(`${what}: the new ones`, one, { revisions: 1 });

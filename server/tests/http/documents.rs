@@ -224,6 +224,10 @@ async fn special_members_of_local_documents_are_those_of_others() {
         "bad_request",
         "Document rev from request body and query string have different values",
     );
+    // As CouchDB's replicator sends it.
+    let sent = json!({"_rev": "0-1", "_revisions": {"start": 0, "ids": ["1"]}, "a": 2});
+    assert_eq!(put(sent).await.json()["rev"], "0-2");
+    assert_eq!(couch.get("/db/_local/x").await.json(), json!({"_id": "_local/x", "_rev": "0-2", "a": 2}));
     let batch = couch.json("PUT", "/db/_local/x?batch=ok", json!({})).await;
     assert_eq!((batch.status.as_u16(), batch.json()), (202, json!({"ok": true, "id": "_local/x"})));
 }

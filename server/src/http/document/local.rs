@@ -93,10 +93,12 @@ impl LocalEdit {
     /// Separates the special members of a document from its body. Except for the revision they are those of other
     /// documents, with the same errors. As in CouchDB, attachments are dropped.
     pub(crate) fn from_json(json: &JsonText) -> Result<Self> {
-        let split = json.split_top(|name| name == "_rev");
+        // CouchDB's replicator sends `0-N` of a checkpoint as a history too, `{"start": 0, "ids": ["N"]}`, which no other document has.
+        let start = json.get("_revisions").and_then(|history| history.get("start")?.as_u64());
+        let split = json.split_top(|name| name == "_rev" || start == Some(0) && name == "_revisions");
         let split = split.ok_or_else(|| ApiError::bad_request("Document must be a JSON object"))?;
         let mut rev = None;
-        for (_, value) in split.special {
+        for (_, value) in split.special.into_iter().filter(|(name, _)| name == "_rev") {
             rev = Some(local_rev(&value.as_str().unwrap_or_default())?);
         }
         let Edit { deleted, body, .. } = Edit::from_json(None, &split.rest, WriteMode::Interactive)?;
