@@ -31,6 +31,8 @@ function view({ status, body, text, headers }, path) {
     .replace(/,"ref":\d+\}/, '}')
     // Values as terms of Erlang: `[]` is an empty string, `<<"a">>` a string of a body.
     .replace(/(Invalid (?:boolean parameter|value for (?:positive )?integer)): .*"\}/, '$1"}')
+    // Of a text in a body CouchDB does not say that it is negative.
+    .replace('Invalid value for positive integer', 'Invalid value for integer')
     // CouchDB writes `1.0e-7`, this server `1e-7`, as JavaScript does. Sums of many numbers are rounded in another order.
     .replaceAll(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (one) => (/^[^"]*[.eE]/.test(one) ? String(Number(Number(one).toPrecision(14))) : one))
     .replaceAll(/[\r\n]+/g, '\n')
@@ -176,6 +178,11 @@ test('parameters of views and listings mean the same', async (t) => {
       if (values.length && !params.some(([known]) => known === name)) params.push([name, dice.pick(values)]);
     }
     const place = dice.pick([...places, '_design/d/_view/linked', '_design/d/_view/count']);
+    const has = (pattern) => params.some(([name]) => pattern.test(name));
+    // CouchDB refuses a range beside `keys` in some requests only, and takes a list of one key for a range.
+    if (has(/^keys$/) && has(/^(key|start_?key|end_?key|inclusive_end|.*doc_?id)$/)) continue;
+    // A linked document in a revision that the row names has no conflicts there.
+    if (place.endsWith('linked') && has(/^conflicts$/)) continue;
     switch (dice.below(4)) {
       case 0: case 1: await same(pair, `/${db}/${place}?${encoded(params)}`); break;
       case 2: {
