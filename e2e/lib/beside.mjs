@@ -50,7 +50,10 @@ class Pair {
   ask(url, path, { headers = {}, ...options } = {}) {
     const all = { authorization: this.authorization, ...headers };
     if (all.authorization === undefined) delete all.authorization;
-    return request(url + path, { ...options, headers: all }).catch(cut);
+    const send = () => request(url + path, { ...options, headers: all });
+    // CouchDB may have ended the connection after an answer before: what only reads is sent again.
+    const isRead = (options.method ?? 'GET') === 'GET' || /\/_(view|find|explain|all_docs|design_docs|local_docs)\b/.test(path);
+    return (isRead ? send().catch(send) : send()).catch(cut);
   }
 
   /** Sends one request to both, and notes a difference of status or body, after `view` of each answer. */

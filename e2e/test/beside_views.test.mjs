@@ -46,8 +46,9 @@ function view({ status, body, text, headers }, path) {
 function compare(pair, what, ours, theirs) {
   const [a, b] = [view(ours, what), view(theirs, what)];
   if (b === 'refused' && ours.status >= 400 && ours.status < 500) return pair.note(what, 'refused', 'refused');
-  // It also crashes on what is right: rows of a view with values that its reduce function cannot take.
-  if (b === 'refused' && ours.status === 200 && what.includes('/_view/')) return pair.note(what, 'refused', 'refused');
+  // It also crashes on what is right: rows of a view with values that its reduce function cannot take, and
+  // parameters of local documents that have no effect.
+  if (b === 'refused' && ours.status === 200 && /\/_view\/|\/_local_docs/.test(what)) return pair.note(what, 'refused', 'refused');
   return pair.note(what, a, b);
 }
 
@@ -172,8 +173,11 @@ test('parameters of views and listings mean the same', async (t) => {
     const good = dice.below(5) > 0;
     for (let left = 2 + dice.below(4); left > 0; left--) {
       const name = dice.pick(names);
-      // Of several mistakes CouchDB sees one in `keys` first.
-      const values = good || name === 'keys' || dice.below(3) ? PARAMS[name][0] : [...PARAMS[name][0], ...PARAMS[name][1]];
+      // One mistake in a request: of several each side may see another one first. One in `keys` hides others of the body.
+      const isWrong = params.some(([known, value]) => PARAMS[known][1].includes(value));
+      // Too large a number is a second one of any group.
+      const all = PARAMS[name].flat().filter((value) => value !== '99999999999999999999');
+      const values = good || isWrong || name === 'keys' || dice.below(3) ? PARAMS[name][0] : all;
       // Of a repeated name CouchDB looks at the first value for some checks, and at the last for others.
       if (values.length && !params.some(([known]) => known === name)) params.push([name, dice.pick(values)]);
     }
@@ -181,6 +185,8 @@ test('parameters of views and listings mean the same', async (t) => {
     const has = (pattern) => params.some(([name]) => pattern.test(name));
     // CouchDB refuses a range beside `keys` in some requests only, and takes a list of one key for a range.
     if (has(/^keys$/) && has(/^(key|start_?key|end_?key|inclusive_end|.*doc_?id)$/)) continue;
+    // An empty id of the end means the opposite there where the end is left out.
+    if (has(/^inclusive_end$/) && params.some(([name, value]) => name === 'endkey_docid' && value === '')) continue;
     // A linked document in a revision that the row names has no conflicts there.
     if (place.endsWith('linked') && has(/^conflicts$/)) continue;
     switch (dice.below(4)) {
