@@ -122,13 +122,13 @@ async fn one(options: &Options, way: &Way, source: &Address, target: &Address, r
         _ => target,
     };
     let (from, to) = (format!("{source}/source"), format!("{}/{name}", target.with_user()));
-    let mut there = Client::connect(target).await?;
     if !name.is_empty() {
-        there.request("PUT", &format!("/{name}"), "").await?;
+        Client::connect(target).await?.request("PUT", &format!("/{name}"), "").await?;
     }
     let began = Instant::now();
     match way {
         Way::Ours => {
+            let mut there = Client::connect(target).await?;
             let asked = json!({"source": from, "target": name}).to_string();
             there.request("POST", "/_replicate", asked).await?;
         }
@@ -148,6 +148,8 @@ async fn one(options: &Options, way: &Way, source: &Address, target: &Address, r
     }
     let took = began.elapsed();
     if !name.is_empty() {
+        // A connection that waited for the copy may have been closed.
+        let mut there = Client::connect(target).await?;
         let info: Value = serde_json::from_slice(&there.request("GET", &format!("/{name}"), "").await?)?;
         ensure!(info["doc_count"] == options.documents, "{name} has {}", info["doc_count"]);
         there.request("DELETE", &format!("/{name}"), "").await?;
