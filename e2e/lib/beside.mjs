@@ -14,7 +14,8 @@ export async function beside(t, { args = [] } = {}) {
   const [name, secret] = [decodeURIComponent(username), decodeURIComponent(password)];
   const env = { COUCHDB_USER: name, COUCHDB_PASSWORD: secret };
   const ours = (await Server.start(await store(t, 'lsm'), { env, args })).endWith(t);
-  return new Pair(t, ours, origin, `Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}`);
+  const authorization = `Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}`;
+  return new Pair(t, ours, origin, { username, password, authorization });
 }
 
 /** The answer of a server that ends the connection: CouchDB does, where it fails after it has begun to answer. */
@@ -27,15 +28,17 @@ class Pair {
   #differences = [];
   #compared = 0;
 
-  constructor(t, ours, theirs, authorization) {
-    Object.assign(this, { t, server: ours, ours: ours.url, theirs, authorization });
+  /** `username` and `password` of the administrator are as in a URL, `authorization` is the header of both. */
+  constructor(t, server, theirs, { username, password, authorization }) {
+    const url = { ours: server.url, theirs };
+    Object.assign(this, { t, server, url, ...url, username, password, authorization, headers: { authorization } });
   }
 
   /** The name of a new database on both sides, which is removed when the test ends. */
   async database(options = '') {
     const name = `beside-${randomBytes(6).toString('hex')}`;
-    const headers = { authorization: this.authorization };
-    for (const url of [this.ours, this.theirs]) await expectOk(`${url}/${name}${options}`, { method: 'PUT', headers });
+    const { headers } = this;
+    for (const url of Object.values(this.url)) await expectOk(`${url}/${name}${options}`, { method: 'PUT', headers });
     this.t.after(() => request(`${this.theirs}/${name}`, { method: 'DELETE', headers }));
     return name;
   }

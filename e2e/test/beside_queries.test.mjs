@@ -222,7 +222,7 @@ const VALUES = [...NUMBERS, ...TEXTS.map(text), ...OTHERS];
 async function filled(pair, docs) {
   const db = await pair.database('?q=1');
   for (const url of [pair.ours, pair.theirs]) {
-    const headers = { authorization: pair.authorization };
+    const { headers } = pair;
     await expectOk(`${url}/${db}/_bulk_docs`, { method: 'POST', headers, body: `{"docs":[${docs.join(',')}]}` });
   }
   return db;

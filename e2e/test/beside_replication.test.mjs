@@ -221,9 +221,7 @@ test('both copy the same, count the same, and go on from each other’s checkpoi
   const pair = await both(t);
   if (!pair) return;
   const seeded = random(t);
-  const { username, password } = new URL(process.env.COUCHDB_URL);
-  const headers = { authorization: pair.authorization };
-  const url = { ours: pair.ours, theirs: pair.theirs };
+  const { username, password, headers, url } = pair;
   const source = await pair.database();
   const docs = content(seeded);
   const ids = [...new Set(docs.map((doc) => doc._id))];
@@ -279,9 +277,7 @@ test('both copy the same, count the same, and go on from each other’s checkpoi
 test('documents that a target refuses are counted alike', { timeout: 300_000 }, async (t) => {
   const pair = await both(t);
   if (!pair) return;
-  const { username, password } = new URL(process.env.COUCHDB_URL);
-  const headers = { authorization: pair.authorization };
-  const url = { ours: pair.ours, theirs: pair.theirs };
+  const { username, password, headers, url } = pair;
   const set = async (side, key, value) => expectOk(`${url[side]}/_node/_local/_config/${key}`, { method: 'PUT', headers, body: JSON.stringify(value) });
   const limit = { key: 'couchdb/max_document_size', usual: '8000000', low: '10000' };
   t.after(() => set('theirs', limit.key, limit.usual));
@@ -344,9 +340,7 @@ test('documents that a target refuses are counted alike', { timeout: 300_000 }, 
 test('requests for replications are refused alike', { timeout: 300_000 }, async (t) => {
   const pair = await both(t);
   if (!pair) return;
-  const { username, password } = new URL(process.env.COUCHDB_URL);
-  const headers = { authorization: pair.authorization };
-  const url = { ours: pair.ours, theirs: pair.theirs };
+  const { username, password, headers, url } = pair;
   const source = await pair.database();
   const target = await pair.database();
   const body = { docs: [{ _id: 'a' }, { _id: '_design/f', filters: { f: 'function () { return true; }' } }] };
@@ -390,9 +384,7 @@ test('requests for replications are refused alike', { timeout: 300_000 }, async 
 test('documents of _replicator, and what is said of them, are alike', { timeout: 300_000 }, async (t) => {
   const pair = await both(t);
   if (!pair) return;
-  const { username, password } = new URL(process.env.COUCHDB_URL);
-  const headers = { authorization: pair.authorization };
-  const url = { ours: pair.ours, theirs: pair.theirs };
+  const { username, password, headers, url } = pair;
   const [source, target, strict] = [await pair.database(), await pair.database(), await pair.database()];
   for (const side of ['ours', 'theirs']) {
     await request(`${url[side]}/_replicator`, { method: 'PUT', headers });
@@ -502,9 +494,7 @@ test('documents of _replicator, and what is said of them, are alike', { timeout:
 test('a replication that is cancelled or deleted has written a last checkpoint', { timeout: 200_000 }, async (t) => {
   const pair = await both(t);
   if (!pair) return;
-  const { username, password } = new URL(process.env.COUCHDB_URL);
-  const headers = { authorization: pair.authorization };
-  const url = { ours: pair.ours, theirs: pair.theirs };
+  const { username, password, headers, url } = pair;
   const source = await pair.database();
   for (const side of ['ours', 'theirs']) await expectOk(`${url[side]}/${source}/_bulk_docs`, { method: 'POST', headers, body: { docs: [{ _id: 'a' }, { _id: 'b' }] } });
   const side = (base, db) => withUser(`${base}/${db}`, `${username}:${password}`);
@@ -532,8 +522,7 @@ test('a replication that is cancelled or deleted has written a last checkpoint',
 
 /** Edits both databases at random, which these replicate both ways, and waits until they are equal. */
 async function editBoth(t, pair, { below, pick }, runners, hasAttachments) {
-  const { username, password } = new URL(process.env.COUCHDB_URL);
-  const headers = { authorization: pair.authorization };
+  const { username, password, headers } = pair;
   const db = await pair.database();
   const url = { ours: `${pair.ours}/${db}`, theirs: `${pair.theirs}/${db}` };
   const named = (side) => withUser(url[side], `${username}:${password}`);

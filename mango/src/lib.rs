@@ -31,5 +31,5 @@ pub use index::{
     NewIndex, Plan, Purpose, Row, Scan, parse_bulk_delete,
 };
 pub use projection::Projection;
-pub use query::{Direction, Query};
+pub use query::{Direction, Query, check_partition};
 pub use selector::{IdRange, MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, Selector};

@@ -223,13 +223,27 @@ fn sort_field(value: JsonRef<'_>) -> Result<(String, Direction), Error> {
 }
 
 fn partition(value: JsonRef<'_>) -> Result<String, Error> {
-    let wrong = |reason| Error::plain("illegal_partition", reason);
-    match value.as_str() {
-        None => Err(wrong("Partition must be a string")),
-        Some(name) if name.starts_with('_') => Err(wrong("Partition must not start with an underscore")),
-        Some(name) if name.contains(':') => Err(wrong("Partition must not contain a colon")),
-        Some(name) => Ok(name.into_owned()),
+    let name = value.as_str().ok_or_else(|| illegal_partition("Partition must be a string"))?;
+    check_partition(&name)?;
+    Ok(name.into_owned())
+}
+
+/// Refuses what cannot be the name of a partition, as CouchDB's `couch_partition:validate_partition` does.
+///
+/// # Errors
+/// 400 `illegal_partition`.
+pub fn check_partition(name: &str) -> Result<(), Error> {
+    if name.starts_with('_') {
+        return Err(illegal_partition("Partition must not start with an underscore"));
     }
+    if name.contains(':') {
+        return Err(illegal_partition("Partition must not contain a colon"));
+    }
+    Ok(())
+}
+
+fn illegal_partition(reason: &str) -> Error {
+    Error::plain("illegal_partition", reason)
 }
 
 fn stale(value: JsonRef<'_>) -> Result<bool, Error> {

@@ -180,7 +180,7 @@ impl<D: Database> Documents<D> {
             report.note(&repair);
             progress(&repair);
         }
-        for number in self.headless_view_groups().await? {
+        for number in settled(self.headless_view_groups().await)?.unwrap_or_default() {
             let outcome = settled(self.remove_headless_view_group(number).await)?.map(|()| 0);
             let repair = Repair { document: None, outcome };
             report.note(&repair);

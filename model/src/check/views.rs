@@ -19,8 +19,13 @@ impl<D: Database> Documents<D> {
                         report.add(None, format!("the views of {:?}: {what}", group.name));
                     }
                 }
-                for number in alone(self.headless_view_groups().await)?.unwrap_or_default() {
-                    report.add(None, format!("view group {number} has rows and no head"));
+                match alone(self.headless_view_groups().await)? {
+                    Err(error) => report.add(None, format!("rows of views cannot be read: {}", error.reason())),
+                    Ok(numbers) => {
+                        for number in numbers {
+                            report.add(None, format!("view group {number} has rows and no head"));
+                        }
+                    }
                 }
             }
         }

@@ -39,12 +39,11 @@ mod running {
     use std::sync::Arc;
 
     use javascript::{Edit, ErrorKind as Kind, Refusal, Sandbox};
-    use model::{
-        ErrorKind, JsonRef, JsonText, JsonWriter, OPTIONS, Question, Reduce, Result, VALIDATE, Validator, Verdict,
-    };
+    use model::{ErrorKind, JsonRef, JsonText, JsonWriter, OPTIONS, Question, Result, VALIDATE, Validator, Verdict};
 
     use crate::http::access::principal::Principal;
     use crate::http::functions::Functions;
+    use crate::http::views::design::builtin;
 
     const JAVASCRIPT: &str = "javascript";
 
@@ -84,8 +83,8 @@ mod running {
         });
         match ran.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(Refusal::Forbidden(reason))) => Err(refused(false, &reason).into()),
-            Ok(Err(Refusal::Unauthorized(reason))) => Err(refused(true, &reason).into()),
+            Ok(Err(Refusal::Forbidden(reason))) => Err(refusal(false, &reason).into()),
+            Ok(Err(Refusal::Unauthorized(reason))) => Err(refusal(true, &reason).into()),
             Ok(Err(Refusal::Failed(error))) | Err(error) => Err(failed(&id, name_of(&error), &error.to_string())),
         }
     }
@@ -113,10 +112,8 @@ mod running {
             let path = |function: &str| vec!["views".to_owned(), name.to_string(), function.to_owned()];
             paths.push(path("map"));
             match view.get("reduce").and_then(JsonRef::as_str) {
-                Some(builtin) if builtin.starts_with('_') => {
-                    let unknown = || format!("`{builtin}` is not a supported reduce function.");
-                    let found = Reduce::named(&builtin).map_err(str::to_owned);
-                    if let Err(reason) = found.and_then(|found| found.ok_or_else(unknown)) {
+                Some(reduce) if reduce.starts_with('_') => {
+                    if let Err(reason) = builtin(&reduce) {
                         return refused("invalid_design_doc", reason);
                     }
                 }
@@ -236,7 +233,7 @@ mod running {
     }
 
     /// The refusal of a function, with its reason as JSON: text is a string of it, and other values stay as they are.
-    fn refused(unauthorized: bool, reason: &str) -> ErrorKind {
+    fn refusal(unauthorized: bool, reason: &str) -> ErrorKind {
         let text = |text: String| if unauthorized { ErrorKind::Unauthorized(text) } else { ErrorKind::Forbidden(text) };
         match JsonText::parse(reason.as_bytes()) {
             Ok(reason) => match reason.root().as_str() {

@@ -187,13 +187,15 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         never = run.report(heard) => match never {},
     };
     let done = done.lock().clone();
-    match ended {
+    let is_stopped = is_stopped.load(Ordering::Relaxed) || run.should_stop();
+    let Some(ended) = ended.filter(|_| !is_stopped) else {
         // It continues from its last checkpoint, here or on another server, or was removed.
-        _ if is_stopped.load(Ordering::Relaxed) || run.should_stop() => End::Again(Duration::ZERO),
-        None => End::Again(Duration::ZERO),
-        Some(ended) if order.is_awaited() => answered(&ended),
-        Some(Err(error)) => crash(done, &error),
-        Some(Ok(_)) => {
+        return End::Again(Duration::ZERO);
+    };
+    match ended {
+        ended if order.is_awaited() => answered(&ended),
+        Err(error) => crash(done, &error),
+        Ok(_) => {
             let outcome =
                 Outcome::Completed { figures: done.figures.clone(), began_ms: done.began_ms().unwrap_or_default() };
             end(&app, &order, done, &outcome).await

@@ -19,6 +19,12 @@ pub(super) struct Design {
     raw: HashSet<String>,
 }
 
+/// The builtin reduce function of this name, or CouchDB's reason why there is none.
+pub(crate) fn builtin(name: &str) -> std::result::Result<Reduce, String> {
+    let found = Reduce::named(name)?;
+    found.ok_or_else(|| format!("`{name}` is not a supported reduce function."))
+}
+
 impl Design {
     /// Reads a design document.
     pub(super) async fn read(functions: &Functions, database: &Documents, id: &str) -> Result<Design> {
@@ -46,11 +52,8 @@ impl Design {
             }
             let reduce = match text(view.get("reduce")).as_deref() {
                 None => None,
-                Some(builtin) if builtin.starts_with('_') => {
-                    let unknown = || format!("`{builtin}` is not a supported reduce function.");
-                    let found =
-                        Reduce::named(builtin).map_err(str::to_owned).and_then(|found| found.ok_or_else(unknown));
-                    found.map_err(|reason| refused.insert(name.to_string(), reason)).ok()
+                Some(reduce) if reduce.starts_with('_') => {
+                    builtin(reduce).map_err(|reason| refused.insert(name.to_string(), reason)).ok()
                 }
                 Some(_) => Some(Reduce::Custom),
             };

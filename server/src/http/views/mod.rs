@@ -11,7 +11,7 @@
 
 mod answer;
 pub(crate) mod check;
-mod design;
+pub(crate) mod design;
 mod query;
 pub(crate) mod update;
 

@@ -158,16 +158,13 @@ pub(crate) fn parse_limit(value: &str) -> Result<u64> {
     Ok(limit)
 }
 
-/// Refuses what is no name of a partition, as CouchDB does (`couch_partition:validate_partition`). There are no partitions
-/// here, so it is refused later in any case.
+/// Refuses what cannot be the name of a partition. There are no partitions here, so every other name is refused later.
 pub(crate) fn check_partition(value: &str) -> Result<()> {
-    let reason = match value {
-        "" => "Partition must not be empty",
-        _ if value.starts_with('_') => "Partition must not start with an underscore",
-        _ if value.contains(':') => "Partition must not contain a colon",
-        _ => return Ok(()),
-    };
-    Err(ApiError::new(StatusCode::BAD_REQUEST, "illegal_partition", reason))
+    if value.is_empty() {
+        let reason = "Partition must not be empty";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "illegal_partition", reason));
+    }
+    Ok(mango::check_partition(value)?)
 }
 
 /// Parses a parameter that is JSON.
