@@ -22,7 +22,8 @@
 //!   was flushed is synced before its log file is overwritten.
 //! * A view has its runs and its snapshot of the store below, taken together. A flush changes no view.
 //! * The log is empty after a store was opened, and after it was closed. What a crash left in the log is
-//!   applied to the store below, all of it, and synced, whatever the store has already.
+//!   applied to the store below, all of it, and synced, whatever the store has already. If the disk is full, it is only
+//!   read: the log stays as it is, and commits fail until there is room.
 //!
 //! A failed flush is retried, from the first row to the sync. Meanwhile commits fail with its error and lose
 //! nothing. A failed sync of the log is not retried, because Linux marks the unwritten pages as clean. Instead
@@ -38,6 +39,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use kv_api::error::STORAGE_QUOTA_EXCEEDED;
 use kv_api::{Durability, Result};
 use parking_lot::{Condvar, Mutex};
 
@@ -52,19 +54,25 @@ use occ::last_version;
 use occ::store::{ApplyError, Batch, Store, View};
 
 /// Size at which active runs are flushed: this part of the cache, within these bounds.
-const CACHE_PART: u64 = 14;
+const CACHE_PART: u64 = 6;
 const MIN_FLUSH_BYTES: u64 = 16 << 10;
-const MAX_FLUSH_BYTES: u64 = 8 << 20;
+const MAX_FLUSH_BYTES: u64 = 16 << 20;
 
 /// While a flush is running, a commit waits when all runs, those that are being flushed too, have this many times that
 /// size. So a store that is slower than its writers does not fill the memory.
 const STALL_FACTOR: usize = 3;
 
-/// The same where [bulky](Run::is_bulky) runs are among them, which are flushed at half the size. Whoever uploads large rows
-/// waits for the disk in any case, and one flush ahead of it is enough.
+/// [Bulky](Run::is_bulky) runs are flushed at this part of the size,
+const BULKY_PART: usize = 4;
+
+/// and commits wait at this many times that part. Whoever uploads large rows waits for the disk in any case, and one flush ahead
+/// of it is enough.
 const BULKY_STALL_FACTOR: usize = 2;
 
-/// Active runs of any size are flushed when no batch has come for this long.
+/// Active runs of this part of the size are flushed when no batch has come for [`IDLE_FLUSH`]. Smaller ones stay in the log: each
+/// flush makes the store below rewrite much more than the flush, so a few small writes a second would rewrite all of it again and
+/// again. Without a log, runs of any size are flushed.
+const IDLE_PART: usize = 4;
 const IDLE_FLUSH: Duration = Duration::from_secs(1);
 
 /// Pause before a failed flush is retried.
@@ -112,12 +120,32 @@ struct Inner<S: DiskStore> {
     below: S,
     folder: PathBuf,
     flush_bytes: usize,
-    /// `None` if commits need not outlive the process.
-    log: Mutex<Option<Log>>,
+    /// Size of active runs that are flushed when no batch comes.
+    idle_bytes: usize,
+    log: Mutex<Logging>,
     state: Mutex<State<S::View>>,
     /// Number of flushes. Written under the state's lock and read without it.
     flushes: AtomicU64,
     changed: Condvar,
+}
+
+enum Logging {
+    /// Commits need not outlive the process.
+    Off,
+    /// The log that was found is not flushed yet, since the disk was full. It is the only durable copy of the frozen runs, and is
+    /// replaced when they are flushed.
+    Found,
+    On(Log),
+}
+
+impl Logging {
+    /// The log that commits are appended to.
+    fn log(&mut self) -> Option<&mut Log> {
+        match self {
+            Logging::On(log) => Some(log),
+            Logging::Off | Logging::Found => None,
+        }
+    }
 }
 
 struct State<V> {
@@ -178,7 +206,7 @@ impl<S: DiskStore> Inner<S> {
         let mut log = self.log.lock();
         let mut state = self.state.lock();
         if state.frozen == 0 && !state.runs.is_empty() {
-            if let Some(log) = log.as_mut() {
+            if let Some(log) = log.log() {
                 log.switch_files();
             }
             state.frozen = state.runs.len();
@@ -231,7 +259,7 @@ impl<S: DiskStore> Inner<S> {
                 if outcome.is_err() && !state.stopped {
                     self.changed.wait_for(&mut state, RETRY_PAUSE);
                 }
-            } else if state.runs.is_empty() {
+            } else if state.active_bytes < self.idle_bytes {
                 self.changed.wait(&mut state);
             } else {
                 let version = state.version;
@@ -246,7 +274,7 @@ impl<S: DiskStore> Inner<S> {
     }
 
     /// Begins a new log after a failed sync, which is not retried: Linux marks the unwritten pages as clean and
-    /// reports success. Everything in memory is flushed first. Called between `apply` and the next one, so no
+    /// reports success. Everything in memory is flushed first. Called between one batch and the next, so no
     /// run is added meanwhile.
     fn restart_log(&self) -> Result<()> {
         loop {
@@ -264,15 +292,24 @@ impl<S: DiskStore> Inner<S> {
         }
         let version = self.state.lock().version;
         let mut log = self.log.lock();
-        *log = Some(Log::begin(&self.folder, version, true)?);
+        *log = Logging::On(Log::begin(&self.folder, version, true)?);
         Ok(())
+    }
+
+    /// Flushes a log that was found when the disk was full, and begins a new one.
+    fn replace_found_log(&self) -> Result<()> {
+        let is_found = matches!(*self.log.lock(), Logging::Found);
+        if is_found { self.restart_log() } else { Ok(()) }
     }
 
     /// Whether another batch may be applied before the next flush ends, or begins.
     fn has_room(&self, state: &State<S::View>) -> bool {
         let are_bulky = state.runs.iter().any(|run| run.is_bulky());
-        let (flush_bytes, factor) =
-            if are_bulky { (self.flush_bytes / 2, BULKY_STALL_FACTOR) } else { (self.flush_bytes, STALL_FACTOR) };
+        let (flush_bytes, factor) = if are_bulky {
+            (self.flush_bytes / BULKY_PART, BULKY_STALL_FACTOR)
+        } else {
+            (self.flush_bytes, STALL_FACTOR)
+        };
         if state.frozen > 0 {
             state.frozen_bytes + state.active_bytes < factor * flush_bytes
         } else {
@@ -351,20 +388,36 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
         if version < once {
             return Err(older(folder, version, once));
         }
-        if !runs.is_empty() {
-            let runs: Vec<Arc<Run>> = runs.into_iter().map(Arc::new).collect();
-            below.apply(Run::batch_of(&runs, version)?).map_err(ApplyError::into_error)?;
-            below.sync()?;
-        }
-        let log = match durability {
-            Durability::Process => None,
-            _ => Some(Log::begin(folder, version, durability == Durability::Disk)?),
+        let mut runs: Vec<Arc<Run>> = runs.into_iter().map(Arc::new).collect();
+        let begun = || -> Result<Logging> {
+            if !runs.is_empty() {
+                below.apply(Run::batch_of(&runs, version)?).map_err(ApplyError::into_error)?;
+                below.sync()?;
+            }
+            match durability {
+                Durability::Process => Ok(Logging::Off),
+                _ => Ok(Logging::On(Log::begin(folder, version, durability == Durability::Disk)?)),
+            }
+        };
+        let log = match begun() {
+            Ok(log) => {
+                runs.clear();
+                log
+            }
+            // What is there can be read. Commits fail until there is room.
+            Err(error) if error.code() == STORAGE_QUOTA_EXCEEDED && durability == Durability::Disk => {
+                if !runs.is_empty() {
+                    runs = vec![Arc::new(Run::merged(&runs)?)];
+                }
+                Logging::Found
+            }
+            Err(error) => return Err(error),
         };
         let state = State {
-            runs: Arc::default(),
-            frozen: 0,
+            frozen: runs.len(),
             active_bytes: 0,
-            frozen_bytes: 0,
+            frozen_bytes: runs.iter().map(|run| run.size()).sum(),
+            runs: runs.into(),
             version,
             frozen_version: version,
             below: below.view()?,
@@ -372,9 +425,10 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
             stopped: false,
         };
         let flush_bytes = (cache_bytes / CACHE_PART).clamp(MIN_FLUSH_BYTES, MAX_FLUSH_BYTES) as usize;
+        let idle_bytes = if matches!(log, Logging::Off) { 1 } else { flush_bytes / IDLE_PART };
         let (log, state) = (Mutex::new(log), Mutex::new(state));
         let (folder, flushes, changed) = (folder.to_owned(), AtomicU64::new(0), Condvar::new());
-        let inner = Inner { below, folder, flush_bytes, log, state, flushes, changed };
+        let inner = Inner { below, folder, flush_bytes, idle_bytes, log, state, flushes, changed };
         Ok(WalStore { inner: Arc::new(inner), flusher: Mutex::default() })
     }
 }
@@ -397,26 +451,27 @@ impl<S: DiskStore> Store for WalStore<S> {
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         let version = batch.version();
-        let ready = self.start_flusher().and_then(|()| self.inner.make_room());
+        let ready = self.start_flusher().and_then(|()| self.inner.replace_found_log());
+        let ready = ready.and_then(|()| self.inner.make_room());
         let record = ready.and_then(|()| RunBuilder::of(&batch, log::HEAD));
         let mut record = record.map_err(ApplyError::NothingApplied)?;
         // The lock is held until the run is active: runs and their log file are frozen together.
         let mut log = self.inner.log.lock();
-        if let Some(log) = log.as_mut() {
+        if let Some(log) = log.log() {
             log.append(version, &mut record.bytes).map_err(ApplyError::NothingApplied)?;
         }
         let mut state = self.inner.state.lock();
-        let first = state.runs.is_empty();
+        let was_small = state.active_bytes < self.inner.idle_bytes;
         state.push(record.run()).map_err(ApplyError::Unknown)?;
         state.version = version;
-        if first {
+        if was_small && state.active_bytes >= self.inner.idle_bytes {
             self.inner.changed.notify_all();
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        let outcome = self.inner.log.lock().as_mut().map_or(Ok(()), Log::sync);
+        let outcome = self.inner.log.lock().log().map_or(Ok(()), Log::sync);
         outcome.or_else(|error| self.inner.restart_log().map_err(|_| error))
     }
 
@@ -438,7 +493,8 @@ impl<S: DiskStore> Store for WalStore<S> {
             self.inner.flush()?;
         }
         self.inner.below.close()?;
-        self.inner.log.lock().as_mut().map_or(Ok(()), Log::clear)
+        // A log that was found and not replaced is applied again when the store is opened, which changes nothing.
+        self.inner.log.lock().log().map_or(Ok(()), Log::clear)
     }
 }
 

@@ -50,7 +50,7 @@ impl Store for Tree {
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
         if let Ok(why) = fs::read_to_string(self.folder.join("full")) {
-            let error = Error::new(error::IO_ERROR).with_context(format!("the tree is full{why}"));
+            let error = Error::new(STORAGE_QUOTA_EXCEEDED).with_context(format!("the tree is full{why}"));
             return Err(ApplyError::NothingApplied(error));
         }
         batch.apply_to(Arc::make_mut(&mut self.rows()));
@@ -275,11 +275,11 @@ fn runs_take_at_most_three_times_the_memory_of_a_flush() {
 
 /// Each run here has rows that are as large as parts of attachments.
 #[test]
-fn bulky_runs_take_at_most_the_memory_of_a_flush() {
+fn bulky_runs_take_at_most_half_the_memory_of_a_flush() {
     let folder = tempfile::tempdir().unwrap();
     let store: WalStore<Tree> = WalStore::open(folder.path(), CACHE_PART * MAX_FLUSH_BYTES, Durability::Disk).unwrap();
     store.stop_flusher();
-    let (flush_bytes, mut version) = (store.inner.flush_bytes, 0);
+    let (bulky_bytes, mut version) = (store.inner.flush_bytes / BULKY_PART, 0);
     for turn in 0..3 {
         while store.inner.has_room(&store.inner.state.lock()) {
             version += 1;
@@ -287,7 +287,7 @@ fn bulky_runs_take_at_most_the_memory_of_a_flush() {
             commit(&store, Batch::of_rows(version, rows)).unwrap();
         }
         let held: usize = store.inner.state.lock().runs.iter().map(|run| run.size()).sum();
-        let most = if turn > 0 { flush_bytes } else { flush_bytes / 2 };
+        let most = if turn > 0 { 2 * bulky_bytes } else { bulky_bytes };
         assert!((most..most + 2_000_000).contains(&held), "{held} bytes in turn {turn}");
         if turn > 0 {
             store.inner.flush().unwrap();
@@ -438,6 +438,50 @@ fn a_log_that_does_not_go_on_from_the_data_is_refused() {
     assert_eq!(open(folder.path()).unwrap_err().code(), error::FILE_CORRUPT);
     fs::write(folder.path().join("tree"), tree).unwrap();
     assert_eq!(rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward).len(), 2);
+}
+
+/// A flush makes the store below rewrite much more than the flush.
+#[test]
+fn a_few_small_writes_stay_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    commit(&store, set(1, 1, 100)).unwrap();
+    let mut state = store.inner.state.lock();
+    while !store.inner.changed.wait_for(&mut state, IDLE_FLUSH * 3 / 2).timed_out() {}
+    drop(state);
+    assert_eq!(store.inner.flushes.load(Ordering::Acquire), 0);
+    let mut version = 1;
+    while store.inner.state.lock().active_bytes < store.inner.idle_bytes {
+        version += 1;
+        commit(&store, set(version, 1, 1_000)).unwrap();
+    }
+    while store.inner.flushes.load(Ordering::Acquire) == 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// Its log is the only durable copy of what cannot be flushed.
+#[test]
+fn a_store_on_a_full_disk_is_opened_to_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    (1..40).for_each(|version| commit(&store, set(version, version as u64 % 30, 20)).unwrap());
+    let found = |store: &WalStore<Tree>| rows(&store.view().unwrap(), Direction::Forward);
+    let expected = found(&store);
+    drop(store);
+    fs::write(folder.path().join("full"), "").unwrap();
+    for round in 0..2 {
+        let store = open(folder.path()).unwrap();
+        assert_eq!(found(&store), expected, "round {round}");
+        let refused = commit(&store, set(40, 40, 20));
+        assert!(matches!(refused, Err(ApplyError::NothingApplied(error)) if error.code() == STORAGE_QUOTA_EXCEEDED));
+        assert_eq!(found(&store), expected, "round {round}");
+    }
+    let store = open(folder.path()).unwrap();
+    fs::remove_file(folder.path().join("full")).unwrap();
+    commit(&store, set(40, 40, 20)).unwrap();
+    drop(store);
+    assert_eq!(found(&open(folder.path()).unwrap()).len(), expected.len() + 1);
 }
 
 #[test]
