@@ -78,6 +78,22 @@ impl Hold {
         Ok(())
     }
 
+    /// Replaces the name of the job. If another job of the kind has the new one, returns that job, and this one has no name.
+    ///
+    /// # Errors
+    /// Like [`check`](Self::check), also if the job was added again.
+    pub async fn rename<T: Transaction>(&self, transaction: &T, name: Option<&str>) -> Result<Option<JobId>> {
+        // What was added again has its own name.
+        let row = self.row(transaction).await?;
+        if row.is_resubmitted {
+            return Err(Error::Lost);
+        }
+        let another = self.registry.rename(transaction, &self.id, row.name.as_deref(), name).await?;
+        let name = name.filter(|_| another.is_none()).map(str::to_owned);
+        transaction.set(self.registry.keys.job(&self.id), JobRow { name, ..row }.write());
+        Ok(another)
+    }
+
     /// Ends the run. The job stays, as finished. If it was added again meanwhile, it becomes pending.
     ///
     /// # Errors
@@ -121,6 +137,15 @@ impl<D: Database> Jobs<D> {
     pub async fn update(&self, hold: &Hold, progress: &[u8], now_ms: u64) -> Result<()> {
         let run = Runner::new(self.database()).option(RETRIES);
         run.run(|transaction, _| async move { hold.update(&transaction, progress, now_ms).await }).await
+    }
+
+    /// [`Hold::rename`].
+    ///
+    /// # Errors
+    /// Like [`Hold::rename`].
+    pub async fn rename(&self, hold: &Hold, name: Option<&str>) -> Result<Option<JobId>> {
+        let run = Runner::new(self.database()).option(RETRIES);
+        run.run(|transaction, _| async move { hold.rename(&transaction, name).await }).await
     }
 
     /// [`Hold::finish`].

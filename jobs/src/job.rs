@@ -5,6 +5,8 @@
 //!  (Format = 1, 1,     Priority, ScheduledMs, Attempts, IsResubmitted, EndedLease, EndedNumber, Lease, Number, StartedMs)
 //! ```
 //!
+//! The row of a job with a name has format 2, and the name behind the format.
+//!
 //! `State` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended the
 //! job last; empty and 0 before that. By them a run recognises its own commit after an unknown result.
 
@@ -78,6 +80,8 @@ pub struct NewJob {
     pub priority: Priority,
     /// Earliest time of a run, in milliseconds since 1970. 0: now.
     pub scheduled_ms: u64,
+    /// A name that one job of the kind has at a time. The job is without it while another one has it.
+    pub name: Option<String>,
 }
 
 /// A job as stored.
@@ -95,6 +99,8 @@ pub struct Job {
     pub attempts: u64,
     /// Whether it was added again during the run. Then it becomes pending when the run ends.
     pub is_resubmitted: bool,
+    /// Its name.
+    pub name: Option<String>,
     /// Input of the run.
     pub data: Bytes,
     /// The last progress that a run stored.
@@ -106,15 +112,19 @@ pub struct Job {
 /// Without the data, which may have credentials.
 impl fmt::Debug for NewJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NewJob { data: _, priority, scheduled_ms } = self;
-        f.debug_struct("NewJob").field("priority", priority).field("scheduled_ms", scheduled_ms).finish_non_exhaustive()
+        let NewJob { data: _, priority, scheduled_ms, name } = self;
+        f.debug_struct("NewJob")
+            .field("priority", priority)
+            .field("scheduled_ms", scheduled_ms)
+            .field("name", name)
+            .finish_non_exhaustive()
     }
 }
 
 /// Without the data, which may have credentials.
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Job { id, state, priority, scheduled_ms, attempts, is_resubmitted, data: _, progress, run } = self;
+        let Job { id, state, priority, scheduled_ms, attempts, is_resubmitted, name, data: _, progress, run } = self;
         f.debug_struct("Job")
             .field("id", id)
             .field("state", state)
@@ -122,6 +132,7 @@ impl fmt::Debug for Job {
             .field("scheduled_ms", scheduled_ms)
             .field("attempts", attempts)
             .field("is_resubmitted", is_resubmitted)
+            .field("name", name)
             .field("progress", progress)
             .field("run", run)
             .finish_non_exhaustive()
@@ -166,6 +177,7 @@ pub(crate) struct JobRow {
     pub(crate) is_resubmitted: bool,
     /// The run that ended the job last.
     pub(crate) ended: Option<Token>,
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +188,7 @@ pub(crate) enum RowState {
 }
 
 const FORMAT: u64 = 1;
+const NAMED: u64 = 2;
 const PENDING: u64 = 0;
 const RUNNING: u64 = 1;
 const FINISHED: u64 = 2;
@@ -198,8 +211,12 @@ impl JobRow {
         };
         let lease = foundationdb_tuple::Bytes::from(lease);
         let priority = self.priority.number();
-        let mut out =
-            pack(&(FORMAT, state, priority, self.scheduled_ms, self.attempts, self.is_resubmitted, lease, number));
+        let mut out = match &self.name {
+            Some(name) => pack(&(NAMED, name)),
+            None => pack(&(FORMAT,)),
+        };
+        let rest = (state, priority, self.scheduled_ms, self.attempts, self.is_resubmitted, lease, number);
+        out.extend_from_slice(&pack(&rest));
         if let RowState::Running { token, started_ms } = &self.state {
             let lease = foundationdb_tuple::Bytes::from(&token.lease[..]);
             out.extend_from_slice(&pack(&(lease, token.number, *started_ms)));
@@ -209,7 +226,11 @@ impl JobRow {
 
     pub(crate) fn read(row: &[u8]) -> Result<JobRow> {
         let mut reader = Reader::new(row);
-        reader.format(FORMAT)?;
+        let name = match reader.take()? {
+            FORMAT => None,
+            NAMED => Some(reader.take()?),
+            other => return Err(Error::UnknownFormat(other)),
+        };
         let state: u64 = reader.take()?;
         let priority = Priority::read(reader.take()?)?;
         let (scheduled_ms, attempts, is_resubmitted) = (reader.take()?, reader.take()?, reader.take()?);
@@ -226,7 +247,7 @@ impl JobRow {
             other => return Err(Error::Corrupt(format!("there is no state {other}"))),
         };
         reader.end()?;
-        Ok(JobRow { state, priority, scheduled_ms, attempts, is_resubmitted, ended })
+        Ok(JobRow { state, priority, scheduled_ms, attempts, is_resubmitted, ended, name })
     }
 
     /// The job of this row, without its data and progress.
@@ -246,6 +267,7 @@ impl JobRow {
             scheduled_ms: self.scheduled_ms,
             attempts: self.attempts,
             is_resubmitted: self.is_resubmitted,
+            name: self.name.clone(),
             data: Bytes::new(),
             progress: None,
             run,
@@ -284,7 +306,8 @@ mod tests {
         for state in states {
             for (priority, ended) in Priority::ALL.into_iter().zip([None, Some(token(0)), Some(token(255))]) {
                 let is_resubmitted = ended.is_some();
-                rows.push(JobRow { state, priority, scheduled_ms: 1 << 41, attempts: 3, is_resubmitted, ended });
+                let name = is_resubmitted.then(|| "a\0name".to_owned());
+                rows.push(JobRow { state, priority, scheduled_ms: 1 << 41, attempts: 3, is_resubmitted, ended, name });
             }
         }
         rows
@@ -304,7 +327,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_later_version_are_named_whatever_follows() {
-        assert_eq!(JobRow::read(&pack(&(2u64, "another", "shape"))), Err(Error::UnknownFormat(2)));
+        assert_eq!(JobRow::read(&pack(&(3u64, "another", "shape"))), Err(Error::UnknownFormat(3)));
         assert_eq!(Progress::read(&pack(&(9u64, "another")).into()), Err(Error::UnknownFormat(9)));
     }
 

@@ -15,6 +15,7 @@ const QUEUE: u64 = 3;
 const NEWS: u64 = 4;
 const LEASE: u64 = 5;
 const HELD: u64 = 6;
+const NAME: u64 = 7;
 
 /// The keys of a registry, under one prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,10 @@ impl Keys {
 
     pub(crate) fn held(&self, token: &Token) -> Vec<u8> {
         self.key(&(HELD, bytes(&token.lease), token.number))
+    }
+
+    pub(crate) fn name(&self, kind: &str, name: &str) -> Vec<u8> {
+        self.key(&(NAME, kind, name))
     }
 
     /// All jobs of a kind, sorted by id.
@@ -126,7 +131,7 @@ impl Keys {
     }
 }
 
-/// The value of a held row: the job's id.
+/// The value of a held row and of a name: the job's id.
 pub(crate) fn write_id(id: &JobId) -> Vec<u8> {
     pack(&(&id.kind, &id.id))
 }

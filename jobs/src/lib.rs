@@ -13,6 +13,7 @@
 //!   (4, Type)                                    news      changes when a job becomes pending
 //!   (5, Lease)                                   lease     a row for each server that runs jobs
 //!   (6, Lease, Number)                           held      a row for each job that a server runs
+//!   (7, Type, Name)                              name      the one job of the type that has the name
 //! ```
 //!
 //! RFC 007 renews each running job separately, in an index of activity. Here a server renews only one row, its lease,
@@ -30,6 +31,8 @@
 //!   transaction that changes the job's row.
 //! * A job runs at least once for each time that it was added. A takeover or an unknown commit result may repeat work,
 //!   so the work must be idempotent.
+//! * Each name row has a job whose row has that name, and the other way round. They change in one transaction, so no two
+//!   jobs of a type have one name.
 //! * Rows that cannot be read, or are of a later version, stay unchanged and do not delay other jobs.
 //!
 //! The crate has no clock, no randomness and no runtime. Its callers pass the time, draw the server's id and run the

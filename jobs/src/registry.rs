@@ -34,7 +34,7 @@ impl Registry {
     }
 
     /// Adds a job. A new or finished job becomes pending, and a pending one is replaced. A running one gets the new
-    /// data, and becomes pending again when its run ends. Returns the new state.
+    /// data and name at once, and becomes pending again when its run ends. Returns the new state.
     ///
     /// # Errors
     /// The store's errors; a row that cannot be read.
@@ -42,10 +42,15 @@ impl Registry {
         let row = self.row(transaction, id, Read::Serializable).await?;
         transaction.set(self.keys.data(id), new.data.clone());
         let (priority, scheduled_ms) = (new.priority, new.scheduled_ms);
+        let old = row.as_ref().and_then(|row| row.name.as_deref());
+        let name = match self.rename(transaction, id, old, new.name.as_deref()).await? {
+            None => new.name.clone(),
+            Some(_another) => None,
+        };
         if let Some(row) = &row
             && let RowState::Running { .. } = row.state
         {
-            let row = JobRow { priority, scheduled_ms, is_resubmitted: true, ..row.clone() };
+            let row = JobRow { priority, scheduled_ms, is_resubmitted: true, name, ..row.clone() };
             transaction.set(self.keys.job(id), row.write());
             return Ok(State::Running);
         }
@@ -55,7 +60,7 @@ impl Registry {
         }
         let ended = row.and_then(|row| row.ended);
         let state = RowState::Pending;
-        let row = JobRow { state, priority, scheduled_ms, attempts: 0, is_resubmitted: false, ended };
+        let row = JobRow { state, priority, scheduled_ms, attempts: 0, is_resubmitted: false, ended, name };
         self.enqueue(transaction, id, &row);
         Ok(State::Pending)
     }
@@ -70,8 +75,37 @@ impl Registry {
         if let RowState::Running { token, .. } = &row.state {
             transaction.clear(&self.keys.held(token));
         }
-        self.clear(transaction, id);
+        self.clear(transaction, id, &row);
         Ok(true)
+    }
+
+    /// The job of this kind that has a name.
+    ///
+    /// # Errors
+    /// The store's errors; a row that cannot be read.
+    pub async fn named<T: Transaction>(&self, transaction: &T, kind: &str, name: &str) -> Result<Option<JobId>> {
+        let found = transaction.get(&self.keys.name(kind, name), Read::Serializable).await?;
+        found.map(|row| keys::read_id(&row)).transpose()
+    }
+
+    /// Replaces the name of a job, which its caller writes into the job's row. If another job has the new name, returns that
+    /// one, and the job has no name.
+    pub(crate) async fn rename<T: Transaction>(
+        &self,
+        transaction: &T,
+        id: &JobId,
+        old: Option<&str>,
+        new: Option<&str>,
+    ) -> Result<Option<JobId>> {
+        if let Some(old) = old {
+            transaction.clear(&self.keys.name(&id.kind, old));
+        }
+        let Some(new) = new else { return Ok(None) };
+        let another = self.named(transaction, &id.kind, new).await?;
+        if another.is_none() {
+            transaction.set(self.keys.name(&id.kind, new), keys::write_id(id));
+        }
+        Ok(another)
     }
 
     /// The job, if it exists. With a serializable read, the transaction conflicts with every change of the job's state.
@@ -115,7 +149,10 @@ impl Registry {
         }
     }
 
-    pub(crate) fn clear<T: Transaction>(&self, transaction: &T, id: &JobId) {
+    pub(crate) fn clear<T: Transaction>(&self, transaction: &T, id: &JobId, row: &JobRow) {
+        if let Some(name) = &row.name {
+            transaction.clear(&self.keys.name(&id.kind, name));
+        }
         transaction.clear(&self.keys.job(id));
         transaction.clear(&self.keys.data(id));
         transaction.clear(&self.keys.progress(id));
@@ -140,7 +177,7 @@ impl Registry {
                 let row = JobRow { state: RowState::Finished, attempts: 0, ..ended };
                 transaction.set(self.keys.job(id), row.write());
             }
-            End::Removed => self.clear(transaction, id),
+            End::Removed => self.clear(transaction, id, row),
             End::Again { scheduled_ms } => {
                 self.enqueue(transaction, id, &JobRow { scheduled_ms: *scheduled_ms, ..ended });
             }
@@ -258,6 +295,14 @@ impl<D: Database> Jobs<D> {
     /// The store's errors; a row that cannot be read.
     pub async fn get(&self, id: &JobId) -> Result<Option<Job>> {
         self.read(|transaction| async move { self.registry.get(&transaction, id, Read::Snapshot).await }).await
+    }
+
+    /// [`Registry::named`].
+    ///
+    /// # Errors
+    /// The store's errors; a row that cannot be read.
+    pub async fn named(&self, kind: &str, name: &str) -> Result<Option<JobId>> {
+        self.read(|transaction| async move { self.registry.named(&transaction, kind, name).await }).await
     }
 
     /// All jobs of a kind, sorted by id, except those that cannot be read.

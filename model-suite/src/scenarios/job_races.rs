@@ -22,6 +22,7 @@ struct Expected {
     scheduled_ms: u64,
     attempts: u64,
     is_resubmitted: bool,
+    name: Option<String>,
     data: Bytes,
     progress: Option<(u64, Bytes)>,
     /// Index of the acceptance that holds it.
@@ -48,6 +49,13 @@ struct OracleServer {
 }
 
 impl Oracle {
+    /// The name, if no other job has it.
+    fn free(&self, id: &str, name: Option<&str>) -> Option<String> {
+        let others = self.jobs.iter().filter(|(other, _)| *other != id);
+        let is_free = others.filter_map(|(_, job)| job.name.as_deref()).all(|other| Some(other) != name);
+        name.filter(|_| is_free).map(str::to_owned)
+    }
+
     fn add(&mut self, id: &str, new: &NewJob) -> State {
         let fresh = Expected {
             state: State::Pending,
@@ -55,6 +63,7 @@ impl Oracle {
             scheduled_ms: new.scheduled_ms,
             attempts: 0,
             is_resubmitted: false,
+            name: self.free(id, new.name.as_deref()),
             data: new.data.clone(),
             progress: None,
             run: None,
@@ -179,11 +188,13 @@ impl Play {
         let bytes = self.random.bits().to_be_bytes();
         let run = self.random.below(self.holds.len().max(1) as u64) as usize;
         let hold = self.holds.get(run).cloned();
-        let step = match (self.random.below(12), hold) {
+        let name = [None, Some("x"), Some("y")][self.random.below(3) as usize];
+        let step = match (self.random.below(13), hold) {
             (0..=2, _) => {
                 let priority = *self.random.pick(&[Priority::High, Priority::Normal, Priority::Low]);
                 let scheduled_ms = (now_ms + self.random.below(20_000)).saturating_sub(10_000);
-                let new = NewJob { data: Bytes::copy_from_slice(&bytes), priority, scheduled_ms };
+                let name = name.map(str::to_owned);
+                let new = NewJob { data: Bytes::copy_from_slice(&bytes), priority, scheduled_ms, name };
                 let (found, expected) = (self.jobs.add(&work(id), &new).await, self.oracle.add(id, &new));
                 same("add", found, Ok(expected))?;
                 format!("add {id} {priority:?} {scheduled_ms}")
@@ -250,6 +261,19 @@ impl Play {
                 same("close", self.servers[server].close().await, Ok(()))?;
                 format!("close {server}")
             }
+            (10, Some(hold)) => {
+                let of_run = self.oracle.of_run(run).filter(|(_, job)| !job.is_resubmitted);
+                let id = of_run.map(|(id, _)| id.clone());
+                let given = id.as_ref().map(|id| self.oracle.free(id, name));
+                let found = self.jobs.rename(&hold, name).await;
+                let holder = |name: &str| self.oracle.jobs.iter().find(|(_, job)| job.name.as_deref() == Some(name));
+                let another = name.filter(|_| given == Some(None)).and_then(holder).map(|(id, _)| work(id));
+                same("rename", found, given.as_ref().map(|_| another).ok_or(Error::Lost))?;
+                if let Some((_, job)) = self.oracle.of_run(run).filter(|(_, job)| !job.is_resubmitted) {
+                    job.name = given.flatten();
+                }
+                format!("rename {run} to {name:?}")
+            }
             _ => {
                 self.now += BEAT;
                 self.oracle.take_over(server, self.now);
@@ -278,11 +302,17 @@ impl Play {
                 scheduled_ms: job.scheduled_ms,
                 attempts: job.attempts,
                 is_resubmitted: job.is_resubmitted,
+                name: job.name.clone(),
                 data: job.data.clone(),
                 progress,
                 run: expected.run,
             };
             same("a job", (&job.id.id, &found), (id, expected))?;
+        }
+        for name in ["x", "y"] {
+            let found = calm.named("work", name).await.map_err(|error| error.to_string())?;
+            let expected = self.oracle.jobs.iter().find(|(_, job)| job.name.as_deref() == Some(name));
+            same("who has a name", found, expected.map(|(id, _)| work(id)))?;
         }
         same("how many", (found.len(), running.len()), (self.oracle.jobs.len(), expected_running))
     }

@@ -433,13 +433,54 @@ pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {
     assert_eq!(stage.engine().begin().unwrap().get_all(leases, Read::Snapshot).await.unwrap().len(), 1);
 }
 
+pub(crate) async fn one_job_at_a_time_has_a_name(stage: Stage) {
+    let jobs = registry(stage.engine());
+    let mut server = server(&jobs, 1);
+    let named = |name: &str| NewJob { name: Some(name.into()), ..NewJob::default() };
+    let name_of = async |id: &str| jobs.get(&work(id)).await.unwrap().and_then(|job| job.name);
+    let holder = async |name: &str| jobs.named("work", name).await.unwrap().map(|id| id.id);
+    jobs.add(&work("a"), &named("x")).await.unwrap();
+    jobs.add(&work("b"), &named("x")).await.unwrap();
+    jobs.add(&JobId::new("other", "a"), &named("x")).await.unwrap();
+    assert_eq!((name_of("a").await.as_deref(), name_of("b").await), (Some("x"), None));
+    assert_eq!(holder("x").await.as_deref(), Some("a"));
+
+    // A run keeps its name to the end of its job, and another one gets it after that.
+    let (job, a) = accepted(&mut server).await;
+    assert_eq!((job.id, job.name.as_deref()), (work("a"), Some("x")));
+    let (job, b) = accepted(&mut server).await;
+    assert_eq!((job.id, job.name), (work("b"), None));
+    assert_eq!(jobs.rename(&b, Some("x")).await, Ok(Some(work("a"))));
+    jobs.resubmit(&a, 0).await.unwrap();
+    assert_eq!(jobs.rename(&b, Some("x")).await, Ok(Some(work("a"))), "it is to run again");
+    let (_, a) = accepted(&mut server).await;
+    jobs.finish_and_remove(&a).await.unwrap();
+    assert_eq!(holder("x").await, None);
+    assert_eq!(jobs.rename(&b, Some("x")).await, Ok(None));
+    assert_eq!((holder("x").await.as_deref(), name_of("b").await.as_deref()), (Some("b"), Some("x")));
+
+    // Added again, a running job gets the new name at once, and the run that ends may not take one any more.
+    jobs.add(&work("b"), &named("y")).await.unwrap();
+    assert_eq!((holder("x").await, holder("y").await.as_deref()), (None, Some("b")));
+    assert_eq!(jobs.rename(&b, Some("x")).await, Err(Error::Lost));
+    jobs.resubmit(&b, 0).await.unwrap();
+    let (job, b) = accepted(&mut server).await;
+    assert_eq!(job.name.as_deref(), Some("y"));
+    assert_eq!(jobs.rename(&b, None).await, Ok(None));
+    assert_eq!((holder("y").await, name_of("b").await), (None, None));
+    assert_eq!(jobs.rename(&b, Some("z")).await, Ok(None));
+    jobs.remove(&work("b")).await.unwrap();
+    assert_eq!(holder("z").await, None);
+    assert_eq!(jobs.named("other", "x").await.unwrap(), Some(JobId::new("other", "a")));
+}
+
 pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
     let jobs = registry(stage.engine());
     let (mut lost, mut other) = (server(&jobs, 1), server(&jobs, 2));
     for id in ["a", "b", "c", "d", "e"] {
         jobs.add(&work(id), &asking("it")).await.unwrap();
     }
-    // (0, "work", id); a row of a later version is one of format 2.
+    // (0, "work", id); a row of a later version is one of format 3.
     let row_of = |id: &str| [b"jobs/\x14\x02work\x00\x02", id.as_bytes(), b"\x00"].concat();
     let spoil = async |id: &str, row: &[u8]| {
         let transaction = stage.engine().begin().unwrap();
@@ -447,18 +488,18 @@ pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
         transaction.set(row_of(id), row);
         transaction.commit().await.unwrap();
     };
-    spoil("a", b"\x15\x02\x15\x63").await;
+    spoil("a", b"\x15\x03\x15\x63").await;
     spoil("b", b"torn").await;
     let (job, hold) = accepted(&mut lost).await;
     assert_eq!(job.id, work("c"));
     let (job, _) = accepted(&mut lost).await;
     assert_eq!(job.id, work("d"));
-    assert_eq!(jobs.get(&work("a")).await, Err(Error::UnknownFormat(2)));
+    assert_eq!(jobs.get(&work("a")).await, Err(Error::UnknownFormat(3)));
     assert!(matches!(jobs.add(&work("b"), &asking("it")).await, Err(Error::Corrupt(_))));
     assert_eq!(jobs.list("work").await.unwrap().len(), 3);
 
     // A running job that cannot be read stays as it is, and the others are taken over.
-    spoil("d", b"\x15\x02\x15\x63").await;
+    spoil("d", b"\x15\x03\x15\x63").await;
     assert_eq!(jobs.running().await.unwrap().len(), 1);
     let mut now = Duration::ZERO;
     outlive(&mut other, &mut now).await;
@@ -468,5 +509,5 @@ pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
     other.take_over(now).await.unwrap();
     assert!(accept(&mut other, 0).await.is_none());
     let spoiled = stage.engine().begin().unwrap().get(&row_of("d"), Read::Snapshot).await.unwrap();
-    assert_eq!(spoiled.as_deref(), Some(&b"\x15\x02\x15\x63"[..]));
+    assert_eq!(spoiled.as_deref(), Some(&b"\x15\x03\x15\x63"[..]));
 }
