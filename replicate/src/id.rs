@@ -13,8 +13,8 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use model::{JsonRef, JsonText, JsonWriter, Term};
-use peer::{Address, Filter};
+use model::{BulkGet, JsonRef, JsonText, JsonWriter, Term};
+use peer::{Address, Error, ErrorKind, Filter, Peer, ReadOptions, Result};
 use percent_encoding::percent_decode_str;
 
 use crate::options::Options;
@@ -43,24 +43,42 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The id of a replication with these options, in hexadecimal. The text of a function that filters is not known yet; its
-    /// name stands for it. So this is not always the id of the checkpoints.
-    pub fn replication_id(&self, options: &Options) -> String {
+    /// The id of a replication with these options, in hexadecimal, by which its checkpoints are found. `None` if the source
+    /// has to be asked for it: the source code of a function that filters is part of the id.
+    pub fn known_id(&self, options: &Options) -> Option<String> {
+        named_function(&options.filter).is_none().then(|| self.id_with(options, None))
+    }
+
+    /// The same, from the source where that has to be asked.
+    ///
+    /// # Errors
+    /// Errors of the source; a function that it does not have is [`Refused`](peer::ErrorKind::Refused), with status 404.
+    pub async fn find_id(&self, options: &Options, source: &dyn Peer) -> Result<String> {
+        let Some((design, function)) = named_function(&options.filter) else { return Ok(self.id_with(options, None)) };
+        let wanted = BulkGet { id: format!("_design/{design}"), rev: None };
+        let found = source.read(&[wanted], ReadOptions::default()).await?.pop();
+        let leaf = found.transpose()?.and_then(|leaves| leaves.into_iter().find(|leaf| !leaf.deleted));
+        let text = leaf.and_then(|leaf| {
+            let code = leaf.body.get("filters")?.get(function)?.as_str()?.into_owned();
+            Some(code)
+        });
+        let missing = || {
+            let sentence = format!("the source has no filter {design}/{function}");
+            Error::new(ErrorKind::Refused, sentence).with_status(404)
+        };
+        Ok(self.id_with(options, Some(&text.ok_or_else(missing)?)))
+    }
+
+    fn id_with(&self, options: &Options, function: Option<&str>) -> String {
         let mut filter = options.filter.clone();
         if let Filter::DocIds(ids) = &mut filter {
             *ids = doc_ids(ids);
         }
-        self.id(&filter, None, options.winning_revs_only, options.since_seq.as_ref())
+        self.id(&filter, function, options.winning_revs_only, options.since_seq.as_ref())
     }
 
     /// The id, in hexadecimal. `function` is the source code of the filter function, if there is one.
-    pub(crate) fn id(
-        &self,
-        filter: &Filter,
-        function: Option<&str>,
-        winners: bool,
-        since: Option<&JsonText>,
-    ) -> String {
+    fn id(&self, filter: &Filter, function: Option<&str>, winners: bool, since: Option<&JsonText>) -> String {
         let mut term = Term::new();
         let filters = match filter {
             Filter::None => 0,
@@ -130,6 +148,12 @@ impl Endpoint {
         });
         term.atom("undefined");
     }
+}
+
+/// The design document and the function by which the source filters. Names that begin with `_` are filters that each source has.
+fn named_function(filter: &Filter) -> Option<(&str, &str)> {
+    let Filter::Function { name, .. } = filter else { return None };
+    name.split_once('/').filter(|_| !name.starts_with('_'))
 }
 
 /// The document ids for `ids`, which CouchDB accepts encoded as in a query, where a plus is a space; sorted, without duplicates.

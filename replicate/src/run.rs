@@ -115,9 +115,7 @@ impl Replication {
         }
         source.info().await?;
         target.info().await?;
-        let function = self.function(&*source, &filter).await?;
-        let (winners, since) = (self.options.winning_revs_only, self.options.since_seq.as_ref());
-        let id = self.identity.id(&filter, function.as_deref(), winners, since);
+        let id = self.identity.find_id(&self.options, &*source).await?;
         let (checkpoint, born) = match self.options.use_checkpoints {
             true => {
                 // Asked first: a database that is made anew after this has another time, or no checkpoint.
@@ -169,8 +167,13 @@ impl Replication {
         let (source, target) = (run.source.clone(), run.target.clone());
         let retry = Retry::new(self.environment.clone()).repeating(self.options.retries);
         let transfer = Transfer::new(source.clone(), target, retry);
-        let request =
-            ChangesRequest { since, limit: self.options.batch_size.max(1), all_leaves: !winners, filter, wait: None };
+        let request = ChangesRequest {
+            since,
+            limit: self.options.batch_size.max(1),
+            all_leaves: !self.options.winning_revs_only,
+            filter,
+            wait: None,
+        };
         // Progress must be saved in time, even if nothing changes.
         let wait = self.options.checkpoint_interval.clamp(SHORTEST_WAIT, WAIT);
         let is_continuous = self.options.continuous;
@@ -230,22 +233,6 @@ impl Replication {
             }
         }
         Err(peer::Error::new(peer::ErrorKind::Unavailable, "the feed ended early"))
-    }
-
-    /// The source code of the filter function: the id depends on it.
-    async fn function(&self, source: &dyn Peer, filter: &Filter) -> Result<Option<String>> {
-        let Filter::Function { name, .. } = filter else { return Ok(None) };
-        let Some((design, function)) = name.split_once('/') else { return Ok(None) };
-        let wanted = model::BulkGet { id: format!("_design/{design}"), rev: None };
-        let found = source.read(&[wanted], peer::ReadOptions::default()).await?.pop();
-        let leaf = found.transpose()?.and_then(|leaves| leaves.into_iter().find(|leaf| !leaf.deleted));
-        let text = leaf.and_then(|leaf| {
-            let filters = leaf.body.get("filters")?;
-            filters.get(function)?.as_str().map(|text| text.into_owned())
-        });
-        let missing =
-            || peer::Error::new(peer::ErrorKind::Refused, format!("the source has no filter {name}")).with_status(404);
-        text.map(Some).ok_or_else(missing)
     }
 }
 

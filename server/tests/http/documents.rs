@@ -178,6 +178,23 @@ async fn the_query_may_name_the_revision_of_a_replicated_edit() {
     assert_eq!(couch.send(made).await.json()["rev"], "3-abc");
     let reason = "When `new_edits: false`, the document needs `_rev` or `_revisions` specified";
     couch.json("PUT", "/db/z?new_edits=false", json!({})).await.refused(400, "bad_request", reason);
+    // Local ones too, although their revisions say nothing, and though they are deleted.
+    for body in [json!({"v": 1}), json!({"_deleted": true})] {
+        couch.json("PUT", "/db/_local/z?new_edits=false", body.clone()).await.refused(400, "bad_request", reason);
+        let mut doc = body;
+        doc["_id"] = json!("_local/z");
+        let bulk = json!({"new_edits": false, "docs": [{"_id": "other", "_rev": "1-abc"}, doc]});
+        couch.json("POST", "/db/_bulk_docs", bulk).await.refused(400, "bad_request", reason);
+    }
+    for path in ["/db/other", "/db/_local/z"] {
+        assert_eq!(couch.get(path).await.status, 404, "{path}");
+    }
+    for (query, body) in
+        [("&rev=0-3", json!({})), ("", json!({"_rev": "0-3"})), ("", json!({"_revisions": {"start": 0, "ids": ["3"]}}))]
+    {
+        let made = couch.json("PUT", &format!("/db/_local/z?new_edits=false{query}"), body).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+    }
 }
 
 /// The revision of a local document begins again where it is deleted, so a cache cannot rely on it.

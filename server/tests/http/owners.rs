@@ -170,19 +170,20 @@ async fn a_replication_has_its_owners_rights_and_no_others() {
     let context = json!({"name": "anna", "roles": []});
     put("anna", "fewer", json!({"source": "here", "target": "there", "user_ctx": context})).await;
     until(&couch, "fewer", "crashing").await;
-    // An administrator's runs as whom it describes.
-    let job = |context: Value| json!({"source": "here", "target": "there", "user_ctx": context});
+    // An administrator's runs as whom it describes. Each is another replication.
+    let job =
+        |id: &str, context: Value| json!({"source": "here", "target": "there", "user_ctx": context, "doc_ids": [id]});
     for (id, context, state) in [
         ("as-anna", json!({"name": "anna", "roles": ["staff"]}), "completed"),
         ("as-berta", json!({"name": "berta", "roles": []}), "crashing"),
         ("as-nobody", json!({}), "crashing"),
     ] {
-        assert_eq!(admin(&couch, "PUT", &format!("/_replicator/{id}"), job(context)).await.status, 201);
+        assert_eq!(admin(&couch, "PUT", &format!("/_replicator/{id}"), job(id, context)).await.status, 201);
         until(&couch, id, state).await;
         assert_eq!(document(&couch, id).await["owner"], "adm");
     }
     for malformed in [json!("berta"), json!({"roles": [1]}), json!({"name": 1})] {
-        let refused = admin(&couch, "PUT", "/_replicator/as-x", job(malformed.clone())).await;
+        let refused = admin(&couch, "PUT", "/_replicator/as-x", job("x", malformed.clone())).await;
         assert_eq!(refused.status, 403, "{malformed}");
     }
     let jobs = admin(&couch, "GET", "/_scheduler/jobs", json!(null)).await.json();

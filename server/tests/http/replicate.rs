@@ -169,3 +169,65 @@ async fn filters_of_sources_here_are_run_with_their_parameters() {
         assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (status, &json!(error)), "{wrong}");
     }
 }
+
+/// The source code of the function is part of the id, before the replication has begun.
+#[cfg(feature = "javascript")]
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_are_those_of_their_filter_functions() {
+    let (near, far) = (Couch::start().await, Couch::with_administrator().await);
+    let address = far.base.replace("http://", "http://adm:pass%20word@");
+    let client = reqwest::Client::new();
+    let write = async |path: &str, body: Value| {
+        let put = client.put(format!("{address}/{path}")).header("content-type", "application/json");
+        let answer = put.body(body.to_string()).send().await.unwrap();
+        assert_eq!(answer.status(), 201, "{path}");
+        let text = answer.text().await.unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["rev"].clone()
+    };
+    write("there", json!({})).await;
+    let filters = |text: &str| json!({"filters": {"f": format!("function (doc) {{ return doc.n {text} 1; }}")}});
+    let rev = write("there/_design/app", filters("==")).await;
+    write("there/a", json!({"n": 1})).await;
+    near.database("back").await;
+    let asked = json!({"source": format!("{address}/there"), "target": "back", "filter": "app/f", "continuous": true,
+        "checkpoint_interval": 1});
+    let begun = replicate(&near, asked.clone()).await;
+    assert_eq!(begun.status, 202, "{}", begun.text);
+    let id = begun.json()["_local_id"].as_str().unwrap().to_owned();
+    let base = id.strip_suffix("+continuous").unwrap();
+    while near.get(&format!("/back/_local/{base}")).await.status != 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(near.get("/back/a").await.status, 200);
+    assert_eq!(near.get(&format!("/_scheduler/jobs/{id}")).await.json()["id"], json!(id));
+    let tasks = near.get("/_active_tasks").await.json();
+    assert_eq!((tasks.as_array().unwrap().len(), &tasks[0]["replication_id"]), (1, &json!(id)));
+
+    // Another function under the same name is another replication.
+    let mut other = filters("!=");
+    other["_rev"] = rev;
+    write("there/_design/app", other).await;
+    let second = replicate(&near, asked.clone()).await.json()["_local_id"].as_str().unwrap().to_owned();
+    assert_ne!(second, id);
+    let mut cancel = asked.clone();
+    cancel["cancel"] = json!(true);
+    assert_eq!(replicate(&near, cancel).await.json(), json!({"ok": true, "_local_id": second}));
+    assert_eq!(replicate(&near, json!({"cancel": true, "id": id})).await.json()["_local_id"], json!(id));
+    assert_eq!(near.get("/_scheduler/jobs").await.json()["total_rows"], 0);
+
+    // One that is missing is said at once. A document waits for it.
+    let mut missing = asked;
+    missing["filter"] = json!("app/none");
+    replicate(&near, missing.clone()).await.refused(404, "not_found", "the source has no filter app/none");
+    near.database("_replicator").await;
+    near.put("/_replicator/x", missing).await;
+    let row = loop {
+        let row = near.get("/_scheduler/docs/_replicator/x").await;
+        if row.status == 200 && row.json()["state"] == "error" {
+            break row.json();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    assert_eq!((&row["id"], &row["info"]["error"]), (&json!(null), &json!("the source has no filter app/none")));
+    assert_eq!(near.get("/_scheduler/jobs").await.json()["total_rows"], 0);
+}

@@ -216,6 +216,63 @@ async fn one_that_fails_says_why_and_is_tried_again() {
     assert_eq!(ended(&couch, "y").await["_replication_state"], "completed");
 }
 
+/// Two documents and a request for one replication, as in CouchDB.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_runs_once() {
+    let couch = couch().await;
+    couch.database("there").await;
+    let asked = json!({"source": "here", "target": "there", "continuous": true});
+    couch.put("/_replicator/one", asked.clone()).await;
+    job_until(&couch, "_replicator:one", |job| job.is_some_and(|job| job.attempts > 0)).await;
+    let running = scheduled(&couch, "one").await;
+    let id = running["id"].as_str().unwrap();
+    assert!(running["state"] == "running" && id.ends_with("+continuous"), "{running}");
+    couch.put("/_replicator/two", asked.clone()).await;
+    let two = ended(&couch, "two").await;
+    let reason = format!(
+        "Replication `{id}` specified by document `two` already started, triggered by document `one` from db `_replicator`"
+    );
+    assert_eq!((&two["_replication_state"], &two["_replication_state_reason"]), (&json!("failed"), &json!(reason)));
+    // A request has what it asks for, and cannot end a document's.
+    let begun = couch.json("POST", "/_replicate", asked.clone()).await;
+    assert_eq!((begun.status.as_u16(), &begun.json()["_local_id"]), (202, &json!(id)));
+    let mut cancel = asked.clone();
+    cancel["cancel"] = json!(true);
+    assert_eq!(couch.json("POST", "/_replicate", cancel.clone()).await.status, 404);
+    let jobs = couch.get("/_scheduler/jobs").await.json();
+    assert_eq!((&jobs["total_rows"], &jobs["jobs"][0]["doc_id"]), (&json!(1), &json!("one")));
+
+    // It is free when its document is gone. Then a document waits for the end of a request's.
+    let rev = couch.get("/_replicator/one").await.json()["_rev"].as_str().unwrap().to_owned();
+    assert_eq!(couch.json("DELETE", &format!("/_replicator/one?rev={rev}"), json!({})).await.status, 200);
+    job_until(&couch, "_replicator:one", |job| job.is_none()).await;
+    assert_eq!(couch.json("POST", "/_replicate", asked.clone()).await.json()["_local_id"], json!(id));
+    couch.put("/_replicator/three", asked).await;
+    job_until(&couch, "_replicator:three", |job| {
+        job.is_some_and(|job| job.state == jobs::State::Pending && job.attempts > 0)
+    })
+    .await;
+    let row = scheduled(&couch, "three").await;
+    let reason = format!(
+        "Replication `{id}` specified by document `three` already running as a transient replication, started via `_replicate` API endpoint"
+    );
+    assert_eq!(
+        (&row["state"], &row["id"], &row["info"]["error"], row.get("source")),
+        (&json!("error"), &json!(null), &json!(reason), None)
+    );
+    assert_eq!(couch.json("POST", "/_replicate", cancel).await.json(), json!({"ok": true, "_local_id": id}));
+    job_until(&couch, "_replicator:three", |job| job.is_some_and(|job| job.name.as_deref() == Some(id))).await;
+
+    // A client that waits is told at once, also while the document's is between two attempts.
+    let once = json!({"source": "none", "target": "there"});
+    couch.put("/_replicator/four", once.clone()).await;
+    job_until(&couch, "_replicator:four", |job| job.is_some_and(|job| job.attempts > 0 && job.name.is_some())).await;
+    let refused = couch.json("POST", "/_replicate", once).await;
+    assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (409, &json!("conflict")), "{}", refused.text);
+    let reason = refused.json()["reason"].as_str().unwrap().to_owned();
+    assert!(reason.ends_with("already started, triggered by document `four` from db `_replicator`"), "{reason}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_run_is_refused_or_fails() {
     let couch = couch().await;

@@ -172,7 +172,11 @@ enum Submitted {
 impl Submitted {
     fn read(doc: &JsonText, mode: WriteMode) -> Result<Self> {
         if let Some(id) = local::local_id(doc) {
-            return Ok(Submitted::Local { id, edit: LocalEdit::from_json(doc)? });
+            let edit = LocalEdit::from_json(doc)?;
+            if mode == WriteMode::Replicated {
+                edit.require_rev()?;
+            }
+            return Ok(Submitted::Local { id, edit });
         }
         let edit = Edit::from_json(None, doc, mode)?;
         let brought = edit.rev.as_ref().filter(|_| mode == WriteMode::Replicated).cloned();

@@ -46,6 +46,9 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         return Err(request.differs_from_body());
     }
     edit.rev = edit.rev.or(named);
+    if request.params.get("new_edits") == Some("false") {
+        edit.require_rev()?;
+    }
     let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
     write(request, db, id, &edit, status).await
 }
@@ -87,6 +90,7 @@ pub(crate) struct LocalEdit {
     rev: Option<u64>,
     deleted: bool,
     body: JsonText,
+    has_history: bool,
 }
 
 impl LocalEdit {
@@ -102,7 +106,16 @@ impl LocalEdit {
             rev = Some(local_rev(&value.as_str().unwrap_or_default())?);
         }
         let Edit { deleted, body, .. } = Edit::from_json(None, &split.rest, WriteMode::Interactive)?;
-        Ok(LocalEdit { rev, deleted, body })
+        Ok(LocalEdit { rev, deleted, body, has_history: start.is_some() })
+    }
+
+    /// Refuses an edit without a revision where a replicated one of any other document is refused.
+    pub(crate) fn require_rev(&self) -> Result<()> {
+        if self.rev.is_none() && !self.has_history {
+            let reason = "When `new_edits: false`, the document needs `_rev` or `_revisions` specified";
+            return Err(ApiError::bad_request(reason));
+        }
+        Ok(())
     }
 
     /// Applies the edit. Returns the `N` of the revision, 0 for a deletion.

@@ -1,6 +1,7 @@
 //! Data and progress of a replication's job.
 //!
 //! ```text
+//!  name       the id of the replication; without one it is not scheduled yet, or has ended
 //!  data       {"task": {…}, "added_ms": 1, "database": "_replicator", "doc_id": "x", "definition": "…"}
 //!             {"task": {…}, "added_ms": 1, "request": {…}}
 //!  progress   {"task": {…figures…}, "errors": 1, "history": [{"type": "crashed", "at_ms": 2, "reason": "…"}, …]}
@@ -84,7 +85,17 @@ pub(crate) fn job_of_document(database: &str, id: &str) -> JobId {
     JobId::new(KIND, format!("{database}:{id}"))
 }
 
-/// The job of a request, by the id of the replication.
+/// The id of a replication whose `+` was a space in a path, as in CouchDB.
+pub(crate) fn plus_for_space(id: &str) -> String {
+    id.replace(' ', "+")
+}
+
+/// Whether a job is a document's. Ids of replications have no colon.
+pub(crate) fn is_of_document(id: &JobId) -> bool {
+    id.id.contains(':')
+}
+
+/// The job of a request, by the id that the replication had when it was requested.
 pub(crate) fn job_of_request(id: &str) -> JobId {
     JobId::new(KIND, id)
 }
@@ -100,7 +111,6 @@ impl ReplicationJob {
         origin: Origin,
         asked: &RequestedReplication,
         user: Option<&str>,
-        uuid: &str,
         added_ms: u64,
     ) -> ReplicationJob {
         let shown = |name: &str| name.chars().take(MOST_SHOWN).collect::<String>();
@@ -117,7 +127,6 @@ impl ReplicationJob {
                 Some(user) => json.name("user").str(user),
                 None => json.name("user").null(),
             };
-            json.name("replication_id").str(&asked.id(uuid));
             json.name("source").str(&shown(&asked.source.name)).name("target").str(&shown(&asked.target.name));
             json.name("continuous").bool(asked.options.continuous);
             json.name("checkpoint_interval").u64(asked.options.checkpoint_interval.as_millis() as u64);
@@ -173,11 +182,6 @@ impl ReplicationJob {
     /// The name of the owner.
     pub(crate) fn user(&self) -> Option<String> {
         Some(self.shown("user")?.as_str()?.into_owned())
-    }
-
-    /// The id of the replication.
-    pub(crate) fn replication_id(&self) -> String {
-        self.shown("replication_id").and_then(|id| Some(id.as_str()?.into_owned())).unwrap_or_default()
     }
 }
 
@@ -372,12 +376,10 @@ mod tests {
         let document =
             Origin::Document { database: "a/_replicator".into(), id: "x:\"y\"".into(), definition: "d".into() };
         for origin in [document, Origin::Request(Request(text))] {
-            let order = ReplicationJob::new(origin, &asked, Some("anna"), "uuid", 7);
+            let order = ReplicationJob::new(origin, &asked, Some("anna"), 7);
             assert_eq!(ReplicationJob::read(&order.write()), Some(order.clone()));
             assert!(!order.task.as_str().contains("geheim") && !format!("{order:?}").contains("geheim"), "{order:?}");
             assert_eq!(order.user().as_deref(), Some("anna"));
-            assert_eq!(order.replication_id(), asked.id("uuid"));
-            assert!(order.replication_id().ends_with("+continuous"));
         }
         for wrong in [&b""[..], b"{}", b"[1]", br#"{"task":{},"added_ms":1,"database":"a"}"#] {
             assert_eq!(ReplicationJob::read(wrong), None);
@@ -407,7 +409,7 @@ mod tests {
     fn histories_are_bounded_and_healthy_runs_forget_errors() {
         let text = JsonText::parse(br#"{"source":"a","target":"b"}"#).unwrap();
         let asked = RequestedReplication::read(&text).unwrap();
-        let order = ReplicationJob::new(Origin::Request(Request(text)), &asked, None, "", 1);
+        let order = ReplicationJob::new(Origin::Request(Request(text)), &asked, None, 1);
         let mut progress = JobProgress::default();
         for run in 1..=30 {
             progress.begins(&order, run * 10);

@@ -63,9 +63,13 @@ impl RequestedReplication {
         read(asked, Some(settings))
     }
 
-    /// The id of the replication, as CouchDB's scheduler names it.
-    pub(crate) fn id(&self, uuid: &str) -> String {
-        let mut id = self.identity(uuid).replication_id(&self.options);
+    /// The id of the replication, as CouchDB's scheduler names it. `None` if the source has to be asked for it.
+    pub(crate) fn known_id(&self, uuid: &str) -> Option<String> {
+        self.identity(uuid).known_id(&self.options).map(|id| self.full_id(id))
+    }
+
+    /// The id for that of the checkpoints.
+    pub(crate) fn full_id(&self, mut id: String) -> String {
         if self.options.continuous {
             id.push_str("+continuous");
         }

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
+use jobs::JobId;
 use model::{JsonText, SystemEnvironment};
 use parking_lot::Mutex;
-use peer::{ErrorKind, Peer, Retry};
+use peer::{ErrorKind, Peer, Retry, Steady};
 use replicate::{Endpoint, Progress, Replication, Report};
 use tokio::sync::watch;
 
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, backoff, now_ms};
+use crate::http::app::jobs::{End, PAUSE, Run, backoff, now_ms};
 use crate::http::database;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::documents::{self, Outcome};
@@ -28,6 +29,26 @@ const KEPT: Duration = Duration::from_secs(60);
 
 /// Time that a replication has for its last checkpoint when it is stopped, as in CouchDB.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(5);
+
+/// The id of a replication. If it is filtered by a function, the source is asked for its source code.
+///
+/// # Errors
+/// 404 if a source behind a URL does not give it, as in CouchDB; the errors of a database of this server.
+pub(crate) async fn id(app: &Arc<App>, asked: &RequestedReplication, owner: &Owner) -> Result<String> {
+    if let Some(id) = asked.known_id(&app.uuid) {
+        return Ok(id);
+    }
+    let found = async {
+        let source = open(app, asked, &asked.source, owner, None).await?;
+        let source = Steady::new(source, Arc::new(SystemEnvironment)).repeating(asked.options.retries);
+        let id = asked.identity(&app.uuid).find_id(&asked.options, &source).await;
+        id.map(|id| asked.full_id(id)).map_err(|error| of_run(&error))
+    };
+    found.await.map_err(|error| match asked.source.endpoint {
+        Endpoint::Remote(_) => ApiError::not_found(error.reason().to_owned()),
+        Endpoint::Local(_) => error,
+    })
+}
 
 /// Runs a replication with the rights of its owner, until it ends or `stop` completes. `on_progress` is called with its progress.
 ///
@@ -58,11 +79,16 @@ pub(crate) async fn replicate(
     let ended = replication.run_until(stop).await;
     ended.map_err(|error| {
         tracing::warn!(source = source_name, target = target_name, %error, "a replication failed");
-        if (error.kind(), error.status()) == (ErrorKind::Refused, Some(404)) {
-            return ApiError::not_found(error.to_string());
-        }
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string())
+        of_run(&error)
     })
+}
+
+/// The answer for what ends a replication.
+fn of_run(error: &peer::Error) -> ApiError {
+    if (error.kind(), error.status()) == (ErrorKind::Refused, Some(404)) {
+        return ApiError::not_found(error.to_string());
+    }
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string())
 }
 
 /// Logs revisions that could not be written.
@@ -159,10 +185,28 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let (asked, owner) = match asked {
         Ok(asked) => asked,
-        Err(refused) if order.is_awaited() => return answered(&Err(refused)),
+        Err(refused) if order.is_awaited() => return answered(&run, &Err(refused)).await,
         // The job was added without the check, or by another version.
         Err(refused) => return end(&app, &order, done, &Outcome::Failed(refused.reason().to_owned())).await,
     };
+    let named = tokio::select! {
+        named = name(&app, &run, &asked, &owner) => named,
+        () = run.stopped() => return End::Again(Duration::ZERO),
+        () = app.stopping() => return End::Again(Duration::ZERO),
+    };
+    let named = match named {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(another)) => match runs_elsewhere(&app, &run, &order, &done, &another).await {
+            Ok(end) => return end,
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    match named {
+        Ok(()) => {}
+        Err(error) if order.is_awaited() => return answered(&run, &Err(error)).await,
+        Err(error) => return crash(done, &error),
+    }
     let (say, heard) = watch::channel(done.write());
     let done = Arc::new(Mutex::new(done));
     let is_stopped = AtomicBool::new(false);
@@ -193,7 +237,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         return End::Again(Duration::ZERO);
     };
     match ended {
-        ended if order.is_awaited() => answered(&ended),
+        ended if order.is_awaited() => answered(&run, &ended).await,
         Err(error) => crash(done, &error),
         Ok(_) => {
             let outcome =
@@ -226,8 +270,59 @@ async fn end(app: &App, order: &ReplicationJob, done: JobProgress, outcome: &Out
     }
 }
 
+/// Makes the id of the replication the name of its job. The inner error is the id and the job that has it.
+async fn name(
+    app: &Arc<App>,
+    run: &Run,
+    asked: &RequestedReplication,
+    owner: &Owner,
+) -> Result<std::result::Result<(), (String, JobId)>> {
+    let id = id(app, asked, owner).await?;
+    if run.job.name.as_ref() == Some(&id) {
+        return Ok(Ok(()));
+    }
+    let another = run.layer.jobs().rename(&run.hold, Some(&id)).await?;
+    Ok(another.map_or(Ok(()), |another| Err((id, another))))
+}
+
+/// The end of a run whose replication another job runs, as in CouchDB: of two documents the second one fails, and one waits for
+/// the end of a request's.
+async fn runs_elsewhere(
+    app: &App,
+    run: &Run,
+    order: &ReplicationJob,
+    done: &JobProgress,
+    (id, another): &(String, JobId),
+) -> Result<End> {
+    let another = run.layer.jobs().get(another).await?;
+    let Some(another) = another.and_then(|job| ReplicationJob::read(&job.data)) else { return Ok(End::Again(PAUSE)) };
+    let of = match &order.origin {
+        Origin::Document { id: document, .. } => format!("Replication `{id}` specified by document `{document}`"),
+        Origin::Request(_) => format!("Replication `{id}`"),
+    };
+    let (reason, is_request) = match another.origin {
+        Origin::Document { database, id, .. } => {
+            (format!("{of} already started, triggered by document `{id}` from db `{database}`"), false)
+        }
+        Origin::Request(_) => {
+            let reason = "already running as a transient replication, started via `_replicate` API endpoint";
+            (format!("{of} {reason}"), true)
+        }
+    };
+    match order.origin {
+        Origin::Document { .. } if !is_request => Ok(end(app, order, done.clone(), &Outcome::Failed(reason)).await),
+        // It goes on there.
+        Origin::Request(_) if !order.is_awaited() => Ok(End::Removed),
+        _ => Err(ApiError::new(StatusCode::CONFLICT, "conflict", reason)),
+    }
+}
+
 /// Ends a replication for which clients wait. Its next run removes the job.
-fn answered(ended: &Result<Report>) -> End {
+async fn answered(run: &Run, ended: &Result<Report>) -> End {
+    // It runs no more.
+    if let Err(error) = run.layer.jobs().rename(&run.hold, None).await {
+        tracing::debug!(job = ?run.job.id, %error, "a replication that has ended keeps its id");
+    }
     End::Failed(JobProgress { answer: Some(Answer::new(ended)), ..JobProgress::default() }.write(), KEPT)
 }
 

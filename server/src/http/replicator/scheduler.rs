@@ -14,7 +14,9 @@ use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::documents::{ReplicationDocument, find_in};
 use crate::http::replicator::has_jobs;
-use crate::http::replicator::record::{JobProgress, KIND, ReplicationJob, job_of_document, object, time};
+use crate::http::replicator::record::{
+    JobProgress, KIND, ReplicationJob, job_of_document, object, plus_for_space, time,
+};
 use crate::http::replicator::requested::shown;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
@@ -22,7 +24,7 @@ use crate::http::wire::response::{self, Response};
 /// Default number of jobs in an answer.
 const USUAL_LIMIT: usize = 100;
 
-/// The states of a replication, as CouchDB names them.
+/// The states of a replication, as CouchDB names them. Before its job has a name, a document is `initializing`, or in `error`.
 const STATES: [&str; 7] = ["initializing", "error", "running", "pending", "crashing", "completed", "failed"];
 
 /// A replication's job, with its data and progress.
@@ -38,10 +40,12 @@ impl Known {
     }
 
     fn state(&self) -> &'static str {
-        match (self.job.state, self.progress.failure()) {
-            (State::Running, _) => "running",
-            (_, Some(_)) => "crashing",
-            (_, None) => "pending",
+        match (&self.job.name, self.job.state, self.progress.failure()) {
+            (None, State::Running, _) | (None, _, None) => "initializing",
+            (None, _, Some(_)) => "error",
+            (_, State::Running, _) => "running",
+            (_, _, Some(_)) => "crashing",
+            (_, _, None) => "pending",
         }
     }
 
@@ -86,7 +90,9 @@ impl Known {
     fn write(&self, json: &mut JsonWriter<'_>) {
         json.begin_object();
         self.write_shown("database", json);
-        json.name("id").str(&self.order.replication_id()).name("pid");
+        json.name("id");
+        text(json, self.job.name.clone());
+        json.name("pid");
         match &self.job.run {
             Some(run) => json.str(&format!("<0.{}.0>", run.number)),
             None => json.null(),
@@ -107,7 +113,7 @@ impl Known {
     }
 }
 
-/// All jobs, with the names of the servers that run them. One that has its answer has ended.
+/// All jobs, with the names of the servers that run them.
 async fn all(app: &App) -> Result<Vec<Known>> {
     let jobs = app.layer.jobs();
     let running = jobs.running().await?;
@@ -123,14 +129,21 @@ async fn all(app: &App) -> Result<Vec<Known>> {
         }
         job
     });
-    Ok(named.filter_map(Known::of).filter(|known| known.progress.answer.is_none()).collect())
+    Ok(named.filter_map(Known::of).collect())
+}
+
+/// The jobs that run or are to run.
+async fn scheduled(app: &App) -> Result<Vec<Known>> {
+    let mut known = all(app).await?;
+    known.retain(|known| known.job.name.is_some());
+    known.sort_by(|one, other| one.job.name.cmp(&other.job.name));
+    Ok(known)
 }
 
 /// `GET /_scheduler/jobs`
 pub(crate) async fn jobs(request: &Request) -> Result<Response> {
     let (limit, skip) = (number(request, "limit", USUAL_LIMIT)?, number(request, "skip", 0)?);
-    let mut known = all(&request.app).await?;
-    known.sort_by_key(|one| one.order.replication_id());
+    let known = scheduled(&request.app).await?;
     Ok(response::object(|json| {
         json.name("total_rows").u64(known.len() as u64).name("offset").u64(skip.min(known.len()) as u64);
         json.name("jobs").begin_array();
@@ -141,7 +154,8 @@ pub(crate) async fn jobs(request: &Request) -> Result<Response> {
 
 /// `GET /_scheduler/jobs/{id}`
 pub(crate) async fn job(request: &Request, id: &str) -> Result<Response> {
-    let known = all(&request.app).await?.into_iter().find(|one| one.order.replication_id() == id);
+    let id = plus_for_space(id);
+    let known = scheduled(&request.app).await?.into_iter().find(|one| one.job.name.as_ref() == Some(&id));
     let known = known.ok_or_else(|| ApiError::not_found("missing"))?;
     let mut body = Vec::new();
     known.write(&mut JsonWriter::new(&mut body));
@@ -221,13 +235,17 @@ impl Row<'_> {
         json.begin_object().name("database").str(self.database).name("doc_id").str(&self.found.id);
         let known = self.known.as_ref().filter(|_| self.found.is_to_run());
         json.name("id");
-        text(json, known.map(|known| known.order.replication_id()));
+        let id = known.and_then(|known| known.job.name.clone());
+        let is_scheduled = id.is_some();
+        text(json, id);
         if self.found.is_to_run() {
             json.name("node").str(known.map_or("nonode@nohost", Known::node));
         }
-        for name in ["source", "target"] {
-            json.name(name);
-            text(json, side(name));
+        if is_scheduled || !self.found.is_to_run() {
+            for name in ["source", "target"] {
+                json.name(name);
+                text(json, side(name));
+            }
         }
         json.name("state");
         text(json, self.state());
@@ -239,7 +257,7 @@ impl Row<'_> {
             }
             None => self.write_outcome(json),
         }
-        if self.found.is_to_run() {
+        if is_scheduled {
             json.name("source_proxy").null().name("target_proxy").null();
         }
         json.end_object();

@@ -80,8 +80,12 @@ fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     let updated_ms = job.progress.as_ref().map_or(0, |progress| progress.updated_ms);
     json.name("updated_on").u64(seconds(updated_ms.max(run.started_ms)));
     let task = JsonText::parse(&job.data).ok();
+    // Only replications have names. Their earlier data has an id too.
+    if let Some(name) = &job.name {
+        json.name("replication_id").str(name);
+    }
     if let Some(task) = task.as_ref().and_then(|data| data.get("task")) {
-        for (name, value) in task.members() {
+        for (name, value) in task.members().filter(|(name, _)| name != "replication_id") {
             json.name(&name).value(value);
         }
     }
