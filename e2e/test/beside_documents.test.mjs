@@ -520,6 +520,13 @@ test('local documents', TIMEOUT, async (t) => {
   }
   await to('PUT', 'c?rev=0-1', { body: { _rev: '0-2' } });
   await to('PUT', 'c', { body: { _deleted: true } });
+  for (const doc of [{ v: 1 }, { _deleted: true }, { _id: '_local/r', _rev: '0-3' }, { _revisions: { start: 0, ids: ['4'] } }]) {
+    const isNamed = doc._rev || doc._revisions;
+    // CouchDB answers with the revision that was sent, and stores the next one.
+    await to('PUT', 'r?new_edits=false', { body: doc }, isNamed && (({ status }) => ({ status })));
+    await call(pair, 'POST', `${db}/_bulk_docs`, { body: { new_edits: false, docs: [{ _id: '_local/r', ...doc }] } });
+    if (!isNamed) await to('GET', 'r');
+  }
   for (const rev of ['0-1', '1', 'x', 1, null, '', '0-x', '1-a', '-1']) {
     await to('PUT', 'd', { body: { _rev: rev } });
     await to('GET', 'd');

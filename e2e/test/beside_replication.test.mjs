@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { createServer, request as pass } from 'node:http';
 import test from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -49,7 +50,6 @@ function answersTo(text, ours, theirs) {
   // A sequence `null` counts in the id, and cannot be asked for.
   if (text.includes('"since_seq":null')) return same('no sequence');
   // What a client did wrong or may not do is no 500.
-  if (right === '404 not_found' && left === '404 db_not_found' && text.includes('"filter"')) return same('no database for a filter');
   if (right === '500 db_not_found' && left === '404 db_not_found') return same('no database');
   if (right === '500 replication_auth_error' && left === '401 unauthorized') return same('a wrong password');
   if (right === '500 error' && left === '400 bad_request' && ours.body.reason === theirs.body.reason) return same('a mistake');
@@ -488,6 +488,126 @@ test('documents of _replicator, and what is said of them, are alike', { timeout:
     await pair.same(rest);
   }
   for (const method of ['POST', 'PUT', 'DELETE']) await pair.same('/_scheduler/jobs', { method, body: {} });
+  pair.end();
+});
+
+test('a replication runs once, under the id that its function gives it', { timeout: 300_000 }, async (t) => {
+  const pair = await both(t);
+  if (!pair) return;
+  const { username, password, headers, url } = pair;
+  const source = await pair.database();
+  const filters = { f: 'function () { return true; }', spaces: '  function () { return false; }  ', lines: ' function () {\n return true;\n}\n', 'a/b': 'function () { return true; }' };
+  await expectOk(`${pair.theirs}/${source}/_design/f`, { method: 'PUT', headers, body: { filters } });
+  const side = (db) => withUser(`${pair.theirs}/${db}`, `${username}:${password}`);
+  const replicate = (runner, body) => request(`${url[runner]}/_replicate`, { method: 'POST', headers, body });
+  const target = await pair.database();
+  for (const [name, more] of [
+    ['f', {}], ['f', { query_params: { b: 1, a: 'x' } }], ['f', { create_target: true, winning_revs_only: true }], ['spaces', {}], ['lines', { since_seq: 0 }],
+    ['a/b', {}], ['missing', {}], ['f', { source: side('none') }], ['f', { source: `http://${NOBODY}/a`, retries_per_request: 0 }],
+  ]) {
+    const ask = { source: side(source), target: side(target), filter: `f/${name}`, continuous: true, ...more };
+    const answers = {};
+    for (const runner of ['ours', 'theirs']) {
+      const { status, body } = await replicate(runner, ask);
+      answers[runner] = { status, body: body.error ?? body };
+      const cancelled = await replicate(runner, { ...ask, cancel: true });
+      answers[runner].cancelled = [cancelled.status, cancelled.body.error ?? cancelled.body];
+    }
+    pair.note(`${name} ${JSON.stringify(more)}`, answers.ours, answers.theirs);
+  }
+  // Documents of one replication, and of one that a request runs.
+  const prefix = `beside-${randomBytes(6).toString('hex')}-`;
+  const seen = {};
+  for (const runner of ['ours', 'theirs']) {
+    await request(`${url[runner]}/_replicator`, { method: 'PUT', headers });
+    const ask = { source: side(source), target: side(await pair.database()), continuous: true };
+    const transient = { ...ask, doc_ids: ['x'] };
+    const path = (id) => `${url[runner]}/_replicator/${prefix}${id}`;
+    const row = async (id) => (await request(`${url[runner]}/_scheduler/docs/_replicator/${prefix}${id}`, { headers })).body;
+    const until = async (id, state) => {
+      for (const end = Date.now() + 60_000; (await row(id)).state !== state && Date.now() < end;) await sleep(100);
+      const { id: shown, error_count: count, node, start_time: began, last_updated: updated, info, ...rest } = await row(id);
+      const text = JSON.stringify({ ...rest, id: shown && 'id', error: id === 'missing' ? typeof info?.error : info?.error });
+      return JSON.parse(text.replaceAll(prefix, '').replace(/[0-9a-f]{32}/g, 'ID').replace(/beside-[0-9a-f]+/g, 'DB'));
+    };
+    await expectOk(path('one'), { method: 'PUT', headers, body: ask });
+    seen[runner] = { one: await until('one', 'running') };
+    await expectOk(path('two'), { method: 'PUT', headers, body: ask });
+    seen[runner].two = await until('two', 'failed');
+    const begun = await replicate(runner, transient);
+    await expectOk(path('waits'), { method: 'PUT', headers, body: transient });
+    await expectOk(path('missing'), { method: 'PUT', headers, body: { ...ask, filter: 'f/missing' } });
+    seen[runner].waits = await until('waits', 'error');
+    seen[runner].missing = await until('missing', 'error');
+    const rows = (await expectOk(`${url[runner]}/_scheduler/docs?states=error`, { headers })).docs;
+    seen[runner].errors = rows.map((one) => one.doc_id).filter((id) => id.startsWith(prefix)).map((id) => id.slice(prefix.length)).sort();
+    const jobs = (await expectOk(`${url[runner]}/_scheduler/jobs?limit=1000`, { headers })).jobs;
+    seen[runner].jobs = jobs.filter((job) => job.doc_id?.startsWith(prefix)).map((job) => job.doc_id.slice(prefix.length));
+    const id = begun.body._local_id;
+    for (const of of [id, id.replace('+', '%2B'), id.replace('+', '%20')]) {
+      const job = await request(`${url[runner]}/_scheduler/jobs/${of}`, { headers });
+      seen[runner][of.replace(/[0-9a-f]{32}/, 'ID')] = [job.status, job.body.id === id];
+    }
+    const cancelled = await replicate(runner, { cancel: true, id: id.replace('+', ' ') });
+    seen[runner].cancelled = [cancelled.status, cancelled.body._local_id === id];
+    for (const id of ['one', 'two', 'waits', 'missing']) {
+      const { body } = await request(path(id), { headers });
+      await request(`${path(id)}?rev=${body._rev}`, { method: 'DELETE', headers });
+    }
+  }
+  pair.note('documents', seen.ours, seen.theirs);
+  pair.end();
+});
+
+test('a request for which a client waits is shown while it runs, and cancelled', { timeout: 200_000 }, async (t) => {
+  const pair = await both(t);
+  if (!pair) return;
+  const { username, password, headers, url } = pair;
+  const source = await pair.database();
+  await expectOk(`${pair.theirs}/${source}/a`, { method: 'PUT', headers, body: {} });
+  // A source whose feed does not answer.
+  const slow = createServer((incoming, answer) => {
+    if (incoming.url.includes('_changes')) return;
+    const passed = pass(pair.theirs + incoming.url, { method: incoming.method, headers: incoming.headers }, (found) => {
+      answer.writeHead(found.statusCode, found.headers);
+      found.pipe(answer);
+    });
+    incoming.pipe(passed);
+  });
+  await new Promise((done) => slow.listen(0, '127.0.0.1', done));
+  t.after(() => { slow.closeAllConnections(); slow.close(); });
+  const seen = {};
+  for (const runner of ['ours', 'theirs']) {
+    seen[runner] = {};
+    for (const by of ['id', 'body', 'both']) {
+      const ask = {
+        source: withUser(`http://127.0.0.1:${slow.address().port}/${source}`, `${username}:${password}`),
+        target: withUser(`${pair.theirs}/${await pair.database()}`, `${username}:${password}`),
+      };
+      const replicate = (body, more) => request(`${url[runner]}/_replicate`, { method: 'POST', headers, body, ...more });
+      const leave = new AbortController();
+      // CouchDB never answers one that is cancelled.
+      const waiting = [replicate(ask, { signal: leave.signal }), replicate(ask, { signal: leave.signal })].map((one) => one.catch(() => 'left'));
+      let job;
+      const mine = (one) => one.source.includes(`:${slow.address().port}/`);
+      const jobs = async () => (await expectOk(`${url[runner]}/_scheduler/jobs?limit=1000`, { headers })).jobs.filter(mine);
+      const tasks = async () => (await expectOk(`${url[runner]}/_active_tasks`, { headers })).filter((task) => task.type === 'replication' && mine(task));
+      for (const end = Date.now() + 60_000; (!job?.info || (await tasks()).length === 0) && Date.now() < end; await sleep(100)) [job] = await jobs();
+      const { id, info, history, pid, node, start_time: began, source: from, target: to, ...rest } = job;
+      const [task, ...more] = await tasks();
+      const shown = { ...rest, suffix: id.slice(32), info: Object.keys(info).sort(), history: history.map((event) => event.type) };
+      const names = Object.keys(task).filter((name) => !/^(process_status|through_seq)$/.test(name)).sort();
+      const counted = { same: task.replication_id === id, tasks: more.length, jobs: (await jobs()).length, names, continuous: task.continuous, doc: task.doc_id, user: task.user };
+      const cancels = { id: { cancel: true, id }, body: { ...ask, cancel: true }, both: { ...ask, cancel: true, _local_id: id } };
+      const cancelled = await replicate(cancels[by]);
+      const again = await replicate(cancels[by]);
+      const left = [await jobs(), await tasks()].map((list) => list.length);
+      leave.abort();
+      await Promise.all(waiting);
+      seen[runner][by] = { shown, counted, cancelled: [cancelled.status, cancelled.body._local_id === id], again: again.status, left };
+    }
+  }
+  pair.note('what is shown', seen.ours, seen.theirs);
   pair.end();
 });
 

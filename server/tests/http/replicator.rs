@@ -344,6 +344,30 @@ async fn a_continuous_request_outlives_its_server_until_it_is_cancelled() {
     assert_eq!(second.get("/_scheduler/jobs").await.json()["total_rows"], 0);
 }
 
+/// The checkpoint of one function says nothing about what another one lets through.
+#[cfg(feature = "javascript")]
+#[tokio::test(flavor = "multi_thread")]
+async fn another_filter_function_begins_another_replication() {
+    let couch = couch().await;
+    couch.database("there").await;
+    couch.json("PUT", "/_node/_local/_config/replicator/interval", json!("50")).await;
+    let filters = |what: &str| json!({"filters": {"f": format!("function (doc) {{ return doc.n {what} 2; }}")}});
+    let rev = couch.put("/here/_design/app", filters("<")).await;
+    couch
+        .put("/_replicator/x", json!({"source": "here", "target": "there", "filter": "app/f", "continuous": true}))
+        .await;
+    arrived(&couch, "there", "0").await;
+    arrived(&couch, "there", "1").await;
+    let before = scheduled(&couch, "x").await["id"].clone();
+    let mut changed = filters("==");
+    changed["_rev"] = json!(rev);
+    couch.put("/here/_design/app", changed).await;
+    arrived(&couch, "there", "2").await;
+    let after = scheduled(&couch, "x").await;
+    assert!(after["state"] == "running" && after["id"] != before, "{after}");
+    assert_eq!(couch.get("/there").await.json()["doc_count"], 3);
+}
+
 /// With room for one, each of three that never end gets its turn, again and again.
 #[tokio::test(flavor = "multi_thread")]
 async fn more_than_may_run_take_turns() {

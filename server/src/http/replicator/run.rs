@@ -1,10 +1,12 @@
 //! Runs a replication.
 
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use hyper::StatusCode;
 use jobs::JobId;
 use model::{JsonText, SystemEnvironment};
@@ -21,6 +23,7 @@ use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{Answer, JobProgress, Origin, ReplicationJob, figures};
 use crate::http::replicator::requested::{RequestedReplication, Side};
+use crate::http::replicator::rotation::Rotation;
 use crate::http::replicator::{has_jobs, side};
 use crate::http::rights::not_server_admin;
 
@@ -195,31 +198,33 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         () = app.stopping() => return End::Again(Duration::ZERO),
     };
     let named = match named {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(id)) => Ok(id),
         Ok(Err(another)) => match runs_elsewhere(&app, &run, &order, &done, &another).await {
             Ok(end) => return end,
             Err(error) => Err(error),
         },
         Err(error) => Err(error),
     };
-    match named {
-        Ok(()) => {}
+    let id = match named {
+        Ok(id) => id,
         Err(error) if order.is_awaited() => return answered(&run, &Err(error)).await,
         Err(error) => return crash(done, &error),
-    }
+    };
     let (say, heard) = watch::channel(done.write());
     let done = Arc::new(Mutex::new(done));
     let is_stopped = AtomicBool::new(false);
-    let stop = || async {
+    let stop = async {
         tokio::select! {
             () = run.stopped() => {}
             () = app.stopping() => {}
+            () = renamed(&app, &order, &asked, &owner, &id) => {}
         }
         is_stopped.store(true, Ordering::Relaxed);
     };
+    let stop = stop.shared();
     let at_work = {
         let done = done.clone();
-        replicate(&app, &asked, &owner, stop(), move |progress| {
+        replicate(&app, &asked, &owner, stop.clone(), move |progress| {
             let mut done = done.lock();
             done.figures = Some(figures(progress));
             say.send_replace(done.write());
@@ -227,13 +232,13 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let ended = tokio::select! {
         ended = at_work => Some(ended),
-        () = async { stop().await; tokio::time::sleep(LAST_CHECKPOINT).await } => None,
+        () = async { stop.await; tokio::time::sleep(LAST_CHECKPOINT).await } => None,
         never = run.report(heard) => match never {},
     };
     let done = done.lock().clone();
     let is_stopped = is_stopped.load(Ordering::Relaxed) || run.should_stop();
     let Some(ended) = ended.filter(|_| !is_stopped) else {
-        // It continues from its last checkpoint, here or on another server, or was removed.
+        // It continues from its last checkpoint, here or on another server, or was removed. With another function it begins anew.
         return End::Again(Duration::ZERO);
     };
     match ended {
@@ -270,19 +275,35 @@ async fn end(app: &App, order: &ReplicationJob, done: JobProgress, outcome: &Out
     }
 }
 
-/// Makes the id of the replication the name of its job. The inner error is the id and the job that has it.
+/// Makes the id of the replication the name of its job. The inner error is the id with the job that has it.
 async fn name(
     app: &Arc<App>,
     run: &Run,
     asked: &RequestedReplication,
     owner: &Owner,
-) -> Result<std::result::Result<(), (String, JobId)>> {
+) -> Result<std::result::Result<String, (String, JobId)>> {
     let id = id(app, asked, owner).await?;
     if run.job.name.as_ref() == Some(&id) {
-        return Ok(Ok(()));
+        return Ok(Ok(id));
     }
-    let another = run.layer.jobs().rename(&run.hold, Some(&id)).await?;
-    Ok(another.map_or(Ok(()), |another| Err((id, another))))
+    Ok(match run.layer.jobs().rename(&run.hold, Some(&id)).await? {
+        None => Ok(id),
+        Some(another) => Err((id, another)),
+    })
+}
+
+/// Completes when a document's replication has another id, since the source has another function by now: its checkpoints do not
+/// say what that one would have let through. As in CouchDB, a request's goes on.
+async fn renamed(app: &Arc<App>, order: &ReplicationJob, asked: &RequestedReplication, owner: &Owner, known: &str) {
+    if asked.known_id(&app.uuid).is_some() || matches!(order.origin, Origin::Request(_)) {
+        return pending().await;
+    }
+    loop {
+        tokio::time::sleep(Rotation::of(app).interval).await;
+        if id(app, asked, owner).await.is_ok_and(|id| id != known) {
+            return;
+        }
+    }
 }
 
 /// The end of a run whose replication another job runs, as in CouchDB: of two documents the second one fails, and one waits for
