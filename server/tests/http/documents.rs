@@ -193,7 +193,7 @@ async fn the_query_may_name_the_revision_of_a_replicated_edit() {
         [("&rev=0-3", json!({})), ("", json!({"_rev": "0-3"})), ("", json!({"_revisions": {"start": 0, "ids": ["3"]}}))]
     {
         let made = couch.json("PUT", &format!("/db/_local/z?new_edits=false{query}"), body).await;
-        assert_eq!(made.status, 201, "{}", made.text);
+        assert_eq!((made.status.as_u16(), &made.json()["rev"]), (201, &json!("0-4")), "{}", made.text);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use hyper::StatusCode;
 use memchr::memmem::Finder;
 use model::limits::LOCAL_PREFIX;
-use model::{Edit, ErrorKind, JsonText, NotFound, WriteMode};
+use model::{Edit, ErrorKind, JsonRef, JsonText, NotFound, WriteMode};
 use sha2::{Digest, Sha256};
 
 use crate::http::app::stores::Documents;
@@ -90,7 +90,6 @@ pub(crate) struct LocalEdit {
     rev: Option<u64>,
     deleted: bool,
     body: JsonText,
-    has_history: bool,
 }
 
 impl LocalEdit {
@@ -98,20 +97,24 @@ impl LocalEdit {
     /// documents, with the same errors. As in CouchDB, attachments are dropped.
     pub(crate) fn from_json(json: &JsonText) -> Result<Self> {
         // CouchDB's replicator sends `0-N` of a checkpoint as a history too, `{"start": 0, "ids": ["N"]}`, which no other document has.
-        let start = json.get("_revisions").and_then(|history| history.get("start")?.as_u64());
-        let split = json.split_top(|name| name == "_rev" || start == Some(0) && name == "_revisions");
+        let history =
+            json.get("_revisions").filter(|history| history.get("start").and_then(JsonRef::as_u64) == Some(0));
+        let split = json.split_top(|name| name == "_rev" || history.is_some() && name == "_revisions");
         let split = split.ok_or_else(|| ApiError::bad_request("Document must be a JSON object"))?;
         let mut rev = None;
         for (_, value) in split.special.into_iter().filter(|(name, _)| name == "_rev") {
             rev = Some(local_rev(&value.as_str().unwrap_or_default())?);
         }
+        if let Some(count) = history.and_then(|history| history.get("ids")?.elements().next()?.as_str()) {
+            rev = Some(local_rev(&format!("0-{count}"))?);
+        }
         let Edit { deleted, body, .. } = Edit::from_json(None, &split.rest, WriteMode::Interactive)?;
-        Ok(LocalEdit { rev, deleted, body, has_history: start.is_some() })
+        Ok(LocalEdit { rev, deleted, body })
     }
 
     /// Refuses an edit without a revision where a replicated one of any other document is refused.
     pub(crate) fn require_rev(&self) -> Result<()> {
-        if self.rev.is_none() && !self.has_history {
+        if self.rev.is_none() {
             let reason = "When `new_edits: false`, the document needs `_rev` or `_revisions` specified";
             return Err(ApiError::bad_request(reason));
         }
