@@ -363,9 +363,9 @@ class Maker {
     return `{"index":{"fields":[${shown.join(',')}]${partial}},"ddoc":"d${this.below(6)}","name":"n${at}"}`;
   }
 
-  /** A condition on ids, of which collation and bytes think alike: CouchDB sorts the ids in an index by one and compares by the other. */
+  /** A condition on ids, which CouchDB sorts by collation in an index, and compares by their bytes. */
   idCondition() {
-    const id = text(this.pick(['1', '130', 'a', 'a20', 'b40', 'z', 'z79']));
+    const id = text(this.pick(['1', '130', 'a', 'a20', 'A20', 'b40', 'B', 'é33', 'e\u030133', 'z', 'Z79']));
     return this.pick([`{"${this.pick(COMPARISONS)}":${id}}`, `{"$gt":${id},"$lte":"b50"}`, '{"$gt":null}', '{"$exists":true}', `{"$in":[${id},"a33"]}`,
       `{"$beginsWith":${id}}`, '{"$exists":false}', '{"$gte":7}', '{"$lt":7}', '{"$regex":"2$"}', id]);
   }
@@ -446,7 +446,7 @@ test('random queries find the same documents in the same order, page after page'
   const make = new Maker(random(t));
   const rounds = Number(process.env.ROUNDS ?? 4);
   for (let round = 0; round < rounds; round++) {
-    const ids = [...new Set(Array.from({ length: 150 }, (_, at) => `${make.pick(['1', 'a', 'b', 'z'])}${at % 70 + 10}`))];
+    const ids = [...new Set(Array.from({ length: 150 }, (_, at) => `${make.pick(['1', 'a', 'A', 'b', 'B', 'é', 'e\u0301', 'z'])}${at % 70 + 10}`))];
     const docs = ids.map((id) => make.document(id));
     // The second one has no indexes.
     const [db, bare] = [await filled(pair, docs), await filled(pair, docs)];
@@ -493,6 +493,8 @@ async function pages(pair, db, bare, query) {
       if (!hasCrashed(there)) pair.note(`POST /${db}/_find ${whole}`, sorted(here), sorted(there));
       return undefined;
     }
+    // It sees a contradiction between ids by collation, and does not search, where there is none between their bytes.
+    if (theirs.body.bookmark === undefined && query.includes('"_id"') && ours.body.warning?.startsWith('No matching index')) return undefined;
     pair.note(what, found(ours), found(theirs));
     if (!(ours.body.docs?.length > 0 && theirs.body.docs?.length > 0)) return undefined;
     bookmarks = { ours: ours.body.bookmark, theirs: theirs.body.bookmark };

@@ -10,7 +10,6 @@
 //!   string   40 … 00          ICU's sort key, which has no zero byte
 //!   array    50 … 00          the elements one after the other
 //!   object   60 … 00          the members one after the other: the name as a string, then the value
-//!   id       70 … 00          the text of an `_id`: 00 becomes 01 01, and 01 becomes 01 02
 //! ```
 //!
 //! A number with a magnitude below 2^53 is a double, or an integer that equals a double. From there on, every double is
@@ -18,7 +17,7 @@
 //! left out.
 //!
 //! Every key marks its own end. So keys can be concatenated, and none is a prefix of another. No key begins with a byte
-//! below `10` or above `70`: `FF` after a key is above every key that continues there.
+//! below `10` or above `60`: `FF` after a key is above every key that continues there.
 //!
 //! A string cannot be decoded from its sort key. So values are stored beside the keys if they are needed.
 
@@ -40,7 +39,6 @@ const FAR_ABOVE: u8 = 0x32;
 const STRING: u8 = 0x40;
 const ARRAY: u8 = 0x50;
 const OBJECT: u8 = 0x60;
-const ID: u8 = 0x70;
 
 /// Appends the key of `value`. Does not recurse, so values may have any depth.
 pub fn append_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
@@ -63,7 +61,7 @@ pub fn append_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
 /// It consists of the primary weights, which precede all others in a sort key. Some vowels are written before their
 /// consonant and sorted after it, so they change places with what follows. At the end of the prefix they are left out.
 /// So is U+FDD1, which CLDR joins to the first letter of each script.
-pub(super) fn append_prefix(out: &mut Vec<u8>, prefix: &str) {
+pub(crate) fn append_prefix(out: &mut Vec<u8>, prefix: &str) {
     out.push(STRING);
     let Ok(()) =
         PRIMARY.write_sort_key_to(prefix.trim_end_matches(|last| is_written_before(last) || last == '\u{fdd1}'), out);
@@ -73,24 +71,6 @@ pub(super) fn append_prefix(out: &mut Vec<u8>, prefix: &str) {
 fn is_written_before(letter: char) -> bool {
     matches!(letter, '\u{e40}'..='\u{e44}' | '\u{ec0}'..='\u{ec4}' | '\u{19b5}'..='\u{19b7}' | '\u{19ba}'
         | '\u{aab5}'..='\u{aab6}' | '\u{aab9}' | '\u{aabb}'..='\u{aabc}')
-}
-
-/// Appends the key of an id, which compares like the id's bytes.
-pub(super) fn append_id(out: &mut Vec<u8>, id: &str) {
-    append_id_prefix(out, id);
-    out.push(END);
-}
-
-/// Appends the common prefix of the keys of all ids that begin with `prefix`.
-pub(super) fn append_id_prefix(out: &mut Vec<u8>, prefix: &str) {
-    out.push(ID);
-    for byte in prefix.bytes() {
-        match byte {
-            END => out.extend_from_slice(&[1, 1]),
-            1 => out.extend_from_slice(&[1, 2]),
-            byte => out.push(byte),
-        }
-    }
 }
 
 fn append_string(out: &mut Vec<u8>, text: &str) {

@@ -26,6 +26,7 @@ use icu_collator::options::{CollatorOptions, Strength};
 use icu_collator::{Collator, CollatorBorrowed};
 use json::{JsonKind, JsonRef};
 
+pub(crate) use key::append_prefix;
 pub use key::{COLLATION_VERSION, append_key};
 pub(crate) use number::remainder;
 
@@ -40,7 +41,7 @@ fn collator(strength: Strength) -> CollatorBorrowed<'static> {
     Collator::try_new(Default::default(), options).expect("the root collation is compiled into this program")
 }
 
-/// The order of a field's values.
+/// The order in which a selector compares a field's values. Indexes and ranges are always in the order of views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// The order of views.
@@ -53,22 +54,6 @@ impl Order {
     /// The order of the values at a path.
     pub(crate) fn of(path: &[String]) -> Order {
         if matches!(path, [id] if id == "_id") { Order::Raw } else { Order::Collated }
-    }
-
-    /// Appends the key of a value. Keys compare as bytes like the values in this order.
-    pub(crate) fn append_key(self, out: &mut Vec<u8>, value: JsonRef<'_>) {
-        match value.as_str() {
-            Some(id) if self == Order::Raw => key::append_id(out, &id),
-            _ => append_key(out, value),
-        }
-    }
-
-    /// Appends the common prefix of the keys of all strings that begin with `prefix`, as `$beginsWith` understands it.
-    pub(crate) fn append_prefix(self, out: &mut Vec<u8>, prefix: &str) {
-        match self {
-            Order::Collated => key::append_prefix(out, prefix),
-            Order::Raw => key::append_id_prefix(out, prefix),
-        }
     }
 
     pub(crate) fn compare(self, a: JsonRef<'_>, b: JsonRef<'_>) -> Ordering {

@@ -29,7 +29,7 @@ pub use candidates::Candidate;
 pub use definition::{NewIndex, parse_bulk_delete};
 pub use plan::{Choice, IdBounds, KeyRange, Plan, Purpose, Scan};
 
-use crate::collate::{COLLATION_VERSION, Order};
+use crate::collate::{COLLATION_VERSION, append_key};
 use crate::path::{self, AtPath, look_up};
 use crate::projection::{put, write_members};
 use crate::selector::Selector;
@@ -47,8 +47,8 @@ pub const MAX_DEFINITION: usize = 50_000;
 pub const MAX_COLUMNS: usize = 100;
 
 /// The version of rows. It is incremented with every change of their layout or of the collation's data. Rows of other
-/// versions must not be read or written.
-pub const INDEX_VERSION: u64 = 1;
+/// versions must not be read or written. Those of version 1 have ids in the order of bytes.
+pub const INDEX_VERSION: u64 = 2;
 
 /// An index: one view of a design document of the language `query`.
 #[derive(Clone, Debug)]
@@ -215,8 +215,8 @@ impl Index {
             return None;
         }
         let mut key = Vec::new();
-        for (path, value) in self.columns.iter().zip(self.values(document)) {
-            Order::of(path).append_key(&mut key, value?);
+        for value in self.values(document) {
+            append_key(&mut key, value?);
         }
         Some(key)
     }

@@ -1,5 +1,5 @@
 //! Random documents, indexes and queries: an index must give the same answer as a search through all documents, sorted
-//! as in CouchDB. Planted faults prove that the comparison would find them.
+//! as in CouchDB. Ids that bytes and collation order differently may be missing, as in CouchDB. Planted faults prove that the comparison would find them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,10 +11,11 @@ use rand::{RngExt, SeedableRng};
 
 use super::tests::text;
 use super::{Choice, Index, MAX_KEY, NewIndex, Plan, Purpose, Row, Scan};
-use crate::collate::Order;
+use crate::collate;
 use crate::path::{self, AtPath, look_up};
 use crate::projection::{put, write_members};
 use crate::query::Query;
+use crate::selector::{FieldRange, Kind};
 
 /// A fault that is planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +236,7 @@ fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String,
     let compare = |paths: &[Vec<String>], a: &JsonText, b: &JsonText| {
         paths.iter().fold(Ordering::Equal, |order, path| {
             order.then_with(|| match (look_up(a.root(), path), look_up(b.root(), path)) {
-                (AtPath::Value(a), AtPath::Value(b)) => Order::of(path).compare(a, b),
+                (AtPath::Value(a), AtPath::Value(b)) => collate::compare(a, b),
                 _ => Ordering::Equal,
             })
         })
@@ -259,6 +260,20 @@ fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String,
         (id.clone(), String::from_utf8(out).unwrap())
     };
     found.into_iter().map(write).collect()
+}
+
+/// Whether an id is outside of the range that an index is read in for this query.
+fn is_collated_apart(id: &str, query: &Query) -> bool {
+    let mut key = Vec::new();
+    collate::append_key(&mut key, text(&format!("\"{id}\"")).root());
+    let ranges = query.selector.field_ranges();
+    let range = ranges.get(&["_id".to_owned()][..]);
+    let is_below = range.and_then(|range| range.low.as_ref()).is_some_and(|low| key < low.key);
+    let is_above = range.and_then(|range| range.high.as_ref()).is_some_and(|high| match high.kind {
+        Kind::Prefix => key >= high.key,
+        Kind::Inclusive | Kind::Exclusive => key > high.key,
+    });
+    is_below || is_above || range.is_some_and(FieldRange::is_empty)
 }
 
 /// Runs queries over one set of documents and indexes.
@@ -288,6 +303,7 @@ fn run(seed: u64, fault: Fault, queries: usize, tally: &mut Tally) -> Result<(),
         let at = indexes.iter().position(|index| Arc::ptr_eq(index, &scan.index)).unwrap();
         let mut found = by_index(&plan, scan, &query, &all_rows[at], &documents, fault, tally);
         let mut expected = by_scan(&plan, scan, &query, &documents);
+        expected.retain(|one| found.contains(one) || !is_collated_apart(&one.0, &query));
         if query.sort.is_empty() {
             // No order was requested.
             found.sort();

@@ -15,6 +15,7 @@ use json::JsonText;
 use super::candidates::{self, Candidate};
 use super::known::{Known, without_prefix};
 use super::{Index, MAX_KEY};
+use crate::collate::Order;
 use crate::error::Error;
 use crate::path;
 use crate::query::{Direction, Query};
@@ -154,8 +155,8 @@ impl Plan {
             candidates: stages.candidates(query, &reasons, is_eligible, unused),
             warnings,
             id_bounds: match &Known::new(None).prefix(&ranges)[..] {
+                [range, ..] => IdBounds::of(range),
                 [] => IdBounds::default(),
-                _ => IdBounds::of(&query.selector.collated_ids()),
             },
         })
     }
@@ -184,7 +185,7 @@ impl Scan {
         let high = ranges.iter().map_while(|range| range.high.as_ref());
         Scan {
             index: index.clone(),
-            range: KeyRange::of(ranges),
+            range: KeyRange::of(ranges, &index.columns),
             is_empty: query.selector.is_empty_combination() || ranges.iter().any(|range| range.is_empty()),
             is_covering: !query.fields.is_everything() && paths.into_iter().all(|path| index.covers(path)),
             low: low.map(|bound| bound.shown.clone()).collect(),
@@ -195,12 +196,17 @@ impl Scan {
 
 impl KeyRange {
     /// A range of keys that includes all rows whose first values are in these ranges. It may include others.
-    fn of(ranges: &[&FieldRange]) -> KeyRange {
+    fn of(ranges: &[&FieldRange], columns: &[Vec<String>]) -> KeyRange {
+        // Ids with the same key may differ, and the selector tells them apart.
+        let kind = |bound: &Bound, column: &[String]| match bound.kind {
+            Kind::Exclusive if Order::of(column) == Order::Raw => Kind::Inclusive,
+            kind => kind,
+        };
         let mut start = Vec::new();
-        for range in ranges {
+        for (range, column) in ranges.iter().zip(columns) {
             let Some(low) = &range.low else { break };
             start.extend_from_slice(&low.key);
-            match low.kind {
+            match kind(low, column) {
                 Kind::Inclusive => continue,
                 Kind::Exclusive => start.push(ABOVE),
                 Kind::Prefix => {}
@@ -212,10 +218,10 @@ impl KeyRange {
 
         let mut end = Vec::new();
         let mut is_open = true;
-        for range in ranges {
+        for (range, column) in ranges.iter().zip(columns) {
             let Some(high) = &range.high else { break };
             end.extend_from_slice(&high.key);
-            is_open = high.kind == Kind::Inclusive;
+            is_open = kind(high, column) == Kind::Inclusive;
             if !is_open {
                 break;
             }

@@ -1,6 +1,6 @@
 //! For each field, a range that contains the values of all matching documents.
 //!
-//! Keys of values compare as bytes ([`Order::append_key`]), so a range of values is a range of keys:
+//! Keys of values compare as bytes ([`append_key`]), so a range of values is a range of keys:
 //!
 //! ```text
 //!   $gte v   from key(v)              $lt v    below key(v)
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use json::{JsonText, JsonWriter};
 
 use super::{Condition, Relation, Selector};
-use crate::collate::Order;
+use crate::collate::{append_key, append_prefix};
 
 /// A byte after a key that makes it greater than every key that continues there.
 pub(crate) const ABOVE: u8 = 0xff;
@@ -53,23 +53,10 @@ impl Selector {
         let mut ranges: BTreeMap<&[String], FieldRange> = BTreeMap::new();
         self.each_required(&mut |path, condition| {
             if condition.is_indexable() {
-                ranges.entry(path).or_default().narrow(condition, Order::of(path));
+                ranges.entry(path).or_default().narrow(condition);
             }
         });
         ranges
-    }
-}
-
-impl Selector {
-    /// The range of ids that CouchDB looks for contradictions in. It compares them by collation there, and by bytes when it matches.
-    pub(crate) fn collated_ids(&self) -> FieldRange {
-        let mut range = FieldRange::default();
-        self.each_required(&mut |path, condition| {
-            if matches!(path, [id] if id == "_id") {
-                range.narrow(condition, Order::Collated);
-            }
-        });
-        range
     }
 }
 
@@ -79,12 +66,12 @@ impl FieldRange {
         matches!((&self.low, &self.high), (Some(low), Some(high)) if low.begin() >= high.end())
     }
 
-    fn narrow(&mut self, condition: &Condition, order: Order) {
+    fn narrow(&mut self, condition: &Condition) {
         match condition {
             Condition::Compare { relation, value, .. } => {
                 let bound = |kind| {
                     let mut key = Vec::new();
-                    order.append_key(&mut key, value.root());
+                    append_key(&mut key, value.root());
                     Bound { key, kind, shown: value.clone() }
                 };
                 match relation {
@@ -111,7 +98,7 @@ impl FieldRange {
             }
             Condition::BeginsWith(prefix) => {
                 let mut key = Vec::new();
-                order.append_prefix(&mut key, prefix);
+                append_prefix(&mut key, prefix);
                 let mut beyond = key.clone();
                 while beyond.last() == Some(&ABOVE) {
                     beyond.pop();
