@@ -18,6 +18,7 @@
 
 mod key;
 mod number;
+mod term;
 
 use std::cmp::Ordering;
 use std::sync::LazyLock;
@@ -29,6 +30,7 @@ use json::{JsonKind, JsonRef};
 pub(crate) use key::append_prefix;
 pub use key::{COLLATION_VERSION, append_key};
 pub(crate) use number::remainder;
+pub use term::compare_terms;
 
 static ROOT: LazyLock<CollatorBorrowed<'static>> = LazyLock::new(|| collator(Strength::Tertiary));
 

@@ -35,7 +35,7 @@ pub(crate) fn remainder(text: &str, divisor: i64) -> Option<i64> {
 }
 
 /// `0.0` equals `-0.0`. JSON has no NaN, so the partial order is total.
-fn compare_floats(a: f64, b: f64) -> Ordering {
+pub(super) fn compare_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or(Ordering::Equal)
 }
 
@@ -53,7 +53,7 @@ pub(super) fn sign(text: &str) -> (bool, &str) {
     (negative && !digits.is_empty(), digits)
 }
 
-fn compare_integers(a: &str, b: &str) -> Ordering {
+pub(super) fn compare_integers(a: &str, b: &str) -> Ordering {
     let ((a_negative, a), (b_negative, b)) = (sign(a), sign(b));
     match (a_negative, b_negative) {
         (false, true) => Ordering::Greater,
@@ -65,7 +65,7 @@ fn compare_integers(a: &str, b: &str) -> Ordering {
     }
 }
 
-fn compare_integer_with_float(integer: &str, float: f64) -> Ordering {
+pub(super) fn compare_integer_with_float(integer: &str, float: f64) -> Ordering {
     if let Ok(small) = integer.parse::<i64>()
         && small.unsigned_abs() <= EXACT as u64
     {

@@ -90,6 +90,54 @@ fn values_stand_in_the_order_couchdb_documents_by_comparison_and_by_key() {
     }
 }
 
+/// As CouchDB 3.5 lists the values that a document emits with one key.
+#[test]
+fn terms_stand_in_erlangs_order() {
+    let others = [
+        "false",
+        "null",
+        "true",
+        "{}",
+        r#"{"":1}"#,
+        r#"{"a":1}"#,
+        r#"{"a":1,"b":0}"#,
+        r#"{"a":2}"#,
+        r#"{"a":null}"#,
+        r#"{"a":{}}"#,
+        r#"{"a":[]}"#,
+        r#"{"a":"x"}"#,
+        r#"{"b":0,"a":1}"#,
+        r#"{"b":1}"#,
+        r#"{"c":null}"#,
+        "[]",
+        "[1]",
+        "[1,2]",
+        "[2]",
+        "[null]",
+        "[{}]",
+        "[[]]",
+        "[[1]]",
+        r#"["a"]"#,
+        r#"["aa"]"#,
+        r#""""#,
+        r#""A""#,
+        r#""a""#,
+        r#""aa""#,
+        r#""b""#,
+        r#""e\u0301""#,
+        r#""é""#,
+    ];
+    let rising: Vec<JsonText> = RISING_NUMBERS.iter().chain(&others).map(|json| text(json)).collect();
+    for (i, a) in rising.iter().enumerate() {
+        for (j, b) in rising.iter().enumerate() {
+            assert_eq!(compare_terms(a.root(), b.root()), i.cmp(&j), "{a} against {b}");
+        }
+    }
+    let deep = |end: &str| text(&format!("{}{end}{}", "[".repeat(100_000), "]".repeat(100_000)));
+    assert_eq!(compare_terms(deep("1").root(), deep("1.0").root()), Ordering::Equal);
+    assert_eq!(compare_terms(deep("1").root(), deep("null").root()), Ordering::Less);
+}
+
 #[test]
 fn what_is_equal_has_equal_keys() {
     for (a, b) in [

@@ -111,8 +111,17 @@ impl Prepared {
     fn take(&mut self, mapped: Mapped) {
         self.error = mapped.error;
         for (view, emitted) in mapped.rows.into_iter().enumerate() {
-            for (emit, row) in (0u64..).zip(emitted) {
-                let place = Place { key: cut(whole_key(row.key.root())), id: self.id.clone(), emit };
+            let mut rows: Vec<_> = emitted.into_iter().map(|row| (cut(whole_key(row.key.root())), row)).collect();
+            // As CouchDB keeps the values of equal keys.
+            rows.sort_by(|(a, one), (b, other)| {
+                a.cmp(b).then_with(|| mango::compare_terms(one.value.root(), other.value.root()))
+            });
+            for (key, row) in rows {
+                let emit = match self.rows.last() {
+                    Some((last, place, _)) if *last == view && place.key == key => place.emit + 1,
+                    _ => 0,
+                };
+                let place = Place { key, id: self.id.clone(), emit };
                 let pair = Pair::new(&row.key, &row.value);
                 // The key of the row, of its parts or node, and in the id row.
                 self.bytes += 3 * (place.key.len() + self.id.len()) + pair.len() + ROW_BYTES;

@@ -2,7 +2,8 @@
 //!
 //! One call reads one page in one transaction, and returns the request for the rest. So a query of any length takes
 //! bounded memory, and no transaction grows too old. Rows whose keys are cut are read together with all rows that have the
-//! same cut key, and ordered by the whole keys.
+//! same cut key, and ordered by the whole keys. Descending, rows of one document with one key are ascending, as in CouchDB, and read
+//! together too.
 
 use futures_util::StreamExt;
 use json::JsonRef;
@@ -10,7 +11,7 @@ use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt
 
 use super::group::ViewGroup;
 use super::request::{Position, Resume, ViewPage, ViewRequest, ViewRow};
-use super::rows::{Pair, Place, at_key, cut, is_cut, whole_key};
+use super::rows::{Pair, Place, at_id, at_key, cut, is_cut, whole_key};
 use super::tree::Tree;
 use super::upkeep::is_gone;
 use super::window::Window;
@@ -107,6 +108,30 @@ impl<T: Transaction> Tree<'_, T> {
         if window.descending {
             found.reverse();
         }
+        Ok(found)
+    }
+}
+
+impl<T: Transaction> Tree<'_, T> {
+    /// Puts rows that were read in descending order into the order of a descending view: those of one document and key are
+    /// ascending there too. Reads the others of the last document and key, which the rest does not have then. They are not
+    /// too many, since all rows of a document fit into a transaction.
+    async fn descending(&self, mut found: Vec<Found>, rest: &mut Option<Window>) -> Result<Vec<Found>> {
+        if let (Some(last), Some(window)) = (found.last(), rest.as_mut())
+            && last.position.emit > 0
+            && !is_cut(&last.position.key)
+        {
+            let Position { key, id, .. } = last.position.clone();
+            let (begin, all) = (self.level(0).0, at_id(&key, &id));
+            let range = RangeRequest::keys([begin.as_slice(), &all].concat(), last.row.key.clone());
+            for row in self.tx.get_all(range, Read::Snapshot).await? {
+                let emit = Place::read(row.key.get(begin.len()..).unwrap_or_default())?.emit;
+                let position = Position { key: key.clone(), id: id.clone(), emit };
+                found.push(Found { position, row, pair: None });
+            }
+            window.high = all;
+        }
+        found.sort_by(|a, b| a.position.compare(&b.position, true));
         Ok(found)
     }
 }
@@ -265,13 +290,12 @@ impl<T: Transaction> Tree<'_, T> {
                 let to_skip = usize::try_from(skip).unwrap_or(usize::MAX).min(SKIPPED_AT_ONCE - skipped);
                 let (found, more) = self.read_rows(&window, to_skip.saturating_add(wanted - page.rows.len())).await?;
                 rest = more;
-                let is_after = |position: &Position| match (&after, request.descending) {
-                    (None, _) => true,
-                    (Some(after), false) => position > after,
-                    (Some(after), true) => position < after,
+                let found = if request.descending { self.descending(found, &mut rest).await? } else { found };
+                let is_after = |position: &Position| {
+                    after.as_ref().is_none_or(|after| position.compare(after, request.descending).is_gt())
                 };
                 for one in found {
-                    // Only rows with a cut key are read again.
+                    // Some rows are read again: with a cut key, or with one key of one document, descending.
                     if !is_after(&one.position) {
                         continue;
                     }
@@ -326,26 +350,25 @@ impl<T: Transaction> Tree<'_, T> {
         let ranges = request.ranges();
         let Some(last) = ranges.last() else { return Ok(0) };
         let window = Window::of(request, last.as_ref());
-        let before = match first {
-            // Among rows with the same cut key, those that come first are counted one by one.
-            Some(first) if is_cut(&first.key) => {
-                let key = cut(first.key.clone());
-                let all = Window::of(&ViewRequest::default(), None);
-                let run = self.run(&all, &key).await?;
-                let place = run.iter().filter(|one| one.position < *first).count() as u64;
-                self.cover(&[], Some(&at_key(&key))).await?.count() + place
-            }
-            Some(first) => {
-                let place = Place { key: first.key.clone(), id: first.id.clone(), emit: first.emit }.write();
-                self.cover(&[], Some(&place)).await?.count()
-            }
-            None if request.descending => self.cover(&[], Some(&window.high)).await?.count(),
-            None => self.cover(&[], Some(&window.low)).await?.count(),
+        let Some(first) = first else {
+            return Ok(match request.descending {
+                true => total.saturating_sub(self.cover(&[], Some(&window.high)).await?.count()),
+                false => self.cover(&[], Some(&window.low)).await?.count(),
+            });
         };
-        Ok(match (request.descending, first) {
-            (false, _) => before,
-            (true, Some(_)) => total.saturating_sub(before + 1),
-            (true, None) => total.saturating_sub(before),
-        })
+        // The rows with the same cut key, or with one key of one document, and how many of them come before the first one.
+        let (run, within) = if is_cut(&first.key) {
+            let key = cut(first.key.clone());
+            let all = self.run(&Window::of(&ViewRequest::default(), None), &key).await?;
+            let is_before = |one: &&Found| one.position.compare(first, request.descending).is_lt();
+            (at_key(&key), all.iter().filter(is_before).count() as u64)
+        } else {
+            (at_id(&first.key, &first.id), first.emit)
+        };
+        let before = match request.descending {
+            true => total.saturating_sub(self.cover(&[], Some(&end_of(&run))).await?.count()),
+            false => self.cover(&[], Some(&run)).await?.count(),
+        };
+        Ok(before + within)
     }
 }

@@ -1,5 +1,6 @@
 //! Requests for rows of a view, and their results.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -132,6 +133,15 @@ pub(super) struct Position {
     pub(super) key: Vec<u8>,
     pub(super) id: String,
     pub(super) emit: u64,
+}
+
+impl Position {
+    /// How a row compares with another one in the order of a query. Rows of one document with one key keep theirs.
+    pub(super) fn compare(&self, other: &Position, descending: bool) -> Ordering {
+        let order = (&self.key, &self.id).cmp(&(&other.key, &other.id));
+        let order = if descending { order.reverse() } else { order };
+        order.then(self.emit.cmp(&other.emit))
+    }
 }
 
 /// A row of a view.

@@ -17,7 +17,7 @@ pub(crate) struct Place {
     /// The bytes that order the row. Cut if it has [`MAX_KEY`] of them.
     pub(crate) key: Vec<u8>,
     pub(crate) id: String,
-    /// The number of the row among those that the document emits for the view.
+    /// The number of the row among those of the document with this key, in the order of their values.
     pub(crate) emit: u64,
 }
 

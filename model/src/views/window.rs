@@ -91,16 +91,20 @@ impl Window {
 
     /// The rest of the range after a row.
     pub(super) fn go_on_after(&mut self, after: &Position) {
-        let place = match is_cut(&after.key) {
+        let place = match (is_cut(&after.key), self.descending) {
             // All rows with this cut key are read again.
-            true => at_key(&cut(after.key.clone())),
-            false => Place { key: after.key.clone(), id: after.id.clone(), emit: after.emit }.write(),
+            (true, _) => at_key(&cut(after.key.clone())),
+            // All rows of this document with this key are.
+            (false, true) => at_id(&after.key, &after.id),
+            (false, false) => {
+                let mut place = Place { key: after.key.clone(), id: after.id.clone(), emit: after.emit }.write();
+                place.push(0);
+                place
+            }
         };
-        match (self.descending, is_cut(&after.key)) {
-            (false, true) => self.low = self.low.clone().max(place),
-            (false, false) => self.low = self.low.clone().max([place.as_slice(), &[0]].concat()),
-            (true, true) => self.high = self.high.clone().min(end_of(&place)),
-            (true, false) => self.high = self.high.clone().min(place),
+        match self.descending {
+            true => self.high = self.high.clone().min(end_of(&place)),
+            false => self.low = self.low.clone().max(place),
         }
     }
 
