@@ -152,11 +152,13 @@ pub enum ErrorKind {
         /// The reason as JSON.
         reason: JsonText,
     },
-    /// A `validate_doc_update` function gave no answer, so the edit is refused. 500.
+    /// A `validate_doc_update` function gave no answer, or an error of its own, so the edit is refused.
     #[error("{reason}")]
     ValidationFailed {
+        /// CouchDB's HTTP status.
+        status: u16,
         /// CouchDB's `error`.
-        error: &'static str,
+        error: Cow<'static, str>,
         /// What failed.
         reason: String,
     },
@@ -273,14 +275,14 @@ impl Error {
             | ErrorKind::UnknownFormat(_)
             | ErrorKind::Format { .. }
             | ErrorKind::NotOurs
-            | ErrorKind::ValidationFailed { .. }
             | ErrorKind::Functions(_) => 500,
+            ErrorKind::ValidationFailed { status, .. } => *status,
             ErrorKind::NotValidated => 501,
         }
     }
 
     /// CouchDB's `error`.
-    pub fn error(&self) -> &'static str {
+    pub fn error(&self) -> &str {
         match self.kind() {
             ErrorKind::IllegalDocId(_) => "illegal_docid",
             ErrorKind::DocumentTooLarge(_) => "document_too_large",
@@ -306,7 +308,8 @@ impl Error {
             ErrorKind::Functions(_) => "unknown_error",
             ErrorKind::Unauthorized(_) | ErrorKind::RefusedWith { unauthorized: true, .. } => "unauthorized",
             ErrorKind::Forbidden(_) | ErrorKind::RefusedWith { .. } => "forbidden",
-            ErrorKind::ValidationFailed { error, .. } | ErrorKind::BadDesign { error, .. } => error,
+            ErrorKind::ValidationFailed { error, .. } => error,
+            ErrorKind::BadDesign { error, .. } => error,
             ErrorKind::NotValidated => "not_implemented",
             ErrorKind::Store(_) if self.status() == 503 => "service unavailable",
             ErrorKind::Store(_) if self.status() == 507 => "insufficient_storage",

@@ -129,9 +129,9 @@ pub(crate) async fn stubs_stand_for_what_the_replaced_leaf_has(stage: Stage) {
         let before = rows(&stage.engine()).await;
         let error = documents.put(with(put, attachments)).await.unwrap_err();
         assert_eq!(rows(&stage.engine()).await, before, "nothing half stored");
-        (error.status(), error.error(), error.reason().into_owned())
+        (error.status(), error.error().to_owned(), error.reason().into_owned())
     };
-    let missing = |name: &str| (412, "missing_stub", format!("Invalid attachment stub in a for {name}"));
+    let missing = |name: &str| (412, "missing_stub".to_owned(), format!("Invalid attachment stub in a for {name}"));
     assert_eq!(refused(vec![inline("n", "x", "new"), stub("d")], Some(&second)).await, missing("d"));
     let other = AttachmentEdit { revpos: Some(2), ..stub("b") };
     assert_eq!(refused(vec![other], Some(&second)).await, missing("b"));

@@ -157,8 +157,8 @@ pub(crate) async fn attachments_count_as_many_bytes_as_they_unpack_to(stage: Sta
             upload.write(packed).await?;
             upload.finish().await.map(drop)
         };
-        let uploaded = uploaded.await.map_err(|error| (error.status(), error.error()));
-        assert_eq!(uploaded, if fits { Ok(()) } else { Err((413, "attachment_too_large")) });
+        let uploaded = uploaded.await.map_err(|error| (error.status(), error.error().to_owned()));
+        assert_eq!(uploaded, if fits { Ok(()) } else { Err((413, "attachment_too_large".to_owned())) });
     }
 }
 

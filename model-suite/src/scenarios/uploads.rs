@@ -113,10 +113,10 @@ pub(crate) async fn bad_uploads_are_refused_and_leave_nothing(stage: Stage) {
     let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
     let refused = |result: Result<Content, Error>| {
         let error = result.unwrap_err();
-        (error.status(), error.error(), error.reason().into_owned())
+        (error.status(), error.error().to_owned(), error.reason().into_owned())
     };
     let large = refused(upload(&documents, PLAIN, &noise(2_500_001), 100_000).await);
-    assert_eq!(large, (413, "attachment_too_large", "f".to_owned()));
+    assert_eq!(large, (413, "attachment_too_large".to_owned(), "f".to_owned()));
     let inline_large = Edit { attachments: vec![inline("g", "x", vec![0; 2_500_001])], ..edit("a", "{}") };
     assert_eq!(documents.put(inline_large).await.unwrap_err().status(), 413);
     let gzip = UploadAs::Gzip { length: None };

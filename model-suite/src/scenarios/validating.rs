@@ -28,7 +28,8 @@ fn judge(question: &Question) -> Result<()> {
         None => Ok(()),
         Some("unauthorized") => Err(ErrorKind::Unauthorized("who".into()).into()),
         Some("broken") => {
-            Err(ErrorKind::ValidationFailed { error: "unknown_error", reason: "broken".to_owned() }.into())
+            let (error, reason) = ("unknown_error".into(), "broken".to_owned());
+            Err(ErrorKind::ValidationFailed { status: 500, error, reason }.into())
         }
         Some(reason) => Err(ErrorKind::Forbidden(reason.to_owned()).into()),
     }

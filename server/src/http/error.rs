@@ -197,7 +197,7 @@ impl From<model::Error> for ApiError {
             ErrorKind::Moved(_) => "The database has moved to another store.".to_owned(),
             _ => error.reason().into_owned(),
         };
-        let mut answer = ApiError::new(status, error.error(), reason);
+        let mut answer = ApiError::new(status, error.error().to_owned(), reason);
         answer.0.by_handle = true;
         if let ErrorKind::RefusedWith { reason, .. } = error.kind() {
             answer.0.json = Some(reason.clone());

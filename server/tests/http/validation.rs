@@ -12,6 +12,7 @@ const FUNCTION: &str = "function(newDoc, oldDoc, userCtx, secObj) {
     if (newDoc.who) throw({unauthorized: userCtx.db + ' ' + userCtx.roles[0] + ' ' + isArray(secObj.admins.roles)});
     if (newDoc.object) throw({forbidden: {a: 1}});
     if (newDoc.text) throw('broken');
+    if (newDoc.list) throw(newDoc.list);
     if (newDoc.error) newDoc.no.member;
     if (newDoc.endless) for (;;);
     if (newDoc._deleted) throw({forbidden: 'Nothing goes.'});
@@ -37,6 +38,21 @@ async fn what_a_function_throws_is_answered_as_couchdb_answers_it() {
     put(json!({"who": 1})).await.refused(401, "unauthorized", "db _admin true");
     let reason = r#"_design/v: validate_doc_update: broken (document "x")"#;
     put(json!({"text": 1})).await.refused(500, "unknown_error", reason);
+    // A list names an error, and CouchDB has a status for some names.
+    for (list, status, error, reason) in [
+        (json!(["error", "mine", "why"]), 500, "mine", "why"),
+        (json!(["fatal", "forbidden", "why"]), 403, "forbidden", "why"),
+        (json!(["error", "not_found", {"a": 1}]), 404, "not_found", r#"{"a":1}"#),
+        (json!(["error", "conflict", "why"]), 409, "conflict", "Document update conflict."),
+    ] {
+        put(json!({ "list": list })).await.refused(status, error, reason);
+        let bulk = couch.json("POST", "/db/_bulk_docs", json!({"docs": [{"_id": "x", "list": list}]})).await;
+        assert_eq!(bulk.json(), json!([{"id": "x", "error": error, "reason": reason}]));
+    }
+    for list in [json!(["error", "mine"]), json!(["other", "mine", "why"]), json!([])] {
+        let answer = put(json!({ "list": list })).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (500, &json!("unknown_error")), "{list}");
+    }
     let answer = put(json!({"error": 1})).await;
     assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (500, &json!("TypeError")));
     let (endless, other) = tokio::join!(put(json!({"endless": 1})), couch.json("PUT", "/db/y", json!({})));

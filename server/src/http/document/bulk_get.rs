@@ -29,7 +29,7 @@ enum Wanted {
     Refused {
         id: Option<String>,
         rev: Option<String>,
-        error: &'static str,
+        error: String,
         reason: String,
     },
 }
@@ -156,7 +156,12 @@ impl EntryLeaves {
 /// Parses an entry of a bulk get.
 fn wanted(doc: JsonRef<'_>) -> Wanted {
     let text = |name: &str| doc.get(name).and_then(|value| value.as_str()).map(|value| value.into_owned());
-    let refuse = |id, rev, error, reason: &str| Wanted::Refused { id, rev, error, reason: reason.to_owned() };
+    let refuse = |id, rev, error, reason: &str| Wanted::Refused {
+        id,
+        rev,
+        error: str::to_owned(error),
+        reason: reason.to_owned(),
+    };
     if !doc.is_object() || doc.members().next().is_none() {
         return refuse(None, None, "bad_request", "document must be a JSON object");
     }
@@ -164,7 +169,7 @@ fn wanted(doc: JsonRef<'_>) -> Wanted {
         return refuse(None, None, "bad_request", "document id missed");
     };
     if let Err(error) = model::limits::check_document_id(&id) {
-        return Wanted::Refused { id: Some(id), rev: None, error: error.error(), reason: error.reason().into_owned() };
+        return refuse(Some(id), None, error.error(), &error.reason());
     }
     let parse = |value: JsonRef<'_>| value.as_str().and_then(|rev| parse_rev(&rev).ok());
     let rev = match doc.get("rev").map(parse) {
@@ -225,7 +230,7 @@ impl Reader {
                     EntryLeaves { id: Some(id), leaves: leaves_of(request.rev.as_ref(), leaves) }
                 }
                 Wanted::Refused { id, rev, error, reason } => {
-                    let leaf = Leaf::Refused { rev: rev.clone(), error: (*error).into(), reason: reason.clone() };
+                    let leaf = Leaf::Refused { rev: rev.clone(), error: error.clone().into(), reason: reason.clone() };
                     EntryLeaves { id: id.clone(), leaves: vec![leaf] }
                 }
             });
@@ -301,9 +306,9 @@ impl Reader {
 
 /// The leaves of an entry, from the model's result.
 fn leaves_of(asked: Option<&RevId>, leaves: model::Result<Vec<OpenRev>>) -> Vec<Leaf> {
-    let refused = |rev: String, error: &'static str, reason: String| Leaf::Refused {
+    let refused = |rev: String, error: &str, reason: String| Leaf::Refused {
         rev: Some(rev),
-        error: error.into(),
+        error: error.to_owned().into(),
         reason,
     };
     let asked = || asked.map_or_else(|| "undefined".to_owned(), ToString::to_string);

@@ -88,15 +88,23 @@ pub(super) fn render_error(reason: impl Into<Cow<'static, str>>) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "render_error", reason)
 }
 
-/// The answer to what an update function threw. `["error", NAME, REASON]` is an error of this name.
+/// The answer to what an update function threw.
 #[cfg(feature = "javascript")]
 pub(super) fn thrown(error: &javascript::Error) -> ApiError {
-    let thrown = error.thrown().and_then(|thrown| JsonText::parse(thrown.as_bytes()).ok());
-    let parts: Vec<String> =
-        thrown.iter().flat_map(|thrown| thrown.root().elements()).map(|part| part.str_or_text().into_owned()).collect();
-    let [kind, name, reason] = parts.as_slice() else { return render_error(error.to_string()) };
+    match named(error) {
+        Some((status, name, reason)) => ApiError::new(status, name, reason),
+        None => render_error(error.to_string()),
+    }
+}
+
+/// The status, the name and the reason of the error that a function means by throwing `["error", NAME, REASON]`.
+#[cfg(feature = "javascript")]
+pub(super) fn named(error: &javascript::Error) -> Option<(StatusCode, String, String)> {
+    let thrown = JsonText::parse(error.thrown()?.as_bytes()).ok()?;
+    let parts: Vec<String> = thrown.root().elements().map(|part| part.str_or_text().into_owned()).collect();
+    let Ok([kind, name, mut reason]) = <[String; 3]>::try_from(parts) else { return None };
     if kind != "error" && kind != "fatal" {
-        return render_error(error.to_string());
+        return None;
     }
     let status = match name.as_str() {
         "bad_request" | "query_parse_error" | "illegal_docid" | "doc_validation" => StatusCode::BAD_REQUEST,
@@ -105,11 +113,14 @@ pub(super) fn thrown(error: &javascript::Error) -> ApiError {
         "not_found" => StatusCode::NOT_FOUND,
         "method_not_allowed" => StatusCode::METHOD_NOT_ALLOWED,
         "not_acceptable" => StatusCode::NOT_ACCEPTABLE,
-        "conflict" => StatusCode::CONFLICT,
+        "conflict" => {
+            reason = ErrorKind::Conflict.to_string();
+            StatusCode::CONFLICT
+        }
         "gone" => StatusCode::GONE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    ApiError::new(status, name.clone(), reason.clone())
+    Some((status, name, reason))
 }
 
 /// The function's response object, or text.

@@ -43,6 +43,7 @@ mod running {
 
     use crate::http::access::principal::Principal;
     use crate::http::functions::Functions;
+    use crate::http::functions::update::named;
     use crate::http::views::design::builtin;
 
     const JAVASCRIPT: &str = "javascript";
@@ -85,7 +86,12 @@ mod running {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Refusal::Forbidden(reason))) => Err(refusal(false, &reason).into()),
             Ok(Err(Refusal::Unauthorized(reason))) => Err(refusal(true, &reason).into()),
-            Ok(Err(Refusal::Failed(error))) | Err(error) => Err(failed(&id, name_of(&error), &error.to_string())),
+            Ok(Err(Refusal::Failed(error))) | Err(error) => Err(match named(&error) {
+                Some((status, error, reason)) => {
+                    ErrorKind::ValidationFailed { status: status.as_u16(), error: error.into(), reason }.into()
+                }
+                None => failed(&id, name_of(&error), &error.to_string()),
+            }),
         }
     }
 
@@ -246,7 +252,8 @@ mod running {
 
     /// The edit is refused, whatever failed. The reason names the design document.
     fn failed(design_id: &str, error: &'static str, reason: &str) -> model::Error {
-        ErrorKind::ValidationFailed { error, reason: format!("{design_id}: {reason}") }.into()
+        let reason = format!("{design_id}: {reason}");
+        ErrorKind::ValidationFailed { status: 500, error: error.into(), reason }.into()
     }
 
     fn name_of(error: &javascript::Error) -> &'static str {
