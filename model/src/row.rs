@@ -63,7 +63,12 @@ impl<'a> Reader<'a> {
             _ => return Err(malformed(format_args!("type {code:#04x} where a non-negative integer belongs"))),
         };
         let mut bytes = [0; 8];
-        bytes[8 - len..].copy_from_slice(self.take(len)?);
+        let taken = self.take(len)?;
+        // A key that is read is the key of what was read, so walks that continue after it advance.
+        if taken.first() == Some(&0) {
+            return Err(malformed("an integer that is longer than it must be"));
+        }
+        bytes[8 - len..].copy_from_slice(taken);
         Ok(u64::from_be_bytes(bytes))
     }
 

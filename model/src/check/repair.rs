@@ -168,7 +168,8 @@ impl<D: Database> Documents<D> {
     }
 
     /// Removes view groups whose rows cannot be read or do not agree with each other, and rows without a group. They have
-    /// nothing that the documents do not have. All stay if the head of one cannot be read.
+    /// nothing that the documents do not have. All stay if the head of one cannot be read, and so do rows without a group if the
+    /// group of one cannot be.
     async fn repair_views(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let Ok(groups) = settled(self.view_groups().await)? else { return Ok(()) };
         for group in groups {
@@ -180,8 +181,16 @@ impl<D: Database> Documents<D> {
             report.note(&repair);
             progress(&repair);
         }
-        for number in settled(self.headless_view_groups().await)?.unwrap_or_default() {
-            let outcome = settled(self.remove_headless_view_group(number).await)?.map(|()| 0);
+        let mut outcomes = Vec::new();
+        match settled(self.headless_view_groups().await)? {
+            Err(error) => outcomes.push(Err(error)),
+            Ok(numbers) => {
+                for number in numbers {
+                    outcomes.push(settled(self.remove_headless_view_group(number).await)?.map(|()| 0));
+                }
+            }
+        }
+        for outcome in outcomes {
             let repair = Repair { document: None, outcome };
             report.note(&repair);
             progress(&repair);

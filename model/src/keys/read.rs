@@ -156,11 +156,12 @@ impl DatabaseKeys {
         reader.int()
     }
 
-    /// The view in the key of a row of a view group, or of a node.
-    pub(crate) fn read_view_of_row(&self, key: &[u8]) -> Result<u64> {
+    /// The view in the key of a row, a node or a part of a view group, and the length of the key up to there.
+    pub(crate) fn read_view_of_row(&self, key: &[u8]) -> Result<(u64, usize)> {
         let mut reader = self.inside(key, VIEWS)?;
         let (_rows, _group, _kind) = (reader.int()?, reader.int()?, reader.int()?);
-        reader.int()
+        let view = reader.int()?;
+        Ok((view, key.len() - reader.rest().len()))
     }
 
     /// The document in the key of an id row of a view group; `None` for a further part.

@@ -14,7 +14,7 @@ use crate::changes::{ChangesRequest, Since};
 use crate::check::CheckReport;
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result, alone};
-use crate::keys::DatabaseKey;
+use crate::keys::{DatabaseKey, end_of};
 use crate::purge;
 use crate::tuple;
 use crate::txids::Outcome;
@@ -288,8 +288,8 @@ impl<D: Database> Documents<D> {
         };
         let (number, secret) = (before.0.number, before.0.secret);
         let Claims { rows: named, errors, mut wrong } = self.claims(number, before.1.purge_seq).await?;
-        let last = self.last_view(number).await?;
-        for view in 0..=last.unwrap_or(0).max(named.keys().last().copied().unwrap_or(0)) {
+        let views = self.views_with_rows(number).await?;
+        for view in named.keys().copied().chain(views).collect::<BTreeSet<u64>>() {
             let walked = self.walk_view(number, view, &secret).await?;
             let named = named.get(&view).copied().unwrap_or_default();
             wrong.extend(named.other(&walked.rows, &format!("rows of view {view}, which id rows name")));
@@ -315,7 +315,7 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         self.read(|tx| async move {
             let known = self.view_group_numbers(&tx).await?;
-            let (mut next, end) = (keys.key(DatabaseKey::ViewRows(0)), keys.bounds(DatabaseKey::ViewRows(u64::MAX)).1);
+            let (mut next, end) = (keys.bounds(DatabaseKey::ViewGroups).1, keys.bounds(DatabaseKey::NextViewGroup).1);
             let mut headless = Vec::new();
             while let Some(row) =
                 tx.get_range(&RangeRequest::keys(next, end.clone()).limit(1), Read::Snapshot).await?.rows.pop()
@@ -377,19 +377,22 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// The greatest number of a view with rows.
-    async fn last_view(&self, group: u64) -> Result<Option<u64>> {
-        let view = |view| self.keys().bounds(DatabaseKey::ViewRow { group, view, level: 0, place: &[] }).0;
-        let (mut last, mut next) = (None, 0);
+    /// The numbers of the views of a group that have rows, nodes or parts.
+    async fn views_with_rows(&self, group: u64) -> Result<BTreeSet<u64>> {
+        let keys = self.keys();
+        let (mut next, end) =
+            (keys.bounds(DatabaseKey::ViewTree(group)).0, keys.bounds(DatabaseKey::ViewErrors(group)).0);
+        let mut views = BTreeSet::new();
         loop {
-            let range = RangeRequest::keys(view(next), self.keys().bounds(DatabaseKey::ViewTree(group)).1).limit(1);
+            let range = RangeRequest::keys(next, end.clone()).limit(1);
             let found = self.read(|tx| {
                 let first = tx.get_range(&range, Read::Snapshot);
                 async move { Ok(first.await?.rows.pop()) }
             });
-            let Some(row) = found.await? else { return Ok(last) };
-            let number = self.keys().read_view_of_row(&row.key)?;
-            (last, next) = (Some(number), number + 1);
+            let Some(row) = found.await? else { return Ok(views) };
+            let (view, length) = keys.read_view_of_row(&row.key)?;
+            views.insert(view);
+            next = end_of(&row.key[..length]);
         }
     }
 
