@@ -224,7 +224,11 @@ fn is_query(design: &JsonText) -> Result<(), Error> {
 }
 
 /// An object with a new value of a member, in place or at the end, or without the member.
-fn with_member(object: Option<JsonRef<'_>>, name: &str, value: Option<JsonRef<'_>>) -> Result<JsonText, Error> {
+pub(super) fn with_member(
+    object: Option<JsonRef<'_>>,
+    name: &str,
+    value: Option<JsonRef<'_>>,
+) -> Result<JsonText, Error> {
     let mut out = Vec::new();
     let mut json = JsonWriter::new(&mut out);
     let mut value = value;

@@ -26,6 +26,7 @@ use json::{JsonRef, JsonText, JsonWriter};
 use md5::{Digest, Md5};
 
 pub use candidates::Candidate;
+use definition::with_member;
 pub use definition::{NewIndex, parse_bulk_delete};
 pub use plan::{Choice, IdBounds, KeyRange, Plan, Purpose, Scan};
 
@@ -50,12 +51,15 @@ pub const MAX_COLUMNS: usize = 100;
 /// versions must not be read or written. Those of version 1 have ids in the order of bytes.
 pub const INDEX_VERSION: u64 = 2;
 
+/// The member of a definition that is the partial filter.
+const FILTER: &str = "partial_filter_selector";
+
 /// An index: one view of a design document of the language `query`.
 #[derive(Clone, Debug)]
 pub struct Index {
     design_id: String,
     name: String,
-    /// The view, as in its design document.
+    /// The view, as in its design document, except that its filter names no elements.
     definition: JsonText,
     columns: Vec<Vec<String>>,
     /// Only documents that match it have rows.
@@ -90,7 +94,7 @@ impl Index {
         if view.text().len() > MAX_DEFINITION || !view.get("options").is_some_and(JsonRef::is_object) {
             return None;
         }
-        let definition = JsonText::parse(view.text().as_bytes()).ok()?;
+        let mut definition = JsonText::parse(view.text().as_bytes()).ok()?;
         let map = definition.get("map")?;
         let fields = map.get("fields").filter(|fields| fields.is_object())?;
         let mut columns = Vec::new();
@@ -99,14 +103,19 @@ impl Index {
             path::parse(&field, &mut path).ok()?;
             columns.push(path);
         }
-        let filter = match map.get("partial_filter_selector") {
+        let filter = match map.get(FILTER) {
             Some(filter) if filter.members().next().is_some() => {
                 Some(Selector::parse(&definition.slice_ref(filter)).ok()?)
             }
             Some(filter) if !filter.is_object() => return None,
             _ => None,
         };
-        (columns.len() <= MAX_COLUMNS).then(|| Index {
+        // Earlier versions read no definition that has the empty names of CouchDB's normal form.
+        if let Some(filter) = filter.as_ref().filter(|_| map.text().contains(r#""":"#)) {
+            let map = with_member(Some(map), FILTER, Some(filter.to_bare_json().root())).ok()?;
+            definition = with_member(Some(definition.root()), "map", Some(map.root())).ok()?;
+        }
+        (columns.len() <= MAX_COLUMNS && definition.len() <= MAX_DEFINITION).then(|| Index {
             design_id: design_id.to_owned(),
             name: name.to_owned(),
             columns,
@@ -125,7 +134,7 @@ impl Index {
         &self.name
     }
 
-    /// The view, as in the design document. At most [`MAX_DEFINITION`] bytes.
+    /// What defines it: the view, without empty names in its filter. At most [`MAX_DEFINITION`] bytes.
     pub fn definition(&self) -> &JsonText {
         &self.definition
     }
@@ -152,7 +161,14 @@ impl Index {
                     }
                     json.end_array();
                 }
-                "partial_filter_selector" if self.filter.is_none() => {}
+                FILTER => {
+                    // CouchDB's normal form has the empty names that the definition has not.
+                    if let Some(filter) = &self.filter {
+                        let normal = filter.to_json();
+                        let is_normal = filter.to_bare_json().as_str() == value.text();
+                        json.name(FILTER).value(if is_normal { normal.root() } else { value });
+                    }
+                }
                 name => {
                     json.name(name).value(value);
                 }

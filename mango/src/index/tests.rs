@@ -91,6 +91,41 @@ fn a_filter_of_elements_is_read_back() {
     assert!(index.row(text(r#"{"a": 1, "l": [1, 3]}"#).root()).is_none());
 }
 
+/// Earlier versions refuse empty names, and could not write to a database whose index is defined with them.
+#[test]
+fn a_definition_has_no_empty_names() {
+    let of = |filter: &str| {
+        let view = format!(r#"{{"map":{{"fields":{{"a":"asc"}},"partial_filter_selector":{filter}}},"options":{{}}}}"#);
+        Index::parse("_design/d", "n", &text(&view)).unwrap()
+    };
+    for (given, kept, shown) in [
+        (
+            r#"{"l":{"$elemMatch":{"$and":[{"":{"$gt":1}},{"$not":{"":{"$allMatch":{"":{"$ne":3}}}}}]}}}"#,
+            r#"{"l":{"$elemMatch":{"$and":[{"$gt":1},{"$not":{"$allMatch":{"$ne":3}}}]}}}"#,
+            r#"{"l":{"$elemMatch":{"$and":[{"":{"$gt":1}},{"$not":{"":{"$allMatch":{"":{"$ne":3}}}}}]}}}"#,
+        ),
+        // As somebody writes it by hand: not in the normal form.
+        (
+            r#"{"l":{"$elemMatch":{"":3}}}"#,
+            r#"{"l":{"$elemMatch":{"$eq":3}}}"#,
+            r#"{"l":{"$elemMatch":{"":{"$eq":3}}}}"#,
+        ),
+        (
+            r#"{"b":1,"l":{"$elemMatch":{"$gt":1}}}"#,
+            r#"{"b":1,"l":{"$elemMatch":{"$gt":1}}}"#,
+            r#"{"b":1,"l":{"$elemMatch":{"$gt":1}}}"#,
+        ),
+        (r#"{"l":{"$eq":{"":1}}}"#, r#"{"l":{"$eq":{"":1}}}"#, r#"{"l":{"$eq":{"":1}}}"#),
+    ] {
+        let index = of(given);
+        assert_eq!(index.definition().get("map").unwrap().get(FILTER).unwrap().text(), kept, "{given}");
+        assert_eq!(def(&index), format!(r#"{{"fields":[{{"a":"asc"}}],"partial_filter_selector":{shown}}}"#));
+        // What is kept is the same index, and is shown as before.
+        let again = Index::parse("_design/d", "n", index.definition()).unwrap();
+        assert_eq!((again.definition(), def(&again)), (index.definition(), def(&index)), "{given}");
+    }
+}
+
 #[test]
 fn bad_definitions_are_refused_in_couchdbs_words() {
     for (body, status, error, reason) in [

@@ -154,7 +154,7 @@ impl Walk<'_> {
                 let condition = self.condition(operator, argument, path)?;
                 self.field(path, condition, negated)
             }
-            // The name of an element itself in the normal form, as partial indexes keep it.
+            // The name of an element itself in CouchDB's normal form, as design documents have it.
             "" if self.negations == Negations::Kept && path.is_empty() => self.node(argument, path, negated),
             "" => Err(Error::missing_field_name()),
             field => {

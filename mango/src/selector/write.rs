@@ -4,13 +4,31 @@ use json::{JsonText, JsonWriter};
 
 use super::{Condition, Node, Relation, Selector};
 
+/// How a condition on an element itself is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Elements {
+    /// Under an empty name, as CouchDB does.
+    Named,
+    /// By itself, as clients do.
+    Bare,
+}
+
 impl Selector {
     /// The selector as understood: each condition has its whole path, and negations are moved down to the conditions.
     pub fn to_json(&self) -> JsonText {
+        self.write(Elements::Named)
+    }
+
+    /// The same, without empty names for elements.
+    pub(crate) fn to_bare_json(&self) -> JsonText {
+        self.write(Elements::Bare)
+    }
+
+    fn write(&self, elements: Elements) -> JsonText {
         let mut text = Vec::new();
         let mut json = JsonWriter::new(&mut text);
         match &self.root {
-            Some(root) => root.write(&mut json),
+            Some(root) => root.write(&mut json, elements),
             None => {
                 json.begin_object().end_object();
             }
@@ -20,14 +38,20 @@ impl Selector {
 }
 
 impl Node {
-    fn write(&self, json: &mut JsonWriter<'_>) {
+    fn write(&self, json: &mut JsonWriter<'_>, elements: Elements) {
+        if let Node::Field { path, condition } = self
+            && path.is_empty()
+            && elements == Elements::Bare
+        {
+            return condition.write(json, elements);
+        }
         json.begin_object();
         match self {
-            Node::And(parts) => write_parts(json, "$and", parts),
-            Node::Or(parts) => write_parts(json, "$or", parts),
+            Node::And(parts) => write_parts(json, "$and", parts, elements),
+            Node::Or(parts) => write_parts(json, "$or", parts, elements),
             Node::Not(part) => {
                 json.name("$not");
-                part.write(json);
+                part.write(json, elements);
             }
             Node::Field { path, condition } => {
                 // No field name goes on behind an empty one: what follows is nested.
@@ -40,7 +64,7 @@ impl Node {
                     json.begin_object().name(&crate::path::write(&field[..inner]));
                     (field, open) = (&field[inner..], open + 1);
                 }
-                condition.write(json);
+                condition.write(json, elements);
                 for _ in 0..open {
                     json.end_object();
                 }
@@ -50,9 +74,9 @@ impl Node {
     }
 }
 
-fn write_parts(json: &mut JsonWriter<'_>, operator: &str, parts: &[Node]) {
+fn write_parts(json: &mut JsonWriter<'_>, operator: &str, parts: &[Node], elements: Elements) {
     json.name(operator).begin_array();
-    parts.iter().for_each(|part| part.write(json));
+    parts.iter().for_each(|part| part.write(json, elements));
     json.end_array();
 }
 
@@ -70,7 +94,7 @@ impl Relation {
 }
 
 impl Condition {
-    fn write(&self, json: &mut JsonWriter<'_>) {
+    fn write(&self, json: &mut JsonWriter<'_>, elements: Elements) {
         let list = |json: &mut JsonWriter<'_>, operator: &str, values: &[JsonText]| {
             json.name(operator).begin_array();
             values.iter().for_each(|value| {
@@ -104,10 +128,10 @@ impl Condition {
             Condition::BeginsWith(prefix) => {
                 json.name("$beginsWith").str(prefix);
             }
-            Condition::ElemMatch(node) => node.write(json.name("$elemMatch")),
-            Condition::AllMatch(node) => node.write(json.name("$allMatch")),
-            Condition::KeyMapMatch(node) => node.write(json.name("$keyMapMatch")),
-            Condition::Not(condition) => condition.write(json.name("$not")),
+            Condition::ElemMatch(node) => node.write(json.name("$elemMatch"), elements),
+            Condition::AllMatch(node) => node.write(json.name("$allMatch"), elements),
+            Condition::KeyMapMatch(node) => node.write(json.name("$keyMapMatch"), elements),
+            Condition::Not(condition) => condition.write(json.name("$not"), elements),
         }
         json.end_object();
     }
