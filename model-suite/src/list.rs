@@ -313,6 +313,7 @@ macro_rules! __scenarios {
                 groups_are_removed_and_built_anew,
                 damaged_views_are_found,
                 view_rows_that_belong_to_nothing_are_removed,
+                a_repair_leaves_view_rows_that_a_later_version_wrote,
             }
             "The checker" checking {
                 sound_databases_pass,

@@ -409,6 +409,14 @@ pub(crate) fn alone<T>(result: Result<T>) -> Result<Result<T>> {
     }
 }
 
+/// The same for what may be removed if it is damaged: rows of a later version are not damage, and end the work.
+pub(crate) fn damaged<T>(result: Result<T>) -> Result<Result<T>> {
+    match result {
+        Err(error) if !matches!(error.kind(), ErrorKind::Corrupt(_)) => Err(error),
+        own => Ok(own),
+    }
+}
+
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
         Error::new(kind)

@@ -10,8 +10,9 @@ use conformance::random::Random;
 use jobs::{Accepted, JobId, NewJob, Server};
 use kv_api::{BoxFuture, Counted, Database, KeyValue};
 use model::{
-    CreateOptions, Documents, Emit, Emitted, ErrorKind, GetOptions, Grouping, JsonText, MAX_VIEW_KEY, Mapped, NotFound,
-    Purge, Reduced, Reduction, RustView, View, ViewFunctions, ViewGroup, ViewOptions, ViewRequest, WriteMode,
+    CheckReport, CreateOptions, Documents, Emit, Emitted, ErrorKind, GetOptions, Grouping, JsonText, MAX_VIEW_KEY,
+    Mapped, NotFound, Purge, Reduced, Reduction, RustView, View, ViewFunctions, ViewGroup, ViewOptions, ViewRequest,
+    WriteMode,
 };
 
 use super::damage::{put as put_rows, rows as rows_at};
@@ -560,4 +561,34 @@ pub(crate) async fn view_rows_that_belong_to_nothing_are_removed(stage: Stage) {
         put_rows(&engine, &[(&stray, None)]).await;
         assert_sound(&documents).await;
     }
+}
+
+/// A repair removes damaged rows only. Rows in a format that it does not know are no damage.
+pub(crate) async fn a_repair_leaves_view_rows_that_a_later_version_wrote(stage: Stage) {
+    let documents = stage.documents().await;
+    let group = group(1);
+    fill(&documents, 10, 2).await;
+    documents.update_views(&group).await.unwrap();
+    let engine = stage.engine();
+    let of_document = |row: &KeyValue| row.key.windows(5).any(|some| some == b"d0003");
+    let rows: Vec<KeyValue> = rows_at(&engine, 16, "").await.into_iter().filter(of_document).collect();
+    assert!(rows.len() > 2, "an id row, and rows of several views");
+    for row in rows {
+        // Format 9, and to a node nine rows and a reduction of an unknown kind.
+        put_rows(&engine, &[(&row.key, Some(&[0x15, 9, b'z']))]).await;
+        let before = rows_at(&engine, 16, "").await;
+        let report = documents.repair(|repair| {
+            let error = repair.outcome.as_ref().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::UnknownFormat(_)), "{error}");
+        });
+        let report = report.await.unwrap();
+        assert!((report.repaired, report.left) == (0, 1) && !report.after.is_sound(), "{report:?}");
+        assert_eq!(rows_at(&engine, 16, "").await, before);
+        // Who has the functions learns it too, and is not told that the rows are wrong.
+        let mut found = CheckReport::default();
+        let error = documents.check_built_views(&group, &mut found, |_| ()).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::UnknownFormat(_)) && found.is_sound(), "{error}: {found:?}");
+        put_rows(&engine, &[(&row.key, Some(&row.value))]).await;
+    }
+    assert_sound(&documents).await;
 }

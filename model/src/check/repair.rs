@@ -168,15 +168,19 @@ impl<D: Database> Documents<D> {
     }
 
     /// Removes view groups whose rows cannot be read or do not agree with each other, and rows without a group. They have
-    /// nothing that the documents do not have. All stay if the head of one cannot be read, and so do rows without a group if the
-    /// group of one cannot be.
+    /// nothing that the documents do not have. A group with rows of a later version stays. All stay if the head of one cannot be
+    /// read, and so do rows without a group if the group of one cannot be.
     async fn repair_views(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let Ok(groups) = settled(self.view_groups().await)? else { return Ok(()) };
         for group in groups {
-            if settled(self.wrong_view_rows(&group.signature).await)?.is_ok_and(|wrong| wrong.is_empty()) {
+            let wrong = settled(self.wrong_view_rows(&group.signature).await)?;
+            if wrong.as_ref().is_ok_and(Vec::is_empty) {
                 continue;
             }
-            let outcome = settled(self.remove_view_group(&group.signature).await)?.map(|_| 0);
+            let outcome = match wrong.map_or_else(unless_unknown, |_| Ok(())) {
+                Ok(()) => settled(self.remove_view_group(&group.signature).await)?.map(|_| 0),
+                Err(unknown) => Err(unknown),
+            };
             let repair = Repair { document: Some(group.name), outcome };
             report.note(&repair);
             progress(&repair);

@@ -13,7 +13,7 @@ use super::{Head, Upto};
 use crate::changes::{ChangesRequest, Since};
 use crate::check::CheckReport;
 use crate::documents::Documents;
-use crate::error::{Error, NotFound, Result, alone};
+use crate::error::{Error, NotFound, Result, damaged};
 use crate::keys::{DatabaseKey, end_of};
 use crate::purge;
 use crate::tuple;
@@ -96,7 +96,7 @@ impl<D: Database> Documents<D> {
     /// Returns false, and reports nothing, if the group has no rows, or was updated meanwhile.
     ///
     /// # Errors
-    /// 404 if the database is gone; errors of the functions; the store's errors.
+    /// 404 if the database is gone; errors of the functions; the store's errors; an error for rows of a later version.
     pub async fn check_built_views(
         &self,
         group: &ViewGroup,
@@ -136,7 +136,7 @@ impl<D: Database> Documents<D> {
             let old = batch.rows.len();
             let prepared = prepare_some(group, batch.rows).await?;
             for one in &prepared {
-                match alone(self.differs(group, one).await)? {
+                match damaged(self.differs(group, one).await)? {
                     // It has no rows.
                     Ok(None) => {}
                     Ok(Some(what)) => {
@@ -168,14 +168,14 @@ impl<D: Database> Documents<D> {
         for (view, emitted) in emitted.into_iter().enumerate() {
             let name = format!("the view {:?} of {:?}", group.views()[view].name, group.name());
             if !is_behind {
-                match alone(self.rows_of_view(group, view).await)? {
+                match damaged(self.rows_of_view(group, view).await)? {
                     Ok(rows) if rows == emitted => {}
                     Ok(rows) => report.add(None, format!("{name} has {rows} rows, its documents emit {emitted}")),
                     Err(damage) => report.add(None, format!("{name} cannot be counted: {}", damage.reason())),
                 }
             }
             for level in 1..=TOP {
-                match alone(self.wrong_nodes_of_view(group, view, level).await)? {
+                match damaged(self.wrong_nodes_of_view(group, view, level).await)? {
                     Ok(0) => {}
                     Ok(bad) => report.add(None, format!("{name} has {bad} wrong nodes at level {level}")),
                     Err(damage) => report.add(None, format!("{name} cannot be reduced: {}", damage.reason())),
@@ -334,7 +334,10 @@ impl<D: Database> Documents<D> {
     /// Removes the rows of such a group.
     pub(crate) async fn remove_headless_view_group(&self, number: u64) -> Result<()> {
         let work = |tx: D::Transaction| async move {
-            if self.view_group_numbers(&tx).await?.contains(&number) {
+            let instance = self.instance(&tx, Read::Serializable);
+            let known = self.view_group_numbers(&tx);
+            instance.await?;
+            if known.await?.contains(&number) {
                 return Ok(Outcome::ReadOnly(()));
             }
             let (begin, end) = self.keys().bounds(DatabaseKey::ViewRows(number));
@@ -416,7 +419,7 @@ impl<D: Database> Documents<D> {
                             // Further parts are read with the first.
                             if let Some(id) = keys.read_view_ids(&row.key)? {
                                 let ids = IdRow::read(&tx, keys, group, &id, &row.value).await;
-                                rows.push((id, alone(ids)?));
+                                rows.push((id, damaged(ids)?));
                             }
                         }
                         let gone = match purge::seq_of(keys, &purged.await?.rows)? == purge_seq {
@@ -458,7 +461,7 @@ impl<D: Database> Documents<D> {
                     }
                     Place::read(place)?;
                     // A row that cannot be read is not the one that an id row names.
-                    let parts = parts_of(&row.value).ok();
+                    let parts = damaged(parts_of(&row.value))?.ok();
                     walked.rows.add(place, parts.map_or(2, |parts| u64::from(parts > 0)));
                     for part in 0..parts.unwrap_or(0).min(MAX_PARTS) {
                         let mut key = place.to_vec();
@@ -500,5 +503,21 @@ impl Claims {
             tuple::append_str(&mut key, id);
             self.errors.add(&key, 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CreateOptions, ErrorKind, Layer, LayerOptions};
+
+    #[tokio::test]
+    async fn nothing_is_removed_of_a_database_that_is_gone() {
+        let layer = Layer::open(engine_mem::MemDatabase::new(), LayerOptions::default()).await.unwrap();
+        let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+        documents.remove_headless_view_group(1).await.unwrap();
+        layer.delete_database("db").await.unwrap();
+        let error = documents.remove_headless_view_group(1).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NotFound(NotFound::Database)), "{error}");
     }
 }

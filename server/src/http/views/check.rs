@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use hyper::StatusCode;
 use model::limits::DESIGN_PREFIX;
-use model::{AllDocsEntry, AllDocsRequest, CheckReport, ErrorKind, Result, ViewGroup};
+use model::{AllDocsEntry, AllDocsRequest, CheckReport, Error, ErrorKind, Result, ViewGroup};
 
 use super::DESIGN_END;
 use super::design::Design;
@@ -39,7 +39,7 @@ pub(crate) async fn check(
         match database.check_built_views(&group, &mut report, |documents| progress(&what, documents)).await {
             Ok(true) => compared += 1,
             Ok(false) => left_out.push((group.name().to_owned(), "they were updated meanwhile".to_owned())),
-            Err(error) if matches!(error.kind(), ErrorKind::Functions(_)) => {
+            Err(error) if is_left_out(&error) => {
                 left_out.push((group.name().to_owned(), error.reason().into_owned()));
             }
             Err(error) => return Err(error),
@@ -55,7 +55,7 @@ pub(crate) async fn repair(functions: &Functions, database: &Documents, mut remo
     for group in built(functions, database).await?.groups {
         let mut report = CheckReport::default();
         match database.check_built_views(&group, &mut report, |_| ()).await {
-            Err(error) if !matches!(error.kind(), ErrorKind::Functions(_)) => return Err(error),
+            Err(error) if !is_left_out(&error) => return Err(error),
             _ => {}
         }
         if !report.is_sound() && database.remove_view_group(group.signature()).await? {
@@ -63,6 +63,11 @@ pub(crate) async fn repair(functions: &Functions, database: &Documents, mut remo
         }
     }
     Ok(())
+}
+
+/// Whether a group cannot be compared, since its functions fail or a later version wrote its rows, and others can.
+fn is_left_out(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Functions(_) | ErrorKind::UnknownFormat(_))
 }
 
 async fn built(functions: &Functions, database: &Documents) -> Result<Built> {
