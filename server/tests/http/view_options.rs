@@ -274,3 +274,22 @@ async fn design_documents_that_cannot_be_run_are_refused() {
         assert_eq!(couch.json("PUT", &format!("/db/_design/{n}"), taken).await.status, 201, "{n}");
     }
 }
+
+/// Earlier versions stored such names. A replication may bring them too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_reduce_may_have_spaces_around_it_or_be_empty() {
+    let couch = Couch::with_docs(json!([{"_id": "a"}, {"_id": "b"}])).await;
+    let views = json!({"count": {"map": IDS, "reduce": " _count "}, "top": {"map": IDS, "reduce": "_top_1\n"},
+        "none": {"map": IDS, "reduce": ""}, "blank": {"map": IDS, "reduce": " "}, "other": {"map": IDS}});
+    for view in ["count", "none", "blank"] {
+        let written = couch.json("PUT", "/db/_design/d", json!({"views": {"v": views[view]}})).await;
+        assert_eq!(written.json()["error"], "compilation_error", "{view}: what is written now is refused");
+    }
+    let docs = json!([{"_id": "_design/d", "_rev": "1-a", "views": views}]);
+    couch.json("POST", "/db/_bulk_docs", json!({"new_edits": false, "docs": docs})).await;
+    assert_eq!(rows(&couch, "d/_view/count").await[0]["value"], 2);
+    assert_eq!(rows(&couch, "d/_view/top").await[0]["key"], json!(null));
+    for view in ["none", "blank", "other"] {
+        assert_eq!(keys(&couch, &format!("d/_view/{view}")).await, ["a", "b"], "{view}");
+    }
+}

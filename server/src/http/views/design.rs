@@ -50,8 +50,9 @@ impl Design {
                 raw.insert(name.into_owned());
                 continue;
             }
-            let reduce = match text(view.get("reduce")).as_deref() {
-                None => None,
+            // Earlier versions stored names with spaces around them, and empty ones: what is stored is not refused.
+            let reduce = match text(view.get("reduce")).as_deref().map(str::trim) {
+                None | Some("") => None,
                 Some(reduce) if reduce.starts_with('_') => {
                     builtin(reduce).map_err(|reason| refused.insert(name.to_string(), reason)).ok()
                 }
