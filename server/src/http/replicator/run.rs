@@ -22,7 +22,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{Answer, JobProgress, Origin, ReplicationJob, figures};
-use crate::http::replicator::requested::{RequestedReplication, Side};
+use crate::http::replicator::requested::{RequestedReplication, Side, without_nulls};
 use crate::http::replicator::rotation::Rotation;
 use crate::http::replicator::{has_jobs, side};
 use crate::http::rights::not_server_admin;
@@ -255,7 +255,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
 /// The requested replication and its owner; `None` if it is no longer requested, and an inner error if it cannot run.
 async fn find(app: &App, order: &ReplicationJob) -> Result<Option<Result<(RequestedReplication, Owner)>>> {
     let settings = app.auth.settings();
-    let read = |asked: &JsonText| RequestedReplication::read_with(asked, &settings.rows);
+    let read = |stored: &JsonText| RequestedReplication::read_with(&without_nulls(stored), &settings.rows);
     match &order.origin {
         Origin::Request(request) => Ok(Some(read(&request.0).map(|asked| (asked, Owner::named(order.user()))))),
         Origin::Document { database, id, .. } => {
