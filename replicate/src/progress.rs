@@ -22,14 +22,19 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// Numbers of a record may be anything.
     pub(crate) fn add(&mut self, other: Figures) {
-        self.missing_checked += other.missing_checked;
-        self.missing_found += other.missing_found;
-        self.docs_read += other.docs_read;
-        self.docs_written += other.docs_written;
-        self.doc_write_failures += other.doc_write_failures;
-        self.bulk_get_docs += other.bulk_get_docs;
-        self.bulk_get_attempts += other.bulk_get_attempts;
+        for (number, other) in [
+            (&mut self.missing_checked, other.missing_checked),
+            (&mut self.missing_found, other.missing_found),
+            (&mut self.docs_read, other.docs_read),
+            (&mut self.docs_written, other.docs_written),
+            (&mut self.doc_write_failures, other.doc_write_failures),
+            (&mut self.bulk_get_docs, other.bulk_get_docs),
+            (&mut self.bulk_get_attempts, other.bulk_get_attempts),
+        ] {
+            *number = number.saturating_add(other);
+        }
     }
 
     /// The figures in a session of a record. An older one lacks some.
@@ -95,4 +100,17 @@ pub struct Report {
     pub no_changes: bool,
     /// The record of the replication, as in the checkpoint; an object.
     pub record: JsonText,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_a_record_do_not_overflow() {
+        let session = JsonText::parse(br#"{"docs_read":18446744073709551615,"docs_written":7}"#).unwrap();
+        let mut figures = Figures::read(session.root());
+        figures.add(Figures { docs_read: 2, docs_written: 3, ..Figures::default() });
+        assert_eq!(figures, Figures { docs_read: u64::MAX, docs_written: 10, ..Figures::default() });
+    }
 }
