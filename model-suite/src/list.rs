@@ -311,6 +311,7 @@ macro_rules! __scenarios {
                 documents_that_break_a_map_function_are_noted,
                 rows_bring_their_documents_or_those_they_name,
                 groups_are_removed_and_built_anew,
+                a_group_of_an_earlier_version_goes_when_it_is_replaced,
                 damaged_views_are_found,
                 view_rows_that_belong_to_nothing_are_removed,
                 a_repair_leaves_view_rows_that_a_later_version_wrote,
