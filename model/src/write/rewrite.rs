@@ -345,6 +345,7 @@ mod tests {
             scheduled_ms: 0,
             attempts: 1,
             is_resubmitted,
+            name: None,
             data: data.clone(),
             progress: progress.map(|bytes| Progress { updated_ms: 0, bytes: bytes.to_vec().into() }),
             run: None,
