@@ -906,6 +906,18 @@ test('settings are read and written alike', async (t) => {
   await sides.same('persist, after a reload', `${config}/beside/persist`, admin());
   await sides.same('persist', `${config}/beside/persist`, admin({ method: 'DELETE', headers: { 'x-couch-persist': 'false' } }));
   await sides.same('persist', `${config}/beside/persist`, admin());
+  // The largest attachment.
+  const db = await sides.pair.database();
+  for (const size of ['5', 'infinity', '0', ' 5 ', undefined]) {
+    await sides.set({ 'couchdb/max_attachment_size': size });
+    for (const bytes of [0, 5, 6]) {
+      const [path, headers] = [`/${db}/${bytes}-${String(size).trim()}-${Math.random()}`, { 'content-type': 'x/y' }];
+      const revless = ({ status, body }) => ({ status, body: { ...body, rev: undefined } });
+      await sides.same('attachments', `${path}/a`, admin({ method: 'PUT', headers, body: 'x'.repeat(bytes) }), revless);
+      const body = { _attachments: { a: { content_type: 'x/y', data: Buffer.from('x'.repeat(bytes)).toString('base64') } } };
+      await sides.same('attachments', `${path}-inline`, admin({ method: 'PUT', body }), revless);
+    }
+  }
   // Administrators.
   const login = (name, password) => ({ headers: basic(name, password) });
   for (const [name, value] of [['eve', 'pw'], ['eve', ''], ['eve', ' '], ['eve', ' pw '], ['eve', 'pä'], ['eve', 'Ω'], ['eve', '-pbkdf2-zz,salt,10'], ['eve', '-hashed-'], ['eve', '-x'], ['a:b', 'pw'],

@@ -105,12 +105,12 @@ impl<D: Database> Documents<D> {
 
     /// Maximum size of a document's body, in bytes of compact JSON.
     pub fn max_document_size(&self) -> usize {
-        self.shared.document_limit.get()
+        usize::try_from(self.shared.limits.document.get()).unwrap_or(usize::MAX)
     }
 
     /// Maximum size of an attachment, in bytes as received.
     pub fn max_attachment_size(&self) -> u64 {
-        self.shared.max_attachment_size
+        self.shared.limits.attachment.get()
     }
 
     /// The layer that it is of.

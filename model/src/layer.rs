@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -36,7 +36,7 @@ pub struct LayerOptions {
     /// Maximum size of a document's body, in bytes of compact JSON. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`].
     /// [`Layer::limit_documents`] changes it.
     pub max_document_size: usize,
-    /// Maximum size of an attachment, in bytes as received. Unlimited by default, as in CouchDB.
+    /// Maximum size of an attachment, in bytes as received. Unlimited by default. [`Layer::limit_attachments`] changes it.
     pub max_attachment_size: u64,
     /// Maximum number of threads that work on one bulk write, including the caller's. 1 by default: then the layer starts
     /// no threads.
@@ -71,33 +71,40 @@ impl<D> fmt::Debug for Layer<D> {
 pub(crate) struct LayerState<D> {
     pub(crate) guard: Guard<D>,
     pub(crate) default_format: BodyFormat,
-    pub(crate) document_limit: Arc<DocumentLimit>,
-    pub(crate) max_attachment_size: u64,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) threads: usize,
     /// The feeds that clients wait for, by database.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
     pub(crate) indexes: Definitions,
 }
 
-/// The largest document. Layers may share it.
-pub(crate) struct DocumentLimit {
-    /// That of the options.
-    usual: usize,
-    now: AtomicUsize,
+/// What is too large. Layers may share it.
+pub(crate) struct Limits {
+    pub(crate) document: Limit,
+    pub(crate) attachment: Limit,
 }
 
-impl DocumentLimit {
-    fn new(bytes: usize) -> Self {
-        let usual = bytes.min(HIGHEST_MAX_DOCUMENT_SIZE);
-        DocumentLimit { usual, now: AtomicUsize::new(usual) }
+/// A limit in bytes that changes while requests read it.
+pub(crate) struct Limit {
+    /// That of the options.
+    usual: u64,
+    /// A higher one counts as this one.
+    highest: u64,
+    now: AtomicU64,
+}
+
+impl Limit {
+    fn new(bytes: u64, highest: u64) -> Self {
+        let usual = bytes.min(highest);
+        Limit { usual, highest, now: AtomicU64::new(usual) }
     }
 
-    pub(crate) fn get(&self) -> usize {
+    pub(crate) fn get(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }
 
-    fn set(&self, bytes: Option<usize>) {
-        self.now.store(bytes.map_or(self.usual, |bytes| bytes.min(HIGHEST_MAX_DOCUMENT_SIZE)), Ordering::Relaxed);
+    fn set(&self, bytes: Option<u64>) {
+        self.now.store(bytes.map_or(self.usual, |bytes| bytes.min(self.highest)), Ordering::Relaxed);
     }
 }
 
@@ -108,20 +115,21 @@ impl<D: Database> Layer<D> {
     /// [`ErrorKind::Format`] for another version; [`ErrorKind::NotOurs`] if the prefix has other keys. Nothing is
     /// changed then.
     pub async fn open(engine: D, options: LayerOptions) -> Result<Self> {
-        let limit = Arc::new(DocumentLimit::new(options.max_document_size));
-        Self::open_limited(engine, options, limit).await
+        let document = Limit::new(options.max_document_size as u64, HIGHEST_MAX_DOCUMENT_SIZE as u64);
+        let attachment = Limit::new(options.max_attachment_size, u64::MAX);
+        Self::open_limited(engine, options, Arc::new(Limits { document, attachment })).await
     }
 
-    /// Opens the layer in another store. Its documents are limited as those of this one, also when the limit changes, and not
-    /// by the options.
+    /// Opens the layer in another store. Its documents and attachments are limited as those of this one, also when a limit
+    /// changes, and not by the options.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub async fn open_beside(&self, engine: D, options: LayerOptions) -> Result<Self> {
-        Self::open_limited(engine, options, self.shared.document_limit.clone()).await
+        Self::open_limited(engine, options, self.shared.limits.clone()).await
     }
 
-    async fn open_limited(engine: D, options: LayerOptions, document_limit: Arc<DocumentLimit>) -> Result<Self> {
+    async fn open_limited(engine: D, options: LayerOptions, limits: Arc<Limits>) -> Result<Self> {
         let root = options.prefix.clone();
         let key = Key::Format.under(&root);
         let anything = if root.is_empty() {
@@ -159,8 +167,7 @@ impl<D: Database> Layer<D> {
             shared: Arc::new(LayerState {
                 guard: Guard::new(engine, root, options.environment),
                 default_format: options.default_format,
-                document_limit,
-                max_attachment_size: options.max_attachment_size,
+                limits,
                 threads: options.threads,
                 feeds: Mutex::default(),
                 indexes: Definitions::default(),
@@ -172,7 +179,13 @@ impl<D: Database> Layer<D> {
     /// options back. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`]. Documents that are stored stay as they are. A server sets it
     /// whenever it reads its configuration.
     pub fn limit_documents(&self, bytes: Option<usize>) {
-        self.shared.document_limit.set(bytes);
+        self.shared.limits.document.set(bytes.map(|bytes| bytes as u64));
+    }
+
+    /// Limits attachments whose upload begins from now on, also through handles that are open. `None` brings the limit of the
+    /// options back. A server sets it whenever it reads its configuration.
+    pub fn limit_attachments(&self, bytes: Option<u64>) {
+        self.shared.limits.attachment.set(bytes);
     }
 
     pub(crate) fn of(shared: Arc<LayerState<D>>) -> Self {

@@ -160,7 +160,6 @@ impl Serve {
             max_request_size: usize::try_from(self.max_request_size)?,
             settings: self.settings,
             store: Some(self.engine.clone()),
-            max_attachment_size: self.max_attachment_size.unwrap_or(u64::MAX),
             tls: self.tls.read(&self.listen, address)?,
             trust: self.trust.read()?,
             max_connections: usize::try_from(self.max_connections)?,
@@ -181,7 +180,7 @@ impl Serve {
         let durability = engine.durability();
         let layer_options = LayerOptions {
             max_document_size: usize::try_from(self.max_document_size)?,
-            max_attachment_size: options.max_attachment_size,
+            max_attachment_size: self.max_attachment_size.unwrap_or(u64::MAX),
             threads: options.threads,
             ..LayerOptions::default()
         };

@@ -35,7 +35,7 @@ impl Couch {
         self.put_body(path, "multipart/related; boundary=\"b\"", body).await
     }
 
-    async fn put_body(&self, path: &str, content_type: &str, body: impl Into<reqwest::Body>) -> Answer {
+    pub(crate) async fn put_body(&self, path: &str, content_type: &str, body: impl Into<reqwest::Body>) -> Answer {
         self.send(self.request("PUT", path).header("content-type", content_type).body(body)).await
     }
 }
@@ -440,8 +440,9 @@ async fn design_documents_have_attachments() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attachments_have_a_limit_of_their_own() {
-    let options = server::http::Options { max_attachment_size: 5, max_request_size: 1024, ..Default::default() };
+    let options = server::http::Options { max_request_size: 1024, ..Default::default() };
     let couch = Couch::with(options).await;
+    couch.layer.limit_attachments(Some(5));
     couch.database("db").await;
     couch.attach("/db/doc/a", "x/y", b"hello").await;
     let before = couch.contents("db").await;

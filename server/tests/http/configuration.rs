@@ -89,6 +89,34 @@ async fn the_largest_document_survives_a_restart_and_precedes_the_option() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_attachment_is_configured() {
+    let engine = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+    let options = model::LayerOptions { max_attachment_size: 5, ..model::LayerOptions::default() };
+    let couch = Couch::serving(model::Layer::open(engine, options).await.unwrap(), Options::default()).await;
+    couch.database("db").await;
+    let key = "/_node/_local/_config/couchdb/max_attachment_size";
+    let limited = async |at: &str, bytes: usize| {
+        for (name, bytes, status) in [("fits", bytes, 201), ("large", bytes + 1, 413)] {
+            let data = base64::engine::general_purpose::STANDARD.encode("x".repeat(bytes));
+            let inline = json!({"_attachments": {"a": {"content_type": "x/y", "data": data}}});
+            let answer = couch.json("PUT", &format!("/db/{name} inline at {at}"), inline).await;
+            assert_eq!(answer.status, status, "{name} at {at}: {}", answer.text);
+            let answer = couch.put_body(&format!("/db/{name} at {at}/a"), "x/y", "x".repeat(bytes)).await;
+            assert_eq!(answer.status, status, "{name} at {at}: {}", answer.text);
+        }
+    };
+    limited("first", 5).await;
+    for (value, bytes) in [("10", 10), ("0", 0), ("many", 5), ("-1", 5), ("", 5)] {
+        assert_eq!(couch.json("PUT", key, json!(value)).await.status, 200);
+        limited(&format!("value {value}"), bytes).await;
+    }
+    assert_eq!(couch.json("PUT", key, json!("infinity")).await.status, 200);
+    assert_eq!(couch.put_body("/db/unlimited/a", "x/y", "x".repeat(1_000)).await.status, 201);
+    assert_eq!(couch.call("DELETE", key).await.json(), "infinity");
+    limited("last", 5).await;
+}
+
 const PAGE: &str = "https://App.example";
 
 /// A server that pages of [`PAGE`] may use.

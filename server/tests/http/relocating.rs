@@ -338,20 +338,24 @@ async fn what_a_server_left_is_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_largest_document_is_one_of_all_stores_behind_a_server() {
+async fn the_largest_document_and_attachment_are_those_of_all_stores_behind_a_server() {
     let folder = tempfile::tempdir().unwrap();
     let couch = serve(&lsm(folder.path(), "own")).await;
     couch.database("db").await;
     let limit = async |bytes: &str| {
-        let set = couch.json("PUT", "/_node/_local/_config/couchdb/max_document_size", json!(bytes)).await;
-        assert_eq!(set.status, 200, "{}", set.text);
+        for name in ["max_document_size", "max_attachment_size"] {
+            let set = couch.json("PUT", &format!("/_node/_local/_config/couchdb/{name}"), json!(bytes)).await;
+            assert_eq!(set.status, 200, "{}", set.text);
+        }
     };
     limit("1000").await;
     relocate(&couch, &lsm(folder.path(), "other")).await;
     let large = json!({"a": "x".repeat(1_001)});
     couch.json("PUT", "/db/a", large.clone()).await.refused(413, "document_too_large", "a");
+    couch.put_body("/db/b/f", "x/y", "x".repeat(1_001)).await.refused(413, "attachment_too_large", "f");
     limit("2000").await;
     couch.put("/db/a", large).await;
+    assert_eq!(couch.put_body("/db/b/f", "x/y", "x".repeat(1_001)).await.status, 201);
 }
 
 #[tokio::test]

@@ -68,9 +68,7 @@ impl Couch {
     }
 
     pub(crate) async fn over(engine: AnyDatabase, options: Options) -> Couch {
-        let max_attachment_size = options.max_attachment_size;
-        let layer_options = LayerOptions { max_attachment_size, ..LayerOptions::default() };
-        Self::serving(Layer::open(engine, layer_options).await.unwrap(), options).await
+        Self::serving(Layer::open(engine, LayerOptions::default()).await.unwrap(), options).await
     }
 
     pub(crate) async fn serving(layer: Layer<AnyDatabase>, options: Options) -> Couch {

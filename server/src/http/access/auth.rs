@@ -162,6 +162,7 @@ impl Auth {
         let settings = Arc::new(Settings::new(self.unkept.over(rows), &self.flags));
         let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
         layer.limit_documents(settings.max_document_size);
+        layer.limit_attachments(settings.max_attachment_size);
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
         *self.settings.write() = settings;
         self.loaded.send_replace(());

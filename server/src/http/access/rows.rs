@@ -28,7 +28,7 @@ pub const KNOWN_SETTINGS: &[(&str, &[&str])] = &[
     ("chttpd_auth_lockout", &["max_lifetime", "mode", "threshold"]),
     ("cors", &["credentials", "exposed_headers", "headers", "max_age", "methods", "origins"]),
     ("couch_peruser", &["database_prefix", "delete_dbs", "enable"]),
-    ("couchdb", &["default_security", "max_document_size", "users_db_security_editable"]),
+    ("couchdb", &["default_security", "max_attachment_size", "max_document_size", "users_db_security_editable"]),
     ("httpd", &["WWW-Authenticate", "enable_cors"]),
     ("jwt_auth", &["required_claims", "roles_claim_name", "roles_claim_path"]),
     ("jwt_keys", &["ec:", "hmac:", "rsa:"]),

@@ -89,6 +89,8 @@ pub(crate) struct Settings {
     pub(crate) max_request_size: usize,
     /// The largest document, where it is set.
     pub(crate) max_document_size: Option<usize>,
+    /// The largest attachment, where it is set.
+    pub(crate) max_attachment_size: Option<u64>,
 }
 
 /// How sessions are made.
@@ -155,6 +157,10 @@ impl Settings {
             cors: Cors::read(&rows, &flags.cors),
             max_request_size: bytes("chttpd", "max_http_request_size").unwrap_or(flags.max_request_size),
             max_document_size: bytes("couchdb", "max_document_size"),
+            max_attachment_size: match rows.get("couchdb", "max_attachment_size") {
+                Some("infinity") => Some(u64::MAX),
+                _ => rows.number("couchdb", "max_attachment_size"),
+            },
             rows,
         }
     }
@@ -226,6 +232,7 @@ mod tests {
             ("chttpd", "max_http_request_size", "-1"),
             ("couchdb", "default_security", "everyone"),
             ("couchdb", "max_document_size", "50000000"),
+            ("couchdb", "max_attachment_size", "infinity"),
             ("admins", "anna", "plain"),
         ]);
         assert_eq!(found.required, Required::ExceptForUp);
@@ -234,7 +241,7 @@ mod tests {
         assert_eq!(found.public_fields, ["name", "email"]);
         assert_eq!(found.cors.allowed.origins, ["app://obsidian.md", "http://localhost"]);
         assert_eq!((found.max_request_size, found.default_security), (7, DefaultSecurity::Everyone));
-        assert_eq!(found.max_document_size, Some(50_000_000));
+        assert_eq!((found.max_document_size, found.max_attachment_size), (Some(50_000_000), Some(u64::MAX)));
         assert!(found.admins.is_empty() && found.has_admins(), "nobody, but not everybody");
         assert!(!format!("{found:?}").contains("plain"));
     }

@@ -53,8 +53,6 @@ pub struct Options {
     pub scan_threads: usize,
     /// The URL of the served store, which relocations from it and back to it need.
     pub store: Option<EngineUrl>,
-    /// The largest attachment in stores to which databases moved, in bytes as sent.
-    pub max_attachment_size: u64,
     /// Time for which a connection may be idle, and which a client has to send the head of a request.
     pub head_patience: Duration,
     /// Time that a client may pause within a body. It is also how much longer than 1,024 bytes a second a body may take.
@@ -86,7 +84,6 @@ impl Default for Options {
             settings: Vec::new(),
             scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
             store: None,
-            max_attachment_size: u64::MAX,
             head_patience: Duration::from_secs(75),
             body_patience: Duration::from_secs(60),
             write_patience: Duration::from_secs(300),
@@ -169,11 +166,7 @@ impl App {
         let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
         let scans = Scans::new(options.scan_threads)?;
         let functions = Arc::new(Functions::new(options.threads.max(2)));
-        let others = LayerOptions {
-            max_attachment_size: options.max_attachment_size,
-            threads: options.threads,
-            ..LayerOptions::default()
-        };
+        let others = LayerOptions { threads: options.threads, ..LayerOptions::default() };
         let stores = Stores::new(layer.clone(), options.store.as_ref(), others, opened);
         let uuid = options.uuid.clone().unwrap_or(identity.uuid);
         let clients = Clients::new(options.trust.clone());
