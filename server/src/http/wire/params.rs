@@ -66,10 +66,10 @@ pub(crate) fn encode(segment: &str) -> PercentEncode<'_> {
 pub(crate) struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// Decodes a query, or a form.
+    /// Decodes a query, or a form. As in CouchDB, `;` separates pairs too.
     pub(crate) fn parse(query: &str) -> Result<Self> {
         let mut params = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        for pair in query.split(['&', ';']).filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             params.push((decode_form(name)?.into_owned(), decode_form(value)?.into_owned()));
         }
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded_and_the_last_one_counts() {
-        let params = Params::parse("a=1&b=x+y%2B&&c&a=2").unwrap();
+        let params = Params::parse("a=1&b=x+y%2B&&c;e=%3B;a=2").unwrap();
+        assert_eq!(params.get("e"), Some(";"));
         assert_eq!(params.get("a"), Some("2"));
         assert_eq!(params.get("b"), Some("x y+"));
         assert_eq!(params.get("c"), Some(""));
