@@ -164,6 +164,11 @@ async fn documents_of_others_are_not_there() {
     let security = json!({"admins": {"names": ["berta"]}});
     assert_eq!(admin(&couch, "PUT", "/_users/_security", security).await.status, 200);
     assert_eq!(stranger("GET", ANNA, json!({})).await.json(), document);
+    // And the limit, which its members see.
+    assert_eq!(stranger("PUT", "/_users/_revs_limit", json!(500)).await.status, 200);
+    let anna = async |method: &str| as_user(&couch, "anna", "pw anna", method, "/_users/_revs_limit", json!(1)).await;
+    assert_eq!(anna("GET").await.json(), 500);
+    anna("PUT").await.refused(401, "unauthorized", "You are not a server or db admin.");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -116,7 +116,7 @@ pub(crate) fn require_admin(request: &Request, db: &str) -> Result<()> {
 /// Whether a member of `_users` may ask for this path, within the rules of this module. All others are for
 /// administrators of the server.
 pub(crate) fn is_for_members(path: &str) -> bool {
-    matches!(path, "/{db}" | "/{db}/{docid}" | "/{db}/_bulk_docs" | "/{db}/_security")
+    matches!(path, "/{db}" | "/{db}/{docid}" | "/{db}/_bulk_docs" | "/{db}/_security" | "/{db}/_revs_limit")
 }
 
 /// The answer to a member that reads a document which is not its own: `None` if it may read all of it.
