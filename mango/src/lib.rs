@@ -32,4 +32,4 @@ pub use index::{
 };
 pub use projection::Projection;
 pub use query::{Direction, Query, check_partition};
-pub use selector::{IdRange, MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, Selector};
+pub use selector::{IdRange, MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, Selector, compile_regex};

@@ -47,7 +47,7 @@ use json::{JsonRef, JsonText};
 use regex::bytes::Regex;
 
 pub use analysis::IdRange;
-pub use parse::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES};
+pub use parse::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, compile_regex};
 pub(crate) use range::{ABOVE, Bound, FieldRange, Kind};
 
 use crate::collate::Order;

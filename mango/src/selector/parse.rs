@@ -231,7 +231,8 @@ impl Walk<'_> {
             "$regex" => {
                 Counts::add(&self.counts.regexes, 1, MAX_REGEXES, "regular expressions")?;
                 let pattern = argument.as_str().ok_or_else(bad)?.into_owned();
-                let regex = compile(&pattern).map_err(|problem| Error::bad_regex(&pattern, &problem.to_string()))?;
+                let regex =
+                    compile_regex(&pattern).map_err(|problem| Error::bad_regex(&pattern, &problem.to_string()))?;
                 Condition::Regex { pattern, regex }
             }
             "$beginsWith" => Condition::BeginsWith(argument.as_str().ok_or_else(bad)?.into_owned()),
@@ -255,8 +256,11 @@ impl Choice {
     }
 }
 
-/// Compiles a regular expression over bytes, as in CouchDB, or over code points if it is invalid over bytes.
-fn compile(pattern: &str) -> Result<Regex, regex::Error> {
+/// Compiles a regular expression as `$regex` has it: over bytes, as in CouchDB, or over code points if it is invalid over bytes.
+///
+/// # Errors
+/// What is wrong with the pattern, or that it is too large.
+pub fn compile_regex(pattern: &str) -> Result<Regex, regex::Error> {
     let mut builder = RegexBuilder::new(pattern);
     builder.size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_CACHE);
     builder.unicode(false).build().or_else(|_| builder.unicode(true).build())

@@ -51,7 +51,7 @@ mod views;
 mod wire;
 mod work;
 
-pub(crate) use access::admitted::admitted;
+pub(crate) use access::admitted::admitted_by_command;
 pub use access::auth::Administrator;
 pub use access::cors::CorsOptions;
 pub use access::rows::KNOWN_SETTINGS;

@@ -217,3 +217,109 @@ async fn members_store_nothing_costly() {
     assert_eq!(put(&stale).await.status, 409);
     assert_eq!(put(&document).await.status, 201);
 }
+
+/// As CouchDB 3.5.2 answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_passwords_match_the_configuration_at_once() {
+    let couch = with_sign_up(&[]).await;
+    let sign_up = async |password: &str| couch.json("PUT", ANNA, new_user("anna", password)).await;
+    set(&couch, "chttpd_auth/password_regexp", r#"[{"^.{4,}$", "Too short."}, "[0-9]"]"#).await;
+    let required = "Password does not conform to requirements.";
+    sign_up("abc").await.refused(400, "bad_request", &format!("{required} Too short."));
+    sign_up("abcd").await.refused(400, "bad_request", required);
+    let mut wrong = new_user("anna", "abcd");
+    wrong["type"] = json!("x");
+    admin(&couch, "PUT", ANNA, wrong).await.refused(400, "bad_request", required);
+    let docs = json!({"docs": [new_user("anna", "abc"), new_user("berta", "abcd1")]});
+    let bulk = admin(&couch, "POST", "/_users/_bulk_docs", docs).await.json();
+    assert_eq!((&bulk[0]["error"], &bulk[1]["ok"]), (&json!("bad_request"), &json!(true)));
+    assert_eq!(sign_up("abcd1").await.status, 201);
+    // Administrators are named without it, and stored hashes are no passwords.
+    set(&couch, "admins/eve", "e").await;
+    let document = admin(&couch, "GET", ANNA, json!({})).await.json();
+    assert_eq!(admin(&couch, "PUT", ANNA, document).await.status, 201);
+
+    let unable = "Server cannot hash passwords at this time.";
+    let berta = || couch.json("PUT", "/_users/org.couchdb.user:c", new_user("c", "abcd1"));
+    for (name, value) in [("password_regexp", "^a"), ("password_regexp", "[\"(\"]"), ("password_scheme", "md5")] {
+        set(&couch, &format!("chttpd_auth/{name}"), value).await;
+        berta().await.refused(403, "forbidden", unable);
+        let path = format!("/_node/_local/_config/chttpd_auth/{name}");
+        assert_eq!(admin(&couch, "DELETE", &path, json!({})).await.json(), value);
+    }
+    set(&couch, "chttpd_auth/password_scheme", "md5").await;
+    let named = admin(&couch, "PUT", "/_node/_local/_config/admins/frida", json!("pw")).await;
+    named.refused(403, "forbidden", unable);
+    set(&couch, "chttpd_auth/password_scheme", "simple").await;
+    assert_eq!(berta().await.status, 201);
+    let stored = admin(&couch, "GET", "/_users/org.couchdb.user:c", json!({})).await.json();
+    assert_eq!((&stored["password_scheme"], stored["password_sha"].as_str().unwrap().len()), (&json!("simple"), 40));
+    assert_eq!(logs_in(&couch, "c", "abcd1").await.status, 200);
+    set(&couch, "admins/frida", "pw").await;
+    assert_eq!(logs_in(&couch, "frida", "pw").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hashes_out_of_bounds_are_refused_by_their_iterations() {
+    let couch = with_users(&[("anna", &[]), ("berta", &[])]).await;
+    set(&couch, "admins/eve", "pw eve").await;
+    // What was proven need not be computed.
+    assert_eq!(user(&couch, "berta", "GET", "/_session").await.status, 200);
+    for (name, value, what) in [("min_iterations", "11", "low"), ("max_iterations", "9", "high")] {
+        set(&couch, &format!("chttpd_auth/{name}"), value).await;
+        let reason = format!("Iteration count is too {what} for this server");
+        for who in ["anna", "eve"] {
+            for password in [format!("pw {who}"), "wrong".to_owned()] {
+                logs_in(&couch, who, &password).await.refused(403, "forbidden", &reason);
+                let basic = as_user(&couch, who, &password, "GET", "/_up", json!({})).await;
+                basic.refused(403, "forbidden", &reason);
+            }
+        }
+        assert_eq!(user(&couch, "berta", "GET", "/_session").await.status, 200);
+        set(&couch, &format!("chttpd_auth/{name}"), "10").await;
+        let [anna, eve] = [logs_in(&couch, "anna", "pw anna").await, logs_in(&couch, "eve", "pw eve").await];
+        assert_eq!((anna.status.as_u16(), eve.status.as_u16()), (200, 200), "no failure was counted");
+        // Another document has to be proven anew, and so has another administrator's password.
+        let mut document = admin(&couch, "GET", ANNA, json!({})).await.json();
+        document["salt"] = json!("salt");
+        document["password"] = json!("pw anna");
+        assert_eq!(admin(&couch, "PUT", ANNA, document).await.status, 201);
+        set(&couch, "admins/eve", "pw eve").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proven_password_is_stored_by_another_scheme_once() {
+    let couch = with_users(&[("anna", &[]), ("berta", &[])]).await;
+    let stored =
+        async |name: &str| admin(&couch, "GET", &format!("/_users/org.couchdb.user:{name}"), json!({})).await.json();
+    let before = stored("anna").await;
+    let session = logs_in(&couch, "anna", "pw anna").await;
+    assert_eq!(stored("anna").await, before, "it is stored by the scheme already");
+
+    set(&couch, "chttpd_auth/iterations", "20").await;
+    set(&couch, "chttpd_auth/upgrade_hash_on_auth", "false").await;
+    assert_eq!(user(&couch, "anna", "GET", "/_session").await.status, 200);
+    set(&couch, "chttpd_auth/upgrade_hash_on_auth", "true").await;
+    set(&couch, "chttpd_auth/password_regexp", "[\"long enough\"]").await;
+    assert_eq!(user(&couch, "anna", "GET", "/_session").await.status, 200);
+    assert_eq!(stored("anna").await, before, "it could be no new password");
+    set(&couch, "chttpd_auth/password_regexp", "").await;
+
+    // Of many requests at once, one stores it.
+    let requests = (0..20).map(|_| user(&couch, "anna", "GET", "/_session"));
+    let answers = futures_util::future::join_all(requests).await;
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    let upgraded = stored("anna").await;
+    assert!(upgraded["_rev"].as_str().unwrap().starts_with("2-"), "{upgraded}");
+    assert_eq!((&upgraded["iterations"], &upgraded["salt"]), (&json!(20), &before["salt"]));
+    let goes_on = couch.send(couch.request("GET", "/_session").header("cookie", cookie(&session))).await;
+    assert_eq!(goes_on.json()["userCtx"]["name"], "anna");
+    // A second change within seconds waits, also for other users' logins, which it does not concern.
+    set(&couch, "chttpd_auth/password_scheme", "simple").await;
+    assert_eq!(user(&couch, "anna", "GET", "/_session").await.status, 200);
+    assert_eq!(stored("anna").await, upgraded);
+    assert_eq!(logs_in(&couch, "berta", "pw berta").await.status, 200);
+    assert_eq!(stored("berta").await["password_scheme"], "simple");
+    assert_eq!(user(&couch, "berta", "GET", "/_session").await.status, 200);
+}

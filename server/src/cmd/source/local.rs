@@ -12,7 +12,7 @@ use super::{IfNoDatabase, failure};
 use crate::cmd::Failure;
 use crate::cmd::progress::remark;
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::{Functions, Identity, THREADS, admitted, check_views, repair_views, validated};
+use crate::http::{Functions, Identity, THREADS, admitted_by_command, check_views, repair_views, validated};
 use crate::report::Checked;
 
 /// A database in a store of this process.
@@ -157,7 +157,7 @@ async fn peer(
     name: &str,
     documents: &Documents<AnyDatabase>,
 ) -> Result<Arc<dyn Peer>, Failure> {
-    Ok(admitted(layer, name, Arc::new(peer::Local::new(validated(documents.clone())))).await?)
+    Ok(admitted_by_command(layer, name, Arc::new(peer::Local::new(validated(documents.clone())))).await?)
 }
 
 /// The bytes of the files in a folder. A file that is removed meanwhile counts zero.

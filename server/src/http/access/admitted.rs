@@ -11,36 +11,37 @@ use peer::{
     ReadOptions, Result, Revision,
 };
 
-use crate::http::access::passwords::Recipe;
 use crate::http::access::registration;
 use crate::http::access::settings::{Flags, Settings};
 use crate::http::access::users::DATABASE;
 use crate::http::error::ApiError;
 
 /// The peer of a database of this store. That of `_users` admits only documents of users.
-pub(crate) async fn admitted(
+pub(crate) fn admitted(settings: Arc<Settings>, database: &str, inner: Arc<dyn Peer>) -> Arc<dyn Peer> {
+    if database == DATABASE { Arc::new(Admitted { inner, settings }) } else { inner }
+}
+
+/// The same for a command, which has no configuration but that of the store.
+pub(crate) async fn admitted_by_command(
     layer: &Layer<AnyDatabase>,
     database: &str,
     inner: Arc<dyn Peer>,
 ) -> model::Result<Arc<dyn Peer>> {
-    if database != DATABASE {
-        return Ok(inner);
-    }
     let (rows, _) = layer.configuration().await?;
-    Ok(Arc::new(Admitted { inner, recipe: Settings::new(rows, &Flags::default()).recipe }))
+    Ok(admitted(Arc::new(Settings::new(rows, &Flags::default())), database, inner))
 }
 
 #[derive(Debug)]
 struct Admitted {
     inner: Arc<dyn Peer>,
     /// How passwords are hashed.
-    recipe: Recipe,
+    settings: Arc<Settings>,
 }
 
 impl Admitted {
     /// The body as it is to be stored.
     async fn body(&self, id: &str, deleted: bool, body: &JsonText) -> Result<JsonText> {
-        let admitted = registration::replicated(id, deleted, body, self.recipe).await;
+        let admitted = registration::replicated(id, deleted, body, &self.settings.passwords).await;
         admitted.map_err(|error: ApiError| {
             Error::new(ErrorKind::Refused, error.reason().to_owned()).with_status(error.status().as_u16())
         })

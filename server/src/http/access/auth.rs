@@ -10,21 +10,24 @@
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use kv_api::AnyDatabase;
 use model::Layer;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::http::access::hashing::{Hashing, Match};
-use crate::http::access::lockout::Lockout;
+use crate::http::access::lockout::{Attempt, Lockout};
 use crate::http::access::passwords::{Verifier, mac, same};
+use crate::http::access::policy::Policy;
 use crate::http::access::principal::{ANONYMOUS, PARTY, Principal, Proof, SERVER_ADMIN};
 use crate::http::access::session::{self, Claim, seconds_now};
 use crate::http::access::settings::{ADMINS, Flags, Settings};
@@ -36,6 +39,9 @@ use crate::http::ids::hex;
 
 /// Length of the secret for signing cookies, in bytes.
 pub(crate) const SECRET_BYTES: usize = 32;
+
+/// Time after which a password that should have been stored by another scheme is tried again.
+const UPGRADED_AGAIN: Duration = Duration::from_secs(5);
 
 /// The administrator's name and password. Its `Debug` shows no password.
 #[derive(Clone)]
@@ -102,6 +108,9 @@ pub(crate) struct Auth {
     /// Held while settings are read, so that an earlier reading never replaces a later one.
     reading: tokio::sync::Mutex<()>,
     pub(crate) hashing: Hashing,
+    /// The users whose passwords were stored by another scheme within [`UPGRADED_AGAIN`], or should have been. Of many requests at
+    /// once, one does it.
+    upgrading: Mutex<HashMap<String, Instant>>,
     lockout: Arc<Lockout>,
 }
 
@@ -138,6 +147,7 @@ impl Auth {
             has_others,
             reading,
             hashing: Hashing::new(key),
+            upgrading: Mutex::default(),
             lockout,
         }
     }
@@ -235,7 +245,7 @@ impl Auth {
     ) -> Result<Account> {
         let wrong = || ApiError::unauthorized("Name or password is incorrect.");
         let settings = self.settings();
-        let Some(mut account) = self.account(databases, &settings, name).await? else { return Err(wrong()) };
+        let Some(account) = self.account(databases, &settings, name).await? else { return Err(wrong()) };
         let attempt = self.lockout.attempt(settings.lockout, address, name, &account.salt);
         attempt.check()?;
         let found = match &account.stored {
@@ -246,27 +256,61 @@ impl Auth {
                 attempt.failed();
                 Match::No
             }
-            Stored::Admin(verifier) => self.hashing.matches(verifier, password, &attempt).await?,
-            Stored::User(user) => self.hashing.matches(&user.verifier, password, &attempt).await?,
+            Stored::Admin(verifier) => self.matches(&settings, verifier, password, &attempt).await?,
+            Stored::User(user) => self.matches(&settings, &user.verifier, password, &attempt).await?,
         };
         if found == Match::No {
             tracing::warn!(name, peer = %address, "a login failed");
             return Err(wrong());
         }
         attempt.succeeded();
-        account.stored = match account.stored {
-            Stored::User(user) if found == Match::Now && !user.verifier.is_by(settings.recipe) => {
-                let verifier = self.hashing.upgrade(address, &user.verifier, password, settings.recipe).await;
-                let upgraded = async { user.upgrade(databases, &verifier?).await };
-                if let Err(error) = upgraded.await {
-                    // The next login tries again.
-                    tracing::debug!(?error, "a stored password was not upgraded");
-                }
-                Stored::Own
+        if let Stored::User(user) = &account.stored
+            && settings.passwords.is_outdated(&user.verifier)
+        {
+            let upgraded = Box::pin(self.upgrade(databases, &settings.passwords, user, name, password, address));
+            if let Err(error) = upgraded.await {
+                tracing::debug!(?error, "a stored password was not upgraded");
             }
-            stored => stored,
-        };
+        }
         Ok(account)
+    }
+
+    /// Whether this is the password. As in CouchDB, the bounds of iterations are for what must be computed.
+    async fn matches(
+        &self,
+        settings: &Settings,
+        verifier: &Verifier,
+        password: &str,
+        attempt: &Attempt,
+    ) -> Result<Match> {
+        if !self.hashing.knows(verifier, password) {
+            settings.passwords.check(verifier)?;
+        }
+        self.hashing.matches(verifier, password, attempt).await
+    }
+
+    /// Stores a password that was proven by the scheme of the configuration, if it may be a new one.
+    async fn upgrade(
+        &self,
+        databases: &Databases,
+        policy: &Policy,
+        user: &User,
+        name: &str,
+        password: &str,
+        address: IpAddr,
+    ) -> Result<()> {
+        let scheme = policy.admit(password)?;
+        let now = Instant::now();
+        {
+            let mut upgrading = self.upgrading.lock();
+            upgrading.retain(|_, began| now.duration_since(*began) < UPGRADED_AGAIN);
+            if upgrading.contains_key(name) {
+                return Ok(());
+            }
+            upgrading.insert(name.to_owned(), now);
+        }
+        let verifier = self.hashing.upgrade(address, &user.verifier, password, scheme).await?;
+        user.upgrade(databases, &verifier).await
     }
 
     /// Logs in with the body of a request, and begins a session.

@@ -30,7 +30,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::http::access::lockout::{Attempt, network};
-use crate::http::access::passwords::{Recipe, Verifier};
+use crate::http::access::passwords::{Scheme, Verifier};
 use crate::http::error::{ApiError, Result};
 
 /// Maximum number of tasks that wait.
@@ -158,10 +158,10 @@ impl Hashing {
 
     /// Whether this is the password. A wrong one counts as a failure of the attempt.
     pub(crate) async fn matches(&self, verifier: &Verifier, password: &str, attempt: &Attempt) -> Result<Match> {
-        let proof = verifier.proof(&self.key, password);
-        if lock(&self.proven).knows(&proof) {
+        if self.knows(verifier, password) {
             return Ok(Match::Known);
         }
+        let proof = verifier.proof(&self.key, password);
         let (proven, waiting) = (self.proven.clone(), self.waiting.clone());
         let (verifier, password) = (verifier.clone(), password.to_owned());
         let (network, attempt) = (attempt.network, attempt.clone());
@@ -185,24 +185,37 @@ impl Hashing {
     }
 
     /// Hashes a new password.
-    pub(crate) async fn hash(&self, address: IpAddr, password: &str, recipe: Recipe) -> Result<Verifier> {
+    pub(crate) async fn hash(&self, address: IpAddr, password: &str, scheme: Scheme) -> Result<Verifier> {
         let password = password.to_owned();
-        self.run(network(address), None, move || Verifier::new(&password, recipe)).await?.map_err(|error| {
+        self.run(network(address), None, move || Verifier::new(&password, scheme)).await?.map_err(|error| {
             tracing::error!(%error, "the system gives no random numbers");
             ApiError::internal()
         })
     }
 
-    /// Hashes a password again, by another recipe.
+    /// Hashes a proven password again, by another scheme. It is proven for the new hash too.
+    ///
+    /// # Errors
+    /// 503 while other passwords wait: a scheme that changes for all users at once delays no login by more than one hash.
     pub(crate) async fn upgrade(
         &self,
         address: IpAddr,
         verifier: &Verifier,
         password: &str,
-        recipe: Recipe,
+        scheme: Scheme,
     ) -> Result<Verifier> {
-        let (verifier, password) = (verifier.clone(), password.to_owned());
-        self.run(network(address), None, move || verifier.upgraded(&password, recipe)).await
+        if !lock(&self.waiting).tasks.is_empty() {
+            return Err(busy());
+        }
+        let (verifier, own) = (verifier.clone(), password.to_owned());
+        let upgraded = self.run(network(address), None, move || verifier.upgraded(&own, scheme)).await?;
+        lock(&self.proven).add(upgraded.proof(&self.key, password));
+        Ok(upgraded)
+    }
+
+    /// Whether this password was proven, so that it need not be hashed.
+    pub(crate) fn knows(&self, verifier: &Verifier, password: &str) -> bool {
+        lock(&self.proven).knows(&verifier.proof(&self.key, password))
     }
 
     /// Runs a task on the thread. With `latest` the caller does not wait longer for a task that had to wait for others.
@@ -285,7 +298,7 @@ mod tests {
     use crate::http::access::passwords::Prf;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
-    const QUICK: Recipe = Recipe { prf: Prf::Sha256, iterations: 2 };
+    const QUICK: Scheme = Scheme::Pbkdf2 { prf: Prf::Sha256, iterations: 2 };
 
     fn attempt() -> Attempt {
         Arc::new(Lockout::new([2; 32])).attempt(Rules::default(), HERE, "anna", "")
@@ -294,7 +307,7 @@ mod tests {
     #[tokio::test]
     async fn a_network_rests_after_a_wrong_password() {
         let (hashing, attempt) = (Hashing::new([1; 32]), &attempt());
-        let slow = Recipe { prf: Prf::Sha256, iterations: 10_000 };
+        let slow = Scheme::Pbkdf2 { prf: Prf::Sha256, iterations: 10_000 };
         let verifier = hashing.hash(HERE, "right", slow).await.unwrap();
         assert_eq!(hashing.matches(&verifier, "right", attempt).await.unwrap(), Match::Now);
         assert!(lock(&hashing.waiting).resting.is_empty(), "after a right one it does not");
@@ -399,6 +412,18 @@ mod tests {
         lock(&hashing.waiting).resting.insert(HERE, Instant::now() + 5 * AT_ONCE);
         let answer = hashing.run(HERE, Some(4 * AT_ONCE), || std::thread::sleep(5 * AT_ONCE)).await;
         answer.expect("it waited for no other");
+    }
+
+    #[tokio::test]
+    async fn a_password_is_stored_by_another_scheme_while_none_waits_and_stays_proven() {
+        let (hashing, attempt) = (Hashing::new([1; 32]), &attempt());
+        let (verifier, other) = (hashing.hash(HERE, "right", QUICK).await.unwrap(), Scheme::Simple);
+        assert!(!hashing.knows(&verifier, "right"));
+        let upgraded = hashing.upgrade(HERE, &verifier, "right", other).await.unwrap();
+        assert!(upgraded.is_by(other) && !hashing.knows(&upgraded, "wrong"));
+        assert_eq!(hashing.matches(&upgraded, "right", attempt).await.unwrap(), Match::Known);
+        lock(&hashing.waiting).add(attempt.network, Box::new(|| {}));
+        assert_eq!(hashing.upgrade(HERE, &verifier, "right", other).await.unwrap_err().status(), 503);
     }
 
     #[test]

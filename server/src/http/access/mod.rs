@@ -11,6 +11,7 @@
 //!     │    └─ passwords   CouchDB's schemes
 //!     ├─ lockout ──── failed logins
 //!     └─ settings ─── the configuration, parsed
+//!          ├─ policy ───── that of passwords
 //!          ├─ rows ───── the configuration, as it is stored
 //!          └─ unkept ─── settings of this process only
 //!   registration ─ the rules of `_users`: who may write and read what
@@ -29,6 +30,7 @@ mod hashing;
 mod lockout;
 pub(crate) mod passwords;
 pub(crate) mod peruser;
+mod policy;
 pub(crate) mod principal;
 mod proxy;
 mod public_key;

@@ -16,6 +16,7 @@ use model::{JsonText, JsonWriter};
 use sha1::{Digest, Sha1};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
+use crate::http::access::rows::Rows;
 use crate::http::ids::{hex, random_hex};
 
 /// Maximum number of iterations that are computed. With more, a client that may write a document of `_users` could occupy
@@ -25,7 +26,7 @@ pub(crate) const MOST_ITERATIONS: u32 = 2_000_000;
 /// Maximum length of a salt in bytes. Those that are made here have 32.
 pub(crate) const LONGEST_SALT: usize = 256;
 
-/// The pseudorandom function of PBKDF2, an HMAC.
+/// The pseudorandom function of PBKDF2, an HMAC. It signs, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prf {
     Sha1,
@@ -48,6 +49,27 @@ impl Prf {
         Self::ALL.into_iter().find(|(_, known, _)| *known == name).map(|(prf, _, _)| prf)
     }
 
+    /// Those that `chttpd_auth/hash_algorithms` lists, by which sessions and proxies sign: the first one signs here.
+    pub(crate) fn of_signatures(rows: &Rows) -> Vec<Prf> {
+        let names = rows.auth("hash_algorithms").unwrap_or("sha256, sha").split(',');
+        let known: Vec<Prf> = names.filter_map(|name| Prf::named(name.trim())).collect();
+        if known.is_empty() { vec![Prf::Sha256] } else { known }
+    }
+
+    /// The HMAC of a text, with a key of any length.
+    pub(crate) fn sign(self, key: &[u8], text: &str) -> Vec<u8> {
+        fn of<M: Mac + KeyInit>(key: &[u8], text: &str) -> Vec<u8> {
+            keyed::<M>(key).chain_update(text).finalize().into_bytes().to_vec()
+        }
+        match self {
+            Prf::Sha1 => of::<Hmac<Sha1>>(key, text),
+            Prf::Sha224 => of::<Hmac<Sha224>>(key, text),
+            Prf::Sha256 => of::<Hmac<Sha256>>(key, text),
+            Prf::Sha384 => of::<Hmac<Sha384>>(key, text),
+            Prf::Sha512 => of::<Hmac<Sha512>>(key, text),
+        }
+    }
+
     fn row(self) -> (&'static str, usize) {
         Self::ALL.into_iter().find(|(prf, _, _)| *prf == self).map_or(("sha256", 32), |(_, name, bytes)| (name, bytes))
     }
@@ -64,21 +86,37 @@ impl Prf {
     }
 }
 
+/// How a password is stored, CouchDB's `password_scheme`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scheme {
+pub(crate) enum Scheme {
     /// SHA-1 of password and salt, CouchDB's scheme before 1.3.
     Simple,
     Pbkdf2 {
         prf: Prf,
         iterations: u32,
     },
+    /// PBKDF2 of the digits of the simple hash, by which stored ones are made stronger without the password. New ones are not
+    /// stored so.
+    SimplePbkdf2 {
+        prf: Prf,
+        iterations: u32,
+    },
 }
 
-/// How new passwords are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Recipe {
-    pub(crate) prf: Prf,
-    pub(crate) iterations: u32,
+impl Scheme {
+    fn key(self, password: &str, salt: &str) -> Vec<u8> {
+        let simple = || Sha1::digest([password, salt].concat());
+        let derive = |prf: Prf, password: &str, iterations| {
+            let mut key = vec![0; prf.row().1];
+            prf.derive(password, salt, iterations, &mut key);
+            key
+        };
+        match self {
+            Scheme::Simple => simple().to_vec(),
+            Scheme::Pbkdf2 { prf, iterations } => derive(prf, password, iterations),
+            Scheme::SimplePbkdf2 { prf, iterations } => derive(prf, &hex(&simple()), iterations),
+        }
+    }
 }
 
 /// A stored password.
@@ -97,34 +135,36 @@ impl fmt::Debug for Verifier {
 
 impl Verifier {
     /// Hashes a new password, with a new salt.
-    pub(crate) fn new(password: &str, recipe: Recipe) -> Result<Verifier, getrandom::Error> {
-        Ok(Self::salted(password, recipe, random_hex::<16>()?))
+    pub(crate) fn new(password: &str, scheme: Scheme) -> Result<Verifier, getrandom::Error> {
+        Ok(Self::salted(password, scheme, random_hex::<16>()?))
     }
 
-    fn salted(password: &str, recipe: Recipe, salt: String) -> Verifier {
-        let Recipe { prf, iterations } = recipe;
-        let mut key = vec![0; prf.row().1];
-        prf.derive(password, &salt, iterations, &mut key);
-        Verifier { scheme: Scheme::Pbkdf2 { prf, iterations }, salt, key }
+    fn salted(password: &str, scheme: Scheme, salt: String) -> Verifier {
+        Verifier { scheme, key: scheme.key(password, &salt), salt }
     }
 
-    /// The same password by another recipe. The salt stays, since it signs sessions.
-    pub(crate) fn upgraded(&self, password: &str, recipe: Recipe) -> Verifier {
-        Self::salted(password, recipe, self.salt.clone())
+    /// The same password by another scheme. The salt stays, since it signs sessions.
+    pub(crate) fn upgraded(&self, password: &str, scheme: Scheme) -> Verifier {
+        Self::salted(password, scheme, self.salt.clone())
     }
 
-    pub(crate) fn is_by(&self, recipe: Recipe) -> bool {
-        let Recipe { prf, iterations } = recipe;
-        self.scheme == Scheme::Pbkdf2 { prf, iterations }
+    pub(crate) fn is_by(&self, scheme: Scheme) -> bool {
+        self.scheme == scheme
+    }
+
+    /// Iterations of PBKDF2; `None` without it.
+    pub(crate) fn iterations(&self) -> Option<u32> {
+        match self.scheme {
+            Scheme::Simple => None,
+            Scheme::Pbkdf2 { iterations, .. } | Scheme::SimplePbkdf2 { iterations, .. } => Some(iterations),
+        }
     }
 
     /// Whether this is the password. Takes as long for a wrong one.
     pub(crate) fn matches(&self, password: &str) -> bool {
-        let mut key = vec![0; self.key.len()];
-        match self.scheme {
-            Scheme::Simple => key = Sha1::digest([password, &self.salt].concat()).to_vec(),
-            Scheme::Pbkdf2 { prf, iterations } => prf.derive(password, &self.salt, iterations, &mut key),
-        }
+        let mut key = self.scheme.key(password, &self.salt);
+        // Some keys are shorter than their function's, which makes PBKDF2 the beginning of the same.
+        key.truncate(self.key.len());
         same(&key, &self.key)
     }
 
@@ -159,7 +199,10 @@ impl Verifier {
         let (key, salt) = (hex(&self.key), &self.salt);
         match self.scheme {
             Scheme::Simple => format!("-hashed-{key},{salt}"),
-            Scheme::Pbkdf2 { prf, iterations } => format!("-pbkdf2:{}-{key},{salt},{iterations}", prf.row().0),
+            // Of the second scheme, users alone have passwords.
+            Scheme::Pbkdf2 { prf, iterations } | Scheme::SimplePbkdf2 { prf, iterations } => {
+                format!("-pbkdf2:{}-{key},{salt},{iterations}", prf.row().0)
+            }
         }
     }
 
@@ -167,15 +210,20 @@ impl Verifier {
     pub(crate) fn of_user(body: &JsonText) -> Option<Verifier> {
         let text = |name: &str| Some(body.get(name)?.as_str()?.into_owned());
         let salt = text("salt").unwrap_or_default();
-        match text("password_scheme").as_deref() {
-            None | Some("simple") => Self::checked(Scheme::Simple, &salt, &text("password_sha")?),
-            Some("pbkdf2") => {
-                let prf = text("pbkdf2_prf").map_or(Some(Prf::Sha1), |name| Prf::named(&name))?;
-                let iterations = body.get("iterations")?.as_u64()?.try_into().ok()?;
-                Self::checked(Scheme::Pbkdf2 { prf, iterations }, &salt, &text("derived_key")?)
+        let pbkdf2 = || {
+            let prf = text("pbkdf2_prf").map_or(Some(Prf::Sha1), |name| Prf::named(&name))?;
+            let iterations = body.get("iterations")?.as_u64()?.try_into().ok()?;
+            Some((prf, iterations, text("derived_key")?))
+        };
+        let (scheme, key) = match text("password_scheme").as_deref() {
+            None | Some("simple") => (Scheme::Simple, text("password_sha")?),
+            Some("pbkdf2") => pbkdf2().map(|(prf, iterations, key)| (Scheme::Pbkdf2 { prf, iterations }, key))?,
+            Some("simple+pbkdf2") => {
+                pbkdf2().map(|(prf, iterations, key)| (Scheme::SimplePbkdf2 { prf, iterations }, key))?
             }
-            Some(_) => None,
-        }
+            Some(_) => return None,
+        };
+        Self::checked(scheme, &salt, &key)
     }
 
     /// The members of a document of `_users` that hold a password, or held one in another scheme.
@@ -189,8 +237,12 @@ impl Verifier {
                 json.name("password_scheme").str("simple").name("salt").str(&self.salt);
                 json.name("password_sha").str(&hex(&self.key));
             }
-            Scheme::Pbkdf2 { prf, iterations } => {
-                json.name("password_scheme").str("pbkdf2").name("pbkdf2_prf").str(prf.row().0);
+            Scheme::Pbkdf2 { prf, iterations } | Scheme::SimplePbkdf2 { prf, iterations } => {
+                let is_plain = matches!(self.scheme, Scheme::Pbkdf2 { .. });
+                json.name("password_scheme")
+                    .str(if is_plain { "pbkdf2" } else { "simple+pbkdf2" })
+                    .name("pbkdf2_prf")
+                    .str(prf.row().0);
                 json.name("salt").str(&self.salt).name("iterations").u64(iterations.into());
                 json.name("derived_key").str(&hex(&self.key));
             }
@@ -202,7 +254,7 @@ impl Verifier {
         let key = unhex(key)?;
         let is_possible = match scheme {
             Scheme::Simple => key.len() == 20,
-            Scheme::Pbkdf2 { prf, iterations } => {
+            Scheme::Pbkdf2 { prf, iterations } | Scheme::SimplePbkdf2 { prf, iterations } => {
                 (1..=MOST_ITERATIONS).contains(&iterations) && key.len() >= 16 && key.len() <= prf.row().1
             }
         };
@@ -212,7 +264,7 @@ impl Verifier {
 
 /// HMAC-SHA256 over a list of parts.
 pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
-    let mut mac = keyed(key);
+    let mut mac = keyed::<Hmac<Sha256>>(key);
     for part in parts {
         // The length first, so that no two lists of parts have one digest.
         mac.update(&(part.len() as u64).to_be_bytes());
@@ -221,15 +273,15 @@ pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// HMAC-SHA256 with a key of any length.
-pub(crate) fn keyed(key: &[u8]) -> Hmac<Sha256> {
+/// An HMAC with a key of any length.
+fn keyed<M: Mac + KeyInit>(key: &[u8]) -> M {
     // HMAC takes keys of every length, so the other arm is never reached. It would sign with another key.
-    Hmac::<Sha256>::new_from_slice(key).unwrap_or_else(|_| Hmac::<Sha256>::new(&Default::default()))
+    <M as KeyInit>::new_from_slice(key).unwrap_or_else(|_| <M as KeyInit>::new(&Default::default()))
 }
 
 /// Whether two secrets are equal, in a time that does not depend on where they differ.
 pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
-    let of = |bytes: &[u8]| keyed(b"same").chain_update(bytes).finalize();
+    let of = |bytes: &[u8]| keyed::<Hmac<Sha256>>(b"same").chain_update(bytes).finalize();
     of(one) == of(other)
 }
 
@@ -246,23 +298,29 @@ mod tests {
     /// Of RFC 6070, and of Python's `hashlib.pbkdf2_hmac` for the other functions.
     #[test]
     fn keys_are_those_of_pbkdf2() {
-        let key = |prf, iterations| hex(&Verifier::salted("password", Recipe { prf, iterations }, "salt".into()).key);
+        let key = |prf, iterations| hex(&Scheme::Pbkdf2 { prf, iterations }.key("password", "salt"));
         assert_eq!(key(Prf::Sha1, 4096), "4b007901b765489abead49d926f721d065a429c1");
         assert_eq!(key(Prf::Sha256, 4096), "c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a");
     }
 
     #[test]
     fn stored_passwords_are_read_written_and_matched() {
-        let recipe = Recipe { prf: Prf::Sha256, iterations: 10 };
-        for (prf, name, _) in Prf::ALL {
-            let verifier = Verifier::new("geheim", Recipe { prf, iterations: 3 }).unwrap();
-            assert_eq!((verifier.salt.len(), Prf::named(name)), (32, Some(prf)));
+        let of_prf = |(prf, name, _)| {
+            assert_eq!(Prf::named(name), Some(prf));
+            [Scheme::Pbkdf2 { prf, iterations: 3 }, Scheme::SimplePbkdf2 { prf, iterations: 3 }]
+        };
+        let sha256 = Scheme::Pbkdf2 { prf: Prf::Sha256, iterations: 10 };
+        for scheme in Prf::ALL.into_iter().flat_map(of_prf).chain([Scheme::Simple]) {
+            let verifier = Verifier::new("geheim", scheme).unwrap();
+            assert_eq!((verifier.salt.len(), verifier.is_by(scheme)), (32, true));
             assert!(verifier.matches("geheim") && !verifier.matches("Geheim") && !verifier.matches(""));
-            assert_eq!(Verifier::of_admin(&verifier.to_admin()), Some(verifier.clone()));
+            if !matches!(scheme, Scheme::SimplePbkdf2 { .. }) {
+                assert_eq!(Verifier::of_admin(&verifier.to_admin()), Some(verifier.clone()));
+            }
             let body = JsonText::parse(&crate::http::wire::response::object_text(|json| verifier.write_user(json)));
             assert_eq!(Verifier::of_user(&body.unwrap()), Some(verifier.clone()));
-            let upgraded = verifier.upgraded("geheim", recipe);
-            assert!(upgraded.matches("geheim") && upgraded.salt == verifier.salt && upgraded.is_by(recipe));
+            let upgraded = verifier.upgraded("geheim", sha256);
+            assert!(upgraded.matches("geheim") && upgraded.salt == verifier.salt && upgraded.is_by(sha256));
             assert!(!format!("{verifier:?}").contains(&verifier.salt));
         }
         // SHA-1 of "geheim" and the salt "abc".
@@ -271,6 +329,14 @@ mod tests {
         assert!(simple.matches("geheim") && !simple.matches("geheima"));
         let old = "-pbkdf2-4b007901b765489abead49d926f721d065a429c1,salt,4096";
         assert!(Verifier::of_admin(old).unwrap().matches("password"));
+        // A simple hash that a script made stronger: PBKDF2 of the digits of the SHA-1 of "passwordsalt".
+        let key = Scheme::Pbkdf2 { prf: Prf::Sha1, iterations: 2 }.key(&hex(&Sha1::digest("passwordsalt")), "salt");
+        let stronger = format!(
+            r#"{{"password_scheme":"simple+pbkdf2","iterations":2,"salt":"salt","derived_key":"{}"}}"#,
+            hex(&key)
+        );
+        let stronger = Verifier::of_user(&JsonText::parse(stronger.as_bytes()).unwrap()).unwrap();
+        assert!(stronger.matches("password") && !stronger.matches("passwordsalt"));
     }
 
     #[test]

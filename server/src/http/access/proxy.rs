@@ -4,7 +4,7 @@
 //! ```text
 //!  X-Auth-CouchDB-UserName: anna
 //!  X-Auth-CouchDB-Roles: staff,lead
-//!  X-Auth-CouchDB-Token: hexadecimal HMAC of the name, with chttpd_auth/secret
+//!  X-Auth-CouchDB-Token: hexadecimal HMAC of the name, with chttpd_auth/secret, by one of chttpd_auth/hash_algorithms
 //! ```
 //!
 //! A name with a colon is not believed: the signature of a session is an HMAC of `NAME:TIME`, which may have the same key,
@@ -16,12 +16,9 @@
 //!
 //! Source: CouchDB's `couch_httpd_auth.erl`.
 
-use hmac::{Hmac, KeyInit, Mac};
 use hyper::header::HeaderMap;
-use sha1::Sha1;
-use sha2::Sha256;
 
-use crate::http::access::passwords::unhex;
+use crate::http::access::passwords::{Prf, same, unhex};
 use crate::http::access::principal::{Principal, Proof};
 use crate::http::access::rows::Rows;
 
@@ -32,6 +29,7 @@ pub(crate) struct Proxy {
     roles: String,
     token: String,
     uses_secret: bool,
+    algorithms: Vec<Prf>,
 }
 
 impl Proxy {
@@ -47,6 +45,7 @@ impl Proxy {
             roles: header("x_auth_roles", "X-Auth-CouchDB-Roles"),
             token: header("x_auth_token", "X-Auth-CouchDB-Token"),
             uses_secret: rows.get("chttpd_auth", "proxy_use_secret") != Some("false"),
+            algorithms: Prf::of_signatures(rows),
         })
     }
 
@@ -57,7 +56,7 @@ impl Proxy {
         if self.uses_secret {
             let secret = rows.get("chttpd_auth", "secret").filter(|secret| !secret.is_empty())?;
             let token = unhex(text(&self.token)?)?;
-            if !is_signed::<Hmac<Sha256>>(secret, name, &token) && !is_signed::<Hmac<Sha1>>(secret, name, &token) {
+            if !self.algorithms.iter().any(|algorithm| same(&algorithm.sign(secret.as_bytes(), name), &token)) {
                 return None;
             }
         }
@@ -65,11 +64,6 @@ impl Proxy {
         let roles = roles.map(str::to_owned).collect();
         Some(Principal { name: Some(name.to_owned()), roles, proof: Proof::Proxy })
     }
-}
-
-fn is_signed<M: Mac + KeyInit>(secret: &str, name: &str, token: &[u8]) -> bool {
-    let mac = <M as KeyInit>::new_from_slice(secret.as_bytes()).ok();
-    mac.is_some_and(|mac| mac.chain_update(name).verify_slice(token).is_ok())
 }
 
 #[cfg(test)]
@@ -80,7 +74,7 @@ mod tests {
     use super::*;
     use crate::http::access::rows::rows_of;
     use crate::http::access::session;
-    use crate::http::access::settings::Session;
+    use crate::http::access::settings::{Flags, Settings};
     use crate::http::ids::hex;
 
     const ON: (&str, &str, &str) = ("chttpd", "authentication_handlers", "{chttpd_auth, proxy_authentication_handler}");
@@ -93,13 +87,10 @@ mod tests {
 
     #[test]
     fn a_signed_name_is_believed_and_no_other() {
-        let token = |name: &str| {
-            let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(b"geheim").unwrap();
-            hex(&mac.chain_update(name).finalize().into_bytes())
-        };
+        let by = |algorithm: Prf, name: &str| hex(&algorithm.sign(b"geheim", name));
+        let token = |name: &str| by(Prf::Sha256, name);
         // CouchDB's example of its documentation: SHA-1.
-        let mac = <Hmac<Sha1> as KeyInit>::new_from_slice(b"geheim").unwrap();
-        let old = hex(&mac.chain_update("anna").finalize().into_bytes());
+        let old = by(Prf::Sha1, "anna");
         let secret = ("chttpd_auth", "secret", "geheim");
         let (name, roles) = (("x-auth-couchdb-username", "anna"), ("x-auth-couchdb-roles", "a, b"));
         let anna = Some(("anna".to_owned(), vec!["a".to_owned(), "b".to_owned()]));
@@ -110,7 +101,13 @@ mod tests {
             assert_eq!(named(&[ON], &headers), None, "no secret");
             assert_eq!(named(&[ON, ("chttpd_auth", "secret", "")], &headers), None);
         }
-        for wrong in [token("berta"), String::new(), "zz".to_owned(), token("anna")[..40].to_owned()] {
+        for (algorithms, is_believed) in [("sha256", false), ("sha512, sha", true), ("sha512", false), ("x", false)] {
+            let rows = [ON, secret, ("chttpd_auth", "hash_algorithms", algorithms)];
+            let found = named(&rows, &[name, roles, ("x-auth-couchdb-token", &old)]);
+            assert_eq!(found.is_some(), is_believed, "{algorithms}");
+        }
+        let unlisted = by(Prf::Sha512, "anna");
+        for wrong in [token("berta"), unlisted, String::new(), "zz".to_owned(), token("anna")[..40].to_owned()] {
             assert_eq!(named(&[ON, secret], &[name, ("x-auth-couchdb-token", &wrong)]), None, "{wrong}");
         }
         assert_eq!(named(&[ON, secret], &[name, roles]), None);
@@ -120,13 +117,13 @@ mod tests {
 
     #[test]
     fn the_signature_of_a_session_is_no_token() {
-        let settings = Session { seconds: 600, is_persistent: false, domain: None, same_site: None };
+        let settings = Settings::new(Vec::new(), &Flags::default()).session;
         // Without a salt, sessions are signed with the secret itself.
         let cookie = session::begin(b"geheim", "", "anna", &settings, false, 1_700_000_000).unwrap();
         let value = cookie.to_str().unwrap().split(['=', ';']).nth(1).unwrap();
         let signed = URL_SAFE_NO_PAD.decode(value).unwrap();
         let (name, signature) = ("anna:6553F100", &signed["anna:6553F100:".len()..]);
-        assert!(is_signed::<Hmac<Sha256>>("geheim", name, signature));
+        assert_eq!(Prf::Sha256.sign(b"geheim", name), signature);
         let headers = [
             ("x-auth-couchdb-username", name),
             ("x-auth-couchdb-roles", "_admin"),

@@ -17,7 +17,8 @@
 use hyper::StatusCode;
 use model::{Document, Edit, ErrorKind, GetOptions, JsonKind, JsonRef, JsonText, WriteMode};
 
-use crate::http::access::passwords::{LONGEST_SALT, MOST_ITERATIONS, Recipe, Verifier};
+use crate::http::access::passwords::{LONGEST_SALT, MOST_ITERATIONS, Verifier};
+use crate::http::access::policy::Policy;
 use crate::http::access::principal::Principal;
 use crate::http::access::users::{DATABASE, PREFIX, with_verifier, without_verifier};
 use crate::http::app::stores::Documents;
@@ -49,22 +50,25 @@ pub(crate) async fn admit(request: &Request, db: &str, mode: WriteMode, edit: &m
     if !is_admin && edit.body.len() > MOST_BYTES {
         return Err(ApiError::too_large());
     }
+    let settings = request.app.auth.settings();
+    // First, as in CouchDB: what else is wrong with the document is said of one whose password will do.
+    let password = password(&edit.body);
+    let scheme = password.as_deref().map(|password| settings.passwords.admit(password)).transpose()?;
     let old = replaced(request, edit, mode).await?;
     let old = old.as_ref().map(|old| &old.body);
-    let recipe = request.app.auth.settings().recipe;
     validate(&edit.id, &edit.body, old, principal, is_admin)?;
     if !is_admin {
-        refuse_costly(&edit.body, old, recipe)?;
+        refuse_costly(&edit.body, old, settings.passwords.iterations)?;
     }
-    if let Some(password) = password(&edit.body) {
-        let verifier = request.app.auth.hashing.hash(request.address, &password, recipe).await?;
+    if let (Some(password), Some(scheme)) = (password, scheme) {
+        let verifier = request.app.auth.hashing.hash(request.address, &password, scheme).await?;
         edit.body = with_verifier(&edit.body, &verifier)?;
     }
     Ok(())
 }
 
 /// The body of a document of `_users` that an administrator replicates or imports, as it is to be stored.
-pub(crate) async fn replicated(id: &str, deleted: bool, body: &JsonText, recipe: Recipe) -> Result<JsonText> {
+pub(crate) async fn replicated(id: &str, deleted: bool, body: &JsonText, policy: &Policy) -> Result<JsonText> {
     if id.starts_with(DESIGN) {
         return Ok(body.clone());
     }
@@ -73,16 +77,17 @@ pub(crate) async fn replicated(id: &str, deleted: bool, body: &JsonText, recipe:
     }
     validate(id, body, None, &Principal::party(), true)?;
     let Some(password) = password(body) else { return Ok(body.clone()) };
-    let verifier = beside(move || Verifier::new(&password, recipe)).await?.map_err(|_| ApiError::internal())?;
+    let scheme = policy.admit(&password)?;
+    let verifier = beside(move || Verifier::new(&password, scheme)).await?.map_err(|_| ApiError::internal())?;
     with_verifier(body, &verifier)
 }
 
 /// Refuses a stored password that takes longer to check than those that are made here, so that a member's logins cost no
 /// more than others. An administrator may have stored one before.
-fn refuse_costly(new: &JsonText, old: Option<&JsonText>, recipe: Recipe) -> Result<()> {
+fn refuse_costly(new: &JsonText, old: Option<&JsonText>, most: u32) -> Result<()> {
     let iterations = |body: &JsonText| body.get("iterations").and_then(JsonRef::as_f64);
     let known = old.and_then(iterations).unwrap_or_default();
-    if password(new).is_none() && iterations(new).is_some_and(|new| new > known.max(recipe.iterations.into())) {
+    if password(new).is_none() && iterations(new).is_some_and(|new| new > known.max(most.into())) {
         return Err(ApiError::forbidden("Iteration count is too high for this server"));
     }
     Ok(())
@@ -267,7 +272,7 @@ fn validate_stored(new: &JsonText) -> Result<()> {
     let scheme = given("password_scheme").map(|scheme| scheme.as_str().unwrap_or(scheme.text().into()));
     match scheme.as_deref() {
         None | Some("simple") => {}
-        Some("pbkdf2") => {
+        Some("pbkdf2" | "simple+pbkdf2") => {
             let Some(iterations) = new.get("iterations").and_then(JsonRef::as_f64) else {
                 return refuse("iterations must be a number.");
             };
@@ -404,9 +409,8 @@ mod tests {
 
     #[test]
     fn members_store_no_password_that_is_costly_to_check() {
-        let recipe = Recipe { prf: crate::http::access::passwords::Prf::Sha256, iterations: 10 };
         let body = |iterations: u32| json(&format!(r#"{{"iterations":{iterations}}}"#));
-        let refused = |new: &JsonText, old: Option<u32>| refuse_costly(new, old.map(body).as_ref(), recipe).is_err();
+        let refused = |new: &JsonText, old: Option<u32>| refuse_costly(new, old.map(body).as_ref(), 10).is_err();
         assert!(!refused(&body(10), None) && refused(&body(11), None) && refused(&body(12), Some(11)));
         assert!(!refused(&body(11), Some(11)), "an administrator stored it");
         assert!(!refused(&json(r#"{"iterations":11,"password":"x"}"#), None), "it is hashed anew");

@@ -22,7 +22,7 @@ pub const KNOWN_SETTINGS: &[(&str, &[&str])] = &[
             "require_valid_user_except_for_up",
         ],
     ),
-    (AUTH, &["proxy_use_secret", "secret", "x_auth_roles", "x_auth_token", "x_auth_username"]),
+    (AUTH, &["proxy_use_secret", "secret", "upgrade_hash_on_auth", "x_auth_roles", "x_auth_token", "x_auth_username"]),
     (AUTH, OF_AUTH),
     (EARLIER_AUTH, OF_AUTH),
     ("chttpd_auth_lockout", &["max_lifetime", "mode", "threshold"]),
@@ -56,8 +56,20 @@ const AUTH: &str = "chttpd_auth";
 const EARLIER_AUTH: &str = "couch_httpd_auth";
 
 /// Settings of authentication that either section may have.
-const OF_AUTH: &[&str] =
-    &["allow_persistent_cookies", "cookie_domain", "iterations", "pbkdf2_prf", "public_fields", "same_site", "timeout"];
+const OF_AUTH: &[&str] = &[
+    "allow_persistent_cookies",
+    "cookie_domain",
+    "hash_algorithms",
+    "iterations",
+    "max_iterations",
+    "min_iterations",
+    "password_regexp",
+    "password_scheme",
+    "pbkdf2_prf",
+    "public_fields",
+    "same_site",
+    "timeout",
+];
 
 fn is_known(section: &str, name: &str) -> bool {
     let is_name = |known: &str| name == known || known.ends_with(':') && name.starts_with(known);

@@ -1,8 +1,11 @@
 //! Cookies of sessions: `AuthSession`, as CouchDB makes them.
 //!
 //! ```text
-//!  base64url( NAME : TIME : HMAC-SHA256(secret ‖ salt, NAME : TIME) )      TIME in hexadecimal seconds
+//!  base64url( NAME : TIME : HMAC(secret ‖ salt, NAME : TIME) )      TIME in hexadecimal seconds
 //! ```
+//!
+//! The HMAC is that of SHA-256, unless `chttpd_auth/hash_algorithms` begins with another one. All that it lists are believed, so
+//! that sessions survive a change of the first.
 //!
 //! The secret lies in the store, so a session survives a restart and is valid at all servers of the store. The salt is
 //! that of the user's stored password, so a new password ends all sessions.
@@ -15,10 +18,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
 use base64::{Engine as _, alphabet};
-use hmac::Mac;
 use hyper::header::{COOKIE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::http::access::passwords::{keyed, same};
+use crate::http::access::passwords::same;
 use crate::http::access::settings::Session;
 use crate::http::error::{ApiError, Result};
 
@@ -74,7 +76,9 @@ impl Claim {
 
     /// The session, if the cookie is one of this user now; `None` if it is forged or expired, or of another password.
     pub(crate) fn verify(&self, secret: &[u8], salt: &str, settings: &Session, now: u64) -> Option<Valid> {
-        if !same(&signature(secret, salt, &self.name, &self.time), &self.signature) {
+        let key = [secret, salt.as_bytes()].concat();
+        let signed = format!("{}:{}", self.name, self.time);
+        if !settings.algorithms.iter().any(|algorithm| same(&algorithm.sign(&key, &signed), &self.signature)) {
             return None;
         }
         let left = self.left(settings, now)?;
@@ -93,11 +97,6 @@ impl Claim {
     }
 }
 
-fn signature(secret: &[u8], salt: &str, name: &str, time: &str) -> [u8; 32] {
-    let key = [secret, salt.as_bytes()].concat();
-    keyed(&key).chain_update(name).chain_update(":").chain_update(time).finalize().into_bytes().into()
-}
-
 /// A cookie that begins a session now. `is_secure`: the client speaks TLS.
 pub(crate) fn begin(
     secret: &[u8],
@@ -107,10 +106,10 @@ pub(crate) fn begin(
     is_secure: bool,
     now: u64,
 ) -> Option<HeaderValue> {
-    let time = format!("{now:X}");
-    let signed = [format!("{name}:{time}:").as_bytes(), &signature(secret, salt, name, &time)].concat();
-    let mut cookie =
-        HeaderValue::try_from(attributes(&URL_SAFE_NO_PAD.encode(signed), settings, is_secure, now)).ok()?;
+    let (key, signed) = ([secret, salt.as_bytes()].concat(), format!("{name}:{now:X}"));
+    let signature = settings.algorithms.first()?.sign(&key, &signed);
+    let value = URL_SAFE_NO_PAD.encode([signed.as_bytes(), b":", &signature].concat());
+    let mut cookie = HeaderValue::try_from(attributes(&value, settings, is_secure, now)).ok()?;
     cookie.set_sensitive(true);
     Some(cookie)
 }
@@ -159,11 +158,12 @@ fn cookie_value(headers: &HeaderMap) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::access::passwords::Prf;
 
     const SECRET: &[u8] = b"92de07df7e7a3fe14808cef90a7cc0d91";
 
     fn settings() -> Session {
-        Session { seconds: 600, is_persistent: true, domain: None, same_site: None }
+        Session { seconds: 600, is_persistent: true, domain: None, same_site: None, algorithms: vec![Prf::Sha256] }
     }
 
     fn headers(value: &str) -> HeaderMap {
@@ -193,6 +193,18 @@ mod tests {
             (format!("{cookie:?}"), format!("{claim:?}")),
             ("Sensitive".into(), "Claim { name: \"anna\", .. }".into())
         );
+    }
+
+    #[test]
+    fn listed_algorithms_are_believed_and_the_first_one_signs() {
+        let by = |algorithms: &[Prf]| Session { algorithms: algorithms.to_vec(), ..settings() };
+        let begun = |algorithms: &[Prf]| claim(&begin(SECRET, "salt", "anna", &by(algorithms), false, 1000).unwrap());
+        let is_valid =
+            |claim: &Claim, algorithms: &[Prf]| claim.verify(SECRET, "salt", &by(algorithms), 1001).is_some();
+        let (new, old) = (begun(&[Prf::Sha512, Prf::Sha1]), begun(&[Prf::Sha1]));
+        assert_eq!((new.signature.len(), old.signature.len()), (64, 20));
+        assert!(is_valid(&new, &[Prf::Sha256, Prf::Sha512]) && is_valid(&old, &[Prf::Sha512, Prf::Sha1]));
+        assert!(!is_valid(&new, &[Prf::Sha256, Prf::Sha1]) && !is_valid(&old, &[Prf::Sha256]));
     }
 
     #[test]
@@ -231,7 +243,7 @@ mod tests {
     #[test]
     fn attributes_follow_the_configuration() {
         let domain = Some("example.com".to_owned());
-        let settings = Session { seconds: 60, is_persistent: false, domain, same_site: Some("Lax") };
+        let settings = Session { domain, seconds: 60, is_persistent: false, same_site: Some("Lax"), ..settings() };
         let cookie = begin(SECRET, "", "anna", &settings, true, 0).unwrap();
         let cookie = cookie.to_str().unwrap();
         assert!(

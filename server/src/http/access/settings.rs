@@ -17,16 +17,14 @@ use model::Setting;
 use crate::http::access::bearer::Tokens;
 use crate::http::access::cors::{Cors, CorsOptions};
 use crate::http::access::lockout::Rules;
-use crate::http::access::passwords::{MOST_ITERATIONS, Prf, Recipe, Verifier};
+use crate::http::access::passwords::{Prf, Verifier};
 use crate::http::access::peruser::PerUser;
+use crate::http::access::policy::Policy;
 use crate::http::access::proxy::Proxy;
 use crate::http::access::rows::Rows;
 
 /// The section of the administrators.
 pub(crate) const ADMINS: &str = "admins";
-
-/// Iterations of PBKDF2 for new passwords, as in CouchDB 3.5.
-const ITERATIONS: u32 = 600_000;
 
 /// Duration of a session in seconds.
 const SESSION_SECONDS: u64 = 600;
@@ -74,7 +72,7 @@ pub(crate) struct Settings {
     pub(crate) users_security_editable: bool,
     /// The members of others' documents that members of `_users` may see.
     pub(crate) public_fields: Vec<String>,
-    pub(crate) recipe: Recipe,
+    pub(crate) passwords: Policy,
     pub(crate) session: Session,
     pub(crate) lockout: Rules,
     /// `None` where tokens prove nothing.
@@ -101,6 +99,8 @@ pub(crate) struct Session {
     pub(crate) is_persistent: bool,
     pub(crate) domain: Option<String>,
     pub(crate) same_site: Option<&'static str>,
+    /// By which cookies are signed. The first one signs new ones.
+    pub(crate) algorithms: Vec<Prf>,
 }
 
 impl Settings {
@@ -114,8 +114,6 @@ impl Settings {
             }
             Some((name.clone(), verifier?))
         });
-        let prf = rows.auth("pbkdf2_prf").and_then(Prf::named).unwrap_or(Prf::Sha256);
-        let iterations = rows.auth("iterations").and_then(|count| count.parse().ok()).unwrap_or(ITERATIONS);
         let is_set = |name: &str| rows.flag("chttpd", name) == Some(true);
         // With both, `/_up` is free too, as in CouchDB.
         let required = if is_set("require_valid_user_except_for_up") {
@@ -140,7 +138,7 @@ impl Settings {
             },
             users_security_editable: rows.flag("couchdb", "users_db_security_editable") == Some(true),
             public_fields: fields.filter(|field| !field.is_empty()).map(str::to_owned).collect(),
-            recipe: Recipe { prf, iterations: iterations.clamp(1, MOST_ITERATIONS) },
+            passwords: Policy::read(&rows),
             session: Session {
                 seconds: seconds.clamp(1, 10 * 365 * 86_400),
                 is_persistent: rows.auth("allow_persistent_cookies") != Some("false"),
@@ -148,6 +146,7 @@ impl Settings {
                 same_site: ["None", "Lax", "Strict"]
                     .into_iter()
                     .find(|known| same_site.as_deref() == Some(&known.to_ascii_lowercase())),
+                algorithms: Prf::of_signatures(&rows),
             },
             lockout: Rules::read(&rows),
             tokens: Tokens::read(&rows),
@@ -191,7 +190,7 @@ mod tests {
     fn what_is_not_set_is_as_in_couchdb() {
         let settings = settings(&[]);
         assert_eq!(settings.required, Required::Nobody);
-        assert_eq!(settings.recipe, Recipe { prf: Prf::Sha256, iterations: 600_000 });
+        assert_eq!(settings.passwords.iterations, 600_000);
         assert_eq!((settings.session.seconds, settings.session.is_persistent), (600, true));
         assert_eq!((settings.max_request_size, settings.max_document_size, settings.has_admins()), (7, None, false));
         assert_eq!(settings.default_security, DefaultSecurity::Administrators);
@@ -222,8 +221,7 @@ mod tests {
         let found = settings(&[
             ("chttpd", "require_valid_user", "yes"),
             ("chttpd", "require_valid_user_except_for_up", "true"),
-            ("chttpd_auth", "iterations", "4000000000"),
-            ("chttpd_auth", "pbkdf2_prf", "sha"),
+            ("chttpd_auth", "iterations", "7"),
             ("couch_httpd_auth", "timeout", "60"),
             ("chttpd_auth", "same_site", "strict"),
             ("chttpd_auth", "public_fields", "name, email,"),
@@ -236,7 +234,7 @@ mod tests {
             ("admins", "anna", "plain"),
         ]);
         assert_eq!(found.required, Required::ExceptForUp);
-        assert_eq!(found.recipe, Recipe { prf: Prf::Sha1, iterations: MOST_ITERATIONS });
+        assert_eq!(found.passwords.iterations, 7);
         assert_eq!((found.session.seconds, found.session.same_site), (60, Some("Strict")));
         assert_eq!(found.public_fields, ["name", "email"]);
         assert_eq!(found.cors.allowed.origins, ["app://obsidian.md", "http://localhost"]);

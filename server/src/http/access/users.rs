@@ -51,11 +51,11 @@ impl User {
         Some(User { roles, verifier: Verifier::of_user(body)?, document })
     }
 
-    /// Stores the password by another recipe.
-    pub(crate) async fn upgrade(self, databases: &Databases, verifier: &Verifier) -> Result<()> {
-        let Document { id, rev, body, attachments, .. } = self.document;
-        let edit = Edit::new(id, with_verifier(&body, verifier)?).over(rev);
-        let edit = &Edit { attachments: attachments.into_iter().map(AttachmentEdit::same).collect(), ..edit };
+    /// Stores the password by another scheme.
+    pub(crate) async fn upgrade(&self, databases: &Databases, verifier: &Verifier) -> Result<()> {
+        let Document { id, rev, body, attachments, .. } = &self.document;
+        let edit = Edit::new(id.clone(), with_verifier(body, verifier)?).over(rev.clone());
+        let edit = &Edit { attachments: attachments.iter().cloned().map(AttachmentEdit::same).collect(), ..edit };
         // On behalf of no client: the password stays the same.
         let put = |database: Documents| async move { Ok(database.unvalidated().put(edit.clone()).await?) };
         databases.with(DATABASE, put).await?;
@@ -95,12 +95,11 @@ fn changed(body: &JsonText, write: impl FnOnce(&mut JsonWriter<'_>)) -> Result<J
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::passwords::{Prf, Recipe};
+    use crate::http::access::passwords::{Prf, Scheme};
 
     #[test]
     fn a_new_password_replaces_all_members_of_the_old_one() {
-        let recipe = Recipe { prf: Prf::Sha256, iterations: 2 };
-        let verifier = Verifier::new("new", recipe).unwrap();
+        let verifier = Verifier::new("new", Scheme::Pbkdf2 { prf: Prf::Sha256, iterations: 2 }).unwrap();
         let old = r#"{"name":"anna","password":"new","password_sha":"00","salt":"x","more":{"salt":1},"iterations":1}"#;
         let body = with_verifier(&JsonText::parse(old.as_bytes()).unwrap(), &verifier).unwrap();
         assert_eq!(Verifier::of_user(&body), Some(verifier));

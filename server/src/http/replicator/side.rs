@@ -67,7 +67,7 @@ pub(crate) async fn open(
 ) -> Result<Arc<dyn Peer>, ApiError> {
     let validated = on_behalf(documents.clone(), &app.functions, &principal);
     let local: Arc<dyn Peer> = Arc::new(Local::new(validated));
-    let inner = admitted(&app.layer, documents.name(), local).await?;
+    let inner = admitted(app.auth.settings(), documents.name(), local);
     let rights = Rights { app: app.clone(), documents, owner: owner.clone(), principal };
     rights.check_security().await?;
     Ok(Arc::new(Owned { inner, rights, filter: Arc::default() }))

@@ -115,7 +115,8 @@ pub(crate) async fn set(
                     "The hash of the password cannot be read, or has too many iterations",
                 ));
             }
-            Some(app.auth.hashing.hash(request.address, value, app.auth.settings().recipe).await?.to_admin())
+            let scheme = app.auth.settings().passwords.scheme()?;
+            Some(app.auth.hashing.hash(request.address, value, scheme).await?.to_admin())
         }
         _ => None,
     };
