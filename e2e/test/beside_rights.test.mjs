@@ -97,7 +97,6 @@ const INTENDED = [
   ['there is one node, and it has no files', ({ path, theirs }) =>
     /_smoosh|_restart/.test(path) || ['illegal_database_name', 'nodedown'].includes(theirs.body?.error)],
   ['an administrator has a password, and a name that can log in', ({ what }) => /^admins/.test(what)],
-  ['an administrator has one role', ({ what }) => what === 'an administrator with a document'],
   ['CouchDB cannot be set up twice, or by what is no object', ({ what }) => what === 'set-up'],
   ['other figures are known', ({ what, path }) => what === 'welcome' || (what === 'uuids' && /&count|9{20}/.test(path))],
   ['no method is no method', ({ headers }) => headers['access-control-request-method'] === ''],

@@ -65,7 +65,7 @@ impl Request {
     pub(crate) fn writable(&self, database: Documents) -> Documents {
         match self.method {
             Method::GET => database,
-            _ => on_behalf(database, &self.app.functions, &self.principal),
+            _ => on_behalf(database, &self.app.functions, &self.principal, Some(&self.app)),
         }
     }
 

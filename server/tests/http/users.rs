@@ -323,3 +323,26 @@ async fn a_proven_password_is_stored_by_another_scheme_once() {
     assert_eq!(stored("berta").await["password_scheme"], "simple");
     assert_eq!(user(&couch, "berta", "GET", "/_session").await.status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_has_the_roles_of_the_document_with_its_name() {
+    let couch = with_users(&[]).await;
+    let document = |name: &str, roles: Value| json!({"type": "user", "name": name, "roles": roles});
+    let put = async |name: &str, roles: Value| {
+        let path = format!("/_users/org.couchdb.user:{name}");
+        let written = admin(&couch, "PUT", &path, document(name, roles)).await;
+        assert_eq!(written.status, 201, "{}", written.text);
+    };
+    set(&couch, "admins/eve", "pw eve").await;
+    put("eve", json!(["staff", "lead"])).await;
+    put("adm", json!(["boss"])).await;
+    let own = admin(&couch, "GET", "/_session", json!({})).await.json();
+    assert_eq!(own["userCtx"]["roles"], json!(["_admin", "boss"]));
+    let expected = json!(["_admin", "staff", "lead"]);
+    assert_eq!(user(&couch, "eve", "GET", "/_session").await.json()["userCtx"]["roles"], expected);
+    let login = logs_in(&couch, "eve", "pw eve").await;
+    assert_eq!(login.json()["roles"], expected);
+    let with_cookie = couch.request("GET", "/_session").header("cookie", cookie(&login));
+    assert_eq!(couch.send(with_cookie).await.json()["userCtx"]["roles"], expected);
+    assert_eq!(logs_in(&couch, "eve", "password").await.status, 401, "the document gives no password");
+}

@@ -231,3 +231,16 @@ async fn functions_that_an_earlier_version_stored_are_asked_too() {
     couch.json("PUT", "/db/a", json!({"bad": 1})).await.refused(403, "forbidden", "bad");
     later.put("/db/a", json!({})).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_see_the_roles_of_an_administrators_document() {
+    let couch = with_users(&[("adm", &["boss"])]).await;
+    admin(&couch, "PUT", "/db", json!({})).await;
+    let functions = json!({
+        "validate_doc_update": "function(newDoc, oldDoc, userCtx) { if (newDoc.who) throw({forbidden: userCtx.roles.join()}); }",
+        "updates": {"who": "function(doc, req) { return [null, req.userCtx.roles.join()]; }"},
+    });
+    assert_eq!(admin(&couch, "PUT", "/db/_design/f", functions).await.status, 201);
+    admin(&couch, "PUT", "/db/x", json!({"who": 1})).await.refused(403, "forbidden", "_admin,boss");
+    assert_eq!(admin(&couch, "POST", "/db/_design/f/_update/who", json!({})).await.text, "_admin,boss");
+}

@@ -5,8 +5,8 @@
 //! holds an "admin party": every request without credentials is an administrator's. A party that has ended does not begin
 //! again before the server is started again.
 //!
-//! A request without credentials, or of an administrator, reads nothing from the store. A request of a user reads the user's
-//! document, so that a change applies at once on all servers.
+//! A request without credentials, or of an administrator, reads nothing from the store, unless it shows the administrator's roles
+//! ([`users::shown`]). A request of a user reads the user's document, so that a change applies at once on all servers.
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 

@@ -2,12 +2,13 @@
 //!
 //! Source: CouchDB's `couch_users_db.erl` and `couch_auth_cache.erl`.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use model::{AttachmentEdit, Document, Edit, GetOptions, JsonRef, JsonText, JsonWriter};
 
 use crate::http::access::passwords::Verifier;
-use crate::http::access::principal::SERVER_ADMIN;
+use crate::http::access::principal::{Principal, Proof, SERVER_ADMIN};
 use crate::http::app::databases::Databases;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
@@ -27,14 +28,36 @@ pub(crate) struct User {
 
 /// The user with this name; `None` if nobody can log in by it.
 pub(crate) async fn find(databases: &Databases, name: &str) -> Result<Option<User>> {
+    Ok(document(databases, name).await?.and_then(|document| User::read(name, document)))
+}
+
+/// The client as `_session` and functions see it: an administrator also has the roles of the user's document with its name, as
+/// in CouchDB. They give it no right that it would not have, so other requests do not read them.
+pub(crate) async fn shown<'p>(databases: &Databases, principal: &'p Principal) -> Result<Cow<'p, Principal>> {
+    let is_account = matches!(principal.proof, Proof::Basic | Proof::Cookie);
+    let name = principal.name.as_deref().filter(|_| is_account && principal.is_server_admin());
+    let Some(name) = name else { return Ok(Cow::Borrowed(principal)) };
+    let Some(document) = document(databases, name).await? else { return Ok(Cow::Borrowed(principal)) };
+    let mut shown = principal.clone();
+    shown.roles.extend(roles(&document.body));
+    Ok(Cow::Owned(shown))
+}
+
+async fn document(databases: &Databases, name: &str) -> Result<Option<Document>> {
     let id = &format!("{PREFIX}{name}");
     let get = |database: Documents| async move { Ok(database.get(id, &GetOptions::default()).await?) };
     match databases.with(DATABASE, get).await {
-        Ok(document) => Ok(User::read(name, document)),
+        Ok(document) => Ok(Some(document)),
         // There is no such user, or no such database, or no document can have this id.
         Err(error) if error.status().is_client_error() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The roles in a document. Administrators are named in the configuration only.
+fn roles(body: &JsonText) -> Vec<String> {
+    let roles = body.get("roles").into_iter().flat_map(JsonRef::elements).filter_map(JsonRef::as_str);
+    roles.filter(|role| role != SERVER_ADMIN).map(|role| role.into_owned()).collect()
 }
 
 impl User {
@@ -45,10 +68,7 @@ impl User {
         if text("name")? != name || text("type")? != "user" || body.get("totp").is_some() {
             return None;
         }
-        let roles = body.get("roles").into_iter().flat_map(JsonRef::elements).filter_map(JsonRef::as_str);
-        // Administrators are named in the configuration only.
-        let roles = roles.filter(|role| role != SERVER_ADMIN).map(|role| role.into_owned()).collect();
-        Some(User { roles, verifier: Verifier::of_user(body)?, document })
+        Some(User { roles: roles(body), verifier: Verifier::of_user(body)?, document })
     }
 
     /// Stores the password by another scheme.

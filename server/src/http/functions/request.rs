@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use model::JsonWriter;
 
 use crate::http::access::principal::Principal;
+use crate::http::access::users;
 use crate::http::app::stores::Documents;
 use crate::http::database::write_info;
 use crate::http::error::Result;
@@ -24,6 +25,7 @@ pub(crate) async fn request_object(
     body: Option<&str>,
 ) -> Result<String> {
     let (info, security) = (database.info().await?, database.security().await?);
+    let principal = users::shown(&request.app.databases, &request.principal).await?;
     let uuid = request.app.fresh_ids(1)?.pop().unwrap_or_default();
     let mut out = Vec::with_capacity(1_000);
     let mut json = JsonWriter::new(&mut out);
@@ -69,7 +71,7 @@ pub(crate) async fn request_object(
     json.end_object();
     json.name("cookie").begin_object().end_object();
     json.name("userCtx");
-    request.principal.write_user(&mut json, path[0]);
+    principal.write_user(&mut json, path[0]);
     json.name("secObj").text(&security);
     json.end_object();
     // A writer makes UTF-8.

@@ -6,6 +6,7 @@ use kv_api::AnyDatabase;
 use model::Documents;
 
 use crate::http::access::principal::Principal;
+use crate::http::app::App;
 use crate::http::functions::Functions;
 
 /// The threads of a command's functions.
@@ -14,34 +15,44 @@ pub(crate) const THREADS: usize = 2;
 /// A database whose edits are validated by its design documents, on behalf of this client. A build without JavaScript runs
 /// no function, and the database refuses such edits.
 #[cfg(not(feature = "javascript"))]
-pub(crate) fn on_behalf(database: Documents<AnyDatabase>, _: &Arc<Functions>, _: &Principal) -> Documents<AnyDatabase> {
+pub(crate) fn on_behalf(
+    database: Documents<AnyDatabase>,
+    _: &Arc<Functions>,
+    _: &Principal,
+    _: Option<&Arc<App>>,
+) -> Documents<AnyDatabase> {
     database
 }
 
-/// A database whose edits are validated by its design documents, on behalf of this client.
+/// A database whose edits are validated by its design documents, on behalf of this client. `app` knows the roles of users, for a
+/// client that may be one.
 #[cfg(feature = "javascript")]
 pub(crate) fn on_behalf(
     database: Documents<AnyDatabase>,
     functions: &Arc<Functions>,
     principal: &Principal,
+    app: Option<&Arc<App>>,
 ) -> Documents<AnyDatabase> {
-    let (db, principal) = (database.name().to_owned(), principal.clone());
-    database.validated_by(Arc::new(running::OnBehalf { functions: functions.clone(), principal, db }))
+    let (db, functions, principal) = (database.name().to_owned(), functions.clone(), principal.clone());
+    database.validated_by(Arc::new(running::OnBehalf { functions, principal, app: app.cloned(), db }))
 }
 
 /// The same for a command, whose user has the store and so is an administrator.
 pub(crate) fn validated(database: Documents<AnyDatabase>) -> Documents<AnyDatabase> {
-    on_behalf(database, &Arc::new(Functions::new(THREADS)), &Principal::party())
+    on_behalf(database, &Arc::new(Functions::new(THREADS)), &Principal::party(), None)
 }
 
 #[cfg(feature = "javascript")]
 mod running {
+    use std::borrow::Cow;
     use std::sync::Arc;
 
     use javascript::{Edit, ErrorKind as Kind, Refusal, Sandbox};
     use model::{ErrorKind, JsonRef, JsonText, JsonWriter, OPTIONS, Question, Result, VALIDATE, Validator, Verdict};
 
     use crate::http::access::principal::Principal;
+    use crate::http::access::users;
+    use crate::http::app::App;
     use crate::http::functions::Functions;
     use crate::http::functions::update::named;
     use crate::http::views::design::builtin;
@@ -52,14 +63,21 @@ mod running {
     pub(super) struct OnBehalf {
         pub(super) functions: Arc<Functions>,
         pub(super) principal: Principal,
+        pub(super) app: Option<Arc<App>>,
         pub(super) db: String,
     }
 
     impl Validator for OnBehalf {
         fn ask(&self, question: Question) -> Verdict<'_> {
-            let mut user = Vec::new();
-            self.principal.write_user(&mut JsonWriter::new(&mut user), &self.db);
             Box::pin(async move {
+                let principal = match &self.app {
+                    Some(app) => users::shown(&app.databases, &self.principal).await.map_err(|error| {
+                        failed(&text_of(&question.design, "_id"), "internal_server_error", error.reason())
+                    })?,
+                    None => Cow::Borrowed(&self.principal),
+                };
+                let mut user = Vec::new();
+                principal.write_user(&mut JsonWriter::new(&mut user), &self.db);
                 // A writer makes UTF-8.
                 let user = String::from_utf8(user).unwrap_or_default();
                 ask(&self.functions, question, user).await

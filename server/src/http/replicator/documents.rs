@@ -283,7 +283,7 @@ pub(crate) async fn set_outcome(
     match app.databases.stores.database(database).await {
         Err(error) if error.is_no_database() => Ok(()),
         found => {
-            let database = on_behalf(found?, &app.functions, &Principal::party());
+            let database = on_behalf(found?, &app.functions, &Principal::party(), None);
             set_outcome_in(&database, id, definition, outcome).await
         }
     }

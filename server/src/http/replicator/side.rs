@@ -19,6 +19,7 @@ use tokio::sync::OnceCell;
 use crate::http::access::admitted::admitted;
 use crate::http::access::principal::Principal;
 use crate::http::access::security::Security;
+use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::write::refuse_design;
@@ -65,7 +66,7 @@ pub(crate) async fn open(
     owner: &Owner,
     principal: Principal,
 ) -> Result<Arc<dyn Peer>, ApiError> {
-    let validated = on_behalf(documents.clone(), &app.functions, &principal);
+    let validated = on_behalf(documents.clone(), &app.functions, &principal, Some(app));
     let local: Arc<dyn Peer> = Arc::new(Local::new(validated));
     let inner = admitted(app.auth.settings(), documents.name(), local);
     let rights = Rights { app: app.clone(), documents, owner: owner.clone(), principal };
@@ -103,7 +104,8 @@ impl Rights {
         let params: Vec<_> = params.iter().map(text).collect();
         let function = async {
             let named = Named::parse(name, false)?;
-            named.of_replication(&self.documents, &self.principal, &params).await
+            let principal = users::shown(&self.app.databases, &self.principal).await?;
+            named.of_replication(&self.documents, &principal, &params).await
         };
         function.await.map_err(|error| of_peer(&error))
     }

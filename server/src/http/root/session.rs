@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use hyper::header::{LOCATION, SET_COOKIE};
 
 use crate::http::access::principal::Proof;
-use crate::http::access::session;
+use crate::http::access::{session, users};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::content_type_is;
@@ -23,8 +23,8 @@ pub(crate) fn logout(request: &Request) -> Result<Response> {
 }
 
 /// `GET /_session`
-pub(crate) fn current(request: &Request) -> Result<Response> {
-    let principal = &request.principal;
+pub(crate) async fn current(request: &Request) -> Result<Response> {
+    let principal = users::shown(&request.app.databases, &request.principal).await?;
     if principal.proof == Proof::Nothing && request.params.is_true("basic") {
         return Err(ApiError::unauthorized("Please login."));
     }
@@ -79,6 +79,7 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
                 return Ok(response);
             }
         };
+    let principal = users::shown(&app.databases, &principal).await?;
     let mut response = response::object(|json| {
         json.name("ok").bool(true);
         json.name("name").str(&name);

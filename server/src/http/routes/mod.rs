@@ -80,7 +80,7 @@ static ROUTES: &[Route] = &[
     row("/", "GET,HEAD", Public, |r, _| now(root::welcome(r))),
     row("/_up", "GET,HEAD", Public, |_, _| now(root::up())),
     row("/_uuids", "GET,HEAD", Public, |r, _| now(root::uuids(r))),
-    row("/_session", "GET,HEAD", Public, |r, _| now(session::current(r))),
+    row("/_session", "GET,HEAD", Public, |r, _| Box::pin(session::current(r))),
     row("/_session", "POST", Public, |r, _| Box::pin(session::login(r))),
     row("/_session", "DELETE", Public, |r, _| now(session::logout(r))),
     row("/_utils/*", "*", Public, |_, _| now(Err(ApiError::not_found("missing")))),
