@@ -248,7 +248,7 @@ mod tests {
     fn a_filter_of_elements_is_stored_without_empty_names() {
         let view = br#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":{"l":{"$elemMatch":{"":{"$gt":3}}}}},"options":{}}"#;
         let index = Index::parse("_design/x", "p", &JsonText::parse(view).unwrap()).unwrap();
-        let row = b"\x15\x01\x15\x01\x02_design/x\0\x02p\0\x02{\"map\":{\"fields\":{\"a\":\"asc\"},\"partial_filter_selector\":\
+        let row = b"\x15\x01\x15\x02\x02_design/x\0\x02p\0\x02{\"map\":{\"fields\":{\"a\":\"asc\"},\"partial_filter_selector\":\
             {\"l\":{\"$elemMatch\":{\"$gt\":3}}}},\"options\":{}}\0";
         assert_eq!(definition_row(&index).unwrap().escape_ascii().to_string(), row.escape_ascii().to_string());
         let Definition::Current(found) = read_definition(row).unwrap() else { panic!("of this version") };
