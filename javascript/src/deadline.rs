@@ -61,14 +61,14 @@ impl Deadline {
 
 /// The processor time that this thread has used.
 #[cfg(any(target_os = "linux", target_os = "macos"))]
-fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
 /// Other systems use the wall clock.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
-fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     BEGUN.get_or_init(Instant::now).elapsed()
 }

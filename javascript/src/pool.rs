@@ -13,7 +13,6 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
 
 use futures_channel::oneshot;
 use parking_lot::{Condvar, Mutex};
@@ -74,7 +73,7 @@ impl Pool {
     }
 
     /// Runs work in the sandbox of a design document, which is given as JSON text. Equal texts share a sandbox. The work
-    /// is not run if its future is dropped before its turn.
+    /// is not run if its future is dropped before its turn, and its functions are stopped when it is dropped later.
     ///
     /// # Errors
     /// The sandbox's, if it could not be opened; [`ErrorKind::Engine`] if too many wait.
@@ -84,20 +83,40 @@ impl Pool {
         W: FnOnce(&mut Sandbox) -> T + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
+        // Held by the future. A thread cannot ask for the sender while it is to be sent through.
+        let held = Arc::new(());
+        let wanted = Arc::downgrade(&held);
         let work = move |sandbox: Result<&mut Sandbox, Error>| {
             if !sender.is_canceled() {
                 // Fails if the future is dropped meanwhile.
-                let _ = sender.send(sandbox.map(work));
+                let _ = sender.send(sandbox.map(|sandbox| sandbox.work_while(wanted, work)));
             }
         };
         self.0.0.clone().push(Job { design: design.clone(), work: Box::new(work) });
         // After a panic the sender is gone.
         let ended = || Err(Error::new(ErrorKind::Engine, "QuickJS", "a call ended without a result"));
-        async move { receiver.await.unwrap_or_else(|_| ended()) }
+        async move {
+            let _held = held;
+            receiver.await.unwrap_or_else(|_| ended())
+        }
+    }
+
+    /// Compiles functions at paths of a design document, in turns. Together they may take as long as one call.
+    ///
+    /// # Errors
+    /// Those of [`Sandbox::compile`] and [`run`](Self::run), and [`ErrorKind::Time`].
+    pub async fn compile(&self, design: &Arc<str>, paths: Vec<Vec<String>>) -> Result<(), Error> {
+        let left = Mutex::new(self.0.0.limits.time);
+        let compile = move |sandbox: &mut Sandbox, path: &Vec<String>| {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            sandbox.compile_within(&path, &mut left.lock()).map(Some)
+        };
+        self.run_in_turns(design, paths, |_| Ok(()), compile).await.map(drop)
     }
 
     /// Calls functions with each input in the sandbox of a design document, which `begin` prepares. When the
-    /// [turn](Limits::turn) is over, or the sandbox is full, the rest is another run, so that others come between.
+    /// [turn](Limits::turn) is over, or the sandbox is full, the rest is another run, so that others come between. `call`
+    /// returns `None` for an input that it has not done with: it gets it again in the next turn.
     ///
     /// # Errors
     /// The first error of `begin` and `call`, and those of [`run`](Self::run).
@@ -106,13 +125,13 @@ impl Pool {
         design: &Arc<str>,
         inputs: Vec<I>,
         begin: impl Fn(&mut Sandbox) -> Result<(), Error> + Send + Sync + 'static,
-        call: impl Fn(&mut Sandbox, &I) -> Result<O, Error> + Send + Sync + 'static,
+        call: impl Fn(&mut Sandbox, &I) -> Result<Option<O>, Error> + Send + Sync + 'static,
     ) -> Result<Vec<O>, Error>
     where
         I: Send + Sync + 'static,
         O: Send + 'static,
     {
-        let (count, turn) = (inputs.len(), self.0.0.limits.turn);
+        let count = inputs.len();
         let shared = Arc::new((inputs, begin, call));
         let mut outputs = Vec::with_capacity(count);
         while outputs.len() < count {
@@ -120,10 +139,12 @@ impl Pool {
             let some = self.run(design, move |sandbox| {
                 let (inputs, begin, call) = &*shared;
                 begin(sandbox)?;
-                let (begun, mut some) = (Instant::now(), Vec::new());
+                sandbox.begin_turn();
+                let mut some = Vec::new();
                 for input in &inputs[from..] {
-                    some.push(call(sandbox, input)?);
-                    if sandbox.is_full() || begun.elapsed() > turn {
+                    let Some(output) = call(sandbox, input)? else { break };
+                    some.push(output);
+                    if sandbox.should_rest() {
                         break;
                     }
                 }

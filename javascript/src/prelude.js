@@ -289,5 +289,14 @@
       return design;
     },
     freeze: freezeAll,
+    // The string at a path of the design document. Its own members only: `views/constructor` is no view.
+    source(...path) {
+      let value = design;
+      for (let i = 0; i < path.length; i++) {
+        if (value === null || typeof value !== 'object' || !hasOwn(value, path[i])) return undefined;
+        value = value[path[i]];
+      }
+      return typeof value === 'string' ? value : undefined;
+    },
   };
 })

@@ -1,15 +1,21 @@
 //! One design document in a heap of its own.
 
-use std::{collections::HashMap, rc::Rc, time::Duration};
+use std::{
+    collections::HashMap,
+    rc::Rc,
+    sync::Weak,
+    time::{Duration, Instant},
+};
 
 use rquickjs::{
     Context, Ctx, Function, Object, Persistent, Value,
     context::{EvalOptions, intrinsic},
-    function::Args,
+    function::{Args, Rest},
 };
 
 use crate::{
     Error, ErrorKind, Limits,
+    deadline::thread_time,
     heap::Heap,
     state::{Purpose, Row, State},
 };
@@ -47,12 +53,16 @@ pub struct Sandbox {
     functions: HashMap<String, Compiled>,
     design: Persistent<Value<'static>>,
     freeze: Persistent<Function<'static>>,
+    source: Persistent<Function<'static>>,
     context: Context,
     heap: Heap,
-    /// A function ran out of memory. What it allocated may still be reachable.
+    /// A function ran out of memory, and what it allocated may still be reachable; or it was stopped because nobody waits for
+    /// it, and may have left anything half done.
     is_full: bool,
     /// Calls since cycles were collected.
     calls: u32,
+    /// When others have their turn, in a pool.
+    turn_ends: Option<Instant>,
     pub(crate) state: Rc<State>,
 }
 
@@ -114,14 +124,26 @@ impl Sandbox {
                 let helpers: Object<'_> = prelude.call((state.natives(&ctx)?,))?;
                 let open: Function<'_> = helpers.get("open")?;
                 let design: Value<'_> = open.call((design,))?;
-                let freeze: Function<'_> = helpers.get("freeze")?;
-                Ok((Persistent::save(&ctx, design), Persistent::save(&ctx, freeze)))
+                let function = |name: &str| helpers.get(name).map(|it: Function<'_>| Persistent::save(&ctx, it));
+                Ok((Persistent::save(&ctx, design), function("freeze")?, function("source")?))
             };
             open().map_err(|error| explain(&ctx, &state, "design document", error))
         });
         state.end();
-        let (design, freeze) = opened?;
-        Ok(Sandbox { functions: HashMap::new(), design, freeze, context, heap, is_full: false, calls: 0, state })
+        let (design, freeze, source) = opened?;
+        let functions = HashMap::new();
+        Ok(Sandbox {
+            functions,
+            design,
+            freeze,
+            source,
+            context,
+            heap,
+            is_full: false,
+            calls: 0,
+            turn_ends: None,
+            state,
+        })
     }
 
     /// Compiles the function at a path of the design document, such as `["views", "by_name", "map"]`, unless it is.
@@ -129,21 +151,58 @@ impl Sandbox {
     /// # Errors
     /// [`ErrorKind::Missing`], or [`ErrorKind::Compilation`] if its source is no function.
     pub fn compile(&mut self, path: &[&str]) -> Result<(), Error> {
+        self.compile_within(path, &mut self.state.limits.time.clone())
+    }
+
+    /// The same, for several functions that share their time. `left` is what is left of it: compiling runs code too.
+    pub(crate) fn compile_within(&mut self, path: &[&str], left: &mut Duration) -> Result<(), Error> {
         let name = path.join("/");
         if self.functions.contains_key(&name) {
             return Ok(());
         }
-        self.state.begin(self.state.limits.time, Purpose::Other, 0);
+        let late = || {
+            let time = self.state.limits.time;
+            Error::new(ErrorKind::Time, &name, format!("compiling functions took longer than {time:?}"))
+        };
+        if left.is_zero() {
+            return Err(late());
+        }
+        let begun = thread_time();
+        self.state.begin(*left, Purpose::Other, 0);
         let compiled = self.context.with(|ctx| {
-            let source = source_at(&ctx, &self.design, path)
+            let source = || self.source.clone().restore(&ctx)?.call::<_, Option<String>>((Rest(path.to_vec()),));
+            let source = source()
                 .map_err(|error| explain(&ctx, &self.state, &name, error))?
                 .ok_or_else(|| Error::new(ErrorKind::Missing, &name, format!("missing function {name}")))?;
             let function = compile(&ctx, &self.state, &name, &source)?;
             Ok(Persistent::save(&ctx, function))
         });
         self.state.end();
-        self.functions.insert(name, Compiled { function: compiled?, timeouts: 0 });
+        *left = left.saturating_sub(thread_time().saturating_sub(begun));
+        let function = compiled.map_err(|error: Error| if error.kind() == ErrorKind::Time { late() } else { error })?;
+        self.functions.insert(name, Compiled { function, timeouts: 0 });
         Ok(())
+    }
+
+    /// Works for a turn. When nobody holds what `wanted` refers to any more, the script under way is stopped.
+    pub(crate) fn work_while<T>(&mut self, wanted: Weak<()>, work: impl FnOnce(&mut Sandbox) -> T) -> T {
+        self.begin_turn();
+        self.state.wanted.replace(Some(wanted));
+        let done = work(self);
+        self.is_full |= self.state.is_abandoned();
+        self.state.wanted.take();
+        self.turn_ends = None;
+        done
+    }
+
+    /// Gives the work a whole turn from now on.
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn_ends = Some(Instant::now() + self.state.limits.turn);
+    }
+
+    /// Whether the rest of the work in a pool should be another turn: others wait, or the sandbox should be replaced.
+    pub(crate) fn should_rest(&self) -> bool {
+        self.turn_ends.is_some_and(|end| self.is_full || end < Instant::now())
     }
 
     /// Calls a function, which is compiled if it is not. `this` is the design document. The result is read by
@@ -183,6 +242,7 @@ impl Sandbox {
         let rows = self.state.end();
         if let Err(error) = &result
             && error.kind() == ErrorKind::Time
+            && !self.state.is_abandoned()
         {
             compiled.timeouts += 1;
         }
@@ -217,7 +277,7 @@ impl Sandbox {
         })
     }
 
-    /// Whether a function ran out of memory, so that the sandbox should be replaced.
+    /// Whether the sandbox should be replaced: a function ran out of memory, or was stopped because nobody waits for it.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
@@ -245,34 +305,6 @@ fn options() -> EvalOptions {
     let mut options = EvalOptions::default();
     options.strict = false;
     options
-}
-
-/// The string at a path of the design document.
-fn source_at<'js>(
-    ctx: &Ctx<'js>,
-    design: &Persistent<Value<'static>>,
-    path: &[&str],
-) -> rquickjs::Result<Option<String>> {
-    let mut value = design.clone().restore(ctx)?;
-    for name in path {
-        let Some(object) = value.as_object() else { return Ok(None) };
-        // The document's own members only: `views/constructor` is no view. It is frozen JSON, so nothing runs here.
-        let Some(inner) = own_member(object, name)? else { return Ok(None) };
-        value = inner;
-    }
-    match value.as_string() {
-        Some(source) => source.to_string().map(Some),
-        None => Ok(None),
-    }
-}
-
-fn own_member<'js>(object: &Object<'js>, name: &str) -> rquickjs::Result<Option<Value<'js>>> {
-    for key in object.keys::<String>() {
-        if key? == name {
-            return object.get(name).map(Some);
-        }
-    }
-    Ok(None)
 }
 
 /// Evaluates a source as CouchDB does: an expression, or a script whose last value is the function. A declaration has no

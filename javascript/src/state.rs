@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    sync::Weak,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -37,7 +38,9 @@ pub struct Row {
 pub(crate) struct State {
     pub limits: Limits,
     deadline: Deadline,
-    /// Whether the call exceeded its deadline.
+    /// Refers to what those hold who wait for the calls.
+    pub wanted: RefCell<Option<Weak<()>>>,
+    /// Whether the call exceeded its deadline, or nobody waits for it any more.
     pub timed_out: Cell<bool>,
     /// Whether QuickJS was told to stop the script. It throws an error that the script cannot catch.
     pub is_stopped: Cell<bool>,
@@ -57,6 +60,7 @@ impl State {
         Rc::new(State {
             limits,
             deadline: Deadline::new(),
+            wanted: RefCell::default(),
             timed_out: Cell::new(false),
             is_stopped: Cell::new(false),
             too_much: Cell::new(false),
@@ -105,9 +109,14 @@ impl State {
         late
     }
 
-    /// Whether the call has run into its deadline.
+    /// Whether nobody waits for the calls any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.wanted.borrow().as_ref().is_some_and(|wanted| wanted.strong_count() == 0)
+    }
+
+    /// Whether the call has run into its deadline, or nobody waits for it any more.
     pub(crate) fn is_late(&self) -> bool {
-        let late = self.deadline.is_over();
+        let late = self.deadline.is_over() || self.is_abandoned();
         if late {
             self.timed_out.set(true);
         }

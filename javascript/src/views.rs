@@ -13,22 +13,25 @@ pub type Rows = Result<Vec<Row>, Error>;
 const ALWAYS_REDUCED: usize = 5_000;
 
 impl Sandbox {
-    /// Compiles the map function of each view, and its reduce function if it has one in JavaScript.
+    /// Compiles the map function of each view, and its reduce function if it has one in JavaScript. Together they may take
+    /// as long as one call.
     ///
     /// # Errors
-    /// That of the first source that is no function.
+    /// That of the first source that is no function, and [`ErrorKind::Time`].
     pub fn compile_views<'n>(&mut self, views: impl IntoIterator<Item = (&'n str, bool)>) -> Result<(), Error> {
+        let mut left = self.state.limits.time;
         for (view, reduces) in views {
-            self.compile(&["views", view, "map"])?;
+            self.compile_within(&["views", view, "map"], &mut left)?;
             if reduces {
-                self.compile(&["views", view, "reduce"])?;
+                self.compile_within(&["views", view, "reduce"], &mut left)?;
             }
         }
         Ok(())
     }
 
     /// Runs the map functions of the named views on a document, given as JSON text. Each view has its own result: an
-    /// error in one does not affect the others.
+    /// error in one does not affect the others. In a pool the last views have none when the [turn](crate::Limits::turn) is
+    /// over before them, or the heap is full.
     pub fn map(&mut self, views: &[&str], document: &str) -> Vec<Rows> {
         let parsed = match self.parse("document", document) {
             Ok(parsed) => parsed,
@@ -39,12 +42,16 @@ impl Sandbox {
             }
         };
         let seed = seed(document);
-        let map = |view: &&str| {
+        let mut all = Vec::with_capacity(views.len());
+        for view in views {
+            if !all.is_empty() && self.should_rest() {
+                break;
+            }
             let inputs = [Input::Parsed(&parsed)];
             let outcome = self.call(&["views", view, "map"], Purpose::Map, seed, &inputs, |_, _| Ok(()));
-            outcome.map(|outcome| outcome.rows).map_err(|error| error.at(id_of(document)))
-        };
-        views.iter().map(map).collect()
+            all.push(outcome.map(|outcome| outcome.rows).map_err(|error| error.at(id_of(document))));
+        }
+        all
     }
 
     /// Runs the reduce function of a view. `keys` is the JSON text of `[[key, id], …]`, `values` that of the values in

@@ -1,7 +1,7 @@
 //! Sandboxes on threads.
 
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_executor::block_on as wait;
 use futures_util::future::{Either, select};
@@ -63,13 +63,82 @@ fn a_run_of_many_calls_lets_others_have_their_turn() {
             &design,
             documents,
             |_| Ok(()),
-            |sandbox, document: &String| sandbox.filter("odd", document, "{}"),
+            |sandbox, document: &String| sandbox.filter("odd", document, "{}").map(Some),
         ))
     };
     let first = wait(select(filter(50), filter(2)));
     let Either::Right((few, many)) = first else { panic!("the second had to wait") };
     assert_eq!(few.unwrap(), [false, true]);
     assert_eq!(wait(many).unwrap(), (0..50).map(|n| n % 2 == 1).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_turn_may_end_between_the_views_of_a_document() {
+    let pool = Pool::new(1, Limits { turn: Duration::ZERO, ..Limits::default() });
+    let views = serde_json::json!({"a": {"map": "d => emit(1)"}, "b": {"map": "d => emit(2)"}});
+    let design: Arc<str> = serde_json::json!({ "views": views }).to_string().into();
+    let keys = |views: &'static [&str]| {
+        let rows = wait(pool.run(&design, |sandbox| sandbox.map(views, "{}"))).unwrap();
+        rows.into_iter().map(|rows| rows.unwrap().remove(0).key).collect::<Vec<_>>()
+    };
+    assert_eq!((keys(&["a", "b"]), keys(&["b"])), (vec!["1".to_owned()], vec!["2".to_owned()]));
+}
+
+/// A design document with this many views, and the paths of their map functions.
+fn with_views(count: usize, map: &str) -> (Arc<str>, Vec<Vec<String>>) {
+    let views: serde_json::Map<_, _> =
+        (0..count).map(|n| (format!("v{n}"), serde_json::json!({"map": format!("{map} // {n}")}))).collect();
+    let paths = views.keys().map(|name| ["views", name, "map"].map(str::to_owned).to_vec()).collect();
+    (serde_json::json!({ "views": views }).to_string().into(), paths)
+}
+
+#[test]
+fn functions_are_compiled_in_turns() {
+    let pool = Pool::new(1, Limits { turn: Duration::ZERO, ..Limits::default() });
+    let (design, paths) = with_views(50, "doc => emit(1)");
+    let compile = |count: usize| Box::pin(pool.compile(&design, paths[..count].to_vec()));
+    let first = wait(select(compile(50), compile(2)));
+    let Either::Right((few, many)) = first else { panic!("the second had to wait") };
+    assert_eq!((few, wait(many)), (Ok(()), Ok(())));
+}
+
+#[test]
+fn functions_share_the_time_to_compile_them() {
+    let pool = Pool::new(1, Limits { time: Duration::from_millis(100), ..Limits::default() });
+    let (design, paths) = with_views(2_000, "(() => { for (let i = 0; i < 20_000; i++); return doc => emit(1) })()");
+    let error = wait(pool.compile(&design, paths)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Time);
+    assert_eq!(error.reason(), "compiling functions took longer than 100ms");
+    let views: Vec<String> = (0..2_000).map(|n| format!("v{n}")).collect();
+    let error = wait(pool.run(&format!("{design} ").into(), move |sandbox| {
+        sandbox.compile_views(views.iter().map(|view| (view.as_str(), false)))
+    }));
+    assert_eq!(error.unwrap().unwrap_err().kind(), ErrorKind::Time);
+}
+
+#[test]
+fn thousands_of_functions_are_compiled_in_time() {
+    let pool = Pool::new(1, Limits::default());
+    let (design, paths) = with_views(15_000, "doc => emit(1)");
+    assert_eq!(wait(pool.compile(&design, paths)), Ok(()));
+}
+
+#[test]
+fn a_function_that_nobody_waits_for_is_stopped_and_its_sandbox_replaced() {
+    let pool = Pool::new(1, Limits { time: Duration::from_secs(600), ..Limits::default() });
+    let map = "doc => { globalThis.calls = (globalThis.calls || 0) + 1; while (doc.endless); emit(calls) }";
+    let design = design(map);
+    let (began, has_begun) = mpsc::channel();
+    let endless = pool.run(&design, move |sandbox| {
+        began.send(()).unwrap();
+        sandbox.map(&["v"], r#"{"endless":true}"#)
+    });
+    has_begun.recv().unwrap();
+    drop(endless);
+    let begun = Instant::now();
+    let rows = wait(pool.run(&design, |sandbox| sandbox.map(&["v"], "{}"))).unwrap();
+    assert_eq!(rows[0].as_ref().unwrap()[0].key, "1");
+    assert!(begun.elapsed() < Duration::from_secs(300));
 }
 
 #[test]

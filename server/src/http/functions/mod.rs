@@ -40,8 +40,8 @@ impl Functions {
     pub(crate) async fn filter(&self, filter: &filter::Function, documents: Vec<JsonText>) -> Result<Vec<bool>> {
         let (name, request) = (filter.name.clone(), filter.request.clone());
         let call = move |sandbox: &mut javascript::Sandbox, document: &JsonText| match &request {
-            Some(request) => sandbox.filter(&name, document.as_str(), request),
-            None => sandbox.filter_by_view(&name, document.as_str()),
+            Some(request) => sandbox.filter(&name, document.as_str(), request).map(Some),
+            None => sandbox.filter_by_view(&name, document.as_str()).map(Some),
         };
         Ok(self.pool.run_in_turns(&filter.design, documents, |_| Ok(()), call).await?)
     }

@@ -152,14 +152,7 @@ mod running {
             return Ok(());
         }
         let id = text_of(&design, "_id");
-        let compiled = functions.pool.run(&design.as_str().into(), move |sandbox: &mut Sandbox| {
-            for path in &paths {
-                let names: Vec<&str> = path.iter().map(String::as_str).collect();
-                sandbox.compile(&names)?;
-            }
-            Ok(())
-        });
-        let Err(error) = compiled.await.flatten() else { return Ok(()) };
+        let Err(error) = functions.pool.compile(&design.as_str().into(), paths).await else { return Ok(()) };
         if error.kind() != Kind::Compilation {
             return Err(failed(&id, name_of(&error), &error.to_string()));
         }

@@ -7,6 +7,7 @@ use kv_api::BoxFuture;
 use model::{
     Emitted, Error, FunctionError, JsonText, JsonWriter, Mapped, Reduce, Reduced, Reduction, View, ViewFunctions,
 };
+use parking_lot::Mutex;
 
 /// The functions of a design document's views.
 pub(super) struct OfViews {
@@ -16,11 +17,11 @@ pub(super) struct OfViews {
 }
 
 impl OfViews {
-    /// Calls functions with each input, after all of them are compiled.
+    /// Calls functions with each input, after all of them are compiled; again with an input for which `call` returns `None`.
     fn run<I: Send + Sync + 'static, O: Send + 'static>(
         &self,
         inputs: Vec<I>,
-        call: impl Fn(&mut Sandbox, &[View], &I) -> O + Send + Sync + 'static,
+        call: impl Fn(&mut Sandbox, &[View], &I) -> Option<O> + Send + Sync + 'static,
     ) -> BoxFuture<model::Result<Vec<O>>> {
         let (pool, design) = (self.pool.clone(), self.design.clone());
         let (views, compiled) = (self.views.clone(), self.views.clone());
@@ -41,9 +42,11 @@ fn failed(error: javascript::Error) -> Error {
 
 impl ViewFunctions for OfViews {
     fn map(&self, documents: Vec<JsonText>) -> BoxFuture<model::Result<Vec<Mapped>>> {
-        self.run(documents, |sandbox, views, document| {
-            let names: Vec<&str> = views.iter().map(|view| view.name.as_str()).collect();
-            let mut mapped = Mapped::default();
+        // Of the document whose views are not all done.
+        let part = Mutex::new(Mapped::default());
+        self.run(documents, move |sandbox, views, document| {
+            let mut mapped = part.lock();
+            let names: Vec<&str> = views[mapped.rows.len()..].iter().map(|view| view.name.as_str()).collect();
             for rows in sandbox.map(&names, document.as_str()) {
                 match rows {
                     Ok(rows) => mapped.rows.push(rows.into_iter().filter_map(emitted).collect()),
@@ -53,7 +56,7 @@ impl ViewFunctions for OfViews {
                     }
                 }
             }
-            mapped
+            (mapped.rows.len() == views.len()).then(|| std::mem::take(&mut *mapped))
         })
     }
 
@@ -81,14 +84,14 @@ impl ViewFunctions for OfViews {
                     sandbox.rereduce(name, &values)
                 }
             };
-            match result {
+            Some(match result {
                 Ok(text) => Ok(parse(&text)),
                 Err(error) if error.kind() == ErrorKind::Overflow => {
                     Err(FunctionError::new("reduce_overflow_error", error.reason()))
                 }
                 // As in CouchDB.
                 Err(_) => Ok(parse("null")),
-            }
+            })
         })
     }
 }
@@ -133,6 +136,27 @@ mod tests {
         let key = |one: &Mapped| one.rows[0].first().map(|row| row.key.to_string());
         let keys: Vec<_> = mapped.iter().map(|one| key(one).ok_or(one.error.is_some())).collect();
         assert_eq!(keys, [Ok("1".to_owned()), Ok("2".to_owned()), Err(true), Ok("1".to_owned())]);
+    }
+
+    #[tokio::test]
+    async fn views_of_a_document_that_are_mapped_in_several_turns_stay_together() {
+        let views: serde_json::Map<_, _> =
+            [("a", "doc => emit(1, doc.n)"), ("b", "doc => { if (doc.n < 2) emit(2, doc.n); else fail }")]
+                .map(|(name, map)| (name.to_owned(), serde_json::json!({ "map": map })))
+                .into_iter()
+                .collect();
+        let pool = Pool::new(2, Limits { turn: std::time::Duration::ZERO, ..Limits::default() });
+        let design = serde_json::json!({ "views": views }).to_string().into();
+        let views = ["a", "b"].map(|name| View { name: name.to_owned(), reduce: None }).into();
+        let documents = (0..4).map(|n| JsonText::parse(format!("{{\"n\":{n}}}").as_bytes()).unwrap()).collect();
+        let mapped = OfViews { pool, design, views }.map(documents).await.unwrap();
+        let shown = |row: &Emitted| format!("{}:{}", row.key, row.value);
+        let shown =
+            |one: &Mapped| (one.rows.iter().flatten().map(shown).collect::<Vec<_>>().join(" "), one.error.is_some());
+        let shown: Vec<_> = mapped.iter().map(shown).collect();
+        let of = |rows: &str, failed| (rows.to_owned(), failed);
+        assert_eq!(shown, [of("1:0 2:0", false), of("1:1 2:1", false), of("1:2", true), of("1:3", true)]);
+        assert!(mapped.iter().all(|one| one.rows.len() == 2));
     }
 
     #[tokio::test]
