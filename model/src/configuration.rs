@@ -82,15 +82,7 @@ impl<D: Database> Layer<D> {
     /// # Errors
     /// 400 for names and values that are empty or too long, and above [`MAX_SETTINGS`].
     pub async fn configure(&self, section: &str, name: &str, value: Option<&str>) -> Result<Option<String>> {
-        let is_name = |text: &str| (1..=MAX_SETTING_NAME_BYTES).contains(&text.len());
-        if !is_name(section) || !is_name(name) {
-            let reason = format!("Sections and keys have 1 to {MAX_SETTING_NAME_BYTES} bytes.");
-            return Err(Error::bad_request(reason));
-        }
-        if value.is_some_and(|value| value.len() > MAX_SETTING_BYTES) {
-            let reason = format!("A value has at most {MAX_SETTING_BYTES} bytes.");
-            return Err(Error::bad_request(reason));
-        }
+        check_setting(section, name, value)?;
         let guard = self.guard();
         let root = &guard.root;
         let key = Key::Setting(section, name).under(root);
@@ -125,6 +117,22 @@ impl<D: Database> Layer<D> {
             })
             .await
     }
+}
+
+/// Checks the lengths of a setting.
+///
+/// # Errors
+/// 400 for names that are empty or too long, and for values that are too long.
+pub fn check_setting(section: &str, name: &str, value: Option<&str>) -> Result<()> {
+    let is_name = |text: &str| (1..=MAX_SETTING_NAME_BYTES).contains(&text.len());
+    if !is_name(section) || !is_name(name) {
+        let reason = format!("Sections and keys have 1 to {MAX_SETTING_NAME_BYTES} bytes.");
+        return Err(Error::bad_request(reason));
+    }
+    if value.is_some_and(|value| value.len() > MAX_SETTING_BYTES) {
+        return Err(Error::bad_request(format!("A value has at most {MAX_SETTING_BYTES} bytes.")));
+    }
+    Ok(())
 }
 
 fn read_value(row: &[u8]) -> Result<String> {

@@ -83,7 +83,7 @@ pub use attachments::{
 pub use catalog::{CreateOptions, NameRange};
 pub use changes::{Change, ChangesBatch, ChangesRequest, Since, Style};
 pub use check::{CheckProgress, CheckReport, Problem, Repair, RepairReport};
-pub use configuration::{MAX_SETTING_BYTES, MAX_SETTING_NAME_BYTES, MAX_SETTINGS, Setting};
+pub use configuration::{MAX_SETTING_BYTES, MAX_SETTING_NAME_BYTES, MAX_SETTINGS, Setting, check_setting};
 pub use conflicts::{Conflicted, Conflicts};
 pub use consumer::Consumer;
 pub use document::{BulkGet, Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};

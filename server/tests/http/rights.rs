@@ -309,6 +309,66 @@ async fn a_setting_that_is_not_to_persist_ends_with_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn settings_that_are_not_to_persist_are_as_few_and_as_short_as_stored_ones() {
+    let couch = Couch::start().await;
+    let send = async |method: &str, key: &str, value: &str| {
+        let request = couch.request(method, &format!("/_node/_local/_config/a/{key}"));
+        couch.send(request.header("x-couch-persist", "false").body(json!(value).to_string())).await
+    };
+    send("PUT", "b", &"x".repeat(20_001)).await.refused(400, "bad_request", "A value has at most 20000 bytes.");
+    for key in 0..305 {
+        assert_eq!(send("DELETE", &key.to_string(), "").await.status, 404);
+    }
+    for key in 0..300 {
+        assert_eq!(send("PUT", &key.to_string(), "x").await.status, 200);
+    }
+    send("PUT", "300", "x").await.refused(400, "bad_request", "There are 300 such settings already.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_administrator_of_the_store_stays() {
+    let couch = Couch::start().await;
+    couch.json("PUT", "/_node/_local/_config/chttpd_auth/iterations", json!("10")).await;
+    // As `b`, whose password is `b` wherever there is such an administrator.
+    let send = async |method: &str, path: &str, is_kept: bool| {
+        let request = couch.request(method, &format!("/_node/_local/_config/{path}")).basic_auth("b", Some("b"));
+        let request = request.header("x-couch-persist", if is_kept { "true" } else { "false" });
+        couch.send(request.body(json!("b").to_string())).await.status.as_u16()
+    };
+    let put = async |name: &str| {
+        couch.json("PUT", &format!("/_node/_local/_config/admins/{name}"), json!("b")).await.status.as_u16()
+    };
+    let as_nobody = couch.request("PUT", "/_node/_local/_config/admins/b").header("x-couch-persist", "false");
+    let reason = "This would leave no administrator in the store, and the server was started without one: store another one first.";
+    couch.send(as_nobody.body("\"b\"")).await.refused(409, "conflict", reason);
+    assert_eq!(couch.call("DELETE", "/_node/_local/_config/admins/none").await.status, 404);
+    assert_eq!(put("b").await, 200);
+    assert_eq!(send("PUT", "admins/c", false).await, 200);
+    for is_kept in [true, false] {
+        assert_eq!(send("DELETE", "admins/b", is_kept).await, 409, "{is_kept}");
+        assert_eq!(send("DELETE", "admins/none", is_kept).await, 404, "{is_kept}");
+    }
+    assert_eq!(send("PUT", "admins/d", true).await, 200);
+    // `d` counts at this server no more, so `b` is the last one.
+    assert_eq!(send("DELETE", "admins/d", false).await, 200);
+    assert_eq!(send("DELETE", "admins/b", true).await, 409);
+    assert_eq!(send("POST", "_reload", true).await, 200);
+    assert_eq!(send("GET", "admins/c", true).await, 404);
+    assert_eq!(send("DELETE", "admins/d", true).await, 200);
+    // Another server, which was started with an administrator, removes the last one of the store.
+    assert_eq!(send("PUT", "admins/d", true).await, 200);
+    assert_eq!(send("PUT", "admins/b", false).await, 200);
+    for name in ["b", "d"] {
+        couch.layer.configure("admins", name, None).await.unwrap();
+    }
+    while send("GET", "admins/d", true).await == 200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(send("POST", "_reload", true).await, 409);
+    assert_eq!(send("GET", "admins/b", true).await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_valid_user_is_required_where_it_is_configured() {
     let couch = with_users(&[("anna", &[])]).await;
     set(&couch, "chttpd/require_valid_user", "true").await;

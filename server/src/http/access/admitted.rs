@@ -13,6 +13,7 @@ use peer::{
 
 use crate::http::access::registration;
 use crate::http::access::settings::{Flags, Settings};
+use crate::http::access::unkept::Unkept;
 use crate::http::access::users::DATABASE;
 use crate::http::error::ApiError;
 
@@ -28,7 +29,7 @@ pub(crate) async fn admitted_by_command(
     inner: Arc<dyn Peer>,
 ) -> model::Result<Arc<dyn Peer>> {
     let (rows, _) = layer.configuration().await?;
-    Ok(admitted(Arc::new(Settings::new(rows, &Flags::default())), database, inner))
+    Ok(admitted(Arc::new(Settings::new(rows, &Unkept::default(), &Flags::default())), database, inner))
 }
 
 #[derive(Debug)]

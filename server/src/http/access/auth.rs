@@ -122,7 +122,7 @@ impl fmt::Debug for Auth {
 
 impl Auth {
     pub(crate) fn new(own: Option<Administrator>, secret: [u8; SECRET_BYTES], is_local: bool, flags: Flags) -> Self {
-        let settings = RwLock::new(Arc::new(Settings::new(Vec::new(), &flags)));
+        let settings = RwLock::new(Arc::new(Settings::new(Vec::new(), &Unkept::default(), &flags)));
         let mut key = [0; 32];
         if let Err(error) = getrandom::fill(&mut key) {
             tracing::warn!(%error, "the system gives no random numbers");
@@ -169,7 +169,7 @@ impl Auth {
     ) -> model::Result<impl Future<Output = kv_api::Result<()>> + Send + use<>> {
         let _reading = self.reading.lock().await;
         let (rows, changed) = layer.configuration().await?;
-        let settings = Arc::new(Settings::new(self.unkept.over(rows), &self.flags));
+        let settings = Arc::new(Settings::new(rows, &self.unkept, &self.flags));
         let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
         layer.limit_documents(settings.max_document_size);
         layer.limit_attachments(settings.max_attachment_size);
@@ -192,11 +192,9 @@ impl Auth {
         self.own.as_ref().is_some_and(|own| self.settings().rows.stored(ADMINS, &own.name).is_some())
     }
 
-    /// Whether this is the only administrator that this server knows.
-    pub(crate) fn is_last_administrator(&self, name: &str) -> bool {
-        let settings = self.settings();
-        let mut admins = settings.rows.sections().get(ADMINS).into_iter().flatten();
-        self.own.is_none() && admins.next().is_some_and(|(first, _)| first == name) && admins.next().is_none()
+    /// Whether the server was started with an administrator, whom no setting can remove.
+    pub(crate) fn has_own_administrator(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Whether everyone is an administrator.

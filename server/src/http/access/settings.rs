@@ -22,6 +22,7 @@ use crate::http::access::peruser::PerUser;
 use crate::http::access::policy::Policy;
 use crate::http::access::proxy::Proxy;
 use crate::http::access::rows::Rows;
+use crate::http::access::unkept::Unkept;
 
 /// The section of the administrators.
 pub(crate) const ADMINS: &str = "admins";
@@ -104,9 +105,9 @@ pub(crate) struct Session {
 }
 
 impl Settings {
-    pub(crate) fn new(settings: Vec<Setting>, flags: &Flags) -> Settings {
+    pub(crate) fn new(stored: Vec<Setting>, unkept: &Unkept, flags: &Flags) -> Settings {
         let under = flags.settings.iter().filter(|setting| setting.section != ADMINS).cloned();
-        let rows = Rows::new(under.chain(settings).collect());
+        let rows = Rows::new(unkept.over(under.chain(stored).collect()));
         let admins = rows.sections().get(ADMINS).into_iter().flatten().filter_map(|(name, value)| {
             let verifier = Verifier::of_admin(value);
             if verifier.is_none() {
@@ -183,7 +184,7 @@ mod tests {
     use crate::http::access::rows::settings_of;
 
     fn settings(rows: &[(&str, &str, &str)]) -> Settings {
-        Settings::new(settings_of(rows), &Flags { max_request_size: 7, ..Flags::default() })
+        Settings::new(settings_of(rows), &Unkept::default(), &Flags { max_request_size: 7, ..Flags::default() })
     }
 
     #[test]
@@ -201,10 +202,15 @@ mod tests {
     fn the_store_precedes_the_file() {
         let file = [("chttpd", "require_valid_user", "true"), ("chttpd_auth", "timeout", "7"), ("admins", "eve", "x")];
         let flags = Flags { settings: settings_of(&file), ..Flags::default() };
-        let found = Settings::new(settings_of(&[("chttpd_auth", "timeout", "8")]), &flags);
+        let (stored, unkept) = (settings_of(&[("chttpd_auth", "timeout", "8")]), Unkept::default());
+        let found = Settings::new(stored.clone(), &unkept, &flags);
         assert_eq!((found.required, found.session.seconds), (Required::Everybody, 8));
         assert!(!found.has_admins(), "administrators are in the store only");
         assert_eq!(found.rows.get("chttpd", "require_valid_user"), Some("true"));
+        unkept.set("chttpd", "require_valid_user", None).unwrap();
+        unkept.set("chttpd_auth", "timeout", None).unwrap();
+        let found = Settings::new(stored, &unkept, &flags);
+        assert_eq!((found.required, found.session.seconds), (Required::Nobody, 600), "both are removed");
     }
 
     #[test]

@@ -4,25 +4,23 @@
 
 use std::collections::BTreeMap;
 
-use model::Setting;
+use model::{MAX_SETTINGS, Setting, check_setting};
 use parking_lot::Mutex;
 
 use crate::http::error::{ApiError, Result};
-
-/// Maximum number of them.
-const MOST: usize = 300;
 
 /// Settings by section and name; `None` for one that was removed. It has no `Debug`, since they hold secrets.
 #[derive(Default)]
 pub(crate) struct Unkept(Mutex<BTreeMap<(String, String), Option<String>>>);
 
 impl Unkept {
-    /// Sets a setting, or removes it with `None`.
+    /// Sets a setting, or removes it with `None`. As many are kept here as in the store, and none is larger.
     pub(crate) fn set(&self, section: &str, name: &str, value: Option<&str>) -> Result<()> {
+        check_setting(section, name, value)?;
         let mut settings = self.0.lock();
         let key = (section.to_owned(), name.to_owned());
-        if settings.len() >= MOST && !settings.contains_key(&key) {
-            return Err(ApiError::bad_request(format!("There are {MOST} such settings already.")));
+        if settings.len() >= MAX_SETTINGS && !settings.contains_key(&key) {
+            return Err(ApiError::bad_request(format!("There are {MAX_SETTINGS} such settings already.")));
         }
         settings.insert(key, value.map(str::to_owned));
         Ok(())
@@ -38,7 +36,7 @@ impl Unkept {
         self.0.lock().clear();
     }
 
-    /// The settings that count, of those in the store.
+    /// The settings that count, of those in the store and in the server's file.
     pub(super) fn over(&self, mut stored: Vec<Setting>) -> Vec<Setting> {
         for ((section, name), value) in self.0.lock().iter() {
             stored.retain(|setting| (&setting.section, &setting.name) != (section, name));
@@ -73,10 +71,15 @@ mod tests {
         assert_eq!(shown(&unkept), ["a/y=2", "a/x=3", "b/z=4"]);
         unkept.forget_all();
         assert_eq!(shown(&unkept), ["a/x=1", "a/y=2"]);
-        for number in 0..MOST {
+        for number in 0..MAX_SETTINGS {
             unkept.set("a", &number.to_string(), Some("")).unwrap();
         }
         assert_eq!(unkept.set("a", "more", None).unwrap_err().status(), 400);
         unkept.set("a", "0", None).unwrap();
+        // As in the store.
+        let long = "x".repeat(20_001);
+        for (section, name, value) in [("a", "0", long.as_str()), ("", "x", ""), ("a", &long, "")] {
+            assert_eq!(unkept.set(section, name, Some(value)).unwrap_err().status(), 400);
+        }
     }
 }

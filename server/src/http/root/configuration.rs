@@ -80,9 +80,9 @@ pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response
     require_node(node)?;
     // What another server set since then counts.
     drop(request.app.auth.load(&request.app.layer).await?);
-    if section == ADMINS && request.app.auth.is_last_administrator(key) {
-        let reason = "This is the last administrator, and the server was started without one: name another one first.";
-        return Err(ApiError::new(StatusCode::CONFLICT, "conflict", reason));
+    if section == ADMINS && request.app.auth.has_administrator() && !leaves_an_administrator(request, Some(key)).await?
+    {
+        return Err(last_administrator());
     }
     let old = change(request, section, key, None, is_kept(request)).await?;
     Ok(text(&old.ok_or_else(unknown)?))
@@ -91,6 +91,9 @@ pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response
 /// `POST /_node/{node}/_config/_reload`
 pub(crate) async fn reload(request: &Request, node: &str) -> Result<Response> {
     require_node(node)?;
+    if request.app.auth.has_administrator() && !leaves_an_administrator(request, None).await? {
+        return Err(last_administrator());
+    }
     request.app.auth.unkept.forget_all();
     drop(request.app.auth.load(&request.app.layer).await?);
     Ok(response::ok(StatusCode::OK))
@@ -120,6 +123,10 @@ pub(crate) async fn set(
         }
         _ => None,
     };
+    // It would end with this server, which was started without one, and everyone would be an administrator.
+    if section == ADMINS && !is_kept && !leaves_an_administrator(request, None).await? {
+        return Err(last_administrator());
+    }
     change(request, section, key, Some(hashed.as_deref().unwrap_or(value)), is_kept).await
 }
 
@@ -137,11 +144,30 @@ async fn change(
         let stored = app.layer.configure(section, key, value).await?;
         if app.auth.unkept.forget(section, key) { shown } else { stored }
     } else {
-        app.auth.unkept.set(section, key, value)?;
+        if shown.is_some() || value.is_some() {
+            app.auth.unkept.set(section, key, value)?;
+        }
         shown
     };
     drop(app.auth.load(&app.layer).await?);
     Ok(old)
+}
+
+/// Whether the server has an administrator when it starts again, reads the store again, or `removed` is gone: one of its
+/// own, or one of the store, which counts here too.
+async fn leaves_an_administrator(request: &Request, removed: Option<&str>) -> Result<bool> {
+    let auth = &request.app.auth;
+    let (stored, _) = request.app.layer.configuration().await?;
+    let settings = auth.settings();
+    let is_left =
+        |name: &str| removed.is_none_or(|removed| removed != name && settings.rows.stored(ADMINS, name).is_some());
+    let mut stored = stored.iter().filter(|setting| setting.section == ADMINS);
+    Ok(auth.has_own_administrator() || stored.any(|setting| is_left(&setting.name)))
+}
+
+fn last_administrator() -> ApiError {
+    let reason = "This would leave no administrator in the store, and the server was started without one: store another one first.";
+    ApiError::new(StatusCode::CONFLICT, "conflict", reason)
 }
 
 /// The value as it is stored: trimmed, and in one line.
