@@ -333,6 +333,7 @@ const FEEDS = [
   'feed=',
   'feed=longpoll', 'feed=longpoll&limit=1', 'feed=longpoll&since=now&timeout=50', 'feed=longpoll&timeout=x',
   'feed=longpoll&heartbeat=x',
+  'feed=longpoll&heartbeat=99999999999999999999999', 'feed=longpoll&timeout=99999999999999999999999', 'feed=longpoll&heartbeat=-99999999999999999999999',
   'feed=longpoll&heartbeat=0', 'feed=longpoll&heartbeat=-1', 'feed=continuous&timeout=50', 'feed=continuous&timeout=50&limit=2',
   'feed=continuous&timeout=50&filter=d/f', 'feed=continuous&since=now&timeout=50', 'feed=continuous&timeout=50&style=all_docs',
   'feed=eventsource&timeout=50&limit=1', 'seq_interval=x', 'seq_interval=0', 'odd=1', 'limit=1&limit=2', 'limit=2&style=all_docs',
@@ -514,9 +515,18 @@ test('local documents', TIMEOUT, async (t) => {
     await to('PUT', 'b', { body: { v: 2 }, headers: { 'if-match': '"0-3"' } });
     for (const id of ['a', 'b']) for (const method of ['GET', 'HEAD', 'DELETE', 'DELETE', 'GET']) await to(method, `${id}${query}`);
   }
-  for (const rev of ['x', '1', '']) {
+  for (const rev of ['x', '1', '', '-1', 'a-1', '0-1', '0-7', '0-x', '0-', '1-a', '99999999999999999999-1']) {
     await to('PUT', 'a', { body: {} });
     for (const method of ['GET', 'PUT', 'DELETE']) await to(method, `a?rev=${rev}`, method === 'PUT' ? { body: {} } : {});
+  }
+  const histories = [
+    1, {}, { start: 0 }, { ids: ['1'] }, { start: '0', ids: ['1'] }, { start: 0, ids: 1 }, { start: 0, ids: '1' }, { start: 0, ids: {} },
+    { start: 0, ids: [1] }, { start: 0, ids: ['1', null] }, { start: 0, ids: ['zz'] }, { start: 0, ids: [] }, { start: 0, ids: ['7', '6'] },
+  ];
+  for (const _revisions of histories) {
+    await to('PUT', 'r', { body: { _revisions } });
+    await to('PUT', 'r', { body: { _rev: '0-3', _revisions } });
+    await to('GET', 'r');
   }
   await to('PUT', 'c?rev=0-1', { body: { _rev: '0-2' } });
   await to('PUT', 'c', { body: { _deleted: true } });
@@ -544,6 +554,10 @@ test('local documents', TIMEOUT, async (t) => {
   }
   for (const query of ['', 'include_docs=true', 'limit=1', 'skip=1', 'descending=true', 'key="_local/d"', 'endkey="_local/c"']) {
     await call(pair, 'GET', `${db}/_local_docs?${query.replaceAll('"', '%22')}`);
+  }
+  const keys = ['_local/d', '_local/none', 'x', '_local/r', '_local/d', '_local/'];
+  for (const body of [{ keys }, { keys, include_docs: true }, { keys: keys.slice(0, 1) }, { keys, skip: 1, limit: 3, descending: true }]) {
+    for (const list of ['_all_docs', '_design_docs', '_local_docs']) await call(pair, 'POST', `${db}/${list}`, { body });
   }
   pair.end();
 });

@@ -117,6 +117,7 @@ fn cases() -> Vec<Case> {
         case(("GET", "/db/_changes?feed=live-ish"), "", (400, "bad_request", "Supported `feed` types")),
         case(("GET", "/db/_changes?style=none"), "", (400, "query_parse_error", "style")),
         case(("GET", "/db/_changes?heartbeat=0"), "", (400, "bad_request", "heartbeat")),
+        case(("GET", "/db/_changes?heartbeat=-99999999999999999999"), "", (400, "bad_request", "positive integer")),
         case(("GET", "/db/_changes?timeout=x"), "", (400, "bad_request", "timeout")),
         case(("GET", "/db/_changes?seq_interval=0"), "", (400, "bad_request", "invalid_seq_interval")),
         case(("GET", "/db/_changes?filter=_unknown"), "", (400, "bad_request", "unknown builtin filter name")),

@@ -225,6 +225,10 @@ async fn special_members_of_local_documents_are_those_of_others() {
         (json!({"_rev": "1-a"}), "bad_request", "Invalid rev format"),
         (json!({"_deleted": "yes"}), "doc_validation", "Bad special document member: _deleted"),
         (json!({"_revisions": 1}), "doc_validation", "Bad special document member: _revisions"),
+        (json!({"_revisions": {"start": 0, "ids": 1}}), "doc_validation", "_revisions.ids isn't a array."),
+        (json!({"_revisions": {"start": 0}}), "doc_validation", "_revisions.ids isn't a array."),
+        (json!({"_revisions": {"start": 0, "ids": ["1", 1]}}), "doc_validation", "RevId isn't a string"),
+        (json!({"_revisions": {"start": 0, "ids": ["zz"]}}), "bad_request", "Invalid rev format"),
         (json!({"_attachments": []}), "doc_validation", "Bad special document member: _attachments"),
         (json!({"_odd": 1}), "doc_validation", "Bad special document member: _odd"),
     ] {
@@ -233,9 +237,17 @@ async fn special_members_of_local_documents_are_those_of_others() {
     assert_eq!(put(json!({"_deleted": true})).await.json(), json!({"ok": true, "id": "_local/x", "rev": "0-0"}));
     assert_eq!(put(json!({"_conflicts": [], "_local_seq": 1, "_replication_id": "r", "a": 1})).await.status, 201);
     let stored = json!({"_id": "_local/x", "_rev": "0-1", "_replication_id": "r", "a": 1});
-    assert_eq!(couch.get("/db/_local/x?rev=0-1").await.json(), stored);
-    couch.get("/db/_local/x?rev=0-2").await.refused(404, "not_found", "missing");
-    couch.get("/db/_local/x?rev=2").await.refused(400, "bad_request", "Invalid rev format");
+    assert_eq!(couch.get("/db/_local/x").await.json(), stored);
+    // A replicator begins anew after a 404, and gives up after a 400.
+    for rev in ["0-1", "0-2", "1-a", "0-", "99999999999999999999-1"] {
+        couch.get(&format!("/db/_local/x?rev={rev}")).await.refused(404, "not_found", "missing");
+    }
+    for rev in ["2", "", "x", "-1", "a-1"] {
+        for method in ["GET", "DELETE"] {
+            let answer = couch.call(method, &format!("/db/_local/x?rev={rev}")).await;
+            answer.refused(400, "bad_request", "Invalid rev format");
+        }
+    }
     couch.json("PUT", "/db/_local/x?rev=0-1", json!({"_rev": "0-2"})).await.refused(
         400,
         "bad_request",
@@ -245,6 +257,9 @@ async fn special_members_of_local_documents_are_those_of_others() {
     let sent = json!({"_rev": "0-1", "_revisions": {"start": 0, "ids": ["1"]}, "a": 2});
     assert_eq!(put(sent).await.json()["rev"], "0-2");
     assert_eq!(couch.get("/db/_local/x").await.json(), json!({"_id": "_local/x", "_rev": "0-2", "a": 2}));
+    let sent = json!({"_rev": "0-5", "_revisions": {"start": 0, "ids": ["7", "6"]}});
+    assert_eq!(put(sent).await.json()["rev"], "0-8", "the history precedes");
+    assert_eq!(couch.call("DELETE", "/db/_local/x?rev=1-a").await.json()["rev"], "0-0");
     let batch = couch.json("PUT", "/db/_local/x?batch=ok", json!({})).await;
     assert_eq!((batch.status.as_u16(), batch.json()), (202, json!({"ok": true, "id": "_local/x"})));
 }

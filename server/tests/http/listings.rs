@@ -68,6 +68,17 @@ async fn keys_are_answered_one_by_one_in_their_order() {
     assert_eq!(part, ["c", "7"].map(|key| if key == "7" { json!(7) } else { json!(key) }).iter().collect::<Vec<_>>());
     let by_query = couch.get("/db/_all_docs?keys=%5B%22a%22%5D").await.json();
     assert_eq!(keys(&by_query), ["a"]);
+    // Local documents are found by their keys.
+    couch.put("/db/_local/l", json!({"n": 1})).await;
+    let body = json!({"keys": ["_local/l", "a", "_local/none", 7, "_local/l"], "include_docs": true});
+    let found = couch.json("POST", "/db/_all_docs", body).await.json();
+    let doc = json!({"_id": "_local/l", "_rev": "0-1", "n": 1});
+    let local = json!({"id": "_local/l", "key": "_local/l", "value": {"rev": "0-1"}, "doc": doc});
+    assert_eq!((&found["rows"][0], &found["rows"][4]), (&local, &local));
+    assert_eq!((&found["rows"][1]["id"], &found["total_rows"]), (&json!("a"), &json!(2)));
+    assert_eq!(found["rows"][2], json!({"key": "_local/none", "error": "not_found"}));
+    let found = couch.get("/db/_all_docs?keys=%5B%22_local/l%22%5D").await.json();
+    assert_eq!((&found["rows"][0]["id"], &found["total_rows"]), (&json!("_local/l"), &json!(2)));
     let none = couch.json("POST", "/db/_all_docs", json!({"keys": []})).await.json();
     assert_eq!((&none["rows"], &none["total_rows"]), (&json!([]), &json!(2)));
 }

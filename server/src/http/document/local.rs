@@ -1,5 +1,5 @@
 //! `/{db}/_local/{name}`: documents that are never replicated. Replicators keep their checkpoints in them. Their
-//! revisions are counters, `0-1`, `0-2`, have no history and, as in CouchDB 3, never conflict. So a revision does not tell
+//! revisions are counters, `0-1`, `0-2`, have no history and, as in CouchDB 3, never conflict, and none can be asked for. So a revision does not tell
 //! one version from another: after a deletion it begins at `0-1` again. Their `ETag` therefore depends on the body too.
 
 use std::borrow::Cow;
@@ -19,9 +19,9 @@ use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, Tag};
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
-    let wanted = request.params.get("rev").map(local_rev).transpose()?;
+    let wanted = request.params.get("rev").map(check_rev).transpose()?;
     let document = request.with_database(db, |database| async move { Ok(database.get_local(id).await?) }).await?;
-    if wanted.is_some_and(|wanted| wanted != document.rev) {
+    if wanted.is_some() {
         return Err(ApiError::not_found("missing"));
     }
     let rev = format!("0-{}", document.rev);
@@ -41,7 +41,7 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
 pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
     let json = request.json().await?;
     let mut edit = LocalEdit::from_json(&json)?;
-    let named = named_rev(request)?;
+    let named = named_rev(request).map(local_rev).transpose()?;
     if edit.rev.zip(named).is_some_and(|(own, named)| own != named) {
         return Err(request.differs_from_body());
     }
@@ -54,7 +54,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
 }
 
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
-    named_rev(request)?;
+    named_rev(request).map(check_rev).transpose()?;
     request.with_database(db, |database| async move { Ok(database.delete_local(id).await?) }).await?;
     Ok(written(id, 0, StatusCode::OK, false))
 }
@@ -96,17 +96,21 @@ impl LocalEdit {
     /// Separates the special members of a document from its body. Except for the revision they are those of other
     /// documents, with the same errors. As in CouchDB, attachments are dropped.
     pub(crate) fn from_json(json: &JsonText) -> Result<Self> {
-        // CouchDB's replicator sends `0-N` of a checkpoint as a history too, `{"start": 0, "ids": ["N"]}`, which no other document has.
+        // CouchDB's replicator sends `0-N` of a checkpoint as a history too, `{"start": 0, "ids": ["N"]}`, which no other document
+        // has. It precedes `_rev`.
         let history =
             json.get("_revisions").filter(|history| history.get("start").and_then(JsonRef::as_u64) == Some(0));
-        let split = json.split_top(|name| name == "_rev" || history.is_some() && name == "_revisions");
+        let ids = history.and_then(|history| history.get("ids").filter(|ids| ids.is_array()));
+        let ids = ids.filter(|ids| ids.elements().all(|id| id.as_str().is_some()));
+        let split = json.split_top(|name| name == "_rev" || ids.is_some() && name == "_revisions");
         let split = split.ok_or_else(|| ApiError::bad_request("Document must be a JSON object"))?;
         let mut rev = None;
         for (_, value) in split.special.into_iter().filter(|(name, _)| name == "_rev") {
             rev = Some(local_rev(&value.as_str().unwrap_or_default())?);
         }
-        if let Some(count) = history.and_then(|history| history.get("ids")?.elements().next()?.as_str()) {
-            rev = Some(local_rev(&format!("0-{count}"))?);
+        if let Some(ids) = ids {
+            let first = ids.elements().next().and_then(JsonRef::as_str);
+            rev = first.map(|count| local_rev(&format!("0-{count}"))).transpose()?;
         }
         let Edit { deleted, body, .. } = Edit::from_json(None, &split.rest, WriteMode::Interactive)?;
         Ok(LocalEdit { rev, deleted, body })
@@ -135,9 +139,17 @@ impl LocalEdit {
 }
 
 /// The revision that the query or `If-Match` names.
-fn named_rev(request: &Request) -> Result<Option<u64>> {
+fn named_rev(request: &Request) -> Option<&str> {
     let matched = request.header(hyper::header::IF_MATCH).map(|value| value.trim_matches('"'));
-    request.params.get("rev").or(matched).map(local_rev).transpose()
+    request.params.get("rev").or(matched)
+}
+
+/// Checks that a text has the form of a revision, of any document.
+fn check_rev(text: &str) -> Result<()> {
+    let is_rev = text
+        .split_once('-')
+        .is_some_and(|(position, _)| !position.is_empty() && position.bytes().all(|digit| digit.is_ascii_digit()));
+    is_rev.then_some(()).ok_or_else(|| ApiError::bad_request("Invalid rev format"))
 }
 
 /// Parses `0-N`.

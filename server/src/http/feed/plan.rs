@@ -1,5 +1,6 @@
 //! Parameters of a feed.
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
 
 use mango::{Projection, Selector};
@@ -56,7 +57,7 @@ pub(crate) enum Filter {
 }
 
 /// Behaviour while there is nothing to send.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
     /// Ends after this time.
     Timeout(Duration),
@@ -167,7 +168,7 @@ pub(crate) fn idle(params: &Params) -> Result<Idle> {
             "heartbeat" if value == "true" => heartbeat = Some(DEFAULT_PAUSE),
             // CouchDB's `list_to_integer` refuses the same. PouchDB sends `false` for no heartbeat.
             "heartbeat" if value == "false" => heartbeat = None,
-            "heartbeat" => match value.parse::<u64>() {
+            "heartbeat" => match milliseconds(value) {
                 Ok(ms) if ms > 0 => heartbeat = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE)),
                 _ => {
                     let reason = match value.parse::<i128>() {
@@ -178,8 +179,7 @@ pub(crate) fn idle(params: &Params) -> Result<Idle> {
                 }
             },
             "timeout" => {
-                let ms: u64 = value
-                    .parse()
+                let ms = milliseconds(value)
                     .map_err(|_| ApiError::bad_request("The timeout parameter should be a non-negative integer"))?;
                 timeout = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE));
             }
@@ -189,6 +189,14 @@ pub(crate) fn idle(params: &Params) -> Result<Idle> {
     Ok(match heartbeat {
         Some(every) => Idle::Heartbeat(every),
         None => Idle::Timeout(timeout.unwrap_or(DEFAULT_PAUSE)),
+    })
+}
+
+/// Integers of CouchDB have any size.
+fn milliseconds(value: &str) -> std::result::Result<u64, ParseIntError> {
+    value.parse().or_else(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => Ok(u64::MAX),
+        _ => Err(error),
     })
 }
 
@@ -247,4 +255,17 @@ fn doc_ids(ids: Option<JsonRef<'_>>) -> Result<Vec<String>> {
     let wrong = || ApiError::bad_request("`doc_ids` filter parameter is not a list of doc ids.");
     let ids = ids.filter(|ids| ids.is_array()).ok_or_else(wrong)?;
     ids.elements().map(|id| id.as_str().map(|id| id.into_owned()).ok_or_else(wrong)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_may_be_of_any_length() {
+        let idle_of = |query: &str| idle(&Params::parse(query).unwrap());
+        assert_eq!(idle_of("heartbeat=99999999999999999999999").unwrap(), Idle::Heartbeat(DEFAULT_PAUSE));
+        assert_eq!(idle_of("timeout=99999999999999999999999").unwrap(), Idle::Timeout(DEFAULT_PAUSE));
+        assert_eq!(idle_of("timeout=-99999999999999999999999").unwrap_err().status(), 400);
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::vec;
 
 use mango::Projection;
+use model::limits::LOCAL_PREFIX;
 use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, LocalRow, Seq};
 
 use crate::http::app::App;
@@ -159,7 +160,9 @@ impl Lister {
         most: usize,
     ) -> Result<(Head, Option<AllDocsRequest>)> {
         let database = self.database.clone();
-        if self.namespace == Namespace::Local {
+        // Keys may be ids of local documents everywhere.
+        let first = request.keys.as_ref().and_then(|keys| keys.first());
+        if self.namespace == Namespace::Local || first.is_some_and(|id| id.starts_with(LOCAL_PREFIX)) {
             let found = self.app.scan(async move { database.local_docs(&request).await }).await?;
             for row in &found.rows {
                 self.separate(out);
@@ -197,12 +200,16 @@ impl Lister {
     async fn keyed_page(&mut self, keys: &[JsonText], out: &mut Vec<u8>) -> Result<Head> {
         let mut head = None;
         let mut run: Vec<String> = Vec::new();
+        let is_local = |id: &str| id.starts_with(LOCAL_PREFIX);
         for key in keys {
-            match key.root().as_str() {
+            let id = key.root().as_str();
+            if run.last().is_some_and(|last| id.as_ref().is_none_or(|id| is_local(id) != is_local(last))) {
+                let found = self.run(std::mem::take(&mut run), out).await?;
+                head = head.or(found);
+            }
+            match id {
                 Some(id) => run.push(id.into_owned()),
                 None => {
-                    let found = self.run(std::mem::take(&mut run), out).await?;
-                    head = head.or(found);
                     self.separate(out);
                     write_not_found(out, key);
                 }
@@ -218,7 +225,7 @@ impl Lister {
         }
     }
 
-    /// Writes the rows of ids, in as many batches as needed.
+    /// Writes the rows of ids, in as many batches as needed. Local documents have no head.
     async fn run(&mut self, ids: Vec<String>, out: &mut Vec<u8>) -> Result<Option<Head>> {
         if ids.is_empty() {
             return Ok(None);
@@ -229,7 +236,7 @@ impl Lister {
         let mut next = Some(request);
         while let Some(request) = next.take() {
             let (found, rest) = self.fetch_and_write(request, out, usize::MAX).await?;
-            head.get_or_insert(found);
+            head = head.or(Some(found).filter(|found| found.total_rows.is_some()));
             next = rest;
         }
         Ok(head)
