@@ -129,7 +129,8 @@ async fn an_update_function_writes_and_answers() {
         "code": "function() { return [null, {code: 418, base64: 'AAE=', headers: {'Content-Security-Policy': 'script-src *'}}] }",
         "broken": "function(doc) { return doc.x }",
         "nothing": "function() {}",
-        "bad": "function() { return [null, {code: 'x'}] }",
+        "bad": "function(doc, req) { return [{_id: 'unsaved'}, {code: 'x'}] }",
+        "lines": "function() { return [{_id: 'lines'}, {body: 'x', headers: {'X-A': 'a\\nX-B: b', 'X\\nC': 'c', 'X-D': 'd'}}] }",
         "seen": "function(doc, req) { return [null, {json: [req.headers['X-Mine-Too'], doc._revisions.start]}] }",
         "text": "function() { return [false, {code: '404', headers: {}}] }",
         "throws": "function() { throw ['error', 'not_found', 'no such thing'] }",
@@ -167,6 +168,10 @@ async fn an_update_function_writes_and_answers() {
     update("none").await.refused(404, "not_found", "missing json key: none");
     update("nothing").await.refused(500, "render_error", "undefined response from update function");
     update("bad").await.refused(500, "external_response_error", "invalid code");
+    assert_eq!(couch.get("/db/unsaved").await.status, 404, "an edit that nobody is told of");
+    let lines = update("lines").await;
+    assert_eq!((lines.status.as_u16(), lines.header("x-couch-id"), lines.header("x-d")), (201, "lines", "d"));
+    assert_eq!([lines.header("x-a"), lines.header("x-b")], ["", ""]);
     // What is no document is not written, and an answer without a body is no page.
     let text = update("text").await;
     assert_eq!((text.status.as_u16(), text.header(CONTENT_TYPE.as_str())), (404, "application/json"));

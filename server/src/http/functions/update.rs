@@ -54,12 +54,22 @@ pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, res
     let (document, answer) = (parts.next(), parts.next());
     let answer = answer.filter(|answer| !answer.is_null());
     let answer = answer.ok_or_else(|| render_error("undefined response from update function"))?;
-    // Whatever is no document is written nowhere.
-    let written = match document.filter(|document| document.is_object()) {
-        Some(document) => Some(save(request, db, &result.slice_ref(document)).await?),
-        None => None,
-    };
-    respond(&result.slice_ref(answer), written)
+    // Whatever is no document is written nowhere, and nothing is if there is no answer to tell of it.
+    let document = document.filter(|document| document.is_object());
+    let mut response = respond(&result.slice_ref(answer), document.is_some())?;
+    if let Some(document) = document {
+        let (id, rev) = save(request, db, &result.slice_ref(document)).await?;
+        let values = [
+            ("x-couch-id", HeaderValue::try_from(params::encode(&id).to_string())),
+            ("x-couch-update-newrev", HeaderValue::try_from(rev.to_string())),
+        ];
+        for (name, value) in values {
+            if let Ok(value) = value {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+    }
+    Ok(response)
 }
 
 fn null() -> JsonText {
@@ -123,11 +133,11 @@ pub(super) fn named(error: &javascript::Error) -> Option<(StatusCode, String, St
     Some((status, name, reason))
 }
 
-/// The function's response object, or text.
-fn respond(answer: &JsonText, written: Option<(String, RevId)>) -> Result<Response> {
+/// The function's response object, or text. `is_saved`: whether it comes with a document.
+fn respond(answer: &JsonText, is_saved: bool) -> Result<Response> {
     let invalid =
         |what: &'static str| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "external_response_error", what);
-    let mut status = if written.is_some() { StatusCode::CREATED } else { StatusCode::OK };
+    let mut status = if is_saved { StatusCode::CREATED } else { StatusCode::OK };
     let (mut content_type, mut body) = ("application/json", Vec::new());
     let mut headers = Vec::new();
     if let Some(text) = answer.root().as_str() {
@@ -158,11 +168,11 @@ fn respond(answer: &JsonText, written: Option<(String, RevId)>) -> Result<Respon
                 body = STANDARD.decode(text.as_bytes()).map_err(|_| invalid("the base64 is invalid"))?;
             }
             "headers" => {
-                for (name, value) in value.members() {
-                    let header = HeaderName::try_from(name.as_ref()).ok();
-                    let text = HeaderValue::try_from(value.str_or_text().as_ref()).ok();
-                    headers.push(header.zip(text).ok_or_else(|| invalid("a header is invalid"))?);
-                }
+                // What cannot be a header, such as several lines, is left out.
+                headers.extend(value.members().filter_map(|(name, value)| {
+                    let name = HeaderName::try_from(name.as_ref()).ok();
+                    name.zip(HeaderValue::try_from(value.str_or_text().as_ref()).ok())
+                }));
             }
             // `stop` is of no meaning here.
             _ => {}
@@ -178,16 +188,5 @@ fn respond(answer: &JsonText, written: Option<(String, RevId)>) -> Result<Respon
     }
     // As in CouchDB: a page that a function makes does not act with the rights of who looks at it.
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
-    if let Some((id, rev)) = written {
-        let values = [
-            ("x-couch-id", HeaderValue::try_from(params::encode(&id).to_string())),
-            ("x-couch-update-newrev", HeaderValue::try_from(rev.to_string())),
-        ];
-        for (name, value) in values {
-            if let Ok(value) = value {
-                response.headers_mut().insert(HeaderName::from_static(name), value);
-            }
-        }
-    }
     Ok(response)
 }
