@@ -30,8 +30,9 @@ use crate::http::rights::not_server_admin;
 /// How long the answer to a request is kept, so that each client that waits for it reads it.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Time that a replication has for its last checkpoint when it is stopped, as in CouchDB.
-const LAST_CHECKPOINT: Duration = Duration::from_secs(5);
+/// Time that a replication has for its last checkpoint when it is stopped. CouchDB has five seconds. Here a server that stops
+/// waits for them, and those who stop servers may wait for ten seconds in all.
+const LAST_CHECKPOINT: Duration = Duration::from_secs(3);
 
 /// The id of a replication. If it is filtered by a function, the source is asked for its source code.
 ///
