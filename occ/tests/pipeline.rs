@@ -502,3 +502,38 @@ fn a_transaction_reads_the_view_that_the_store_refreshed() {
     }
     assert_eq!(get(&earlier, "a").as_deref(), Some("new"), "who has begun lets go of the old one too");
 }
+
+/// An atomic operation whose key cannot be read fails its own transaction. The others of its batch commit.
+#[test]
+fn a_failed_read_in_a_batch_answers_everybody() {
+    let (db, _, control) = open();
+    put(&db, &[("counter", "\u{1}")]);
+    let (mut commits, mut stamps, mut watches) = (Vec::new(), Vec::new(), Vec::new());
+    for at in 0..5 {
+        let tx = writer(&db, &format!("{at:02}"));
+        if at == 2 {
+            tx.clear(b"03");
+            tx.atomic_op(MutationType::Add, b"counter", b"\x01");
+        }
+        stamps.push(tx.get_versionstamp());
+        watches.push(Box::pin(tx.watch(b"watched")));
+        let mut commit = Box::pin(tx.commit());
+        assert!(poll_once(&mut commit).is_pending());
+        commits.push(commit);
+    }
+    let reader = db.begin().unwrap();
+    assert_eq!(get(&reader, "02"), None);
+    reader.set(b"reader", b"");
+    control.fail_get.store(true, Ordering::SeqCst);
+    let codes: Vec<_> = commits.iter_mut().map(|commit| poll_once(commit).map(code)).collect();
+    assert_eq!(codes, [0, 0, 1510, 0, 0].map(Poll::Ready));
+    assert_eq!(stamps.into_iter().map(|stamp| code(block_on(stamp))).collect::<Vec<_>>(), [0, 0, 1510, 0, 0]);
+    control.fail_get.store(false, Ordering::SeqCst);
+    assert_eq!(control.applies.load(Ordering::SeqCst), 2, "they shared a batch");
+    assert_eq!([now(&db, "02"), now(&db, "03")], [None, Some(String::new())]);
+    assert_eq!(now(&db, "counter").as_deref(), Some("\u{1}"));
+    assert_eq!(code(block_on(watches.remove(2))), 1510);
+    assert_eq!(commit(&reader), 0, "what was not committed conflicts with nobody");
+    put(&db, &[("watched", "")]);
+    watches.into_iter().for_each(|watch| assert_eq!(code(block_on(watch)), 0));
+}

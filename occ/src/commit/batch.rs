@@ -8,7 +8,7 @@ use crate::store::{Batch, View};
 
 /// Adds mutations in their order. An atomic operation reads what the batch has written so far, else `head`, the
 /// newest snapshot. `on_conflict` is called with each key on which others conflict. After an error, which is the
-/// store's, the batch is incomplete.
+/// store's, the batch is as it was, and `on_conflict` was not called.
 pub(super) fn add(
     batch: &mut Batch,
     mutations: Vec<Mutation>,
@@ -17,6 +17,16 @@ pub(super) fn add(
     value_limit: usize,
     mut on_conflict: impl FnMut(&Bytes),
 ) -> Result<()> {
+    // All reads come before the first write: a transaction that cannot read fails alone.
+    let mut found = Vec::new();
+    for mutation in &mutations {
+        if let Mutation::Key { key, write: Write::Atomic(operation, _), .. } = mutation
+            && !operation.is_versionstamped()
+        {
+            found.push(if batch.get(key).is_none() { head.get(key)? } else { None });
+        }
+    }
+    let mut found = found.into_iter();
     for mutation in mutations {
         let (key, write) = match mutation {
             Mutation::Key { key, write, conflicts } => {
@@ -40,10 +50,8 @@ pub(super) fn add(
             }
             Write::Atomic(MutationType::SetVersionstampedValue, value) => (key, Some(versionstamp::fill(value, stamp))),
             Write::Atomic(operation, operand) => {
-                let existing = match batch.get(&key) {
-                    Some(value) => value.cloned(),
-                    None => head.get(&key)?,
-                };
+                let found = found.next().flatten();
+                let existing = batch.get(&key).map_or(found, |value| value.cloned());
                 (key, atomic::apply(operation, existing.as_ref(), &operand, value_limit))
             }
         };

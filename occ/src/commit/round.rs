@@ -52,22 +52,17 @@ impl<S: Store> Core<S> {
                 false => Versionstamp::new(version as u64, order as u16),
                 true => Versionstamp::new(version as u64 / 1_000_000, 0),
             };
+            let on_conflict = |key: &Bytes| resolver.write_key(key, version);
+            let value_limit = self.limits.value_bytes;
+            // An atomic operation could not read its key: a damaged row must not fail its neighbours.
+            if let Err(error) = batch::add(&mut batch, request.mutations, &stamp, &*head, value_limit, on_conflict) {
+                refused.push((request.ticket, error));
+                continue;
+            }
             for range in &request.write_conflicts {
                 resolver.write(range, version);
             }
-            let on_conflict = |key: &Bytes| resolver.write_key(key, version);
-            let value_limit = self.limits.value_bytes;
-            match batch::add(&mut batch, request.mutations, &stamp, &*head, value_limit, on_conflict) {
-                Ok(()) => accepted.push((request.ticket, stamp)),
-                // The store could not be read. Nothing has been written.
-                Err(error) => {
-                    self.abandon(version);
-                    self.break_down(error.clone());
-                    accepted.iter().for_each(|(ticket, _)| ticket.fail(error.clone()));
-                    refused.into_iter().for_each(|(ticket, error)| ticket.fail(error));
-                    return request.ticket.fail(error);
-                }
-            }
+            accepted.push((request.ticket, stamp));
         }
         resolver.forget_before(oldest);
         drop(resolver);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kv_api::{Database, error};
+use kv_api::{Database, MutationType, Transaction, error};
 
 use super::explore;
 use super::history::World;
@@ -32,6 +32,27 @@ fn a_refused_batch_fails_alone() {
         world.check(false);
     });
     assert!(REFUSED_WITH_OTHERS.load(Ordering::Relaxed) > 0, "a batch of several was refused");
+}
+
+/// A commit whose atomic operation cannot read its key, among others.
+#[test]
+fn a_failed_read_fails_its_commit_alone() {
+    explore(&[], || {
+        let world = World::new(Failure::Get(b"damaged"), None);
+        let adder = {
+            let world = world.clone();
+            thread::spawn(move || {
+                ["7", "8"].map(|name| {
+                    let tx = world.db.begin().unwrap();
+                    tx.atomic_op(MutationType::Add, b"damaged", b"\x01");
+                    world.edit_in(&tx, name, &[], &[name])
+                })
+            })
+        };
+        assert_eq!(codes_of(&world), [0; 6]);
+        assert_eq!(adder.join().unwrap(), [error::IO_ERROR; 2]);
+        world.check(false);
+    });
 }
 
 /// Commits of the failed batch are answered "unknown". Later ones fail as not committed, and the database is

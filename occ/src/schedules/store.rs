@@ -25,6 +25,8 @@ pub(super) enum Failure {
         applied: bool,
     },
     Sync(usize),
+    /// Every read of this key fails.
+    Get(&'static [u8]),
 }
 
 #[derive(Clone, Debug)]
@@ -125,7 +127,7 @@ impl Store for Disk {
 
     fn view(&self) -> Result<DiskView> {
         let mut files = self.files();
-        let seen = Arc::new(Seen(MapView(files.head())));
+        let seen = Arc::new(Seen { rows: MapView(files.head()), failure: self.0.failure });
         files.views.push(Arc::downgrade(&seen));
         Ok(DiskView(seen))
     }
@@ -188,7 +190,10 @@ impl Store for Disk {
 }
 
 #[derive(Debug)]
-struct Seen(MapView);
+struct Seen {
+    rows: MapView,
+    failure: Failure,
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct DiskView(Arc<Seen>);
@@ -197,10 +202,13 @@ impl View for DiskView {
     type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.0.0.get(key)
+        match self.0.failure {
+            Failure::Get(damaged) if damaged == key => Err(Error::new(error::IO_ERROR).with_context("told to fail")),
+            _ => self.0.rows.get(key),
+        }
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a> {
-        self.0.0.range(begin, end, direction)
+        self.0.rows.range(begin, end, direction)
     }
 }

@@ -26,6 +26,8 @@ pub struct Control {
     pub applies: AtomicUsize,
     pub syncs: AtomicUsize,
     pub gets: AtomicUsize,
+    /// Every `get` of a view fails.
+    pub fail_get: AtomicBool,
     /// Number of rows that ranges returned.
     pub scanned: AtomicUsize,
     pub closes: AtomicUsize,
@@ -113,6 +115,9 @@ impl View for TestView {
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.control.gets.fetch_add(1, Ordering::Relaxed);
+        if self.control.fail_get.load(Ordering::Relaxed) {
+            return Err(Error::new(error::IO_ERROR).with_context("told to fail"));
+        }
         Ok(self.rows.get(key).cloned())
     }
 
