@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kv_api::{ConflictRange, Database, Transaction};
@@ -119,4 +120,15 @@ fn versions_from_before_a_reopen_are_too_old() {
     blind.set_read_version(before);
     blind.set(b"c", b"");
     assert_eq!(commit(&blind), 0, "a blind write has read nothing");
+}
+
+/// Dropping a view may remove files, and the store holds the lock of their folder.
+#[test]
+fn the_store_is_dropped_after_its_views() {
+    let (db, _, control) = open();
+    put(&db, &[("a", "1")]);
+    put(&db, &[("a", "2")]);
+    control.views_at_drop.store(usize::MAX, Ordering::SeqCst);
+    drop(db);
+    assert_eq!(control.views_at_drop.load(Ordering::SeqCst), 0);
 }

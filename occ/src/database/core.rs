@@ -25,7 +25,6 @@ const FORMAT: u16 = 1;
 
 /// See the [module](self).
 pub(crate) struct Core<S: Store> {
-    pub(crate) store: S,
     pub(crate) clock: SharedClock,
     pub(crate) limits: Limits,
     pub(crate) random: Random,
@@ -39,6 +38,9 @@ pub(crate) struct Core<S: Store> {
     pub(crate) hook: Hook,
     /// The error of every operation after the database closed or failed. Set once.
     closed: OnceLock<Error>,
+    /// The last field, so that it is dropped last: dropping a view of the window may remove files of a folder, and the
+    /// store holds the folder's lock.
+    pub(crate) store: S,
 }
 
 /// Closes the database when the last handle is dropped. The committer thread has only the core.

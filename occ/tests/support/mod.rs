@@ -31,6 +31,8 @@ pub struct Control {
     /// Number of rows that ranges returned.
     pub scanned: AtomicUsize,
     pub closes: AtomicUsize,
+    /// Number of views that existed when a handle on the store was dropped last.
+    pub views_at_drop: AtomicUsize,
     /// A test holds it to block every sync.
     pub sync_gate: Mutex<()>,
     pub head: Mutex<Arc<Map>>,
@@ -57,6 +59,12 @@ impl Control {
 
 #[derive(Clone, Debug, Default)]
 pub struct TestStore(pub Arc<Control>);
+
+impl Drop for TestStore {
+    fn drop(&mut self) {
+        self.0.views_at_drop.store(self.0.living_views(), Ordering::Relaxed);
+    }
+}
 
 impl Store for TestStore {
     type View = TestView;
