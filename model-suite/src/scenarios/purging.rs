@@ -289,9 +289,27 @@ pub(crate) async fn a_purge_of_damaged_rows_leaves_them(stage: Stage) {
     }
     assert_sound(&documents).await;
 
-    // Damage to the rows of purges is found.
+    // A remembered purge that cannot be read fails its repetition, and no other purge.
     let rows = damage::rows(&engine, PURGES, "").await;
     assert_eq!(rows.len(), 4);
+    let [of_a, _] = &documents.purged_infos(0).await.unwrap()[..] else { panic!("two are remembered") };
+    let again = Purge { uuid: Some(of_a.uuid), ..purge("a", &["1-x"]) };
+    let [_, _, row_of_a, _] = &rows[..] else { unreachable!() };
+    let row_of_uuid = rows.iter().find(|row| row_of_a.key.ends_with(&row.value)).unwrap();
+    for (number, row) in [row_of_a, row_of_uuid].into_iter().enumerate() {
+        damage::put(&engine, &[(&row.key, Some(&row.value[..1]))]).await;
+        merge(&documents, replicated("new", "1-x", "{}")).await;
+        let went = documents.purge(&[again.clone(), purge("new", &["1-x"])]).await.unwrap();
+        assert_eq!(went[0].as_ref().map_err(model::Error::status), Err(500), "{number}");
+        assert_eq!(went[1].as_deref().unwrap(), [rev("1-x")], "{number}");
+        damage::put(&engine, &[(&row.key, Some(&row.value))]).await;
+    }
+    assert_eq!(purged(&documents, again).await, [rev("1-x")]);
+    assert_sound(&documents).await;
+
+    // Damage to the rows of purges is found.
+    let rows = damage::rows(&engine, PURGES, "").await;
+    assert_eq!(rows.len(), 8);
     for row in &rows {
         for value in [None, Some(&row.value[..1])] {
             damage::put(&engine, &[(&row.key, value)]).await;

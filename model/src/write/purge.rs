@@ -48,11 +48,10 @@ impl<D: Database> Documents<D> {
             let (mut decided, mut places) = (Vec::with_capacity(units.len()), Vec::with_capacity(units.len()));
             for (place, (unit, done, rows)) in reads.into_iter().enumerate() {
                 if let Some(seq) = done.await? {
-                    let before = self.purged_before(&transaction, read_seq(&seq)?).await?;
-                    results.push(if before.id == unit.id && before.revs == unit.revs {
-                        Ok(before.purged)
-                    } else {
-                        Err(duplicate(&unit.uuid))
+                    results.push(match alone(self.purged_before(&transaction, &seq).await)? {
+                        Ok(before) if before.id == unit.id && before.revs == unit.revs => Ok(before.purged),
+                        Ok(_) => Err(duplicate(&unit.uuid)),
+                        Err(damage) => Err(damage.of_document(unit.id)),
                     });
                     continue;
                 }
@@ -94,8 +93,9 @@ impl<D: Database> Documents<D> {
         self.shared.guard.run_unless(hopeless, run).await
     }
 
-    /// A remembered purge.
-    async fn purged_before(&self, transaction: &D::Transaction, seq: u64) -> Result<PurgeInfo> {
+    /// The remembered purge that the row of a UUID names.
+    async fn purged_before(&self, transaction: &D::Transaction, seq: &[u8]) -> Result<PurgeInfo> {
+        let seq = read_seq(seq)?;
         let row = transaction.get(&self.keys().key(DatabaseKey::Purge(seq)), Read::Serializable).await?;
         let row = row.ok_or_else(|| Error::corrupt(format!("the purge {seq} has a UUID and no row")))?;
         PurgeInfo::read(seq, &row)
