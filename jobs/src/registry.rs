@@ -113,6 +113,15 @@ impl Registry {
     /// # Errors
     /// The store's errors; a row that cannot be read.
     pub async fn get<T: Transaction>(&self, transaction: &T, id: &JobId, read: Read) -> Result<Option<Job>> {
+        Ok(self.row_and_job(transaction, id, read).await?.map(|(_, job)| job))
+    }
+
+    async fn row_and_job<T: Transaction>(
+        &self,
+        transaction: &T,
+        id: &JobId,
+        read: Read,
+    ) -> Result<Option<(JobRow, Job)>> {
         let row = self.row(transaction, id, read);
         let data = transaction.get(&self.keys.data(id), Read::Snapshot);
         let progress = transaction.get(&self.keys.progress(id), Read::Snapshot);
@@ -120,7 +129,7 @@ impl Registry {
         let mut job = row.job(id.clone());
         job.data = data.await?.unwrap_or_default();
         job.progress = progress.await?.map(|row| Progress::read(&row)).transpose()?;
-        Ok(Some(job))
+        Ok(Some((row, job)))
     }
 
     /// The job's row. The call issues the read.
@@ -190,7 +199,7 @@ impl Registry {
         transaction: &T,
         kind: &str,
         now_ms: u64,
-    ) -> Result<std::result::Result<(JobId, JobRow), Option<u64>>> {
+    ) -> Result<std::result::Result<(JobRow, Job), Option<u64>>> {
         // Usually one round trip.
         let firsts = Priority::ALL.map(|priority| {
             let range = self.keys.queue(kind, priority).limit(1);
@@ -206,10 +215,11 @@ impl Registry {
                         next_ms = Some(next_ms.map_or(scheduled_ms, |next| next.min(scheduled_ms)));
                         break;
                     }
-                    match self.row(transaction, &id, Read::Serializable).await {
-                        Ok(Some(row)) if row.state == RowState::Pending => return Ok(Ok((id, row))),
+                    match self.row_and_job(transaction, &id, Read::Serializable).await {
+                        Ok(Some((row, job))) if row.state == RowState::Pending => return Ok(Ok((row, job))),
                         Err(Error::Store(error)) => return Err(error.into()),
-                        // The row cannot be read, or its job is not pending: it stays, and does not delay the others.
+                        // The job or its progress cannot be read, or it is not pending: it stays, and does not delay
+                        // the others.
                         _ => {}
                     }
                 }

@@ -81,7 +81,7 @@ pub struct Server<D> {
     epoch: u64,
     /// The number of the next acceptance under this lease.
     next: u64,
-    /// The last beat that it wrote. Beats are never reused, even after the lease was removed.
+    /// The last beat that it wrote. Beats are never reused.
     beat: u64,
     /// Whether the lease's row may exist.
     may_have_lease: bool,
@@ -148,7 +148,7 @@ impl<D: Database> Server<D> {
         Lease { is_alive: true, beat: self.beat, for_ms, server: self.options.name.clone() }.write()
     }
 
-    /// Begins a new lease. This one is lost, with all jobs held under it.
+    /// Begins a new lease. This one is gone, with all jobs held under it.
     fn end_lease(&mut self) {
         self.is_lost.store(true, Ordering::Release);
         self.is_lost = Arc::default();
@@ -201,30 +201,28 @@ impl<D: Database> Server<D> {
                     None if self.may_have_lease => return Ok(Attempt::LeaseLost),
                     found => found.is_some(),
                 };
-                let (id, row) = match registry.first_due(&transaction, kind, now_ms).await? {
+                let (row, job) = match registry.first_due(&transaction, kind, now_ms).await? {
                     Ok(found) => found,
                     Err(due_ms) => {
                         let added = transaction.watch(&registry.keys.news(kind));
                         return Ok(Attempt::Nothing(due_ms, Box::pin(added)));
                     }
                 };
-                registry.leave_queue(&transaction, &id, &row);
+                registry.leave_queue(&transaction, &job.id, &row);
                 let (state, attempts) = (RowState::Running { token, started_ms: now_ms }, row.attempts + 1);
                 let row = JobRow { state, attempts, ..row };
-                transaction.set(registry.keys.job(&id), row.write());
-                transaction.set(held_key, keys::write_id(&id));
+                transaction.set(registry.keys.job(&job.id), row.write());
+                transaction.set(held_key, keys::write_id(&job.id));
                 if !has_lease {
                     transaction.set(lease_key, beat);
                 }
-                // The transaction sees its own writes.
-                let job = registry.get(&transaction, &id, Read::Snapshot).await?;
-                job.map(|job| Attempt::Job(job.into())).ok_or_else(held_of_nothing)
+                Ok(Attempt::Job(Job { data: job.data, progress: job.progress, ..row.job(job.id) }.into()))
             }
         })
         .await
     }
 
-    /// Renews the lease, if there is one. Removes it if no job is held under it.
+    /// Renews the lease, if there is one. Removes it if no job is held under it; the next acceptance begins another.
     ///
     /// # Errors
     /// The store's errors. Then the lease expires as if this had not been called.
@@ -237,33 +235,28 @@ impl<D: Database> Server<D> {
         let registry = self.registry();
         let (key, held) = (registry.keys.lease(&lease), registry.keys.held_under(Some(&lease)).limit(1));
         let run = Runner::new(self.jobs.database()).option(RETRIES);
-        // `None`: removed, since no job is held.
-        let is_alive: Option<bool> = run
-            .run(|transaction, attempt| {
+        let is_alive = run
+            .run(|transaction, _| {
                 let row = transaction.get(&key, Read::Serializable);
                 let held = transaction.get_range(&held, Read::Serializable);
                 let (key, beat) = (&key, &beat);
                 async move {
-                    let Some(row) = row.await? else {
-                        // Removed by an earlier attempt whose result was unknown, or by a takeover.
-                        return Ok(if attempt.maybe_committed { None } else { Some(false) });
-                    };
+                    // Removed by an earlier attempt whose result was unknown, or by a takeover.
+                    let Some(row) = row.await? else { return Ok(false) };
                     if !Lease::read(&row)?.is_alive {
-                        return Ok(Some(false));
+                        return Ok(false);
                     }
                     if held.await?.rows.is_empty() {
                         transaction.clear(key);
-                        return Ok(None);
+                        return Ok(false);
                     }
                     transaction.set(key, beat);
-                    Ok::<_, Error>(Some(true))
+                    Ok::<_, Error>(true)
                 }
             })
             .await?;
-        match is_alive {
-            Some(true) => {}
-            Some(false) => self.end_lease(),
-            None => self.may_have_lease = false,
+        if !is_alive {
+            self.end_lease();
         }
         Ok(())
     }

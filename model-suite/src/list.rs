@@ -226,6 +226,7 @@ macro_rules! __scenarios {
                 a_thousand_idle_jobs_commit_nothing,
                 stores_without_jobs_have_no_rows_of_them,
                 unknown_results_neither_lose_a_job_nor_run_it_twice,
+                a_takeover_between_two_attempts_of_a_renewal_is_noticed,
                 a_takeover_that_breaks_off_is_gone_on_with,
                 one_job_at_a_time_has_a_name,
                 jobs_that_cannot_be_read_hold_nothing_up,

@@ -394,6 +394,25 @@ pub(crate) async fn unknown_results_neither_lose_a_job_nor_run_it_twice(stage: S
     }
 }
 
+pub(crate) async fn a_takeover_between_two_attempts_of_a_renewal_is_noticed(stage: Stage) {
+    let jobs = registry(stage.engine());
+    jobs.add(&work("a"), &asking("it")).await.unwrap();
+    // The acceptance commits. The first renewal has an unknown result, and pauses before it tries again.
+    let mut lost = server(&registry(Chaos::scripted(stage.engine(), [None, Some(Fault::UnknownNotCommitted)])), 1);
+    let (_, hold) = accepted(&mut lost).await;
+    let options = ServerOptions { name: "server-2".into(), lease: LEASE, is_alone: true };
+    let mut other = Server::new(jobs.clone(), [2; 16], options);
+    let (renewed, taken) = futures_util::future::join(lost.renew(), other.take_over(Duration::ZERO)).await;
+    assert_eq!((renewed, taken), (Ok(()), Ok(())));
+    // If the takeover came last.
+    lost.renew().await.unwrap();
+    assert!(hold.is_lost());
+    assert_eq!(jobs.update(&hold, b"late", 0).await, Err(Error::Lost));
+    let (_, fresh) = accepted(&mut lost).await;
+    assert!(!fresh.is_lost());
+    jobs.update(&fresh, b"its own", 0).await.unwrap();
+}
+
 pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {
     let jobs = registry(stage.engine());
     let mut lost = server(&jobs, 1);
@@ -477,7 +496,7 @@ pub(crate) async fn one_job_at_a_time_has_a_name(stage: Stage) {
 pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
     let jobs = registry(stage.engine());
     let (mut lost, mut other) = (server(&jobs, 1), server(&jobs, 2));
-    for id in ["a", "b", "c", "d", "e"] {
+    for id in ["a", "b", "b progress", "b progress of later", "c", "d", "e"] {
         jobs.add(&work(id), &asking("it")).await.unwrap();
     }
     // (0, "work", id); a row of a later version is one of format 3.
@@ -490,6 +509,13 @@ pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
     };
     spoil("a", b"\x15\x03\x15\x63").await;
     spoil("b", b"torn").await;
+    let progress = [("b progress", &b"torn"[..]), ("b progress of later", b"\x15\x02\x15\x63")];
+    let progress = progress.map(|(id, row)| ([b"jobs/\x15\x02\x02work\x00\x02", id.as_bytes(), b"\x00"].concat(), row));
+    let transaction = stage.engine().begin().unwrap();
+    progress.iter().for_each(|(key, row)| transaction.set(key, row));
+    transaction.commit().await.unwrap();
+    assert!(matches!(jobs.get(&work("b progress")).await, Err(Error::Corrupt(_))));
+    assert_eq!(jobs.get(&work("b progress of later")).await, Err(Error::UnknownFormat(2)));
     let (job, hold) = accepted(&mut lost).await;
     assert_eq!(job.id, work("c"));
     let (job, _) = accepted(&mut lost).await;
@@ -510,4 +536,8 @@ pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
     assert!(accept(&mut other, 0).await.is_none());
     let spoiled = stage.engine().begin().unwrap().get(&row_of("d"), Read::Snapshot).await.unwrap();
     assert_eq!(spoiled.as_deref(), Some(&b"\x15\x03\x15\x63"[..]));
+    for (key, row) in progress {
+        let kept = stage.engine().begin().unwrap().get(&key, Read::Snapshot).await.unwrap();
+        assert_eq!(kept.as_deref(), Some(row));
+    }
 }
