@@ -1,6 +1,8 @@
 //! Endpoints of the server and of databases.
 
+use kv_api::AnyDatabase;
 use serde_json::json;
+use server::http::Options;
 
 use crate::support::Couch;
 
@@ -277,4 +279,17 @@ async fn parameters_that_mean_nothing_here_are_taken_all_the_same() {
     couch.put("/db/_local/x", json!({})).await;
     let copied = couch.send(couch.request("COPY", "/db/_local/x").header("destination", "copy")).await;
     copied.refused(405, "method_not_allowed", "Only DELETE,GET,HEAD,PUT allowed");
+}
+
+#[tokio::test]
+async fn up_says_whether_the_store_can_be_read() {
+    let engine = engine_mem::MemDatabase::new();
+    let couch = Couch::over(AnyDatabase::new(engine.clone()), Options::default()).await;
+    let answer = couch.get("/_up").await;
+    assert_eq!((answer.status.as_u16(), answer.json()), (200, json!({"status": "ok", "seeds": {}})));
+    engine.close().unwrap();
+    let reason = "the store cannot be read; the server's log has the details";
+    couch.get("/_up").await.refused(503, "service unavailable", reason);
+    assert_eq!(couch.call("HEAD", "/_up").await.status, 503);
+    assert_eq!(couch.get("/").await.status, 200, "the process lives");
 }

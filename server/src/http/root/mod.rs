@@ -9,9 +9,12 @@ pub(crate) mod setup;
 pub(crate) mod transact;
 pub(crate) mod updates;
 
+use std::time::Duration;
+
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, EXPIRES, HeaderValue, PRAGMA};
 use jobs::Job;
+use kv_api::{Read, Runner, Transaction};
 use model::{JsonText, JsonWriter};
 
 use crate::http::error::{ApiError, Result};
@@ -24,6 +27,9 @@ const API_VERSION: &str = concat!("3.5.1+couch-layer.", env!("CARGO_PKG_VERSION"
 
 /// Maximum number of ids in one answer of `/_uuids`.
 const MAX_UUIDS: usize = 1000;
+
+/// Time that the store has to answer before `/_up` says that it does not.
+const UP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The name of the one node, CouchDB's without a cluster.
 const NODE: &str = "nonode@nohost";
@@ -49,11 +55,24 @@ pub(crate) fn welcome(request: &Request) -> Result<Response> {
     }))
 }
 
-pub(crate) fn up() -> Result<Response> {
-    Ok(response::object(|json| {
-        json.name("status").str("ok");
-        json.name("seeds").begin_object().end_object();
-    }))
+/// Whether the server can read its store. A store that closed itself after a failure stays closed until the process is
+/// started again, so whatever watches over the process has to learn it here.
+pub(crate) async fn up(request: &Request) -> Result<Response> {
+    // Any key will do. There need be no row.
+    let read = Runner::new(request.app.layer.engine())
+        .run(|transaction, _| async move { transaction.get(b"", Read::Snapshot).await });
+    let reason = match tokio::time::timeout(UP_PATIENCE, read).await {
+        Ok(Ok(_)) => {
+            return Ok(response::object(|json| {
+                json.name("status").str("ok");
+                json.name("seeds").begin_object().end_object();
+            }));
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer in {} s", UP_PATIENCE.as_secs()),
+    };
+    tracing::error!(reason, "the store cannot be read");
+    Err(ApiError::unavailable("the store cannot be read; the server's log has the details"))
 }
 
 pub(crate) async fn active_tasks(request: &Request) -> Result<Response> {

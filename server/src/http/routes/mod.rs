@@ -78,7 +78,7 @@ const DEPRECATED: &str = "shows, lists and rewrites, which CouchDB calls depreca
 #[rustfmt::skip]
 static ROUTES: &[Route] = &[
     row("/", "GET,HEAD", Public, |r, _| now(root::welcome(r))),
-    row("/_up", "GET,HEAD", Public, |_, _| now(root::up())),
+    row("/_up", "GET,HEAD", Public, |r, _| Box::pin(root::up(r))),
     row("/_uuids", "GET,HEAD", Public, |r, _| now(root::uuids(r))),
     row("/_session", "GET,HEAD", Public, |r, _| Box::pin(session::current(r))),
     row("/_session", "POST", Public, |r, _| Box::pin(session::login(r))),
