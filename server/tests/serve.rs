@@ -16,6 +16,46 @@ use std::time::Duration;
 use process::{Process, command};
 use serde_json::{Value, json};
 
+/// A server under other limits of open files, which a shell sets (`ulimit`).
+#[cfg(target_os = "linux")]
+fn limited(limits: &str, folder: &Path) -> Process {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limits} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_couch-layer"), "serve"]);
+    command.args(["--listen", "127.0.0.1:0", "--engine", &format!("lsm:{}", folder.display())]);
+    Process::of(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_limit_of_open_files_is_raised_and_connections_leave_some_to_the_store() {
+    let root = tempfile::tempdir().unwrap();
+    let server = limited("ulimit -Sn 60", &root.path().join("raised"));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.child.id())).unwrap();
+    let limit = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let limit: Vec<&str> = limit.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(limit[0], limit[1], "the soft limit is the hard one");
+    drop(server);
+
+    let mut server = limited("ulimit -n 60", &root.path().join("capped"));
+    // One connection, which it keeps.
+    let client = reqwest::Client::new();
+    assert_eq!(client.put(server.url("/db")).send().await.unwrap().status(), 201);
+    let address = server.base.strip_prefix("http://").unwrap().to_owned();
+    let idle: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count();
+    for n in 0..20 {
+        let put = client.put(server.url(&format!("/db/{n}"))).body("{}").send().await.unwrap();
+        assert_eq!(put.status(), 201);
+        assert!((30..55).contains(&open()), "{n}: {} files are open", open());
+    }
+    drop(idle);
+    let mut log = server.child.stderr.take().unwrap();
+    server.stop("-TERM");
+    let mut said = String::new();
+    log.read_to_string(&mut said).unwrap();
+    assert!(said.contains("ulimit -n"), "{said}");
+}
+
 /// Runs a server that must not start. Returns its output.
 fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let output = command(arguments).envs(environment.iter().copied()).output().unwrap();

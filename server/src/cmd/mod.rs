@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod chunks;
 pub(crate) mod config_file;
 pub(crate) mod conflicts;
+mod descriptors;
 pub(crate) mod export;
 pub(crate) mod format;
 pub(crate) mod import;

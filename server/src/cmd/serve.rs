@@ -15,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::tls_args::{TlsArgs, TrustArgs};
-use crate::cmd::{Failure, stop_signal};
+use crate::cmd::{Failure, descriptors, stop_signal};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::{Administrator, CorsOptions, Options, Server, StartError};
 
@@ -68,7 +68,8 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_ATTACHMENT_SIZE")]
     max_attachment_size: Option<u64>,
 
-    /// The most connections at a time. Further clients wait until one ends
+    /// The most connections at a time; fewer where the limit of open files leaves no room for them. Further clients wait
+    /// until one ends
     #[arg(long, value_name = "COUNT", env = "COUCH_LAYER_MAX_CONNECTIONS", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
@@ -162,7 +163,7 @@ impl Serve {
             store: Some(self.engine.clone()),
             tls: self.tls.read(&self.listen, address)?,
             trust: self.trust.read()?,
-            max_connections: usize::try_from(self.max_connections)?,
+            max_connections: usize::try_from(descriptors::connections(self.max_connections))?,
             uuid: self.uuid,
             ..Options::default()
         };

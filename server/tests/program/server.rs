@@ -28,7 +28,12 @@ impl Process {
     }
 
     pub(crate) fn start_at(address: &str, arguments: &[&str]) -> Process {
-        let mut child = command(arguments).args(["--listen", address]).spawn().unwrap();
+        Process::of(command(arguments).args(["--listen", address]))
+    }
+
+    /// Starts this command, which is to listen on a port.
+    pub(crate) fn of(command: &mut Command) -> Process {
+        let mut child = command.spawn().unwrap();
         let out: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
         let mut out = BufReader::new(out);
         let mut line = String::new();
