@@ -75,6 +75,7 @@ mod tests {
     use crate::http::access::rows::rows_of;
     use crate::http::access::session;
     use crate::http::access::settings::{Flags, Settings};
+    use crate::http::access::unkept::Unkept;
     use crate::http::ids::hex;
 
     const ON: (&str, &str, &str) = ("chttpd", "authentication_handlers", "{chttpd_auth, proxy_authentication_handler}");
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_signature_of_a_session_is_no_token() {
-        let settings = Settings::new(Vec::new(), &Flags::default()).session;
+        let settings = Settings::new(Vec::new(), &Unkept::default(), &Flags::default()).session;
         // Without a salt, sessions are signed with the secret itself.
         let cookie = session::begin(b"geheim", "", "anna", &settings, false, 1_700_000_000).unwrap();
         let value = cookie.to_str().unwrap().split(['=', ';']).nth(1).unwrap();
