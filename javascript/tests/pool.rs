@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use futures_executor::block_on as wait;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, FutureExt, select};
 use javascript::{ErrorKind, Limits, Pool};
 
 fn design(map: &str) -> Arc<str> {
@@ -95,11 +95,18 @@ fn with_views(count: usize, map: &str) -> (Arc<str>, Vec<Vec<String>>) {
 #[test]
 fn functions_are_compiled_in_turns() {
     let pool = Pool::new(1, Limits { turn: Duration::ZERO, ..Limits::default() });
-    let (design, paths) = with_views(50, "doc => emit(1)");
-    let compile = |count: usize| Box::pin(pool.compile(&design, paths[..count].to_vec()));
-    let first = wait(select(compile(50), compile(2)));
-    let Either::Right((few, many)) = first else { panic!("the second had to wait") };
-    assert_eq!((few, wait(many)), (Ok(()), Ok(())));
+    let counted = "(() => { globalThis.compiled = (globalThis.compiled || 0) + 1; return doc => emit(compiled) })()";
+    let (design, paths) = with_views(50, counted);
+    // The thread is busy until both others wait for it.
+    let (go, may_go) = mpsc::channel();
+    let busy = pool.run(&design, move |_| may_go.recv().unwrap());
+    let mut compiling = Box::pin(pool.compile(&design, paths));
+    assert_eq!((&mut compiling).now_or_never(), None);
+    let between = pool.run(&design, |sandbox| sandbox.map(&["v0"], "{}"));
+    go.send(()).unwrap();
+    assert_eq!((wait(busy), wait(compiling)), (Ok(()), Ok(())));
+    let rows = wait(between).unwrap();
+    assert_eq!(rows[0].as_ref().unwrap()[0].key, "1");
 }
 
 #[test]
