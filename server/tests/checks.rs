@@ -140,7 +140,7 @@ async fn rows_of_an_earlier_version_are_named_and_go_when_they_are_replaced() {
     assert_eq!(server.stop("-TERM").code(), Some(0));
 
     // As if the earlier version had built the views.
-    let (now, earlier) = (signature(2, map), signature(1, map));
+    let (now, earlier) = (signature(3, map), signature(2, map));
     assert!(!now.contains(&0) && !earlier.contains(&0), "no byte is escaped in a key");
     {
         let engine = server::engine::open(&store.parse().unwrap(), server::engine::IfMissing::Fail).unwrap();

@@ -52,7 +52,7 @@ const DOCUMENTS: &str = r#"{"new_edits":false,"docs":[
     {"_id":"_design/index","_rev":"1-11111111111111111111111111111111","language":"query",
         "views":{"n":{"map":{"fields":{"n":"asc"},"partial_filter_selector":{}},"reduce":"_count",
             "options":{"def":{"fields":["n"]}}}}},
-    {"_id":"_local/x"}]}"#;
+    {"_id":"_local/x","_rev":"0-1"}]}"#;
 
 const SECURITY: &str = r#"{"members":{"names":["member"]},"admins":{"names":["chief"]}}"#;
 
