@@ -135,7 +135,10 @@ async fn no_secret_reaches_the_log() {
         .into_iter()
         .enumerate()
         {
-            let asked = json!({"source": source, "target": "copy", "retries_per_request": 0}).to_string();
+            // One target would make these one replication, which runs once.
+            let target = format!("copy{number}");
+            assert_eq!(told.send("PUT", &format!("/{target}"), adm, String::new()).await.0, 201);
+            let asked = json!({"source": source, "target": target, "retries_per_request": 0}).to_string();
             let (status, _) = told.send("POST", "/_replicate", adm, asked.clone()).await;
             assert_eq!(status == 200, number == 0, "{source}: {status}");
             let (status, _) = told.send("PUT", &format!("/_replicator/{number}"), adm, asked).await;

@@ -71,20 +71,20 @@ pub(crate) async fn replicate(
         let create = asked.create_target.then_some(asked.create_parameters.as_slice());
         Ok::<_, ApiError>((source, open(app, asked, &asked.target, owner, create).await?))
     };
+    let (source_name, target_name) = (&asked.source.name, &asked.target.name);
+    let noted = |error: ApiError| {
+        tracing::warn!(source = source_name, target = target_name, error = error.reason(), "a replication failed");
+        error
+    };
     let (source, target) = tokio::select! {
-        opened = opening => opened?,
+        opened = opening => opened.map_err(noted)?,
         () = &mut stop => return Err(ApiError::unavailable("The replication was stopped.")),
     };
-    let (source_name, target_name) = (&asked.source.name, &asked.target.name);
     tracing::info!(source = source_name, target = target_name, "a replication begins");
     let replication = replicate::replicate(source, target, asked.identity(&app.uuid));
     let replication = replication.with_options(asked.options.clone());
     let replication = with_log(replication, asked, on_progress);
-    let ended = replication.run_until(stop).await;
-    ended.map_err(|error| {
-        tracing::warn!(source = source_name, target = target_name, %error, "a replication failed");
-        of_run(&error)
-    })
+    replication.run_until(stop).await.map_err(|error| noted(of_run(&error)))
 }
 
 /// The answer for what ends a replication.
