@@ -469,12 +469,22 @@ test('random queries find the same documents in the same order, page after page'
     }
     for (let at = 0; at < 250; at++) {
       const query = make.query(indexes);
-      await compare(pair, `/${db}/_explain`, post(query));
+      await explanations(pair, db, query);
       await pages(pair, db, bare, query);
     }
   }
   pair.end();
 });
+
+/** Compares what is said of a search. CouchDB shows no bounds of ids that contradict each other by collation. */
+async function explanations(pair, db, query) {
+  const { ours, theirs } = await pair.both(`/${db}/_explain`, post(query));
+  const hasNoBounds = theirs.body.index?.name === '_all_docs' && theirs.body.mrargs?.start_key === null;
+  const view = (answer) => plain(hasNoBounds ? { ...answer, text: answer.text.replace(/"start_key":.*?,"direction"/, '"direction"') } : answer);
+  const what = `POST /${db}/_explain ${text(query)}`;
+  if (hasCrashed(theirs)) pair.note(what, ours.status < 500, true);
+  else pair.note(what, view(ours), view(theirs));
+}
 
 /** Compares all pages of a search. */
 async function pages(pair, db, bare, query) {
