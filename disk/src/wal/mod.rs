@@ -273,9 +273,9 @@ impl<S: DiskStore> Inner<S> {
         }
     }
 
-    /// Begins a new log after a failed sync, which is not retried: Linux marks the unwritten pages as clean and
-    /// reports success. Everything in memory is flushed first. Called between one batch and the next, so no
-    /// run is added meanwhile.
+    /// Flushes everything in memory, and begins a new log: in place of one that was [found](Logging::Found), or after a failed
+    /// sync, which is not retried, since Linux marks the unwritten pages as clean and reports success. Called between one batch and
+    /// the next, so no run is added meanwhile.
     fn restart_log(&self) -> Result<()> {
         loop {
             self.freeze();

@@ -281,9 +281,10 @@ impl Auth {
         password: &str,
         attempt: &Attempt,
     ) -> Result<Match> {
-        if !self.hashing.knows(verifier, password) {
-            settings.passwords.check(verifier)?;
+        if self.hashing.knows(verifier, password) {
+            return Ok(Match::Known);
         }
+        settings.passwords.check(verifier)?;
         self.hashing.matches(verifier, password, attempt).await
     }
 

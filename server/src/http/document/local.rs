@@ -1,6 +1,7 @@
 //! `/{db}/_local/{name}`: documents that are never replicated. Replicators keep their checkpoints in them. Their
-//! revisions are counters, `0-1`, `0-2`, have no history and, as in CouchDB 3, never conflict, and none can be asked for. So a revision does not tell
-//! one version from another: after a deletion it begins at `0-1` again. Their `ETag` therefore depends on the body too.
+//! revisions are counters, `0-1`, `0-2`, without a history. As in CouchDB 3 they never conflict, and a document cannot be read by
+//! one. After a deletion they begin at `0-1` again, so a revision does not tell one version from another. Their `ETag` therefore
+//! depends on the body too.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
