@@ -1,4 +1,4 @@
-//! `couch-layer import`: documents from JSON lines or one JSON array.
+//! `couch-layer import`: documents from JSON lines, arrays, and answers of CouchDB.
 //!
 //! The file is read as a stream and written in a few concurrent batches, so memory does not grow with the file. A
 //! record that cannot be stored is reported with its line, and affects no other.
@@ -18,7 +18,7 @@ use model::{JsonKind, JsonText, JsonWriter};
 use tokio::task::JoinSet;
 
 use super::progress::{self, Unit};
-use super::records::{Position, Records};
+use super::records::{Position, Records, Shape};
 use super::source::{IfNoDatabase, NewDocument, Source, SourceArgs, failure};
 use crate::cmd::Failure;
 
@@ -33,7 +33,8 @@ const BYTES_AT_ONCE: usize = 64 << 20;
 /// Number of failures that are shown one by one. All are counted.
 const SHOWN_FAILURES: u64 = 100;
 
-/// Import documents from a file of JSON lines or of one JSON array
+/// Import documents from a file: JSON lines or an array, or what CouchDB and its tools write (an answer of _all_docs with
+/// include_docs, a body of _bulk_docs, a file of couchbackup)
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     /// The database; it is created if there is none
@@ -73,7 +74,8 @@ impl Import {
 
         let started = Instant::now();
         let mut importer = Importer::new(source, progress.clone(), Ids::new()?, self.id_field.clone());
-        let outcome = importer.all(Records::new(input)).await;
+        let mut records = Records::new(input);
+        let outcome = importer.all(&mut records).await;
         progress.finish_and_clear();
         let Importer { written, failed, .. } = importer;
         let seconds = started.elapsed().as_secs_f64();
@@ -81,11 +83,14 @@ impl Import {
             let mut summary = Vec::new();
             let mut writer = JsonWriter::new(&mut summary);
             writer.begin_object().name("written").u64(written).name("failed").u64(failed);
+            writer.name("shape").str(records.shape().name());
             writer.name("seconds").f64((seconds * 1_000.0).round() / 1_000.0).end_object();
             progress::print(&String::from_utf8_lossy(&summary))?;
         } else {
             let name = &self.database;
-            progress::tell(&format!("{written} documents written to {name}, {failed} failed, in {seconds:.1} s"));
+            let shape = records.shape();
+            let summary = format!("{written} documents written to {name}, {failed} failed, in {seconds:.1} s");
+            progress::tell(&format!("{summary}; the file has {shape}"));
         }
         outcome?;
         match failed {
@@ -132,14 +137,14 @@ impl Importer {
         }
     }
 
-    async fn all(&mut self, mut records: Records<impl BufRead>) -> Result<(), Failure> {
+    async fn all(&mut self, records: &mut Records<impl BufRead>) -> Result<(), Failure> {
         loop {
             let next = records.next().map_err(|error| failure(format!("the file cannot be read further: {error}")))?;
             let Some(record) = next else { break };
             self.progress.set_position(records.bytes());
             let position = record.position;
             let document = match record.content {
-                Ok(bytes) => document(&bytes, self.id_field.as_deref(), &mut self.ids),
+                Ok(bytes) => document(&bytes, records.shape(), self.id_field.as_deref(), &mut self.ids),
                 Err(problem) => Err(problem.to_owned()),
             };
             match document {
@@ -224,10 +229,14 @@ impl Importer {
 }
 
 /// The document for a record, or why there is none.
-fn document(record: &[u8], id_field: Option<&str>, ids: &mut Ids) -> Result<NewDocument, String> {
-    let json = JsonText::parse(record).map_err(|error| error.to_string())?;
+fn document(record: &[u8], shape: Shape, id_field: Option<&str>, ids: &mut Ids) -> Result<NewDocument, String> {
+    let mut json = JsonText::parse(record).map_err(|error| error.to_string())?;
     if json.kind() != JsonKind::Object {
         return Err("the record is not a JSON object".into());
+    }
+    if shape == Shape::Rows {
+        let doc = json.get("doc").filter(|doc| doc.kind() == JsonKind::Object);
+        json = json.slice_ref(doc.ok_or("the row has no document; ask CouchDB for rows with include_docs=true")?);
     }
     let has_revision = json.get("_rev").is_some() || json.get("_revisions").is_some();
     if let Some(id) = json.get("_id") {
@@ -287,7 +296,7 @@ mod tests {
 
     fn take(record: &str, id_field: Option<&str>) -> Result<(String, String, bool), String> {
         let mut ids = Ids { prefix: "p".into(), next: 0 };
-        document(record.as_bytes(), id_field, &mut ids)
+        document(record.as_bytes(), Shape::Lines, id_field, &mut ids)
             .map(|document| (document.id, document.json.to_string(), document.has_revision))
     }
 
@@ -310,6 +319,18 @@ mod tests {
         ] {
             let refused = take(record, id_field).unwrap_err();
             assert!(refused.contains(problem), "{record}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_row_is_its_document() {
+        let mut ids = Ids { prefix: "p".into(), next: 0 };
+        let row = br#"{"id":"a","key":"a","value":{"rev":"1-a"},"doc":{"_id":"a","_rev":"1-a","n":1}}"#;
+        let found = document(row, Shape::Rows, None, &mut ids).unwrap();
+        assert_eq!((found.id.as_str(), found.has_revision), ("a", true));
+        assert_eq!(found.json.as_str(), r#"{"_id":"a","_rev":"1-a","n":1}"#);
+        for row in [br#"{"id":"a","value":1}"#.as_slice(), br#"{"id":"a","doc":null}"#] {
+            assert!(document(row, Shape::Rows, None, &mut ids).unwrap_err().contains("include_docs"));
         }
     }
 

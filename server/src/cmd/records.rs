@@ -1,13 +1,21 @@
-//! Reads records from a file of JSON lines or of one JSON array, as a stream.
+//! Reads records from a file in one of the shapes that CouchDB and its tools write, as a stream.
 //!
-//! The first character decides: `[` begins an array. Nothing is parsed here: a record is the bytes between two
-//! line ends, or between two commas of the outermost array. The caller parses them, so a bad record affects no
-//! other.
+//! ```text
+//! {"_id":"a"}                                   Lines: a document on each line
+//! [{"_id":"a"},{"_id":"b"}]                     Array: one array, or one on each line (couchbackup)
+//! {"docs":[{"_id":"a"}]}                        Docs: a body of _bulk_docs, an answer of _find
+//! {"total_rows":1,"rows":[{"id":"a","doc":…}]}  Rows: an answer of _all_docs or a view, with include_docs
+//! ```
+//!
+//! The first characters decide. Nothing is parsed here: a record is the bytes between two line ends, or between two commas
+//! of an array. The caller parses them, so a bad record affects no other.
 //!
 //! Memory: one record of at most [`MAX_RECORD_BYTES`], and the reader's buffer.
 
 use std::fmt;
 use std::io::{self, BufRead};
+
+use model::JsonText;
 
 /// Maximum length of a record in bytes: as much as is parsed, since a document is exported with all its attachments. Longer
 /// ones are skipped and reported.
@@ -39,26 +47,70 @@ pub(crate) struct Record {
     pub(crate) content: Result<Vec<u8>, &'static str>,
 }
 
+/// What a file is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Lines,
+    Array,
+    Docs,
+    Rows,
+}
+
+impl Shape {
+    /// For `--json`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Shape::Lines => "lines",
+            Shape::Array => "array",
+            Shape::Docs => "docs",
+            Shape::Rows => "rows",
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Shape::Lines => "JSON lines",
+            Shape::Array => "JSON arrays",
+            Shape::Docs => "an object with `docs`",
+            Shape::Rows => "an object with `rows`",
+        })
+    }
+}
+
 /// Reads records one by one.
 pub(crate) struct Records<R> {
     input: R,
     shape: Shape,
+    place: Place,
+    /// What was read of the first line to find the shape.
+    head: Vec<u8>,
     line: u64,
     records: u64,
     bytes: u64,
     limit: usize,
 }
 
+/// Where the reader is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
-    Unknown,
-    Lines,
-    Array {
-        is_first: bool,
-    },
-    /// After the end of the array.
+enum Place {
+    /// Before the first record.
+    Start,
+    /// Before a line.
+    Line,
+    /// Before an element of an array.
+    Element { is_first: bool },
+    /// After the end of an array.
     Ended,
 }
+
+/// Maximum length of what precedes the array in an object with `rows` or `docs`.
+const MAX_HEAD_BYTES: usize = 4096;
+
+/// Members that may precede `rows` or `docs`: those of answers and of `_bulk_docs`. A line with others is a document, even
+/// if it has an array of that name.
+const BEFORE_ARRAY: &[&str] = &["total_rows", "offset", "update_seq", "new_edits", "bookmark", "warning"];
 
 /// Nesting of the reader in a record of an array.
 #[derive(Default)]
@@ -70,7 +122,21 @@ struct Nesting {
 
 impl<R: BufRead> Records<R> {
     pub(crate) fn new(input: R) -> Self {
-        Records { input, shape: Shape::Unknown, line: 1, records: 0, bytes: 0, limit: MAX_RECORD_BYTES }
+        Records {
+            input,
+            shape: Shape::Lines,
+            place: Place::Start,
+            head: Vec::new(),
+            line: 1,
+            records: 0,
+            bytes: 0,
+            limit: MAX_RECORD_BYTES,
+        }
+    }
+
+    /// The file's shape, known once a record was read.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// Number of bytes read.
@@ -81,36 +147,89 @@ impl<R: BufRead> Records<R> {
     /// The next record; `None` at the end of the input.
     pub(crate) fn next(&mut self) -> io::Result<Option<Record>> {
         loop {
-            match self.shape {
-                Shape::Unknown => match self.first_character()? {
+            match self.place {
+                Place::Start => match self.first_character()? {
                     None => return Ok(None),
                     Some(b'[') => {
                         self.take(1);
-                        self.shape = Shape::Array { is_first: true };
+                        (self.shape, self.place) = (Shape::Array, Place::Element { is_first: true });
                     }
-                    Some(_) => self.shape = Shape::Lines,
+                    Some(_) => self.read_head()?,
                 },
-                Shape::Lines => return self.next_line(),
-                Shape::Array { is_first } => {
+                Place::Line => {
+                    let line = self.next_line()?;
+                    // couchbackup's first line names the program and its version; arrays follow.
+                    if self.is_couchbackup(&line) && self.first_character()? == Some(b'[') {
+                        self.take(1);
+                        (self.shape, self.place) = (Shape::Array, Place::Element { is_first: true });
+                        continue;
+                    }
+                    return Ok(line);
+                }
+                Place::Element { is_first } => {
                     if let Some(record) = self.next_element(is_first)? {
                         return Ok(Some(record));
                     }
                 }
-                Shape::Ended => {
-                    if self.first_character()?.is_none() {
-                        return Ok(None);
+                Place::Ended => match self.first_character()? {
+                    None => return Ok(None),
+                    // couchbackup writes an array on each line.
+                    Some(b'[') if self.shape == Shape::Array => {
+                        self.take(1);
+                        self.place = Place::Element { is_first: true };
                     }
-                    // Reported once: the rest is no record.
-                    self.shape = Shape::Lines;
-                    let position = self.position(None);
-                    while self.fill()? > 0 {
-                        let all = self.fill()?;
-                        self.take(all);
+                    // The rest of the object, which nobody needs.
+                    Some(b',' | b'}') if self.shape != Shape::Array => self.skip_rest()?,
+                    Some(_) => {
+                        // Reported once: the rest is not a record.
+                        let position = self.position(None);
+                        self.skip_rest()?;
+                        return Ok(Some(Record {
+                            position,
+                            content: Err("there is text behind the end of the array"),
+                        }));
                     }
-                    return Ok(Some(Record { position, content: Err("there is text behind the end of the array") }));
-                }
+                },
             }
         }
+    }
+
+    fn skip_rest(&mut self) -> io::Result<()> {
+        while self.fill()? > 0 {
+            let all = self.fill()?;
+            self.take(all);
+        }
+        Ok(())
+    }
+
+    fn is_couchbackup(&self, line: &Option<Record>) -> bool {
+        let text = line.as_ref().and_then(|line| line.content.as_ref().ok());
+        text.is_some_and(|text| text.starts_with(b"{\"name\":\"@cloudant/couchbackup\""))
+    }
+
+    /// Reads as far as is needed to tell an object with `rows` or `docs` from a document on a line. What was read of a
+    /// document is kept in `head`.
+    fn read_head(&mut self) -> io::Result<()> {
+        self.place = Place::Line;
+        while self.head.len() < MAX_HEAD_BYTES {
+            let Some(&byte) = self.input.fill_buf()?.first() else { return Ok(()) };
+            if byte == b'[' {
+                if let Some(shape) = shape_before_array(&self.head) {
+                    self.take(1);
+                    self.line += self.head.iter().filter(|byte| **byte == b'\n').count() as u64;
+                    self.head = Vec::new();
+                    (self.shape, self.place) = (shape, Place::Element { is_first: true });
+                }
+                return Ok(());
+            }
+            // An indented object goes on at the next line; a document does not.
+            if byte == b'\n' && !self.head.trim_ascii_end().ends_with(b",") && self.head.trim_ascii_end() != b"{" {
+                return Ok(());
+            }
+            self.head.push(byte);
+            self.take(1);
+        }
+        Ok(())
     }
 
     /// Skips white space (and a byte order mark at the very beginning), and peeks.
@@ -134,11 +253,12 @@ impl<R: BufRead> Records<R> {
 
     /// The next line that is not blank.
     fn next_line(&mut self) -> io::Result<Option<Record>> {
-        if self.first_character()?.is_none() {
+        if self.head.is_empty() && self.first_character()?.is_none() {
             return Ok(None);
         }
         let position = self.position(None);
         let mut record = Collected::new(self.limit);
+        record.add(&std::mem::take(&mut self.head));
         loop {
             let buffer = self.input.fill_buf()?;
             let end = memchr::memchr(b'\n', buffer);
@@ -157,7 +277,7 @@ impl<R: BufRead> Records<R> {
     fn next_element(&mut self, is_first: bool) -> io::Result<Option<Record>> {
         if self.first_character()? == Some(b']') && is_first {
             self.take(1);
-            self.shape = Shape::Ended;
+            self.place = Place::Ended;
             return Ok(None);
         }
         self.records += 1;
@@ -167,7 +287,7 @@ impl<R: BufRead> Records<R> {
         loop {
             let buffer = self.input.fill_buf()?;
             if buffer.is_empty() {
-                self.shape = Shape::Lines;
+                self.place = Place::Line;
                 return Ok(Some(Record { position, content: Err("the file ends inside the array") }));
             }
             let end = buffer.iter().position(|byte| nesting.ends_at(*byte));
@@ -177,7 +297,7 @@ impl<R: BufRead> Records<R> {
             self.take_counting(length);
             if let Some(closing) = closing {
                 self.take(1);
-                self.shape = if closing == b']' { Shape::Ended } else { Shape::Array { is_first: false } };
+                self.place = if closing == b']' { Place::Ended } else { Place::Element { is_first: false } };
                 return Ok(Some(record.at(position)));
             }
         }
@@ -204,6 +324,21 @@ impl<R: BufRead> Records<R> {
         }
         self.take(length);
     }
+}
+
+/// The shape of an object whose text before an array this is; `None` if it is a document.
+fn shape_before_array(head: &[u8]) -> Option<Shape> {
+    let json = JsonText::parse(&[head, b"[]}"].concat()).ok()?;
+    let mut found = None;
+    for (name, _) in json.root().members() {
+        found = match name.as_ref() {
+            "rows" => Some(Shape::Rows),
+            "docs" => Some(Shape::Docs),
+            name if BEFORE_ARRAY.contains(&name) => None,
+            _ => return None,
+        };
+    }
+    found
 }
 
 impl Nesting {
@@ -313,6 +448,40 @@ mod tests {
             read("[1,,]"),
             [ok("line 1, record 1", "1"), ok("line 1, record 2", ""), ok("line 1, record 3", "")]
         );
+    }
+
+    #[test]
+    fn answers_of_couchdb_are_taken_apart() {
+        let shape = |text: &str| {
+            let mut records = Records::new(text.as_bytes());
+            while records.next().unwrap().is_some() {}
+            records.shape()
+        };
+        let rows = "{\"total_rows\":2,\"offset\":0,\"rows\":[\r\n{\"id\":1},\r\n{\"id\":2}\r\n]}\n";
+        assert_eq!(read(rows), [ok("line 2, record 1", "{\"id\":1}"), ok("line 3, record 2", "{\"id\":2}")]);
+        let indented = "{\n  \"total_rows\": 2,\n  \"rows\": [\n{},\n{}\n  ],\n  \"x\": 3\n}\n";
+        assert_eq!(read(indented), [ok("line 4, record 1", "{}"), ok("line 5, record 2", "{}")]);
+        let docs = "{\"docs\":[{\"a\":[1]},{}],\n\"bookmark\":\"nil\"}";
+        assert_eq!(read(docs), [ok("line 1, record 1", "{\"a\":[1]}"), ok("line 1, record 2", "{}")]);
+        let kinds = [rows, indented, docs, "[{}]", "{}"].map(shape);
+        assert_eq!(kinds, [Shape::Rows, Shape::Rows, Shape::Docs, Shape::Array, Shape::Lines]);
+    }
+
+    #[test]
+    fn a_document_with_an_array_of_such_a_name_stays_a_document() {
+        for line in [r#"{"_id":"a","rows":[1,2]}"#, r#"{"rows":1,"x":[]}"#, r#"{"a":[],"docs":[1]}"#] {
+            assert_eq!(read(&format!("{line}\n{{}}\n")), [ok("line 1", line), ok("line 2", "{}")]);
+        }
+        assert_eq!(read("{\"a\":1\n{\"b\":[]}"), [ok("line 1", "{\"a\":1"), ok("line 2", "{\"b\":[]}")]);
+    }
+
+    #[test]
+    fn a_backup_of_couchbackup_is_an_array_on_each_line() {
+        let lines = "[1,2]\n[]\n[3]\n";
+        let found = [ok("line 1, record 1", "1"), ok("line 1, record 2", "2"), ok("line 3, record 3", "3")];
+        assert_eq!(read(lines), found);
+        let headed = read(&format!("{{\"name\":\"@cloudant/couchbackup\"}}\n{lines}"));
+        assert_eq!(headed.len(), 3, "{headed:?}");
     }
 
     #[test]
