@@ -246,6 +246,8 @@ pub(crate) async fn attachments_are_put_and_deleted_by_name(stage: Stage) {
     assert_eq!(third, revision(false, Some(&second), "{}", &document.attachments));
     let unknown = put(Some(&rev("9-abc")), "x", "").await.unwrap_err();
     assert_eq!((unknown.status(), unknown.error(), unknown.reason().as_ref()), (409, "not_found", "missing_rev"));
+    let replaced = put(Some(&first), "x", "").await.unwrap_err();
+    assert_eq!((replaced.status(), replaced.error()), (409, "conflict"), "its body is gone, but the revision is known");
     assert_eq!(put(Some(&third), "_x", "").await.unwrap_err().status(), 400);
 
     let delete = async |rev: Option<&RevId>, name: &str| documents.delete_attachment("a", rev, name).await;

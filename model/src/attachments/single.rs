@@ -28,8 +28,8 @@ impl<D: Database> Documents<D> {
     /// revision. Without `rev`, creates the document, or creates it again after a deletion.
     ///
     /// # Errors
-    /// 409: [`ErrorKind::MissingRev`] if there is no leaf `rev`; a conflict if it is no live leaf any more, or if no
-    /// revision was given for a live document; 400 for an invalid name; the errors that [`write`](Self::write) returns
+    /// 409: [`ErrorKind::MissingRev`] if the document never had the revision `rev`; a conflict if it is not a live leaf
+    /// any more, or if no revision was given for a live document; 400 for an invalid name; the errors that [`write`](Self::write) returns
     /// for an edit.
     pub async fn put_attachment(
         &self,
@@ -65,10 +65,13 @@ impl<D: Database> Documents<D> {
 
     async fn leaf_named(&self, id: &str, rev: &RevId) -> Result<Document> {
         let options = GetOptions { rev: Some(rev.clone()), ..GetOptions::default() };
-        self.get(id, &options).await.map_err(|error| match error.kind() {
-            ErrorKind::NotFound(NotFound::Missing) => ErrorKind::MissingRev.into(),
-            _ => error,
-        })
+        let error = match self.get(id, &options).await {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing)) => error,
+            found => return found,
+        };
+        // The body of a replaced revision is missing too, but its edit is a conflict, which clients try again.
+        let unknown = self.revs_diff(vec![(id.to_owned(), vec![rev.clone()])]).await?;
+        Err(if unknown.is_empty() { Error::conflict() } else { ErrorKind::MissingRev.into() })
     }
 }
 
