@@ -38,6 +38,10 @@ use crate::http::wire::response::{self, Body, Response};
 /// The role of clients that read figures.
 const METRICS: &str = "_metrics";
 
+/// Clients look for CouchDB's name and version here, LiveSync's check for example.
+const SERVER_NAME: HeaderValue =
+    HeaderValue::from_static(concat!("CouchDB/3.5.2 (couch-layer/", env!("CARGO_PKG_VERSION"), ")"));
+
 /// The header with the id of a request, which the log has too.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 
@@ -77,7 +81,7 @@ pub(crate) async fn serve(
     }
     counted.statistics.answered(&method, response.status());
     let headers = response.headers_mut();
-    headers.insert(SERVER, HeaderValue::from_static(concat!("couch-layer/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(SERVER, SERVER_NAME);
     headers.insert(&REQUEST_ID, id);
     settings.cors.apply(origin.as_ref(), headers);
     // The time is read only if somebody sees the line.

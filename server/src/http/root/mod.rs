@@ -23,7 +23,7 @@ use crate::http::views;
 use crate::http::wire::response::{self, Response};
 
 /// The release of CouchDB whose API the server implements. Clients parse it.
-const API_VERSION: &str = concat!("3.5.1+couch-layer.", env!("CARGO_PKG_VERSION"));
+const API_VERSION: &str = "3.5.2";
 
 /// Maximum number of ids in one answer of `/_uuids`.
 const MAX_UUIDS: usize = 1000;
