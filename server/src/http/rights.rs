@@ -52,22 +52,36 @@ pub(crate) fn is_of_the_system(db: &str) -> bool {
     db.starts_with('_') || replicator::has_jobs(db)
 }
 
-/// Refuses pages of other origins what acts with the server's rights, while everyone is an administrator: any page could
-/// name itself one that stays. Browsers send `Origin` with what may change something. `name` is of a database, or begins
-/// a path.
+/// Refuses requests of pages from other origins that act with the server's rights:
+/// - while everyone is an administrator, since any page could make itself a permanent one;
+/// - where `cors/origins=*` with `cors/credentials=true` admits every page, unless `cors/origins` also names the page's
+///   origin.
+///
+/// Browsers send `Origin` with what may change something. `name` is of a database, or begins a path.
 pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
     let is_closed =
         matches!(name, "_node" | "_cluster_setup" | "_replicate" | users::DATABASE) || replicator::has_jobs(name);
-    if !is_closed || !request.app.auth.is_party() {
+    if !is_closed {
         return Ok(());
     }
     let Some(origin) = request.headers.get(ORIGIN) else { return Ok(()) };
     let host = request.header(HOST).unwrap_or_default();
-    let scheme = if request.app.options.tls.is_some() { "https://" } else { "http://" };
-    if origin.to_str().is_ok_and(|origin| origin.strip_prefix(scheme) == Some(host)) {
+    let auth = &request.app.auth;
+    let scheme = if auth.is_secure(&request.headers) { "https://" } else { "http://" };
+    let origin = origin.to_str().unwrap_or_default();
+    if origin.strip_prefix(scheme) == Some(host) {
         return Ok(());
     }
-    Err(ApiError::forbidden(
-        "without an administrator pages of other origins may not do this; set COUCHDB_USER and COUCHDB_PASSWORD",
-    ))
+    if auth.is_party() {
+        return Err(ApiError::forbidden(
+            "without an administrator pages of other origins may not do this; set COUCHDB_USER and COUCHDB_PASSWORD",
+        ));
+    }
+    let cors = &auth.settings().cors;
+    if cors.trusts_every_page() && !cors.names(origin) {
+        return Err(ApiError::forbidden(
+            "pages of other origins may not do this unless cors/origins names their origin; * does not name it",
+        ));
+    }
+    Ok(())
 }

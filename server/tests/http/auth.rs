@@ -200,12 +200,18 @@ async fn pages_of_named_origins_may_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_origin_may_ask_but_never_with_the_users_cookies() {
+async fn every_origin_may_send_passwords_where_star_has_credentials() {
     let cors = CorsOptions { origins: vec!["*".into()], credentials: true };
     let couch = Couch::with(Options { cors, ..Options::default() }).await;
     let answer = couch.send(couch.request("GET", "/").header("origin", "https://any.example")).await;
     assert_eq!(answer.header("access-control-allow-origin"), "https://any.example");
-    assert_eq!(answer.header("access-control-allow-credentials"), "");
+    assert_eq!(answer.header("access-control-allow-credentials"), "true");
+    // As in CouchDB, an origin may be empty, and one that is `*` itself gets no credentials.
+    let empty = couch.send(couch.request("GET", "/").header("origin", "")).await;
+    assert_eq!(empty.headers.get("access-control-allow-origin").unwrap(), "");
+    assert_eq!(empty.header("access-control-allow-credentials"), "true");
+    let star = couch.send(couch.request("GET", "/").header("origin", "*")).await;
+    assert_eq!(star.header("access-control-allow-credentials"), "");
     let closed = Couch::start().await;
     let answer = closed.send(closed.request("GET", "/").header("origin", "https://any.example")).await;
     assert_eq!(answer.header("access-control-allow-origin"), "");

@@ -217,6 +217,29 @@ async fn a_page_makes_itself_no_administrator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_acts_with_the_servers_rights_is_closed_to_pages_that_only_a_star_admits() {
+    let couch = Couch::with_administrator().await;
+    couch.send(couch.request("PUT", "/a").basic_auth("adm", Some("pass word"))).await;
+    for (key, value) in
+        [("chttpd/enable_cors", "true"), ("cors/origins", "*, https://console.example"), ("cors/credentials", "true")]
+    {
+        set(&couch, key, value).await;
+    }
+    let status = async |origin: &str, path: &str| {
+        let request = couch.request("GET", path).basic_auth("adm", Some("pass word"));
+        couch.send(request.header("origin", origin)).await.status.as_u16()
+    };
+    for path in ["/_node/_local/_config", "/_users/_all_docs", "/_replicator/_all_docs"] {
+        assert_eq!(status("https://any.example", path).await, 403, "{path}");
+        assert_ne!(status("https://console.example", path).await, 403, "{path}");
+        assert_ne!(status(&couch.base, path).await, 403, "{path}: a page of the server itself");
+    }
+    assert_eq!(status("https://any.example", "/a").await, 200, "databases are what such a server is open for");
+    set(&couch, "cors/credentials", "false").await;
+    assert_ne!(status("https://any.example", "/_users/_all_docs").await, 403, "such a page sends no password");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_for_everyone_has_no_party_when_its_last_administrator_goes() {
     let couch = Couch::start().await;
     couch.json("PUT", "/_node/_local/_config/chttpd_auth/iterations", json!("10")).await;

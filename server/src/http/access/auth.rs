@@ -174,6 +174,12 @@ impl Auth {
         layer.limit_documents(settings.max_document_size);
         layer.limit_attachments(settings.max_attachment_size);
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
+        if settings.cors.trusts_every_page() && !self.settings().cors.trusts_every_page() {
+            tracing::warn!(
+                "every web page may send passwords to this server (cors/origins has * and cors/credentials is true); \
+                 name the origins of your pages to let in only these"
+            );
+        }
         *self.settings.write() = settings;
         self.loaded.send_replace(());
         // Never back to true: behind a proxy, everyone would be an administrator when the last one is removed.

@@ -49,7 +49,7 @@ const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 pub struct CorsOptions {
     /// Origins (`https://example.com`), or `*` for all. Empty: no cross-origin requests.
     pub origins: Vec<String>,
-    /// Whether browsers may send cookies and passwords. Has no effect with `*`.
+    /// Whether browsers may send cookies and passwords, from every page if `origins` has `*`.
     pub credentials: bool,
 }
 
@@ -97,16 +97,24 @@ impl Cors {
         }
     }
 
-    /// As in CouchDB, and as browsers send them, origins are compared with case.
+    /// Whether the configuration lists this origin. As in CouchDB, and as browsers send them, origins are compared with case.
+    pub(crate) fn names(&self, origin: &str) -> bool {
+        self.allowed.origins.iter().any(|allowed| allowed == origin)
+    }
+
+    /// Whether pages of every origin may send passwords. `add-cors-to-couchdb` and similar tools set this.
+    pub(crate) fn trusts_every_page(&self) -> bool {
+        self.allowed.credentials && self.names("*")
+    }
+
     fn allows(&self, origin: &str) -> bool {
-        self.allowed.origins.iter().any(|allowed| allowed == "*" || allowed == origin)
+        self.names("*") || self.names(origin)
     }
 
     fn add_origin(&self, origin: &HeaderValue, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.append(VARY, HeaderValue::from_static("Origin"));
-        // Credentials for every origin would give any page the administrator's session.
-        if self.allowed.credentials && !self.allowed.origins.iter().any(|allowed| allowed == "*") {
+        if self.allowed.credentials && origin != "*" {
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
     }

@@ -22,7 +22,18 @@ pub const KNOWN_SETTINGS: &[(&str, &[&str])] = &[
             "require_valid_user_except_for_up",
         ],
     ),
-    (AUTH, &["proxy_use_secret", "secret", "upgrade_hash_on_auth", "x_auth_roles", "x_auth_token", "x_auth_username"]),
+    (
+        AUTH,
+        &[
+            "proxy_use_secret",
+            "require_valid_user",
+            "secret",
+            "upgrade_hash_on_auth",
+            "x_auth_roles",
+            "x_auth_token",
+            "x_auth_username",
+        ],
+    ),
     (AUTH, OF_AUTH),
     (EARLIER_AUTH, OF_AUTH),
     ("chttpd_auth_lockout", &["max_lifetime", "mode", "threshold"]),
@@ -50,7 +61,7 @@ pub const KNOWN_SETTINGS: &[(&str, &[&str])] = &[
     ),
 ];
 
-const AUTH: &str = "chttpd_auth";
+pub(super) const AUTH: &str = "chttpd_auth";
 
 /// The section of [`OF_AUTH`] before CouchDB 3.2.
 const EARLIER_AUTH: &str = "couch_httpd_auth";

@@ -21,7 +21,7 @@ use crate::http::access::passwords::{Prf, Verifier};
 use crate::http::access::peruser::PerUser;
 use crate::http::access::policy::Policy;
 use crate::http::access::proxy::Proxy;
-use crate::http::access::rows::Rows;
+use crate::http::access::rows::{AUTH, Rows};
 use crate::http::access::unkept::Unkept;
 
 /// The section of the administrators.
@@ -116,10 +116,11 @@ impl Settings {
             Some((name.clone(), verifier?))
         });
         let is_set = |name: &str| rows.flag("chttpd", name) == Some(true);
+        let requires_user = requires_user(&rows);
         // With both, `/_up` is free too, as in CouchDB.
         let required = if is_set("require_valid_user_except_for_up") {
             Required::ExceptForUp
-        } else if is_set("require_valid_user") {
+        } else if requires_user {
             Required::Everybody
         } else {
             Required::Nobody
@@ -130,6 +131,12 @@ impl Settings {
             rows.number(section, name).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
         };
         let same_site = rows.auth("same_site").map(str::to_ascii_lowercase);
+        let same_site = ["None", "Lax", "Strict"]
+            .into_iter()
+            .find(|known| same_site.as_deref() == Some(&known.to_ascii_lowercase()));
+        let cors = Cors::read(&rows, &flags.cors);
+        // A page of any origin gets only what it sends a password for: a browser adds no `Lax` cookie to its requests.
+        let same_site = same_site.or(cors.trusts_every_page().then_some("Lax"));
         Settings {
             admins: admins.collect(),
             required,
@@ -144,9 +151,7 @@ impl Settings {
                 seconds: seconds.clamp(1, 10 * 365 * 86_400),
                 is_persistent: rows.auth("allow_persistent_cookies") != Some("false"),
                 domain: rows.auth("cookie_domain").filter(|domain| !domain.is_empty()).map(str::to_owned),
-                same_site: ["None", "Lax", "Strict"]
-                    .into_iter()
-                    .find(|known| same_site.as_deref() == Some(&known.to_ascii_lowercase())),
+                same_site,
                 algorithms: Prf::of_signatures(&rows),
             },
             lockout: Rules::read(&rows),
@@ -154,7 +159,7 @@ impl Settings {
             proxy: Proxy::read(&rows),
             per_user: PerUser::read(&rows),
             challenge: challenge(&rows),
-            cors: Cors::read(&rows, &flags.cors),
+            cors,
             max_request_size: bytes("chttpd", "max_http_request_size").unwrap_or(flags.max_request_size),
             max_document_size: bytes("couchdb", "max_document_size"),
             max_attachment_size: match rows.get("couchdb", "max_attachment_size") {
@@ -171,10 +176,15 @@ impl Settings {
     }
 }
 
+/// Whether every client must log in. Set-up scripts, such as LiveSync's, write the setting to either section.
+fn requires_user(rows: &Rows) -> bool {
+    ["chttpd", AUTH].into_iter().any(|section| rows.flag(section, "require_valid_user") == Some(true))
+}
+
 /// As in CouchDB: what is configured, or a Basic challenge where every client must log in.
 fn challenge(rows: &Rows) -> Option<HeaderValue> {
     let configured = ["chttpd", "httpd"].into_iter().find_map(|section| rows.get(section, "WWW-Authenticate"));
-    let usual = (rows.flag("chttpd", "require_valid_user") == Some(true)).then_some("Basic realm=\"server\"");
+    let usual = requires_user(rows).then_some("Basic realm=\"server\"");
     HeaderValue::from_str(configured.or(usual)?).ok()
 }
 
@@ -220,6 +230,23 @@ mod tests {
         assert_eq!(found.required, Required::ExceptForUp);
         assert!(found.challenge.is_some());
         assert!(settings(&both[1..]).challenge.is_none());
+    }
+
+    #[test]
+    fn either_section_requires_a_user() {
+        for section in ["chttpd", "chttpd_auth"] {
+            let found = settings(&[(section, "require_valid_user", "true")]);
+            assert_eq!((found.required, found.challenge.is_some()), (Required::Everybody, true), "{section}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_stays_on_its_site_where_every_page_is_trusted() {
+        let open = [("chttpd", "enable_cors", "true"), ("cors", "origins", "*"), ("cors", "credentials", "true")];
+        assert_eq!(settings(&open).session.same_site, Some("Lax"));
+        assert_eq!(settings(&open[..2]).session.same_site, None, "without credentials as in CouchDB");
+        let asked = [open.as_slice(), &[("chttpd_auth", "same_site", "none")]].concat();
+        assert_eq!(settings(&asked).session.same_site, Some("None"));
     }
 
     #[test]
