@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use server::http::Options;
 
-use crate::rights::{admin, as_user, set, with_users};
+use crate::rights::{admin, as_user, set, token, with_tokens, with_users};
 use crate::support::{Answer, Couch};
 
 /// Long enough for a machine that does much else.
@@ -279,6 +280,293 @@ async fn a_continuous_request_ends_with_its_administrator() {
             if said.into_iter().any(|reason| reason.ends_with("the owner gast of the replication has no account")) {
                 break;
             }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+    assert_eq!(admin(&couch, "GET", "/there/late", json!(null)).await.status, 404);
+}
+
+/// As [`couch`], where tokens and proxies name clients, and those with the role `jobs` are members of the replicator database.
+async fn with_names() -> Couch {
+    let couch = couch().await;
+    with_tokens(&couch).await;
+    let security = json!({"members": {"names": ["anna"], "roles": ["jobs"]}});
+    assert_eq!(admin(&couch, "PUT", "/_replicator/_security", security).await.status, 200);
+    couch
+}
+
+async fn by_token(couch: &Couch, token: &str, method: &str, path: &str, body: Value) -> Answer {
+    let request = couch.request(method, path).bearer_auth(token).header("content-type", "application/json");
+    couch.send(request.body(body.to_string())).await
+}
+
+/// The same for a client that a proxy names.
+async fn by_proxy(couch: &Couch, name: &str, method: &str, path: &str, body: Value) -> Answer {
+    let request = couch.request(method, path).header("x-auth-couchdb-username", name);
+    let request = request.header("x-auth-couchdb-roles", "jobs").header("content-type", "application/json");
+    couch.send(request.body(body.to_string())).await
+}
+
+/// Of a token that does not expire during the test.
+const FAR: u64 = 4_102_444_800;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_named_like_an_account_has_none_of_its_rights() {
+    let couch = with_names().await;
+    let secret = json!({"source": "http://adm:geheim@127.0.0.1:1/x", "target": "there"});
+    for (name, owner) in [("adm", "adm"), ("anna", "anna")] {
+        let mut theirs = secret.clone();
+        theirs["owner"] = json!(owner);
+        assert_eq!(admin(&couch, "PUT", &format!("/_replicator/of-{name}"), theirs).await.status, 201);
+    }
+    for name in ["adm", "anna"] {
+        let named = token(name, &["jobs"], Some(FAR));
+        let (path, rev) =
+            (format!("/_replicator/of-{name}"), document(&couch, &format!("of-{name}")).await["_rev"].clone());
+        let delete = format!("{path}?rev={}", rev.as_str().unwrap());
+        for way in ["token", "proxy"] {
+            let send = async |method: &str, path: &str, body: Value| match way {
+                "token" => by_token(&couch, &named, method, path, body).await,
+                _ => by_proxy(&couch, name, method, path, body).await,
+            };
+            // The account's documents are somebody else's.
+            let seen = send("GET", &path, json!(null)).await;
+            assert!(seen.status == 200 && !seen.text.contains("geheim"), "{way} {name}: {}", seen.text);
+            assert!(!seen.text.contains("owner_proof"), "{way} {name}: {}", seen.text);
+            let mut changed = secret.clone();
+            changed["_rev"] = rev.clone();
+            assert_eq!(send("PUT", &path, changed).await.status, 403, "{way} {name}");
+            assert_eq!(send("DELETE", &delete, json!({})).await.status, 403, "{way} {name}");
+            // And what is written under the name has the rights of the token alone, whatever it claims.
+            let id = format!("{way}-{name}");
+            let claim = json!({"by": if name == "adm" { "admin" } else { "user" }, "mac": "00"});
+            let job = json!({"source": "_users", "target": "here", "owner_proof": claim, "doc_ids": [id]});
+            assert_eq!(send("PUT", &format!("/_replicator/{id}"), job).await.status, 201, "{way} {name}");
+            let row = until(&couch, &id, "crashing").await;
+            let reason = row["info"]["error"].as_str().unwrap();
+            assert!(reason.ends_with("You are not a server admin."), "{way} {name}: {reason}");
+            let written = document(&couch, &id).await;
+            assert_eq!((&written["owner"], &written["owner_proof"]["by"]), (&json!(name), &json!(way)));
+            assert_eq!(send("GET", &format!("/_replicator/{id}"), json!(null)).await.json(), written, "it is its own");
+        }
+    }
+    assert_eq!(admin(&couch, "GET", "/here", json!(null)).await.json()["doc_count"], 3, "no user was copied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrators_edit_makes_no_account_of_a_token() {
+    let couch = with_names().await;
+    let named = token("adm", &["jobs"], Some(FAR));
+    let job = json!({"source": "_users", "target": "here"});
+    assert_eq!(by_token(&couch, &named, "PUT", "/_replicator/x", job.clone()).await.status, 201);
+    until(&couch, "x", "crashing").await;
+    // With the whole document, and with what a tool knows of it.
+    let whole = document(&couch, "x").await;
+    for keeps in [true, false] {
+        let mut edited = document(&couch, "x").await;
+        edited["note"] = json!(keeps);
+        if !keeps {
+            edited.as_object_mut().unwrap().remove("owner_proof");
+        }
+        assert_eq!(admin(&couch, "PUT", "/_replicator/x", edited).await.status, 201);
+        assert_eq!(document(&couch, "x").await["owner_proof"], whole["owner_proof"]);
+    }
+    let copy = couch.request("COPY", "/_replicator/x").basic_auth("adm", Some("pass word"));
+    assert_eq!(couch.send(copy.header("destination", "y")).await.status, 201);
+    assert_eq!(document(&couch, "y").await["owner_proof"], whole["owner_proof"]);
+    // A proof is of one owner.
+    let mut other = whole.clone();
+    (other["owner"], other["_rev"]) = (json!("anna"), document(&couch, "x").await["_rev"].clone());
+    let refused = admin(&couch, "PUT", "/_replicator/x", other.clone()).await;
+    assert!(refused.status == 403 && refused.text.contains("owner_proof"), "{}", refused.text);
+    // Without it, an account is named.
+    other.as_object_mut().unwrap().remove("owner_proof");
+    assert_eq!(admin(&couch, "PUT", "/_replicator/x", other).await.status, 201);
+    assert_eq!(document(&couch, "x").await["owner_proof"]["by"], "user");
+    let owned = json!({"source": "here", "target": "there", "owner": "adm"});
+    assert_eq!(admin(&couch, "PUT", "/_replicator/z", owned).await.status, 201);
+    until(&couch, "z", "completed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_lends_its_roles_until_it_expires() {
+    let couch = with_names().await;
+    assert_eq!(admin(&couch, "PUT", "/mine", json!({})).await.status, 201);
+    let staff = json!({"members": {"roles": ["staff"]}});
+    assert_eq!(admin(&couch, "PUT", "/mine/_security", staff).await.status, 200);
+    let job = json!({"source": "there", "target": "mine"});
+    let with_role = token("otto", &["jobs", "staff"], Some(FAR));
+    assert_eq!(by_token(&couch, &with_role, "PUT", "/_replicator/good", job.clone()).await.status, 201);
+    until(&couch, "good", "completed").await;
+    // One that has no end, which the configuration has to allow.
+    set(&couch, "jwt_auth/required_claims", "sub").await;
+    let all = json!({"source": "there", "target": "shut"});
+    let chef = token("chef", &["_admin"], None);
+    assert_eq!(by_token(&couch, &chef, "PUT", "/_replicator/all", all).await.status, 201);
+    until(&couch, "all", "completed").await;
+    assert_eq!(document(&couch, "all").await["owner"], "chef");
+    // One that expires soon after it was accepted.
+    let mut continuous = job;
+    continuous["continuous"] = json!(true);
+    let mut seconds = 1;
+    loop {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let brief = token("otto", &["jobs", "staff"], Some(now + seconds));
+        if by_token(&couch, &brief, "PUT", "/_replicator/brief", continuous.clone()).await.status == 201 {
+            break;
+        }
+        seconds *= 2;
+    }
+    let waiting = async {
+        for number in 0.. {
+            // A change wakes the feed.
+            assert_eq!(admin(&couch, "PUT", &format!("/there/{number}"), json!({})).await.status, 201);
+            if document(&couch, "brief").await["_replication_state"] == "failed" {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+    let reason = document(&couch, "brief").await["_replication_state_reason"].clone();
+    assert_eq!(reason, "the token of the owner otto of the replication has expired");
+    // A token of the same client renews it.
+    continuous["_rev"] = document(&couch, "brief").await["_rev"].clone();
+    assert_eq!(by_token(&couch, &with_role, "PUT", "/_replicator/brief", continuous).await.status, 201);
+    until(&couch, "brief", "running").await;
+    // A key that is replaced ends what it signed, until it is back.
+    set(&couch, "jwt_keys/hmac:_default", "bmV1").await;
+    assert_eq!(admin(&couch, "PUT", "/there/new", json!({})).await.status, 201);
+    let row = until(&couch, "brief", "crashing").await;
+    let no_longer = "what named the owner otto of the replication is no longer believed";
+    assert!(row["info"]["error"].as_str().unwrap().ends_with(no_longer), "{row}");
+    set(&couch, "jwt_keys/hmac:_default", "Z2VoZWlt").await;
+    until(&couch, "brief", "running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_whom_nothing_proves_has_no_rights() {
+    let couch = with_names().await;
+    // As a replication or an import brings them, and as they were stored before there were proofs.
+    for (id, owner, reason) in [
+        (
+            "adms",
+            json!("adm"),
+            "nothing proves that adm owns the replication; an administrator has to ask for it again",
+        ),
+        (
+            "annas",
+            json!("anna"),
+            "nothing proves that anna owns the replication; an administrator has to ask for it again",
+        ),
+        ("nobodys", json!(null), "nobody owns the replication; an administrator has to ask for it again"),
+    ] {
+        let brought = json!({"_id": id, "_rev": "1-a", "source": "here", "target": "there", "owner": owner});
+        let sent = json!({"docs": [brought], "new_edits": false});
+        assert_eq!(admin(&couch, "POST", "/_replicator/_bulk_docs", sent).await.status, 201);
+        until(&couch, id, "failed").await;
+        assert_eq!(document(&couch, id).await["_replication_state_reason"], reason);
+        assert!(!send(&couch, "anna", "GET", &format!("/_replicator/{id}"), json!(null)).await.text.is_empty());
+    }
+    let rev = document(&couch, "annas").await["_rev"].as_str().unwrap().to_owned();
+    let delete = format!("/_replicator/annas?rev={rev}");
+    assert_eq!(send(&couch, "anna", "DELETE", &delete, json!({})).await.status, 403, "it is nobody's own");
+    assert_eq!(admin(&couch, "GET", "/there", json!(null)).await.json()["doc_count"], 0);
+    // Named by an administrator, the account owns it.
+    let mut named = document(&couch, "annas").await;
+    named.as_object_mut().unwrap().retain(|name, _| !name.starts_with("_replication"));
+    assert_eq!(admin(&couch, "PUT", "/_replicator/annas", named).await.status, 201);
+    until(&couch, "annas", "completed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_account_of_the_name_is_another_owner() {
+    let couch = couch().await;
+    let job = json!({"source": "there", "target": "shut"});
+    assert_eq!(send(&couch, "anna", "PUT", "/_replicator/x", job).await.status, 201);
+    until(&couch, "x", "crashing").await;
+    set(&couch, "admins/anna", "pw").await;
+    let waiting = async {
+        while !until(&couch, "x", "crashing").await["info"]["error"]
+            .as_str()
+            .unwrap()
+            .ends_with("has another account now")
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it has the administrator's rights");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_everyone_asked_for_ends_when_not_everyone_is_an_administrator() {
+    let couch = Couch::start().await;
+    couch.json("PUT", "/_node/_local/_config/chttpd_auth/iterations", json!("10")).await;
+    for name in ["_replicator", "here", "there"] {
+        couch.database(name).await;
+    }
+    couch.put("/here/a", json!({})).await;
+    couch.put("/_replicator/x", json!({"source": "here", "target": "there", "continuous": true})).await;
+    while couch.get("/there/a").await.status != 200 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(couch.json("PUT", "/_node/_local/_config/admins/adm", json!("pass word")).await.status, 200);
+    assert_eq!(admin(&couch, "PUT", "/here/b", json!({})).await.status, 201);
+    until(&couch, "x", "failed").await;
+    assert_eq!(admin(&couch, "GET", "/there/b", json!(null)).await.status, 404);
+    // The administrator makes it its own.
+    let mut again = document(&couch, "x").await;
+    again.as_object_mut().unwrap().retain(|name, _| !name.starts_with("_replication"));
+    assert_eq!(admin(&couch, "PUT", "/_replicator/x", again).await.status, 201);
+    until(&couch, "x", "running").await;
+    assert_eq!(document(&couch, "x").await["owner_proof"]["by"], "admin");
+}
+
+/// A request is kept with its proof, also for the server that takes it over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_taken_over_has_the_proof_of_its_client() {
+    let couch = with_names().await;
+    let job = json!({"source": "here", "target": "there", "continuous": true});
+    let chef = token("adm", &["_admin"], Some(FAR));
+    let begun = by_token(&couch, &chef, "POST", "/_replicate", job.clone()).await;
+    assert_eq!(begun.status, 202, "{}", begun.text);
+    let id = begun.json()["_local_id"].as_str().unwrap().to_owned();
+    let path = format!("/_scheduler/jobs/{}", id.replace('+', "%2B"));
+    let engine = couch.layer.engine().clone();
+    couch.server.stop().await;
+    let administrator = server::http::Administrator { name: "adm".into(), password: "pass word".into() };
+    let couch = Couch::over(engine, Options { administrator: Some(administrator), ..Options::default() }).await;
+    let waiting = async {
+        while admin(&couch, "GET", "/there/a", json!(null)).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Its name is an administrator's, who could go on. The token could not.
+        set(&couch, "chttpd/authentication_handlers", "{chttpd_auth, proxy_authentication_handler}").await;
+        assert_eq!(admin(&couch, "PUT", "/here/late", json!({})).await.status, 201);
+        loop {
+            let job = admin(&couch, "GET", &path, json!(null)).await.json();
+            let said = job["history"].as_array().unwrap().iter().filter_map(|event| event["reason"].as_str());
+            if said.into_iter().any(|reason| reason.ends_with("the owner adm of the replication is no longer believed"))
+            {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+    assert_eq!(admin(&couch, "GET", "/there/late", json!(null)).await.status, 404);
+    // As it was stored before there were proofs.
+    let jobs = couch.layer.jobs();
+    let stored = jobs.get(&jobs::JobId::new("replication", &*id)).await.unwrap().unwrap();
+    let mut data: Value = serde_json::from_slice(&stored.data).unwrap();
+    assert_eq!(data["owner"]["by"], "token");
+    data.as_object_mut().unwrap().remove("owner");
+    let new =
+        jobs::NewJob { data: data.to_string().into_bytes().into(), name: Some(id.clone()), ..jobs::NewJob::default() };
+    jobs.add(&stored.id, &new).await.unwrap();
+    let waiting = async {
+        while admin(&couch, "GET", &path, json!(null)).await.status != 404 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

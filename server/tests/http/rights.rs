@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use server::http::{CorsOptions, Options, Server};
 
@@ -9,6 +10,26 @@ use crate::support::{Answer, Couch};
 
 /// `{"alg":"HS256"} {"sub":"anna","exp":4102444800,"_couchdb.roles":["staff"]}`, with the secret "geheim".
 pub(crate) const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjo0MTAyNDQ0ODAwLCJfY291Y2hkYi5yb2xlcyI6WyJzdGFmZiJdfQ.699XLJTIryxA6Gen6pMDEMuykZXJ1BH6vShUXu5rGtE";
+
+/// A token with the secret "geheim".
+pub(crate) fn token(name: &str, roles: &[&str], until: Option<u64>) -> String {
+    let mut claims = json!({"sub": name, "_couchdb.roles": roles});
+    if let Some(until) = until {
+        claims["exp"] = json!(until);
+    }
+    let signed =
+        [r#"{"alg":"HS256"}"#.to_owned(), claims.to_string()].map(|part| URL_SAFE_NO_PAD.encode(part)).join(".");
+    let mac = <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(b"geheim").unwrap().chain_update(&signed);
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+}
+
+/// Switches on tokens with the secret "geheim", and proxies without one.
+pub(crate) async fn with_tokens(couch: &Couch) {
+    set(couch, "jwt_keys/hmac:_default", "Z2VoZWlt").await;
+    set(couch, "chttpd_auth/proxy_use_secret", "false").await;
+    let handlers = ["proxy", "jwt"].map(|name| format!("{{chttpd_auth, {name}_authentication_handler}}"));
+    set(couch, "chttpd/authentication_handlers", &handlers.join(", ")).await;
+}
 
 /// A server with the administrator "adm", passwords that are quick to hash, and users.
 pub(crate) async fn with_users(users: &[(&str, &[&str])]) -> Couch {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::rights::{admin, as_user, cookie, set, user, with_users};
+use crate::owners::until;
+use crate::rights::{admin, as_user, cookie, set, token, user, with_tokens, with_users};
 use crate::support::{Answer, Couch};
 
 const ANNA: &str = "/_users/org.couchdb.user:anna";
@@ -345,4 +346,101 @@ async fn an_administrator_has_the_roles_of_the_document_with_its_name() {
     let with_cookie = couch.request("GET", "/_session").header("cookie", cookie(&login));
     assert_eq!(couch.send(with_cookie).await.json()["userCtx"]["roles"], expected);
     assert_eq!(logs_in(&couch, "eve", "password").await.status, 401, "the document gives no password");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_opens_no_document_of_a_user() {
+    let couch = with_sign_up(&[("anna", &["staff"])]).await;
+    with_tokens(&couch).await;
+    let before = admin(&couch, "GET", ANNA, json!({})).await.json();
+    let rev = before["_rev"].as_str().unwrap().to_owned();
+    let mut changed = before.clone();
+    changed["password"] = json!("stolen");
+    let anna = token("anna", &[], Some(4_102_444_800));
+    for way in ["token", "proxy"] {
+        let send = async |method: &str, path: &str, body: &Value| {
+            let request = couch.request(method, path).header("content-type", "application/json");
+            let request = match way {
+                "token" => request.bearer_auth(&anna),
+                _ => request.header("x-auth-couchdb-username", "anna"),
+            };
+            couch.send(request.body(body.to_string())).await
+        };
+        send("GET", ANNA, &json!(null)).await.refused(404, "not_found", "missing");
+        send("PUT", ANNA, &changed).await.refused(404, "not_found", "missing");
+        send("DELETE", &format!("{ANNA}?rev={rev}"), &json!({})).await.refused(404, "not_found", "missing");
+        let bulk = send("POST", "/_users/_bulk_docs", &json!({"docs": [changed]})).await.json();
+        assert_eq!(bulk[0]["error"], "not_found", "{way}");
+        // Nor does it become a session of the account.
+        let session = send("GET", "/_session", &json!(null)).await;
+        assert_eq!((&session.json()["userCtx"]["name"], session.header("set-cookie")), (&json!("anna"), ""), "{way}");
+        let login = send("POST", "/_session", &json!({"name": "anna", "password": ""})).await;
+        assert_eq!(login.status, 401, "{way}");
+    }
+    assert_eq!(admin(&couch, "GET", ANNA, json!({})).await.json(), before);
+    assert_eq!(logs_in(&couch, "anna", "pw anna").await.status, 200);
+}
+
+/// As CouchDB 3.5 answers: somebody else has to say which password and which roles count.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_in_conflict_lets_nobody_in() {
+    let couch = with_users(&[("anna", &[]), ("berta", &[])]).await;
+    let session = logs_in(&couch, "anna", "pw anna").await;
+    let by_session = || couch.request("GET", "/_session").header("cookie", cookie(&session));
+    assert_eq!(couch.send(by_session()).await.json()["userCtx"]["name"], "anna");
+    assert_eq!(user(&couch, "anna", "GET", "/_session").await.status, 200);
+    // Another server's anna has a role and another password, and wins or loses.
+    let before = admin(&couch, "GET", ANNA, json!({})).await.json();
+    set(&couch, "chttpd_auth/iterations", "20").await;
+    let reason = "User document conflicts must be resolved before the document is used for authentication purposes.";
+    for rev in ["1-0", "9-f"] {
+        let mut other = before.clone();
+        (other["_rev"], other["roles"]) = (json!(rev), json!(["boss"]));
+        let sent = json!({"docs": [other], "new_edits": false});
+        assert_eq!(admin(&couch, "POST", "/_users/_bulk_docs", sent).await.json(), json!([]));
+        let conflicted = admin(&couch, "GET", &format!("{ANNA}?conflicts=true"), json!({})).await.json();
+        assert!(conflicted["_conflicts"].is_array());
+        for password in ["pw anna", "wrong"] {
+            as_user(&couch, "anna", password, "GET", "/_session", json!({})).await.refused(401, "unauthorized", reason);
+            logs_in(&couch, "anna", password).await.refused(401, "unauthorized", reason);
+        }
+        couch.send(by_session()).await.refused(401, "unauthorized", reason);
+        let after = admin(&couch, "GET", &format!("{ANNA}?conflicts=true"), json!({})).await.json();
+        assert_eq!(after, conflicted, "no password is stored anew");
+        assert_eq!(user(&couch, "berta", "GET", "/_session").await.status, 200);
+        // What was deleted is no conflict.
+        let deleted = admin(&couch, "DELETE", &format!("{ANNA}?rev={rev}"), json!({})).await;
+        assert_eq!(deleted.status, 200, "{}", deleted.text);
+        assert_eq!(couch.send(by_session()).await.json()["userCtx"], json!({"name": "anna", "roles": []}));
+        assert_eq!(user(&couch, "anna", "GET", "/_session").await.status, 200);
+    }
+    // An administrator's document only adds roles.
+    let roles = |rev: &str, role: &str| json!({"_id": "org.couchdb.user:adm", "_rev": rev, "type": "user", "name": "adm", "roles": [role]});
+    let sent = json!({"docs": [roles("1-a", "one"), roles("1-b", "two")], "new_edits": false});
+    assert_eq!(admin(&couch, "POST", "/_users/_bulk_docs", sent).await.json(), json!([]));
+    let own = admin(&couch, "GET", "/_session", json!({})).await.json();
+    assert_eq!(own["userCtx"]["roles"], json!(["_admin"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_waits_for_the_end_of_its_owners_conflict() {
+    let couch = with_users(&[("anna", &[])]).await;
+    for name in ["_replicator", "here", "there"] {
+        assert_eq!(admin(&couch, "PUT", &format!("/{name}"), json!({})).await.status, 201);
+        let security = json!({"members": {"names": ["anna"]}});
+        assert_eq!(admin(&couch, "PUT", &format!("/{name}/_security"), security).await.status, 200);
+    }
+    let mut other = admin(&couch, "GET", ANNA, json!({})).await.json();
+    let job = json!({"source": "here", "target": "there", "continuous": true});
+    assert_eq!(as_user(&couch, "anna", "pw anna", "PUT", "/_replicator/x", job).await.status, 201);
+    until(&couch, "x", "running").await;
+    other["_rev"] = json!("1-f");
+    let sent = json!({"docs": [other], "new_edits": false});
+    assert_eq!(admin(&couch, "POST", "/_users/_bulk_docs", sent).await.json(), json!([]));
+    assert_eq!(admin(&couch, "PUT", "/here/a", json!({})).await.status, 201);
+    let row = until(&couch, "x", "crashing").await;
+    assert!(row["info"]["error"].as_str().unwrap().contains("User document conflicts must be resolved"), "{row}");
+    assert_eq!(admin(&couch, "GET", "/there/a", json!({})).await.status, 404);
+    assert_eq!(admin(&couch, "DELETE", &format!("{ANNA}?rev=1-f"), json!({})).await.status, 200);
+    until(&couch, "x", "running").await;
 }

@@ -28,11 +28,11 @@ use crate::http::access::hashing::{Hashing, Match};
 use crate::http::access::lockout::{Attempt, Lockout};
 use crate::http::access::passwords::{Verifier, mac, same};
 use crate::http::access::policy::Policy;
-use crate::http::access::principal::{ANONYMOUS, PARTY, Principal, Proof, SERVER_ADMIN};
+use crate::http::access::principal::{ANONYMOUS, PARTY, Principal, Proof, SERVER_ADMIN, Voucher};
 use crate::http::access::session::{self, Claim, seconds_now};
 use crate::http::access::settings::{ADMINS, Flags, Settings};
 use crate::http::access::unkept::Unkept;
-use crate::http::access::users::{self, User};
+use crate::http::access::users::{self, Conflicted, User};
 use crate::http::app::databases::Databases;
 use crate::http::error::{ApiError, Result};
 use crate::http::ids::hex;
@@ -112,6 +112,7 @@ pub(crate) struct Auth {
     /// once, one does it.
     upgrading: Mutex<HashMap<String, Instant>>,
     lockout: Arc<Lockout>,
+    conflicted: Conflicted,
 }
 
 impl fmt::Debug for Auth {
@@ -149,6 +150,7 @@ impl Auth {
             hashing: Hashing::new(key),
             upgrading: Mutex::default(),
             lockout,
+            conflicted: Conflicted::default(),
         }
     }
 
@@ -209,6 +211,9 @@ impl Auth {
     }
 
     /// The account with this name, if somebody can log in by it.
+    ///
+    /// # Errors
+    /// 401 for a user whose document is in conflict, as in CouchDB, also to a wrong password and a forged session.
     async fn account(&self, databases: &Databases, settings: &Settings, name: &str) -> Result<Option<Account>> {
         let admin = |salt: String, stored| {
             let (name, roles) = (name.to_owned(), vec![SERVER_ADMIN.to_owned()]);
@@ -223,20 +228,37 @@ impl Auth {
         if self.own.as_ref().is_some_and(|own| own.name == name) {
             return admin(self.own_salt.clone(), Stored::Own);
         }
-        let Some(user) = users::find(databases, name).await? else { return Ok(None) };
+        let Some(user) = users::find(databases, &self.conflicted, name).await? else { return Ok(None) };
         let (name, roles, salt) = (name.to_owned(), user.roles.clone(), user.verifier.salt.clone());
         Ok(Some(Account { name, roles, salt, stored: Stored::User(Box::new(user)) }))
     }
 
-    /// The client with this name, without a proof: for what goes on in the client's name. `None` if nobody can log in by
-    /// it. If tokens or proxies name clients, any name may be one's; their roles are not known.
+    /// The account with this name, for background work whose owner has proved to be it. `None` if nobody can log in by it.
     pub(crate) async fn by_name(&self, databases: &Databases, name: &str) -> Result<Option<Principal>> {
+        let account = self.account(databases, &self.settings(), name).await?;
+        Ok(account.map(|account| account.principal(Proof::Basic)))
+    }
+
+    /// Whether an administrator of the server has this name.
+    pub(crate) fn is_administrator(&self, name: &str) -> bool {
+        self.settings().rows.stored(ADMINS, name).is_some() || self.own.as_ref().is_some_and(|own| own.name == name)
+    }
+
+    /// Whether the server would still believe tokens by the key of this voucher.
+    pub(crate) fn believes_tokens(&self, voucher: &Voucher) -> bool {
         let settings = self.settings();
-        if let Some(account) = self.account(databases, &settings, name).await? {
-            return Ok(Some(account.principal(Proof::Basic)));
-        }
-        let may_be = settings.tokens.is_some() || settings.proxy.is_some();
-        Ok(may_be.then(|| Principal { name: Some(name.to_owned()), roles: Vec::new(), proof: Proof::Token }))
+        settings.tokens.as_ref().is_some_and(|tokens| tokens.has_key(voucher, &settings.rows, &self.secret))
+    }
+
+    /// Whether the server would still believe a proxy with the secret of this voucher.
+    pub(crate) fn believes_proxies(&self, voucher: &Voucher) -> bool {
+        let settings = self.settings();
+        settings.proxy.as_ref().is_some_and(|proxy| proxy.voucher(&settings.rows, &self.secret) == *voucher)
+    }
+
+    /// Signs the owner of a replication, which lies in a document. Only servers of this store can.
+    pub(crate) fn sign_owner(&self, parts: &[&[u8]]) -> [u8; 32] {
+        mac(&mac(&self.secret, &[b"owners"]), parts)
     }
 
     /// The account with this name and password.
@@ -353,7 +375,8 @@ impl Auth {
         (!has_some).then(|| if self.is_party() { &*PARTY } else { &ANONYMOUS })
     }
 
-    /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing.
+    /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing. All that name a user
+    /// whose document is in conflict are refused.
     pub(crate) async fn authenticate(
         &self,
         databases: &Databases,
@@ -386,13 +409,15 @@ impl Auth {
             return Ok(None);
         }
         let settings = self.settings();
-        let proxied = settings.proxy.as_ref().and_then(|proxy| proxy.principal(headers, &settings.rows));
+        let proxied = settings.proxy.as_ref().and_then(|proxy| proxy.principal(headers, &settings.rows, &self.secret));
         if proxied.is_some() {
             return Ok(proxied);
         }
         let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         match (&settings.tokens, bearer) {
-            (Some(tokens), Some(token)) => tokens.principal(token.trim(), &settings.rows, seconds_now()).map(Some),
+            (Some(tokens), Some(token)) => {
+                tokens.principal(token.trim(), &settings.rows, &self.secret, seconds_now()).map(Some)
+            }
             _ => Ok(None),
         }
     }

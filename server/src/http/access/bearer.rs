@@ -11,16 +11,24 @@
 //!
 //! Sources: RFC 7519, RFC 7515, RFC 8725; CouchDB's `jwtf.erl` and `jwtf_keystore.erl`.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use model::{JsonRef, JsonText};
 use sha2::{Sha256, Sha384, Sha512};
 
-use crate::http::access::principal::{Principal, Proof};
+use crate::http::access::principal::{Principal, Proof, Voucher};
 use crate::http::access::public_key::Algorithm;
 use crate::http::access::rows::Rows;
 use crate::http::error::{ApiError, Result};
+
+/// The section of the keys.
+const KEYS: &str = "jwt_keys";
+
+/// The last time at which a token expires: the greatest whole number that JSON keeps exactly.
+const MOST_SECONDS: f64 = 9_007_199_254_740_991.0;
 
 /// How tokens are checked.
 #[derive(Debug)]
@@ -46,11 +54,11 @@ impl Tokens {
         Some(Tokens { required, roles })
     }
 
-    /// The client that a token names.
+    /// The client that a token names. `secret` is the store's.
     ///
     /// # Errors
     /// 400 for a malformed token or a wrong signature, 401 for a token that has expired or is not valid yet.
-    pub(crate) fn principal(&self, token: &str, rows: &Rows, now: u64) -> Result<Principal> {
+    pub(crate) fn principal(&self, token: &str, rows: &Rows, secret: &[u8], now: u64) -> Result<Principal> {
         let wrong = ApiError::bad_request;
         let mut parts = token.split('.');
         let (Some(head), Some(claims), Some(signature), None) =
@@ -69,7 +77,7 @@ impl Tokens {
         }
         let algorithm = text(&head, "alg").ok_or_else(|| wrong("Missing alg header parameter"))?;
         let key = text(&head, "kid").unwrap_or_else(|| "_default".to_owned());
-        verify(&algorithm, &key, rows, signed.as_bytes(), &signature)?;
+        let key = verify(&algorithm, &key, rows, signed.as_bytes(), &signature)?;
 
         // Only now is there a reason to believe it.
         let claims = decode(claims).ok_or_else(|| wrong("Malformed token"))?;
@@ -77,7 +85,8 @@ impl Tokens {
             None => Ok(None),
             Some(time) => time.as_f64().map(Some).ok_or_else(|| wrong("Malformed token")),
         };
-        if time("exp")?.is_some_and(|exp| exp <= now as f64) {
+        let end = time("exp")?;
+        if end.is_some_and(|end| end <= now as f64) {
             return Err(ApiError::unauthorized("exp not in future"));
         }
         if time("nbf")?.is_some_and(|nbf| nbf > now as f64) {
@@ -103,7 +112,16 @@ impl Tokens {
         let name = text(&claims, "sub").filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| ApiError::unauthorized("Token missing sub claim."))?;
         let roles = self.roles(&claims).ok_or_else(|| wrong("Malformed token"))?;
-        Ok(Principal { name: Some(name), roles, proof: Proof::Token })
+        // Whole seconds, so at most one sooner, and a number that JSON keeps.
+        let until = end.map(|end| end.min(MOST_SECONDS) as u64);
+        let voucher = Voucher::new(secret, key, until);
+        Ok(Principal { name: Some(name), roles, proof: Proof::Token(voucher) })
+    }
+
+    /// Whether tokens by the key of this voucher are still believed.
+    pub(crate) fn has_key(&self, voucher: &Voucher, rows: &Rows, secret: &[u8]) -> bool {
+        let mut keys = rows.sections().get(KEYS).into_iter().flat_map(BTreeMap::values);
+        keys.any(|key| Voucher::new(secret, key, voucher.until) == *voucher)
     }
 
     /// `None` if they are neither a list of strings nor a string that lists them.
@@ -125,32 +143,33 @@ fn decode(part: &str) -> Option<JsonText> {
     text.root().is_object().then_some(text)
 }
 
-/// Checks the signature, with the configured key of this name.
-fn verify(algorithm: &str, key: &str, rows: &Rows, signed: &[u8], signature: &[u8]) -> Result<()> {
+/// Checks the signature, with the configured key of this name. Returns the key.
+fn verify<'r>(algorithm: &str, key: &str, rows: &'r Rows, signed: &[u8], signature: &[u8]) -> Result<&'r str> {
     let configured = |family: &str| {
         let unknown = || ApiError::bad_request(format!("Unknown kid: {family}:{key}"));
-        rows.get("jwt_keys", &format!("{family}:{key}")).ok_or_else(unknown)
+        rows.get(KEYS, &format!("{family}:{key}")).ok_or_else(unknown)
     };
     let secret = |secret: &str| {
         let misconfigured = || ApiError::bad_request("The key of the token is not configured in base64");
         STANDARD.decode(secret).map_err(|_| misconfigured())
     };
-    let is_right = match algorithm {
-        "HS256" => is_signed::<Hmac<Sha256>>(&secret(configured("hmac")?)?, signed, signature),
-        "HS384" => is_signed::<Hmac<Sha384>>(&secret(configured("hmac")?)?, signed, signature),
-        "HS512" => is_signed::<Hmac<Sha512>>(&secret(configured("hmac")?)?, signed, signature),
+    let hmac: fn(&[u8], &[u8], &[u8]) -> bool = match algorithm {
+        "HS256" => is_signed::<Hmac<Sha256>>,
+        "HS384" => is_signed::<Hmac<Sha384>>,
+        "HS512" => is_signed::<Hmac<Sha512>>,
         _ => {
             let algorithm = Algorithm::named(algorithm);
             let algorithm = algorithm.ok_or_else(|| ApiError::bad_request("Invalid alg header parameter"))?;
             let pem = configured(algorithm.family)?;
             return match algorithm.verify(pem, signed, signature) {
-                Some(true) => Ok(()),
+                Some(true) => Ok(pem),
                 Some(false) => Err(ApiError::bad_request("Bad signature")),
                 None => Err(ApiError::bad_request("The key of the token is no public key for its algorithm")),
             };
         }
     };
-    if is_right { Ok(()) } else { Err(ApiError::bad_request("Bad HMAC")) }
+    let key = configured("hmac")?;
+    if hmac(&secret(key)?, signed, signature) { Ok(key) } else { Err(ApiError::bad_request("Bad HMAC")) }
 }
 
 fn is_signed<M: Mac + KeyInit>(secret: &[u8], signed: &[u8], signature: &[u8]) -> bool {
@@ -218,7 +237,9 @@ mod tests {
 
     fn check(token: &str, rows: &Rows) -> std::result::Result<Principal, (u16, String)> {
         let tokens = Tokens::read(rows).unwrap();
-        tokens.principal(token, rows, NOW).map_err(|error| (error.status().as_u16(), error.reason().to_owned()))
+        tokens
+            .principal(token, rows, b"store", NOW)
+            .map_err(|error| (error.status().as_u16(), error.reason().to_owned()))
     }
 
     const HEAD: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
@@ -233,7 +254,9 @@ mod tests {
     fn a_token_names_a_user_and_roles() {
         let claims = r#"{"sub":"anna","exp":1700000001,"_couchdb.roles":["a","_admin"],"x":{"y.z":"b, c"}}"#;
         let found = check(&sign(HEAD, claims, "geheim"), &rows(&[])).unwrap();
-        assert_eq!((found.name.as_deref(), found.proof), (Some("anna"), Proof::Token));
+        let voucher = Voucher::new(b"store", &STANDARD.encode("geheim"), Some(1_700_000_001));
+        assert_eq!((found.name.as_deref(), found.proof), (Some("anna"), Proof::Token(voucher)));
+        assert_eq!(found.account(), None);
         assert_eq!(found.roles, ["a", "_admin"]);
         let elsewhere = rows(&[("jwt_auth", "roles_claim_path", r"x.y\.z")]);
         assert_eq!(check(&sign(HEAD, claims, "geheim"), &elsewhere).unwrap().roles, ["b", "c"]);

@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use model::JsonWriter;
 
+use crate::http::access::passwords::mac;
+
 /// The role of a server administrator.
 pub(crate) const SERVER_ADMIN: &str = "_admin";
 
@@ -17,9 +19,28 @@ pub(crate) enum Proof {
     Cookie,
     Basic,
     /// A JSON Web Token.
-    Token,
+    Token(Voucher),
     /// A proxy before the server.
-    Proxy,
+    Proxy(Voucher),
+}
+
+/// Who vouches for a name and roles that are not of an account of this server: the holder of a key of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Voucher {
+    /// A keyed digest of the key. Stored ones show nothing of it, and a replaced key has another one.
+    pub(crate) key: [u8; 16],
+    /// When a token expires, in seconds.
+    pub(crate) until: Option<u64>,
+}
+
+impl Voucher {
+    /// `secret` is the store's, and `key` the configured one.
+    pub(crate) fn new(secret: &[u8], key: &str, until: Option<u64>) -> Voucher {
+        let digest = mac(secret, &[b"voucher", key.as_bytes()]);
+        let mut key = [0; 16];
+        key.copy_from_slice(&digest[..16]);
+        Voucher { key, until }
+    }
 }
 
 /// The client of a request without credentials.
@@ -48,6 +69,12 @@ impl Principal {
 
     pub(crate) fn is_server_admin(&self) -> bool {
         self.roles.iter().any(|role| role == SERVER_ADMIN)
+    }
+
+    /// The name of the account of this server whose password or session the request has. Whom a token or a proxy names has
+    /// none, whatever its name.
+    pub(crate) fn account(&self) -> Option<&str> {
+        self.name.as_deref().filter(|_| matches!(self.proof, Proof::Basic | Proof::Cookie))
     }
 
     /// Writes the `userCtx` object that functions get.

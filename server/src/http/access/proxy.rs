@@ -19,7 +19,7 @@
 use hyper::header::HeaderMap;
 
 use crate::http::access::passwords::{Prf, same, unhex};
-use crate::http::access::principal::{Principal, Proof};
+use crate::http::access::principal::{Principal, Proof, Voucher};
 use crate::http::access::rows::Rows;
 
 /// The headers, and what is to be believed.
@@ -49,20 +49,26 @@ impl Proxy {
         })
     }
 
-    /// The client that the proxy names; `None` if it names none, or the signature is wrong.
-    pub(crate) fn principal(&self, headers: &HeaderMap, rows: &Rows) -> Option<Principal> {
+    /// The voucher of every name. `secret` is the store's.
+    pub(crate) fn voucher(&self, rows: &Rows, secret: &[u8]) -> Voucher {
+        let key = rows.get("chttpd_auth", "secret").filter(|_| self.uses_secret);
+        Voucher::new(secret, key.unwrap_or_default(), None)
+    }
+
+    /// The client that the proxy names; `None` if it names none, or the signature is wrong. `secret` is the store's.
+    pub(crate) fn principal(&self, headers: &HeaderMap, rows: &Rows, secret: &[u8]) -> Option<Principal> {
         let text = |name: &str| headers.get(name)?.to_str().ok();
         let name = text(&self.name).filter(|name| !name.is_empty() && !name.contains(':'))?;
         if self.uses_secret {
-            let secret = rows.get("chttpd_auth", "secret").filter(|secret| !secret.is_empty())?;
+            let key = rows.get("chttpd_auth", "secret").filter(|key| !key.is_empty())?;
             let token = unhex(text(&self.token)?)?;
-            if !self.algorithms.iter().any(|algorithm| same(&algorithm.sign(secret.as_bytes(), name), &token)) {
+            if !self.algorithms.iter().any(|algorithm| same(&algorithm.sign(key.as_bytes(), name), &token)) {
                 return None;
             }
         }
         let roles = text(&self.roles).unwrap_or_default().split(',').map(str::trim).filter(|role| !role.is_empty());
         let roles = roles.map(str::to_owned).collect();
-        Some(Principal { name: Some(name.to_owned()), roles, proof: Proof::Proxy })
+        Some(Principal { name: Some(name.to_owned()), roles, proof: Proof::Proxy(self.voucher(rows, secret)) })
     }
 }
 
@@ -83,7 +89,7 @@ mod tests {
     fn named(rows: &[(&str, &str, &str)], headers: &[(&'static str, &str)]) -> Option<(String, Vec<String>)> {
         let rows = rows_of(rows);
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        Proxy::read(&rows)?.principal(&headers, &rows).map(|found| (found.name.unwrap(), found.roles))
+        Proxy::read(&rows)?.principal(&headers, &rows, b"store").map(|found| (found.name.unwrap(), found.roles))
     }
 
     #[test]

@@ -10,6 +10,9 @@
 //! | a member, by `_security` | read, change and delete its own document, but not its roles |
 //! | an anonymous member | write a new document without roles: sign-up |
 //!
+//! The own document is that of the account whose password or session the request has. It holds the password, so a token or a
+//! proxy that names somebody gives no right to it; in CouchDB it does.
+//!
 //! Other documents do not exist for a member (404), unless `chttpd_auth/public_fields` names members that all may see.
 //!
 //! Source: CouchDB's `couch_users_db.erl` and `couch_js_functions.hrl`.
@@ -160,7 +163,7 @@ pub(crate) async fn hidden(request: &Request, db: &str, id: &str) -> Result<Opti
 }
 
 fn is_own(principal: &Principal, id: &str) -> bool {
-    id.strip_prefix(PREFIX).is_some_and(|name| principal.name.as_deref() == Some(name))
+    id.strip_prefix(PREFIX).is_some_and(|name| principal.account() == Some(name))
 }
 
 /// 404 for a document of somebody else. An anonymous client may be signing up.
@@ -231,7 +234,7 @@ fn validate(id: &str, new: &JsonText, old: Option<&JsonText>, principal: &Princi
     }
     if !is_admin {
         match old {
-            Some(_) if principal.name.as_deref() != Some(&*name) => {
+            Some(_) if principal.account() != Some(&*name) => {
                 return refuse("You may only update your own user document.");
             }
             Some(old) => {
@@ -302,7 +305,7 @@ fn password(body: &JsonText) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::principal::Proof;
+    use crate::http::access::principal::{Proof, Voucher};
 
     fn json(text: &str) -> JsonText {
         JsonText::parse(text.as_bytes()).unwrap()
@@ -425,6 +428,14 @@ mod tests {
             assert_eq!(require_own(&user("berta"), false, id).unwrap_err().status(), 404, "{id}");
         }
         assert!(require_deletable(&user("anna"), false, ANNA).is_ok());
+        let voucher = Voucher { key: [0; 16], until: None };
+        for proof in [Proof::Token(voucher), Proof::Proxy(voucher)] {
+            let named = Principal { proof, ..user("anna") };
+            assert_eq!(require_own(&named, false, ANNA).unwrap_err().status(), 404);
+            let reason =
+                refused(ANNA, r#"{"type":"user","name":"anna","roles":[]}"#, Some(r#"{"name":"anna"}"#), &named, false);
+            assert_eq!(reason, "You may only update your own user document.");
+        }
         assert_eq!(require_deletable(&Principal::anonymous(), false, ANNA).unwrap_err().status(), 403);
     }
 }

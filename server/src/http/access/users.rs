@@ -1,14 +1,20 @@
 //! Documents of `_users`: one for each user, with CouchDB's members.
 //!
+//! A document with more than one live leaf proves nothing, as in CouchDB: its winner may have a password that was changed, or
+//! roles that were withdrawn, and came back with a replication. Somebody else has to end the conflict.
+//!
 //! Source: CouchDB's `couch_users_db.erl` and `couch_auth_cache.erl`.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
-use model::{AttachmentEdit, Document, Edit, GetOptions, JsonRef, JsonText, JsonWriter};
+use model::{AttachmentEdit, Document, Edit, GetOptions, JsonRef, JsonText, JsonWriter, RevId};
+
+use parking_lot::Mutex;
 
 use crate::http::access::passwords::Verifier;
-use crate::http::access::principal::{Principal, Proof, SERVER_ADMIN};
+use crate::http::access::principal::{Principal, SERVER_ADMIN};
 use crate::http::app::databases::Databases;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
@@ -26,18 +32,54 @@ pub(crate) struct User {
     document: Document,
 }
 
+/// Maximum number of conflicts of which it is remembered that the log has them.
+const MOST_LOGGED: usize = 1_000;
+
+/// The conflicts of users' documents that the log has.
+#[derive(Debug, Default)]
+pub(crate) struct Conflicted(Mutex<HashSet<String>>);
+
+impl Conflicted {
+    /// The answer to whoever names this user.
+    fn refusal(&self, name: &str, document: &Document) -> ApiError {
+        let leaves = document.conflicts.iter().flatten().chain([&document.rev]).map(RevId::to_string);
+        let leaves = leaves.collect::<Vec<_>>().join(" ");
+        if self.is_new(format!("{name} {leaves}")) {
+            tracing::warn!(name, leaves, "a user cannot log in, since the document in _users is in conflict");
+        }
+        ApiError::unauthorized(
+            "User document conflicts must be resolved before the document is used for authentication purposes.",
+        )
+    }
+
+    /// Whether the log has no such conflict yet. Each has one line, however often the user is named.
+    fn is_new(&self, conflict: String) -> bool {
+        let mut logged = self.0.lock();
+        if logged.len() >= MOST_LOGGED {
+            logged.clear();
+        }
+        logged.insert(conflict)
+    }
+}
+
 /// The user with this name; `None` if nobody can log in by it.
-pub(crate) async fn find(databases: &Databases, name: &str) -> Result<Option<User>> {
-    Ok(document(databases, name).await?.and_then(|document| User::read(name, document)))
+///
+/// # Errors
+/// 401 if the document is in conflict.
+pub(crate) async fn find(databases: &Databases, conflicted: &Conflicted, name: &str) -> Result<Option<User>> {
+    match document(databases, name).await? {
+        Some(document) if document.conflicts.is_some() => Err(conflicted.refusal(name, &document)),
+        found => Ok(found.and_then(|document| User::read(name, document))),
+    }
 }
 
 /// The client as `_session` and functions see it: an administrator also has the roles of the user's document with its name, as
-/// in CouchDB. They give it no right that it would not have, so other requests do not read them.
+/// in CouchDB. They give it no right that it would not have, so other requests do not read them. A document in conflict adds none.
 pub(crate) async fn shown<'p>(databases: &Databases, principal: &'p Principal) -> Result<Cow<'p, Principal>> {
-    let is_account = matches!(principal.proof, Proof::Basic | Proof::Cookie);
-    let name = principal.name.as_deref().filter(|_| is_account && principal.is_server_admin());
+    let name = principal.account().filter(|_| principal.is_server_admin());
     let Some(name) = name else { return Ok(Cow::Borrowed(principal)) };
-    let Some(document) = document(databases, name).await? else { return Ok(Cow::Borrowed(principal)) };
+    let document = document(databases, name).await?.filter(|document| document.conflicts.is_none());
+    let Some(document) = document else { return Ok(Cow::Borrowed(principal)) };
     let mut shown = principal.clone();
     shown.roles.extend(roles(&document.body));
     Ok(Cow::Owned(shown))
@@ -45,7 +87,8 @@ pub(crate) async fn shown<'p>(databases: &Databases, principal: &'p Principal) -
 
 async fn document(databases: &Databases, name: &str) -> Result<Option<Document>> {
     let id = &format!("{PREFIX}{name}");
-    let get = |database: Documents| async move { Ok(database.get(id, &GetOptions::default()).await?) };
+    let options = &GetOptions { conflicts: true, ..GetOptions::default() };
+    let get = |database: Documents| async move { Ok(database.get(id, options).await?) };
     match databases.with(DATABASE, get).await {
         Ok(document) => Ok(Some(document)),
         // There is no such user, or no such database, or no document can have this id.
@@ -71,7 +114,7 @@ impl User {
         Some(User { roles: roles(body), verifier: Verifier::of_user(body)?, document })
     }
 
-    /// Stores the password by another scheme.
+    /// Stores the password by another scheme. A conflict that arrives meanwhile ends as if it had arrived afterwards.
     pub(crate) async fn upgrade(&self, databases: &Databases, verifier: &Verifier) -> Result<()> {
         let Document { id, rev, body, attachments, .. } = &self.document;
         let edit = Edit::new(id.clone(), with_verifier(body, verifier)?).over(rev.clone());
@@ -125,6 +168,17 @@ mod tests {
         assert_eq!(Verifier::of_user(&body), Some(verifier));
         assert!(body.get("password").is_none() && body.get("password_sha").is_none());
         assert_eq!(body.get("more").unwrap().text(), r#"{"salt":1}"#);
+    }
+
+    #[test]
+    fn a_conflict_is_logged_once() {
+        let logged = Conflicted::default();
+        let first = || logged.is_new("anna 1-a 1-b".to_owned());
+        assert!(first() && !first() && logged.is_new("anna 1-b 2-c".to_owned()));
+        for number in 0..2 * MOST_LOGGED {
+            assert!(logged.is_new(number.to_string()));
+        }
+        assert!(logged.0.lock().len() <= MOST_LOGGED);
     }
 
     #[test]

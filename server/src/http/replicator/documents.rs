@@ -241,7 +241,7 @@ async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> 
         return Ok(());
     }
     let origin = Origin::Document { database: name.to_owned(), id: found.id, definition };
-    let owner = Owner::of_document(&found.body);
+    let owner = Owner::of_document(&app.auth, &found.body);
     let order = ReplicationJob::new(origin, &asked, owner.name.as_deref(), now_ms());
     let new = NewJob { data: order.write().into(), name: asked.known_id(&app.uuid), ..NewJob::default() };
     jobs.add(&id, &new).await?;

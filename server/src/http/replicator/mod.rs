@@ -13,6 +13,7 @@
 //! | [`run`] | runs a replication |
 //! | [`rotation`] | how replications take turns where they are too many |
 //! | [`owner`] | who owns a replication, and who may write and read its document |
+//! | [`proven`] | how the owner proved its name |
 //! | [`side`] | a database of this server, used with the owner's rights |
 //! | [`documents`] | follows databases whose documents are replications, and writes states into these |
 //! | [`scheduler`] | `_scheduler/jobs` and `_scheduler/docs` |
@@ -21,7 +22,8 @@
 //! * A database whose documents are replications has a job on some server that follows its changes feed. So a document runs
 //!   whatever writes it, and one that was written before a crash is found after it.
 //! * A document that cannot run here is refused, or its state becomes `failed`.
-//! * In databases of this server a replication has the rights that its owner has at that time.
+//! * In databases of this server a replication has the rights that its owner has at that time. The owner is a name with its
+//!   proof; a name alone has no rights.
 //! * Credentials are in the document, or in the data of a request's job, and are shown nowhere else.
 //!
 //! Sources: CouchDB's `couch_replicator_doc_processor.erl`, `couch_replicator_docs.erl`, `couch_replicator_httpd.erl`, and
@@ -29,6 +31,7 @@
 
 pub(crate) mod documents;
 pub(crate) mod owner;
+mod proven;
 pub(crate) mod record;
 pub(crate) mod requested;
 pub(crate) mod rotation;

@@ -3,7 +3,7 @@
 //! ```text
 //!  name       the id of the replication; without one it is not scheduled yet, or has ended
 //!  data       {"task": {…}, "added_ms": 1, "database": "_replicator", "doc_id": "x", "definition": "…"}
-//!             {"task": {…}, "added_ms": 1, "request": {…}}
+//!             {"task": {…}, "added_ms": 1, "request": {…}, "owner": {…}}
 //!  progress   {"task": {…figures…}, "errors": 1, "history": [{"type": "crashed", "at_ms": 2, "reason": "…"}, …]}
 //!             {"task": {}, "errors": 0, "history": [], "answer": {"status": 200, "body": {"ok": true, …}}}
 //! ```
@@ -21,13 +21,14 @@ use model::{JsonRef, JsonText, JsonWriter};
 use replicate::{Figures, Progress, Report};
 
 use crate::http::error::Result;
+use crate::http::replicator::owner::Owner;
 use crate::http::replicator::requested::RequestedReplication;
 use crate::http::wire::response;
 
 /// The kind of these jobs.
 pub(crate) const KIND: &str = "replication";
 
-/// Maximum size of a request in a job's data.
+/// Maximum size of a request and its owner in a job's data.
 pub(crate) const MOST_REQUEST: usize = 60_000;
 
 /// Maximum size of the record in an answer, except that it has one session.
@@ -57,8 +58,8 @@ pub(crate) enum Origin {
         /// The hash of its definition.
         definition: String,
     },
-    /// In a request.
-    Request(Request),
+    /// In a request of this owner.
+    Request(Request, Owner),
 }
 
 /// A request. It may have credentials, so its `Debug` shows nothing.
@@ -119,7 +120,7 @@ impl ReplicationJob {
                 Origin::Document { database, id, .. } => {
                     json.name("database").str(database).name("doc_id").str(id);
                 }
-                Origin::Request(_) => {
+                Origin::Request(..) => {
                     json.name("database").null().name("doc_id").null();
                 }
             }
@@ -141,8 +142,8 @@ impl ReplicationJob {
                 Origin::Document { database, id, definition } => {
                     json.name("database").str(database).name("doc_id").str(id).name("definition").str(definition);
                 }
-                Origin::Request(Request(text)) => {
-                    json.name("request").text(text);
+                Origin::Request(Request(text), owner) => {
+                    json.name("request").text(text).name("owner").text(&owner.to_json());
                 }
             }
         })
@@ -151,17 +152,19 @@ impl ReplicationJob {
     pub(crate) fn read(data: &[u8]) -> Option<ReplicationJob> {
         let json = JsonText::parse(data).ok()?;
         let text = |name| Some(json.get(name)?.as_str()?.into_owned());
+        let task = json.slice_ref(json.get("task")?);
         let origin = match json.get("request") {
-            Some(request) => Origin::Request(Request(json.slice_ref(request))),
+            Some(request) => {
+                // One without a proof has no rights.
+                let named = || Owner::unproven(task.get("user").and_then(|user| Some(user.as_str()?.into_owned())));
+                let owner = json.get("owner").and_then(Owner::read).unwrap_or_else(named);
+                Origin::Request(Request(json.slice_ref(request)), owner)
+            }
             None => {
                 Origin::Document { database: text("database")?, id: text("doc_id")?, definition: text("definition")? }
             }
         };
-        Some(ReplicationJob {
-            origin,
-            added_ms: json.get("added_ms")?.as_u64()?,
-            task: json.slice_ref(json.get("task")?),
-        })
+        Some(ReplicationJob { origin, added_ms: json.get("added_ms")?.as_u64()?, task })
     }
 
     /// Whether it goes on with later changes.
@@ -171,17 +174,12 @@ impl ReplicationJob {
 
     /// Whether clients wait for its end.
     pub(crate) fn is_awaited(&self) -> bool {
-        matches!(self.origin, Origin::Request(_)) && !self.is_continuous()
+        matches!(self.origin, Origin::Request(..)) && !self.is_continuous()
     }
 
     /// What is shown of it under this name.
     pub(crate) fn shown(&self, name: &str) -> Option<JsonRef<'_>> {
         self.task.get(name)
-    }
-
-    /// The name of the owner.
-    pub(crate) fn user(&self) -> Option<String> {
-        Some(self.shown("user")?.as_str()?.into_owned())
     }
 }
 
@@ -366,6 +364,7 @@ pub(crate) fn object(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::access::principal::{Principal, Proof, Voucher};
     use crate::http::error::ApiError;
 
     #[test]
@@ -375,12 +374,21 @@ mod tests {
         let asked = RequestedReplication::read(&text).unwrap();
         let document =
             Origin::Document { database: "a/_replicator".into(), id: "x:\"y\"".into(), definition: "d".into() };
-        for origin in [document, Origin::Request(Request(text))] {
+        let request = |owner: Owner| Origin::Request(Request(text.clone()), owner);
+        let token = Proof::Token(Voucher { key: [1; 16], until: Some(7) });
+        let user = |proof| Principal { name: Some("anna".to_owned()), roles: vec!["a".to_owned()], proof };
+        let owners = [user(Proof::Cookie), user(token), Principal::party()].map(|client| Owner::of_client(&client));
+        for origin in [document].into_iter().chain(owners.map(request)) {
             let order = ReplicationJob::new(origin, &asked, Some("anna"), 7);
             assert_eq!(ReplicationJob::read(&order.write()), Some(order.clone()));
             assert!(!order.task.as_str().contains("geheim") && !format!("{order:?}").contains("geheim"), "{order:?}");
-            assert_eq!(order.user().as_deref(), Some("anna"));
+            assert_eq!(order.shown("user").and_then(JsonRef::as_str).as_deref(), Some("anna"));
         }
+        // One without a proof keeps the name.
+        let order = ReplicationJob::new(request(Owner::default()), &asked, Some("anna"), 7);
+        let before = String::from_utf8(order.write()).unwrap().replace(r#","owner":{"name":null}"#, "");
+        let read = ReplicationJob::read(before.as_bytes()).unwrap();
+        assert_eq!(read.origin, request(Owner::unproven(Some("anna".to_owned()))));
         for wrong in [&b""[..], b"{}", b"[1]", br#"{"task":{},"added_ms":1,"database":"a"}"#] {
             assert_eq!(ReplicationJob::read(wrong), None);
         }
@@ -409,7 +417,7 @@ mod tests {
     fn histories_are_bounded_and_healthy_runs_forget_errors() {
         let text = JsonText::parse(br#"{"source":"a","target":"b"}"#).unwrap();
         let asked = RequestedReplication::read(&text).unwrap();
-        let order = ReplicationJob::new(Origin::Request(Request(text)), &asked, None, 1);
+        let order = ReplicationJob::new(Origin::Request(Request(text), Owner::default()), &asked, None, 1);
         let mut progress = JobProgress::default();
         for run in 1..=30 {
             progress.begins(&order, run * 10);

@@ -190,8 +190,11 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let (asked, owner) = match asked {
         Ok(asked) => asked,
         Err(refused) if order.is_awaited() => return answered(&run, &Err(refused)).await,
-        // The job was added without the check, or by another version.
-        Err(refused) => return end(&app, &order, done, &Outcome::Failed(refused.reason().to_owned())).await,
+        // The job was added without the check, or its owner has no rights any more.
+        Err(refused) => {
+            tracing::warn!(job = ?run.job.id, error = refused.reason(), "a replication cannot run");
+            return end(&app, &order, done, &Outcome::Failed(refused.reason().to_owned())).await;
+        }
     };
     let named = tokio::select! {
         named = name(&app, &run, &asked, &owner) => named,
@@ -256,13 +259,19 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
 /// The requested replication and its owner; `None` if it is no longer requested, and an inner error if it cannot run.
 async fn find(app: &App, order: &ReplicationJob) -> Result<Option<Result<(RequestedReplication, Owner)>>> {
     let settings = app.auth.settings();
-    let read = |stored: &JsonText| RequestedReplication::read_with(&without_nulls(stored), &settings.rows);
+    let read = |stored: &JsonText, owner: Owner| {
+        let asked = RequestedReplication::read_with(&without_nulls(stored), &settings.rows)?;
+        if [&asked.source, &asked.target].into_iter().any(|side| matches!(side.endpoint, Endpoint::Local(_))) {
+            owner.require_rights(&app.auth)?;
+        }
+        Ok((asked, owner))
+    };
     match &order.origin {
-        Origin::Request(request) => Ok(Some(read(&request.0).map(|asked| (asked, Owner::named(order.user()))))),
+        Origin::Request(request, owner) => Ok(Some(read(&request.0, owner.clone()))),
         Origin::Document { database, id, .. } => {
             let found = documents::find(app, database, id).await?;
             let found = found.filter(|document| document.is_to_run());
-            Ok(found.map(|document| read(&document.body).map(|asked| (asked, Owner::of_document(&document.body)))))
+            Ok(found.map(|document| read(&document.body, Owner::of_document(&app.auth, &document.body))))
         }
     }
 }
@@ -296,7 +305,7 @@ async fn name(
 /// Completes when a document's replication has another id, since the source has another function by now: its checkpoints do not
 /// say what that one would have let through. As in CouchDB, a request's goes on.
 async fn renamed(app: &Arc<App>, order: &ReplicationJob, asked: &RequestedReplication, owner: &Owner, known: &str) {
-    if asked.known_id(&app.uuid).is_some() || matches!(order.origin, Origin::Request(_)) {
+    if asked.known_id(&app.uuid).is_some() || matches!(order.origin, Origin::Request(..)) {
         return pending().await;
     }
     loop {
@@ -320,13 +329,13 @@ async fn runs_elsewhere(
     let Some(another) = another.and_then(|job| ReplicationJob::read(&job.data)) else { return Ok(End::Again(PAUSE)) };
     let of = match &order.origin {
         Origin::Document { id: document, .. } => format!("Replication `{id}` specified by document `{document}`"),
-        Origin::Request(_) => format!("Replication `{id}`"),
+        Origin::Request(..) => format!("Replication `{id}`"),
     };
     let (reason, is_request) = match another.origin {
         Origin::Document { database, id, .. } => {
             (format!("{of} already started, triggered by document `{id}` from db `{database}`"), false)
         }
-        Origin::Request(_) => {
+        Origin::Request(..) => {
             let reason = "already running as a transient replication, started via `_replicate` API endpoint";
             (format!("{of} {reason}"), true)
         }
@@ -334,7 +343,7 @@ async fn runs_elsewhere(
     match order.origin {
         Origin::Document { .. } if !is_request => Ok(end(app, order, done.clone(), &Outcome::Failed(reason)).await),
         // It goes on there.
-        Origin::Request(_) if !order.is_awaited() => Ok(End::Removed),
+        Origin::Request(..) if !order.is_awaited() => Ok(End::Removed),
         _ => Err(ApiError::new(StatusCode::CONFLICT, "conflict", reason)),
     }
 }

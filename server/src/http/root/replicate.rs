@@ -38,12 +38,13 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     }
     let asked = RequestedReplication::read_with(&body, &app.auth.settings().rows)?;
     let owner = Owner::of_client(&request.principal);
+    let is_too_large = body.len() + owner.to_json().len() > MOST_REQUEST;
     let id = tokio::select! {
         id = run::id(&app, &asked, &owner) => id?,
         () = app.stopping() => return Err(stopping()),
     };
     if asked.options.continuous {
-        if body.len() > MOST_REQUEST {
+        if is_too_large {
             let reason =
                 format!("A replication that goes on has at most {MOST_REQUEST} bytes; a document may have more.");
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason));
@@ -58,7 +59,7 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     }
     let working = app.clone();
     let answer = async {
-        if body.len() > MOST_REQUEST {
+        if is_too_large {
             // Too large for a job: it runs while its client waits, and nobody else sees it.
             return app
                 .aside(async move { Answer::new(&run::replicate(&working, &asked, &owner, pending(), |_| {}).await) })
@@ -99,8 +100,8 @@ async fn wait(app: &App, id: &JobId) -> Result<Answer> {
 /// Adds a job, unless there is the same.
 async fn add(app: &App, name: &str, asked: &RequestedReplication, owner: &Owner, body: JsonText) -> Result<()> {
     let (jobs, id) = (app.layer.jobs(), job_of_request(name));
-    let origin = Origin::Request(record::Request(body));
-    let is_same = |known: ReplicationJob| known.origin == origin && known.user() == owner.name;
+    let origin = Origin::Request(record::Request(body), owner.clone());
+    let is_same = |known: ReplicationJob| known.origin == origin;
     let known = jobs.get(&id).await?.filter(|job| JobProgress::of(job).answer.is_none());
     if known.and_then(|job| ReplicationJob::read(&job.data)).is_some_and(is_same) {
         return Ok(());

@@ -46,8 +46,8 @@ pub(crate) async fn current(request: &Request) -> Result<Response> {
         match principal.proof {
             Proof::Party | Proof::Basic => json.name("authenticated").str("default"),
             Proof::Cookie => json.name("authenticated").str("cookie"),
-            Proof::Token => json.name("authenticated").str("jwt"),
-            Proof::Proxy => json.name("authenticated").str("proxy"),
+            Proof::Token(_) => json.name("authenticated").str("jwt"),
+            Proof::Proxy(_) => json.name("authenticated").str("proxy"),
             Proof::Nothing => json,
         };
         json.end_object();

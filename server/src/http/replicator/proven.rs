@@ -1,0 +1,240 @@
+//! How the owner of a replication proved its name, as its document or its job keeps it.
+//!
+//! ```text
+//!  document   {"owner": "anna", "owner_proof": {"by": "user", "mac": "…"}, …}
+//!             {"owner": "anna", "owner_proof": {"by": "token", "roles": ["staff"], "until": 4102444800, "key": "…", "mac": "…"}, …}
+//!  job        {"owner": {"name": "anna", "by": "user"}, …}
+//! ```
+//!
+//! The name alone gives no right: a token or a proxy may name a client like an administrator. An account is looked up again
+//! before each use. Whoever came by a token or a proxy has the roles that these gave, for as long as the server would believe
+//! them again.
+//!
+//! Clients write documents, and replications bring them from other servers. So `mac` is a digest of the name and its proof,
+//! keyed with the store's secret. Only servers write jobs, which need none.
+
+use std::mem::discriminant;
+
+use model::{JsonRef, JsonText, JsonWriter};
+
+use crate::http::access::auth::Auth;
+use crate::http::access::passwords::{same, unhex};
+use crate::http::access::principal::{Principal, Proof, Voucher};
+use crate::http::app::App;
+use crate::http::error::{ApiError, Result};
+use crate::http::ids::hex;
+
+/// The member of documents that holds it.
+pub(crate) const MEMBER: &str = "owner_proof";
+
+/// A proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proven {
+    /// The password or a session of an administrator of the server.
+    Admin,
+    /// The password or a session of a user.
+    User,
+    /// A token that gave these roles.
+    Token(Voucher, Vec<String>),
+    /// A proxy that gave these roles.
+    Proxy(Voucher, Vec<String>),
+}
+
+impl Proven {
+    /// How this client proved its name; `None` if it has none.
+    pub(crate) fn of_client(principal: &Principal) -> Option<Proven> {
+        match principal.proof {
+            Proof::Nothing | Proof::Party => None,
+            Proof::Cookie | Proof::Basic if principal.is_server_admin() => Some(Proven::Admin),
+            Proof::Cookie | Proof::Basic => Some(Proven::User),
+            Proof::Token(voucher) => Some(Proven::Token(voucher, principal.roles.clone())),
+            Proof::Proxy(voucher) => Some(Proven::Proxy(voucher, principal.roles.clone())),
+        }
+    }
+
+    /// The account that has this name now.
+    pub(crate) fn of_account(auth: &Auth, name: &str) -> Proven {
+        if auth.is_administrator(name) { Proven::Admin } else { Proven::User }
+    }
+
+    /// The proof in a document with this owner; `None` if no server of this store wrote it.
+    pub(crate) fn of_document(auth: &Auth, body: &JsonText, name: &str) -> Option<Proven> {
+        let stored = body.get(MEMBER)?;
+        let proven = Proven::read(stored)?;
+        same(&proven.mac(auth, name), &unhex(&stored.get("mac")?.as_str()?)?).then_some(proven)
+    }
+
+    /// Writes it into a document with this owner.
+    pub(crate) fn write_signed(&self, auth: &Auth, name: &str, json: &mut JsonWriter<'_>) {
+        json.name(MEMBER).begin_object();
+        self.write(json);
+        json.name("mac").str(&hex(&self.mac(auth, name))).end_object();
+    }
+
+    /// Whether both were proved in the same way, so that the same name means the same client.
+    pub(crate) fn is_like(&self, other: &Proven) -> bool {
+        discriminant(self) == discriminant(other)
+    }
+
+    /// Whether it was a token that has expired.
+    pub(crate) fn is_over(&self, now: u64) -> bool {
+        self.vouched().and_then(|(voucher, _)| voucher.until).is_some_and(|until| until <= now)
+    }
+
+    /// The client with this name and the rights that it has now.
+    ///
+    /// # Errors
+    /// 401 and 403 if it has none.
+    pub(crate) async fn principal(&self, app: &App, name: &str) -> Result<Principal> {
+        let (roles, proof) = match self {
+            Proven::Admin | Proven::User => {
+                let found = app.auth.by_name(&app.databases, name).await?;
+                let refused =
+                    |what| Err(ApiError::forbidden(format!("the owner {name} of the replication has {what}")));
+                return match found {
+                    None => refused("no account"),
+                    Some(found) if found.is_server_admin() != (*self == Proven::Admin) => {
+                        refused("another account now")
+                    }
+                    Some(found) => Ok(found),
+                };
+            }
+            Proven::Token(voucher, roles) if app.auth.believes_tokens(voucher) => (roles, Proof::Token(*voucher)),
+            Proven::Proxy(voucher, roles) if app.auth.believes_proxies(voucher) => (roles, Proof::Proxy(*voucher)),
+            Proven::Token(..) | Proven::Proxy(..) => {
+                let reason = format!("what named the owner {name} of the replication is no longer believed");
+                return Err(ApiError::forbidden(reason));
+            }
+        };
+        Ok(Principal { name: Some(name.to_owned()), roles: roles.clone(), proof })
+    }
+
+    fn by(&self) -> &'static str {
+        match self {
+            Proven::Admin => "admin",
+            Proven::User => "user",
+            Proven::Token(..) => "token",
+            Proven::Proxy(..) => "proxy",
+        }
+    }
+
+    fn vouched(&self) -> Option<(&Voucher, &[String])> {
+        match self {
+            Proven::Admin | Proven::User => None,
+            Proven::Token(voucher, roles) | Proven::Proxy(voucher, roles) => Some((voucher, roles)),
+        }
+    }
+
+    fn mac(&self, auth: &Auth, name: &str) -> [u8; 32] {
+        let until = self.vouched().and_then(|(voucher, _)| voucher.until).map(u64::to_be_bytes);
+        let mut parts = vec![name.as_bytes(), self.by().as_bytes(), until.as_ref().map_or(&[], |until| &until[..])];
+        if let Some((voucher, roles)) = self.vouched() {
+            parts.push(&voucher.key);
+            parts.extend(roles.iter().map(String::as_bytes));
+        }
+        auth.sign_owner(&parts)
+    }
+
+    /// Writes its members.
+    pub(crate) fn write(&self, json: &mut JsonWriter<'_>) {
+        json.name("by").str(self.by());
+        let Some((voucher, roles)) = self.vouched() else { return };
+        json.name("roles").begin_array();
+        for role in roles {
+            json.str(role);
+        }
+        json.end_array();
+        if let Some(until) = voucher.until {
+            json.name("until").u64(until);
+        }
+        json.name("key").str(&hex(&voucher.key));
+    }
+
+    /// Reads its members, without asking who wrote them.
+    pub(crate) fn read(stored: JsonRef<'_>) -> Option<Proven> {
+        let vouched = || {
+            let roles = stored.get("roles")?.elements().map(|role| Some(role.as_str()?.into_owned()));
+            let until = match stored.get("until") {
+                Some(until) => Some(until.as_u64()?),
+                None => None,
+            };
+            let key = unhex(&stored.get("key")?.as_str()?)?.try_into().ok()?;
+            Some((Voucher { key, until }, roles.collect::<Option<Vec<_>>>()?))
+        };
+        Some(match &*stored.get("by")?.as_str()? {
+            "admin" => Proven::Admin,
+            "user" => Proven::User,
+            "token" => vouched().map(|(voucher, roles)| Proven::Token(voucher, roles))?,
+            "proxy" => vouched().map(|(voucher, roles)| Proven::Proxy(voucher, roles))?,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::access::auth::SECRET_BYTES;
+    use crate::http::access::settings::Flags;
+    use crate::http::replicator::record::object;
+
+    fn auth(secret: u8) -> Auth {
+        Auth::new(None, [secret; SECRET_BYTES], true, Flags::default())
+    }
+
+    fn all() -> Vec<Proven> {
+        let (voucher, roles) =
+            (Voucher { key: [7; 16], until: Some(4_102_444_800) }, vec!["a".to_owned(), "b".to_owned()]);
+        let lasting = Voucher { until: None, ..voucher };
+        let (token, proxy) = (Proven::Token(voucher, roles.clone()), Proven::Proxy(lasting, roles));
+        vec![Proven::Admin, Proven::User, token, Proven::Token(lasting, Vec::new()), proxy]
+    }
+
+    #[test]
+    fn a_proof_is_read_back_for_its_owner_at_servers_of_its_store_only() {
+        for proven in all() {
+            let body = object(|json| proven.write_signed(&auth(1), "anna", json));
+            assert_eq!(Proven::of_document(&auth(1), &body, "anna"), Some(proven.clone()));
+            assert_eq!(Proven::of_document(&auth(1), &body, "adm"), None, "another owner");
+            assert_eq!(Proven::of_document(&auth(2), &body, "anna"), None, "another store");
+            let unsigned = object(|json| proven.write(json));
+            assert_eq!(Proven::read(unsigned.root()), Some(proven));
+        }
+    }
+
+    #[test]
+    fn no_member_of_a_proof_can_be_changed() {
+        let proven = &all()[2];
+        let body = object(|json| proven.write_signed(&auth(1), "anna", json));
+        for (member, other) in [
+            (r#""by":"token""#, r#""by":"proxy""#),
+            (r#""by":"token""#, r#""by":"admin""#),
+            (r#"["a","b"]"#, r#"["a","_admin"]"#),
+            (r#"["a","b"]"#, r#"["ab"]"#),
+            ("4102444800", "4102444801"),
+            (r#","until":4102444800"#, ""),
+            (r#""key":"07"#, r#""key":"08"#),
+        ] {
+            let changed = body.as_str().replacen(member, other, 1);
+            assert_ne!(changed, body.as_str(), "{member}");
+            let changed = JsonText::parse(changed.as_bytes()).unwrap();
+            assert_eq!(Proven::of_document(&auth(1), &changed, "anna"), None, "{member}");
+        }
+        for odd in ["{}", r#"{"owner_proof":1}"#, r#"{"owner_proof":{"by":"user"}}"#, r#"{"owner_proof":{"mac":"00"}}"#]
+        {
+            assert_eq!(Proven::of_document(&auth(1), &JsonText::parse(odd.as_bytes()).unwrap(), "anna"), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn the_same_name_proved_otherwise_is_another_client() {
+        let all = all();
+        for (at, one) in all.iter().enumerate() {
+            let like: Vec<usize> = (0..all.len()).filter(|&other| one.is_like(&all[other])).collect();
+            let expected = if matches!(at, 2 | 3) { vec![2, 3] } else { vec![at] };
+            assert_eq!(like, expected);
+        }
+        assert!(all[2].is_over(4_102_444_800) && !all[2].is_over(4_102_444_799));
+        assert!(![0, 1, 3, 4].iter().any(|&lasting: &usize| all[lasting].is_over(u64::MAX)));
+    }
+}
