@@ -35,6 +35,7 @@ use kv_api::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::interleave::Hold;
 use crate::random::Random;
 
 /// A fault of a commit.
@@ -150,18 +151,26 @@ pub struct Chaos<D> {
     inner: D,
     plan: Arc<Mutex<Plan>>,
     window: Option<usize>,
+    hold: Option<Arc<Hold>>,
 }
 
 impl<D: Database> Chaos<D> {
+    /// No faults, but one commit that is held.
+    pub(crate) fn holding(inner: D, hold: Arc<Hold>) -> Self {
+        Chaos { hold: Some(hold), ..Chaos::scripted(inner, []) }
+    }
+
     /// Faults at these rates, drawn from `seed`. [`Rates::default`] has none.
     pub fn new(inner: D, seed: u64, rates: Rates) -> Self {
-        Chaos { inner, plan: Arc::new(Mutex::new(Plan::Seeded { random: Random::new(seed), rates })), window: None }
+        let plan = Plan::Seeded { random: Random::new(seed), rates };
+        Chaos { inner, plan: Arc::new(Mutex::new(plan)), window: None, hold: None }
     }
 
     /// Takes one entry for each commit of a transaction that writes. `None` lets the commit pass, and so does the
     /// end of the script.
     pub fn scripted(inner: D, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
-        Chaos { inner, plan: Arc::new(Mutex::new(Plan::Script(faults.into_iter().collect()))), window: None }
+        let plan = Plan::Script(faults.into_iter().collect());
+        Chaos { inner, plan: Arc::new(Mutex::new(plan)), window: None, hold: None }
     }
 
     /// A store so slow that a read version becomes too old once a transaction has read in ranges and written this
@@ -186,6 +195,7 @@ impl<D: Database> Database for Chaos<D> {
             inner: self.inner.begin()?,
             plan: self.plan.clone(),
             window: self.window,
+            hold: self.hold.clone(),
             attempt: Arc::default(),
         })
     }
@@ -224,6 +234,7 @@ pub struct ChaosTransaction<T> {
     inner: T,
     plan: Arc<Mutex<Plan>>,
     window: Option<usize>,
+    hold: Option<Arc<Hold>>,
     attempt: Arc<Mutex<Attempt>>,
 }
 
@@ -418,7 +429,11 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
             if this.window.is_some() && this.attempt.lock().wrote {
                 this.took(0)?;
             }
-            let fault = if this.attempt.lock().wrote { this.plan.lock().of_commit() } else { None };
+            let wrote = this.attempt.lock().wrote;
+            if let Some(hold) = this.hold.as_ref().filter(|_| wrote) {
+                hold.before_commit().await;
+            }
+            let fault = if wrote { this.plan.lock().of_commit() } else { None };
             this.pause().await;
             let Some(fault) = fault else { return this.inner.commit().await };
             if fault.committed() {

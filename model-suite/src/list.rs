@@ -150,6 +150,7 @@ macro_rules! __scenarios {
                 a_run_that_ends_anywhere_is_gone_on_with_through_faults,
                 abandoning_a_relocation_leaves_nothing_behind,
                 of_two_runs_of_a_relocation_the_later_goes_on,
+                a_run_that_is_overtaken_anywhere_leaves_no_edit_behind,
                 a_failure_behind_the_fence_opens_the_source_again,
                 writers_at_work_lose_nothing_while_their_database_moves,
             }
@@ -169,6 +170,10 @@ macro_rules! __scenarios {
                 damage_to_contents_is_found_and_what_nobody_has_is_removed,
                 damaged_contents_are_never_returned_whole,
                 contents_with_the_same_md5_are_two,
+            }
+            "Races for uploads" upload_races {
+                an_upload_is_swept_or_named_and_never_both,
+                an_upload_is_discarded_or_named_and_never_both,
             }
             "Limits and damage of attachments" contents {
                 contents_that_cannot_be_read_refuse_their_edits_alone,
@@ -227,6 +232,7 @@ macro_rules! __scenarios {
                 stores_without_jobs_have_no_rows_of_them,
                 unknown_results_neither_lose_a_job_nor_run_it_twice,
                 a_takeover_between_two_attempts_of_a_renewal_is_noticed,
+                a_lease_that_is_renewed_during_a_takeover_holds,
                 a_takeover_that_breaks_off_is_gone_on_with,
                 one_job_at_a_time_has_a_name,
                 jobs_that_cannot_be_read_hold_nothing_up,

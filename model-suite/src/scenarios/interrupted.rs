@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 
 use conformance::chaos::{Chaos, Fault, Rates};
+use conformance::interleave::interleave;
 use kv_api::Database;
 use model::{
-    BodyFormat, ChangesRequest, CreateOptions, ErrorKind, GetOptions, NotFound, RelocateReport, Since,
+    BodyFormat, ChangesRequest, CreateOptions, Error, ErrorKind, GetOptions, NotFound, RelocateReport, Since,
     abandon_relocation, relocate,
 };
 
@@ -159,6 +160,44 @@ pub(crate) async fn of_two_runs_of_a_relocation_the_later_goes_on(stage: Stage) 
     let report: RelocateReport = relocate(&source, &target, "db", &options(true), go_on).await.unwrap();
     assert!(report.moved && report.is_same());
     assert_sound(&target.database("db").await.unwrap()).await;
+}
+
+async fn moves<D: Database>(engine: D) -> Result<RelocateReport, Error> {
+    relocate(&at(&engine, "a").await, &at(&engine, "b").await, "db", &options(false), go_on).await
+}
+
+/// Two runs, each of which is held at one of its commits: the later one while the earlier is, and a client that writes
+/// while both are.
+pub(crate) async fn a_run_that_is_overtaken_anywhere_leaves_no_edit_behind(stage: Stage) {
+    let engine = stage.engine();
+    let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
+    let (mut histories, mut writes) = (0, 0);
+    'earlier: for earlier in 0.. {
+        for later in 0.. {
+            let here = source.create_database("db", CreateOptions::default()).await.unwrap();
+            here.put(edit("first", "{}")).await.unwrap();
+            let (mut is_written, mut later_held) = (false, false);
+            let write = async || is_written = here.put(edit("between", "{}")).await.is_ok();
+            let meanwhile = async || later_held = interleave(engine.clone(), later, moves, write).await.1;
+            let (_, earlier_held) = interleave(engine.clone(), earlier, moves, meanwhile).await;
+            let what = format!("held at {earlier} and {later}, written: {is_written}");
+            let report = relocate(&source, &target, "db", &options(true), go_on).await;
+            let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(report.moved && report.is_same(), "{what}: {report:?}");
+            let there = target.database("db").await.unwrap();
+            assert_eq!(is_missing(&there, "between").await, !is_written, "{what}");
+            assert_sound(&there).await;
+            source.delete_database("db").await.unwrap();
+            target.delete_database("db").await.unwrap();
+            (histories, writes) = (histories + 1, writes + usize::from(is_written));
+            match (earlier_held, later_held) {
+                (false, _) => break 'earlier,
+                (true, false) => break,
+                (true, true) => {}
+            }
+        }
+    }
+    assert!(histories > 20 && writes > 5, "{histories} histories, {writes} with an edit");
 }
 
 pub(crate) async fn a_failure_behind_the_fence_opens_the_source_again(stage: Stage) {

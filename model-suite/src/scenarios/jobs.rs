@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use conformance::chaos::{Chaos, Fault};
+use conformance::interleave::interleave;
 use jobs::{Accepted, Error, Hold, Job, JobId, Jobs, NewJob, Priority, Registry, Server, ServerOptions, State};
 use kv_api::{Counted, Database, RangeRequest, Read, Transaction, TransactionExt};
 use model::{Layer, LayerOptions};
@@ -394,23 +395,41 @@ pub(crate) async fn unknown_results_neither_lose_a_job_nor_run_it_twice(stage: S
     }
 }
 
+/// A server that need not wait for the leases of others.
+async fn take_over<D: Database>(jobs: Jobs<D>) {
+    let options = ServerOptions { name: "server-2".into(), lease: LEASE, is_alone: true };
+    Server::new(jobs, [2; 16], options).take_over(Duration::ZERO).await.unwrap();
+}
+
 pub(crate) async fn a_takeover_between_two_attempts_of_a_renewal_is_noticed(stage: Stage) {
     let jobs = registry(stage.engine());
     jobs.add(&work("a"), &asking("it")).await.unwrap();
-    // The acceptance commits. The first renewal has an unknown result, and pauses before it tries again.
-    let mut lost = server(&registry(Chaos::scripted(stage.engine(), [None, Some(Fault::UnknownNotCommitted)])), 1);
-    let (_, hold) = accepted(&mut lost).await;
-    let options = ServerOptions { name: "server-2".into(), lease: LEASE, is_alone: true };
-    let mut other = Server::new(jobs.clone(), [2; 16], options);
-    let (renewed, taken) = futures_util::future::join(lost.renew(), other.take_over(Duration::ZERO)).await;
-    assert_eq!((renewed, taken), (Ok(()), Ok(())));
-    // If the takeover came last.
-    lost.renew().await.unwrap();
-    assert!(hold.is_lost());
+    // The acceptance commits. The first attempt of the renewal has an unknown result.
+    let unknown = Chaos::scripted(stage.engine(), [None, Some(Fault::UnknownNotCommitted)]);
+    let renew = async |engine| {
+        let mut lost = server(&registry(engine), 1);
+        let (_, hold) = accepted(&mut lost).await;
+        lost.renew().await.unwrap();
+        (lost, hold)
+    };
+    let ((mut lost, hold), was_held) = interleave(unknown, 1, renew, async || take_over(jobs.clone()).await).await;
+    assert!(was_held && hold.is_lost());
     assert_eq!(jobs.update(&hold, b"late", 0).await, Err(Error::Lost));
     let (_, fresh) = accepted(&mut lost).await;
     assert!(!fresh.is_lost());
     jobs.update(&fresh, b"its own", 0).await.unwrap();
+}
+
+pub(crate) async fn a_lease_that_is_renewed_during_a_takeover_holds(stage: Stage) {
+    let jobs = registry(stage.engine());
+    jobs.add(&work("a"), &asking("it")).await.unwrap();
+    let mut server = server(&jobs, 1);
+    let (_, hold) = accepted(&mut server).await;
+    let takes_over = async |engine| take_over(registry(engine)).await;
+    let ((), was_held) = interleave(stage.engine(), 0, takes_over, async || server.renew().await.unwrap()).await;
+    server.renew().await.unwrap();
+    assert!(was_held && !hold.is_lost());
+    jobs.update(&hold, b"its own", 0).await.unwrap();
 }
 
 pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {

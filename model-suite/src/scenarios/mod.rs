@@ -37,6 +37,7 @@ pub(crate) mod sizes;
 pub(crate) mod transacting;
 mod trees;
 pub(crate) mod unknown;
+pub(crate) mod upload_races;
 pub(crate) mod uploads;
 pub(crate) mod validating;
 mod view_oracle;

@@ -1,0 +1,62 @@
+//! Two operations, of which one happens between the reads of the other and their commit.
+//!
+//! ```text
+//!   operation    reads ─────────── the commit waits ──────────── commit: a conflict, or not ── the rest
+//!   meanwhile                       reads ── commit …
+//! ```
+//!
+//! A scenario plays this for every commit of the operation. If the operation reads something without a conflict range
+//! and decides by it, one of these histories shows what that costs. Nothing depends on time.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kv_api::Database;
+use tokio::sync::Notify;
+
+use crate::chaos::Chaos;
+
+/// Holds one commit.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// Number of commits before it.
+    before: usize,
+    commits: AtomicUsize,
+    reached: Notify,
+    released: Notify,
+}
+
+impl Hold {
+    /// Called before each commit of a transaction that writes.
+    pub(crate) async fn before_commit(&self) {
+        if self.commits.fetch_add(1, Ordering::Relaxed) == self.before {
+            self.reached.notify_one();
+            self.released.notified().await;
+        }
+    }
+}
+
+/// Runs `operation` on `inner`. Its commit number `nth`, from 0, waits while `meanwhile` runs. Commits of transactions
+/// that write nothing do not count. Returns what the operation returned, and whether it came to that commit; if not,
+/// `meanwhile` was not run.
+///
+/// The two must share no layer or other state of the process: the operation makes no progress meanwhile.
+pub async fn interleave<D: Database, T>(
+    inner: D,
+    nth: usize,
+    operation: impl AsyncFnOnce(Chaos<D>) -> T,
+    meanwhile: impl AsyncFnOnce(),
+) -> (T, bool) {
+    let (reached, released) = (Notify::new(), Notify::new());
+    let hold = Arc::new(Hold { before: nth, commits: AtomicUsize::new(0), reached, released });
+    let mut operation = pin!(operation(Chaos::holding(inner, hold.clone())));
+    tokio::select! {
+        biased;
+        outcome = &mut operation => return (outcome, false),
+        () = hold.reached.notified() => {}
+    }
+    meanwhile().await;
+    hold.released.notify_one();
+    (operation.await, true)
+}
