@@ -19,15 +19,6 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Synced(File);
 
-/// The version in the file at `path`; 0 if there is no file, or none was written completely. Changes nothing.
-pub fn read(path: &Path) -> io::Result<i64> {
-    match File::open(path) {
-        Ok(file) => Synced(file).read(),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(0),
-        Err(cause) => Err(cause),
-    }
-}
-
 impl Synced {
     /// Opens the file. Creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -65,13 +56,11 @@ mod tests {
     fn remembers_the_last_version_and_distrusts_a_torn_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("synced");
-        assert!(super::read(&path).unwrap() == 0 && !path.exists());
         let mut file = Synced::open(&path).unwrap();
         assert_eq!(file.read().unwrap(), 0);
         file.write(7).unwrap();
         file.write(1 << 40).unwrap();
         assert_eq!(Synced::open(&path).unwrap().read().unwrap(), 1 << 40);
-        assert_eq!(super::read(&path).unwrap(), 1 << 40);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[3] ^= 1;
         std::fs::write(&path, bytes).unwrap();

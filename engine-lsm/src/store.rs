@@ -103,18 +103,6 @@ fn open_tree(data: &Path, cache_bytes: u64, turns: Option<Arc<Turns>>) -> lsm_tr
 }
 
 impl LsmStore {
-    /// Writes rows that come in key order, each key once, as one flush: for a store that is filled from another one. They
-    /// take no memory.
-    ///
-    /// # Errors
-    ///
-    /// The first error of `rows`, and what [`apply`](Store::apply) fails with. Nothing is written then.
-    pub fn fill(&self, rows: impl Iterator<Item = Result<(Bytes, Bytes)>>) -> Result<()> {
-        self.shared.make_room()?;
-        let rows = rows.map(|row| row.map(|(key, value)| (key, Some(value))));
-        self.shared.guarded(Writer::Flush, || self.write(rows)).map_err(ApplyError::into_error)
-    }
-
     /// Writes tables of rows in key order, and makes them public.
     fn write(&self, rows: impl Iterator<Item = Result<Point>>) -> Result<()> {
         let mut rows = rows.peekable();

@@ -56,7 +56,7 @@ fn a_folder_has_one_owner_and_one_engine() {
     let second = LsmDatabase::open(folder.path(), LsmOptions::new()).unwrap_err();
     assert_eq!(second.code(), error::LOCK_FILE_FAILURE, "{second}");
     drop(database);
-    std::fs::write(folder.path().join("couch-layer.json"), r#"{"engine":"redb","format":1}"#).unwrap();
+    std::fs::write(folder.path().join("couch-layer.json"), r#"{"engine":"sled","format":1}"#).unwrap();
     let other = LsmDatabase::open(folder.path(), LsmOptions::new()).unwrap_err();
     assert_eq!(other.code(), error::UNSUPPORTED_OPERATION, "{other}");
 }

@@ -34,8 +34,6 @@
 //!   before the crash, Linux shows pages that are not on the disk.
 //! * A failed sync is not retried: see [`WalStore`](super::WalStore).
 //!
-//! The former format had no head: the salt was in the first record, and changed in each round.
-//!
 //! Sources: FoundationDB's `fdbserver/DiskQueue.actor.cpp`, which has two files too; SQLite's write-ahead log
 //! for the salt; Rebello et al., "Can Applications Recover from fsync Failures?" (ATC 2020).
 
@@ -54,7 +52,7 @@ use crate::folder::{io_error, sync_folder};
 /// Bytes before a record's run.
 pub(crate) const HEAD: usize = 48;
 
-/// First bytes of a file of the current format.
+/// First bytes of a file.
 const MAGIC: [u8; 8] = *b"occ log2";
 
 /// Bytes before the first record.
@@ -111,14 +109,17 @@ pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
             Err(cause) => return Err(io_error(format!("cannot read {}", path.display()), &cause)),
         }
     }
-    let common = files.iter().find_map(|(bytes, _)| salt_of(bytes));
+    let Some(common) = files.iter().find_map(|(bytes, _)| salt_of(bytes)) else {
+        // The heads are durable before the first record.
+        return match files.iter().find(|(bytes, _)| bytes.len() > FILE_HEAD) {
+            Some((_, path)) => Err(damaged(path, "has records, and no file of it has a head")),
+            None => Ok((Vec::new(), version)),
+        };
+    };
     let mut logs = Vec::new();
     for (bytes, path) in &files {
-        let (begin, salt) = match salt_of(bytes).or_else(|| common.clone()) {
-            Some(salt) => (FILE_HEAD, salt),
-            None => (0, bytes.get(16..24).map(Bytes::copy_from_slice).unwrap_or_default()),
-        };
-        logs.push((read(bytes, begin, &salt, version, path)?, path));
+        let salt = salt_of(bytes).unwrap_or_else(|| common.clone());
+        logs.push((read(bytes, &salt, version, path)?, path));
     }
     logs.sort_by_key(|((round, _), _)| *round);
     let mut runs = Vec::new();
@@ -155,11 +156,11 @@ fn damaged(path: &Path, what: &str) -> Error {
         .with_context(format!("the log {} is damaged: it {what}; restore the folder from a backup", path.display()))
 }
 
-/// The valid records from `begin` on, and the round of the first. 1522 if a record newer than `version` follows
+/// The valid records, and the round of the first. 1522 if a record newer than `version` follows
 /// after their end. Older ones may: an earlier round that is being overwritten, and was flushed.
-fn read(bytes: &Bytes, begin: usize, salt: &[u8], version: i64, path: &Path) -> Result<(u64, Vec<Record>)> {
+fn read(bytes: &Bytes, salt: &[u8], version: i64, path: &Path) -> Result<(u64, Vec<Record>)> {
     let mut records: Vec<Record> = Vec::new();
-    let mut at = begin;
+    let mut at = FILE_HEAD;
     while let Some((record, end)) = record_at(bytes, at, salt) {
         if records.last().is_some_and(|last| last.version != record.previous) {
             break;
@@ -167,7 +168,7 @@ fn read(bytes: &Bytes, begin: usize, salt: &[u8], version: i64, path: &Path) -> 
         records.push(record);
         at = end;
     }
-    let round = bytes.get(begin + 8..).and_then(<[u8]>::first_chunk).map_or(0, |round| u64::from_be_bytes(*round));
+    let round = bytes.get(FILE_HEAD + 8..).and_then(<[u8]>::first_chunk).map_or(0, |round| u64::from_be_bytes(*round));
     let rest = bytes.get(at + 1..).unwrap_or_default();
     let finder = memchr::memmem::Finder::new(salt);
     for place in finder.find_iter(rest).filter_map(|place| (at + 1 + place).checked_sub(16)) {

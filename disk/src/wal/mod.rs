@@ -81,28 +81,6 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Number of runs of about one size that are merged.
 const MERGED_RUNS: usize = 4;
 
-/// The rows of a store, and of the log before it in `folder`, as the last process left them. Changes nothing.
-///
-/// # Errors
-///
-/// 1522 if the log is damaged.
-pub fn with_log<V: View>(folder: &Path, below: V) -> Result<WalView<V>> {
-    let (runs, version) = log::recover(folder, last_version(&below)?)?;
-    let runs: Vec<Arc<Run>> = runs.into_iter().map(Arc::new).collect();
-    let merged = if runs.is_empty() { None } else { Some(Arc::new(Run::merged(&runs)?)) };
-    Ok(WalView { runs: Arc::from_iter(merged), below, version, flushes: 0 })
-}
-
-/// The rows of a store as they are after a batch. Changes nothing.
-///
-/// # Errors
-///
-/// 2101 for a batch of more than 4 GiB.
-pub fn with_batch<V: View>(below: V, batch: &Batch) -> Result<WalView<V>> {
-    let run = Arc::new(RunBuilder::of(batch, 0)?.run());
-    Ok(WalView { runs: Arc::from([run]), below, version: batch.version(), flushes: 0 })
-}
-
 /// See the [module](self).
 pub struct WalStore<S: DiskStore> {
     inner: Arc<Inner<S>>,

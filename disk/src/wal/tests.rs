@@ -379,19 +379,29 @@ fn damage_amid_the_log_is_refused_and_a_torn_end_is_not() {
     }
 }
 
-/// As it was before files had a head: the salt is the first record's.
 #[test]
-fn a_log_of_the_former_format_is_read() {
+fn a_log_without_its_heads_is_refused_and_one_that_was_never_begun_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
     (1..4).for_each(|version| commit(&store, set(version, version as u64, 20)).unwrap());
-    let bytes = fs::read(folder.path().join("log.0")).unwrap();
+    let mut bytes = fs::read(folder.path().join("log.0")).unwrap();
     drop(store);
-    let former = tempfile::tempdir().unwrap();
-    fs::write(former.path().join("log.0"), &bytes[log::FILE_HEAD..]).unwrap();
-    fs::write(former.path().join("log.1"), "").unwrap();
-    for _ in 0..2 {
-        assert_eq!(rows(&open(former.path()).unwrap().view().unwrap(), Direction::Forward).len(), 3);
+    bytes[0] ^= 1;
+    // The bytes of the other file, and what the opening says.
+    for (log, other, expected) in [
+        (&bytes[..], &b""[..], Err(error::FILE_CORRUPT)),
+        (&bytes, &bytes[..log::FILE_HEAD], Err(error::FILE_CORRUPT)),
+        (&bytes[..log::FILE_HEAD], b"", Ok(0)),
+        (b"", b"", Ok(0)),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("log.0"), log).unwrap();
+        fs::write(folder.path().join("log.1"), other).unwrap();
+        let opened = open(folder.path()).map(|store| rows(&store.view().unwrap(), Direction::Forward).len());
+        assert_eq!(opened.map_err(|error| error.code()), expected);
+        if expected.is_err() {
+            assert_eq!(fs::read(folder.path().join("log.0")).unwrap(), log, "and left as it is");
+        }
     }
 }
 

@@ -9,7 +9,6 @@ mod descriptors;
 pub(crate) mod export;
 pub(crate) mod format;
 pub(crate) mod import;
-pub(crate) mod move_folder;
 mod progress;
 pub(crate) mod purge;
 mod records;

@@ -43,18 +43,6 @@ pub enum EngineError {
         /// The engine's name.
         engine: String,
     },
-    /// A folder of an earlier version's engine.
-    #[error(
-        "the folder {} is {state}: run `couch-layer move {}` once; it keeps the old files",
-        folder.display(),
-        folder.display()
-    )]
-    Former {
-        /// Its state, for the message.
-        state: String,
-        /// The folder.
-        folder: PathBuf,
-    },
     /// There is no store, and none was to be created.
     #[error("there is no data folder at {}", folder.display())]
     Missing {

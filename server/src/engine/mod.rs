@@ -13,9 +13,6 @@
 //! A folder has one owner at a time, and is opened by its mark. A folder of another engine or format, or without our
 //! mark, is refused and left unchanged. A cluster has any number of users, who must not share keys: without a prefix the
 //! layer uses the whole cluster.
-//!
-//! `redb:FOLDER` and `fjall:FOLDER` mean `lsm:FOLDER`. Earlier versions had those engines; `couch-layer move` turns
-//! their folders into folders of lsm.
 
 mod error;
 mod url;
@@ -24,8 +21,6 @@ use std::path::Path;
 
 use disk::folder::Mark;
 use kv_api::AnyDatabase;
-
-use self::url::FORMER;
 
 pub use self::error::EngineError;
 pub use self::url::{Engine, EngineUrl};
@@ -81,16 +76,6 @@ fn open_folder(
     let mark = Mark::read(folder)?;
     if mark.is_none() && if_missing == IfMissing::Fail {
         return Err(EngineError::Missing { folder: folder.into() });
-    }
-    if let Some(Mark { engine, .. }) = &mark {
-        let state = match engine.as_str() {
-            engine if FORMER.contains(&engine) => format!("of {engine}, which this program only reads"),
-            "moving" => "half moved".to_owned(),
-            _ => String::new(),
-        };
-        if !state.is_empty() {
-            return Err(EngineError::Former { state, folder: folder.into() });
-        }
     }
     match (engine, mark) {
         (None, None) => open_folder(Some(Engine::NEW), folder, if_missing, cache_bytes),
@@ -240,26 +225,5 @@ mod tests {
         let unnamed = root.path().join("new");
         drop(open(&url(&unnamed.display().to_string()).unwrap(), IfMissing::Create).unwrap());
         assert_eq!(Mark::read(&unnamed).unwrap().unwrap().engine, "lsm");
-    }
-
-    #[cfg(feature = "lsm")]
-    #[test]
-    fn a_folder_of_a_former_engine_is_refused_with_the_command_that_moves_it() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().canonicalize().unwrap();
-        for engine in ["redb", "fjall", "moving"] {
-            Mark { engine: engine.into(), format: 1 }.write(&folder).unwrap();
-            for name in ["", "lsm:", "redb:", "fjall:"] {
-                let named = url(&format!("{name}{}", folder.display())).unwrap();
-                let refused = open(&named, IfMissing::Create).unwrap_err().to_string();
-                assert!(refused.contains(&format!("`couch-layer move {}`", folder.display())), "{refused}");
-                assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing was made");
-            }
-        }
-        // The folder after its move.
-        Mark { engine: "lsm".into(), format: 1 }.write(&folder).unwrap();
-        let named = url(&format!("redb:{}", folder.display())).unwrap();
-        assert_eq!(named.absolute().unwrap().to_string(), format!("lsm:{}", folder.display()));
-        drop(open(&named, IfMissing::Fail).unwrap());
     }
 }

@@ -22,9 +22,6 @@ pub enum Engine {
     Fdb,
 }
 
-/// Engines of earlier versions, whose folders can only be moved.
-pub(super) const FORMER: [&str; 2] = ["redb", "fjall"];
-
 impl Engine {
     /// The engine of new folders: lsm, or the one that this build has.
     pub(super) const NEW: Engine = if cfg!(feature = "lsm") {
@@ -48,8 +45,6 @@ impl Engine {
     }
 
     pub(super) fn from_name(name: &str) -> Option<Self> {
-        // Scripts, and markers of databases that moved there, may still name the old engine of a moved folder.
-        let name = if FORMER.contains(&name) { Engine::Lsm.name() } else { name };
         Self::ALL.into_iter().find(|engine| engine.name() == name)
     }
 }
