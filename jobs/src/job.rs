@@ -188,7 +188,6 @@ pub(crate) enum RowState {
 }
 
 const FORMAT: u64 = 1;
-const NAMED: u64 = 2;
 const PENDING: u64 = 0;
 const RUNNING: u64 = 1;
 const FINISHED: u64 = 2;
@@ -211,10 +210,7 @@ impl JobRow {
         };
         let lease = foundationdb_tuple::Bytes::from(lease);
         let priority = self.priority.number();
-        let mut out = match &self.name {
-            Some(name) => pack(&(NAMED, name)),
-            None => pack(&(FORMAT,)),
-        };
+        let mut out = pack(&(FORMAT, &self.name));
         let rest = (state, priority, self.scheduled_ms, self.attempts, self.is_resubmitted, lease, number);
         out.extend_from_slice(&pack(&rest));
         if let RowState::Running { token, started_ms } = &self.state {
@@ -226,11 +222,8 @@ impl JobRow {
 
     pub(crate) fn read(row: &[u8]) -> Result<JobRow> {
         let mut reader = Reader::new(row);
-        let name = match reader.take()? {
-            FORMAT => None,
-            NAMED => Some(reader.take()?),
-            other => return Err(Error::UnknownFormat(other)),
-        };
+        reader.format(FORMAT)?;
+        let name = reader.take()?;
         let state: u64 = reader.take()?;
         let priority = Priority::read(reader.take()?)?;
         let (scheduled_ms, attempts, is_resubmitted) = (reader.take()?, reader.take()?, reader.take()?);

@@ -27,8 +27,8 @@ pub use bookmark::Bookmark;
 pub use collate::{COLLATION_VERSION, append_key, compare, compare_terms};
 pub use error::Error;
 pub use index::{
-    Candidate, Choice, INDEX_VERSION, IdBounds, Index, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES,
-    NewIndex, Plan, Purpose, Row, Scan, parse_bulk_delete,
+    Candidate, Choice, IdBounds, Index, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES, NewIndex, Plan,
+    Purpose, Row, Scan, parse_bulk_delete,
 };
 pub use projection::Projection;
 pub use query::{Direction, Query, check_partition};

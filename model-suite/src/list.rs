@@ -21,7 +21,6 @@ macro_rules! __scenarios {
             }
             "Events of databases" events {
                 each_database_has_its_last_events_in_order,
-                databases_of_earlier_versions_come_first,
                 events_follow_a_database_to_another_store,
                 watchers_of_events_wake_for_each,
                 who_reads_on_misses_no_event,
@@ -251,14 +250,13 @@ macro_rules! __scenarios {
                 an_index_is_built_beside_writers,
                 an_edit_of_a_design_document_makes_and_removes_indexes,
                 a_database_keeps_so_many_indexes_and_no_more,
-                an_index_made_by_another_version_is_made_anew_or_refuses_writes,
+                an_index_in_an_unknown_format_refuses_writes,
                 faults_of_indexes_are_found_and_mended,
                 a_repair_of_a_document_mends_its_rows,
                 indexes_cost_what_they_keep_and_nothing_elsewhere,
                 index_pages_keep_to_ranges_and_limits,
                 documents_read_beside_others_are_of_the_same_moment,
                 definitions_are_read_once,
-                indexes_that_an_earlier_program_stored_are_taken_on,
             }
             "What a build of an index reads, and when" index_builds {
                 a_build_reads_the_rows_of_its_fields,
@@ -278,7 +276,6 @@ macro_rules! __scenarios {
                 a_write_of_unknown_result_is_validated_and_done_once,
                 databases_without_functions_pay_nothing,
                 the_list_of_functions_is_checked_and_mended_and_moves_along,
-                functions_that_an_earlier_version_stored_are_listed,
                 ids_of_functions_have_a_bound,
                 where_the_last_write_wins_the_function_sees_what_is_replaced,
             }
@@ -318,7 +315,6 @@ macro_rules! __scenarios {
                 documents_that_break_a_map_function_are_noted,
                 rows_bring_their_documents_or_those_they_name,
                 groups_are_removed_and_built_anew,
-                a_group_of_an_earlier_version_goes_when_it_is_replaced,
                 damaged_views_are_found,
                 view_rows_that_belong_to_nothing_are_removed,
                 a_repair_leaves_view_rows_that_a_later_version_wrote,

@@ -7,7 +7,6 @@ mod process;
 mod program;
 
 use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
-use md5::{Digest, Md5};
 use process::Process;
 use serde_json::{Value, json};
 
@@ -104,61 +103,4 @@ async fn rows_that_no_function_emits_are_found_and_repaired() {
     let text = succeed(&["check", "db", "--engine", &store]);
     let left_out = r#"the views of "_design/v" were not compared with their functions: no design document has these views any more"#;
     assert!(text.contains("rows in changes\nwhat was compared agrees") && text.contains(left_out), "{text}");
-}
-
-/// The signature of a design document with one view, in a version of rows.
-fn signature(version: u64, map: &str) -> [u8; 16] {
-    let sources = json!({"_id": "_design/", "views": {"v": {"map": map}}}).to_string();
-    let is_of_design = [1, 0, 0];
-    let mut hash = Md5::new().chain_update(version.to_be_bytes());
-    for part in [mango::COLLATION_VERSION.as_bytes(), &is_of_design, sources.as_bytes()] {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    hash.chain_update(1u64.to_be_bytes()).chain_update("v").chain_update([0]).finalize().into()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn rows_of_an_earlier_version_are_named_and_go_when_they_are_replaced() {
-    let root = tempfile::tempdir().unwrap();
-    let store = format!("lsm:{}", root.path().join("data").display());
-    let client = reqwest::Client::new();
-    let server = Process::start(&["--engine", &store]);
-    put(&client, &server, "/db", json!({})).await;
-    let map = "function (doc) { emit(doc._id); }";
-    put(&client, &server, "/db/_design/v", json!({"views": {"v": {"map": map}}})).await;
-    let total = async |server: &Process| -> Value {
-        let answer =
-            client.get(server.url("/db/_design/v/_view/v?limit=1")).send().await.unwrap().text().await.unwrap();
-        serde_json::from_str::<Value>(&answer).unwrap()["total_rows"].clone()
-    };
-    assert_eq!(total(&server).await, 0);
-    // More than a request maps by itself.
-    let docs: Vec<Value> = (0..5_000).map(|n| json!({"_id": n.to_string()})).collect();
-    let bulk = client.post(server.url("/db/_bulk_docs")).header("content-type", "application/json");
-    assert_eq!(bulk.body(json!({"docs": docs}).to_string()).send().await.unwrap().status(), 201);
-    assert_eq!(server.stop("-TERM").code(), Some(0));
-
-    // As if the earlier version had built the views.
-    let (now, earlier) = (signature(3, map), signature(2, map));
-    assert!(!now.contains(&0) && !earlier.contains(&0), "no byte is escaped in a key");
-    {
-        let engine = server::engine::open(&store.parse().unwrap(), server::engine::IfMissing::Fail).unwrap();
-        let transaction = engine.begin().unwrap();
-        let rows = transaction.get_all(RangeRequest::keys("", "\u{7f}"), Read::Snapshot).await.unwrap();
-        let head = rows.iter().find_map(|row| Some((row, row.key.windows(16).position(|some| some == now)?)));
-        let (head, at) = head.expect("the group's head");
-        transaction.set([&head.key[..at], &earlier, &head.key[at + 16..]].concat(), &head.value);
-        transaction.clear(&head.key);
-        transaction.commit().await.unwrap();
-    }
-    let text = succeed(&["check", "db", "--engine", &store]);
-    let left_out = r#"the views of "_design/v" were not compared with their functions: an earlier version built them"#;
-    assert!(text.contains(left_out), "{text}");
-
-    let server = Process::start(&["--engine", &store]);
-    assert_eq!(total(&server).await, 5_000);
-    assert_eq!(server.stop("-TERM").code(), Some(0));
-    let text = succeed(&["check", "db", "--engine", &store]);
-    assert!(text.ends_with(", the views of a design document\neverything agrees\n"), "{text}");
 }

@@ -47,10 +47,6 @@ pub const MAX_DEFINITION: usize = 50_000;
 /// Maximum number of fields of an index.
 pub const MAX_COLUMNS: usize = 100;
 
-/// The version of rows. It is incremented with every change of their layout or of the collation's data. Rows of other
-/// versions must not be read or written. Those of version 1 have ids in the order of bytes.
-pub const INDEX_VERSION: u64 = 2;
-
 /// The member of a definition that is the partial filter.
 const FILTER: &str = "partial_filter_selector";
 
@@ -110,7 +106,7 @@ impl Index {
             Some(filter) if !filter.is_object() => return None,
             _ => None,
         };
-        // Earlier versions read no definition that has the empty names of CouchDB's normal form.
+        // However the filter was written, equal filters are equal definitions.
         if let Some(filter) = filter.as_ref().filter(|_| map.text().contains(r#""":"#)) {
             let map = with_member(Some(map), FILTER, Some(filter.to_bare_json().root())).ok()?;
             definition = with_member(Some(definition.root()), "map", Some(map.root())).ok()?;
@@ -142,7 +138,6 @@ impl Index {
     /// A hash that differs between indexes with different rows. It does not depend on the index's name.
     pub fn signature(&self) -> [u8; 16] {
         let mut digest = Md5::new();
-        digest.update(INDEX_VERSION.to_be_bytes());
         digest.update(COLLATION_VERSION);
         digest.update([0]);
         digest.update(self.definition.as_bytes());

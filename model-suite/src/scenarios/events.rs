@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 
 use conformance::random::Random;
-use kv_api::{Counted, Counts, Database, Transaction};
+use kv_api::{Counted, Counts, Database};
 use model::{CreateOptions, DatabaseEventKind, DatabaseEvents, Layer, NotFound, Seq};
 
 use super::feed::soon;
@@ -65,21 +65,6 @@ pub(crate) async fn each_database_has_its_last_events_in_order(stage: Stage) {
     // A sequence of a future that never comes.
     let never = Seq::from_bytes([0xff; Seq::LEN]);
     assert_eq!(since(never).await, (String::new(), never));
-}
-
-pub(crate) async fn databases_of_earlier_versions_come_first(stage: Stage) {
-    let layer = stage.layer().await;
-    for name in ["new", "old"] {
-        create(&layer, name).await;
-    }
-    let transaction = stage.engine().begin().unwrap();
-    transaction.clear(&[&[0x15, 10, 0x14, 2][..], b"old\0"].concat());
-    transaction.commit().await.unwrap();
-    let events = layer.database_events(Seq::ZERO).await.unwrap();
-    assert_eq!(text(&events), "+old +new");
-    put(&layer, "old", "x").await;
-    let events = layer.database_events(events.events[0].seq).await.unwrap();
-    assert_eq!(text(&events), "+new ~old");
 }
 
 pub(crate) async fn events_follow_a_database_to_another_store(stage: Stage) {

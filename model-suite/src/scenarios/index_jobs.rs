@@ -106,7 +106,7 @@ pub(crate) async fn a_build_that_nobody_is_at_is_asked_for_once(stage: Stage) {
     fill(&documents, 3).await;
     documents.put(edit("_design/x", &design(&VIEWS[..1]))).await.unwrap();
     let jobs = documents.jobs();
-    // As an earlier program left it.
+    // As a program left it that removed the job.
     assert!(jobs.remove(&documents.build_job()).await.unwrap());
     documents.request_build().await.unwrap();
     let asked = job(&documents).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
-use kv_api::{Counted, Database, Read, Transaction};
+use kv_api::{Counted, Database};
 use model::{
     CreateOptions, Documents, Edit, ErrorKind, GetOptions, IndexRequest, NotFound, Purge, ReadBeside, WriteMode,
 };
@@ -233,29 +233,20 @@ pub(crate) async fn a_database_keeps_so_many_indexes_and_no_more(stage: Stage) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn an_index_made_by_another_version_is_made_anew_or_refuses_writes(stage: Stage) {
+pub(crate) async fn an_index_in_an_unknown_format_refuses_writes(stage: Stage) {
     let engine = stage.engine();
     let documents = stage.documents().await;
     documents.put(edit("_design/x", &design(&VIEWS[..1]))).await.unwrap();
     let first = documents.put(edit("doc", r#"{"a":1}"#)).await.unwrap();
     documents.build_indexes(|_| ()).await.unwrap();
-    let of_version = async |version: &[u8]| {
-        let row = rows(&engine, DEFINITIONS, "").await.remove(0);
-        let value = [&row.value[..2], version, &row.value[4..]].concat();
-        put_rows(&engine, &[(&row.key, Some(&value))]).await;
-        // A new process.
-        stage.layer().await.database("db").await.unwrap()
-    };
-    assert_eq!(rows(&engine, DEFINITIONS, "").await[0].value[..4], [0x15, 1, 0x15, 2], "its format and version");
-    let later = of_version(&[0x15, 99]).await;
+    let row = rows(&engine, DEFINITIONS, "").await.remove(0);
+    assert_eq!(row.value[..2], [0x15, 1], "its format");
+    put_rows(&engine, &[(&row.key, Some(&[&[0x15, 99], &row.value[2..]].concat()))]).await;
+    // A new process.
+    let later = stage.layer().await.database("db").await.unwrap();
     let refused = later.put(edit("doc", "{}").over(first.clone())).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::UnknownFormat(_)), "{refused}");
     assert_eq!(get(&later, "doc").await.rev, first, "it can be read");
-
-    let earlier = of_version(&[0x15, 1]).await;
-    assert!(!earlier.indexes().await.unwrap()[0].active);
-    earlier.put(edit("doc", r#"{"a":2}"#).over(first)).await.unwrap();
-    assert_eq!(assert_agrees(&earlier, "anew").await[0].number, 1);
 }
 
 pub(crate) async fn faults_of_indexes_are_found_and_mended(stage: Stage) {
@@ -449,25 +440,6 @@ pub(crate) async fn documents_read_beside_others_are_of_the_same_moment(stage: S
     };
     assert_eq!(beside(&all, &edited).await, before);
     assert_ne!(documents.index_rows(&all).await.unwrap(), before);
-}
-
-pub(crate) async fn indexes_that_an_earlier_program_stored_are_taken_on(stage: Stage) {
-    let engine = stage.engine();
-    let documents = stage.documents().await;
-    documents.put(edit("doc", r#"{"a":1}"#)).await.unwrap();
-    documents.put(edit("_design/js", r#"{"views":{"v":{"map":"function(doc) {}"}}}"#)).await.unwrap();
-    documents.build_indexes(|_| panic!("there is nothing to build")).await.unwrap();
-    let instance = [0x15, 4, 0x14, 0x14];
-    let before = engine.begin().unwrap().get(&instance, Read::Snapshot).await.unwrap().unwrap();
-    documents.put(edit("_design/x", &design(&VIEWS[1..3]))).await.unwrap();
-    let definitions = rows(&engine, DEFINITIONS, "").await;
-    let mut as_it_was = vec![(instance.as_slice(), Some(before.as_ref()))];
-    as_it_was.extend(definitions.iter().map(|row| (row.key.as_ref(), None)));
-    put_rows(&engine, &as_it_was).await;
-    let later = stage.layer().await.database("db").await.unwrap();
-    assert!(later.indexes().await.unwrap().is_empty());
-    assert_sound(&later).await;
-    assert_eq!(assert_agrees(&later, "taken on").await.len(), 2);
 }
 
 /// Copies of a definition share one index.

@@ -514,49 +514,6 @@ pub(crate) async fn the_list_of_functions_is_checked_and_mended_and_moves_along(
     assert_sound(&moved).await;
 }
 
-pub(crate) async fn functions_that_an_earlier_version_stored_are_listed(stage: Stage) {
-    let engine = stage.engine();
-    let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
-    let plain = source.create_database("db", CreateOptions::default()).await.unwrap();
-    let key = [b"a", &[0x15, 4, 0x14, 0x14][..]].concat();
-    let row = || async { engine.begin().unwrap().get(&key, Read::Snapshot).await.unwrap().unwrap() };
-    let put_row = async |row| {
-        let transaction = engine.begin().unwrap();
-        transaction.set(&key, row);
-        transaction.commit().await.unwrap();
-    };
-    let before = row().await;
-    assert!(plain.list_validating().await.unwrap());
-    assert_eq!(row().await, before, "nothing is written where nothing is missing");
-    // The list has no bound for what is there already: nothing else could bring such a database back into use.
-    for n in 0..model::MAX_VALIDATING {
-        plain.put(edit(&format!("_design/{n:02}"), DESIGN)).await.unwrap();
-    }
-    put_row(before).await;
-    plain.put(edit("_design/more", DESIGN)).await.unwrap();
-    let with_one = row().await;
-    plain.put(edit("_design/none", "{}")).await.unwrap();
-    // Two servers at once, and an edit that takes a function back.
-    let last = get(&plain, "_design/07").await.rev;
-    let back = plain.put(edit("_design/07", "{}").over(last));
-    let (one, other, back) = futures_util::future::join3(plain.list_validating(), plain.list_validating(), back).await;
-    assert!(one.unwrap() && other.unwrap() && back.is_ok());
-    assert_sound(&plain).await;
-    let clerk = Clerk::default();
-    clerk.of(&plain).put(edit("a", "{}")).await.unwrap();
-    assert_eq!(clerk.take().len(), model::MAX_VALIDATING);
-    assert_eq!(plain.put(edit("b", "{}")).await.unwrap_err().kind(), &ErrorKind::NotValidated);
-
-    put_row(with_one).await;
-    relocating::run(&source, &target, relocating::options(true), relocating::go_on).await.unwrap();
-    let moved = target.database("db").await.unwrap();
-    assert!(!plain.list_validating().await.unwrap());
-    assert!(moved.list_validating().await.unwrap());
-    clerk.of(&moved).put(edit("b", "{}")).await.unwrap();
-    assert_eq!(clerk.take().len(), model::MAX_VALIDATING);
-    assert_sound(&moved).await;
-}
-
 /// The list is in one value, and FoundationDB's have 100,000 bytes at most.
 pub(crate) async fn ids_of_functions_have_a_bound(stage: Stage) {
     let documents = stage.documents().await;

@@ -453,59 +453,6 @@ pub(crate) async fn groups_are_removed_and_built_anew(stage: Stage) {
     assert_agrees(&documents, &other, &mut Random::new(2), "the other").await;
 }
 
-/// The rows of this version replace those of an earlier one, which is still there or not.
-pub(crate) async fn a_group_of_an_earlier_version_goes_when_it_is_replaced(stage: Stage) {
-    let documents = stage.documents().await;
-    fill(&documents, 10, 2).await;
-    let group = group(1);
-    // As if an earlier version had built it: the head has another signature.
-    let make_earlier = async || {
-        documents.update_views(&group).await.unwrap();
-        let head = rows_at(&stage.engine(), 16, "").await.into_iter();
-        let head = head.skip(1).find(|row| row.key.ends_with(&in_key(group.signature()))).unwrap();
-        let begin = &head.key[..head.key.len() - in_key(group.signature()).len()];
-        let earlier = [begin, &in_key(group.earlier_signature())].concat();
-        put_rows(&stage.engine(), &[(&head.key, None), (&earlier, Some(&head.value))]).await;
-        earlier
-    };
-    let signatures = async || documents.view_groups().await.unwrap().into_iter().map(|group| group.signature);
-    let earlier = make_earlier().await;
-    assert!(!documents.remove_earlier_view_group(&group).await.unwrap(), "nothing replaces it");
-    documents.update_views(&group).await.unwrap();
-    assert!(documents.remove_earlier_view_group(&group).await.unwrap());
-    assert!(!documents.remove_earlier_view_group(&group).await.unwrap());
-    assert!(signatures().await.eq([*group.signature()]));
-    // Rows without a head would be found.
-    assert_sound(&documents).await;
-
-    // A server of that version built its own again: it has a number after that of the group here.
-    let rows = rows_at(&stage.engine(), 16, "").await;
-    let head = rows.iter().find(|row| row.key.ends_with(&in_key(group.signature()))).unwrap();
-    let mine = head.clone();
-    make_earlier().await;
-    documents.update_views(&group).await.unwrap();
-    let rows = rows_at(&stage.engine(), 16, "").await;
-    let younger = rows.iter().find(|row| row.key == mine.key).unwrap();
-    put_rows(&stage.engine(), &[(&earlier, Some(&younger.value)), (&mine.key, Some(&mine.value))]).await;
-    assert!(!documents.remove_earlier_view_group(&group).await.unwrap(), "it is used");
-    // What cannot be read stays.
-    put_rows(&stage.engine(), &[(&earlier, Some(&[0x15, 9]))]).await;
-    assert!(!documents.remove_earlier_view_group(&group).await.unwrap());
-}
-
-/// A signature at the end of a key.
-fn in_key(signature: &[u8; 16]) -> Vec<u8> {
-    let mut bytes = vec![1];
-    for &byte in signature {
-        bytes.push(byte);
-        if byte == 0 {
-            bytes.push(0xff);
-        }
-    }
-    bytes.push(0);
-    bytes
-}
-
 /// A group without views.
 struct Nothing;
 

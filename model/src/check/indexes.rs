@@ -18,7 +18,7 @@ use mango::Index;
 use crate::document::Document;
 use crate::documents::Documents;
 use crate::error::{Result, alone};
-use crate::indexes::{Built, Definition, Indexed, Source, Touched, values_of};
+use crate::indexes::{Built, Indexed, Source, Touched, values_of};
 use crate::instance::{Instance, Kept};
 use crate::keys::{DatabaseKey, Leaf, Subspace};
 use crate::limits::DESIGN_PREFIX;
@@ -150,13 +150,12 @@ impl<D: Database> Documents<D> {
         })
     }
 
-    /// The indexes whose rows are in this program's format.
+    /// The indexes, and how far those are that are being built.
     async fn checked(&self, transaction: &D::Transaction, instance: &Instance) -> Result<Vec<Checked>> {
         // Definitions that cannot be read are reported separately.
         let Ok(definitions) = alone(self.definitions(transaction, instance).await)? else { return Ok(Vec::new()) };
         let mut checked = Vec::with_capacity(definitions.len());
-        for (kept, definition) in definitions {
-            let Definition::Current(index) = definition else { continue };
+        for (kept, index) in definitions {
             let mut built = Built::default();
             if !kept.active {
                 let key = self.keys().key(DatabaseKey::IndexRows(kept.number));
@@ -275,8 +274,7 @@ impl<D: Database> Documents<D> {
                     Err(error) => return Ok(vec![(None, error.reason().into_owned())]),
                 };
                 let mut wrong = Vec::new();
-                for (_, definition) in definitions {
-                    let index = definition.index();
+                for (_, index) in definitions {
                     let winner = Tree::Winner.read(&transaction, self.keys(), index.design_id()).await;
                     // Damage of the design document is reported with that document.
                     let Ok(winner) = alone(winner)? else { continue };

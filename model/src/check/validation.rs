@@ -2,21 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use kv_api::{Database, Read, Transaction};
+use kv_api::{Database, Read};
 
 use super::report::CheckReport;
 use crate::documents::Documents;
-use crate::error::{Error, ErrorKind, Result, alone};
+use crate::error::{Result, alone};
 use crate::instance::Instance;
-use crate::keys::{DatabaseKey, Leaf};
+use crate::keys::Leaf;
 use crate::read::{Tree, body_of};
 use crate::revid::RevId;
-use crate::txids::Outcome;
 use crate::validation::VALIDATE;
 
 impl<D: Database> Documents<D> {
     /// Checks that exactly those design documents are listed that have `validate_doc_update`, at their winners. Returns the
-    /// others. A program that did not know the list may have left them out.
+    /// others.
     pub(super) async fn check_validation(&self, instance: &Instance, report: &mut CheckReport) -> Result<Vec<String>> {
         // A damaged listing is reported with its document.
         let live = alone(self.design_ids().await)?.unwrap_or_default();
@@ -35,43 +34,6 @@ impl<D: Database> Documents<D> {
             }
         }
         Ok(wrong)
-    }
-
-    /// Lists the design documents that validate edits and that a program which did not know the list left out, however many.
-    /// A server does it with each database that it opens, so that no edit misses their functions. Returns false if the
-    /// database is moving: then it is done at the database's new place.
-    ///
-    /// It mends nothing else. A design document that cannot be read is left to a repair.
-    ///
-    /// # Errors
-    /// 404 if the database is gone; the store's errors.
-    pub async fn list_validating(&self) -> Result<bool> {
-        let list = async || {
-            let instance = self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?;
-            for id in self.check_validation(&instance, &mut CheckReport::default()).await? {
-                // What cannot be listed because of damage is damage that refuses edits by itself.
-                drop(alone(self.list_design(&id).await)?);
-            }
-            Ok(true)
-        };
-        match list().await {
-            Err(error) if matches!(Error::kind(&error), ErrorKind::Moving | ErrorKind::Moved(_)) => Ok(false),
-            listed => listed,
-        }
-    }
-
-    /// Lists a design document as it stands. Nothing else of it is indexed anew.
-    async fn list_design(&self, id: &str) -> Result<()> {
-        self.shared
-            .guard
-            .run(|transaction| async move {
-                let (mut instance, winner) = self.instance_and_winner(&transaction, id).await?;
-                let validates = self.validates(&transaction, id, winner.as_ref().map(|(_, leaf)| leaf)).await?;
-                instance.validation.set(id, validates);
-                transaction.set(self.keys().key(DatabaseKey::Instance), instance.write());
-                Ok(Outcome::Write(()))
-            })
-            .await
     }
 
     async fn is_listed_rightly(&self, transaction: &D::Transaction, id: &str) -> Result<bool> {

@@ -20,29 +20,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use jobs::Hold;
 use json::JsonText;
-use kv_api::{
-    ConflictRange, Database, KeySelector, RangeRequest, Read, RetryError, Runner, Transaction, TransactionExt,
-};
+use kv_api::{ConflictRange, Database, KeySelector, RangeRequest, Read, RetryError, Runner, Transaction};
 use mango::Index;
 
-use crate::all_docs::read_winner;
 use crate::batch::{BODIES_AT_ONCE, Batch, RETRIES};
 use crate::document::Document;
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::instance::{Instance, Kept};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, end_of};
-use crate::limits::{DESIGN_END, DESIGN_PREFIX};
 use crate::read::body_or_empty;
 use crate::row::Reader;
 use crate::tuple;
 use crate::unguarded::Unguarded;
 use crate::write::is_too_much;
 
-use super::edit::{Source, Touched, rows_of};
+use super::edit::rows_of;
 use super::job::checked;
 use super::winners::{Listed, Needs, Wanted, Winner, read_winners};
-use super::{Definition, FORMAT, Indexed, values_of};
+use super::{FORMAT, Indexed, values_of};
 
 /// Maximum number of documents in a batch.
 const DOCUMENTS_AT_ONCE: usize = 4_000;
@@ -113,8 +109,7 @@ impl Built {
 }
 
 impl<D: Database> Documents<D> {
-    /// Builds the indexes that are not active, in batches of one transaction each. In a database without indexes, adds
-    /// those of design documents that an earlier version of this program stored. `progress` is called after each batch.
+    /// Builds the indexes that are not active, in batches of one transaction each. `progress` is called after each batch.
     /// If a build is interrupted, the next call continues it. Several calls at the same time do no harm.
     ///
     /// A document whose fields cannot be read has no rows until it is repaired.
@@ -179,22 +174,8 @@ impl<D: Database> Documents<D> {
         let stats = transaction.get(&keys.key(DatabaseKey::Stats), Read::Snapshot);
         let instance = self.instance(transaction, Read::Serializable).await?;
         checked.await?;
-        if instance.indexes.next == 0 && !self.adopt(transaction, &instance).await? {
-            return Ok(None);
-        }
-        let definitions = self.definitions(transaction, &instance).await?;
-        if instance.indexes.next == 0
-            || definitions.iter().any(|(_, definition)| matches!(definition, Definition::Outdated(_)))
-        {
-            // Outdated indexes get new numbers in this batch. Adopted ones just got their first numbers.
-            if instance.indexes.next > 0 {
-                self.index_changes(transaction, &instance, &[], false).await?.write(transaction);
-            }
-            let progress = BuildProgress { indexes: Vec::new(), documents: 0, expected: 0, done: false };
-            return Ok(Some(Batched { progress, place: None }));
-        }
-        let kept = definitions.iter().map(|(kept, definition)| (*kept, definition.index().clone()));
-        let waiting: Vec<(Kept, Arc<Index>)> = kept.filter(|(kept, _)| !kept.active).collect();
+        let mut waiting = self.definitions(transaction, &instance).await?;
+        waiting.retain(|(kept, _)| !kept.active);
         let (least, together) = match place {
             Some(place) if waiting.iter().map(|(kept, _)| kept.number).eq(place.indexes.iter().copied()) => {
                 (place.built, waiting)
@@ -250,28 +231,6 @@ impl<D: Database> Documents<D> {
         let Some(least) = built.iter().map(|(built, _)| built.clone()).min() else { return Ok(None) };
         built.retain(|(built, _)| built.upto == least.upto);
         Ok(Some((least, built.into_iter().map(|(_, one)| one).collect())))
-    }
-
-    /// Adds the indexes of design documents that an earlier program stored, in a database that never had any. Returns
-    /// whether there are some.
-    pub(super) async fn adopt(&self, transaction: &D::Transaction, instance: &Instance) -> Result<bool> {
-        let keys = self.keys();
-        let (begin, end) = (DatabaseKey::AllDoc(DESIGN_PREFIX), DatabaseKey::AllDoc(DESIGN_END));
-        let listed = RangeRequest::keys(keys.key(begin), keys.key(end));
-        let mut designs = Vec::new();
-        for row in transaction.get_all(listed, Read::Snapshot).await? {
-            if let (Ok(id), Ok(rev)) = (keys.read_all_doc(&row.key), read_winner(&row.value)) {
-                let leaf = Leaf { not_deleted: true, rev };
-                guard(transaction, keys, &id, &leaf);
-                designs.push((id, leaf));
-            }
-        }
-        let stored = |(id, leaf)| Touched { id, had_rows: false, winner: Some((leaf, Source::Stored)) };
-        let touched: Vec<Touched<'_>> = designs.iter().map(|(id, leaf)| (id.as_str(), leaf)).map(stored).collect();
-        let indexing = self.index_changes(transaction, instance, &touched, false).await?;
-        let adopts = indexing.changes_instance();
-        indexing.write(transaction);
-        Ok(adopts)
     }
 
     /// Writes the rows of the next documents. Returns the new progress, and whether there may be more documents.

@@ -36,7 +36,7 @@ use crate::revid::RevId;
 use crate::unguarded::Unguarded;
 use crate::validation::{MAX_VALIDATING, MAX_VALIDATING_BYTES, VALIDATE};
 
-use super::{Definition, Indexed, MAX_INDEXES, definition_row, values_of};
+use super::{Indexed, MAX_INDEXES, definition_row, values_of};
 
 /// A document whose winner changes.
 pub(crate) struct Touched<'d> {
@@ -68,11 +68,6 @@ pub(crate) struct Indexing {
 }
 
 impl Indexing {
-    /// Whether the instance's row changes.
-    pub(super) fn changes_instance(&self) -> bool {
-        self.instance.is_some()
-    }
-
     pub(crate) fn write<T: Transaction>(mut self, transaction: &T) {
         if let Some((key, row)) = self.instance {
             transaction.set(key, row);
@@ -128,17 +123,9 @@ struct Changing {
 }
 
 impl Changing {
-    fn new(instance: &Instance, definitions: Vec<(Kept, Definition)>) -> Changing {
-        let kept = definitions.iter().map(|(kept, definition)| (*kept, definition.index().clone())).collect();
+    fn new(instance: &Instance, kept: Vec<(Kept, Arc<Index>)>, gone: Vec<u64>) -> Changing {
         let (next, validation) = (instance.indexes.next, instance.validation.clone());
-        let mut changing = Changing { kept, gone: Vec::new(), come: Vec::new(), next, validation };
-        for (kept, definition) in definitions {
-            if let Definition::Outdated(index) = definition {
-                changing.remove(kept.number);
-                changing.add(index);
-            }
-        }
-        changing
+        Changing { kept, gone, come: Vec::new(), next, validation }
     }
 
     fn remove(&mut self, number: u64) {
@@ -214,8 +201,7 @@ impl<D: Database> Documents<D> {
                 Err(damage) => return Err(damage),
             }
         }
-        let mut changing = Changing::new(instance, definitions);
-        changing.gone.extend(damaged);
+        let mut changing = Changing::new(instance, definitions, damaged);
         for (at, design) in touched.iter().enumerate().filter(|(_, one)| one.id.starts_with(DESIGN_PREFIX)) {
             let mut validates = None;
             let indexes = match &design.winner {

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The transactions that change which indexes are active add and remove the job, so it exists exactly as long as an index
-//! is not active. One job builds all indexes of its database. A store of an earlier version may have inactive indexes
-//! without a job; [`Documents::request_build`] adds it.
+//! is not active, unless a program removed it; [`Documents::request_build`] adds it again. One job builds all indexes of its
+//! database.
 
 use std::future::Future;
 
@@ -20,8 +20,6 @@ use crate::instance::Indexes;
 use crate::keys::Key;
 use crate::layer::LayerState;
 use crate::txids::Outcome;
-
-use super::Definition;
 
 /// The kind of these jobs, which is CouchDB's name for such a task. Their ids are the names of the databases.
 pub const BUILD_JOBS: &str = "indexer";
@@ -59,8 +57,7 @@ impl<D: Database> Documents<D> {
         job_of(self.name())
     }
 
-    /// Makes sure that there is a job if there is something to build, also if an earlier version left it unbuilt. A failed
-    /// job will be run again at once.
+    /// Makes sure that there is a job if there is something to build. A failed job will be run again at once.
     ///
     /// # Errors
     /// 404 if the database is gone, and the store's errors.
@@ -69,18 +66,6 @@ impl<D: Database> Documents<D> {
             .guard
             .run(|transaction| async move {
                 let instance = self.instance(&transaction, Read::Serializable).await?;
-                if instance.indexes.next == 0 {
-                    // This writes the job with the indexes.
-                    return Ok(match self.adopt(&transaction, &instance).await? {
-                        true => Outcome::Write(()),
-                        false => Outcome::ReadOnly(()),
-                    });
-                }
-                let definitions = self.definitions(&transaction, &instance).await?;
-                if definitions.iter().any(|(_, definition)| matches!(definition, Definition::Outdated(_))) {
-                    self.index_changes(&transaction, &instance, &[], false).await?.write(&transaction);
-                    return Ok(Outcome::Write(()));
-                }
                 if !instance.indexes.are_to_build() {
                     return Ok(Outcome::ReadOnly(()));
                 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  (0)                        instance     …, NextIndex, Count, (Index, Active) …
-//!  (12, Index)                definition   (Format, Version, DesignID, Name, Definition)
+//!  (12, Index)                definition   (Format, DesignID, Name, Definition)
 //!  (13, Index)                progress of an index that is being built: (Format, DocID, Documents)
 //!  (13, Index, Key, DocID)    rows         the values as JSON; empty if they are too long
 //!  (14, DocID)                id row       the document's rows: Format, and for each row Index, Length, Key
@@ -70,46 +70,27 @@ const MAX_DEFINITION_ROW: usize = 90_000;
 
 const FORMAT: u64 = 1;
 
-/// The definition of an index that edits maintain.
-#[derive(Clone, Debug)]
-pub(crate) enum Definition {
-    /// Its rows are in this program's format.
-    Current(Arc<Index>),
-    /// Its rows are in the format of an earlier program, and must be built again.
-    Outdated(Arc<Index>),
-}
-
-impl Definition {
-    pub(crate) fn index(&self) -> &Arc<Index> {
-        match self {
-            Definition::Current(index) | Definition::Outdated(index) => index,
-        }
-    }
-}
-
 /// The row of a definition; `None` if it is too long.
 fn definition_row(index: &Index) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(64 + index.definition().len());
     tuple::append_u64(&mut out, FORMAT);
-    tuple::append_u64(&mut out, mango::INDEX_VERSION);
     tuple::append_str(&mut out, index.design_id());
     tuple::append_str(&mut out, index.name());
     tuple::append_str(&mut out, index.definition().as_str());
     (out.len() <= MAX_DEFINITION_ROW).then_some(out)
 }
 
-fn read_definition(row: &[u8]) -> Result<Definition> {
+fn read_definition(row: &[u8]) -> Result<Arc<Index>> {
     let mut reader = Reader::new(row);
-    let (format, version) = (reader.int()?, reader.int()?);
-    if format != FORMAT || version > mango::INDEX_VERSION {
-        return Err(Error::unknown_format(format!("an index in format {format}, version {version}")));
+    match reader.int()? {
+        FORMAT => {}
+        other => return Err(Error::unknown_format(format!("an index in format {other}"))),
     }
     let (design_id, name, definition) = (reader.str()?, reader.str()?, reader.str()?);
     reader.end()?;
     let definition = JsonText::parse(definition.as_bytes()).map_err(|_| Error::corrupt("an index that is no JSON"))?;
     let index = Index::parse(&design_id, &name, &definition);
-    let index = Arc::new(index.ok_or_else(|| Error::corrupt(format!("the definition of the index {name:?}")))?);
-    Ok(if version == mango::INDEX_VERSION { Definition::Current(index) } else { Definition::Outdated(index) })
+    Ok(Arc::new(index.ok_or_else(|| Error::corrupt(format!("the definition of the index {name:?}")))?))
 }
 
 /// An id row: the indexes by number, and the document's key in each.
@@ -159,7 +140,7 @@ impl<D: Database> Documents<D> {
         &self,
         transaction: &D::Transaction,
         instance: &Instance,
-    ) -> Result<Vec<(Kept, Definition)>> {
+    ) -> Result<Vec<(Kept, Arc<Index>)>> {
         let each = self.each_definition(transaction, instance).await?;
         each.into_iter().map(|(kept, definition)| Ok((kept, definition?))).collect()
     }
@@ -169,7 +150,7 @@ impl<D: Database> Documents<D> {
         &self,
         transaction: &D::Transaction,
         instance: &Instance,
-    ) -> Result<Vec<(Kept, Result<Definition>)>> {
+    ) -> Result<Vec<(Kept, Result<Arc<Index>>)>> {
         let (keys, known) = (self.keys(), &self.shared.indexes);
         let reads: Vec<_> = instance
             .indexes
@@ -183,13 +164,13 @@ impl<D: Database> Documents<D> {
         let mut definitions = Vec::with_capacity(reads.len());
         for (kept, read) in reads {
             let definition = match read {
-                Ok(index) => Ok(Definition::Current(index)),
+                Ok(index) => Ok(index),
                 Err(row) => {
                     let missing = || Error::corrupt(format!("there is no definition of the index {}", kept.number));
                     row.await?.ok_or_else(missing).and_then(|row| read_definition(&row))
                 }
             };
-            if let Ok(Definition::Current(index)) = &definition {
+            if let Ok(index) = &definition {
                 known.put(keys.number(), kept.number, index.clone());
             }
             definitions.push((kept, definition));
@@ -201,6 +182,7 @@ impl<D: Database> Documents<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
@@ -217,45 +199,33 @@ mod tests {
     }
 
     #[test]
-    fn definitions_round_trip_and_later_ones_are_refused() {
+    fn definitions_round_trip_and_others_are_refused() {
         let view = br#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":{}},"reduce":"_count","options":{"def":{"fields":["a"]}}}"#;
         let definition = JsonText::parse(view).unwrap();
         let index = Index::parse("_design/x", "by a", &definition).unwrap();
         let row = definition_row(&index).unwrap();
-        let Definition::Current(found) = read_definition(&row).unwrap() else { panic!("of this version") };
+        let found = read_definition(&row).unwrap();
         assert_eq!((found.design_id(), found.name(), found.definition()), ("_design/x", "by a", &definition));
         for cut in 0..row.len() {
             assert!(read_definition(&row[..cut]).is_err(), "cut at {cut}");
         }
 
-        let of_version = |version: u64| {
-            let mut other = Vec::new();
-            tuple::append_u64(&mut other, FORMAT);
-            tuple::append_u64(&mut other, version);
-            other.extend_from_slice(&row[4..]);
-            read_definition(&other)
-        };
-        assert!(matches!(of_version(mango::INDEX_VERSION).unwrap(), Definition::Current(_)));
-        assert!(matches!(of_version(0).unwrap(), Definition::Outdated(_)));
-        assert!(of_version(mango::INDEX_VERSION + 1).is_err());
+        let other = [&[0x15, 2], &row[2..]].concat();
+        assert!(matches!(read_definition(&other).unwrap_err().kind(), ErrorKind::UnknownFormat(_)));
 
         let long = Index::parse("_design/x", &"n".repeat(MAX_DEFINITION_ROW), &definition).unwrap();
         assert!(definition_row(&long).is_none());
     }
 
-    /// These bytes are read by every version that knows this format. Some refuse the empty names of CouchDB's normal form.
     #[test]
     fn a_filter_of_elements_is_stored_without_empty_names() {
         let view = br#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":{"l":{"$elemMatch":{"":{"$gt":3}}}}},"options":{}}"#;
         let index = Index::parse("_design/x", "p", &JsonText::parse(view).unwrap()).unwrap();
-        let row = b"\x15\x01\x15\x02\x02_design/x\0\x02p\0\x02{\"map\":{\"fields\":{\"a\":\"asc\"},\"partial_filter_selector\":\
+        let row =
+            b"\x15\x01\x02_design/x\0\x02p\0\x02{\"map\":{\"fields\":{\"a\":\"asc\"},\"partial_filter_selector\":\
             {\"l\":{\"$elemMatch\":{\"$gt\":3}}}},\"options\":{}}\0";
         assert_eq!(definition_row(&index).unwrap().escape_ascii().to_string(), row.escape_ascii().to_string());
-        let Definition::Current(found) = read_definition(row).unwrap() else { panic!("of this version") };
-        assert_eq!(found.definition(), index.definition());
-        // As a version stored it that is not released: the index is the same.
-        let named = String::from_utf8_lossy(row).replace(r#"{"$gt":3}"#, r#"{"":{"$gt":3}}"#);
-        let Definition::Current(found) = read_definition(named.as_bytes()).unwrap() else { panic!("of this version") };
+        let found = read_definition(row).unwrap();
         assert_eq!(found.definition(), index.definition());
     }
 }

@@ -19,7 +19,6 @@ use crate::error::{Error, NotFound, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::read::last_live_of_many;
 
-use super::Definition;
 use super::build::Built;
 
 /// Maximum number of rows in a batch.
@@ -137,14 +136,13 @@ impl<D: Database> Documents<D> {
             let instance = self.instance(&transaction, Read::Snapshot).await?;
             let definitions = self.definitions(&transaction, &instance).await?;
             let mut found = Vec::with_capacity(definitions.len());
-            for (kept, definition) in definitions {
-                let active = kept.active && matches!(definition, Definition::Current(_));
+            for (kept, index) in definitions {
                 let key = self.keys().key(DatabaseKey::IndexRows(kept.number));
                 let built = if kept.active { None } else { transaction.get(&key, Read::Snapshot).await? };
                 found.push(IndexInfo {
                     number: kept.number,
-                    index: definition.index().clone(),
-                    active,
+                    index,
+                    active: kept.active,
                     documents: Built::read(built.as_deref())?.documents,
                 });
             }

@@ -8,7 +8,6 @@ use json::{JsonText, JsonWriter};
 use kv_api::BoxFuture;
 use md5::{Digest, Md5};
 
-use super::ROWS_VERSION;
 use crate::error::{Error, Result};
 
 /// A row that a map function emits.
@@ -207,7 +206,6 @@ struct Inner {
     name: String,
     is_of_design: bool,
     signature: [u8; 16],
-    earlier_signature: [u8; 16],
     views: Vec<View>,
     include_design: bool,
     local_seq: bool,
@@ -241,19 +239,9 @@ impl ViewGroup {
         views: Vec<View>,
         functions: Arc<dyn ViewFunctions>,
     ) -> Self {
-        let of = |version| signature(version, mango::COLLATION_VERSION, sources, options, &views);
-        let (signature, earlier_signature) = (of(ROWS_VERSION), of(ROWS_VERSION - 1));
+        let signature = signature(mango::COLLATION_VERSION, sources, options, &views);
         let (name, ViewOptions { is_of_design, include_design, local_seq }) = (name.into(), options);
-        ViewGroup(Arc::new(Inner {
-            name,
-            is_of_design,
-            signature,
-            earlier_signature,
-            views,
-            include_design,
-            local_seq,
-            functions,
-        }))
+        ViewGroup(Arc::new(Inner { name, is_of_design, signature, views, include_design, local_seq, functions }))
     }
 
     /// What it is called, for people.
@@ -264,11 +252,6 @@ impl ViewGroup {
     /// What distinguishes it from other groups.
     pub fn signature(&self) -> &[u8; 16] {
         &self.0.signature
-    }
-
-    /// The signature of the same group in versions of this program whose rows are others.
-    pub fn earlier_signature(&self) -> &[u8; 16] {
-        &self.0.earlier_signature
     }
 
     /// Its views.
@@ -299,10 +282,9 @@ impl ViewGroup {
 }
 
 /// What distinguishes a group. Keys are ordered by the collation's data, so other data makes other rows.
-fn signature(version: u64, collation: &str, sources: &str, options: ViewOptions, views: &[View]) -> [u8; 16] {
+fn signature(collation: &str, sources: &str, options: ViewOptions, views: &[View]) -> [u8; 16] {
     let ViewOptions { is_of_design, include_design, local_seq } = options;
     let mut hash = Md5::new();
-    hash.update(version.to_be_bytes());
     let flags = [is_of_design, include_design, local_seq].map(u8::from);
     for part in [collation.as_bytes(), &flags, sources.as_bytes()] {
         hash.update((part.len() as u64).to_be_bytes());
@@ -324,10 +306,10 @@ mod tests {
     fn another_collation_makes_another_group() {
         let of = |collation| {
             let views = [View { name: "v".to_owned(), reduce: None }];
-            signature(ROWS_VERSION, collation, "sources", ViewOptions::default(), &views)
+            signature(collation, "sources", ViewOptions::default(), &views)
         };
         let group = ViewGroup::of_closures("g", 1, vec![crate::RustView::new("v", |_, _| Ok(()))]);
-        let now = signature(ROWS_VERSION, mango::COLLATION_VERSION, "rust 1 g", ViewOptions::default(), group.views());
+        let now = signature(mango::COLLATION_VERSION, "rust 1 g", ViewOptions::default(), group.views());
         assert_eq!(of("2"), of("2"));
         assert_ne!(of("2"), of("1"));
         assert_eq!(group.signature(), &now);

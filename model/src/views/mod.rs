@@ -86,11 +86,6 @@ const MAX_VALUE: usize = 90_000;
 
 const FORMAT: u64 = 1;
 
-/// The version of the rows. It is part of each signature, so other rows are in another group. Those of version 1 are of
-/// documents without `_conflicts`, and those of version 2 have equal keys of a document in the order of their emission. Rows of the
-/// version before go when they are [replaced](Documents::remove_earlier_view_group).
-const ROWS_VERSION: u64 = 3;
-
 /// A view group as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Head {

@@ -7,7 +7,7 @@ use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction, Transaction
 use super::group::{FunctionError, ViewGroup};
 use super::{Head, Upto};
 use crate::documents::Documents;
-use crate::error::{NotFound, Result, alone};
+use crate::error::{NotFound, Result};
 use crate::keys::DatabaseKey;
 use crate::seq::Seq;
 use crate::txids::Outcome;
@@ -137,24 +137,6 @@ impl<D: Database> Documents<D> {
                 Ok(Outcome::Write(true))
             })
             .await
-    }
-
-    /// Removes the group that an earlier version of this program built with the functions of this one, whose rows replace
-    /// it. Returns whether there was one. A group that is younger than this one stays, since a server of that version uses
-    /// it beside this one, and so does a group that cannot be read.
-    ///
-    /// # Errors
-    /// 404 if the database is gone.
-    pub async fn remove_earlier_view_group(&self, group: &ViewGroup) -> Result<bool> {
-        let is_replaced = self.read(|tx| async move {
-            let instance = self.instance(&tx, Read::Snapshot);
-            let head = self.view_head(&tx, group.signature(), Read::Snapshot);
-            let earlier = self.view_head(&tx, group.earlier_signature(), Read::Snapshot);
-            instance.await?;
-            let (head, earlier) = (head.await?, alone(earlier.await)?.ok().flatten());
-            Ok(head.zip(earlier).is_some_and(|(head, earlier)| earlier.number < head.number))
-        });
-        if is_replaced.await? { self.remove_view_group(group.earlier_signature()).await } else { Ok(false) }
     }
 
     /// Removes the rows of all groups, which are built again.

@@ -177,20 +177,19 @@ async fn a_continuous_one_goes_on_until_its_document_is_deleted() {
     assert_eq!(ended(&near, "copy").await["_replication_state"], "completed");
 }
 
-/// An earlier version took `null` for what is not requested, and stored it. A client may not write it now.
+/// A client may not write it. A replication may bring it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stored_document_with_nulls_runs() {
+async fn a_stored_document_that_makes_no_sense_fails_with_the_reason() {
     let couch = couch().await;
-    let document = json!({"source": "here", "target": "there", "create_target": true, "selector": null, "continuous": null,
-        "winning_revs_only": null, "query_params": null, "create_target_params": null});
+    let document = json!({"source": "here", "target": "there", "query_params": null});
     let reason = "parameter `query_params` must be an object";
     couch.json("PUT", "/_replicator/x", document.clone()).await.refused(403, "forbidden", reason);
     let mut stored = document;
     (stored["_id"], stored["_rev"]) = (json!("x"), json!("1-a"));
     couch.json("POST", "/_replicator/_bulk_docs", json!({"new_edits": false, "docs": [stored]})).await;
     let ended = ended(&couch, "x").await;
-    assert_eq!(ended["_replication_state"], "completed", "{ended}");
-    assert_eq!(couch.get("/there").await.json()["doc_count"], 5);
+    assert_eq!(ended["_replication_state"], "failed", "{ended}");
+    assert!(ended["_replication_state_reason"].as_str().unwrap().contains(reason), "{ended}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

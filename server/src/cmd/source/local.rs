@@ -48,7 +48,6 @@ impl Local {
             },
             Ok(found) => found,
         };
-        documents.list_validating().await?;
         let peer = peer(&layer, name, &documents).await?;
         Ok(Local { layer, documents, peer, folder: engine.folder().map(Path::to_owned) })
     }
@@ -97,7 +96,6 @@ impl Local {
             }
             found => found?,
         };
-        documents.list_validating().await?;
         let peer = peer(&self.layer, name, &documents).await?;
         Ok(Local { documents, peer, ..self.clone() })
     }

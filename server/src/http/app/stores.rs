@@ -4,7 +4,7 @@
 //! the marker, opens that store at first use, and keeps it open. A folder has one owner at a time, so the server of the
 //! old place serves the new one too.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 
 use kv_api::AnyDatabase;
@@ -20,9 +20,6 @@ pub(crate) type Documents = model::Documents<AnyDatabase>;
 /// Maximum number of markers that are followed for one database. Moving back replaces a marker, so there are no
 /// circles.
 const MOST_MOVES: usize = 16;
-
-/// Maximum number of databases of which it is remembered that their functions are listed.
-const MOST_LISTED: usize = 100_000;
 
 /// A store that is open.
 #[derive(Clone)]
@@ -40,8 +37,6 @@ pub(crate) struct Stores {
     options: LayerOptions,
     /// Sends stores that are opened to what runs their jobs.
     newly_opened: mpsc::UnboundedSender<Store>,
-    /// The instances whose design documents that validate edits are listed.
-    listed: parking_lot::Mutex<HashSet<[u8; 16]>>,
 }
 
 impl fmt::Debug for Stores {
@@ -70,8 +65,7 @@ impl Stores {
         newly_opened: mpsc::UnboundedSender<Store>,
     ) -> Self {
         let url = url.and_then(|url| url.absolute().ok());
-        let (opened, listed) = (Mutex::default(), parking_lot::Mutex::default());
-        Stores { own: Store { url, layer: own }, opened, options, newly_opened, listed }
+        Stores { own: Store { url, layer: own }, opened: Mutex::default(), options, newly_opened }
     }
 
     /// The server's own store.
@@ -132,11 +126,7 @@ impl Stores {
         let mut stores = vec![self.own.clone()];
         while let Some(last) = stores.last() {
             match last.layer.database(name).await {
-                Ok(documents) => {
-                    // Boxed: it is rare.
-                    Box::pin(self.list_validating(&documents)).await?;
-                    return Ok((stores, Some(documents)));
-                }
+                Ok(documents) => return Ok((stores, Some(documents))),
                 Err(error) => match error.kind() {
                     ErrorKind::Moved(to) if stores.len() <= MOST_MOVES => {
                         let next = self.follow(name, to).await?;
@@ -148,22 +138,6 @@ impl Stores {
             }
         }
         Ok((stores, None))
-    }
-
-    /// Lists validation functions that an earlier version stored without listing them, so that no edit misses them.
-    async fn list_validating(&self, documents: &Documents) -> Result<()> {
-        let id = documents.instance_id();
-        if self.listed.lock().contains(&id) {
-            return Ok(());
-        }
-        if documents.list_validating().await? {
-            let mut listed = self.listed.lock();
-            if listed.len() >= MOST_LISTED {
-                listed.clear();
-            }
-            listed.insert(id);
-        }
-        Ok(())
     }
 
     /// The database, in whichever store it is.

@@ -69,11 +69,6 @@ pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
     let (limit, skip) = (number("limit", 1)?, number("skip", 0)?);
     let database = request.fresh_database(db).await?;
     let mut indexes = database.indexes().await?;
-    if indexes.is_empty() {
-        // An earlier version may have stored design documents without keeping their indexes: these are adopted.
-        build::wait_a_little(&request.app, &database, WAIT).await;
-        indexes = database.indexes().await?;
-    }
     if indexes.iter().any(|info| !info.active) {
         database.request_build().await?;
     }

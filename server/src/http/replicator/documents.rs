@@ -30,7 +30,7 @@ use crate::http::ids::hex;
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{KIND, Origin, ReplicationJob, job_of_document, object, time};
-use crate::http::replicator::requested::{RequestedReplication, without_nulls};
+use crate::http::replicator::requested::RequestedReplication;
 use crate::http::wire::response;
 
 /// The kind of the jobs that follow such databases. Their ids are the names of the databases.
@@ -224,7 +224,7 @@ async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> 
         return remove(app, name, &found.id).await;
     }
     let definition = found.definition();
-    let asked = match readable(&found.id, &without_nulls(&found.body)) {
+    let asked = match readable(&found.id, &found.body) {
         Ok(asked) => asked,
         Err(refused) => {
             if found.id.len() <= MOST_ID {

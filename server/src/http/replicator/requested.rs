@@ -8,13 +8,12 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use model::{JsonRef, JsonText, JsonWriter};
+use model::{JsonRef, JsonText};
 use peer::{Address, Connecting, Filter};
 use replicate::{Endpoint, Identity, Options};
 
 use crate::http::access::rows::Rows;
 use crate::http::error::{ApiError, Result};
-use crate::http::replicator::record::object;
 
 /// The section of the settings of replications.
 const SECTION: &str = "replicator";
@@ -194,24 +193,6 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
     })
 }
 
-/// What is stored, without members that are null, also of its sides. Earlier versions took these for absent, and what they
-/// stored still runs.
-pub(crate) fn without_nulls(stored: &JsonText) -> JsonText {
-    fn write(value: JsonRef<'_>, json: &mut JsonWriter<'_>) {
-        for (name, value) in value.members().filter(|(_, value)| !value.is_null()) {
-            json.name(&name);
-            if matches!(&*name, "source" | "target") && value.is_object() {
-                json.begin_object();
-                write(value, json);
-                json.end_object();
-            } else {
-                json.value(value);
-            }
-        }
-    }
-    object(|json| write(stored.root(), json))
-}
-
 /// A number, which CouchDB accepts as a text too.
 fn number_of(value: JsonRef<'_>) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
@@ -357,19 +338,6 @@ mod tests {
             assert_eq!(refused.status().as_u16(), status, "{text}: {sentence}");
             assert!(sentence.contains(reason) && !sentence.contains("geheim"), "{text}: {sentence}");
         }
-    }
-
-    #[test]
-    fn what_is_stored_may_have_nulls() {
-        let stored = r#"{"source":{"url":"http://a/b","headers":null,"auth":null},"target":"c","selector":null,"filter":"d/f",
-            "query_params":null,"continuous":null,"create_target":null,"create_target_params":null,"winning_revs_only":null,
-            "use_bulk_get":null,"since_seq":null}"#;
-        assert_eq!(asked(stored).unwrap_err().status().as_u16(), 400, "written now, it is refused");
-        let stored = without_nulls(&JsonText::parse(stored.as_bytes()).unwrap());
-        assert_eq!(stored.as_str(), r#"{"source":{"url":"http://a/b"},"target":"c","filter":"d/f"}"#);
-        // A null that says something stays.
-        let params = r#"{"source":"a","target":"b","filter":"d/f","query_params":{"x":null}}"#;
-        assert_eq!(without_nulls(&JsonText::parse(params.as_bytes()).unwrap()).as_str(), params);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{Answer, JobProgress, Origin, ReplicationJob, figures};
-use crate::http::replicator::requested::{RequestedReplication, Side, without_nulls};
+use crate::http::replicator::requested::{RequestedReplication, Side};
 use crate::http::replicator::rotation::Rotation;
 use crate::http::replicator::{has_jobs, side};
 use crate::http::rights::not_server_admin;
@@ -260,7 +260,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
 async fn find(app: &App, order: &ReplicationJob) -> Result<Option<Result<(RequestedReplication, Owner)>>> {
     let settings = app.auth.settings();
     let read = |stored: &JsonText, owner: Owner| {
-        let asked = RequestedReplication::read_with(&without_nulls(stored), &settings.rows)?;
+        let asked = RequestedReplication::read_with(stored, &settings.rows)?;
         if [&asked.source, &asked.target].into_iter().any(|side| matches!(side.endpoint, Endpoint::Local(_))) {
             owner.require_rights(&app.auth)?;
         }

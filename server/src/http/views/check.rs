@@ -15,9 +15,6 @@ use crate::report::Checked;
 /// Why a group is left out that no design document has.
 const LEFT_BEHIND: &str = "no design document has these views any more; `_view_cleanup` removes them";
 
-/// Why one is left out that an earlier version built.
-const OF_EARLIER: &str = "an earlier version built them; `_view_cleanup` removes them";
-
 /// The view groups with rows.
 #[derive(Default)]
 struct Built {
@@ -94,9 +91,6 @@ async fn built(functions: &Functions, database: &Documents) -> Result<Built> {
             match row.entry {
                 AllDocsEntry::Live { doc: Some(document), .. } => match Design::of(functions, &document) {
                     Ok(Design { group, .. }) => {
-                        if let Some(earlier) = known.remove(group.earlier_signature()) {
-                            built.left_out.push((earlier.name, OF_EARLIER.to_owned()));
-                        }
                         if known.remove(group.signature()).is_some() {
                             built.groups.push(group);
                         }

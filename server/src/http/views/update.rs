@@ -109,7 +109,6 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
         let now = update.next(usize::MAX, Some(&run.hold)).await?;
         done += now.documents;
         if now.seq >= wanted || !now.more {
-            database.remove_earlier_view_group(&group).await?;
             return Ok(true);
         }
         if done >= total {
