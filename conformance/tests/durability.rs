@@ -96,7 +96,6 @@ impl<const WRONG: u8> Log<WRONG> {
 
 impl<const WRONG: u8> DiskStore for Log<WRONG> {
     const ENGINE: &'static str = "log";
-    const FORMAT: u32 = 1;
     const DURABILITIES: &'static [Durability] = &[Durability::Disk];
 
     fn open(folder: &Path, _: u64, _: Durability) -> Result<Self> {

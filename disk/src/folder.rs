@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   folder/
-//!     couch-layer.json    the mark: {"engine":"sled","format":1}, written once and whole
+//!     couch-layer.json    the mark: {"engine":"sled","format":10}, written once and whole
 //!     LOCK                locked by the process that has the database open
 //!     …                   the engine's own files
 //! ```
@@ -15,21 +15,18 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use kv_api::{Error, Result, error};
+use kv_api::{Error, Result, STORED_FORMAT, error, other_format};
 
 const MARK_FILE: &str = "couch-layer.json";
 const NEW_MARK_FILE: &str = "couch-layer.json.new";
 const LOCK_FILE: &str = "LOCK";
-
-/// The files that every folder of ours may have, whatever its engine.
-pub const COMMON_FILES: [&str; 3] = [MARK_FILE, NEW_MARK_FILE, LOCK_FILE];
 
 /// The content of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The engine's name, as in its URL.
     pub engine: String,
-    /// The version of the engine's format.
+    /// The format of everything in it: [`STORED_FORMAT`] of the build that made it.
     pub format: u32,
 }
 
@@ -51,12 +48,6 @@ impl Mark {
                 .with_context(format!("{} is damaged: restore the folder from a backup", path.display()))
         })
     }
-
-    /// Makes this the mark of a folder, durably. After an error the folder has the mark that it had, or none.
-    pub fn write(&self, folder: &Path) -> Result<()> {
-        write_mark(folder, self)
-            .map_err(|cause| io_error(format!("cannot write to the folder {}", folder.display()), &cause))
-    }
 }
 
 /// A folder that this process owns until the value is dropped.
@@ -68,26 +59,26 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder at `path`, which has this mark. Creates it if it does not exist, and takes it if it is empty.
+    /// Opens the folder of this engine at `path`. Creates it if it does not exist, and takes it if it is empty.
     ///
     /// 1529 when another process has it open; 2108 for another engine or format; 2000 when it is not ours: no
     /// folder, or one with other files in it; 1514 when it cannot be written; 1522 when its mark is damaged. Each
     /// error says what to do.
-    pub fn open(path: &Path, mark: &Mark) -> Result<Folder> {
-        if !check_mark(path, mark)? {
+    pub fn open(path: &Path, engine: &str) -> Result<Folder> {
+        let cannot_write = |cause| io_error(format!("cannot write to the folder {}", path.display()), &cause);
+        if !check_mark(path, engine)? {
             create(path).map_err(|cause| io_error(format!("cannot create the folder {}", path.display()), &cause))?;
             check_empty(path)?;
         }
         let lock = lock(path)?;
         // The process that held the lock until now may have written a mark.
-        if check_mark(path, mark)? {
+        if check_mark(path, engine)? {
             // The process that wrote it may have been killed before the name was durable. A loss of power could
             // then remove the mark and keep what is written from now on.
-            sync_folder(path)
-                .map_err(|cause| io_error(format!("cannot write to the folder {}", path.display()), &cause))?;
+            sync_folder(path).map_err(cannot_write)?;
         } else {
             check_empty(path)?;
-            mark.write(path)?;
+            write_mark(path, engine).map_err(cannot_write)?;
         }
         Ok(Folder { path: path.to_owned(), _lock: lock })
     }
@@ -98,24 +89,20 @@ impl Folder {
     }
 }
 
-/// Whether a folder has this mark: `false` if it has none. Fails if it has another one.
-fn check_mark(path: &Path, mark: &Mark) -> Result<bool> {
+/// Whether a folder has the mark of this engine: `false` if it has none. Fails if it has another one.
+fn check_mark(path: &Path, engine: &str) -> Result<bool> {
     let Some(found) = Mark::read(path)? else { return Ok(false) };
-    if found.engine != mark.engine {
+    if found.engine != engine {
         return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
             "the folder {} holds a database of the engine {}, not {}: open it with that engine, or choose another folder",
             path.display(),
             found.engine,
-            mark.engine
+            engine
         )));
     }
-    if found.format != mark.format {
-        return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
-            "the folder {} is of format {}, this program reads format {}: open it with the version of this program that wrote it",
-            path.display(),
-            found.format,
-            mark.format
-        )));
+    if found.format != STORED_FORMAT {
+        let sentence = format!("the folder {} was {}", path.display(), other_format(u64::from(found.format)));
+        return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(sentence));
     }
     Ok(true)
 }
@@ -150,29 +137,16 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-/// After an error the former mark is there, or none, and the next opening writes the new one again: a failed sync
-/// may have lost the new name for good, whatever a later sync reports.
-fn write_mark(path: &Path, mark: &Mark) -> io::Result<()> {
-    let text = serde_json::json!({ "engine": mark.engine, "format": mark.format }).to_string();
+/// After an error there is no mark, and the next opening writes it again: a failed sync may have lost its name for good,
+/// whatever a later sync reports.
+fn write_mark(path: &Path, engine: &str) -> io::Result<()> {
+    let text = serde_json::json!({ "engine": engine, "format": STORED_FORMAT }).to_string();
     let (new, marked) = (path.join(NEW_MARK_FILE), path.join(MARK_FILE));
-    let former = match fs::read(&marked) {
-        Ok(former) => Some(former),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
-        Err(cause) => return Err(cause),
-    };
-    let replace = |text: &[u8]| {
-        let mut file = File::create(&new)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&new, &marked)
-    };
-    replace(text.as_bytes())?;
-    sync_folder(path).inspect_err(|_| {
-        let _ = match former {
-            Some(former) => replace(&former),
-            None => fs::remove_file(&marked),
-        };
-    })
+    let mut file = File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, &marked)?;
+    sync_folder(path).inspect_err(|_| drop(fs::remove_file(&marked)))
 }
 
 /// Creates a folder and its parents, and makes their names durable. This comes before the mark, so that no mark
@@ -235,11 +209,11 @@ mod tests {
     use super::*;
 
     fn mark() -> Mark {
-        Mark { engine: "test".into(), format: 3 }
+        Mark { engine: "test".into(), format: STORED_FORMAT }
     }
 
-    fn code(path: &Path, mark: &Mark) -> i32 {
-        Folder::open(path, mark).map_or_else(|error| error.code(), |_| 0)
+    fn code(path: &Path, engine: &str) -> i32 {
+        Folder::open(path, engine).map_or_else(|error| error.code(), |_| 0)
     }
 
     /// Every file of a folder, with its bytes.
@@ -254,39 +228,47 @@ mod tests {
     fn a_new_folder_becomes_ours_and_has_one_owner() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("deep/data");
-        let first = Folder::open(&path, &mark()).unwrap();
+        let first = Folder::open(&path, "test").unwrap();
         assert_eq!(Mark::read(&path).unwrap(), Some(mark()));
-        let refused = Folder::open(&path, &mark()).unwrap_err();
+        let refused = Folder::open(&path, "test").unwrap_err();
         assert_eq!(refused.code(), 1529);
         assert!(refused.to_string().contains("another process"), "{refused}");
         drop(first);
-        assert_eq!(code(&path, &mark()), 0);
+        assert_eq!(code(&path, "test"), 0);
     }
 
     #[test]
     fn what_is_not_ours_is_refused_and_left_as_it_is() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("data");
-        drop(Folder::open(&path, &mark()).unwrap());
+        drop(Folder::open(&path, "test").unwrap());
         let before = files(&path);
-        assert_eq!(code(&path, &Mark { format: 4, ..mark() }), 2108);
-        assert_eq!(code(&path, &Mark { engine: "other".into(), ..mark() }), 2108);
+        assert_eq!(code(&path, "other"), 2108);
         assert_eq!(files(&path), before);
+        for format in [1, 4, STORED_FORMAT - 1, STORED_FORMAT + 1] {
+            fs::write(path.join(MARK_FILE), format!(r#"{{"engine":"test","format":{format}}}"#)).unwrap();
+            let before = files(&path);
+            let refused = Folder::open(&path, "test").unwrap_err();
+            assert_eq!(refused.code(), 2108);
+            let says = format!("written by couch-layer format {format}; this build reads format {STORED_FORMAT}");
+            assert!(refused.to_string().contains(&says), "{refused}");
+            assert_eq!(files(&path), before);
+        }
 
         let other = root.path().join("photos");
         fs::create_dir(&other).unwrap();
         fs::write(other.join("cat.jpg"), "meow").unwrap();
         let before = files(&other);
-        let refused = Folder::open(&other, &mark()).unwrap_err();
+        let refused = Folder::open(&other, "test").unwrap_err();
         assert_eq!(refused.code(), 2000);
         assert!(refused.to_string().contains("cat.jpg"), "{refused}");
         assert_eq!(files(&other), before);
         assert_eq!(Mark::read(&other).unwrap(), None);
 
-        assert_eq!(code(&other.join("cat.jpg"), &mark()), 2000);
+        assert_eq!(code(&other.join("cat.jpg"), "test"), 2000);
         assert_eq!(Mark::read(&root.path().join("nowhere")).unwrap(), None);
         fs::write(path.join(MARK_FILE), "{").unwrap();
-        assert_eq!(code(&path, &mark()), 1522);
+        assert_eq!(code(&path, "test"), 1522);
     }
 
     #[test]
@@ -294,7 +276,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join(LOCK_FILE), "").unwrap();
         fs::write(root.path().join(NEW_MARK_FILE), "{\"eng").unwrap();
-        assert_eq!(code(root.path(), &mark()), 0);
+        assert_eq!(code(root.path(), "test"), 0);
         assert_eq!(Mark::read(root.path()).unwrap(), Some(mark()));
     }
 

@@ -10,7 +10,7 @@ use occ::{OccDatabase, OpenAt, last_version};
 use parking_lot::Mutex;
 
 use crate::DiskOptions;
-use crate::folder::{Folder, Mark, io_error, sync_folder};
+use crate::folder::{Folder, io_error, sync_folder};
 use crate::synced::Synced;
 
 /// A store whose rows are in a folder.
@@ -20,9 +20,6 @@ use crate::synced::Synced;
 pub trait DiskStore: Store + Sized {
     /// The engine's name, as in its URL and in the folder's mark.
     const ENGINE: &'static str;
-
-    /// The version of the store's format. Folders of other formats are refused.
-    const FORMAT: u32;
 
     /// Durabilities that the engine offers. [`Durability::Disk`] is the default of [`DiskOptions`].
     const DURABILITIES: &'static [Durability];
@@ -60,7 +57,7 @@ impl<S: DiskStore> OnDisk<S> {
                 S::DURABILITIES
             )));
         }
-        let folder = Folder::open(path, &Mark { engine: S::ENGINE.into(), format: S::FORMAT })?;
+        let folder = Folder::open(path, S::ENGINE)?;
         let cannot = |doing: &str, cause| io_error(format!("cannot {doing} {}", path.display()), &cause);
         let mut synced =
             Synced::open(&path.join("synced")).map_err(|cause| cannot("open the side file `synced` in", cause))?;

@@ -43,7 +43,6 @@ pub struct LsmStore {
 
 impl DiskStore for LsmStore {
     const ENGINE: &'static str = "lsm";
-    const FORMAT: u32 = 1;
     /// Without a sync, rows that are in no table yet exist in memory only.
     const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
 

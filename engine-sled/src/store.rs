@@ -78,7 +78,6 @@ struct Disk {
 
 impl DiskStore for SledStore {
     const ENGINE: &'static str = "sled";
-    const FORMAT: u32 = 1;
     const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::OperatingSystem];
 
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {

@@ -194,13 +194,11 @@ pub enum ErrorKind {
         "The store has data of another program, which stays unchanged. To share a store, the layer needs its own prefix."
     )]
     NotOurs,
-    /// The store has another version of the layer's format. 500.
-    #[error("The store holds format version {found}, this program reads version {expected}.")]
+    /// The store is in another format than [`kv_api::STORED_FORMAT`]. 500.
+    #[error("The store was {}.", kv_api::other_format(*.found))]
     Format {
-        /// The version in the store.
+        /// The number in the store.
         found: u64,
-        /// The version this program writes.
-        expected: u64,
     },
 }
 

@@ -1,17 +1,12 @@
 //! The instance row, which every transaction on a database reads first.
 //!
 //! ```text
-//!  open       (1, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs)
-//!  closing    (2, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs, 1, To, Run)
-//!  moved      (2, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs, 2, To)
-//!  arriving   (2, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs, 3)
+//!  (Format, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs,
+//!   Policy,                                               0, or 1 where the last write wins
+//!   NextIndex, Count, (Index, Active) …,
+//!   Generation, Count, (DesignId, Position, Hash) …,      design documents that validate edits
+//!   State …)                                              open 0; closing 1, To, Run; moved 2, To; arriving 3
 //! ```
-//!
-//! A database that has or had indexes is in format 3. Its row has `NextIndex, Count, (Index, Active) …` after
-//! `CreatedMs`, and then the state if the database is not open. A database with another [conflict policy](crate::policy)
-//! than CouchDB's is in format 4: `CreatedMs, Policy`, and then as in format 3. So an older program refuses it. A database
-//! that has or had design documents which [validate](crate::validation) edits is in format 5: as format 4, whose policy may
-//! be CouchDB's here, with `Generation, Count, (DesignId, Position, Hash) …` behind the indexes.
 //!
 //! Transactions that write read the row with a conflict range, and dropping the database clears it. So a late writer
 //! never writes keys of a dropped database. The row has all that a write must know about the database, so that takes no
@@ -29,28 +24,15 @@ use crate::revid::{RevHash, RevId};
 use crate::row::Reader;
 use crate::tuple;
 
-/// Format of the row of an open database.
 const FORMAT: u64 = 1;
 
-/// Format of the row in any other state. An older program, which does not know the states, refuses to read it.
-const FORMAT_WITH_STATE: u64 = 2;
-
-/// Format of the row of a database that has or had indexes.
-const FORMAT_WITH_INDEXES: u64 = 3;
-
-/// Format of the row of a database with another conflict policy than CouchDB's.
-const FORMAT_WITH_POLICY: u64 = 4;
-
-/// Format of the row of a database that has or had design documents which validate edits. An older program would not ask
-/// them.
-const FORMAT_WITH_VALIDATION: u64 = 5;
-
-/// CouchDB's conflict policy, where a format names it.
+/// CouchDB's conflict policy.
 const KEEP_ALL: u64 = 0;
 
 /// The conflict policy by which the last write wins.
 const LAST_WRITE_WINS: u64 = 1;
 
+const OPEN: u64 = 0;
 const CLOSING: u64 = 1;
 const MOVED: u64 = 2;
 const ARRIVING: u64 = 3;
@@ -229,17 +211,7 @@ impl Instance {
 
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        let has_validation = self.validation != Validation::default();
-        let has_policy = has_validation || self.policy == ConflictPolicy::LastWriteWins;
-        let has_indexes = has_policy || self.indexes != Indexes::default();
-        let format = match (&self.state, has_indexes) {
-            _ if has_validation => FORMAT_WITH_VALIDATION,
-            _ if has_policy => FORMAT_WITH_POLICY,
-            (_, true) => FORMAT_WITH_INDEXES,
-            (State::Open, false) => FORMAT,
-            (_, false) => FORMAT_WITH_STATE,
-        };
-        tuple::append_u64(&mut out, format);
+        tuple::append_u64(&mut out, FORMAT);
         tuple::append_bytes(&mut out, &self.id);
         tuple::append_u64(&mut out, u64::from(self.incarnation));
         tuple::append_u64(
@@ -253,21 +225,15 @@ impl Instance {
         );
         tuple::append_u64(&mut out, u64::from(self.revs_limit));
         tuple::append_u64(&mut out, self.created_ms);
-        if has_policy {
-            let policy = match self.policy {
-                ConflictPolicy::KeepAll => KEEP_ALL,
-                ConflictPolicy::LastWriteWins => LAST_WRITE_WINS,
-            };
-            tuple::append_u64(&mut out, policy);
-        }
-        if has_indexes {
-            self.indexes.write(&mut out);
-        }
-        if has_validation {
-            self.validation.write(&mut out);
-        }
+        let policy = match self.policy {
+            ConflictPolicy::KeepAll => KEEP_ALL,
+            ConflictPolicy::LastWriteWins => LAST_WRITE_WINS,
+        };
+        tuple::append_u64(&mut out, policy);
+        self.indexes.write(&mut out);
+        self.validation.write(&mut out);
         match &self.state {
-            State::Open => {}
+            State::Open => tuple::append_u64(&mut out, OPEN),
             State::Closing { to, run } => {
                 tuple::append_u64(&mut out, CLOSING);
                 tuple::append_str(&mut out, to);
@@ -284,14 +250,10 @@ impl Instance {
 
     pub(crate) fn read(value: &[u8]) -> Result<Instance> {
         let mut reader = Reader::new(value);
-        let row_format = reader.int()?;
-        let (has_policy, has_indexes, has_state) = match row_format {
-            FORMAT => (false, false, Some(false)),
-            FORMAT_WITH_STATE => (false, false, Some(true)),
-            FORMAT_WITH_INDEXES => (false, true, None),
-            FORMAT_WITH_POLICY | FORMAT_WITH_VALIDATION => (true, true, None),
+        match reader.int()? {
+            FORMAT => {}
             other => return Err(Error::unknown_format(format!("a database in format {other}"))),
-        };
+        }
         let (id, incarnation) = (reader.bytes()?, reader.int()?);
         let (format, rewrites) = match reader.int()? {
             1 => (BodyFormat::Exploded, false),
@@ -305,14 +267,10 @@ impl Instance {
         let revs_limit =
             u32::try_from(reader.int()?).map_err(|_| Error::corrupt("an impossible limit on revisions"))?;
         let created_ms = reader.int()?;
-        let policy = if has_policy { read_policy(&mut reader)? } else { ConflictPolicy::KeepAll };
-        let indexes = if has_indexes { Indexes::read(&mut reader)? } else { Indexes::default() };
-        let validation = match row_format {
-            FORMAT_WITH_VALIDATION => Validation::read(&mut reader)?,
-            _ => Validation::default(),
-        };
-        let has_state = has_state.unwrap_or(!reader.rest().is_empty());
-        let state = if has_state { read_state(&mut reader)? } else { State::Open };
+        let policy = read_policy(&mut reader)?;
+        let indexes = Indexes::read(&mut reader)?;
+        let validation = Validation::read(&mut reader)?;
+        let state = read_state(&mut reader)?;
         reader.end()?;
         Ok(Instance { id, incarnation, format, rewrites, revs_limit, created_ms, policy, indexes, validation, state })
     }
@@ -337,6 +295,7 @@ fn read_policy(reader: &mut Reader<'_>) -> Result<ConflictPolicy> {
 
 fn read_state(reader: &mut Reader<'_>) -> Result<State> {
     match reader.int()? {
+        OPEN => Ok(State::Open),
         CLOSING => Ok(State::Closing { to: reader.str()?.into_owned(), run: read_id(reader)? }),
         MOVED => Ok(State::Moved { to: reader.str()?.into_owned() }),
         ARRIVING => Ok(State::Arriving),
@@ -388,14 +347,10 @@ mod tests {
             let cases = all_indexes.iter().flat_map(|indexes| validations.iter().map(move |one| (indexes, one)));
             for (indexes, validation) in cases {
                 let (indexes, validation, rewrites) = (indexes.clone(), validation.clone(), indexes.next == 3);
-                let open = Instance { indexes, validation, rewrites, ..base.clone() };
-                let open_len = open.write().len();
-                let instance = Instance { state: state.clone(), ..open };
+                let instance = Instance { indexes, validation, rewrites, state: state.clone(), ..base.clone() };
                 let row = instance.write();
                 assert_eq!(Instance::read(&row).unwrap(), instance);
-                // A row with indexes is complete without a state, so this cut is not an error.
-                let whole = |cut: usize| row[1] > 2 && cut == open_len;
-                for cut in (0..row.len()).filter(|&cut| !whole(cut)) {
+                for cut in 0..row.len() {
                     assert!(Instance::read(&row[..cut]).is_err(), "cut at {cut}");
                 }
             }
@@ -415,13 +370,12 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_named_by_its_format_and_an_unknown_one_is_refused() {
+    fn an_unknown_policy_is_refused() {
         let row = Instance { policy: ConflictPolicy::LastWriteWins, ..open() }.write();
-        assert_eq!(row[..2], [0x15, 4], "programs that know no policies refuse it");
-        // Behind it: next index, number of indexes.
-        let at = row.len() - 4;
-        assert_eq!(row[at..], [0x15, 1, 0x14, 0x14]);
-        let other = [&row[..at], &[0x15, 2, 0x14, 0x14]].concat();
+        // Behind it: next index, number of indexes, generation, number of design documents, state.
+        let at = row.len() - 7;
+        assert_eq!(row[at..], [0x15, 1, 0x14, 0x14, 0x14, 0x14, 0x14]);
+        let other = [&row[..at], &[0x15, 2], &row[at + 2..]].concat();
         let error = Instance::read(&other).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::UnknownFormat("conflicts by policy 2".to_owned()));
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use jobs::Jobs;
-use kv_api::{Database, RangeRequest, Read, Transaction};
+use kv_api::{Database, RangeRequest, Read, STORED_FORMAT, Transaction};
 use parking_lot::Mutex;
 
 use crate::body::BodyFormat;
@@ -20,9 +20,6 @@ use crate::limits::{DEFAULT_MAX_DOCUMENT_SIZE, HIGHEST_MAX_DOCUMENT_SIZE};
 use crate::row::Reader;
 use crate::tuple;
 use crate::txids::Guard;
-
-/// The version of the layer's keys that this program reads and writes.
-pub const FORMAT_VERSION: u64 = 1;
 
 /// Options of a layer.
 #[derive(Clone, Debug)]
@@ -109,10 +106,10 @@ impl Limit {
 }
 
 impl<D: Database> Layer<D> {
-    /// Opens the layer in `engine`. If the store has nothing under the prefix, this writes the layer's format version.
+    /// Opens the layer in `engine`. If the store has nothing under the prefix, this writes the number of the format.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`] for another version; [`ErrorKind::NotOurs`] if the prefix has other keys. Nothing is
+    /// [`ErrorKind::Format`] for another format; [`ErrorKind::NotOurs`] if the prefix has other keys. Nothing is
     /// changed then.
     pub async fn open(engine: D, options: LayerOptions) -> Result<Self> {
         let document = Limit::new(options.max_document_size as u64, HIGHEST_MAX_DOCUMENT_SIZE as u64);
@@ -149,16 +146,16 @@ impl<D: Database> Layer<D> {
                         (Some(version), _) => Reader::new(&version).int()?,
                         (None, None) => {
                             let mut version = Vec::new();
-                            tuple::append_u64(&mut version, FORMAT_VERSION);
+                            tuple::append_u64(&mut version, u64::from(STORED_FORMAT));
                             transaction.set(key, &version);
                             return Ok(());
                         }
                         (None, Some(_)) => return Err(Error::new(ErrorKind::NotOurs)),
                     };
-                    if found == FORMAT_VERSION {
+                    if found == u64::from(STORED_FORMAT) {
                         Ok(())
                     } else {
-                        Err(Error::new(ErrorKind::Format { found, expected: FORMAT_VERSION }))
+                        Err(Error::new(ErrorKind::Format { found }))
                     }
                 }
             })

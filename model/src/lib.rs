@@ -100,7 +100,7 @@ pub use indexes::{
 };
 pub use info::{DatabaseInfo, Sizes};
 pub use keys::{Leaf, is_instance_key};
-pub use layer::{FORMAT_VERSION, Layer, LayerOptions};
+pub use layer::{Layer, LayerOptions};
 pub use local::{LocalDocs, LocalDocument, LocalRow};
 pub use parts::Parts;
 pub use policy::ConflictPolicy;

@@ -22,7 +22,6 @@ struct Tree {
 
 impl DiskStore for Tree {
     const ENGINE: &'static str = "tree";
-    const FORMAT: u32 = 1;
     const DURABILITIES: &'static [Durability] = &[Durability::Disk];
 
     fn open(folder: &Path, _: u64, _: Durability) -> Result<Self> {

@@ -51,7 +51,7 @@ use crate::on_disk::{DiskStore, older};
 use crate::panics::caught;
 use crate::synced::Synced;
 use occ::last_version;
-use occ::store::{ApplyError, Batch, Store, View};
+use occ::store::{ApplyError, Batch, Store};
 
 /// Size at which active runs are flushed: this part of the cache, within these bounds.
 const CACHE_PART: u64 = 6;
@@ -353,7 +353,6 @@ impl<S: DiskStore> Drop for WalStore<S> {
 
 impl<S: DiskStore> DiskStore for WalStore<S> {
     const ENGINE: &'static str = S::ENGINE;
-    const FORMAT: u32 = S::FORMAT;
     const DURABILITIES: &'static [Durability] = S::DURABILITIES;
 
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {

@@ -10,7 +10,7 @@ use super::*;
 use crate::on_disk::OnDisk;
 use occ::KeyRange;
 use occ::Random;
-use occ::store::MapView;
+use occ::store::{MapView, View};
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -29,7 +29,6 @@ impl Tree {
 
 impl DiskStore for Tree {
     const ENGINE: &'static str = "tree";
-    const FORMAT: u32 = 1;
     const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
 
     fn open(folder: &Path, _: u64, _: Durability) -> Result<Self> {

@@ -1,7 +1,7 @@
 //! Databases in a store.
 
 use bytes::Bytes;
-use kv_api::{Database, Read, Transaction, TransactionExt};
+use kv_api::{Database, RangeRequest, Read, STORED_FORMAT, Transaction, TransactionExt};
 use model::{ChangesRequest, CreateOptions, ErrorKind, GetOptions, Layer, LayerOptions, NameRange, WriteMode};
 
 use crate::stage::*;
@@ -74,10 +74,21 @@ pub(crate) async fn a_layer_is_marked_and_others_are_refused(stage: Stage) {
     // A prefix of the same store with another layer.
     let other = open(&Bytes::from_static(b"other/")).await.unwrap();
     assert_eq!(other.database("db").await.unwrap_err().status(), 404);
-    // A prefix with other keys, and a layer of a later version.
+    // A prefix with other keys, and layers in other formats.
     assert_eq!(*open(&Bytes::new()).await.unwrap_err().kind(), ErrorKind::NotOurs);
-    let transaction = stage.engine().begin().unwrap();
-    transaction.set(b"layer/\x14", &[0x15, 2]);
-    transaction.commit().await.unwrap();
-    assert_eq!(*open(&prefix).await.unwrap_err().kind(), ErrorKind::Format { found: 2, expected: 1 });
+    let rows = async || {
+        let all = RangeRequest::prefix(b"layer/");
+        stage.engine().begin().unwrap().get_all(all, Read::Snapshot).await.unwrap()
+    };
+    for found in [1, STORED_FORMAT as u8 - 1, STORED_FORMAT as u8 + 1] {
+        let transaction = stage.engine().begin().unwrap();
+        transaction.set(b"layer/\x14", &[0x15, found]);
+        transaction.commit().await.unwrap();
+        let before = rows().await;
+        let refused = open(&prefix).await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Format { found: u64::from(found) });
+        let says = format!("written by couch-layer format {found}; this build reads format {STORED_FORMAT}");
+        assert!(refused.reason().contains(&says), "{refused}");
+        assert_eq!(rows().await, before, "it is left as it is");
+    }
 }
