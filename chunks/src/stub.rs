@@ -142,7 +142,7 @@ pub(crate) fn parts(object: &str) -> Option<(&str, &str)> {
 }
 
 fn hash(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    model::hex(&Sha256::digest(content))
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ mod prefixed;
 mod range;
 mod runner;
 mod selector;
+mod tasks;
 mod transaction;
 mod versionstamp;
 
@@ -75,5 +76,6 @@ pub use prefixed::{Prefixed, PrefixedTransaction};
 pub use range::{Direction, KeyValue, RangeBatch, RangeRequest};
 pub use runner::{Attempt, Observer, RetryError, Runner};
 pub use selector::KeySelector;
+pub use tasks::yield_now;
 pub use transaction::{ConflictRange, IntoBytes, Read, Transaction};
 pub use versionstamp::Versionstamp;

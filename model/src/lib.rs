@@ -73,7 +73,7 @@ pub use json::{
     Elements, Event, Events, FromSerdeError, JsonError, JsonErrorKind, JsonKind, JsonRef, JsonStr, JsonText,
     JsonWriter, MAX_INPUT_BYTES, Members, ParseOptions, Patch, PatchError, SplitObject, TooDeepForSerde,
 };
-pub use revid::{InvalidRev, MAX_REV_HASH_BYTES, RevHash, RevId};
+pub use revid::{InvalidRev, MAX_REV_HASH_BYTES, RevHash, RevId, hex};
 
 pub use all_docs::{AllDocs, AllDocsEntry, AllDocsRequest, AllDocsRow};
 pub use attachments::{

@@ -102,14 +102,26 @@ impl fmt::Display for RevHash {
     }
 }
 
-fn hexadecimal(bytes: &[u8; 16]) -> [u8; 32] {
+/// Writes bytes as hexadecimal digits, two each, in small letters.
+fn write_hex(bytes: &[u8], digits: &mut [u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut digits = [0; 32];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
         pair[0] = HEX[usize::from(byte >> 4)];
         pair[1] = HEX[usize::from(byte & 15)];
     }
+}
+
+fn hexadecimal(bytes: &[u8; 16]) -> [u8; 32] {
+    let mut digits = [0; 32];
+    write_hex(bytes, &mut digits);
     digits
+}
+
+/// Bytes as hexadecimal digits, in small letters.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut digits = vec![0; 2 * bytes.len()];
+    write_hex(bytes, &mut digits);
+    String::from_utf8(digits).unwrap_or_default()
 }
 
 impl fmt::Debug for RevHash {

@@ -114,7 +114,7 @@ impl Identity {
                 term.json(since);
             }
         });
-        term.md5().iter().map(|byte| format!("{byte:02x}")).collect()
+        model::hex(&term.md5())
     }
 }
 
@@ -268,7 +268,7 @@ mod tests {
         term.extend_from_slice(b"h\x02d\0\x05localm\0\0\0\x02db");
         term.extend_from_slice(more);
         term.push(106);
-        Md5::digest(&term).iter().map(|byte| format!("{byte:02x}")).collect()
+        model::hex(&Md5::digest(&term))
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Replication {
         self.environment.random(&mut session);
         let run = Run {
             session: Session {
-                id: session.iter().map(|byte| format!("{byte:02x}")).collect(),
+                id: model::hex(&session),
                 began_ms: self.environment.now_ms(),
                 ended_ms: 0,
                 start_seq,

@@ -112,7 +112,7 @@ impl fmt::Debug for Key {
 }
 
 fn hex(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    model::hex(&Sha256::digest(text.as_bytes()))
 }
 
 /// LiveSync's hash of a passphrase: variants of murmur3 and FNV-1a over UTF-16 units, each in base 36. Where

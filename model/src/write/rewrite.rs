@@ -38,6 +38,7 @@ use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::layer::LayerState;
 use crate::read::decode;
+use crate::revid::hex;
 use crate::stats::Stats;
 use crate::txids::Outcome;
 use crate::unguarded::Unguarded;
@@ -99,8 +100,7 @@ impl Rewriting {
         let total = self.expected.max(self.bodies);
         json.begin_object().name("changes_done").u64(self.bodies).name("total_changes").u64(total);
         json.name("progress").u64((self.bodies * 100).checked_div(total).unwrap_or(0));
-        let after: String = self.after.iter().map(|byte| format!("{byte:02x}")).collect();
-        json.name("after").str(&after).end_object();
+        json.name("after").str(&hex(&self.after)).end_object();
         out
     }
 }
@@ -131,11 +131,10 @@ impl<D: Database> LayerState<D> {
     fn new_rewrite(&self, name: &str, instance: &Instance) -> NewJob {
         let mut request = [0; 16];
         self.guard.environment.random(&mut request);
-        let request: String = request.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut data = Vec::new();
         let mut json = JsonWriter::new(&mut data);
         json.begin_object().name("task").begin_object().name("database").str(name);
-        json.name("format").str(instance.format.name()).end_object().name("request").str(&request).end_object();
+        json.name("format").str(instance.format.name()).end_object().name("request").str(&hex(&request)).end_object();
         NewJob { data: data.into(), ..NewJob::default() }
     }
 }

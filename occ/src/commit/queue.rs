@@ -21,10 +21,8 @@
 //! store; a request is answered once, after its batch is synced and readable.
 
 use std::cell::Cell;
-use std::future::poll_fn;
-use std::task::Poll;
 
-use kv_api::{Durability, Error, error};
+use kv_api::{Durability, Error, error, yield_now};
 
 use super::request::Request;
 use super::resolver::Resolver;
@@ -96,19 +94,6 @@ impl<S: Store> Drop for YieldGuard<'_, S> {
             self.0.pass_lead(queue);
         }
     }
-}
-
-/// Resolves once the executor has polled its other ready tasks.
-async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 impl<S: Store> Core<S> {

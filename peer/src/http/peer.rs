@@ -302,8 +302,7 @@ impl Peer for Http {
         }
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| Error::refused(error.to_string()))?;
-        let boundary: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let related = Related::new(revision, contents, &boundary);
+        let related = Related::new(revision, contents, &model::hex(&random));
         let url = self.url(&id_path(&revision.id), &[("new_edits", "false".to_owned())]);
         let answer = self.send_stream(Method::PUT, url, related.content_type, related.length, related.body).await?;
         answer.into_json().map(drop)

@@ -287,7 +287,7 @@ fn random_prefix() -> Result<String, Failure> {
     let mut bytes = [0; 13];
     getrandom::fill(&mut bytes)
         .map_err(|error| failure(format!("the system has no randomness for new ids: {error}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(model::hex(&bytes))
 }
 
 #[cfg(test)]

@@ -68,12 +68,7 @@ impl RequestIds {
 pub(crate) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Error> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)?;
-    Ok(hex(&bytes))
-}
-
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().flat_map(|byte| [byte >> 4, *byte]).map(|nibble| char::from(digit(nibble))).collect()
+    Ok(model::hex(&bytes))
 }
 
 /// The digit of the lower half of a byte.

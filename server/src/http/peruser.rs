@@ -26,7 +26,6 @@ use crate::http::app::App;
 use crate::http::app::following::{self, Reached};
 use crate::http::app::jobs::{End, Run};
 use crate::http::error::Result;
-use crate::http::ids::hex;
 use crate::http::wire::response;
 
 /// The kind of the job that follows `_users`.
@@ -93,7 +92,7 @@ async fn follow_all(app: &App, run: &Run) -> Result<()> {
     loop {
         match app.databases.stores.database(users::DATABASE).await {
             Ok(users) => {
-                let instance = format!("{} {} {}", hex(&users.instance_id()), option.delete_dbs, option.prefix);
+                let instance = format!("{} {} {}", model::hex(&users.instance_id()), option.delete_dbs, option.prefix);
                 let from = reached.take().and_then(|reached| reached.of_instance(&instance));
                 let from = from.unwrap_or_else(|| Reached::new(instance));
                 let each = |change| seen(app, option, change);

@@ -35,7 +35,6 @@ use crate::http::access::unkept::Unkept;
 use crate::http::access::users::{self, Conflicted, User};
 use crate::http::app::databases::Databases;
 use crate::http::error::{ApiError, Result};
-use crate::http::ids::hex;
 
 /// Length of the secret for signing cookies, in bytes.
 pub(crate) const SECRET_BYTES: usize = 32;
@@ -134,7 +133,7 @@ impl Auth {
         let party = AtomicBool::new(own.is_none() && is_local);
         let has_others = AtomicBool::new(false);
         let salt = |own: &Administrator| mac(&secret, &[b"salt", own.name.as_bytes(), own.password.as_bytes()]);
-        let own_salt = own.as_ref().map_or_else(String::new, |own| hex(&salt(own)));
+        let own_salt = own.as_ref().map_or_else(String::new, |own| model::hex(&salt(own)));
         Auth {
             own,
             own_salt,

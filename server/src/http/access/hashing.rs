@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hyper::header::{HeaderValue, RETRY_AFTER};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::http::access::lockout::{Attempt, network};
@@ -167,7 +167,7 @@ impl Hashing {
         let (network, attempt) = (attempt.network, attempt.clone());
         let found = self.run(network, Some(LATEST), move || {
             // Of many equal logins at once, the first one is hashed.
-            if lock(&proven).knows(&proof) {
+            if proven.lock().knows(&proof) {
                 return Ok(Match::Known);
             }
             attempt.check()?;
@@ -175,10 +175,10 @@ impl Hashing {
             if !verifier.matches(&password) {
                 attempt.failed();
                 let rest = (REST * began.elapsed()).min(LONGEST_REST);
-                lock(&waiting).resting.insert(network, Instant::now() + rest);
+                waiting.lock().resting.insert(network, Instant::now() + rest);
                 return Ok(Match::No);
             }
-            lock(&proven).add(proof);
+            proven.lock().add(proof);
             Ok(Match::Now)
         });
         found.await?
@@ -204,18 +204,18 @@ impl Hashing {
         password: &str,
         scheme: Scheme,
     ) -> Result<Verifier> {
-        if !lock(&self.waiting).tasks.is_empty() {
+        if !self.waiting.lock().tasks.is_empty() {
             return Err(busy());
         }
         let (verifier, own) = (verifier.clone(), password.to_owned());
         let upgraded = self.run(network(address), None, move || verifier.upgraded(&own, scheme)).await?;
-        lock(&self.proven).add(upgraded.proof(&self.key, password));
+        self.proven.lock().add(upgraded.proof(&self.key, password));
         Ok(upgraded)
     }
 
     /// Whether this password was proven, so that it need not be hashed.
     pub(crate) fn knows(&self, verifier: &Verifier, password: &str) -> bool {
-        lock(&self.proven).knows(&verifier.proof(&self.key, password))
+        self.proven.lock().knows(&verifier.proof(&self.key, password))
     }
 
     /// Runs a task on the thread. With `latest` the caller does not wait longer for a task that had to wait for others.
@@ -233,7 +233,7 @@ impl Hashing {
             }
         });
         let thread = self.thread.get_or_init(|| start(self.waiting.clone())).as_ref().ok_or_else(busy)?;
-        let rest = lock(&self.waiting).add(network, task).ok_or_else(busy)?;
+        let rest = self.waiting.lock().add(network, task).ok_or_else(busy)?;
         thread.send(()).map_err(|_| busy())?;
         let added = Instant::now();
         let Ok(Ok(())) = tokio::time::timeout(PATIENCE, begun).await else { return Err(busy()) };
@@ -254,7 +254,7 @@ fn start(waiting: Arc<Mutex<Waiting>>) -> Option<Sender<()>> {
     let (thread, added) = channel();
     let work = move || {
         loop {
-            let next = lock(&waiting).next(Instant::now());
+            let next = waiting.lock().next(Instant::now());
             let until = match next {
                 Ok(task) => {
                     task();
@@ -282,10 +282,6 @@ fn start(waiting: Arc<Mutex<Waiting>>) -> Option<Sender<()>> {
     }
 }
 
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock()
-}
-
 fn busy() -> ApiError {
     let refusal = ApiError::unavailable("Too many passwords are to be checked at the same time. Try again.");
     refusal.with_header(RETRY_AFTER, HeaderValue::from_static("1"))
@@ -310,7 +306,7 @@ mod tests {
         let slow = Scheme::Pbkdf2 { prf: Prf::Sha256, iterations: 10_000 };
         let verifier = hashing.hash(HERE, "right", slow).await.unwrap();
         assert_eq!(hashing.matches(&verifier, "right", attempt).await.unwrap(), Match::Now);
-        assert!(lock(&hashing.waiting).resting.is_empty(), "after a right one it does not");
+        assert!(hashing.waiting.lock().resting.is_empty(), "after a right one it does not");
         let took = |_| {
             let began = Instant::now();
             assert!(!verifier.matches("wrong"));
@@ -364,7 +360,7 @@ mod tests {
         {
             assert_eq!(hashing.matches(&verifier, password, attempt).await.unwrap(), found);
         }
-        assert_eq!(lock(&hashing.proven).newer.len(), 1);
+        assert_eq!(hashing.proven.lock().newer.len(), 1);
         // With the thread occupied and the queue full, only the proven one is answered.
         let (release, held) = std::sync::mpsc::channel::<()>();
         let (begun, has_begun) = oneshot::channel();
@@ -376,7 +372,7 @@ mod tests {
             has_begun.await.unwrap();
             let waited = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
             assert_eq!(waited.status(), 503, "its turn did not come in time");
-            while lock(&hashing.waiting).add(attempt.network, Box::new(|| {})).is_some() {}
+            while hashing.waiting.lock().add(attempt.network, Box::new(|| {})).is_some() {}
             assert_eq!(hashing.matches(&verifier, "right", attempt).await.unwrap(), Match::Known);
             let refused = hashing.matches(&verifier, "wrong", attempt).await.unwrap_err();
             assert_eq!(refused.status(), 503);
@@ -409,7 +405,7 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_waited_for_the_rest_of_its_own_network_is_answered() {
         let hashing = Hashing::new([1; 32]);
-        lock(&hashing.waiting).resting.insert(HERE, Instant::now() + 5 * AT_ONCE);
+        hashing.waiting.lock().resting.insert(HERE, Instant::now() + 5 * AT_ONCE);
         let answer = hashing.run(HERE, Some(4 * AT_ONCE), || std::thread::sleep(5 * AT_ONCE)).await;
         answer.expect("it waited for no other");
     }
@@ -422,7 +418,7 @@ mod tests {
         let upgraded = hashing.upgrade(HERE, &verifier, "right", other).await.unwrap();
         assert!(upgraded.is_by(other) && !hashing.knows(&upgraded, "wrong"));
         assert_eq!(hashing.matches(&upgraded, "right", attempt).await.unwrap(), Match::Known);
-        lock(&hashing.waiting).add(attempt.network, Box::new(|| {}));
+        hashing.waiting.lock().add(attempt.network, Box::new(|| {}));
         assert_eq!(hashing.upgrade(HERE, &verifier, "right", other).await.unwrap_err().status(), 503);
     }
 

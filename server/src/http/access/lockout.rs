@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::http::access::passwords::mac;
 use crate::http::access::rows::Rows;
@@ -104,10 +104,6 @@ impl Lockout {
         let who = mac(&self.key, &[network.to_string().as_bytes(), name.as_bytes(), salt.as_bytes()]);
         Attempt { lockout: self.clone(), rules, who, network }
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Who, Failures>> {
-        self.failures.lock()
-    }
 }
 
 impl Attempt {
@@ -117,7 +113,7 @@ impl Attempt {
         if mode == Mode::Off || !self.lockout.any.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let found = self.lockout.lock().get(&self.who).copied();
+        let found = self.lockout.failures.lock().get(&self.who).copied();
         let is_locked = found.is_some_and(|found| found.count >= threshold && found.since.elapsed() < lifetime);
         match mode {
             Mode::Enforce if is_locked => {
@@ -137,7 +133,7 @@ impl Attempt {
         if mode == Mode::Off {
             return;
         }
-        let mut failures = self.lockout.lock();
+        let mut failures = self.lockout.failures.lock();
         self.lockout.any.store(true, Ordering::Relaxed);
         failures.retain(|_, failures| failures.since.elapsed() < lifetime);
         if failures.len() >= MOST {
@@ -154,7 +150,7 @@ impl Attempt {
     /// Forgets the failures before a login that succeeded.
     pub(crate) fn succeeded(&self) {
         if self.lockout.any.load(Ordering::Relaxed) {
-            self.lockout.lock().remove(&self.who);
+            self.lockout.failures.lock().remove(&self.who);
         }
     }
 }
@@ -225,7 +221,7 @@ mod tests {
         for number in 0..2 * MOST {
             lockout.attempt(RULES, here, &number.to_string(), "").failed();
         }
-        assert!(lockout.lock().len() <= MOST);
+        assert!(lockout.failures.lock().len() <= MOST);
         assert!(anna.check().is_err(), "locked names are kept before others");
     }
 
@@ -234,8 +230,8 @@ mod tests {
         let (lockout, here) = (Arc::new(Lockout::new([1; 32])), "192.0.2.1".parse().unwrap());
         lockout.attempt(RULES, here, "anna", "").failed();
         let Some(past) = Instant::now().checked_sub(RULES.lifetime) else { return };
-        lockout.lock().values_mut().for_each(|failures| failures.since = past);
+        lockout.failures.lock().values_mut().for_each(|failures| failures.since = past);
         lockout.attempt(RULES, here, "berta", "").failed();
-        assert_eq!(lockout.lock().len(), 1);
+        assert_eq!(lockout.failures.lock().len(), 1);
     }
 }

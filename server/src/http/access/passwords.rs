@@ -17,7 +17,7 @@ use sha1::{Digest, Sha1};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
 use crate::http::access::rows::Rows;
-use crate::http::ids::{hex, random_hex};
+use crate::http::ids::random_hex;
 
 /// Maximum number of iterations that are computed. With more, a client that may write a document of `_users` could occupy
 /// the thread that hashes.
@@ -114,7 +114,7 @@ impl Scheme {
         match self {
             Scheme::Simple => simple().to_vec(),
             Scheme::Pbkdf2 { prf, iterations } => derive(prf, password, iterations),
-            Scheme::SimplePbkdf2 { prf, iterations } => derive(prf, &hex(&simple()), iterations),
+            Scheme::SimplePbkdf2 { prf, iterations } => derive(prf, &model::hex(&simple()), iterations),
         }
     }
 }
@@ -196,7 +196,7 @@ impl Verifier {
 
     /// The value of an administrator in the configuration.
     pub(crate) fn to_admin(&self) -> String {
-        let (key, salt) = (hex(&self.key), &self.salt);
+        let (key, salt) = (model::hex(&self.key), &self.salt);
         match self.scheme {
             Scheme::Simple => format!("-hashed-{key},{salt}"),
             // Of the second scheme, users alone have passwords.
@@ -235,7 +235,7 @@ impl Verifier {
         match self.scheme {
             Scheme::Simple => {
                 json.name("password_scheme").str("simple").name("salt").str(&self.salt);
-                json.name("password_sha").str(&hex(&self.key));
+                json.name("password_sha").str(&model::hex(&self.key));
             }
             Scheme::Pbkdf2 { prf, iterations } | Scheme::SimplePbkdf2 { prf, iterations } => {
                 let is_plain = matches!(self.scheme, Scheme::Pbkdf2 { .. });
@@ -244,7 +244,7 @@ impl Verifier {
                     .name("pbkdf2_prf")
                     .str(prf.row().0);
                 json.name("salt").str(&self.salt).name("iterations").u64(iterations.into());
-                json.name("derived_key").str(&hex(&self.key));
+                json.name("derived_key").str(&model::hex(&self.key));
             }
         }
     }
@@ -298,7 +298,7 @@ mod tests {
     /// Of RFC 6070, and of Python's `hashlib.pbkdf2_hmac` for the other functions.
     #[test]
     fn keys_are_those_of_pbkdf2() {
-        let key = |prf, iterations| hex(&Scheme::Pbkdf2 { prf, iterations }.key("password", "salt"));
+        let key = |prf, iterations| model::hex(&Scheme::Pbkdf2 { prf, iterations }.key("password", "salt"));
         assert_eq!(key(Prf::Sha1, 4096), "4b007901b765489abead49d926f721d065a429c1");
         assert_eq!(key(Prf::Sha256, 4096), "c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a");
     }
@@ -324,16 +324,17 @@ mod tests {
             assert!(!format!("{verifier:?}").contains(&verifier.salt));
         }
         // SHA-1 of "geheim" and the salt "abc".
-        let simple = format!("-hashed-{},abc", hex(&Sha1::digest("geheimabc")));
+        let simple = format!("-hashed-{},abc", model::hex(&Sha1::digest("geheimabc")));
         let simple = Verifier::of_admin(&simple).unwrap();
         assert!(simple.matches("geheim") && !simple.matches("geheima"));
         let old = "-pbkdf2-4b007901b765489abead49d926f721d065a429c1,salt,4096";
         assert!(Verifier::of_admin(old).unwrap().matches("password"));
         // A simple hash that a script made stronger: PBKDF2 of the digits of the SHA-1 of "passwordsalt".
-        let key = Scheme::Pbkdf2 { prf: Prf::Sha1, iterations: 2 }.key(&hex(&Sha1::digest("passwordsalt")), "salt");
+        let key =
+            Scheme::Pbkdf2 { prf: Prf::Sha1, iterations: 2 }.key(&model::hex(&Sha1::digest("passwordsalt")), "salt");
         let stronger = format!(
             r#"{{"password_scheme":"simple+pbkdf2","iterations":2,"salt":"salt","derived_key":"{}"}}"#,
-            hex(&key)
+            model::hex(&key)
         );
         let stronger = Verifier::of_user(&JsonText::parse(stronger.as_bytes()).unwrap()).unwrap();
         assert!(stronger.matches("password") && !stronger.matches("passwordsalt"));

@@ -5,7 +5,6 @@
 use model::{JsonRef, JsonText, JsonWriter};
 
 use crate::http::access::rows::Rows;
-use crate::http::ids::hex;
 use crate::http::wire::response;
 
 /// The option.
@@ -28,7 +27,7 @@ impl PerUser {
 
     /// The name of a user's database.
     pub(crate) fn database(&self, user: &str) -> String {
-        format!("{}{}", self.prefix, hex(user.as_bytes()))
+        format!("{}{}", self.prefix, model::hex(user.as_bytes()))
     }
 }
 

@@ -82,7 +82,7 @@ mod tests {
     use crate::http::access::session;
     use crate::http::access::settings::{Flags, Settings};
     use crate::http::access::unkept::Unkept;
-    use crate::http::ids::hex;
+    use model::hex;
 
     const ON: (&str, &str, &str) = ("chttpd", "authentication_handlers", "{chttpd_auth, proxy_authentication_handler}");
 

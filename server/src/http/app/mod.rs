@@ -32,7 +32,7 @@ use crate::http::app::stores::{Store, Stores};
 use crate::http::app::views::ViewTurns;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::Functions;
-use crate::http::ids::{RequestIds, Uuids, hex};
+use crate::http::ids::{RequestIds, Uuids};
 use crate::http::tls::Tls;
 
 /// Pause before the configuration is read again when the store could not be read.
@@ -114,7 +114,7 @@ impl Identity {
         let (uuid, rest) = bytes.split_at(IDENTITY_BYTES - SECRET_BYTES);
         let mut secret = [0; SECRET_BYTES];
         secret.copy_from_slice(rest);
-        Ok(Identity { uuid: hex(uuid), secret })
+        Ok(Identity { uuid: model::hex(uuid), secret })
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// Time that the last step waits for running writes. Waiting is not needed for safety: a late write fails, and its
@@ -25,20 +25,16 @@ pub(crate) struct Gate<'a> {
 }
 
 impl Gates {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<RwLock<()>>>> {
-        self.0.lock()
-    }
-
     /// Sets up the gate of a relocation.
     pub(crate) fn set_up(&self, name: &str) -> Gate<'_> {
         let lock = Arc::default();
-        self.lock().insert(name.to_owned(), Arc::clone(&lock));
+        self.0.lock().insert(name.to_owned(), Arc::clone(&lock));
         Gate { gates: self, name: name.to_owned(), lock }
     }
 
     /// Admits a write. The last step waits until the guard is dropped; during the last step, this call waits.
     pub(crate) async fn admit(&self, name: &str) -> Option<OwnedRwLockReadGuard<()>> {
-        let gate = self.lock().get(name).cloned()?;
+        let gate = self.0.lock().get(name).cloned()?;
         Some(gate.read_owned().await)
     }
 }
@@ -53,7 +49,7 @@ impl Gate<'_> {
 
 impl Drop for Gate<'_> {
     fn drop(&mut self) {
-        let mut gates = self.gates.lock();
+        let mut gates = self.gates.0.lock();
         if gates.get(&self.name).is_some_and(|lock| Arc::ptr_eq(lock, &self.lock)) {
             gates.remove(&self.name);
         }

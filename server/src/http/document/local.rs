@@ -15,7 +15,6 @@ use sha2::{Digest, Sha256};
 use crate::http::app::stores::Documents;
 use crate::http::document::write::is_batch;
 use crate::http::error::{ApiError, Result};
-use crate::http::ids::hex;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, Tag};
 
@@ -161,7 +160,7 @@ fn local_rev(text: &str) -> Result<u64> {
 
 /// The name of a version.
 fn tag_of(rev: u64, body: &JsonText) -> Tag {
-    Tag::new(&format!("0-{rev}-{}", hex(&Sha256::digest(body.as_bytes())[..16])))
+    Tag::new(&format!("0-{rev}-{}", model::hex(&Sha256::digest(body.as_bytes())[..16])))
 }
 
 /// The answer to a write. As for other documents, one with `batch=ok` has no revision.

@@ -9,8 +9,6 @@ use mango::NewIndex;
 use model::{JsonText, JsonWriter, erlang_term};
 use sha1::{Digest, Sha1};
 
-use crate::http::ids::hex;
-
 const VERSION: u8 = 131;
 const ATOM: u8 = 100;
 const SMALL_TUPLE: u8 = 104;
@@ -52,7 +50,7 @@ pub(super) fn auto_name(index: &NewIndex) -> String {
     term.extend_from_slice(&count.to_be_bytes());
     term.extend_from_slice(&options);
     term.push(NIL);
-    hex(&Sha1::digest(&term))
+    model::hex(&Sha1::digest(&term))
 }
 
 fn atom(name: &str) -> Vec<u8> {

@@ -26,7 +26,6 @@ use crate::http::app::jobs::{End, Run, now_ms};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::validate::on_behalf;
-use crate::http::ids::hex;
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{KIND, Origin, ReplicationJob, job_of_document, object, time};
@@ -86,7 +85,7 @@ impl ReplicationDocument {
     /// A hash of the members that clients wrote.
     fn definition(&self) -> String {
         let own = object(|json| write_definition(&self.body, json));
-        hex(&Sha256::digest(own.as_bytes()))
+        model::hex(&Sha256::digest(own.as_bytes()))
     }
 }
 
@@ -191,7 +190,7 @@ async fn follow_all(app: &App, run: &Run) -> Result<()> {
             Err(error) if error.is_no_database() => return remove_all(app, name).await,
             found => found?,
         };
-        let instance = hex(&database.instance_id());
+        let instance = model::hex(&database.instance_id());
         let from = match reached.take().and_then(|reached| reached.of_instance(&instance)) {
             Some(reached) => reached,
             None => {

@@ -23,7 +23,6 @@ use model::{AllDocsEntry, AllDocsRequest, GetOptions};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::ids::hex;
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::paging::{Asked, Paging};
@@ -136,7 +135,7 @@ pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Resp
         json.name("waiting_commit").bool(false).name("waiting_clients").u64(0).name("updater_running").bool(running);
         json.name("update_seq").display(stats.seq).name("sizes").begin_object();
         json.name("file").u64(stats.bytes).name("external").u64(stats.bytes).name("active").u64(stats.bytes);
-        json.end_object().name("signature").str(&hex(group.signature())).name("purge_seq").u64(stats.purge_seq);
+        json.end_object().name("signature").str(&model::hex(group.signature())).name("purge_seq").u64(stats.purge_seq);
         json.name("language").str("javascript").name("compact_running").bool(false);
         // CouchDB only logs them.
         json.name("errors").begin_array();

@@ -396,6 +396,18 @@ mod tests {
     }
 
     #[test]
+    fn tags_stand_in_quotes_or_not() {
+        let has =
+            |value: &str| Tag::new("a+b==").is_known(&HeaderMap::from_iter([(IF_NONE_MATCH, value.parse().unwrap())]));
+        for same in ["\"a+b==\"", "W/\"a+b==\"", "\"x\", \"a+b==\"", "a+b=="] {
+            assert!(has(same), "{same}");
+        }
+        for other in ["*", "\"a+b\"", ""] {
+            assert!(!has(other), "{other}");
+        }
+    }
+
+    #[test]
     fn pages_have_about_one_size_and_slow_clients_get_small_ones() {
         let (quick, slow) = (Duration::ZERO, Duration::from_secs(1));
         let next = |rows, bytes, waited| {
