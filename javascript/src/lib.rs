@@ -1,6 +1,6 @@
 //! Functions of design documents, run by [QuickJS](https://quickjs-ng.github.io/quickjs/) in a sandbox.
 //!
-//! JSON text goes in and JSON text comes out. The crate knows no database.
+//! JSON text goes in and JSON text comes out. The crate knows no database, only ids that tell databases apart.
 //!
 //! # Sandboxes
 //! A [`Sandbox`] holds one design document and its compiled functions, in a heap and with built-in objects of its own:
@@ -9,7 +9,8 @@
 //! view depends on its documents alone. Documents are frozen, as in CouchDB, so that a function changes nothing that the
 //! next one sees.
 //!
-//! A [`Pool`] has sandboxes on threads of their own, for programs whose threads must not block.
+//! A [`Pool`] has sandboxes on threads of their own, for programs whose threads must not block. Databases share no sandbox
+//! there, also where they have the same design document.
 //!
 //! # Limits
 //! [`Limits`] apply to each call of a function. Time is that of the processor, so a busy machine breaks no document. A call
@@ -29,12 +30,13 @@ mod limits;
 mod pool;
 mod sandbox;
 mod state;
+mod turns;
 mod views;
 
 pub use design::{Edit, Refusal};
 pub use error::{Error, ErrorKind};
 pub use limits::Limits;
-pub use pool::Pool;
+pub use pool::{Design, Pool};
 pub use sandbox::Sandbox;
 pub use state::Row;
 pub use views::Rows;

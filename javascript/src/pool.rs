@@ -4,7 +4,11 @@
 //! has the sandbox of the design document or opens it. The future returns what the closure returned. It needs no
 //! particular executor.
 //!
-//! Threads start when they are needed. Each keeps the sandboxes that it used last.
+//! Each database has its own sandboxes, also where its design documents are equal to those of another: functions keep
+//! what they like in global variables. Databases have their turns ([`turns`](crate::turns)).
+//!
+//! Threads start when they are needed. Each keeps the sandboxes that it used last, within [`KEPT`] and [`KEPT_BYTES`],
+//! however many databases there are.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -17,19 +21,32 @@ use std::thread;
 use futures_channel::oneshot;
 use parking_lot::{Condvar, Mutex};
 
+use crate::turns::{Id, Turns};
 use crate::{Error, ErrorKind, Limits, Sandbox};
 
-/// Number of sandboxes that a thread keeps.
-const KEPT: usize = 8;
+/// Maximum number of sandboxes that a thread keeps.
+const KEPT: usize = 32;
 
 /// Bytes of heap above which a sandbox is not kept.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// Maximum number of runs that wait. Further ones are refused.
+/// Maximum number of bytes of all heaps that a thread keeps.
+const ALL_KEPT_BYTES: usize = 64 << 20;
+
+/// Maximum number of runs that wait.
 const MAX_WAITING: usize = 10_000;
 
 /// Bytes of stack that a thread needs beyond those of its sandboxes.
 const OTHER_STACK: usize = 1 << 20;
+
+/// The design document of a database. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Design {
+    /// Identifies the database among all that there are and were.
+    pub database: [u8; 16],
+    /// The design document as JSON text.
+    pub text: Arc<str>,
+}
 
 /// Threads with sandboxes. Clones share them. They end after the last clone is gone.
 #[derive(Clone)]
@@ -39,16 +56,17 @@ pub struct Pool(Arc<Owner>);
 struct Owner(Arc<PoolState>);
 
 struct PoolState {
+    /// How many of them the runs of one database may take. There is one more, for other databases.
     threads: usize,
     limits: Limits,
     queue: Mutex<Queue>,
     filled: Condvar,
 }
 
-#[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Job>,
+    turns: Turns<Job>,
     started: usize,
+    /// Threads that wait and were not woken yet.
     idle: usize,
     closed: bool,
 }
@@ -56,28 +74,37 @@ struct Queue {
 type Work = Box<dyn FnOnce(Result<&mut Sandbox, Error>) + Send>;
 
 struct Job {
-    design: Arc<str>,
+    design: Design,
     work: Work,
 }
 
+impl Job {
+    fn refuse(self, reason: impl Into<String>) {
+        (self.work)(Err(Error::new(ErrorKind::Engine, "QuickJS", reason)));
+    }
+}
+
 impl Pool {
-    /// A pool of at most this many threads. None is started yet.
+    /// A pool that runs at most this many functions of one database at the same time. It has one thread more, so that the
+    /// others need not wait for them. None is started yet.
     pub fn new(threads: usize, limits: Limits) -> Pool {
-        let (queue, filled) = (Mutex::default(), Condvar::new());
-        Pool(Arc::new(Owner(Arc::new(PoolState { threads: threads.max(1), limits, queue, filled }))))
+        let threads = threads.max(1);
+        let queue = Queue { turns: Turns::new(threads, MAX_WAITING), started: 0, idle: 0, closed: false };
+        let (queue, filled) = (Mutex::new(queue), Condvar::new());
+        Pool(Arc::new(Owner(Arc::new(PoolState { threads, limits, queue, filled }))))
     }
 
-    /// How many threads there are at most.
+    /// How many threads the runs of one database may take.
     pub fn threads(&self) -> usize {
         self.0.0.threads
     }
 
-    /// Runs work in the sandbox of a design document, which is given as JSON text. Equal texts share a sandbox. The work
+    /// Runs work in the sandbox of a design document. Only equal texts of one database share a sandbox. The work
     /// is not run if its future is dropped before its turn, and its functions are stopped when it is dropped later.
     ///
     /// # Errors
     /// The sandbox's, if it could not be opened; [`ErrorKind::Engine`] if too many wait.
-    pub fn run<T, W>(&self, design: &Arc<str>, work: W) -> impl Future<Output = Result<T, Error>> + Send + use<T, W>
+    pub fn run<T, W>(&self, design: &Design, work: W) -> impl Future<Output = Result<T, Error>> + Send + use<T, W>
     where
         T: Send + 'static,
         W: FnOnce(&mut Sandbox) -> T + Send + 'static,
@@ -105,7 +132,7 @@ impl Pool {
     ///
     /// # Errors
     /// Those of [`Sandbox::compile`] and [`run`](Self::run), and [`ErrorKind::Time`].
-    pub async fn compile(&self, design: &Arc<str>, paths: Vec<Vec<String>>) -> Result<(), Error> {
+    pub async fn compile(&self, design: &Design, paths: Vec<Vec<String>>) -> Result<(), Error> {
         let left = Mutex::new(self.0.0.limits.time);
         let compile = move |sandbox: &mut Sandbox, path: &Vec<String>| {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -122,7 +149,7 @@ impl Pool {
     /// The first error of `begin` and `call`, and those of [`run`](Self::run).
     pub async fn run_in_turns<I, O>(
         &self,
-        design: &Arc<str>,
+        design: &Design,
         inputs: Vec<I>,
         begin: impl Fn(&mut Sandbox) -> Result<(), Error> + Send + Sync + 'static,
         call: impl Fn(&mut Sandbox, &I) -> Result<Option<O>, Error> + Send + Sync + 'static,
@@ -172,53 +199,58 @@ impl fmt::Debug for Pool {
 impl PoolState {
     fn push(self: Arc<Self>, job: Job) {
         let mut queue = self.queue.lock();
-        if queue.waiting.len() >= MAX_WAITING {
-            drop(queue);
-            return (job.work)(Err(Error::new(ErrorKind::Engine, "QuickJS", "too many calls are waiting")));
-        }
-        queue.waiting.push_back(job);
-        if queue.idle == 0 && queue.started < self.threads {
-            let shared = self.clone();
-            let builder = thread::Builder::new().name("couch-javascript".to_owned());
-            match builder.stack_size(self.limits.stack + OTHER_STACK).spawn(move || shared.work()) {
-                Ok(_) => queue.started += 1,
-                // The threads that there are take it.
-                Err(_) if queue.started > 0 => {}
-                Err(error) => {
-                    let job = queue.waiting.pop_back();
-                    drop(queue);
-                    if let Some(job) = job {
-                        (job.work)(Err(Error::new(ErrorKind::Engine, "QuickJS", error.to_string())));
+        let database = job.design.database;
+        // Otherwise the thread takes it that ends another run of the database.
+        if queue.turns.may_run(&database) {
+            if queue.idle > 0 {
+                queue.idle -= 1;
+                self.filled.notify_one();
+            } else if queue.started <= self.threads {
+                let shared = self.clone();
+                let builder = thread::Builder::new().name("couch-javascript".to_owned());
+                match builder.stack_size(self.limits.stack + OTHER_STACK).spawn(move || shared.work()) {
+                    Ok(_) => queue.started += 1,
+                    // The existing threads take it.
+                    Err(_) if queue.started > 0 => {}
+                    Err(error) => {
+                        drop(queue);
+                        return job.refuse(error.to_string());
                     }
-                    return;
                 }
             }
         }
+        let refused = queue.turns.push(database, job);
         drop(queue);
-        self.filled.notify_one();
+        if let Some(refused) = refused {
+            refused.refuse("too many calls are waiting");
+        }
     }
 
-    /// The next job; `None` when the pool is gone.
-    fn next(&self) -> Option<Job> {
+    /// The next job, after one of a database has ended; `None` when the pool is gone.
+    fn next(&self, ended: Option<Id>) -> Option<Job> {
         let mut queue = self.queue.lock();
+        if let Some(database) = ended {
+            queue.turns.ended(&database);
+        }
         loop {
-            if let Some(job) = queue.waiting.pop_front() {
+            if let Some((_, job)) = queue.turns.next() {
                 return Some(job);
             }
             if queue.closed {
                 return None;
             }
+            // Whoever wakes the thread takes it back.
             queue.idle += 1;
             self.filled.wait(&mut queue);
-            queue.idle -= 1;
         }
     }
 
     /// What a thread does.
     fn work(&self) {
-        let mut kept = Kept::default();
-        while let Some(Job { design, work }) = self.next() {
-            match kept.take(&design, self.limits) {
+        let (mut kept, mut ended) = (Kept::default(), None);
+        while let Some(Job { design, work }) = self.next(ended) {
+            ended = Some(design.database);
+            match kept.take(design, self.limits) {
                 Err(error) => work(Err(error)),
                 Ok(mut entry) => {
                     // After a panic the sandbox is dropped, and the waiting future learns of it.
@@ -235,31 +267,48 @@ impl PoolState {
 
 /// The sandboxes of a thread, the last used at the end.
 #[derive(Default)]
-struct Kept(Vec<Entry>);
+struct Kept(VecDeque<Entry>);
 
 struct Entry {
-    design: Arc<str>,
+    design: Design,
     sandbox: Sandbox,
+    /// Bytes of its heap when it was last used.
+    bytes: usize,
 }
 
 impl Kept {
-    fn take(&mut self, design: &Arc<str>, limits: Limits) -> Result<Entry, Error> {
-        match self.0.iter().position(|entry| Arc::ptr_eq(&entry.design, design) || entry.design == *design) {
-            Some(place) => Ok(self.0.remove(place)),
-            None => Ok(Entry { design: design.clone(), sandbox: Sandbox::open(design, limits)? }),
+    fn take(&mut self, design: Design, limits: Limits) -> Result<Entry, Error> {
+        let is_it = |entry: &Entry| {
+            let (one, other) = (&entry.design, &design);
+            one.database == other.database && (Arc::ptr_eq(&one.text, &other.text) || one.text == other.text)
+        };
+        match self.0.iter().rposition(is_it).and_then(|place| self.0.remove(place)) {
+            Some(entry) => Ok(entry),
+            None => Ok(Entry { sandbox: Sandbox::open(&design.text, limits)?, design, bytes: 0 }),
         }
     }
 
-    fn put(&mut self, entry: Entry) {
-        // The second measure takes a walk over the heap.
-        let (sandbox, most) = (&entry.sandbox, KEPT_BYTES);
-        if sandbox.is_full() || sandbox.memory_held() > most && sandbox.memory_used() > most {
+    fn put(&mut self, mut entry: Entry) {
+        let sandbox = &entry.sandbox;
+        if sandbox.is_full() {
             return;
         }
-        if self.0.len() >= KEPT {
-            self.0.remove(0);
+        entry.bytes = sandbox.memory_held();
+        if entry.bytes > KEPT_BYTES {
+            // This measure takes a walk over the heap.
+            entry.bytes = sandbox.memory_used();
+            if entry.bytes > KEPT_BYTES {
+                return;
+            }
         }
-        self.0.push(entry);
+        self.0.push_back(entry);
+        while self.0.len() > KEPT || self.bytes() > ALL_KEPT_BYTES {
+            self.0.pop_front();
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|entry| entry.bytes).sum()
     }
 }
 
@@ -269,9 +318,13 @@ mod tests {
 
     use super::*;
 
+    fn design(text: &str) -> Design {
+        Design { database: [0; 16], text: text.into() }
+    }
+
     #[test]
     fn the_threads_end_with_the_last_clone_whoever_drops_it() {
-        let design: Arc<str> = "{}".into();
+        let design = design("{}");
         for _ in 0..200 {
             let pool = Pool::new(1, Limits::default());
             futures_executor::block_on(pool.run(&design, |_| ())).unwrap();
@@ -292,8 +345,32 @@ mod tests {
     }
 
     #[test]
+    fn many_databases_with_one_design_document_keep_few_heaps() {
+        let mut kept = Kept::default();
+        let text: Arc<str> =
+            r#"{"views":{"v":{"map":"doc => { globalThis.held = new Uint8Array(doc.bytes) }"}}}"#.into();
+        let mut run = |number: u16, document: &str| {
+            let mut database = [0; 16];
+            database[..2].copy_from_slice(&number.to_be_bytes());
+            let mut entry = kept.take(Design { database, text: text.clone() }, Limits::default()).unwrap();
+            entry.sandbox.map(&["v"], document).remove(0).unwrap();
+            kept.put(entry);
+            (kept.0.len(), kept.bytes())
+        };
+        for number in 0..200 {
+            let (heaps, bytes) = run(number, r#"{"bytes":1}"#);
+            assert!(heaps == KEPT.min(usize::from(number) + 1) && bytes < KEPT << 20, "{heaps} {bytes}");
+        }
+        for number in 0..20 {
+            let (heaps, bytes) = run(number, r#"{"bytes":10000000}"#);
+            assert!(heaps <= KEPT && bytes <= ALL_KEPT_BYTES, "{heaps} {bytes}");
+        }
+        assert_eq!(run(0, r#"{"bytes":10000000}"#).0, 6, "the bytes count too");
+    }
+
+    #[test]
     fn a_pool_stays_open_as_long_as_there_is_a_clone() {
-        let design: Arc<str> = "{}".into();
+        let design = design("{}");
         let pool = Pool::new(1, Limits::default());
         drop(pool.clone());
         assert_eq!(futures_executor::block_on(pool.run(&design, |_| 7)).unwrap(), 7);

@@ -238,7 +238,13 @@
 
   // CommonJS modules are strings in the design document. A path starts at the document, or, with `.` or `..`, at the
   // folder of the module that asks.
-  const modules = new Map();
+  //
+  // Modules that require each other are loaded together or not at all: one that failed leaves none behind that saw it
+  // half loaded. A call that is stopped runs no `catch`, so the next call finds its modules still loading, and drops them.
+  const modules = { __proto__: null };
+  let loading = { id: null, rest: null };
+  const none = loading;
+  let caller = 0;
   const fail = (name, message) => {
     const error = new Error(message);
     error.name = name;
@@ -256,7 +262,12 @@
       }
     }
     const id = place.join('/');
-    const known = modules.get(id);
+    const call = native.call();
+    if (call !== caller) {
+      for (; loading !== none; loading = loading.rest) delete modules[loading.id];
+      caller = call;
+    }
+    const known = modules[id];
     if (known !== undefined) return known.exports;
     let source = design;
     for (const name of place) {
@@ -269,15 +280,19 @@
       fail('invalid_require_path', `Must require a JavaScript string, not: ${typeof source} ('${path}')`);
     }
     const module = { id, exports: {} };
+    const before = loading;
+    loading = { id, rest: before };
     // Known before it runs, so that modules may require each other.
-    modules.set(id, module);
+    modules[id] = module;
     try {
       const body = evaluate(`(function (module, exports, require) {${source}\n})`);
       apply(body, globalThis, [module, module.exports, requireFrom(design, place.slice(0, -1))]);
     } catch (error) {
-      modules.delete(id);
+      // It calls nothing: there may be no stack left.
+      for (; loading !== before; loading = loading.rest) delete modules[loading.id];
       fail('compilation_error', `Module require('${path}') raised error ${error}`);
     }
+    if (before === none) loading = none;
     return module.exports;
   };
 

@@ -355,7 +355,7 @@ fn explain(ctx: &Ctx<'_>, state: &State, name: &str, error: rquickjs::Error) -> 
         // QuickJS throws it where there is no memory for an error. A function that throws it itself is rare.
         return Error::new(ErrorKind::Memory, name, "the function threw null, or ran out of memory");
     }
-    state.extend(TIME_TO_DESCRIBE);
+    state.go_on(TIME_TO_DESCRIBE);
     let described = describe(ctx, &thrown);
     // A getter may throw in its turn.
     if ctx.has_exception() {

@@ -47,6 +47,8 @@ pub(crate) struct State {
     /// Whether the call emitted too much. It stays set even if the function catches the error.
     pub too_much: Cell<bool>,
     pub emitted: Cell<bool>,
+    /// Number of the call. What a call that was stopped threw is described in one of its own.
+    call: Cell<u32>,
     purpose: Cell<Purpose>,
     bytes: Cell<usize>,
     rows: RefCell<Vec<Row>>,
@@ -65,6 +67,7 @@ impl State {
             is_stopped: Cell::new(false),
             too_much: Cell::new(false),
             emitted: Cell::new(false),
+            call: Cell::new(0),
             purpose: Cell::new(Purpose::Other),
             bytes: Cell::new(0),
             rows: RefCell::default(),
@@ -85,11 +88,12 @@ impl State {
         self.lines.set(0);
         self.random.set(seed);
         self.rows.borrow_mut().clear();
-        self.extend(time);
+        self.go_on(time);
     }
 
-    /// Gives the call more time.
-    pub(crate) fn extend(&self, time: Duration) {
+    /// Begins a part of the call that may take this long. The part before may have been stopped anywhere.
+    pub(crate) fn go_on(&self, time: Duration) {
+        self.call.set(self.call.get().wrapping_add(1));
         self.deadline.set(time);
     }
 
@@ -178,6 +182,8 @@ impl State {
         natives.set("now", Function::new(ctx.clone(), move || state.now())?)?;
         let state = self.clone();
         natives.set("random", Function::new(ctx.clone(), move || state.random())?)?;
+        let state = self.clone();
+        natives.set("call", Function::new(ctx.clone(), move || state.call.get())?)?;
         let state = self.clone();
         natives.set("isLate", Function::new(ctx.clone(), move || state.is_late())?)?;
         Ok(natives)

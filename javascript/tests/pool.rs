@@ -1,32 +1,90 @@
 //! Sandboxes on threads.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use futures_executor::block_on as wait;
 use futures_util::future::{Either, FutureExt, select};
-use javascript::{ErrorKind, Limits, Pool};
+use javascript::{Design, ErrorKind, Limits, Pool};
 
-fn design(map: &str) -> Arc<str> {
-    serde_json::json!({"views": {"v": {"map": map}}}).to_string().into()
+/// The design document of a database.
+fn of(database: u8, text: impl Into<Arc<str>>) -> Design {
+    Design { database: [database; 16], text: text.into() }
+}
+
+fn design(map: &str) -> Design {
+    of(1, serde_json::json!({"views": {"v": {"map": map}}}).to_string())
+}
+
+/// The key of the only row of an empty document.
+fn key(pool: &Pool, design: &Design) -> String {
+    let mut rows = wait(pool.run(design, |sandbox| sandbox.map(&["v"], "{}"))).unwrap();
+    rows.remove(0).unwrap().remove(0).key
+}
+
+const COUNTED: &str = "doc => { globalThis.calls = (globalThis.calls || 0) + 1; emit(calls) }";
+
+#[test]
+fn equal_design_documents_of_a_database_share_a_sandbox() {
+    let pool = Pool::new(1, Limits::default());
+    assert_eq!(key(&pool, &design(COUNTED)), "1");
+    assert_eq!(key(&pool, &design(COUNTED)), "2");
+    assert_eq!(key(&pool, &design(&format!("{COUNTED} "))), "1");
+    // As many others as are kept push it out.
+    for other in 0..32 {
+        key(&pool, &design(&format!("doc => emit({other})")));
+    }
+    assert_eq!(key(&pool, &design(COUNTED)), "1");
 }
 
 #[test]
-fn equal_design_documents_share_a_sandbox() {
+fn equal_design_documents_of_two_databases_share_nothing() {
     let pool = Pool::new(1, Limits::default());
-    let map = "doc => { globalThis.calls = (globalThis.calls || 0) + 1; emit(calls) }";
-    let key = |design: &Arc<str>| {
-        let rows = wait(pool.run(design, |sandbox| sandbox.map(&["v"], "{}"))).unwrap();
-        rows[0].as_ref().unwrap()[0].key.clone()
-    };
-    assert_eq!(key(&design(map)), "1");
-    assert_eq!(key(&design(map)), "2");
-    assert_eq!(key(&design(&format!("{map} "))), "1");
-    // Eight others push it out.
-    for other in 0..8 {
-        key(&design(&format!("doc => emit({other})")));
+    let private = design("doc => { globalThis.kept = (globalThis.kept || []).concat(doc.secret || []); emit(kept) }");
+    // The text is the very same.
+    let public = Design { database: [2; 16], ..private.clone() };
+    wait(pool.run(&private, |sandbox| sandbox.map(&["v"], r#"{"secret":"s"}"#))).unwrap()[0].as_ref().unwrap();
+    for _ in 0..8 {
+        assert_eq!((key(&pool, &public), key(&pool, &private)), ("[]".to_owned(), r#"["s"]"#.to_owned()));
     }
-    assert_eq!(key(&design(map)), "1");
+}
+
+/// A run that ends when the sender is dropped, or something is sent.
+fn held(
+    pool: &Pool,
+    design: &Design,
+) -> (mpsc::Sender<()>, impl Future<Output = Result<(), javascript::Error>> + use<>) {
+    let (release, released) = mpsc::channel();
+    (release, pool.run(design, move |_| released.recv().unwrap_or_default()))
+}
+
+#[test]
+fn runs_of_one_database_do_not_take_all_threads() {
+    let pool = Pool::new(2, Limits::default());
+    let (one, other) = (of(1, "{}"), of(2, "{}"));
+    let (release, many): (Vec<_>, Vec<_>) = (0..4).map(|_| held(&pool, &one)).unzip();
+    // None of the four ends before this.
+    assert_eq!(wait(pool.run(&other, |_| 7)), Ok(7));
+    drop(release);
+    many.into_iter().for_each(|run| wait(run).unwrap());
+}
+
+#[test]
+fn databases_have_their_turns_and_not_runs() {
+    let pool = Pool::new(1, Limits::default());
+    // Both threads are busy until all others wait. Then one of them serves them.
+    let [(release, busy), (release_other, other)] = [8, 9].map(|database| held(&pool, &of(database, "{}")));
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let run = |database: u8| {
+        let ran = ran.clone();
+        pool.run(&of(database, "{}"), move |_| ran.lock().unwrap().push(database))
+    };
+    let waiting: Vec<_> = [1, 1, 1, 1, 1, 2, 2, 3].map(run).into();
+    drop(release);
+    waiting.into_iter().for_each(|run| wait(run).unwrap());
+    assert_eq!(*ran.lock().unwrap(), [1, 2, 3, 1, 2, 1, 1, 1]);
+    drop(release_other);
+    assert_eq!((wait(busy), wait(other)), (Ok(()), Ok(())));
 }
 
 #[test]
@@ -46,8 +104,7 @@ fn a_sandbox_that_holds_much_is_not_kept() {
         let map = format!(
             "doc => {{ globalThis.calls = (globalThis.calls || 0) + 1; globalThis.held = new Uint8Array({bytes}); emit(calls) }}"
         );
-        let rows = wait(pool.run(&design(&map), |sandbox| sandbox.map(&["v"], "{}"))).unwrap();
-        rows[0].as_ref().unwrap()[0].key.clone()
+        key(&pool, &design(&map))
     };
     assert_eq!([calls("1e7"), calls("1e7")], ["1", "2"]);
     assert_eq!([calls("2e7"), calls("2e7")], ["1", "1"]);
@@ -56,7 +113,7 @@ fn a_sandbox_that_holds_much_is_not_kept() {
 #[test]
 fn a_run_of_many_calls_lets_others_have_their_turn() {
     let pool = Pool::new(1, Limits { turn: Duration::ZERO, ..Limits::default() });
-    let design: Arc<str> = r#"{"filters":{"odd":"doc => doc.n % 2"}}"#.into();
+    let design = of(1, r#"{"filters":{"odd":"doc => doc.n % 2"}}"#);
     let filter = |count: usize| {
         let documents = (0..count).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
         Box::pin(pool.run_in_turns(
@@ -76,7 +133,7 @@ fn a_run_of_many_calls_lets_others_have_their_turn() {
 fn a_turn_may_end_between_the_views_of_a_document() {
     let pool = Pool::new(1, Limits { turn: Duration::ZERO, ..Limits::default() });
     let views = serde_json::json!({"a": {"map": "d => emit(1)"}, "b": {"map": "d => emit(2)"}});
-    let design: Arc<str> = serde_json::json!({ "views": views }).to_string().into();
+    let design = of(1, serde_json::json!({ "views": views }).to_string());
     let keys = |views: &'static [&str]| {
         let rows = wait(pool.run(&design, |sandbox| sandbox.map(views, "{}"))).unwrap();
         rows.into_iter().map(|rows| rows.unwrap().remove(0).key).collect::<Vec<_>>()
@@ -85,11 +142,11 @@ fn a_turn_may_end_between_the_views_of_a_document() {
 }
 
 /// A design document with this many views, and the paths of their map functions.
-fn with_views(count: usize, map: &str) -> (Arc<str>, Vec<Vec<String>>) {
+fn with_views(count: usize, map: &str) -> (Design, Vec<Vec<String>>) {
     let views: serde_json::Map<_, _> =
         (0..count).map(|n| (format!("v{n}"), serde_json::json!({"map": format!("{map} // {n}")}))).collect();
     let paths = views.keys().map(|name| ["views", name, "map"].map(str::to_owned).to_vec()).collect();
-    (serde_json::json!({ "views": views }).to_string().into(), paths)
+    (of(1, serde_json::json!({ "views": views }).to_string()), paths)
 }
 
 #[test]
@@ -117,7 +174,7 @@ fn functions_share_the_time_to_compile_them() {
     assert_eq!(error.kind(), ErrorKind::Time);
     assert_eq!(error.reason(), "compiling functions took longer than 100ms");
     let views: Vec<String> = (0..2_000).map(|n| format!("v{n}")).collect();
-    let error = wait(pool.run(&format!("{design} ").into(), move |sandbox| {
+    let error = wait(pool.run(&of(1, format!("{} ", design.text)), move |sandbox| {
         sandbox.compile_views(views.iter().map(|view| (view.as_str(), false)))
     }));
     assert_eq!(error.unwrap().unwrap_err().kind(), ErrorKind::Time);
@@ -143,8 +200,7 @@ fn a_function_that_nobody_waits_for_is_stopped_and_its_sandbox_replaced() {
     has_begun.recv().unwrap();
     drop(endless);
     let begun = Instant::now();
-    let rows = wait(pool.run(&design, |sandbox| sandbox.map(&["v"], "{}"))).unwrap();
-    assert_eq!(rows[0].as_ref().unwrap()[0].key, "1");
+    assert_eq!(key(&pool, &design), "1");
     assert!(begun.elapsed() < Duration::from_secs(300));
 }
 
@@ -154,7 +210,7 @@ fn a_panic_and_a_broken_design_document_are_errors() {
     let good = design("doc => emit(1)");
     let error = wait(pool.run(&good, |_| -> () { panic!("on purpose") })).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Engine);
-    let error = wait(pool.run(&"{".into(), |_| ())).unwrap_err();
+    let error = wait(pool.run(&of(1, "{"), |_| ())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Engine);
     assert_eq!(wait(pool.run(&good, |_| 7)), Ok(7));
 }
@@ -171,7 +227,7 @@ fn threads_work_beside_each_other_and_leave_with_the_pool() {
     // Work whose future is gone is left out.
     let (began, has_begun) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
-    let released = Arc::new(std::sync::Mutex::new(released));
+    let released = Arc::new(Mutex::new(released));
     let busy: Vec<_> = (0..2)
         .map(|_| {
             let (began, released) = (began.clone(), released.clone());

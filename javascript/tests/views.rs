@@ -1,5 +1,7 @@
 //! Map and reduce functions.
 
+use std::time::Duration;
+
 use javascript::{ErrorKind, Limits, Sandbox};
 
 fn sandbox(views: &str) -> Sandbox {
@@ -91,6 +93,54 @@ fn modules_are_in_views_lib() {
     {
         assert_eq!(result.as_ref().unwrap_err().name(), Some(name));
     }
+}
+
+#[test]
+fn modules_that_failed_leave_nothing_half_loaded() {
+    let views = r#"{
+        "lib": {
+            "slow": "exports.begun = 1; if (globalThis.slow) for (;;); exports.done = 1;",
+            "throws": "exports.begun = 1; if (globalThis.throws) throw 'on purpose'; exports.done = 1;",
+            "fills": "exports.begun = 1; if (globalThis.fills) for (var all = [];;) all.push('x' + all.length); exports.done = 1;",
+            "deep": "exports.begun = 1; var f = function() { f() }; if (globalThis.deep) f(); exports.done = 1;",
+            "outer": "exports.begun = 1; exports.inner = require('views/lib/inner'); if (globalThis.outer) throw 1; exports.done = 1;",
+            "inner": "exports.outer = require('views/lib/outer');"
+        },
+        "set": {"map": "doc => { for (var name in doc) globalThis[name] = doc[name] }"},
+        "slow": {"map": "doc => emit(require('views/lib/slow'))"},
+        "throws": {"map": "doc => emit(require('views/lib/throws'))"},
+        "fills": {"map": "doc => emit(require('views/lib/fills'))"},
+        "deep": {"map": "doc => emit(require('views/lib/deep'))"},
+        "both": {"map": "doc => { for (var i = 0; i < 2; i++) try { emit(require('views/lib/throws')) } catch (e) { emit(e.name) } }"},
+        "outer": {"map": "doc => { require('views/lib/outer'); emit(require('views/lib/inner').outer.done) }"}
+    }"#;
+    let limits = Limits { time: Duration::from_millis(400), memory: 16 << 20, ..Limits::default() };
+    let design = format!(r#"{{"_id":"_design/test","views":{views}}}"#);
+    for (module, kinds) in [
+        ("slow", &[ErrorKind::Time][..]),
+        ("throws", &[ErrorKind::Thrown]),
+        ("fills", &[ErrorKind::Memory, ErrorKind::Thrown, ErrorKind::Time]),
+        ("deep", &[ErrorKind::Stack, ErrorKind::Thrown]),
+    ] {
+        let mut sandbox = Sandbox::open(&design, limits).unwrap();
+        sandbox.map(&["set"], &format!(r#"{{"{module}":true}}"#)).remove(0).unwrap();
+        for _ in 0..2 {
+            let error = sandbox.map(&[module], "{}").remove(0).unwrap_err();
+            assert!(kinds.contains(&error.kind()), "{module}: {error:?}");
+        }
+        // What held it up is gone: it is loaded anew, and whole.
+        sandbox.map(&["set"], &format!(r#"{{"{module}":false}}"#)).remove(0).unwrap();
+        let rows = sandbox.map(&[module], "{}").remove(0).unwrap();
+        assert_eq!(rows[0].key, r#"{"begun":1,"done":1}"#, "{module}");
+    }
+    let mut sandbox = Sandbox::open(&design, Limits::default()).unwrap();
+    sandbox.map(&["set"], r#"{"throws":true,"outer":true}"#).remove(0).unwrap();
+    let rows = sandbox.map(&["both"], "{}").remove(0).unwrap();
+    assert!(rows.iter().all(|row| row.key == r#""compilation_error""#), "{rows:?}");
+    // A module that is sound saw the one that failed.
+    sandbox.map(&["outer"], "{}").remove(0).unwrap_err();
+    sandbox.map(&["set"], r#"{"outer":false}"#).remove(0).unwrap();
+    assert_eq!(sandbox.map(&["outer"], "{}").remove(0).unwrap()[0].key, "1");
 }
 
 #[test]

@@ -103,6 +103,43 @@ async fn an_endless_filter_ends_and_harms_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_function_keeps_stays_in_its_database() {
+    let couch = Couch::start().await;
+    let keep = "function(doc, req) { globalThis.kept = (globalThis.kept || 0) + 1; return true }";
+    let design = json!({
+        "filters": {"keep": keep, "kept": "function() { return globalThis.kept > 0 }"},
+        "validate_doc_update": "function(doc) { if (doc.ask) throw({forbidden: String(globalThis.seen)}); globalThis.seen = doc._id }",
+        "views": {"v": {"map": "function(doc) { emit(globalThis.last); globalThis.last = doc._id }"}}
+    });
+    for db in ["private", "public"] {
+        couch.database(db).await;
+        couch.put(&format!("/{db}/_design/d"), design.clone()).await;
+    }
+    let read_public = async || {
+        assert_eq!(ids(&couch.get("/public/_changes?filter=d/kept").await.json()), [""; 0]);
+        couch.json("PUT", "/public/x", json!({"ask": 1})).await.refused(403, "forbidden", "undefined");
+    };
+    // Often: each thread has sandboxes of its own.
+    for n in 0..12 {
+        couch.get("/private/_changes?filter=d/keep").await;
+        couch.put(&format!("/private/a{n}"), json!({})).await;
+        read_public().await;
+    }
+    assert_eq!(couch.get("/private/_design/d/_view/v").await.json()["total_rows"], 12);
+    // A new database with the name of an old one is another one.
+    assert_eq!(couch.call("DELETE", "/private").await.status, 200);
+    couch.database("private").await;
+    couch.put("/private/_design/d", design).await;
+    for _ in 0..12 {
+        assert_eq!(ids(&couch.get("/private/_changes?filter=d/kept").await.json()), [""; 0]);
+        couch.json("PUT", "/private/x", json!({"ask": 1})).await.refused(403, "forbidden", "undefined");
+    }
+    couch.put("/public/one", json!({})).await;
+    let rows = couch.get("/public/_design/d/_view/v").await.json();
+    assert_eq!(rows["rows"][0]["key"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn feeds_that_wait_are_filtered() {
     let couch = with_filters().await;
     let last = couch.get("/db/_changes").await.json()["last_seq"].as_str().unwrap().to_owned();

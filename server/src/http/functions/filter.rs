@@ -37,7 +37,7 @@ impl Named {
                 true => None,
                 false => Some(request_object(request, &database, &[db, "_changes"], None, body).await?.into()),
             };
-            Ok(Function { design: design.as_str().into(), name: self.name.clone(), request })
+            Ok(Function { design, name: self.name.clone(), request })
         };
         request.with_database(db, open).await
     }
@@ -51,7 +51,7 @@ impl Named {
     ) -> Result<Function> {
         let design = functions::design(database, &self.design_id, ["filters", &self.name]).await?;
         let request = replication_object(database, principal, params).await?;
-        Ok(Function { design: design.as_str().into(), name: self.name.clone(), request: Some(request.into()) })
+        Ok(Function { design, name: self.name.clone(), request: Some(request.into()) })
     }
 }
 
@@ -60,7 +60,7 @@ impl Named {
 #[cfg_attr(not(feature = "javascript"), allow(dead_code, reason = "nothing runs it"))]
 pub(crate) struct Function {
     /// The design document.
-    pub(crate) design: Arc<str>,
+    pub(crate) design: functions::Design,
     /// The name of the filter, or of the view.
     pub(crate) name: String,
     /// The function's second argument. `None`: it is the map function of a view.

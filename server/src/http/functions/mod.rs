@@ -18,6 +18,14 @@ use model::{GetOptions, JsonText, View, ViewFunctions};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 
+/// A design document whose functions may be called.
+#[cfg(feature = "javascript")]
+pub(crate) type Design = javascript::Design;
+
+/// A design document. Nothing can call its functions.
+#[cfg(not(feature = "javascript"))]
+pub(crate) type Design = JsonText;
+
 /// The threads that run functions.
 #[derive(Debug)]
 pub(crate) struct Functions {
@@ -50,7 +58,7 @@ impl Functions {
     #[cfg(feature = "javascript")]
     pub(crate) async fn update(
         &self,
-        design: &Arc<str>,
+        design: &Design,
         name: &str,
         document: JsonText,
         request: String,
@@ -65,12 +73,18 @@ impl Functions {
 
     /// The functions of these views of a design document.
     #[cfg(feature = "javascript")]
-    pub(crate) fn of_views(&self, design: &JsonText, views: &[View]) -> Result<Arc<dyn ViewFunctions>> {
-        Ok(Arc::new(view::OfViews { pool: self.pool.clone(), design: design.as_str().into(), views: views.into() }))
+    pub(crate) fn of_views(
+        &self,
+        database: &Documents,
+        design: &JsonText,
+        views: &[View],
+    ) -> Result<Arc<dyn ViewFunctions>> {
+        let design = design_of(database.instance_id(), design);
+        Ok(Arc::new(view::OfViews { pool: self.pool.clone(), design, views: views.into() }))
     }
 
     #[cfg(not(feature = "javascript"))]
-    pub(crate) fn of_views(&self, _: &JsonText, _: &[View]) -> Result<Arc<dyn ViewFunctions>> {
+    pub(crate) fn of_views(&self, _: &Documents, _: &JsonText, _: &[View]) -> Result<Arc<dyn ViewFunctions>> {
         Err(absent())
     }
 
@@ -80,7 +94,7 @@ impl Functions {
     }
 
     #[cfg(not(feature = "javascript"))]
-    pub(crate) async fn update(&self, _: &Arc<str>, _: &str, _: JsonText, _: String) -> Result<String> {
+    pub(crate) async fn update(&self, _: &Design, _: &str, _: JsonText, _: String) -> Result<String> {
         Err(absent())
     }
 }
@@ -111,7 +125,7 @@ impl From<javascript::Error> for ApiError {
 
 /// A design document with a function at this path of members. 404 if one of them is missing. 501 if nothing here can run
 /// it, so that a feed without a row is no answer either.
-pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> Result<JsonText> {
+pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> Result<Design> {
     let design = database.get(id, &GetOptions::default()).await?.to_text();
     let mut at = Some(design.root());
     for name in path {
@@ -123,5 +137,11 @@ pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> R
     #[cfg(not(feature = "javascript"))]
     return Err(absent());
     #[cfg(feature = "javascript")]
-    Ok(design)
+    Ok(design_of(database.instance_id(), &design))
+}
+
+/// The id of an instance, and not the name: a database that was dropped and made anew is another one.
+#[cfg(feature = "javascript")]
+fn design_of(database: [u8; 16], design: &JsonText) -> Design {
+    Design { database, text: design.as_str().into() }
 }

@@ -46,7 +46,7 @@ pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, res
             [db].into_iter().chain(design_id.split('/')).chain(["_update"]).chain(rest.iter().copied()).collect();
         let asked = request_object(request, &database, &path, id, Some(body)).await?;
         let document = document.unwrap_or_else(null);
-        request.app.functions.update(&design.as_str().into(), name, document, asked).await
+        request.app.functions.update(&design, name, document, asked).await
     };
     let result = request.with_database(db, run).await?;
     let result = JsonText::parse(result.as_bytes()).map_err(|_| render_error("the result is no JSON"))?;

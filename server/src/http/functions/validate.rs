@@ -33,8 +33,9 @@ pub(crate) fn on_behalf(
     principal: &Principal,
     app: Option<&Arc<App>>,
 ) -> Documents<AnyDatabase> {
-    let (db, functions, principal) = (database.name().to_owned(), functions.clone(), principal.clone());
-    database.validated_by(Arc::new(running::OnBehalf { functions, principal, app: app.cloned(), db }))
+    let (db, id) = (database.name().to_owned(), database.instance_id());
+    let (functions, principal, app) = (functions.clone(), principal.clone(), app.cloned());
+    database.validated_by(Arc::new(running::OnBehalf { functions, principal, app, db, id }))
 }
 
 /// The same for a command, whose user has the store and so is an administrator.
@@ -53,8 +54,8 @@ mod running {
     use crate::http::access::principal::Principal;
     use crate::http::access::users;
     use crate::http::app::App;
-    use crate::http::functions::Functions;
     use crate::http::functions::update::named;
+    use crate::http::functions::{Functions, design_of};
     use crate::http::views::design::builtin;
 
     const JAVASCRIPT: &str = "javascript";
@@ -65,6 +66,8 @@ mod running {
         pub(super) principal: Principal,
         pub(super) app: Option<Arc<App>>,
         pub(super) db: String,
+        /// The id of the database's instance.
+        pub(super) id: [u8; 16],
     }
 
     impl Validator for OnBehalf {
@@ -80,23 +83,23 @@ mod running {
                 principal.write_user(&mut JsonWriter::new(&mut user), &self.db);
                 // A writer makes UTF-8.
                 let user = String::from_utf8(user).unwrap_or_default();
-                ask(&self.functions, question, user).await
+                ask(&self.functions, self.id, question, user).await
             })
         }
 
         /// As CouchDB refuses views that do not compile. It takes such a function here, and then no document any more.
         fn admit(&self, design: JsonText) -> Verdict<'_> {
-            Box::pin(admit(&self.functions, design))
+            Box::pin(admit(&self.functions, self.id, design))
         }
     }
 
-    async fn ask(functions: &Functions, question: Question, user: String) -> Result<()> {
+    async fn ask(functions: &Functions, database: [u8; 16], question: Question, user: String) -> Result<()> {
         let Question { design, new, old, security } = question;
         let (id, language) = (text_of(&design, "_id"), language(&design));
         if language != JAVASCRIPT {
             return Err(failed(&id, "unknown_query_language", &language));
         }
-        let ran = functions.pool.run(&design.as_str().into(), move |sandbox: &mut Sandbox| {
+        let ran = functions.pool.run(&design_of(database, &design), move |sandbox: &mut Sandbox| {
             let old = old.as_ref().map_or("null", |old| old.as_str());
             sandbox.validate(Edit { new: new.as_str(), old, user: &user, security: security.as_str() })
         });
@@ -113,7 +116,7 @@ mod running {
         }
     }
 
-    async fn admit(functions: &Functions, design: JsonText) -> Result<()> {
+    async fn admit(functions: &Functions, database: [u8; 16], design: JsonText) -> Result<()> {
         let refused = |error, reason: String| Err(ErrorKind::BadDesign { error, reason }.into());
         if let Err(reason) = check_fields(&design) {
             return refused("invalid_design_doc", reason);
@@ -152,7 +155,7 @@ mod running {
             return Ok(());
         }
         let id = text_of(&design, "_id");
-        let Err(error) = functions.pool.compile(&design.as_str().into(), paths).await else { return Ok(()) };
+        let Err(error) = functions.pool.compile(&design_of(database, &design), paths).await else { return Ok(()) };
         if error.kind() != Kind::Compilation {
             return Err(failed(&id, name_of(&error), &error.to_string()));
         }

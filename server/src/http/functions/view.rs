@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use javascript::{ErrorKind, Pool, Sandbox};
+use javascript::{Design, ErrorKind, Pool, Sandbox};
 use kv_api::BoxFuture;
 use model::{
     Emitted, Error, FunctionError, JsonText, JsonWriter, Mapped, Reduce, Reduced, Reduction, View, ViewFunctions,
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 /// The functions of a design document's views.
 pub(super) struct OfViews {
     pub(super) pool: Pool,
-    pub(super) design: Arc<str>,
+    pub(super) design: Design,
     pub(super) views: Arc<[View]>,
 }
 
@@ -120,11 +120,15 @@ mod tests {
 
     use super::*;
 
+    fn of(design: String) -> Design {
+        Design { database: [0; 16], text: design.into() }
+    }
+
     fn of_views(map: &str, reduce: Option<&str>) -> OfViews {
         let design = serde_json::json!({"views": {"v": {"map": map, "reduce": reduce}}}).to_string();
         let view = View { name: "v".to_owned(), reduce: reduce.map(|_| Reduce::Custom) };
         let pool = Pool::new(1, Limits { memory: 8 << 20, ..Limits::default() });
-        OfViews { pool, design: design.into(), views: Arc::new([view]) }
+        OfViews { pool, design: of(design), views: Arc::new([view]) }
     }
 
     #[tokio::test]
@@ -146,7 +150,7 @@ mod tests {
                 .into_iter()
                 .collect();
         let pool = Pool::new(2, Limits { turn: std::time::Duration::ZERO, ..Limits::default() });
-        let design = serde_json::json!({ "views": views }).to_string().into();
+        let design = of(serde_json::json!({ "views": views }).to_string());
         let views = ["a", "b"].map(|name| View { name: name.to_owned(), reduce: None }).into();
         let documents = (0..4).map(|n| JsonText::parse(format!("{{\"n\":{n}}}").as_bytes()).unwrap()).collect();
         let mapped = OfViews { pool, design, views }.map(documents).await.unwrap();
@@ -154,8 +158,8 @@ mod tests {
         let shown =
             |one: &Mapped| (one.rows.iter().flatten().map(shown).collect::<Vec<_>>().join(" "), one.error.is_some());
         let shown: Vec<_> = mapped.iter().map(shown).collect();
-        let of = |rows: &str, failed| (rows.to_owned(), failed);
-        assert_eq!(shown, [of("1:0 2:0", false), of("1:1 2:1", false), of("1:2", true), of("1:3", true)]);
+        let row = |rows: &str, failed| (rows.to_owned(), failed);
+        assert_eq!(shown, [row("1:0 2:0", false), row("1:1 2:1", false), row("1:2", true), row("1:3", true)]);
         assert!(mapped.iter().all(|one| one.rows.len() == 2));
     }
 

@@ -89,7 +89,7 @@ async fn built(functions: &Functions, database: &Documents) -> Result<Built> {
         let page = database.all_docs(&request).await?;
         for row in page.rows {
             match row.entry {
-                AllDocsEntry::Live { doc: Some(document), .. } => match Design::of(functions, &document) {
+                AllDocsEntry::Live { doc: Some(document), .. } => match Design::of(functions, database, &document) {
                     Ok(Design { group, .. }) => {
                         if known.remove(group.signature()).is_some() {
                             built.groups.push(group);

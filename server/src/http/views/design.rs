@@ -29,10 +29,10 @@ impl Design {
     /// Reads a design document.
     pub(super) async fn read(functions: &Functions, database: &Documents, id: &str) -> Result<Design> {
         let document = database.get(id, &GetOptions::default()).await?;
-        Design::of(functions, &document)
+        Design::of(functions, database, &document)
     }
 
-    pub(super) fn of(functions: &Functions, document: &Document) -> Result<Design> {
+    pub(super) fn of(functions: &Functions, database: &Documents, document: &Document) -> Result<Design> {
         let body = &document.body;
         let text = |value: Option<JsonRef<'_>>| value.and_then(|value| value.as_str()).map(|text| text.into_owned());
         let language = text(body.get("language")).unwrap_or_else(|| "javascript".to_owned());
@@ -64,7 +64,7 @@ impl Design {
         let (include_design, local_seq) = (flag("include_design"), flag("local_seq"));
         let options = ViewOptions { is_of_design: true, include_design, local_seq };
         let sources = sources(body);
-        let functions = functions.of_views(&sources, &views)?;
+        let functions = functions.of_views(database, &sources, &views)?;
         let group = ViewGroup::new(document.id.as_str(), sources.as_str(), options, views, functions);
         Ok(Design { group, refused, raw })
     }

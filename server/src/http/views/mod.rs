@@ -169,14 +169,16 @@ pub(crate) async fn clean_up(request: &Request, db: &str) -> Result<Response> {
         };
         for row in listed.rows {
             match row.entry {
-                AllDocsEntry::Live { doc: Some(doc), .. } => match Design::of(&request.app.functions, &doc) {
-                    Ok(design) => {
-                        in_use.insert(*design.group.signature());
+                AllDocsEntry::Live { doc: Some(doc), .. } => {
+                    match Design::of(&request.app.functions, &database, &doc) {
+                        Ok(design) => {
+                            in_use.insert(*design.group.signature());
+                        }
+                        // Nobody knows its views.
+                        Err(error) if error.status() == StatusCode::NOT_IMPLEMENTED => return Err(error),
+                        Err(_) => {}
                     }
-                    // Nobody knows its views.
-                    Err(error) if error.status() == StatusCode::NOT_IMPLEMENTED => return Err(error),
-                    Err(_) => {}
-                },
+                }
                 AllDocsEntry::Damaged { error } => return Err(error.into()),
                 _ => {}
             }

@@ -95,7 +95,7 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
     let database = run.layer.database(name).await?;
     let document = database.get(design, &model::GetOptions::default()).await?;
     // A design document that has no views any more needs no update.
-    let Ok(Design { group, .. }) = Design::of(&app.functions, &document) else { return Ok(true) };
+    let Ok(Design { group, .. }) = Design::of(&app.functions, &database, &document) else { return Ok(true) };
     let turn = app.view_turns.of(&database, &group);
     let _turn = turn.lock().await;
     let wanted = database.last_seq().await?;
