@@ -313,6 +313,7 @@ macro_rules! __scenarios {
                 a_batch_ends_at_the_bytes_that_are_emitted,
                 a_document_whose_nodes_do_not_fit_stops_no_other,
                 documents_that_break_a_map_function_are_noted,
+                a_view_that_emits_too_much_leaves_the_others_their_rows,
                 rows_bring_their_documents_or_those_they_name,
                 groups_are_removed_and_built_anew,
                 damaged_views_are_found,

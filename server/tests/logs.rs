@@ -1,4 +1,4 @@
-//! No password, cookie, token or key is in the log, whatever level it has.
+//! What is in the log, and what is not: no password, cookie, token or key, whatever level it has.
 
 #![cfg(feature = "mem")]
 
@@ -39,6 +39,43 @@ impl Told {
 /// The header with a name and a password. Its encoding is a secret too.
 fn basic(name: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_names_each_view_that_lacks_documents_which_emit_too_much() {
+    let server = Process::start(&["--engine", "mem:", "--log", "warn"]);
+    let told = Told { server, client: Client::new(), secrets: Vec::new() };
+    let none = ("accept", "*/*");
+    let put = async |path: &str, body: serde_json::Value| {
+        let (status, text) = told.send("PUT", path, none, body.to_string()).await;
+        assert_eq!(status, 201, "{path}: {text}");
+    };
+    put("/db", json!({})).await;
+    let greedy = "function (doc) { for (var n = 0; n < doc.n; n++) emit(n, new Array(1000).join('x')) }";
+    let views = json!({"greedy": {"map": greedy}, "small": {"map": "function (doc) { emit(doc.n, 1) }"}});
+    put("/db/_design/d", json!({ "views": views })).await;
+    for (id, n) in [("a", 1), ("b", 4_000), ("c", 5_000)] {
+        put(&format!("/db/{id}"), json!({ "n": n })).await;
+    }
+    for (view, rows) in [("small", 3), ("greedy", 1), ("small", 3)] {
+        let (_, found) = told.send("GET", &format!("/db/_design/d/_view/{view}"), none, String::new()).await;
+        assert!(found.contains(&format!("\"total_rows\":{rows},")), "{view}: {found:.200}");
+    }
+    let (_, info) = told.send("GET", "/db/_design/d/_info", none, String::new()).await;
+    assert_eq!(info.matches("emitted_too_much").count(), 2, "{info}");
+    assert!(info.contains(r#"It has no rows in: \"greedy\""#), "{info}");
+    let Told { mut server, .. } = told;
+    let pid = server.child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    server.child.wait().unwrap();
+    let mut log = String::new();
+    server.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("documents emit too much")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].ends_with('2'), "documents: {}", lines[0]);
+    for part in ["\"db\"", "\"_design/d\"", "\"greedy\""] {
+        assert!(lines[0].contains(part), "{part}: {}", lines[0]);
+    }
 }
 
 /// `warn` of other crates, and every word that they say.

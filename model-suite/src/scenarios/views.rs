@@ -417,6 +417,52 @@ pub(crate) async fn documents_that_break_a_map_function_are_noted(stage: Stage) 
     assert_sound(&documents).await;
 }
 
+pub(crate) async fn a_view_that_emits_too_much_leaves_the_others_their_rows(stage: Stage) {
+    let documents = stage.documents().await;
+    // As many rows of 90 KB as a member of the document says.
+    let view = |name: &'static str, member: &'static str| {
+        RustView::new(name, move |document, emit| {
+            let count: usize = document.get(member).map_or(0, |count| count.text().parse().unwrap());
+            for number in 0..count {
+                emit.row(json(&number.to_string()), json(&format!("\"{}\"", "x".repeat(90_000))));
+            }
+            Ok(())
+        })
+    };
+    let group = ViewGroup::of_closures("greedy", 1, vec![view("a", "a"), view("b", "b"), view("c", "c")]);
+    let first = documents.put(edit("alone", r#"{"a":1,"b":40,"c":2}"#)).await.unwrap();
+    // Together they are too much, and none is alone.
+    documents.put(edit("together", r#"{"a":25,"b":15,"c":1}"#)).await.unwrap();
+    documents.put(edit("two", r#"{"a":50,"b":34,"c":1}"#)).await.unwrap();
+    documents.put(edit("small", r#"{"a":1,"b":1,"c":1}"#)).await.unwrap();
+    let progress = documents.update_views_batch(&group, usize::MAX, None).await.unwrap();
+    assert!(!progress.more, "{progress:?}");
+    assert_eq!(progress.left_out.into_iter().collect::<Vec<_>>(), [(0, 2), (1, 2)]);
+    let totals = async || {
+        let mut totals = Vec::new();
+        for view in ["a", "b", "c"] {
+            totals.push(documents.query_view(&group, view, &ViewRequest::default()).await.unwrap().total_rows);
+        }
+        assert_eq!(documents.check_views(&group).await.unwrap(), [""; 0]);
+        totals
+    };
+    assert_eq!(totals().await, [1 + 1, 15 + 1, 2 + 1 + 1 + 1]);
+    let errors = documents.view_errors(&group, None).await.unwrap();
+    let errors: Vec<_> = errors.iter().map(|one| (one.id.as_str(), one.error.to_string())).collect();
+    let reason = |views: &str| {
+        format!(
+            "emitted_too_much: The document emits too much, at most about 3000000 bytes fit. It has no rows in: {views}"
+        )
+    };
+    let expected = [("alone", reason(r#""b""#)), ("together", reason(r#""a""#)), ("two", reason(r#""a", "b""#))];
+    assert_eq!(errors, expected);
+    // The rows come back as soon as they fit.
+    documents.put(edit("alone", r#"{"a":1,"b":3,"c":2}"#).over(first)).await.unwrap();
+    assert_eq!(totals().await, [1 + 1, 3 + 15 + 1, 2 + 1 + 1 + 1]);
+    assert_eq!(documents.view_errors(&group, None).await.unwrap().len(), 2);
+    assert_sound(&documents).await;
+}
+
 pub(crate) async fn rows_bring_their_documents_or_those_they_name(stage: Stage) {
     let documents = stage.documents().await;
     let group = group(1);

@@ -137,10 +137,10 @@ impl<D: Database> Documents<D> {
             let prepared = prepare_some(group, batch.rows).await?;
             for one in &prepared {
                 match damaged(self.differs(group, one).await)? {
-                    // It has no rows.
-                    Ok(None) => {}
-                    Ok(Some(what)) => {
-                        one.rows.iter().for_each(|(view, ..)| emitted[*view] += 1);
+                    Ok((what, views)) => {
+                        let in_views =
+                            one.rows.iter().filter(|(view, ..)| views.as_ref().is_none_or(|of| of.contains(view)));
+                        in_views.for_each(|(view, ..)| emitted[*view] += 1);
                         if !what.is_empty() {
                             report.add(Some(&one.id), format!("emits {what}, in the views of {:?}", group.name()));
                         }
@@ -208,9 +208,9 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// How the rows of a document differ from what it emits; empty if they do not, and `None` if the document has no rows
-    /// because they do not fit into a transaction.
-    async fn differs(&self, group: &ViewGroup, one: &Prepared) -> Result<Option<&'static str>> {
+    /// How the rows of a document differ from what it emits; empty if they do not. Where some do not fit into a transaction,
+    /// only the views with rows are compared, and named.
+    async fn differs(&self, group: &ViewGroup, one: &Prepared) -> Result<(&'static str, Option<BTreeSet<usize>>)> {
         let keys = self.keys();
         self.read(|tx| async move {
             let (head, _) = self.built_view(&tx, group).await?;
@@ -219,23 +219,25 @@ impl<D: Database> Documents<D> {
                 Some(first) => IdRow::read(&tx, keys, head.number, &one.id, &first).await?.0,
                 None => IdRow::default(),
             };
-            if had.has_error && had.rows.is_empty() {
+            let mut views: Option<BTreeSet<usize>> = None;
+            if had.has_error {
                 let error = tx.get(&keys.key(DatabaseKey::ViewError(head.number, &one.id)), Read::Snapshot).await?;
                 let error = error.map(FunctionError::of_row).transpose()?;
                 if error.is_some_and(|error| error.error == EMITTED_TOO_MUCH) {
-                    return Ok(None);
+                    views = Some(had.rows.iter().filter_map(|row| usize::try_from(row.view).ok()).collect());
                 }
             }
-            if had.has_error != one.error.is_some() {
-                return Ok(Some("another error than noted"));
+            if views.is_none() && had.has_error != one.error.is_some() {
+                return Ok(("another error than noted", views));
             }
+            let compared = |view: &usize| views.as_ref().is_none_or(|of| of.contains(view));
+            let rows: Vec<_> = one.rows.iter().filter(|(view, ..)| compared(view)).collect();
             let named: Vec<_> = had.rows.iter().map(|row| (row.view, row.emit, &row.key)).collect();
-            let emitted: Vec<_> =
-                one.rows.iter().map(|(view, place, _)| (*view as u64, place.emit, &place.key)).collect();
+            let emitted: Vec<_> = rows.iter().map(|(view, place, _)| (*view as u64, place.emit, &place.key)).collect();
             if named != emitted {
-                return Ok(Some("other rows than its id row names"));
+                return Ok(("other rows than its id row names", views));
             }
-            for some in one.rows.chunks(AT_ONCE) {
+            for some in rows.chunks(AT_ONCE) {
                 let reads: Vec<_> = some
                     .iter()
                     .map(|(view, place, pair)| {
@@ -247,14 +249,14 @@ impl<D: Database> Documents<D> {
                     .collect();
                 for (view, place, pair, read) in reads {
                     let Some(value) = read.await? else {
-                        return Ok(Some("a row that is missing"));
+                        return Ok(("a row that is missing", views));
                     };
                     if read_pair(&tx, keys, (head.number, view), &place, &value).await? != *pair {
-                        return Ok(Some("another row than there is"));
+                        return Ok(("another row than there is", views));
                     }
                 }
             }
-            Ok(Some(""))
+            Ok(("", views))
         })
         .await
     }

@@ -1,5 +1,7 @@
 //! Maps documents, and encodes the rows that they are to have.
 
+use std::collections::BTreeMap;
+
 use futures_util::StreamExt;
 use futures_util::stream;
 
@@ -26,7 +28,7 @@ const MAX_EMITTED: usize = 3_000_000;
 /// Size of a row in a transaction, without its key and value.
 pub(super) const ROW_BYTES: usize = 150;
 
-/// The error of a document whose rows do not fit into a transaction.
+/// The error of a document with views whose rows do not fit into a transaction with those of its other views.
 pub(super) const EMITTED_TOO_MUCH: &str = "emitted_too_much";
 
 /// A document, and what its rows are to be.
@@ -37,6 +39,8 @@ pub(super) struct Prepared {
     pub(super) error: Option<FunctionError>,
     /// The view, the place and the row of each.
     pub(super) rows: Vec<(usize, Place, Pair)>,
+    /// The views whose rows are left out.
+    pub(super) left_out: Vec<usize>,
     bytes: usize,
 }
 
@@ -92,7 +96,8 @@ async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared
             _ if !is_mapped || change.deleted => error = None,
             _ => {}
         }
-        prepared.push(Prepared { id: change.id, seq: change.seq, error, rows: Vec::new(), bytes: ROW_BYTES });
+        let (id, seq) = (change.id, change.seq);
+        prepared.push(Prepared { id, seq, error, rows: Vec::new(), left_out: Vec::new(), bytes: ROW_BYTES });
     }
     if texts.is_empty() {
         return Ok(prepared);
@@ -102,13 +107,13 @@ async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared
         return Err(Error::corrupt("map functions without results"));
     }
     for (at, mapped) in at.into_iter().zip(mapped) {
-        prepared[at].take(mapped);
+        prepared[at].take(group, mapped);
     }
     Ok(prepared)
 }
 
 impl Prepared {
-    fn take(&mut self, mapped: Mapped) {
+    fn take(&mut self, group: &ViewGroup, mapped: Mapped) {
         self.error = mapped.error;
         for (view, emitted) in mapped.rows.into_iter().enumerate() {
             let mut rows: Vec<_> = emitted.into_iter().map(|row| (cut(whole_key(row.key.root())), row)).collect();
@@ -123,19 +128,35 @@ impl Prepared {
                 };
                 let place = Place { key, id: self.id.clone(), emit };
                 let pair = Pair::new(&row.key, &row.value);
-                // The key of the row, of its parts or node, and in the id row.
-                self.bytes += 3 * (place.key.len() + self.id.len()) + pair.len() + ROW_BYTES;
+                self.bytes += bytes_of(&place, &pair);
                 self.rows.push((view, place, pair));
             }
         }
-        if self.bytes > MAX_EMITTED {
-            self.refuse(&format!("The document emits more than {MAX_EMITTED} bytes."));
+        while self.bytes > MAX_EMITTED && !self.rows.is_empty() {
+            self.leave_out_most(group);
         }
     }
 
-    /// Leaves it without rows.
-    pub(super) fn refuse(&mut self, reason: &str) {
-        self.rows.clear();
-        (self.error, self.bytes) = (Some(FunctionError::new(EMITTED_TOO_MUCH, reason)), ROW_BYTES);
+    /// Leaves out the rows of the view with the most bytes, so that those of the others fit.
+    pub(super) fn leave_out_most(&mut self, group: &ViewGroup) {
+        let mut bytes: BTreeMap<usize, usize> = BTreeMap::new();
+        for (view, place, pair) in &self.rows {
+            *bytes.entry(*view).or_default() += bytes_of(place, pair);
+        }
+        let Some((most, bytes)) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes) else { return };
+        self.rows.retain(|(view, ..)| *view != most);
+        self.bytes -= bytes;
+        self.left_out.push(most);
+        let names: Vec<_> = self.left_out.iter().map(|view| format!("{:?}", group.views()[*view].name)).collect();
+        let reason = format!(
+            "The document emits too much, at most about {MAX_EMITTED} bytes fit. It has no rows in: {}",
+            names.join(", ")
+        );
+        self.error = Some(FunctionError::new(EMITTED_TOO_MUCH, reason));
     }
+}
+
+/// The bytes of a row in a transaction: its key, that of its parts or node, the key in the id row, and its value.
+fn bytes_of(place: &Place, pair: &Pair) -> usize {
+    3 * (place.key.len() + place.id.len()) + pair.len() + ROW_BYTES
 }

@@ -20,7 +20,7 @@
 //! one of them may be gone. If purges were forgotten meanwhile, the group is built anew.
 //!
 //! A transaction that is too large or becomes too old is tried again with half as many documents. A document that does not
-//! fit alone gets no rows, and an error.
+//! fit alone gets an error, and no rows in the view where it has the most bytes; then in the next one, until the rest fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ const HALVINGS: u32 = 10;
 const AT_ONCE: usize = 100;
 
 /// The progress of an update.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewProgress {
     /// The sequence up to which the group is built.
     pub seq: Seq,
@@ -67,6 +67,8 @@ pub struct ViewProgress {
     pub documents: u64,
     /// Whether there were more changes.
     pub more: bool,
+    /// How many documents have no rows in a view, given by its place, because they emit too much.
+    pub left_out: BTreeMap<usize, u64>,
 }
 
 /// Brings a group up to date, batch by batch, and reads and maps the next batch while one is written.
@@ -184,7 +186,7 @@ impl<D: Database> Documents<D> {
         hold: Option<&Hold>,
     ) -> Result<ViewProgress> {
         let Batch { documents: mut prepared, last_seq, more, .. } = batch;
-        let mut progress = ViewProgress { seq: state.upto.seq, documents: 0, more: false };
+        let mut progress = ViewProgress { seq: state.upto.seq, ..ViewProgress::default() };
         if last_seq <= state.upto.seq {
             return Ok(progress);
         }
@@ -195,7 +197,7 @@ impl<D: Database> Documents<D> {
                     match prepared.get_mut(at) {
                         _ if halvings < HALVINGS => halvings += 1,
                         // Not even this document alone fits. Or a purge does not, and then this is never written.
-                        Some(one) if !one.rows.is_empty() => one.refuse("The rows of the document do not fit."),
+                        Some(one) if !one.rows.is_empty() => one.leave_out_most(group),
                         // What it had before does not go either. Built anew, the group does not have it.
                         _ => {
                             self.rebuild_views_at(group, &state, hold).await?;
@@ -212,6 +214,9 @@ impl<D: Database> Documents<D> {
             };
             progress.seq = upto.seq;
             progress.documents += taken as u64;
+            for view in prepared[at..at + taken].iter().flat_map(|one| &one.left_out) {
+                *progress.left_out.entry(*view).or_default() += 1;
+            }
             if upto.seq == last_seq {
                 return Ok(ViewProgress { more, ..progress });
             }

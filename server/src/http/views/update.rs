@@ -4,10 +4,11 @@
 //! over; the request waits for it. On one server, updates of a group take turns: several at once would do no harm, but
 //! map the same documents.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jobs::{JobId, NewJob};
-use model::ViewGroup;
+use model::{ViewGroup, ViewProgress};
 use tokio::sync::watch;
 
 use super::design::Design;
@@ -38,8 +39,10 @@ pub(super) async fn update(app: &Arc<App>, database: &Documents, group: &ViewGro
         let some = async move {
             let turn = held.view_turns.of(&database_, &group_);
             let _turn = turn.lock().await;
+            let mut left_out = LeftOut::new(&database_, &group_);
             for _ in 0..IN_REQUEST {
                 let progress = database_.update_views_batch(&group_, usize::MAX, None).await?;
+                left_out.add(&progress);
                 if progress.seq >= wanted || !progress.more {
                     return Ok(true);
                 }
@@ -52,6 +55,36 @@ pub(super) async fn update(app: &Arc<App>, database: &Documents, group: &ViewGro
         let id = JobId::new(KIND, format!("{}:{}", database.name(), group.name()));
         database.jobs().add(&id, &new_job(database.name(), group.name())).await?;
         build::wait_for(app, database, &id).await?;
+    }
+}
+
+/// Documents without rows in a view, because they emit too much. When an update ends, the log names each such view once.
+struct LeftOut<'a> {
+    database: &'a Documents,
+    group: &'a ViewGroup,
+    counts: BTreeMap<usize, u64>,
+}
+
+impl<'a> LeftOut<'a> {
+    fn new(database: &'a Documents, group: &'a ViewGroup) -> Self {
+        LeftOut { database, group, counts: BTreeMap::new() }
+    }
+
+    fn add(&mut self, progress: &ViewProgress) {
+        for (view, count) in &progress.left_out {
+            *self.counts.entry(*view).or_default() += count;
+        }
+    }
+}
+
+/// However the update ends: nothing tells of these documents again.
+impl Drop for LeftOut<'_> {
+    fn drop(&mut self) {
+        for (view, documents) in &self.counts {
+            let (database, design) = (self.database.name(), self.group.name());
+            let view = self.group.views().get(*view).map_or("", |view| &view.name);
+            tracing::warn!(database, design, view, documents, "documents emit too much, and have no rows in the view");
+        }
     }
 }
 
@@ -104,10 +137,11 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
     let from = database.view_stats(&group).await?.seq;
     let (mut done, mut total) = (0, database.pending(from, false, COUNTED).await?);
     say.send_replace(build_progress(done, total));
-    let mut update = database.view_update(&group);
+    let (mut update, mut left_out) = (database.view_update(&group), LeftOut::new(&database, &group));
     while !run.should_stop() && !app.is_stopping() {
         let now = update.next(usize::MAX, Some(&run.hold)).await?;
         done += now.documents;
+        left_out.add(&now);
         if now.seq >= wanted || !now.more {
             return Ok(true);
         }
