@@ -39,8 +39,7 @@ impl Sandbox {
     pub fn filter(&mut self, name: &str, document: &str, request: &str) -> Result<bool, Error> {
         // Unlike a map function, which shares its document with others, it may change it.
         let inputs = [Input::Json(document), Input::Json(request)];
-        let outcome =
-            self.call(&["filters", name], Purpose::Other, seed(document), &inputs, |_, value| value.get::<Truth>());
+        let outcome = self.call(&["filters", name], Purpose::Any, &inputs, |_, value| value.get::<Truth>());
         outcome.map(|outcome| outcome.value.0).map_err(|error| error.at(id_of(document)))
     }
 
@@ -51,7 +50,7 @@ impl Sandbox {
     pub fn filter_by_view(&mut self, view: &str, document: &str) -> Result<bool, Error> {
         let parsed = self.parse("document", document)?;
         let inputs = [Input::Parsed(&parsed)];
-        let outcome = self.call(&["views", view, "map"], Purpose::Other, seed(document), &inputs, |_, _| Ok(()));
+        let outcome = self.call(&["views", view, "map"], Purpose::View(seed(document)), &inputs, |_, _| Ok(()));
         outcome.map(|outcome| outcome.emitted).map_err(|error| error.at(id_of(document)))
     }
 
@@ -61,7 +60,7 @@ impl Sandbox {
     /// What it throws.
     pub fn validate(&mut self, edit: Edit<'_>) -> Result<(), Refusal> {
         let inputs = [Input::Json(edit.new), Input::Json(edit.old), Input::Json(edit.user), Input::Json(edit.security)];
-        let outcome = self.call(&["validate_doc_update"], Purpose::Other, seed(edit.new), &inputs, |_, _| Ok(()));
+        let outcome = self.call(&["validate_doc_update"], Purpose::Any, &inputs, |_, _| Ok(()));
         let Err(error) = outcome else { return Ok(()) };
         if error.kind() == ErrorKind::Thrown
             && let Some(thrown) = error.thrown()
@@ -77,14 +76,14 @@ impl Sandbox {
         Err(Refusal::Failed(error.at(id_of(edit.new))))
     }
 
-    /// Calls the function `updates/NAME` with a document, or `null`, and a request. It may ask for the current time. The
+    /// Calls the function `updates/NAME` with a document, or `null`, and a request. The
     /// result is its own as JSON text: a list of a document, or `null`, and a response.
     ///
     /// # Errors
     /// Whatever the function fails with.
     pub fn update(&mut self, name: &str, document: &str, request: &str) -> Result<String, Error> {
         let inputs = [Input::Json(document), Input::Json(request)];
-        let outcome = self.call(&["updates", name], Purpose::Update, seed(request), &inputs, json_of);
+        let outcome = self.call(&["updates", name], Purpose::Any, &inputs, json_of);
         let text = outcome.map(|outcome| outcome.value).map_err(|error| error.at(id_of(document)))?;
         if text.len() > self.state.limits.output {
             return Err(too_much(&format!("updates/{name}"), &self.state.limits));

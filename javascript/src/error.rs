@@ -17,6 +17,8 @@ pub enum ErrorKind {
     Thrown,
     /// The call took too long.
     Time,
+    /// An argument of the call has no room: its nesting is too deep, or the heap too small. The function was not called.
+    Input,
     /// The heap is full.
     Memory,
     /// The calls were nested too deeply.
@@ -69,6 +71,14 @@ impl Error {
 
     pub(crate) fn of(mut self, function: String) -> Error {
         self.0.function = function;
+        self
+    }
+
+    /// Says that the function did not even get its arguments, where they had no room.
+    pub(crate) fn of_input(mut self) -> Error {
+        if matches!(self.0.kind, ErrorKind::Memory | ErrorKind::Stack) {
+            self.0.kind = ErrorKind::Input;
+        }
         self
     }
 

@@ -2,7 +2,7 @@
 //!
 //! An allocator of our own, for three reasons:
 //! * QuickJS checks the time at each 10,000th loop or call only, and a built-in function may take long each time. So large
-//!   allocations check it too, and fail after the deadline.
+//!   allocations check it too, and fail after the deadline. Only new blocks do: QuickJS bears it better.
 //! * A script that is late ends by an error that it cannot catch. QuickJS has to allocate that error. Where it cannot, it
 //!   throws `null`, which any script can catch. So there is a reserve for it.
 //! * QuickJS ends the process if an object is left when a heap is closed. So a heap in which something is left is not
@@ -91,16 +91,22 @@ struct Memory {
 }
 
 impl Memory {
-    /// Whether the heap may grow by `more` bytes for a block of `size`.
-    fn admits(&self, more: usize, size: usize) -> bool {
+    /// Whether there is room for so many more bytes.
+    fn fits(&self, more: usize) -> bool {
         let reserve = if self.state.is_stopped.get() { RESERVE } else { 0 };
         let limit = self.state.limits.memory.saturating_add(reserve);
+        let held = self.blocks.0.borrow();
+        !held.is_open || held.bytes.saturating_add(more) <= limit
+    }
+
+    /// Whether a new block of this size may be allocated.
+    fn admits(&self, size: usize) -> bool {
+        if !self.fits(size) {
+            return false;
+        }
         let mut held = self.blocks.0.borrow_mut();
         if !held.is_open {
             return true;
-        }
-        if held.bytes.saturating_add(more) > limit {
-            return false;
         }
         held.allocations += 1;
         if size < LARGE && held.allocations < ASKED_AFTER {
@@ -137,7 +143,7 @@ impl Memory {
 #[expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 unsafe impl Allocator for Memory {
     fn alloc(&mut self, size: usize) -> *mut u8 {
-        if !self.admits(size, size) {
+        if !self.admits(size) {
             return ptr::null_mut();
         }
         self.keep(RustAllocator.alloc(size))
@@ -145,7 +151,7 @@ unsafe impl Allocator for Memory {
 
     fn calloc(&mut self, count: usize, size: usize) -> *mut u8 {
         match count.checked_mul(size) {
-            Some(bytes) if self.admits(bytes, bytes) => self.keep(RustAllocator.calloc(count, size)),
+            Some(bytes) if self.admits(bytes) => self.keep(RustAllocator.calloc(count, size)),
             _ => ptr::null_mut(),
         }
     }
@@ -162,7 +168,9 @@ unsafe impl Allocator for Memory {
         // SAFETY: the caller's. A block that could not be made larger is still there.
         unsafe {
             let before = RustAllocator::usable_size(block);
-            if size > before && !self.admits(size - before, size) {
+            // A late script is not stopped here. QuickJS's parser does not notice that its list of scopes could not grow,
+            // and reads beyond it.
+            if size > before && !self.fits(size - before) {
                 return ptr::null_mut();
             }
             self.release(block);

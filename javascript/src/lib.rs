@@ -5,7 +5,7 @@
 //! # Sandboxes
 //! A [`Sandbox`] holds one design document and its compiled functions, in a heap and with built-in objects of its own:
 //! what a function does to `Array.prototype` never reaches another design document. There are no files, no network, no
-//! timers. The current time exists in update functions only, and `Math.random` begins anew with each document, so that a
+//! timers. Functions of views have no current time, and their `Math.random` begins anew with each document, so that a
 //! view depends on its documents alone. Documents are frozen, as in CouchDB, so that a function changes nothing that the
 //! next one sees.
 //!

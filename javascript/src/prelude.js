@@ -176,12 +176,12 @@
   };
   for (const name of ['normalize', 'localeCompare']) guarded(String.prototype, name, checkShort);
 
-  // The current time, and chance. Where a result must depend on the document alone, there is no current time, and chance
-  // begins anew with each document.
+  // The current time, and chance. In functions of views there is no current time, and chance begins anew with each document:
+  // an index must depend on its documents alone.
   const now = () => {
     const time = native.now();
     if (time === undefined) {
-      throw new Error('The current time exists in update functions only: elsewhere a result must depend on the document alone.');
+      throw new Error('There is no current time in map and reduce functions: an index must depend on its documents alone.');
     }
     return time;
   };
@@ -279,6 +279,7 @@
     if (typeof source !== 'string') {
       fail('invalid_require_path', `Must require a JavaScript string, not: ${typeof source} ('${path}')`);
     }
+    if (native.isDeep(source)) fail('compilation_error', `The module '${path}' is nested too deeply.`);
     const module = { id, exports: {} };
     const before = loading;
     loading = { id, rest: before };

@@ -1,6 +1,7 @@
 //! One design document in a heap of its own.
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     rc::Rc,
     sync::Weak,
@@ -17,6 +18,7 @@ use crate::{
     Error, ErrorKind, Limits,
     deadline::thread_time,
     heap::Heap,
+    limits::MAX_STACK,
     state::{Purpose, Row, State},
 };
 
@@ -110,14 +112,14 @@ impl Sandbox {
         let id = id.get("_id").map(|id| id.str_or_text().into_owned()).unwrap_or_default();
         let state = State::new(limits, id);
         let heap = Heap::new(&state).map_err(|error| engine(&error))?;
-        heap.set_max_stack_size(limits.stack);
+        heap.set_max_stack_size(limits.stack.clamp(1, MAX_STACK));
         // QuickJS collects cycles when it makes an object, and it makes one, the error, in the midst of a change that ran
         // out of memory: then the collector would walk over a broken heap. So it runs between calls only.
         heap.set_gc_threshold(usize::MAX);
         let handler = state.clone();
         heap.set_interrupt_handler(Some(Box::new(move || handler.must_stop())));
         let context = Context::custom::<Builtins>(&heap).map_err(|error| engine(&error))?;
-        state.begin(OWN_TIME, Purpose::Other, 0);
+        state.begin(OWN_TIME, Purpose::View(0));
         let opened = context.with(|ctx| {
             let open = || {
                 let prelude: Function<'_> = ctx.eval_with_options(PRELUDE, options())?;
@@ -168,7 +170,7 @@ impl Sandbox {
             return Err(late());
         }
         let begun = thread_time();
-        self.state.begin(*left, Purpose::Other, 0);
+        self.state.begin(*left, Purpose::of(path));
         let compiled = self.context.with(|ctx| {
             let source = || self.source.clone().restore(&ctx)?.call::<_, Option<String>>((Rest(path.to_vec()),));
             let source = source()
@@ -211,7 +213,6 @@ impl Sandbox {
         &mut self,
         path: &[&str],
         purpose: Purpose,
-        seed: u64,
         inputs: &[Input<'_>],
         read: impl for<'js> FnOnce(&Ctx<'js>, Value<'js>) -> rquickjs::Result<T>,
     ) -> Result<Outcome<T>, Error> {
@@ -220,7 +221,8 @@ impl Sandbox {
         let compiled = self.functions.get_mut(&name).expect("it was compiled");
         let limits = self.state.limits;
         let time = limits.time / (1 << compiled.timeouts.min(6));
-        self.state.begin(time, purpose, seed);
+        self.state.begin(time, purpose);
+        let given = Cell::new(false);
         let result = self.context.with(|ctx| {
             let call = || {
                 let function = compiled.function.clone().restore(&ctx)?;
@@ -229,13 +231,15 @@ impl Sandbox {
                 for input in inputs {
                     arguments.push_arg(input.value(&ctx)?)?;
                 }
+                given.set(true);
                 let value = function.call_arg(arguments)?;
                 read(&ctx, value)
             };
             match call() {
                 Ok(_) if self.state.too_much.get() => Err(too_much(&name, &limits)),
                 Ok(value) => Ok(value),
-                Err(error) => Err(explain(&ctx, &self.state, &name, error)),
+                Err(error) if given.get() => Err(explain(&ctx, &self.state, &name, error)),
+                Err(error) => Err(explain(&ctx, &self.state, &name, error).of_input()),
             }
         });
         let emitted = self.state.emitted.get();
@@ -251,7 +255,8 @@ impl Sandbox {
             self.calls = 0;
             self.heap.run_gc();
         }
-        self.is_full |= result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Memory);
+        self.is_full |=
+            result.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Memory | ErrorKind::Input));
         Ok(Outcome { value: result?, rows, emitted })
     }
 
@@ -261,7 +266,7 @@ impl Sandbox {
         name: &str,
         work: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<T>,
     ) -> Result<T, Error> {
-        self.state.begin(OWN_TIME, Purpose::Other, 0);
+        self.state.begin(OWN_TIME, Purpose::View(0));
         let result = self.context.with(|ctx| work(&ctx).map_err(|error| explain(&ctx, &self.state, name, error)));
         self.state.end();
         result
@@ -311,6 +316,9 @@ fn options() -> EvalOptions {
 /// value, so `function f(doc) {}` is refused.
 fn compile<'js>(ctx: &Ctx<'js>, state: &State, name: &str, source: &str) -> Result<Function<'js>, Error> {
     let refused = |reason: String| Error::new(ErrorKind::Compilation, name, reason);
+    if is_deep(source) {
+        return Err(refused(TOO_DEEP.to_owned()));
+    }
     let value = match evaluate(ctx, source) {
         Ok(value) => value,
         Err(error) => {
@@ -323,6 +331,24 @@ fn compile<'js>(ctx: &Ctx<'js>, state: &State, name: &str, source: &str) -> Resu
         }
     };
     value.into_function().ok_or_else(|| refused(format!("Expression does not eval to a function. ({source})")))
+}
+
+/// Maximum number of brackets of a source that are open at a time. QuickJS takes quadratic time for nested blocks.
+const MAX_NESTING: u32 = 2_000;
+
+const TOO_DEEP: &str = "the brackets of the source are nested too deeply";
+
+/// Whether a source is nested too deeply. Brackets in strings and comments count too: few have so many more that open.
+pub(crate) fn is_deep(source: &str) -> bool {
+    let mut open = 0_u32;
+    source.bytes().any(|byte| {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > MAX_NESTING
+    })
 }
 
 /// Evaluates a script in the global scope.

@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    hash::{BuildHasher, RandomState},
     rc::Rc,
     sync::Weak,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -9,20 +10,28 @@ use std::{
 
 use rquickjs::{Ctx, Exception, Function, Object, Result, Value, function::Opt};
 
-use crate::{Limits, deadline::Deadline, error::shortened};
+use crate::{Limits, deadline::Deadline, error::shortened, sandbox::is_deep};
 
 /// Lines that one call may log.
 const MAX_LOG_LINES: u32 = 100;
 
-/// The purpose of a call.
+/// What the result of a call may depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A map function: `emit` keeps rows.
-    Map,
-    /// An update function: it may read the current time.
-    Update,
-    /// Any other. `emit` only notes that it was called.
-    Other,
+    /// A function of a view, which must give the same whenever it gets the same: it has no current time, and `Math.random`
+    /// begins with this seed.
+    View(u64),
+    /// The same, and `emit` keeps rows. Elsewhere it only notes that it was called.
+    Map(u64),
+    /// A filter, a validation or an update: it has the current time, and chance.
+    Any,
+}
+
+impl Purpose {
+    /// The purpose of compiling the function at a path, which runs code too.
+    pub(crate) fn of(path: &[&str]) -> Purpose {
+        if path.first() == Some(&"views") { Purpose::View(0) } else { Purpose::Any }
+    }
 }
 
 /// What a map function emitted once.
@@ -68,7 +77,7 @@ impl State {
             too_much: Cell::new(false),
             emitted: Cell::new(false),
             call: Cell::new(0),
-            purpose: Cell::new(Purpose::Other),
+            purpose: Cell::new(Purpose::View(0)),
             bytes: Cell::new(0),
             rows: RefCell::default(),
             random: Cell::new(0),
@@ -77,8 +86,8 @@ impl State {
         })
     }
 
-    /// Begins a call. `seed` determines the numbers of `Math.random`.
-    pub(crate) fn begin(&self, time: Duration, purpose: Purpose, seed: u64) {
+    /// Begins a call.
+    pub(crate) fn begin(&self, time: Duration, purpose: Purpose) {
         self.timed_out.set(false);
         self.is_stopped.set(false);
         self.too_much.set(false);
@@ -86,7 +95,11 @@ impl State {
         self.purpose.set(purpose);
         self.bytes.set(0);
         self.lines.set(0);
-        self.random.set(seed);
+        self.random.set(match purpose {
+            Purpose::View(seed) | Purpose::Map(seed) => seed,
+            // Its keys differ from call to call.
+            Purpose::Any => RandomState::new().hash_one(()),
+        });
         self.rows.borrow_mut().clear();
         self.go_on(time);
     }
@@ -100,7 +113,7 @@ impl State {
     /// Ends the call. Returns its rows.
     pub(crate) fn end(&self) -> Vec<Row> {
         self.deadline.clear();
-        self.purpose.set(Purpose::Other);
+        self.purpose.set(Purpose::View(0));
         self.rows.take()
     }
 
@@ -129,7 +142,7 @@ impl State {
 
     fn emit<'js>(&self, ctx: &Ctx<'js>, key: Opt<Value<'js>>, value: Opt<Value<'js>>) -> Result<()> {
         self.emitted.set(true);
-        if self.purpose.get() != Purpose::Map {
+        if !matches!(self.purpose.get(), Purpose::Map(_)) {
             return Ok(());
         }
         if self.too_much.get() {
@@ -156,7 +169,7 @@ impl State {
     /// Milliseconds since 1970, if the function may know them.
     fn now(&self) -> Option<f64> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        (self.purpose.get() == Purpose::Update).then_some(now.as_millis() as f64)
+        (self.purpose.get() == Purpose::Any).then_some(now.as_millis() as f64)
     }
 
     /// The next number of a sequence that depends on the call's seed: splitmix64.
@@ -182,6 +195,7 @@ impl State {
         natives.set("now", Function::new(ctx.clone(), move || state.now())?)?;
         let state = self.clone();
         natives.set("random", Function::new(ctx.clone(), move || state.random())?)?;
+        natives.set("isDeep", Function::new(ctx.clone(), |source: String| is_deep(&source))?)?;
         let state = self.clone();
         natives.set("call", Function::new(ctx.clone(), move || state.call.get())?)?;
         let state = self.clone();

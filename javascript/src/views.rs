@@ -48,7 +48,7 @@ impl Sandbox {
                 break;
             }
             let inputs = [Input::Parsed(&parsed)];
-            let outcome = self.call(&["views", view, "map"], Purpose::Map, seed, &inputs, |_, _| Ok(()));
+            let outcome = self.call(&["views", view, "map"], Purpose::Map(seed), &inputs, |_, _| Ok(()));
             all.push(outcome.map(|outcome| outcome.rows).map_err(|error| error.at(id_of(document))));
         }
         all
@@ -74,8 +74,7 @@ impl Sandbox {
     fn run_reduce(&mut self, view: &str, keys: Option<&str>, values: &str) -> Result<String, Error> {
         let path = ["views", view, "reduce"];
         let inputs = [Input::Json(keys.unwrap_or("null")), Input::Json(values), Input::Bool(keys.is_none())];
-        let seed = seed(values);
-        let result = self.call(&path, Purpose::Other, seed, &inputs, json_of)?.value;
+        let result = self.call(&path, Purpose::View(seed(values)), &inputs, json_of)?.value;
         let input = keys.map_or(0, str::len) + values.len();
         if result.len() > self.state.limits.output {
             return Err(too_much(&path.join("/"), &self.state.limits));

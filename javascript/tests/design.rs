@@ -104,6 +104,62 @@ fn an_update_returns_a_document_and_a_response() {
     );
     assert_eq!(sandbox.update("none", "null", "{}").unwrap(), "null");
     assert_eq!(sandbox.update("missing", "null", "{}").unwrap_err().kind(), ErrorKind::Missing);
-    // The time ends with the update function.
-    assert!(sandbox.filter("f", "{}", "{}").is_err());
+}
+
+#[test]
+fn all_but_functions_of_views_have_the_time_and_chance() {
+    let clock = "if (!(Date.now() > 1.7e12 && new Date().getTime() > 1.7e12 && Date().length > 20)) throw 1;";
+    let mut sandbox = sandbox(serde_json::json!({
+        "filters": {"time": format!("doc => {{ {clock} return true }}"), "chance": "doc => { throw 'chance ' + Math.random() }"},
+        "updates": {"chance": "() => [null, String(Math.random())]", "when": format!("(() => {{ {clock} return () => [null, 'x'] }})()")},
+        "validate_doc_update": format!("(doc) => {{ {clock} throw({{forbidden: Math.random()}}) }}"),
+        "views": {
+            "v": {"map": "doc => emit(Date.now())", "reduce": "() => Date.now()"},
+            "when": {"map": "(() => { new Date(); return doc => emit(1) })()"},
+        },
+    }));
+    assert_eq!(sandbox.filter("time", "{}", "{}"), Ok(true));
+    assert_eq!(sandbox.update("when", "null", "{}").unwrap(), r#"[null,"x"]"#);
+    let edit = Edit { new: "{}", old: "null", user: "{}", security: "{}" };
+    let mut chance = || {
+        let Err(Refusal::Forbidden(number)) = sandbox.validate(edit) else { panic!("it throws a number") };
+        let filtered = sandbox.filter("chance", "{}", "{}").unwrap_err();
+        (number, filtered.reason().to_owned(), sandbox.update("chance", "null", "{}").unwrap())
+    };
+    let (one, other) = (chance(), chance());
+    assert!(one.0 != other.0 && one.1 != other.1 && one.2 != other.2, "{one:?} {other:?}");
+    let failed = [
+        sandbox.filter_by_view("v", "{}").unwrap_err(),
+        sandbox.reduce("v", "[]", "[]").unwrap_err(),
+        sandbox.rereduce("v", "[]").unwrap_err(),
+        sandbox.compile(&["views", "when", "map"]).unwrap_err(),
+    ];
+    for error in failed {
+        assert!(error.reason().contains("There is no current time in map and reduce functions"), "{error}");
+    }
+    assert!(sandbox.map(&["v"], "{}").remove(0).is_err(), "a validation before it changes nothing");
+}
+
+#[test]
+fn arguments_without_room_are_errors_of_their_own() {
+    let design = r#"{"validate_doc_update":"doc => { var a = []; while (doc.fill) a.push({}) }","updates":{"u":"() => [null,'x']"}}"#;
+    let limits = Limits { memory: 8 << 20, stack: 256 << 10, ..Limits::default() };
+    let mut sandbox = Sandbox::open(design, limits).unwrap();
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(900_000), "]".repeat(900_000));
+    let deep_objects = format!("{}1{}", "{\"a\":".repeat(900_000), "}".repeat(900_000));
+    let wide = format!("{{\"a\":[{}]}}", vec!["{}"; 1_000_000].join(","));
+    let edit = |new, old| Edit { new, old, user: "{}", security: "{}" };
+    for document in [&deep, &deep_objects, &wide] {
+        for edit in [edit(document, "null"), edit("{}", document)] {
+            let Err(Refusal::Failed(error)) = sandbox.validate(edit) else { panic!("it has no room") };
+            assert_eq!(error.kind(), ErrorKind::Input, "{error}");
+        }
+        assert_eq!(sandbox.update("u", document, "{}").unwrap_err().kind(), ErrorKind::Input);
+        assert_eq!(sandbox.validate(edit("{}", "null")), Ok(()));
+    }
+    assert!(sandbox.is_full(), "a pool replaces it");
+    let Err(Refusal::Failed(error)) = sandbox.validate(edit(r#"{"fill":1}"#, "null")) else {
+        panic!("it fills the heap")
+    };
+    assert_eq!(error.kind(), ErrorKind::Memory);
 }

@@ -187,7 +187,13 @@ fn no_function_harms_another_design_document() {
     let number = |name: &str, default: u64| std::env::var(name).ok().map_or(default, |text| text.parse().unwrap());
     let (seed, count) = (number("SEED", 20_261_123), number("COUNT", 120));
     println!("SEED={seed} COUNT={count}");
-    let limits = Limits { memory: 8 << 20, time: Duration::from_millis(30), output: 1 << 18, ..Limits::default() };
+    let limits = Limits {
+        memory: 8 << 20,
+        time: Duration::from_millis(30),
+        stack: 512 << 10,
+        output: 1 << 18,
+        ..Limits::default()
+    };
     let good = r#"{"views":{"v":{"map":"doc => [3, 1, 2].sort().forEach(n => emit(n, JSON.stringify(doc)))"}}}"#;
     let mut good = Sandbox::open(good, Limits { time: Duration::from_secs(60), ..limits }).unwrap();
     let document = r#"{"_id":"d","list":[1,{"a":"b"}],"text":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"}"#;

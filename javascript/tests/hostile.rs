@@ -5,7 +5,8 @@ use std::time::Duration;
 use javascript::{ErrorKind, Limits, Sandbox};
 
 fn limits() -> Limits {
-    Limits { memory: 16 << 20, time: Duration::from_secs(30), output: 1 << 20, ..Limits::default() }
+    // The threads of tests have 2 MiB of stack.
+    Limits { memory: 16 << 20, time: Duration::from_secs(30), stack: 512 << 10, output: 1 << 20, ..Limits::default() }
 }
 
 /// For functions that would run for ever.

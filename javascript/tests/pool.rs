@@ -250,3 +250,75 @@ fn threads_work_beside_each_other_and_leave_with_the_pool() {
     assert!(has_run.recv().is_err(), "dropped work has run");
     drop(pool);
 }
+
+#[test]
+fn functions_recurse_as_deep_as_in_couchdb_and_no_deeper() {
+    // More than QuickJS can be told is as much as it can be told.
+    for stack in [Limits::default().stack, 20 << 20] {
+        recurses(&Pool::new(1, Limits { stack, ..Limits::default() }));
+    }
+}
+
+fn recurses(pool: &Pool) {
+    for (call, at_least) in [
+        ("f(n + 1) + 1", 5_200),
+        ("[n + 1].map(f)[0] + 1", 2_300),
+        ("f.apply(null, [n + 1])", 2_300),
+        ("JSON.stringify({toJSON() { return f(n + 1) }})", 800),
+    ] {
+        let caught = "try { f(1) } catch (e) { emit(deepest, e.name) }";
+        let map = |run: &str| {
+            design(&format!("doc => {{ var deepest = 0, f = n => {{ deepest = n; return {call} }}; {run} }}"))
+        };
+        let rows = wait(pool.run(&map(caught), |sandbox| sandbox.map(&["v"], "{}"))).unwrap().remove(0).unwrap();
+        assert!(rows[0].key.parse::<f64>().unwrap() >= f64::from(at_least), "{call}: {rows:?}");
+        assert_eq!(rows[0].value, r#""RangeError""#, "{call}");
+        // The thread goes on.
+        for _ in 0..2 {
+            let rows = wait(pool.run(&map("f(1)"), |sandbox| sandbox.map(&["v"], "{}"))).unwrap().remove(0);
+            assert_eq!(rows.unwrap_err().kind(), ErrorKind::Stack, "{call}");
+            assert_eq!(key(pool, &design("doc => emit(7)")), "7");
+        }
+    }
+    for source in ["(".repeat(1_000_000), "{".repeat(1_000_000), "[".repeat(1_000_000), "-".repeat(1_000_000)] {
+        let error = wait(pool.compile(&design(&source), vec![["views", "v", "map"].map(str::to_owned).into()]));
+        assert!(matches!(error.unwrap_err().kind(), ErrorKind::Stack | ErrorKind::Compilation), "{:.3}", source);
+        let map = format!("doc => {{ eval('{}'.repeat(1e6)) }}", &source[..1]);
+        let rows = wait(pool.run(&design(&map), |sandbox| sandbox.map(&["v"], "{}"))).unwrap().remove(0);
+        assert!(matches!(rows.unwrap_err().kind(), ErrorKind::Stack | ErrorKind::Thrown | ErrorKind::Compilation));
+        let map = format!("doc => {{ JSON.parse('{}'.repeat(1e6)) }}", &source[..1]);
+        let rows = wait(pool.run(&design(&map), |sandbox| sandbox.map(&["v"], "{}"))).unwrap().remove(0);
+        assert!(matches!(rows.unwrap_err().kind(), ErrorKind::Stack | ErrorKind::Thrown), "{:.3}", source);
+        let map = format!("doc => {{ new RegExp('{}'.repeat(1e6)) }}", &source[..1]);
+        drop(wait(pool.run(&design(&map), |sandbox| sandbox.map(&["v"], "{}"))).unwrap());
+    }
+    assert_eq!(key(pool, &design("doc => emit(7)")), "7");
+}
+
+#[test]
+fn sources_that_are_nested_too_deeply_are_refused_at_once() {
+    let pool = Pool::new(1, Limits::default());
+    let braces = |count: usize| format!("{}{}", "{".repeat(count), "}".repeat(count));
+    let compile = |design: &Design| wait(pool.compile(design, vec![["views", "v", "map"].map(str::to_owned).into()]));
+    assert_eq!(compile(&design(&format!("function(doc) {{ {} }}", braces(1_900)))), Ok(()));
+    let error = compile(&design(&format!("function(doc) {{ {} }}", braces(20_000)))).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.reason()),
+        (ErrorKind::Compilation, "the brackets of the source are nested too deeply")
+    );
+    let lib = serde_json::json!({"deep": braces(20_000), "flat": "{}".repeat(5_000)});
+    let map = "doc => { require('views/lib/flat'); try { require('views/lib/deep') } catch (e) { emit(e.name) } }";
+    let views = serde_json::json!({"lib": lib, "v": {"map": map}});
+    assert_eq!(key(&pool, &of(1, serde_json::json!({ "views": views }).to_string())), r#""compilation_error""#);
+}
+
+/// QuickJS's parser goes on where its list of scopes cannot grow, and would read beyond it.
+#[test]
+fn a_source_that_is_late_while_it_is_parsed_ends_no_process() {
+    let map = "doc => { eval('{'.repeat(1e4) + '}'.repeat(1e4)) }";
+    for milliseconds in [2, 4, 8, 16] {
+        let pool = Pool::new(1, Limits { time: Duration::from_millis(milliseconds), ..Limits::default() });
+        drop(wait(pool.run(&design(map), |sandbox| sandbox.map(&["v"], "{}"))));
+        assert_eq!(wait(pool.run(&of(1, "{}"), |_| 7)), Ok(7));
+    }
+}

@@ -114,7 +114,7 @@ fn modules_that_failed_leave_nothing_half_loaded() {
         "both": {"map": "doc => { for (var i = 0; i < 2; i++) try { emit(require('views/lib/throws')) } catch (e) { emit(e.name) } }"},
         "outer": {"map": "doc => { require('views/lib/outer'); emit(require('views/lib/inner').outer.done) }"}
     }"#;
-    let limits = Limits { time: Duration::from_millis(400), memory: 16 << 20, ..Limits::default() };
+    let limits = Limits { time: Duration::from_millis(400), memory: 16 << 20, stack: 512 << 10, ..Limits::default() };
     let design = format!(r#"{{"_id":"_design/test","views":{views}}}"#);
     for (module, kinds) in [
         ("slow", &[ErrorKind::Time][..]),

@@ -63,6 +63,71 @@ async fn what_a_function_throws_is_answered_as_couchdb_answers_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn functions_have_the_time() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let time = "if (!(Date.now() > 1.7e12 && new Date() > 1.7e12)) throw({forbidden: 'no time'});";
+    let validate = format!("function(doc) {{ {time} if (doc.until < Date.now()) throw({{forbidden: 'too late'}}) }}");
+    let filters = json!({"time": format!("function(doc) {{ {time} return doc.until > Date.now() }}")});
+    couch.put("/db/_design/v", json!({"validate_doc_update": validate, "filters": filters})).await;
+    couch.put("/db/a", json!({"until": 1e14})).await;
+    couch.json("PUT", "/db/b", json!({"until": 1e12})).await.refused(403, "forbidden", "too late");
+    let changes = couch.get("/db/_changes?filter=v/time").await.json();
+    assert_eq!((changes["results"].as_array().unwrap().len(), &changes["results"][0]["id"]), (1, &json!("a")));
+    couch.put("/db/_design/w", json!({"views": {"v": {"map": "function(doc) { emit(new Date()) }"}}})).await;
+    assert_eq!(couch.get("/db/_design/w/_view/v").await.json()["total_rows"], 0);
+    let info = couch.get("/db/_design/w/_info").await.text;
+    assert!(info.contains("There is no current time in map and reduce functions"), "{info}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_that_no_function_can_be_given_is_refused_as_too_large() {
+    let couch = with_validation().await;
+    let nested = |open: &str, inner: &str, close: &str| {
+        format!("{{\"a\":{}{inner}{}}}", open.repeat(900_000), close.repeat(900_000))
+    };
+    for document in
+        [nested("[", "", "]"), nested("{\"\":", "1", "}"), format!("{{\"a\":[{}{{}}]}}", "{},".repeat(1_000_000))]
+    {
+        let answer = couch.raw("PUT", "/db/x", document.clone()).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (413, &json!("document_too_large")));
+        assert!(
+            answer.json()["reason"].as_str().unwrap().starts_with("_design/v: validate_doc_update: "),
+            "{}",
+            answer.text
+        );
+        let bulk = couch.raw("POST", "/db/_bulk_docs", format!("{{\"docs\":[{document},{{\"_id\":\"y\"}}]}}")).await;
+        let rows = bulk.json();
+        assert_eq!((&rows[0]["error"], &rows[1]["id"]), (&json!("document_too_large"), &json!("y")), "{rows}");
+        let rev = rows[1]["rev"].as_str().unwrap_or_else(|| panic!("{rows}")).to_owned();
+        let gone = json!({"y": [rev]});
+        assert_eq!(couch.json("POST", "/db/_purge", gone).await.status, 201);
+    }
+    assert_eq!(couch.get("/db/x").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_design_document_whose_functions_are_too_deep_or_too_large_is_refused() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let braces = |count: usize| format!("function(doc) {{ {}{} }}", "{".repeat(count), "}".repeat(count));
+    let list = format!("function(doc) {{ return [{}] }}", "{},".repeat(2_500_000));
+    for function in [braces(200_000), format!("function(doc) {{ return {}1 }}", "-(".repeat(200_000)), list] {
+        for design in [json!({"validate_doc_update": function}), json!({"views": {"v": {"map": function}}})] {
+            let answer = couch.json("PUT", "/db/_design/d", design).await;
+            assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (400, &json!("compilation_error")));
+        }
+    }
+    // These may be too deep, or not. Nothing breaks.
+    for count in [1_000, 5_000, 20_000] {
+        let answer =
+            couch.json("PUT", &format!("/db/_design/{count}"), json!({"validate_doc_update": braces(count)})).await;
+        assert!(matches!(answer.status.as_u16(), 201 | 400), "{count}: {:.500}", answer.text);
+    }
+    couch.put("/db/_design/d", json!({"views": {"v": {"map": braces(10)}}})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_way_to_write_is_validated() {
     let couch = with_validation().await;
     let rev = couch.put("/db/a", json!({"kind": "song"})).await;

@@ -66,6 +66,9 @@ impl Functions {
         let name = name.to_owned();
         let ran = self.pool.run(design, move |sandbox| sandbox.update(&name, document.as_str(), &request)).await;
         ran.flatten().map_err(|error| match error.kind() {
+            javascript::ErrorKind::Input => {
+                ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "document_too_large", error.to_string())
+            }
             javascript::ErrorKind::Thrown => update::thrown(&error),
             _ => error.into(),
         })

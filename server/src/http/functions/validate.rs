@@ -107,6 +107,11 @@ mod running {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Refusal::Forbidden(reason))) => Err(refusal(false, &reason).into()),
             Ok(Err(Refusal::Unauthorized(reason))) => Err(refusal(true, &reason).into()),
+            // The function was not called.
+            Ok(Err(Refusal::Failed(error))) if error.kind() == Kind::Input => {
+                let reason = format!("{id}: {error}");
+                Err(ErrorKind::ValidationFailed { status: 413, error: "document_too_large".into(), reason }.into())
+            }
             Ok(Err(Refusal::Failed(error))) | Err(error) => Err(match named(&error) {
                 Some((status, error, reason)) => {
                     ErrorKind::ValidationFailed { status: status.as_u16(), error: error.into(), reason }.into()
@@ -156,7 +161,8 @@ mod running {
         }
         let id = text_of(&design, "_id");
         let Err(error) = functions.pool.compile(&design_of(database, &design), paths).await else { return Ok(()) };
-        if error.kind() != Kind::Compilation {
+        // The source is at fault for all the others, such as one whose nesting is too deep.
+        if error.kind() == Kind::Engine {
             return Err(failed(&id, name_of(&error), &error.to_string()));
         }
         let reason = match error.function().rsplit_once('/') {
