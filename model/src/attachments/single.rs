@@ -65,10 +65,11 @@ impl<D: Database> Documents<D> {
 
     async fn leaf_named(&self, id: &str, rev: &RevId) -> Result<Document> {
         let options = GetOptions { rev: Some(rev.clone()), ..GetOptions::default() };
-        let error = match self.get(id, &options).await {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing)) => error,
-            found => return found,
-        };
+        let found = self.get(id, &options).await;
+        let is_missing = |error: &Error| matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing));
+        if !found.as_ref().is_err_and(is_missing) {
+            return found;
+        }
         // The body of a replaced revision is missing too, but its edit is a conflict, which clients try again.
         let unknown = self.revs_diff(vec![(id.to_owned(), vec![rev.clone()])]).await?;
         Err(if unknown.is_empty() { Error::conflict() } else { ErrorKind::MissingRev.into() })

@@ -15,14 +15,13 @@
 
 use std::mem::discriminant;
 
-use model::{JsonRef, JsonText, JsonWriter};
+use model::{JsonRef, JsonText, JsonWriter, hex};
 
 use crate::http::access::auth::Auth;
 use crate::http::access::passwords::{same, unhex};
 use crate::http::access::principal::{Principal, Proof, Voucher};
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
-use crate::http::ids::hex;
 
 /// The member of documents that holds it.
 pub(crate) const MEMBER: &str = "owner_proof";
