@@ -1,8 +1,11 @@
 //! The errors of a peer, by what a caller can do about them.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use model::NotFound;
+
+use crate::text::{MOST_TEXT, cut};
 
 /// The result of a request to a peer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -14,7 +17,7 @@ pub enum ErrorKind {
     NoDatabase,
     /// Another edit was faster, or the edit names no live leaf.
     Conflict,
-    /// A document or an attachment is larger than the peer allows.
+    /// A document or an attachment is larger than the peer allows, or the response is longer than what was asked for can be.
     TooLarge,
     /// There was no response, or one that asks to try again. A write may have happened.
     Unavailable,
@@ -33,9 +36,14 @@ pub struct Error {
 }
 
 impl Error {
-    /// A failure of this kind, with a sentence for users.
+    /// A failure of this kind, with a sentence for users. It may have texts of the peer, so a long one is cut.
     pub fn new(kind: ErrorKind, sentence: impl Into<String>) -> Self {
-        Error { kind, status: None, sentence: sentence.into() }
+        let sentence = sentence.into();
+        let sentence = match cut(&sentence, MOST_TEXT) {
+            Cow::Borrowed(_) => sentence,
+            Cow::Owned(cut) => cut,
+        };
+        Error { kind, status: None, sentence }
     }
 
     /// The same failure, with the status of the response.

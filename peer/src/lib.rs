@@ -23,6 +23,7 @@ mod local;
 mod pace;
 mod retry;
 mod steady;
+mod text;
 mod types;
 
 use std::fmt;
@@ -34,10 +35,13 @@ use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
 
 pub use environment::{Environment, random};
 pub use error::{Error, ErrorKind, Result};
-pub use http::{Address, AddressError, Clients, Connecting, Given, Http, Method, Trust, TrustError, Url, problem};
+pub use http::{
+    Address, AddressError, Clients, Connecting, Given, Held, Http, Method, Trust, TrustError, Url, problem,
+};
 pub use local::Local;
 pub use retry::{LONGEST_MS, Retry};
 pub use steady::Steady;
+pub use text::{MOST_TEXT, cut};
 pub use types::{
     Attachment, Change, Changes, ChangesRequest, Docs, Filter, IdRange, Info, LocalDocument, Page, ReadOptions,
     Revision, Row,

@@ -17,6 +17,7 @@ use model::{
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::http::Held;
 use crate::pace::Pace;
 use crate::types::{
     Attachment, Change, Changes, ChangesRequest, Docs, Filter, IdRange, Info, LocalDocument, Page, ReadOptions,
@@ -400,6 +401,7 @@ fn revision(document: model::Document) -> Revision {
         body: document.body,
         history: document.revisions,
         attachments: document.attachments.into_iter().map(attachment).collect(),
+        held: Held::default(),
     }
 }
 

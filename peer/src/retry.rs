@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::environment::{Environment, random};
 use crate::error::{Error, Result};
+use crate::text::{MOST_TEXT, cut};
 
 /// Maximum number of attempts: about half a minute, if every failure is immediate.
 const ATTEMPTS: u32 = 12;
@@ -102,7 +103,8 @@ impl Retry {
 
 fn given_up(failure: &Error, attempts: u32, elapsed_ms: u64) -> Error {
     let seconds = elapsed_ms.div_ceil(1_000);
-    let sentence = format!("{failure} (given up after {attempts} attempts in {seconds} s)");
+    let shown = failure.to_string();
+    let sentence = format!("{} (given up after {attempts} attempts in {seconds} s)", cut(&shown, MOST_TEXT - 100));
     let error = Error::new(failure.kind(), sentence);
     failure.status().map_or(error.clone(), |status| error.with_status(status))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use model::{Edit, Encoding, JsonText, JsonWriter, RevHistory, RevId};
 
 use crate::error::Result;
+use crate::http::Held;
 
 /// Information about a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -185,6 +186,8 @@ pub struct Revision {
     pub history: Option<RevHistory>,
     /// Its attachments.
     pub attachments: Vec<Attachment>,
+    /// The room that it takes among the answers of servers.
+    pub held: Held,
 }
 
 /// Whether these leaves have more bytes than are wanted.

@@ -13,6 +13,27 @@ use crate::progress::Figures;
 /// Maximum number of sessions in a record.
 const MOST_SESSIONS: usize = 50;
 
+/// The members of a record, beside its history.
+const OF_RECORDS: [&str; 8] = [
+    "session_id",
+    "source_last_seq",
+    "replication_id_version",
+    "start_time",
+    "end_time",
+    "docs_read",
+    "docs_written",
+    "doc_write_failures",
+];
+
+/// Maximum number of sessions of a peer's record that are looked at. CouchDB may be configured to keep more than it does.
+const MOST_READ: usize = 1_000;
+
+/// Maximum length of a peer's record: sessions after that are left out, the newest first.
+const MOST_BYTES: usize = 1 << 20;
+
+/// Maximum length of a session, or of another member of a peer's record. A session has three sequences.
+const MOST_SESSION: usize = 64 << 10;
+
 /// The records of both sides.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
@@ -48,8 +69,8 @@ pub(crate) struct Session {
 impl Checkpoint {
     pub(crate) async fn read(id: &str, source: &dyn Peer, target: &dyn Peer) -> Result<Self> {
         let id = format!("_local/{id}");
-        let source = source.get_local(&id).await?;
-        let target = target.get_local(&id).await?;
+        let source = source.get_local(&id).await?.map(bounded);
+        let target = target.get_local(&id).await?.map(bounded);
         Ok(Checkpoint { id, source, target })
     }
 
@@ -110,6 +131,32 @@ impl Session {
         json.end_array().end_object();
         JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object())
     }
+}
+
+/// A peer's record with what a replicator may have written: it is compared, kept, and in part written back on both sides.
+fn bounded(found: LocalDocument) -> LocalDocument {
+    let mut out = Vec::new();
+    let mut json = JsonWriter::new(&mut out);
+    json.begin_object();
+    for (name, value) in found.body.root().members() {
+        if name == "history" {
+            let mut left = MOST_BYTES;
+            json.name("history").begin_array();
+            for session in value.elements().take(MOST_READ).filter(|session| session.text().len() <= MOST_SESSION) {
+                left = left.saturating_sub(session.text().len());
+                if left == 0 {
+                    break;
+                }
+                json.value(session);
+            }
+            json.end_array();
+        } else if OF_RECORDS.contains(&&*name) && value.text().len() <= MOST_SESSION {
+            json.name(&name).value(value);
+        }
+    }
+    json.end_object();
+    let body = JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object());
+    LocalDocument { body, ..found }
 }
 
 /// A sequence: a string, or a number from older servers. 0 is the beginning.
@@ -187,6 +234,32 @@ mod tests {
         assert_eq!(common(Some(behind), Some(source.clone())), (Some("5".into()), 1));
         let other = record("7", &[("x", "7")]);
         assert_eq!(common(Some(source), Some(other)), (None, 0));
+    }
+
+    #[test]
+    fn a_peers_record_is_bounded() {
+        let session = |id: &str, seq: &str| format!(r#"{{"session_id":"{id}","recorded_seq":"{seq}"}}"#);
+        let read = |members: &str, sessions: &[String]| {
+            let body =
+                format!(r#"{{"session_id":"a","source_last_seq":"9",{members}"history":[{}]}}"#, sessions.join(","));
+            bounded(LocalDocument { rev: "0-1".into(), body: JsonText::parse(body.as_bytes()).unwrap() }).body
+        };
+        let plain = [session("a", "9"), session("b", "5")];
+        let usual = read("", &plain);
+        assert_eq!(sessions(usual.root()).len(), 2);
+        // What no replicator writes is not kept.
+        assert_eq!(read(&format!(r#""more":"{}","#, "x".repeat(5_000_000)), &plain), usual);
+        // A session that is too long is left out, wherever it is.
+        assert_eq!(read("", &[plain[0].clone(), session("x", &"y".repeat(100_000)), plain[1].clone()]), usual);
+        // So is what follows the longest history.
+        let long = read("", &vec![session("c", &"y".repeat(60_000)); 100]);
+        assert!(long.len() < MOST_BYTES + 1_000 && sessions(long.root()).len() > 10, "{}", long.len());
+        let many = read("", &vec!["{}".to_owned(); 2_000_000]);
+        assert_eq!(sessions(many.root()).len(), MOST_READ);
+        let whole = "z".repeat(5_000_000);
+        let body = format!(r#"{{"session_id":"{whole}","history":7}}"#);
+        let record = LocalDocument { rev: "0-1".into(), body: JsonText::parse(body.as_bytes()).unwrap() };
+        assert_eq!(bounded(record).body.as_str(), r#"{"history":[]}"#);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use model::limits::DESIGN_PREFIX;
 use model::{BulkGet, RevId, RevsDiff, WriteMode};
 use parking_lot::Mutex;
-use peer::{ByteStream, Change, Error, ErrorKind, Peer, ReadOptions, Result, Retry, Revision};
+use peer::{ByteStream, Change, Error, ErrorKind, Held, MOST_TEXT, Peer, ReadOptions, Result, Retry, Revision, cut};
 
 use crate::progress::{Failed, Figures};
 
@@ -47,7 +47,8 @@ pub(crate) struct Missing {
 impl Step {
     fn fail(&mut self, id: &str, rev: &str, reason: impl Into<String>) {
         self.figures.doc_write_failures += 1;
-        self.failed.push(Failed { id: id.to_owned(), rev: rev.to_owned(), reason: reason.into() });
+        let shown = |text: &str| cut(text, MOST_TEXT).into_owned();
+        self.failed.push(Failed { id: shown(id), rev: shown(rev), reason: shown(&reason.into()) });
     }
 
     fn wrote(&mut self, bytes: u64) {
@@ -168,6 +169,8 @@ impl Transfer {
         if let Some(usual) = bytes.checked_div(leaves) {
             self.usual_bytes.store(usual.max(1), Ordering::Relaxed);
         }
+        // The room is held until they are written.
+        let _held: Vec<Held> = together.iter().map(|revision| revision.held.clone()).collect();
         let sizes: Vec<u64> = together.iter().map(|revision| revision.body.len() as u64).collect();
         let edits: Vec<model::Edit> = together.into_iter().map(Revision::into_edit).collect();
         let names: Vec<(String, String)> = edits

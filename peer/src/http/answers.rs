@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use model::{AttachmentSource, Edit, Encoding, JsonRef, JsonText, RevId, WriteMode};
 
-use super::problem;
+use super::{Held, problem};
 use crate::error::{Error, ErrorKind, Result};
+use crate::text::cut;
 use crate::types::{Attachment, Change, Revision};
 
 /// A member that is a string.
@@ -20,13 +21,30 @@ pub(super) fn list<'a>(value: JsonRef<'a>, name: &str) -> Result<Vec<JsonRef<'a>
     Ok(list.elements().collect())
 }
 
-/// A sequence: a string, or a number from older servers.
-pub(super) fn seq(value: JsonRef<'_>) -> String {
-    value.str_or_text().into_owned()
+/// Maximum length of a sequence. Those of CouchDB name each shard of a database.
+const MOST_SEQ: usize = 16_000;
+
+/// Maximum length of the revision of a local document.
+const MOST_LOCAL_REV: usize = 1_000;
+
+/// A sequence: a string, or a number from older servers. It is stored, so a longer one than any server has is refused.
+pub(super) fn seq(value: JsonRef<'_>) -> Result<String> {
+    if value.text().len() > MOST_SEQ {
+        return Err(Error::nonsense(format!("the server names a sequence of more than {MOST_SEQ} bytes")));
+    }
+    Ok(value.str_or_text().into_owned())
+}
+
+/// The revision of a local document, which is sent back.
+pub(super) fn local_rev(rev: Cow<'_, str>) -> Result<String> {
+    match rev.len() <= MOST_LOCAL_REV {
+        true => Ok(rev.into_owned()),
+        false => Err(Error::nonsense("the server names a revision of a local document that is too long")),
+    }
 }
 
 pub(super) fn rev(text: &str) -> Result<RevId> {
-    RevId::parse(text).map_err(|error| Error::nonsense(format!("\"{text}\": {error}")))
+    RevId::parse(text).map_err(|error| Error::nonsense(format!("\"{}\": {error}", cut(text, 100))))
 }
 
 /// A row of `_changes`.
@@ -34,7 +52,7 @@ pub(super) fn change(row: JsonRef<'_>) -> Result<Change> {
     let id = text(row, "id").ok_or_else(|| Error::nonsense("a row of the server's _changes has no id"))?;
     let revs = row.get("changes").map(JsonRef::elements).into_iter().flatten();
     Ok(Change {
-        seq: row.get("seq").map(seq).unwrap_or_default(),
+        seq: row.get("seq").map(seq).transpose()?.unwrap_or_default(),
         id: id.into_owned(),
         revs: revs.filter_map(|rev| text(rev, "rev")).map(Cow::into_owned).collect(),
         deleted: row.get("deleted").and_then(JsonRef::as_bool) == Some(true),
@@ -44,7 +62,7 @@ pub(super) fn change(row: JsonRef<'_>) -> Result<Change> {
 }
 
 /// A document as a leaf.
-pub(super) fn revision(id: &str, document: &JsonText) -> Result<Revision> {
+pub(super) fn revision(id: &str, document: &JsonText, held: &Held) -> Result<Revision> {
     let edit = Edit::from_json(Some(id), document, WriteMode::Replicated);
     let edit = edit.map_err(|error| Error::nonsense(format!("the document \"{id}\" is invalid: {error}")))?;
     let rev = edit.rev.ok_or_else(|| Error::nonsense(format!("the document \"{id}\" has no revision")))?;
@@ -70,7 +88,8 @@ pub(super) fn revision(id: &str, document: &JsonText) -> Result<Revision> {
             encoded_length: packed.unwrap_or(length),
         });
     }
-    Ok(Revision { id: id.to_owned(), rev, deleted: edit.deleted, body: edit.body, history: edit.history, attachments })
+    let (id, held) = (id.to_owned(), held.clone());
+    Ok(Revision { id, rev, deleted: edit.deleted, body: edit.body, history: edit.history, attachments, held })
 }
 
 /// The error in a row of `_bulk_docs` or a similar response.

@@ -10,8 +10,9 @@ use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use model::{BulkGet, JsonRef, JsonText, JsonWriter};
 
 use super::answers::{list, refusal, revision, text};
+use super::ceilings::{DOCUMENT, SEVERAL};
 use super::peer::id_path;
-use super::{Answer, Http, Method};
+use super::{Answer, Held, Http, Method};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{ReadOptions, Revision, is_enough};
 
@@ -60,16 +61,21 @@ impl Http {
                 json.end_object();
             }
             json.end_array().end_object();
-            // The answer about one document has any length.
-            let longest = options.most_bytes.filter(|_| some.len() > 1).map(|most| most.saturating_mul(ANSWER));
+            let ceiling = match options.most_bytes {
+                _ if some.len() == 1 => DOCUMENT,
+                Some(most) => most.saturating_mul(ANSWER).min(SEVERAL),
+                None => SEVERAL,
+            };
             let asking = async {
-                let answer = self.send_for_up_to(longest, Method::POST, &["_bulk_get"], &query, Some(body)).await?;
-                if answer.has_no_such_endpoint() { Ok(None) } else { answer.into_json().map(Some) }
+                let answer = self.send(ceiling, Method::POST, &["_bulk_get"], &query, Some(body)).await?;
+                if answer.has_no_such_endpoint() { Ok(None) } else { answer.into_held().map(Some) }
             };
             match self.reading.keep(some.len(), asking).await {
-                Ok(Some(answer)) => all.extend(matched(&some, &answer)?),
+                Ok(Some((answer, held))) => all.extend(matched(&some, &answer, &held)?),
                 Ok(None) => self.has_no_bulk_get.store(true, Ordering::Relaxed),
                 Err(error) if error.kind() == ErrorKind::TooLarge && some.len() > 1 => at_most = some.len() / 2,
+                // The others may be shorter.
+                Err(error) if error.kind() == ErrorKind::TooLarge => all.push(Err(error)),
                 // What was read is used before the rest is asked for again.
                 Err(error) if error.is_transient() && options.most_bytes.is_some() && !all.is_empty() => break,
                 Err(error) => return Err(error),
@@ -85,16 +91,19 @@ impl Http {
             None => "all".to_owned(),
         };
         let query: Vec<_> = options.iter().cloned().chain([("open_revs", revs)]).collect();
-        let answer = self.send_for_json(&id_path(&one.id), &query).await?;
+        let answer = match self.send_for_json(DOCUMENT, &id_path(&one.id), &query).await {
+            Err(error) if error.kind() == ErrorKind::TooLarge => return Ok(Err(error)),
+            answer => answer?,
+        };
         if answer.is_missing() {
             return Ok(Ok(Vec::new()));
         }
-        let answer = answer.into_json()?;
+        let (answer, held) = answer.into_held()?;
         if !answer.root().is_array() {
             return Err(Error::nonsense("the server's answer to open_revs is no list"));
         }
         let found = answer.root().elements().filter_map(|leaf| leaf.get("ok"));
-        Ok(found.map(|leaf| revision(&one.id, &answer.slice_ref(leaf))).collect())
+        Ok(found.map(|leaf| revision(&one.id, &answer.slice_ref(leaf), &held)).collect())
     }
 }
 
@@ -111,7 +120,7 @@ impl Answer {
 
 /// The leaves for each that was asked for. Results stand in the order of the request at CouchDB. Others have them in
 /// another one, or one result for all revisions of a document.
-fn matched(some: &[&BulkGet], answer: &JsonText) -> Result<Vec<Result<Vec<Revision>>>> {
+fn matched(some: &[&BulkGet], answer: &JsonText, held: &Held) -> Result<Vec<Result<Vec<Revision>>>> {
     let mut results: HashMap<String, VecDeque<JsonRef<'_>>> = HashMap::new();
     for result in list(answer.root(), "results")? {
         let id = text(result, "id").ok_or_else(|| Error::nonsense("a result of the server's _bulk_get has no id"))?;
@@ -123,7 +132,7 @@ fn matched(some: &[&BulkGet], answer: &JsonText) -> Result<Vec<Result<Vec<Revisi
         match results.get_mut(&one.id).and_then(VecDeque::pop_front) {
             Some(result) => {
                 last.insert(&one.id, result);
-                all.push(leaves(&one.id, answer, result));
+                all.push(leaves(&one.id, answer, held, result));
             }
             // It came with another revision.
             None if last.get(&*one.id).is_some_and(|result| names(*result, one)) => all.push(Ok(Vec::new())),
@@ -148,12 +157,12 @@ fn names(result: JsonRef<'_>, one: &BulkGet) -> bool {
 }
 
 /// The leaves in a result of `_bulk_get`.
-fn leaves(id: &str, answer: &JsonText, result: JsonRef<'_>) -> Result<Vec<Revision>> {
+fn leaves(id: &str, answer: &JsonText, held: &Held, result: JsonRef<'_>) -> Result<Vec<Revision>> {
     let docs = list(result, "docs")?;
     let mut leaves = Vec::with_capacity(docs.len());
     for doc in docs {
         if let Some(doc) = doc.get("ok") {
-            leaves.push(revision(id, &answer.slice_ref(doc))?);
+            leaves.push(revision(id, &answer.slice_ref(doc), held)?);
             continue;
         }
         let problem = doc.get("error");
@@ -178,7 +187,7 @@ mod tests {
 
     fn found(wanted: &[BulkGet], answer: &str) -> Result<Vec<Vec<String>>> {
         let answer = JsonText::parse(answer.as_bytes()).unwrap();
-        let all = matched(&wanted.iter().collect::<Vec<_>>(), &answer)?;
+        let all = matched(&wanted.iter().collect::<Vec<_>>(), &answer, &Held::default())?;
         let revs = |leaves: Result<Vec<Revision>>| leaves.unwrap().iter().map(|leaf| leaf.rev.to_string()).collect();
         Ok(all.into_iter().map(revs).collect())
     }

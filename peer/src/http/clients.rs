@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use reqwest::Client;
 use reqwest::redirect::Policy;
 
+use super::exchange::{Line, Room};
 use super::{Address, Http, Trust};
 use crate::error::{Error, Result};
 
@@ -57,12 +58,13 @@ pub struct Clients(Arc<Parts>);
 struct Parts {
     trust: Trust,
     made: Mutex<HashMap<Settings, Client>>,
+    room: Room,
 }
 
 impl Clients {
     /// Clients that trust these servers.
     pub fn new(trust: Trust) -> Self {
-        Clients(Arc::new(Parts { trust, made: Mutex::default() }))
+        Clients(Arc::new(Parts { trust, made: Mutex::default(), room: Room::default() }))
     }
 
     /// The database at this address. Sends nothing yet.
@@ -89,7 +91,8 @@ impl Clients {
                 client
             }
         };
-        Ok(Http::through(client, address, silence, connections.max(2)))
+        let line = Line::new(client, silence, connections.max(2), self.0.room.clone());
+        Ok(Http::through(line, address))
     }
 }
 
@@ -101,20 +104,11 @@ impl fmt::Debug for Clients {
 
 fn make(settings: Settings, trust: &Trust) -> Result<Client> {
     let tls = if settings.is_secure { trust.config()? } else { Trust::unused()? };
-    let Settings { is_secure, silence, is_nodelay, is_kept_alive } = settings;
+    let Settings { silence, is_nodelay, is_kept_alive, .. } = settings;
     let client = Client::builder().no_proxy().connect_timeout(CONNECTING.min(silence)).read_timeout(silence);
     let client = client.tcp_nodelay(is_nodelay).tcp_keepalive(is_kept_alive.then_some(PROBING));
-    let client = client.pool_max_idle_per_host(IDLE).redirect(redirects(is_secure));
+    // Redirects are followed where credentials are added. Bodies count as they come, so nothing unpacks them.
+    let client = client.pool_max_idle_per_host(IDLE).redirect(Policy::none());
+    let client = client.no_gzip().no_brotli().no_zstd().no_deflate();
     client.tls_backend_preconfigured(tls).build().map_err(|error| Error::refused(error.to_string()))
-}
-
-/// Follows redirects within the same scheme only: a client of `http://` has no roots, and a client of `https://` must not
-/// continue without TLS.
-fn redirects(is_secure: bool) -> Policy {
-    Policy::custom(move |attempt| {
-        if (attempt.url().scheme() == "https") != is_secure {
-            return attempt.error("the server redirects between http and https; name the other address");
-        }
-        Policy::default().redirect(attempt)
-    })
 }

@@ -3,7 +3,7 @@
 use model::{JsonText, JsonWriter, RevId};
 
 use super::answers::{refusal, text};
-use super::{Answer, Http, Method, is_success};
+use super::{Answer, Http, Method, ceilings, is_success};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum size of the documents in one request, except a single larger document.
@@ -58,7 +58,9 @@ impl Http {
                 body.extend_from_slice(doc);
             }
             body.extend_from_slice(b"]}");
-            let answer = self.send(Method::POST, &["_bulk_docs"], &[], Some(body)).await?;
+            let ids = docs.iter().map(|(id, _)| id.len()).sum();
+            let ceiling = ceilings::written(ids, docs.len());
+            let answer = self.send(ceiling, Method::POST, &["_bulk_docs"], &[], Some(body)).await?;
             if answer.status == TOO_LARGE {
                 // CouchDB refuses the whole request because of one document.
                 if docs.len() > 1 {

@@ -13,13 +13,16 @@ use reqwest::Body;
 
 use super::answers::refusal;
 use super::sent::begin_document;
-use super::{Http, Method};
+use super::{Http, Method, ceilings};
 use crate::ByteStream;
 use crate::error::{Error, Result};
 use crate::types::{Attachment, Revision};
 
 /// Status of a target that does not have an attachment which was assumed to be there.
 const MISSING_STUB: u16 = 412;
+
+/// Number of compressed bytes that are unpacked at a time.
+const PACKED_AT_ONCE: usize = 4 << 10;
 
 /// Number of bytes that become a group of four letters in base64.
 const GROUP: usize = 3;
@@ -32,8 +35,9 @@ impl Http {
         let contents = contents.ok_or_else(|| no_stubs().with_status(MISSING_STUB))?;
         let (length, body) = body(revision, contents);
         let url = self.url(&["_bulk_docs"], &[]);
-        let json = "application/json".to_owned();
-        let answer = self.send_stream(Method::POST, url, json, length, Body::wrap_stream(body)).await?.into_json()?;
+        let (ceiling, body) = (ceilings::written(revision.id.len(), 1), Body::wrap_stream(body));
+        let answer =
+            self.send_stream(ceiling, Method::POST, url, "application/json", length, body).await?.into_json()?;
         // Leaves that were written have no row.
         answer.root().elements().find_map(refusal).map_or(Ok(()), Err)
     }
@@ -80,18 +84,22 @@ fn unpacked(attachment: &Attachment, packed: ByteStream) -> ByteStream {
     if attachment.encoding == Encoding::Identity {
         return packed;
     }
-    let damaged = |_| Error::nonsense("an attachment is not compressed as it says");
-    let state = Some((packed, GzDecoder::new(Vec::new())));
-    let step = move |state: Option<(ByteStream, GzDecoder<Vec<u8>>)>| async move {
-        let Some((mut packed, mut decoder)) = state else { return Ok(None) };
-        match packed.try_next().await? {
-            Some(piece) => {
-                decoder.write_all(&piece).map_err(damaged)?;
-                let out = std::mem::take(decoder.get_mut());
-                Ok(Some((Bytes::from(out), Some((packed, decoder)))))
-            }
-            None => Ok(Some((Bytes::from(decoder.finish().map_err(damaged)?), None))),
+    let damaged = || Error::nonsense("an attachment is not compressed as it says");
+    let state = Some((packed, GzDecoder::new(Vec::new()), Bytes::new(), attachment.length));
+    let step = move |state: Option<(ByteStream, GzDecoder<Vec<u8>>, Bytes, u64)>| async move {
+        let Some((mut packed, mut decoder, mut rest, left)) = state else { return Ok(None) };
+        if rest.is_empty() {
+            rest = packed.try_next().await?.unwrap_or_default();
         }
+        let is_last = rest.is_empty();
+        // A little at a time, since it may become a thousand times as much.
+        decoder.write_all(&rest.split_to(rest.len().min(PACKED_AT_ONCE))).map_err(|_| damaged())?;
+        let out = match is_last {
+            true => decoder.try_finish().map(|()| std::mem::take(decoder.get_mut())).map_err(|_| damaged())?,
+            false => std::mem::take(decoder.get_mut()),
+        };
+        let left = left.checked_sub(out.len() as u64).ok_or_else(damaged)?;
+        Ok(Some((Bytes::from(out), (!is_last).then_some((packed, decoder, rest, left)))))
     };
     stream::try_unfold(state, step).boxed()
 }
@@ -155,6 +163,7 @@ mod tests {
                 attachment("picture \"x\"", Encoding::Identity, picture.len(), picture.len()),
                 attachment("empty", Encoding::Identity, 0, 0),
             ],
+            held: crate::Held::default(),
         };
         for size in [1, 2, 3, 7, 100_000] {
             let contents = vec![in_pieces(&packed, size), in_pieces(&picture, size), in_pieces(b"", 1)];

@@ -3,8 +3,10 @@
 mod address;
 mod answers;
 mod bulk_get;
+mod ceilings;
 mod clients;
 mod documents;
+mod exchange;
 mod inline;
 mod peer;
 mod related;
@@ -17,18 +19,20 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use model::{JsonRef, JsonText};
-use reqwest::header::{ACCEPT, CONTENT_TYPE};
-use reqwest::{Body, Client, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use reqwest::{Body, Request};
 
 pub use address::{Address, AddressError, Given};
 pub use clients::{Clients, Connecting};
+pub use exchange::Held;
 
 pub use reqwest::{Method, Url};
 pub use trust::{Trust, TrustError};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::pace::Pace;
+use ceilings::{COMMAND, SMALL};
+use exchange::Line;
 
 /// Number of documents requested, and sent, in one request: first and maximum.
 const READ_AT_ONCE: (usize, usize) = (200, 1_000);
@@ -39,12 +43,8 @@ const SLOW: Duration = Duration::from_secs(5);
 /// A database on a server.
 #[derive(Clone)]
 pub struct Http {
-    client: Client,
+    line: Line,
     address: Address,
-    /// Maximum time without a byte from the server.
-    silence: Duration,
-    /// One for each request that may be under way.
-    turns: Arc<Semaphore>,
     reading: Arc<Pace>,
     writing: Arc<Pace>,
     /// Whether the server has said that it does not know `_bulk_get`.
@@ -70,12 +70,11 @@ impl Http {
         Clients::new(trust.clone()).database(address)
     }
 
-    fn through(client: Client, address: Address, silence: Duration, connections: usize) -> Self {
-        let turns = Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS)));
+    fn through(line: Line, address: Address) -> Self {
         let [reading, writing] =
             [READ_AT_ONCE, SENT_AT_ONCE].map(|(first, most)| Arc::new(Pace::new(first, most, SLOW)));
         let (has_no_bulk_get, is_pouchdb) = Default::default();
-        Http { client, address, silence, turns, reading, writing, has_no_bulk_get, is_pouchdb }
+        Http { line, address, reading, writing, has_no_bulk_get, is_pouchdb }
     }
 
     /// Another database of the same server.
@@ -95,14 +94,14 @@ impl Http {
     /// The server's errors.
     pub async fn create(&self, parameters: &[(&str, String)]) -> Result<bool> {
         const EXISTS: u16 = 412;
-        let answer = self.send(Method::PUT, &[], parameters, None).await?;
+        let answer = self.send(SMALL, Method::PUT, &[], parameters, None).await?;
         match answer.status {
             EXISTS => Ok(false),
             _ => answer.into_json().map(|_| true),
         }
     }
 
-    /// Sends a request for a path of the database, and reads the response.
+    /// Sends a request for a path of the database, and reads the response, of four mebibytes at most.
     ///
     /// # Errors
     /// The server's errors. Any unsuccessful response is one.
@@ -113,68 +112,45 @@ impl Http {
         query: &[(&str, String)],
         body: Option<Vec<u8>>,
     ) -> Result<JsonText> {
-        self.send(method, path, query, body).await?.into_json()
+        self.send(COMMAND, method, path, query, body).await?.into_json()
     }
 
-    /// The same, for any response.
+    /// The same, for any response of up to `ceiling` bytes.
     async fn send(
         &self,
+        ceiling: usize,
         method: Method,
         path: &[&str],
         query: &[(&str, String)],
         body: Option<Vec<u8>>,
     ) -> Result<Answer> {
-        self.send_for_up_to(None, method, path, query, body).await
-    }
-
-    /// The same. A response of more than `longest` bytes is an error, [`ErrorKind::TooLarge`], and is not read further.
-    async fn send_for_up_to(
-        &self,
-        longest: Option<usize>,
-        method: Method,
-        path: &[&str],
-        query: &[(&str, String)],
-        body: Option<Vec<u8>>,
-    ) -> Result<Answer> {
-        let url = self.url(path, query);
-        let mut request = self.request(method, &url);
-        if let Some(body) = body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body);
-        }
-        self.answer(request, longest).await
+        let request = self.request(method, path, query, body);
+        self.line.send(&self.address, request).await?.whole(ceiling).await
     }
 
     /// Sends a read, and requests JSON: the answer could have several parts otherwise.
-    async fn send_for_json(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer> {
-        let request = self.request(Method::GET, &self.url(path, query)).header(ACCEPT, "application/json");
-        self.answer(request, None).await
+    async fn send_for_json(&self, ceiling: usize, path: &[&str], query: &[(&str, String)]) -> Result<Answer> {
+        let mut request = self.request(Method::GET, path, query, None);
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        self.line.send(&self.address, request).await?.whole(ceiling).await
     }
 
     /// Sends a body as a stream of known length.
     async fn send_stream(
         &self,
+        ceiling: usize,
         method: Method,
         url: Url,
-        content_type: String,
+        content_type: &str,
         length: u64,
         body: Body,
     ) -> Result<Answer> {
-        let request = self.request(method, &url).header(CONTENT_TYPE, content_type);
-        let request = request.header(reqwest::header::CONTENT_LENGTH, length).body(body);
-        self.answer(request, None).await
-    }
-
-    /// Sends a request when there is a turn for it, and reads the response.
-    async fn answer(&self, request: reqwest::RequestBuilder, longest: Option<usize>) -> Result<Answer> {
-        let _turn = self.turn().await;
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-        self.read(response, longest).await
-    }
-
-    /// A turn for one request, up to the end of its response.
-    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        // Nobody closes it.
-        self.turns.clone().acquire_owned().await.ok()
+        let mut request = Request::new(method, url);
+        for (name, value) in [(CONTENT_TYPE, content_type), (CONTENT_LENGTH, &length.to_string())] {
+            request.headers_mut().insert(name, header(value)?);
+        }
+        *request.body_mut() = Some(body);
+        self.line.send(&self.address, request).await?.whole(ceiling).await
     }
 
     fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {
@@ -186,44 +162,13 @@ impl Http {
         url
     }
 
-    fn request(&self, method: Method, url: &Url) -> reqwest::RequestBuilder {
-        let mut request = self.client.request(method, url.clone());
-        if let Some((user, password)) = self.address.user() {
-            request = request.basic_auth(user, Some(password));
-        }
-        for (name, value) in self.address.headers() {
-            request = request.header(name, value);
+    fn request(&self, method: Method, path: &[&str], query: &[(&str, String)], body: Option<Vec<u8>>) -> Request {
+        let mut request = Request::new(method, self.url(path, query));
+        if let Some(body) = body {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            *request.body_mut() = Some(body.into());
         }
         request
-    }
-
-    async fn read(&self, mut response: Response, longest: Option<usize>) -> Result<Answer> {
-        let (status, path) = (response.status().as_u16(), response.url().path().to_owned());
-        let mut body = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
-            body.extend_from_slice(&piece);
-            if longest.is_some_and(|longest| body.len() > longest) {
-                let sentence = format!("the server's answer to {path} is longer than {} bytes", longest.unwrap_or(0));
-                return Err(Error::new(ErrorKind::TooLarge, sentence));
-            }
-        }
-        Ok(Answer { status, path, body })
-    }
-
-    /// A failure below HTTP, in one line with its causes. It does not name the URL, which may have credentials.
-    fn unreachable(&self, error: &reqwest::Error) -> Error {
-        let server = self.address.url().origin().ascii_serialization();
-        let mut sentence = format!("no answer from {server}");
-        let mut cause = std::error::Error::source(error);
-        while let Some(source) = cause {
-            if trust::is_disbelief(source) {
-                // It stays so until somebody acts, so it is not tried again.
-                return Error::refused(format!("the certificate of {server} is not believed: {source}"));
-            }
-            sentence = format!("{sentence}: {source}");
-            cause = source.source();
-        }
-        Error::new(ErrorKind::Unavailable, sentence)
     }
 }
 
@@ -237,12 +182,23 @@ impl fmt::Debug for Http {
 struct Answer {
     status: u16,
     path: String,
+    /// Empty in a refusal that was too long.
     body: Vec<u8>,
+    held: Held,
 }
 
 impl Answer {
     /// The body of a successful response; otherwise the server's error.
     fn into_json(self) -> Result<JsonText> {
+        self.json()
+    }
+
+    /// The same, with the room that it takes.
+    fn into_held(self) -> Result<(JsonText, Held)> {
+        Ok((self.json()?, self.held))
+    }
+
+    fn json(&self) -> Result<JsonText> {
         let path = &self.path;
         match JsonText::parse(&self.body) {
             Ok(json) if is_success(self.status) => Ok(json),
@@ -250,13 +206,17 @@ impl Answer {
                 let problem = problem(json.root()).unwrap_or_default();
                 Err(refusal(self.status, format!("the server answered {} to {path}: {problem}", self.status)))
             }
-            Err(_) if self.status >= 500 => {
+            Err(_) if self.status >= 500 || self.body.is_empty() && !is_success(self.status) => {
                 Err(refusal(self.status, format!("the server answered {} to {path}", self.status)))
             }
             Err(error) => Err(Error::nonsense(format!("the server's answer ({}) to {path} is {error}", self.status))
                 .with_status(self.status)),
         }
     }
+}
+
+fn header(value: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(value).map_err(|_| Error::refused("a header cannot be sent"))
 }
 
 fn is_success(status: u16) -> bool {

@@ -7,44 +7,57 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use model::{BulkGet, Edit, Encoding, JsonRef, JsonText, JsonWriter, Purge, RevId, RevsDiff, WriteMode};
-use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue};
 
-use super::answers::{change, list, rev, seq, text};
+use super::answers::{change, list, local_rev, rev, seq, text};
+use super::ceilings::{self, DOCUMENT, SMALL, WITH_ATTACHMENTS};
 use super::inline::is_pouchdb;
 use super::related::Related;
 use super::sent::document;
-use super::{Http, Method, refusal};
+use super::{Http, Method, is_success, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{
     Attachment, Changes, ChangesRequest, Docs, Filter, IdRange, Info, LocalDocument, Page, ReadOptions, Revision, Row,
 };
 use crate::{ByteStream, Peer};
 
+/// After a page that was too long, this part of its rows is asked for.
+const FEWER: usize = 8;
+
 /// Time that a server may take beyond the requested wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Http {
+    /// Reads a page, of fewer rows where these are long.
     async fn feed(&self, request: &ChangesRequest) -> Result<Changes> {
-        let mut query =
-            vec![("since", request.since.clone().unwrap_or("0".to_owned())), ("limit", request.limit.to_string())];
+        let mut limit = request.limit;
+        loop {
+            match self.feed_of(request, limit).await {
+                Err(error) if error.kind() == ErrorKind::TooLarge && limit > 1 => limit = limit.div_ceil(FEWER),
+                page => return page,
+            }
+        }
+    }
+
+    async fn feed_of(&self, request: &ChangesRequest, limit: usize) -> Result<Changes> {
+        let mut query = vec![("since", request.since.clone().unwrap_or("0".to_owned())), ("limit", limit.to_string())];
         if request.all_leaves {
             query.push(("style", "all_docs".to_owned()));
         }
         if let Some(wait) = request.wait {
             // The server answers before its silence counts as a failure.
-            let wait = wait.min(self.silence / 3);
+            let wait = wait.min(self.line.silence() / 3);
             query.extend([("feed", "longpoll".to_owned()), ("timeout", wait.as_millis().to_string())]);
         }
         let mut body = Vec::new();
         let mut json = JsonWriter::new(&mut body);
-        let answer = match &request.filter {
-            Filter::None => self.ask(Method::GET, &["_changes"], &query, None).await?,
+        match &request.filter {
+            Filter::None => {}
             Filter::Function { name, params } => {
                 query.push(("filter", name.clone()));
                 query.extend(
                     params.iter().map(|(name, value)| (name.as_str(), value.root().str_or_text().into_owned())),
                 );
-                self.ask(Method::GET, &["_changes"], &query, None).await?
             }
             Filter::DocIds(ids) => {
                 query.push(("filter", "_doc_ids".to_owned()));
@@ -53,19 +66,20 @@ impl Http {
                     json.str(id);
                 }
                 json.end_array().end_object();
-                self.ask(Method::POST, &["_changes"], &query, Some(body)).await?
             }
             Filter::Selector(selector) => {
                 query.push(("filter", "_selector".to_owned()));
                 json.begin_object().name("selector").text(selector).end_object();
-                self.ask(Method::POST, &["_changes"], &query, Some(body)).await?
             }
-        };
+        }
+        let body = Some(body).filter(|body| !body.is_empty());
+        let method = if body.is_some() { Method::POST } else { Method::GET };
+        let answer = self.send(ceilings::changes(limit), method, &["_changes"], &query, body).await?.into_json()?;
         let rows = list(answer.root(), "results")?.into_iter().map(change).collect::<Result<Vec<_>>>()?;
-        let last_seq = answer.get("last_seq").filter(|seq| !seq.is_null()).map(seq);
+        let last_seq = answer.get("last_seq").filter(|seq| !seq.is_null()).map(seq).transpose()?;
         let last_seq = last_seq.ok_or_else(|| Error::nonsense("the server's _changes has no last_seq"))?;
         let pending = answer.get("pending").and_then(JsonRef::as_u64);
-        let more = rows.len() >= request.limit && pending != Some(0);
+        let more = rows.len() >= limit && pending != Some(0);
         Ok(Changes { rows, last_seq, more, pending })
     }
 
@@ -73,29 +87,99 @@ impl Http {
     async fn open(self, id: String, rev: RevId, attachment: Attachment) -> Result<ByteStream> {
         let mut path: Vec<&str> = id_path(&id);
         path.push(&attachment.name);
-        let url = self.url(&path, &[("rev", rev.to_string())]);
         let packed = if attachment.encoding == Encoding::Gzip { "gzip" } else { "identity" };
-        let request = self.request(Method::GET, &url).header(ACCEPT_ENCODING, packed);
-        let turn = self.turn().await;
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-        if !response.status().is_success() {
-            let status = response.status().as_u16();
+        let mut request = self.request(Method::GET, &path, &[("rev", rev.to_string())], None);
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(packed));
+        let incoming = self.line.send(&self.address, request).await?;
+        let status = incoming.status();
+        if !is_success(status) {
             let name = &attachment.name;
             return Err(refusal(status, format!("the server answered {status} to the attachment {name} of \"{id}\"")));
         }
-        let is_packed = response.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding.as_bytes() == b"gzip");
+        let is_packed = incoming.header(CONTENT_ENCODING).is_some_and(|coding| coding.as_bytes() == b"gzip");
         if is_packed != (attachment.encoding == Encoding::Gzip) {
             return Err(Error::nonsense(format!(
                 "the attachment {} is packed in another way than it says",
                 attachment.name
             )));
         }
-        let bytes = response.bytes_stream().map_err(move |error| {
-            // The stream owns the turn, and so keeps it up to its end.
-            let _ = &turn;
-            self.unreachable(&error)
-        });
-        Ok(whole(bytes.boxed(), attachment.encoded_length))
+        Ok(incoming.stream(attachment.encoded_length))
+    }
+
+    async fn revs_diff_of(&self, wanted: &[(String, Vec<RevId>)]) -> Result<Vec<RevsDiff>> {
+        let mut body = Vec::new();
+        let mut json = JsonWriter::new(&mut body);
+        json.begin_object();
+        for (id, revs) in wanted {
+            json.name(id).begin_array();
+            for rev in revs {
+                json.display(rev);
+            }
+            json.end_array();
+        }
+        json.end_object();
+        let ceiling = ceilings::revs_diff(body.len(), wanted.len());
+        let answer = self.send(ceiling, Method::POST, &["_revs_diff"], &[], Some(body)).await?.into_json()?;
+        let mut diffs = Vec::new();
+        for (id, diff) in answer.root().members() {
+            let revs = |name| -> Result<Vec<RevId>> {
+                let revs = diff.get(name).map(JsonRef::elements).into_iter().flatten();
+                revs.filter_map(|found| found.as_str()).map(|found| rev(&found)).collect()
+            };
+            let (missing, possible_ancestors) = (revs("missing")?, revs("possible_ancestors")?);
+            if !missing.is_empty() {
+                diffs.push(RevsDiff { id: id.into_owned(), missing, possible_ancestors });
+            }
+        }
+        Ok(diffs)
+    }
+
+    /// A page of a listing with this many rows at most.
+    async fn list_of(&self, range: &IdRange, limit: usize) -> Result<Page> {
+        let quoted = |id: &str| {
+            let mut key = Vec::new();
+            JsonWriter::new(&mut key).str(id);
+            String::from_utf8_lossy(&key).into_owned()
+        };
+        let mut query = vec![("limit", limit.to_string())];
+        if !range.start.is_empty() {
+            query.push(("startkey", quoted(&range.start)));
+        }
+        if let Some(end) = &range.end {
+            query.extend([("endkey", quoted(end)), ("inclusive_end", "false".to_owned())]);
+        }
+        if range.docs != Docs::Revs {
+            query.push(("include_docs", "true".to_owned()));
+        }
+        if range.docs == Docs::WithAttachments {
+            query.push(("attachments", "true".to_owned()));
+        }
+        let ceiling = match range.docs {
+            Docs::Revs => ceilings::listing(limit),
+            _ if limit > 1 => ceilings::SEVERAL,
+            Docs::Bodies => DOCUMENT,
+            Docs::WithAttachments => WITH_ATTACHMENTS,
+        };
+        let answer = self.send(ceiling, Method::GET, &["_all_docs"], &query, None).await?.into_json()?;
+        let found = list(answer.root(), "rows")?;
+        let reached = found.last().filter(|_| found.len() >= limit).and_then(|row| text(*row, "id"));
+        let reached = reached.map(|id| id.into_owned());
+        let mut rows = Vec::with_capacity(found.len());
+        for row in found {
+            let known = row.get("value").and_then(|value| text(value, "rev"));
+            let (Some(id), Some(known)) = (text(row, "id"), known) else {
+                return Err(Error::nonsense("a row of the server's _all_docs has no id or no revision"));
+            };
+            let doc = match row.get("doc") {
+                _ if range.docs == Docs::Revs => None,
+                Some(doc) if doc.is_object() => Some(answer.slice_ref(doc)),
+                // Deleted between the listing and the read.
+                Some(doc) if doc.is_null() => continue,
+                _ => return Err(Error::nonsense(format!("the server did not send the document \"{id}\""))),
+            };
+            rows.push(Row { rev: rev(&known)?, id: id.into_owned(), doc });
+        }
+        Ok(range.page(rows, reached))
     }
 }
 
@@ -107,26 +191,10 @@ pub(super) fn id_path(id: &str) -> Vec<&str> {
     }
 }
 
-/// Fails if there are fewer or more bytes than promised.
-fn whole(bytes: ByteStream, length: u64) -> ByteStream {
-    let cut = || Error::new(ErrorKind::Unavailable, "an attachment came in another length than it says");
-    let step = move |(mut bytes, left): (ByteStream, u64)| async move {
-        match bytes.try_next().await? {
-            Some(piece) => {
-                let left = left.checked_sub(piece.len() as u64).ok_or_else(cut)?;
-                Ok(Some((piece, (bytes, left))))
-            }
-            None if left == 0 => Ok(None),
-            None => Err(cut()),
-        }
-    };
-    stream::try_unfold((bytes, length), step).boxed()
-}
-
 #[async_trait]
 impl Peer for Http {
     async fn info(&self) -> Result<Info> {
-        let info = self.ask(Method::GET, &[], &[], None).await?;
+        let info = self.send(SMALL, Method::GET, &[], &[], None).await?.into_json()?;
         self.is_pouchdb.store(is_pouchdb(&info), Ordering::Relaxed);
         let number = |value: JsonRef<'_>| value.as_u64();
         let size = |name| info.get("sizes").and_then(|sizes| sizes.get(name)).and_then(number);
@@ -137,7 +205,7 @@ impl Peer for Http {
         Ok(Info {
             documents: count("doc_count")?,
             deleted: info.get("doc_del_count").and_then(number).unwrap_or_default(),
-            update_seq: info.get("update_seq").map(seq).unwrap_or_default(),
+            update_seq: info.get("update_seq").map(seq).transpose()?.unwrap_or_default(),
             external_bytes: size("external"),
             file_bytes: size("file"),
             is_compacting: info.get("compact_running").and_then(JsonRef::as_bool).unwrap_or_default(),
@@ -158,44 +226,13 @@ impl Peer for Http {
     }
 
     async fn list(&self, range: &IdRange) -> Result<Page> {
-        let quoted = |id: &str| {
-            let mut key = Vec::new();
-            JsonWriter::new(&mut key).str(id);
-            String::from_utf8_lossy(&key).into_owned()
-        };
-        let mut query = vec![("limit", range.limit.to_string())];
-        if !range.start.is_empty() {
-            query.push(("startkey", quoted(&range.start)));
+        let mut limit = range.limit;
+        loop {
+            match self.list_of(range, limit).await {
+                Err(error) if error.kind() == ErrorKind::TooLarge && limit > 1 => limit = limit.div_ceil(FEWER),
+                page => return page,
+            }
         }
-        if let Some(end) = &range.end {
-            query.extend([("endkey", quoted(end)), ("inclusive_end", "false".to_owned())]);
-        }
-        if range.docs != Docs::Revs {
-            query.push(("include_docs", "true".to_owned()));
-        }
-        if range.docs == Docs::WithAttachments {
-            query.push(("attachments", "true".to_owned()));
-        }
-        let answer = self.ask(Method::GET, &["_all_docs"], &query, None).await?;
-        let found = list(answer.root(), "rows")?;
-        let reached = found.last().filter(|_| found.len() >= range.limit).and_then(|row| text(*row, "id"));
-        let reached = reached.map(|id| id.into_owned());
-        let mut rows = Vec::with_capacity(found.len());
-        for row in found {
-            let known = row.get("value").and_then(|value| text(value, "rev"));
-            let (Some(id), Some(known)) = (text(row, "id"), known) else {
-                return Err(Error::nonsense("a row of the server's _all_docs has no id or no revision"));
-            };
-            let doc = match row.get("doc") {
-                _ if range.docs == Docs::Revs => None,
-                Some(doc) if doc.is_object() => Some(answer.slice_ref(doc)),
-                // Deleted between the listing and the read.
-                Some(doc) if doc.is_null() => continue,
-                _ => return Err(Error::nonsense(format!("the server did not send the document \"{id}\""))),
-            };
-            rows.push(Row { rev: rev(&known)?, id: id.into_owned(), doc });
-        }
-        Ok(range.page(rows, reached))
     }
 
     async fn winners(&self, ids: &[String]) -> Result<Vec<Option<RevId>>> {
@@ -209,8 +246,9 @@ impl Peer for Http {
                 json.str(id);
             }
             json.end_array().end_object();
-            let answer = self.ask(Method::POST, &["_all_docs"], &[], Some(body));
-            let answer = self.reading.keep(some.len(), answer).await?;
+            let ceiling = ceilings::winners(body.len(), some.len());
+            let answer = self.send(ceiling, Method::POST, &["_all_docs"], &[], Some(body));
+            let answer = self.reading.keep(some.len(), answer).await?.into_json()?;
             let rows = list(answer.root(), "rows")?;
             if rows.len() != some.len() {
                 return Err(Error::nonsense("the server's _all_docs has rows that nobody asked for"));
@@ -240,27 +278,18 @@ impl Peer for Http {
     }
 
     async fn revs_diff(&self, wanted: Vec<(String, Vec<RevId>)>) -> Result<Vec<RevsDiff>> {
-        let mut body = Vec::new();
-        let mut json = JsonWriter::new(&mut body);
-        json.begin_object();
-        for (id, revs) in &wanted {
-            json.name(id).begin_array();
-            for rev in revs {
-                json.display(rev);
-            }
-            json.end_array();
-        }
-        json.end_object();
-        let answer = self.ask(Method::POST, &["_revs_diff"], &[], Some(body)).await?;
-        let mut diffs = Vec::new();
-        for (id, diff) in answer.root().members() {
-            let revs = |name| -> Result<Vec<RevId>> {
-                let revs = diff.get(name).map(JsonRef::elements).into_iter().flatten();
-                revs.filter_map(|found| found.as_str()).map(|found| rev(&found)).collect()
-            };
-            let (missing, possible_ancestors) = (revs("missing")?, revs("possible_ancestors")?);
-            if !missing.is_empty() {
-                diffs.push(RevsDiff { id: id.into_owned(), missing, possible_ancestors });
+        let (mut diffs, mut rest, mut at_most) = (Vec::new(), &wanted[..], wanted.len());
+        while !rest.is_empty() {
+            let (some, others) = rest.split_at(rest.len().min(at_most));
+            match self.revs_diff_of(some).await {
+                // Documents with many conflicts.
+                Err(error) if error.kind() == ErrorKind::TooLarge && some.len() > 1 => {
+                    at_most = some.len().div_ceil(FEWER);
+                }
+                found => {
+                    diffs.extend(found?);
+                    rest = others;
+                }
             }
         }
         Ok(diffs)
@@ -304,7 +333,8 @@ impl Peer for Http {
         getrandom::fill(&mut random).map_err(|error| Error::refused(error.to_string()))?;
         let related = Related::new(revision, contents, &model::hex(&random));
         let url = self.url(&id_path(&revision.id), &[("new_edits", "false".to_owned())]);
-        let answer = self.send_stream(Method::PUT, url, related.content_type, related.length, related.body).await?;
+        let answer =
+            self.send_stream(SMALL, Method::PUT, url, &related.content_type, related.length, related.body).await?;
         answer.into_json().map(drop)
     }
 
@@ -320,8 +350,10 @@ impl Peer for Http {
             json.end_array();
         }
         json.end_object();
-        let answer = self.send(Method::POST, &["_purge"], &[], Some(body)).await?;
+        let ceiling = ceilings::purged(body.len(), purges.len());
+        let request = self.request(Method::POST, &["_purge"], &[], Some(body));
         // A document that cannot be purged decides the answer's status. The others were purged.
+        let answer = self.line.send(&self.address, request).await?.whole_or_refusal(ceiling, ceiling).await?;
         let outcomes = JsonText::parse(&answer.body).ok().filter(|found| found.get("purged").is_some());
         let outcomes = outcomes.map_or_else(|| answer.into_json(), Ok)?;
         let outcome = |purge: &Purge| match outcomes.get("purged").and_then(|purged| purged.get(&purge.id)) {
@@ -335,12 +367,12 @@ impl Peer for Http {
     }
 
     async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>> {
-        let answer = self.send(Method::GET, &id_path(id), &[], None).await?;
+        let answer = self.send(DOCUMENT, Method::GET, &id_path(id), &[], None).await?;
         if answer.is_missing() {
             return Ok(None);
         }
         let answer = answer.into_json()?;
-        let rev = text(answer.root(), "_rev").unwrap_or_default().into_owned();
+        let rev = local_rev(text(answer.root(), "_rev").unwrap_or_default())?;
         let mut body = Vec::with_capacity(answer.len());
         let mut json = JsonWriter::new(&mut body);
         json.begin_object();
@@ -360,13 +392,14 @@ impl Peer for Http {
             json.name("_rev").str(rev);
         }
         json.members_of(body).end_object();
-        let answer = self.ask(Method::PUT, &id_path(id), &[], Some(sent)).await?;
+        let answer = self.send(SMALL, Method::PUT, &id_path(id), &[], Some(sent)).await?.into_json()?;
         let made = text(answer.root(), "rev");
-        Ok(made.ok_or_else(|| Error::nonsense("the server's answer has no rev"))?.into_owned())
+        local_rev(made.ok_or_else(|| Error::nonsense("the server's answer has no rev"))?)
     }
 
     async fn commit(&self) -> Result<String> {
-        let answer = self.ask(Method::POST, &["_ensure_full_commit"], &[], Some(b"{}".to_vec())).await?;
+        let body = Some(b"{}".to_vec());
+        let answer = self.send(SMALL, Method::POST, &["_ensure_full_commit"], &[], body).await?.into_json()?;
         Ok(text(answer.root(), "instance_start_time").unwrap_or_default().into_owned())
     }
 }

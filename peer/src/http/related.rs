@@ -98,6 +98,7 @@ mod tests {
             body: JsonText::empty_object(),
             history: None,
             attachments: vec![attachment],
+            held: crate::Held::default(),
         };
         let alone = Related::new(&revision, vec![None], "boundary");
         let sent = alone.body.as_bytes().expect("it is no stream");

@@ -189,7 +189,15 @@ mod tests {
         let ids = ids.split(' ').map(|id| id.parse().unwrap()).collect();
         let history = RevHistory { position: position.parse().unwrap(), ids };
         let (rev, body) = (history.leaf().unwrap(), JsonText::empty_object());
-        Revision { id: "a".into(), rev, deleted, body, history: Some(history), attachments: Vec::new() }
+        Revision {
+            id: "a".into(),
+            rev,
+            deleted,
+            body,
+            history: Some(history),
+            attachments: Vec::new(),
+            held: peer::Held::default(),
+        }
     }
 
     #[test]

@@ -1,0 +1,306 @@
+//! Sends requests, and reads what comes back. Only this module has the HTTP client, so no answer is read without a ceiling.
+//!
+//! ```text
+//!  request ── a turn ── redirects ──► Incoming ─┬─ whole: up to a ceiling, from the room of all answers
+//!                                               └─ stream: as many bytes as were promised
+//! ```
+//!
+//! * An answer has a ceiling ([`ceilings`](super::ceilings)). One that is longer is an error, and is not read further.
+//! * All answers of a program that are in memory take room from one [`Room`]. Where there is none, a request waits, and fails in
+//!   the end as one that a busy server refused.
+//! * An answer that comes slower than [`SLOWEST`] ends after [`PATIENCE`] times the longest silence.
+//! * Credentials and headers go to the server that they were given for: not to another one to which that redirects.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use reqwest::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    TRANSFER_ENCODING,
+};
+use reqwest::{Client, Method, Request, Response, Url};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::ceilings::SMALL;
+use super::{Address, Answer, is_success, trust};
+use crate::ByteStream;
+use crate::error::{Error, ErrorKind, Result};
+
+/// An answer may take this many times the longest silence, and longer for its bytes at [`SLOWEST`].
+const PATIENCE: u32 = 10;
+/// Bytes in a second below which an answer is too slow.
+const SLOWEST: u64 = 1_024;
+/// Maximum number of redirects of one request.
+const MOST_REDIRECTS: usize = 10;
+/// Number of bytes for which an answer takes room at once. The first ones of each answer are free.
+const UNIT: usize = 64 << 10;
+/// Units in a program's room: 256 MiB.
+const UNITS: usize = 4_096;
+/// Units that a single answer may take.
+const UNITS_OF_ONE: usize = UNITS / 2;
+
+/// The room that all answers take which are in memory.
+#[derive(Clone, Debug)]
+pub(super) struct Room(Arc<Semaphore>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Room(Arc::new(Semaphore::new(UNITS)))
+    }
+}
+
+/// The room that an answer takes, until the last clone is dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Held(#[expect(dead_code, reason = "it is held")] Option<Arc<OwnedSemaphorePermit>>);
+
+/// Room is no part of what is compared.
+impl PartialEq for Held {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Held {}
+
+impl Room {
+    /// Makes what is held enough for this many bytes.
+    async fn grow(&self, held: &mut Option<OwnedSemaphorePermit>, bytes: usize, patience: Duration) -> Result<()> {
+        let have = held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = (bytes / UNIT).min(UNITS_OF_ONE).saturating_sub(have);
+        if more == 0 {
+            return Ok(());
+        }
+        let full =
+            || Error::new(ErrorKind::Unavailable, "the answers of other servers take all room that answers have");
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let taking = self.0.clone().acquire_many_owned(more);
+        let taken = tokio::time::timeout(patience, taking).await.map_err(|_| full())?.map_err(|_| full())?;
+        match held {
+            Some(held) => held.merge(taken),
+            None => *held = Some(taken),
+        }
+        Ok(())
+    }
+}
+
+/// The way to one server.
+#[derive(Clone)]
+pub(super) struct Line {
+    client: Client,
+    /// Maximum time without a byte from the server.
+    silence: Duration,
+    /// One for each request that may be under way.
+    turns: Arc<Semaphore>,
+    room: Room,
+}
+
+impl Line {
+    pub(super) fn new(client: Client, silence: Duration, connections: usize, room: Room) -> Line {
+        let turns = Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS)));
+        Line { client, silence, turns, room }
+    }
+
+    pub(super) fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// Sends a request when there is a turn for it. The turn ends with the answer.
+    pub(super) async fn send(&self, home: &Address, request: Request) -> Result<Incoming> {
+        // Nobody closes it.
+        let turn = self.turns.clone().acquire_owned().await.ok();
+        let response = self.deliver(home, request).await?;
+        let (room, silence, home) = (self.room.clone(), self.silence, home.clone());
+        Ok(Incoming { response, home, silence, room, waited: Duration::ZERO, bytes: 0, _turn: turn })
+    }
+
+    /// Sends a request, and again where the server redirects. A body that is a stream cannot be sent again.
+    async fn deliver(&self, home: &Address, mut request: Request) -> Result<Response> {
+        for _ in 0..=MOST_REDIRECTS {
+            let (method, headers, again) = (request.method().clone(), request.headers().clone(), request.try_clone());
+            if request.url().origin() == home.url().origin() {
+                add_credentials(home, request.headers_mut());
+            }
+            let response = self.client.execute(request).await.map_err(|error| unreachable(home, &error))?;
+            let Some(url) = redirect(&response) else { return Ok(response) };
+            // A client of `http://` has no roots, and one of `https://` must not continue without TLS.
+            if (url.scheme() == "https") != home.is_secure() {
+                return Err(Error::refused("the server redirects between http and https; name the other address"));
+            }
+            request = match (response.status().as_u16(), again) {
+                (303, _) if method != Method::HEAD => read_instead(&url, headers),
+                (301 | 302, _) if method == Method::POST => read_instead(&url, headers),
+                (_, Some(mut again)) => {
+                    *again.url_mut() = url;
+                    again
+                }
+                (_, None) => return Ok(response),
+            };
+        }
+        Err(Error::refused(format!("the server redirects more than {MOST_REDIRECTS} times")))
+    }
+}
+
+/// The request for what a write was redirected to.
+fn read_instead(url: &Url, mut headers: HeaderMap) -> Request {
+    for name in [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING] {
+        headers.remove(name);
+    }
+    let mut request = Request::new(Method::GET, url.clone());
+    *request.headers_mut() = headers;
+    request
+}
+
+/// Where an answer redirects to.
+fn redirect(response: &Response) -> Option<Url> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let mut url = response.url().join(response.headers().get(LOCATION)?.to_str().ok()?).ok()?;
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    Some(url)
+}
+
+/// Everything that was given for this server alone.
+fn add_credentials(home: &Address, headers: &mut HeaderMap) {
+    if let Some((user, password)) = home.user() {
+        let basic = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        if let Ok(mut basic) = HeaderValue::try_from(basic) {
+            basic.set_sensitive(true);
+            headers.append(AUTHORIZATION, basic);
+        }
+    }
+    for (name, value) in home.headers() {
+        headers.append(name, value.clone());
+    }
+}
+
+/// An answer of which the head has come.
+pub(super) struct Incoming {
+    response: Response,
+    home: Address,
+    silence: Duration,
+    room: Room,
+    /// Time that was spent waiting for its body.
+    waited: Duration,
+    /// Number of bytes that came.
+    bytes: u64,
+    _turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Incoming {
+    pub(super) fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    pub(super) fn header(&self, name: HeaderName) -> Option<&HeaderValue> {
+        self.response.headers().get(name)
+    }
+
+    /// The next piece of the body.
+    async fn piece(&mut self) -> Result<Option<Bytes>> {
+        let allowed = self.silence * PATIENCE + Duration::from_secs(self.bytes / SLOWEST);
+        let began = Instant::now();
+        let next = tokio::time::timeout(allowed.saturating_sub(self.waited), self.response.chunk()).await;
+        self.waited += began.elapsed();
+        let slow = |_| {
+            let server = self.home.url().origin().ascii_serialization();
+            let sentence = format!("an answer of {server} comes too slowly: {} bytes in {allowed:?}", self.bytes);
+            Error::new(ErrorKind::Unavailable, sentence)
+        };
+        let piece = next.map_err(slow)?.map_err(|error| unreachable(&self.home, &error))?;
+        self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        Ok(piece)
+    }
+
+    /// Reads the whole answer. One of more than `ceiling` bytes is an error, [`ErrorKind::TooLarge`]. Of a refusal that is
+    /// [longer](SMALL), only the status stays.
+    pub(super) async fn whole(self, ceiling: usize) -> Result<Answer> {
+        let refusal = ceiling.min(SMALL);
+        self.whole_or_refusal(ceiling, refusal).await
+    }
+
+    /// The same, with a ceiling of its own for refusals.
+    pub(super) async fn whole_or_refusal(mut self, ceiling: usize, refusal: usize) -> Result<Answer> {
+        let (status, path) = (self.status(), self.response.url().path().to_owned());
+        let most = if is_success(status) { ceiling } else { refusal };
+        let (mut body, mut held) = (Vec::new(), None);
+        let mut is_longer = self.response.content_length().is_some_and(|length| length > most as u64);
+        while !is_longer && let Some(piece) = self.piece().await? {
+            is_longer = body.len() + piece.len() > most;
+            if !is_longer {
+                self.room.grow(&mut held, body.len() + piece.len(), self.silence).await?;
+                body.extend_from_slice(&piece);
+            }
+        }
+        if is_longer && is_success(status) {
+            let sentence = format!("the server's answer to {path} is longer than {most} bytes");
+            return Err(Error::new(ErrorKind::TooLarge, sentence));
+        }
+        if is_longer {
+            body.clear();
+        }
+        Ok(Answer { status, path, body, held: Held(held.map(Arc::new)) })
+    }
+
+    /// The body as it comes. It fails if there are fewer or more bytes than promised.
+    pub(super) fn stream(self, promised: u64) -> ByteStream {
+        let cut = || Error::new(ErrorKind::Unavailable, "an attachment came in another length than it says");
+        let step = move |(mut incoming, left): (Incoming, u64)| async move {
+            match incoming.piece().await? {
+                Some(piece) => {
+                    let left = left.checked_sub(piece.len() as u64).ok_or_else(cut)?;
+                    Ok(Some((piece, (incoming, left))))
+                }
+                None if left == 0 => Ok(None),
+                None => Err(cut()),
+            }
+        };
+        stream::try_unfold((self, promised), step).boxed()
+    }
+}
+
+/// A failure below HTTP, in one line with its causes. It does not name the URL, which may have credentials.
+fn unreachable(home: &Address, error: &reqwest::Error) -> Error {
+    let server = home.url().origin().ascii_serialization();
+    let mut sentence = format!("no answer from {server}");
+    let mut cause = std::error::Error::source(error);
+    while let Some(source) = cause {
+        if trust::is_disbelief(source) {
+            // It stays so until somebody acts, so it is not tried again.
+            return Error::refused(format!("the certificate of {server} is not believed: {source}"));
+        }
+        sentence = format!("{sentence}: {source}");
+        cause = source.source();
+    }
+    Error::new(ErrorKind::Unavailable, sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_share_a_room_and_give_it_back() {
+        let (room, patience) = (Room(Arc::new(Semaphore::new(4))), Duration::from_millis(10));
+        let (mut one, mut other) = (None, None);
+        room.grow(&mut one, UNIT - 1, patience).await.unwrap();
+        assert!(one.is_none(), "small ones take none");
+        for bytes in [UNIT, 3 * UNIT, 3 * UNIT + 1, 4 * UNIT] {
+            room.grow(&mut one, bytes, patience).await.unwrap();
+        }
+        assert_eq!(one.as_ref().map(OwnedSemaphorePermit::num_permits), Some(4));
+        let full = room.grow(&mut other, UNIT, patience).await.unwrap_err();
+        assert!(full.is_transient(), "{full}");
+        let held = Held(one.map(Arc::new));
+        let clone = held.clone();
+        drop(held);
+        assert!(room.grow(&mut other, UNIT, patience).await.is_err());
+        drop(clone);
+        room.grow(&mut other, 2 * UNIT, patience).await.unwrap();
+    }
+}
