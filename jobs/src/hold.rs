@@ -148,6 +148,20 @@ impl<D: Database> Jobs<D> {
         run.run(|transaction, _| async move { hold.rename(&transaction, name).await }).await
     }
 
+    /// Forgets the lost runs before this one, which has run for long. Call it for a job that has [some](crate::Job::lost).
+    ///
+    /// # Errors
+    /// Like [`Hold::check`].
+    pub async fn settle(&self, hold: &Hold) -> Result<()> {
+        let run = Runner::new(self.database()).option(RETRIES);
+        run.run(|transaction, _| async move {
+            let row = hold.row(&transaction).await?;
+            transaction.set(self.registry().keys.job(&hold.id), JobRow { lost: 0, ..row }.write());
+            Ok(())
+        })
+        .await
+    }
+
     /// [`Hold::finish`].
     ///
     /// # Errors

@@ -1,11 +1,9 @@
 //! A job, and the row of its state.
 //!
 //! ```text
-//!  (Format = 1, State, Priority, ScheduledMs, Attempts, IsResubmitted, EndedLease, EndedNumber)
-//!  (Format = 1, 1,     Priority, ScheduledMs, Attempts, IsResubmitted, EndedLease, EndedNumber, Lease, Number, StartedMs)
+//!  (Format = 1, Name, State, Priority, ScheduledMs, Attempts, Lost, IsResubmitted, EndedLease, EndedNumber)
+//!  (Format = 1, Name, 1,     Priority, ScheduledMs, Attempts, Lost, IsResubmitted, EndedLease, EndedNumber, Lease, Number, StartedMs)
 //! ```
-//!
-//! The row of a job with a name has format 2, and the name behind the format.
 //!
 //! `State` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended the
 //! job last; empty and 0 before that. By them a run recognises its own commit after an unknown result.
@@ -97,6 +95,9 @@ pub struct Job {
     pub scheduled_ms: u64,
     /// Number of runs that began since it was added or finished.
     pub attempts: u64,
+    /// Number of runs in a row that were lost: their server ended, or lost its lease, before they did. It is 0 again when a run
+    /// ends, or [has settled](crate::Jobs::settle).
+    pub lost: u64,
     /// Whether it was added again during the run. Then it becomes pending when the run ends.
     pub is_resubmitted: bool,
     /// Its name.
@@ -124,13 +125,15 @@ impl fmt::Debug for NewJob {
 /// Without the data, which may have credentials.
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Job { id, state, priority, scheduled_ms, attempts, is_resubmitted, name, data: _, progress, run } = self;
+        let Job { id, state, priority, scheduled_ms, attempts, lost, is_resubmitted, name, data: _, progress, run } =
+            self;
         f.debug_struct("Job")
             .field("id", id)
             .field("state", state)
             .field("priority", priority)
             .field("scheduled_ms", scheduled_ms)
             .field("attempts", attempts)
+            .field("lost", lost)
             .field("is_resubmitted", is_resubmitted)
             .field("name", name)
             .field("progress", progress)
@@ -160,6 +163,25 @@ pub struct Run {
     pub server: Option<String>,
 }
 
+/// A run that was lost: its server ended, or lost its lease, before the run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostRun {
+    /// The job.
+    pub id: JobId,
+    /// Number of its runs in a row that were lost.
+    pub times: u64,
+    /// When it may run again, in milliseconds since 1970.
+    pub scheduled_ms: u64,
+}
+
+/// Longest pause after a lost run.
+const LONGEST_PAUSE_MS: u64 = 3_600_000;
+
+/// Pause after this many lost runs in a row, in milliseconds: the run may be what ended the server, and would do so again.
+pub fn pause_after_lost(times: u64) -> u64 {
+    (1_000 << times.min(20)).min(LONGEST_PAUSE_MS)
+}
+
 /// The identity of a hold: the server's lease, and a number that is used once under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Token {
@@ -174,6 +196,7 @@ pub(crate) struct JobRow {
     pub(crate) priority: Priority,
     pub(crate) scheduled_ms: u64,
     pub(crate) attempts: u64,
+    pub(crate) lost: u64,
     pub(crate) is_resubmitted: bool,
     /// The run that ended the job last.
     pub(crate) ended: Option<Token>,
@@ -211,7 +234,7 @@ impl JobRow {
         let lease = foundationdb_tuple::Bytes::from(lease);
         let priority = self.priority.number();
         let mut out = pack(&(FORMAT, &self.name));
-        let rest = (state, priority, self.scheduled_ms, self.attempts, self.is_resubmitted, lease, number);
+        let rest = (state, priority, self.scheduled_ms, self.attempts, self.lost, self.is_resubmitted, lease, number);
         out.extend_from_slice(&pack(&rest));
         if let RowState::Running { token, started_ms } = &self.state {
             let lease = foundationdb_tuple::Bytes::from(&token.lease[..]);
@@ -226,7 +249,8 @@ impl JobRow {
         let name = reader.take()?;
         let state: u64 = reader.take()?;
         let priority = Priority::read(reader.take()?)?;
-        let (scheduled_ms, attempts, is_resubmitted) = (reader.take()?, reader.take()?, reader.take()?);
+        let (scheduled_ms, attempts) = (reader.take()?, reader.take()?);
+        let (lost, is_resubmitted) = (reader.take()?, reader.take()?);
         let lease: foundationdb_tuple::Bytes<'_> = reader.take()?;
         let number = reader.take()?;
         let ended = if lease.is_empty() { None } else { Some(Token { lease: lease_id(&lease)?, number }) };
@@ -240,7 +264,7 @@ impl JobRow {
             other => return Err(Error::Corrupt(format!("there is no state {other}"))),
         };
         reader.end()?;
-        Ok(JobRow { state, priority, scheduled_ms, attempts, is_resubmitted, ended, name })
+        Ok(JobRow { state, priority, scheduled_ms, attempts, lost, is_resubmitted, ended, name })
     }
 
     /// The job of this row, without its data and progress.
@@ -259,6 +283,7 @@ impl JobRow {
             priority: self.priority,
             scheduled_ms: self.scheduled_ms,
             attempts: self.attempts,
+            lost: self.lost,
             is_resubmitted: self.is_resubmitted,
             name: self.name.clone(),
             data: Bytes::new(),
@@ -300,7 +325,17 @@ mod tests {
             for (priority, ended) in Priority::ALL.into_iter().zip([None, Some(token(0)), Some(token(255))]) {
                 let is_resubmitted = ended.is_some();
                 let name = is_resubmitted.then(|| "a\0name".to_owned());
-                rows.push(JobRow { state, priority, scheduled_ms: 1 << 41, attempts: 3, is_resubmitted, ended, name });
+                let row = JobRow {
+                    state,
+                    priority,
+                    scheduled_ms: 1 << 41,
+                    attempts: 3,
+                    lost: 0,
+                    is_resubmitted,
+                    ended,
+                    name,
+                };
+                rows.extend([JobRow { lost: 7, ..row.clone() }, row]);
             }
         }
         rows
@@ -320,7 +355,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_later_version_are_named_whatever_follows() {
-        assert_eq!(JobRow::read(&pack(&(3u64, "another", "shape"))), Err(Error::UnknownFormat(3)));
+        assert_eq!(JobRow::read(&pack(&(4u64, "another", "shape"))), Err(Error::UnknownFormat(4)));
         assert_eq!(Progress::read(&pack(&(9u64, "another")).into()), Err(Error::UnknownFormat(9)));
     }
 

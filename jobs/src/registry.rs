@@ -36,12 +36,19 @@ impl Registry {
     /// Adds a job. A new or finished job becomes pending, and a pending one is replaced. A running one gets the new
     /// data and name at once, and becomes pending again when its run ends. Returns the new state.
     ///
+    /// A pause after lost runs stays, unless the data is other data.
+    ///
     /// # Errors
     /// The store's errors; a row that cannot be read.
     pub async fn add<T: Transaction>(&self, transaction: &T, id: &JobId, new: &NewJob) -> Result<State> {
-        let row = self.row(transaction, id, Read::Serializable).await?;
+        let mut row = self.row(transaction, id, Read::Serializable).await?;
+        if let Some(row) = row.as_mut().filter(|row| row.lost > 0)
+            && transaction.get(&self.keys.data(id), Read::Snapshot).await?.unwrap_or_default() != new.data
+        {
+            row.lost = 0;
+        }
         transaction.set(self.keys.data(id), new.data.clone());
-        let (priority, scheduled_ms) = (new.priority, new.scheduled_ms);
+        let (priority, mut scheduled_ms) = (new.priority, new.scheduled_ms);
         let old = row.as_ref().and_then(|row| row.name.as_deref());
         let name = match self.rename(transaction, id, old, new.name.as_deref()).await? {
             None => new.name.clone(),
@@ -57,10 +64,14 @@ impl Registry {
         if let Some(row) = &row {
             transaction.clear(&self.keys.progress(id));
             self.leave_queue(transaction, id, row);
+            if row.lost > 0 {
+                scheduled_ms = scheduled_ms.max(row.scheduled_ms);
+            }
         }
+        let lost = row.as_ref().map_or(0, |row| row.lost);
         let ended = row.and_then(|row| row.ended);
         let state = RowState::Pending;
-        let row = JobRow { state, priority, scheduled_ms, attempts: 0, is_resubmitted: false, ended, name };
+        let row = JobRow { state, priority, scheduled_ms, attempts: 0, lost, is_resubmitted: false, ended, name };
         self.enqueue(transaction, id, &row);
         Ok(State::Pending)
     }
@@ -172,7 +183,7 @@ impl Registry {
         let RowState::Running { token, .. } = row.state else { return };
         transaction.clear(&self.keys.held(&token));
         let (state, is_resubmitted, ended) = (RowState::Pending, false, Some(token));
-        let ended = JobRow { state, is_resubmitted, ended, ..row.clone() };
+        let ended = JobRow { state, lost: 0, is_resubmitted, ended, ..row.clone() };
         if row.is_resubmitted {
             // The job was added again: the schedule of that request applies, and the progress belongs to the old one.
             transaction.clear(&self.keys.progress(id));

@@ -12,6 +12,9 @@
 //! lease dead in its first transaction and removes it in its last, so another server can continue an interrupted
 //! takeover. Accepting reads the row, so no job is accepted under a dead lease.
 //!
+//! A takeover tells what a server did not: that it ended while its jobs ran. The run may be the cause, so its job waits. A server
+//! that stops gives its jobs up itself ([`Server::close`]), and nothing is counted.
+//!
 //! An acceptance with an unknown commit result is recognised by its held row. The row's key has the number of the next
 //! acceptance, which reads it first.
 
@@ -26,7 +29,7 @@ use kv_api::{BoxFuture, Database, RangeRequest, Read, Runner, Transaction, Trans
 
 use crate::error::{Error, Result};
 use crate::hold::Hold;
-use crate::job::{Job, JobRow, RowState, Token};
+use crate::job::{Job, JobRow, LostRun, RowState, Token, pause_after_lost};
 use crate::keys;
 use crate::lease::Lease;
 use crate::registry::{Jobs, RETRIES, Registry, next_page};
@@ -262,11 +265,13 @@ impl<D: Database> Server<D> {
     }
 
     /// Looks at the leases of other servers, and takes over from expired ones. Call it about three times in the time
-    /// that a lease holds. `now` is the time since any fixed moment, by a monotonic clock.
+    /// that a lease holds. `now` is the time since any fixed moment, by a monotonic clock; `now_ms` is that since 1970.
+    ///
+    /// Returns the runs that were lost. Their jobs wait, [the longer the more](pause_after_lost) were lost in a row.
     ///
     /// # Errors
     /// The store's errors. The next call continues.
-    pub async fn take_over(&mut self, now: Duration) -> Result<()> {
+    pub async fn take_over(&mut self, now: Duration, now_ms: u64) -> Result<Vec<LostRun>> {
         let own = self.registry().keys.lease(&self.lease_id());
         let range = self.registry().keys.leases();
         let rows = self
@@ -296,10 +301,11 @@ impl<D: Database> Server<D> {
             seen.insert(row.key, (row.value, since));
         }
         self.seen = seen;
+        let mut lost = Vec::new();
         for (lease, row) in &out {
-            self.take_from(lease, row).await?;
+            lost.extend(self.take_from(lease, row, Some(now_ms)).await?);
         }
-        Ok(())
+        Ok(lost)
     }
 
     /// Gives up all jobs that this server holds, so that others need not wait until its lease expires. Its runs cannot
@@ -321,38 +327,43 @@ impl<D: Database> Server<D> {
             })
             .await?;
         if let Some(row) = row {
-            self.take_from(&lease, &row).await?;
+            self.take_from(&lease, &row, None).await?;
         }
         self.end_lease();
         Ok(())
     }
 
-    /// Makes the jobs pending that are held under a lease, and removes the lease, if its row is still `seen`.
-    async fn take_from(&self, lease: &LeaseId, seen: &Bytes) -> Result<()> {
+    /// Makes the jobs pending that are held under a lease, and removes the lease, if its row is still `seen`. With a time, their
+    /// runs were lost; without one, their server gives them up.
+    async fn take_from(&self, lease: &LeaseId, seen: &Bytes, lost_ms: Option<u64>) -> Result<Vec<LostRun>> {
         let registry = self.registry();
         let key = registry.keys.lease(lease);
         let (mut range, mut left) = (registry.keys.held_under(Some(lease)).limit(TAKEN_AT_ONCE), false);
+        let mut all_lost = Vec::new();
         loop {
             let run = Runner::new(self.jobs.database()).option(RETRIES);
-            let (taken, unreadable) = run
+            let (taken, unreadable, lost) = run
                 .run(|transaction, _| {
                     let row = transaction.get(&key, Read::Serializable);
                     let held = transaction.get_range(&range, Read::Serializable);
                     let (key, range) = (&key, &range);
                     async move {
-                        let Some(row) = row.await? else { return Ok((Taken::Over, false)) };
+                        let Some(row) = row.await? else { return Ok((Taken::Over, false, Vec::new())) };
                         let found = Lease::read(&row)?;
                         if found.is_alive && row != *seen {
-                            return Ok((Taken::Over, false));
+                            return Ok((Taken::Over, false, Vec::new()));
                         }
                         let batch = held.await?;
-                        let mut unreadable = false;
+                        let (mut unreadable, mut lost) = (false, Vec::new());
                         for held in &batch.rows {
                             let token = registry.keys.read_held(&held.key);
-                            match take_job(registry, &transaction, &token, &held.value).await {
+                            match take_job(registry, &transaction, &token, &held.value, lost_ms).await {
                                 Err(Error::Store(error)) => return Err(error.into()),
                                 Err(_) => unreadable = true,
-                                Ok(()) => transaction.clear(&held.key),
+                                Ok(run) => {
+                                    transaction.clear(&held.key);
+                                    lost.extend(run);
+                                }
                             }
                         }
                         let taken = next_page(range, &batch).map_or(Taken::Over, Taken::More);
@@ -361,26 +372,29 @@ impl<D: Database> Server<D> {
                         } else if found.is_alive {
                             transaction.set(key, Lease { is_alive: false, ..found }.write());
                         }
-                        Ok::<_, Error>((taken, unreadable))
+                        Ok::<_, Error>((taken, unreadable, lost))
                     }
                 })
                 .await?;
             left |= unreadable;
+            all_lost.extend(lost);
             match taken {
-                Taken::Over => return Ok(()),
+                Taken::Over => return Ok(all_lost),
                 Taken::More(rest) => range = rest,
             }
         }
     }
 }
 
-/// Makes a job pending that a lost run held. If this succeeds, the caller clears the held row.
+/// Makes a job pending whose run is taken away: with a time, since its server ended. If this succeeds, the caller clears the held
+/// row.
 async fn take_job<T: Transaction>(
     registry: &Registry,
     transaction: &T,
     token: &Result<Token>,
     held: &[u8],
-) -> Result<()> {
+    lost_ms: Option<u64>,
+) -> Result<Option<LostRun>> {
     let token = token.as_ref().map_err(Clone::clone)?;
     let id = keys::read_id(held)?;
     let row = registry.row(transaction, &id, Read::Serializable).await?;
@@ -391,8 +405,13 @@ async fn take_job<T: Transaction>(
         transaction.clear(&registry.keys.progress(&id));
         pending.attempts = 0;
     }
+    let lost = lost_ms.map(|now_ms| {
+        pending.lost = pending.lost.saturating_add(1);
+        pending.scheduled_ms = pending.scheduled_ms.max(now_ms.saturating_add(pause_after_lost(pending.lost)));
+        LostRun { id: id.clone(), times: pending.lost, scheduled_ms: pending.scheduled_ms }
+    });
     registry.enqueue(transaction, &id, &pending);
-    Ok(())
+    Ok(lost)
 }
 
 fn held_of_nothing() -> Error {

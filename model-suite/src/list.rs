@@ -233,6 +233,7 @@ macro_rules! __scenarios {
                 a_takeover_between_two_attempts_of_a_renewal_is_noticed,
                 a_lease_that_is_renewed_during_a_takeover_holds,
                 a_takeover_that_breaks_off_is_gone_on_with,
+                a_job_whose_server_ended_waits_longer_each_time,
                 one_job_at_a_time_has_a_name,
                 jobs_that_cannot_be_read_hold_nothing_up,
             }

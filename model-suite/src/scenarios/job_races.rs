@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
-use jobs::{Accepted, Error, Hold, Jobs, NewJob, Priority, Registry, Server, ServerOptions, State};
+use jobs::{Accepted, Error, Hold, Jobs, NewJob, Priority, Registry, Server, ServerOptions, State, pause_after_lost};
 use kv_api::{AnyDatabase, Database, MutationType, RangeRequest, Read, Transaction, TransactionExt};
 
 use super::jobs::{BEAT, LEASE, server, work};
@@ -21,6 +21,7 @@ struct Expected {
     priority: Priority,
     scheduled_ms: u64,
     attempts: u64,
+    lost: u64,
     is_resubmitted: bool,
     name: Option<String>,
     data: Bytes,
@@ -57,11 +58,16 @@ impl Oracle {
     }
 
     fn add(&mut self, id: &str, new: &NewJob) -> State {
+        let (lost, waits_until) = match self.jobs.get(id) {
+            Some(job) if job.lost > 0 && job.data == new.data => (job.lost, job.scheduled_ms),
+            _ => (0, 0),
+        };
         let fresh = Expected {
             state: State::Pending,
             priority: new.priority,
-            scheduled_ms: new.scheduled_ms,
+            scheduled_ms: new.scheduled_ms.max(waits_until),
             attempts: 0,
+            lost,
             is_resubmitted: false,
             name: self.free(id, new.name.as_deref()),
             data: new.data.clone(),
@@ -72,6 +78,7 @@ impl Oracle {
             Some(job) if job.state == State::Running => Expected {
                 state: State::Running,
                 is_resubmitted: true,
+                scheduled_ms: new.scheduled_ms,
                 attempts: job.attempts,
                 progress: job.progress.clone(),
                 run: job.run,
@@ -111,7 +118,7 @@ impl Oracle {
     fn end(&mut self, run: usize, end: impl FnOnce(&mut Expected) -> bool) -> bool {
         let Some((id, job)) = self.of_run(run) else { return false };
         let id = id.clone();
-        job.run = None;
+        (job.run, job.lost) = (None, 0);
         if pend(job) || end(job) {
             return true;
         }
@@ -124,15 +131,22 @@ impl Oracle {
         runs.filter(|run| self.runs[*run] == server).collect()
     }
 
-    fn lose(&mut self, server: usize) {
-        for run in self.held_by(server) {
-            if let Some((_, job)) = self.of_run(run) {
+    /// Takes all jobs from a server; with a time since it ended. Returns how many.
+    fn lose(&mut self, server: usize, lost_ms: Option<u64>) -> usize {
+        let held = self.held_by(server);
+        for run in &held {
+            if let Some((_, job)) = self.of_run(*run) {
                 job.run = None;
                 pend(job);
                 job.state = State::Pending;
+                if let Some(now_ms) = lost_ms {
+                    job.lost += 1;
+                    job.scheduled_ms = job.scheduled_ms.max(now_ms + pause_after_lost(job.lost));
+                }
             }
         }
         self.servers[server].lease = None;
+        held.len()
     }
 
     fn renew(&mut self, server: usize) {
@@ -146,7 +160,8 @@ impl Oracle {
         }
     }
 
-    fn take_over(&mut self, server: usize, now: Duration) {
+    fn take_over(&mut self, server: usize, now: Duration) -> usize {
+        let mut lost = 0;
         let looked = std::mem::replace(&mut self.servers[server].looked, now);
         let before = std::mem::take(&mut self.servers[server].seen);
         for other in (0..SERVERS).filter(|other| *other != server) {
@@ -155,9 +170,10 @@ impl Oracle {
             let since = *since.unwrap_or(&now);
             self.servers[server].seen.insert((other, lease), since);
             if now - since >= LEASE {
-                self.lose(other);
+                lost += self.lose(other, Some(now.as_millis() as u64));
             }
         }
+        lost
     }
 }
 
@@ -257,7 +273,7 @@ impl Play {
                 format!("renew {server}")
             }
             (9, _) if self.random.chance(0.1) => {
-                self.oracle.lose(server);
+                self.oracle.lose(server, None);
                 same("close", self.servers[server].close().await, Ok(()))?;
                 format!("close {server}")
             }
@@ -276,8 +292,9 @@ impl Play {
             }
             _ => {
                 self.now += BEAT;
-                self.oracle.take_over(server, self.now);
-                same("take over", self.servers[server].take_over(self.now).await, Ok(()))?;
+                let expected = self.oracle.take_over(server, self.now);
+                let found = self.servers[server].take_over(self.now, self.now.as_millis() as u64).await;
+                same("take over", found.map(|lost| lost.len()), Ok(expected))?;
                 format!("take over by {server} at {:?}", self.now)
             }
         };
@@ -301,6 +318,7 @@ impl Play {
                 priority: job.priority,
                 scheduled_ms: job.scheduled_ms,
                 attempts: job.attempts,
+                lost: job.lost,
                 is_resubmitted: job.is_resubmitted,
                 name: job.name.clone(),
                 data: job.data.clone(),
@@ -381,10 +399,12 @@ async fn race(engine: AnyDatabase, seed: u64, is_fenced: bool) -> Result<usize, 
             0 => server.renew().await.map_err(|error| error.to_string())?,
             1 | 2 => {
                 now += BEAT;
-                server.take_over(now).await.map_err(|error| error.to_string())?;
+                server.take_over(now, 0).await.map_err(|error| error.to_string())?;
             }
             3..=5 => {
-                if let Accepted::Job(_, hold) = server.accept("work", 0).await.map_err(|error| error.to_string())? {
+                if let Accepted::Job(_, hold) =
+                    server.accept("work", u64::MAX >> 1).await.map_err(|error| error.to_string())?
+                {
                     *mine = Believed { hold: Some(hold), last: None, begun: None };
                 }
             }

@@ -42,8 +42,11 @@ pub(crate) async fn accept<D: Database>(server: &mut Server<D>, now_ms: u64) -> 
     }
 }
 
+/// A time at which jobs are due that waited since one lost run.
+const LATER_MS: u64 = 10_000;
+
 async fn accepted<D: Database>(server: &mut Server<D>) -> (Job, Hold) {
-    accept(server, 0).await.expect("a job")
+    accept(server, LATER_MS).await.expect("a job")
 }
 
 async fn state<D: Database>(jobs: &Jobs<D>, id: &str) -> Option<State> {
@@ -53,7 +56,7 @@ async fn state<D: Database>(jobs: &Jobs<D>, id: &str) -> Option<State> {
 /// Lets a server look at the leases of others until one that stays unchanged has expired.
 pub(super) async fn outlive<D: Database>(server: &mut Server<D>, now: &mut Duration) {
     for _ in 0..4 {
-        server.take_over(*now).await.expect("a look");
+        server.take_over(*now, 0).await.expect("a look");
         *now += BEAT;
     }
 }
@@ -195,24 +198,24 @@ pub(crate) async fn a_job_is_taken_over_when_its_servers_lease_is_out(stage: Sta
     // While it renews its lease, nothing is taken over, whatever time it is.
     let mut now = Duration::from_secs(1_000_000);
     for _ in 0..10 {
-        other.take_over(now).await.unwrap();
+        other.take_over(now, 0).await.unwrap();
         assert!(accept(&mut other, 0).await.is_none());
         lost.renew().await.unwrap();
         now += BEAT;
     }
     // Its lease expires when it was seen unchanged for that time, and not earlier.
     for _ in 0..3 {
-        other.take_over(now).await.unwrap();
+        other.take_over(now, 0).await.unwrap();
         assert_eq!(state(&jobs, "a").await, Some(State::Running));
         now += BEAT;
     }
     // A server that did not look for long knows nothing about the time between.
     now += LEASE;
-    other.take_over(now).await.unwrap();
+    other.take_over(now, 0).await.unwrap();
     assert_eq!(state(&jobs, "a").await, Some(State::Running));
     for _ in 0..3 {
         now += BEAT;
-        other.take_over(now).await.unwrap();
+        other.take_over(now, 0).await.unwrap();
     }
     assert_eq!(state(&jobs, "a").await, Some(State::Pending));
     assert_eq!(jobs.update(&stale, b"late", 2).await, Err(Error::Lost));
@@ -280,10 +283,10 @@ pub(crate) async fn what_a_server_gives_back_is_pending_at_once(stage: Stage) {
     // A server that is alone does not wait.
     let options = ServerOptions { name: "alone".into(), lease: LEASE, is_alone: true };
     let mut alone = Server::new(jobs.clone(), [3; 16], options);
-    alone.take_over(Duration::ZERO).await.unwrap();
+    alone.take_over(Duration::ZERO, 0).await.unwrap();
     assert_eq!(jobs.running().await, Ok(vec![]));
-    assert!(accept(&mut alone, 0).await.is_some());
-    alone.take_over(BEAT).await.unwrap();
+    assert!(accept(&mut alone, LATER_MS).await.is_some());
+    alone.take_over(BEAT, 0).await.unwrap();
     assert_eq!(jobs.running().await.unwrap().len(), 1, "its own lease stands");
 }
 
@@ -309,7 +312,7 @@ pub(crate) async fn a_thousand_idle_jobs_commit_nothing(stage: Stage) {
         assert_eq!((renewal[0].clears, renewal[0].range_clears, renewal[0].atomic_ops), (0, 0, 0));
         now += BEAT;
         for server in [&mut here, &mut there] {
-            server.take_over(now).await.unwrap();
+            server.take_over(now, 0).await.unwrap();
             let look = counted.take();
             assert_eq!((look.len(), look[0].commits, look[0].kvs_read), (1, 0, 1), "a look at one lease");
         }
@@ -332,7 +335,7 @@ pub(crate) async fn stores_without_jobs_have_no_rows_of_them(stage: Stage) {
     documents.put(edit("a", "{}")).await.unwrap();
     let mut server = server(&layer.jobs(), 1);
     assert!(accept(&mut server, 0).await.is_none());
-    server.take_over(Duration::ZERO).await.unwrap();
+    server.take_over(Duration::ZERO, 0).await.unwrap();
     server.renew().await.unwrap();
     server.close().await.unwrap();
     layer.delete_database("db").await.unwrap();
@@ -398,7 +401,7 @@ pub(crate) async fn unknown_results_neither_lose_a_job_nor_run_it_twice(stage: S
 /// A server that need not wait for the leases of others.
 async fn take_over<D: Database>(jobs: Jobs<D>) {
     let options = ServerOptions { name: "server-2".into(), lease: LEASE, is_alone: true };
-    Server::new(jobs, [2; 16], options).take_over(Duration::ZERO).await.unwrap();
+    Server::new(jobs, [2; 16], options).take_over(Duration::ZERO, 0).await.unwrap();
 }
 
 pub(crate) async fn a_takeover_between_two_attempts_of_a_renewal_is_noticed(stage: Stage) {
@@ -445,10 +448,10 @@ pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {
     let mut breaking = server(&registry(Chaos::scripted(stage.engine(), [None, Some(Fault::TooLarge)])), 2);
     let mut now = Duration::ZERO;
     for _ in 0..3 {
-        breaking.take_over(now).await.unwrap();
+        breaking.take_over(now, 0).await.unwrap();
         now += BEAT;
     }
-    assert!(matches!(breaking.take_over(now).await, Err(Error::Store(_))));
+    assert!(matches!(breaking.take_over(now, 0).await, Err(Error::Store(_))));
     let pending = async || {
         let all = jobs.list("work").await.unwrap();
         assert_eq!(all.len(), 250);
@@ -461,7 +464,7 @@ pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {
     let (_, fresh) = accepted(&mut lost).await;
     // Another server need not wait.
     let mut third = server(&jobs, 3);
-    third.take_over(now).await.unwrap();
+    third.take_over(now, 0).await.unwrap();
     assert_eq!(pending().await, 249);
     for hold in &holds {
         assert_eq!(jobs.update(hold, b"late", 0).await, Err(Error::Lost));
@@ -469,6 +472,68 @@ pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {
     jobs.update(&fresh, b"its own", 0).await.unwrap();
     let leases = RangeRequest::prefix(b"jobs/\x15\x05");
     assert_eq!(stage.engine().begin().unwrap().get_all(leases, Read::Snapshot).await.unwrap().len(), 1);
+}
+
+pub(crate) async fn a_job_whose_server_ended_waits_longer_each_time(stage: Stage) {
+    let jobs = registry(stage.engine());
+    let (mut number, mut now_ms) = (0, 1_000_000);
+    let mut alone = || {
+        number += 1;
+        let options = ServerOptions { name: "alone".into(), lease: LEASE, is_alone: true };
+        Server::new(jobs.clone(), [number; 16], options)
+    };
+    let job = async || jobs.get(&work("a")).await.unwrap().unwrap();
+    let named = NewJob { name: Some("x".into()), ..asking("it") };
+    jobs.add(&work("a"), &named).await.unwrap();
+    jobs.add(&work("b"), &asking("it")).await.unwrap();
+    let mut first = alone();
+    let b = loop {
+        let (job, hold) = accept(&mut first, now_ms).await.unwrap();
+        if job.id == work("b") {
+            break hold;
+        }
+    };
+    // One that ended in time is not affected.
+    jobs.finish(&b, None, now_ms).await.unwrap();
+    for (times, pause) in [(1, 2_000), (2, 4_000), (3, 8_000)] {
+        let mut next = alone();
+        let lost = next.take_over(Duration::ZERO, now_ms).await.unwrap();
+        assert_eq!(lost, [jobs::LostRun { id: work("a"), times, scheduled_ms: now_ms + pause }]);
+        let waiting = job().await;
+        assert_eq!((waiting.state, waiting.lost, waiting.name.as_deref()), (State::Pending, times, Some("x")));
+        // Asking for the same again does not end the pause.
+        jobs.add(&work("a"), &named).await.unwrap();
+        assert!(accept(&mut next, now_ms + pause - 1).await.is_none());
+        now_ms += pause;
+        assert_eq!(accept(&mut next, now_ms).await.unwrap().0.lost, times);
+    }
+    // A server that stops in order counts for nothing, nor does one that gives its jobs up.
+    let mut next = alone();
+    assert_eq!(next.take_over(Duration::ZERO, now_ms).await.unwrap().len(), 1);
+    now_ms += 16_000;
+    accept(&mut next, now_ms).await.unwrap();
+    next.close().await.unwrap();
+    assert_eq!(job().await.lost, 4);
+    assert_eq!(alone().take_over(Duration::ZERO, now_ms).await, Ok(vec![]));
+    // A run that has settled forgets those before it, and so does one that ends.
+    let (_, hold) = accept(&mut next, now_ms).await.unwrap();
+    jobs.settle(&hold).await.unwrap();
+    assert_eq!(job().await.lost, 0);
+    let mut next = alone();
+    next.take_over(Duration::ZERO, now_ms).await.unwrap();
+    assert_eq!(jobs.settle(&hold).await, Err(Error::Lost));
+    now_ms += 2_000;
+    let (lost, hold) = accept(&mut next, now_ms).await.unwrap();
+    assert_eq!(lost.lost, 1);
+    jobs.resubmit(&hold, 0).await.unwrap();
+    assert_eq!(job().await.lost, 0);
+    // Another request runs at once.
+    accept(&mut next, now_ms).await.unwrap();
+    let mut next = alone();
+    next.take_over(Duration::ZERO, now_ms).await.unwrap();
+    assert!(accept(&mut next, now_ms).await.is_none());
+    jobs.add(&work("a"), &asking("something else")).await.unwrap();
+    assert_eq!(accept(&mut next, now_ms).await.unwrap().0.lost, 0);
 }
 
 pub(crate) async fn one_job_at_a_time_has_a_name(stage: Stage) {
@@ -518,7 +583,7 @@ pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
     for id in ["a", "b", "b progress", "b progress of later", "c", "d", "e"] {
         jobs.add(&work(id), &asking("it")).await.unwrap();
     }
-    // (0, "work", id); a row of a later version is one of format 3.
+    // (0, "work", id); a row of a later version is one of format 4.
     let row_of = |id: &str| [b"jobs/\x14\x02work\x00\x02", id.as_bytes(), b"\x00"].concat();
     let spoil = async |id: &str, row: &[u8]| {
         let transaction = stage.engine().begin().unwrap();
@@ -526,7 +591,7 @@ pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
         transaction.set(row_of(id), row);
         transaction.commit().await.unwrap();
     };
-    spoil("a", b"\x15\x03\x15\x63").await;
+    spoil("a", b"\x15\x04\x15\x63").await;
     spoil("b", b"torn").await;
     let progress = [("b progress", &b"torn"[..]), ("b progress of later", b"\x15\x02\x15\x63")];
     let progress = progress.map(|(id, row)| ([b"jobs/\x15\x02\x02work\x00\x02", id.as_bytes(), b"\x00"].concat(), row));
@@ -539,22 +604,22 @@ pub(crate) async fn jobs_that_cannot_be_read_hold_nothing_up(stage: Stage) {
     assert_eq!(job.id, work("c"));
     let (job, _) = accepted(&mut lost).await;
     assert_eq!(job.id, work("d"));
-    assert_eq!(jobs.get(&work("a")).await, Err(Error::UnknownFormat(3)));
+    assert_eq!(jobs.get(&work("a")).await, Err(Error::UnknownFormat(4)));
     assert!(matches!(jobs.add(&work("b"), &asking("it")).await, Err(Error::Corrupt(_))));
     assert_eq!(jobs.list("work").await.unwrap().len(), 3);
 
     // A running job that cannot be read stays as it is, and the others are taken over.
-    spoil("d", b"\x15\x03\x15\x63").await;
+    spoil("d", b"\x15\x04\x15\x63").await;
     assert_eq!(jobs.running().await.unwrap().len(), 1);
     let mut now = Duration::ZERO;
     outlive(&mut other, &mut now).await;
     assert_eq!(jobs.update(&hold, b"late", 0).await, Err(Error::Lost));
     let taken: Vec<JobId> = [accepted(&mut other).await, accepted(&mut other).await].map(|(job, _)| job.id).into();
     assert_eq!(taken, [work("c"), work("e")]);
-    other.take_over(now).await.unwrap();
-    assert!(accept(&mut other, 0).await.is_none());
+    other.take_over(now, 0).await.unwrap();
+    assert!(accept(&mut other, LATER_MS).await.is_none());
     let spoiled = stage.engine().begin().unwrap().get(&row_of("d"), Read::Snapshot).await.unwrap();
-    assert_eq!(spoiled.as_deref(), Some(&b"\x15\x03\x15\x63"[..]));
+    assert_eq!(spoiled.as_deref(), Some(&b"\x15\x04\x15\x63"[..]));
     for (key, row) in progress {
         let kept = stage.engine().begin().unwrap().get(&key, Read::Snapshot).await.unwrap();
         assert_eq!(kept.as_deref(), Some(row));

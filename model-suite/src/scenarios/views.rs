@@ -82,7 +82,7 @@ pub(crate) async fn an_update_that_is_taken_over_goes_on_where_the_first_stopped
     let id = JobId::new("views", "db:test");
     jobs.add(&id, &NewJob::default()).await.unwrap();
     let (mut here, mut there) = (server(&jobs, 1), server(&jobs, 2));
-    let accept = async |server: &mut Server<_>| match server.accept("views", 0).await.unwrap() {
+    let accept = async |server: &mut Server<_>| match server.accept("views", 10_000).await.unwrap() {
         Accepted::Job(_, hold) => hold,
         Accepted::Nothing { .. } => panic!("there is no job"),
     };

@@ -343,6 +343,7 @@ mod tests {
             priority,
             scheduled_ms: 0,
             attempts: 1,
+            lost: 0,
             is_resubmitted,
             name: None,
             data: data.clone(),

@@ -85,6 +85,10 @@ pub struct Serve {
           value_parser = clap::value_parser!(u64).range(1 << 20..))]
     cache_size: Option<u64>,
 
+    /// Run no jobs, such as replications and builds of views, so that those that do harm can be found and removed
+    #[arg(long, env = "COUCH_LAYER_PAUSE_JOBS")]
+    pause_jobs: bool,
+
     /// A file with these options and CouchDB's settings, in TOML. The environment and flags precede it
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_CONFIG")]
     config: Option<PathBuf>,
@@ -165,6 +169,7 @@ impl Serve {
             trust: self.trust.read()?,
             max_connections: usize::try_from(descriptors::connections(self.max_connections))?,
             uuid: self.uuid,
+            pause_jobs: self.pause_jobs,
             ..Options::default()
         };
         // A new store has no administrator, so none is created for a server that would not start.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
-use jobs::{Accepted, Error, Hold, Job, Jobs, ServerOptions, State};
+use jobs::{Accepted, Error, Hold, Job, Jobs, LostRun, ServerOptions, State};
 use kv_api::AnyDatabase;
 use model::{Environment, Layer, SystemEnvironment};
 use tokio::sync::{mpsc, watch};
@@ -30,6 +30,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::engine::EngineUrl;
 use crate::http::app::App;
 use crate::http::app::jobs::{End, PAUSE, Run, backoff, now_ms};
+use crate::http::app::repeats::Repeated;
 use crate::http::app::stores::Store;
 use crate::http::database::{format, relocate};
 use crate::http::find::build;
@@ -43,6 +44,12 @@ const BEATS: u32 = 3;
 
 /// Time that runs have to stop when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Time after which a run is not taken for one that ends its server.
+const SETTLED: Duration = Duration::from_secs(600);
+
+/// Number of lost runs that are named in the log one by one.
+const NAMED: usize = 20;
 
 /// A kind of job. **A new kind of work in the background starts here.**
 struct Kind {
@@ -98,6 +105,9 @@ struct Slot {
 
 /// Runs jobs until the server stops. `name` is the server's. `opened` receives further stores that are opened.
 pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedReceiver<Store>) -> JoinHandle<()> {
+    if app.options.pause_jobs {
+        tracing::warn!("this server runs no jobs: it was started with --pause-jobs");
+    }
     tokio::spawn(async move {
         let mut stores = JoinSet::new();
         let own = Store { url: app.options.store.clone(), layer: app.layer.clone() };
@@ -135,7 +145,7 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     let mut slots: Vec<Slot> = slots.collect();
     let mut runs = JoinSet::new();
     loop {
-        for slot in slots.iter_mut().filter(|slot| slot.should_look) {
+        for slot in slots.iter_mut().filter(|slot| slot.should_look && !app.options.pause_jobs) {
             slot.fill(&app, &layer, &mut server, &mut runs).await;
         }
         let due = slots.iter().filter_map(|slot| slot.due).min();
@@ -147,8 +157,12 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
                 if let Err(error) = server.renew().await {
                     tracing::warn!(%error, "the lease on this server's jobs cannot be renewed");
                 }
-                if let Err(error) = server.take_over(began.elapsed()).await {
-                    tracing::warn!(%error, "the jobs of other servers cannot be looked at");
+                match server.take_over(began.elapsed(), now_ms()).await {
+                    Ok(lost) => note_lost(&lost),
+                    Err(error) => tracing::warn!(%error, "the jobs of other servers cannot be looked at"),
+                }
+                for Repeated { line, times } in app.repeats.over().into_iter().filter(|_| is_own) {
+                    tracing::warn!(line, times, "repeated in the last minute");
                 }
                 // A full slot waits for nothing, and a setting may have made room since.
                 slots.iter_mut().for_each(|slot| slot.should_look |= slot.added.is_none() && slot.due.is_none());
@@ -172,6 +186,17 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     }
     if let Err(error) = server.close().await {
         tracing::warn!(%error, "this server's jobs cannot be given back; another server takes them over in time");
+    }
+}
+
+/// Says which jobs wait since their server ended.
+fn note_lost(lost: &[LostRun]) {
+    for LostRun { id, times, scheduled_ms } in lost.iter().take(NAMED) {
+        let seconds = scheduled_ms.saturating_sub(now_ms()).div_ceil(1_000);
+        tracing::warn!(job = ?id, times, seconds, "a server ended while it ran this job, which waits before it runs again");
+    }
+    if lost.len() > NAMED {
+        tracing::warn!(jobs = lost.len() - NAMED, "further jobs wait, since a server ended while it ran them");
     }
 }
 
@@ -291,14 +316,21 @@ async fn supervise(
     let ended = tokio::select! {
         ended = &mut task => ended,
         never = follow(&jobs, &run, &stop) => match never {},
+        never = settle(&jobs, &run) => match never {},
     };
-    let end = ended.unwrap_or_else(|error| {
+    let mut end = ended.unwrap_or_else(|error| {
         tracing::error!(job = ?run.job.id, %error, "a job's run broke off");
         End::Again(backoff(run.job.attempts))
     });
     loop {
         match run.end(&end).await {
             Ok(()) | Err(Error::Lost) => return,
+            // What the run says cannot be stored, now or later.
+            Err(Error::Store(error)) if !error.is_retryable() && matches!(end, End::Finished(_) | End::Failed(..)) => {
+                tracing::error!(job = ?run.job.id, %error, "what a job reports cannot be stored; it will be run again");
+                end = End::Again(backoff(run.job.attempts));
+                continue;
+            }
             Err(error) => tracing::warn!(job = ?run.job.id, %error, "the end of a job cannot be stored"),
         }
         tokio::select! {
@@ -306,6 +338,17 @@ async fn supervise(
             () = tokio::time::sleep(PAUSE) => {}
         }
     }
+}
+
+/// Forgets earlier runs that were lost when this one has run for long. Never returns.
+async fn settle(jobs: &Jobs<AnyDatabase>, run: &Run) -> Infallible {
+    if run.job.lost > 0 {
+        tokio::time::sleep(SETTLED).await;
+        if let Err(error) = jobs.settle(&run.hold).await {
+            tracing::debug!(job = ?run.job.id, %error, "a job's lost runs are not forgotten");
+        }
+    }
+    std::future::pending().await
 }
 
 /// Tells a run to stop when it has lost its job, or the job was added again. Never returns.

@@ -24,6 +24,7 @@ mod formats;
 mod functions;
 mod heads;
 mod hostile;
+mod hostile_peers;
 mod index_jobs;
 mod indexes;
 mod listings;

@@ -114,7 +114,7 @@ impl Run {
 /// The progress of a run that failed.
 fn failure(error: &Error) -> Vec<u8> {
     response::object_text(|json| {
-        json.name("error").str(error.error()).name("reason").str(&error.reason());
+        json.name("error").str(error.error()).name("reason").str(&peer::cut(&error.reason(), peer::MOST_TEXT));
     })
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod databases;
 pub(crate) mod following;
 pub(crate) mod jobs;
 pub(crate) mod relocations;
+pub(crate) mod repeats;
 mod scans;
 pub(crate) mod statistics;
 pub(crate) mod stores;
@@ -26,6 +27,7 @@ use crate::http::access::cors::CorsOptions;
 use crate::http::access::settings::Flags;
 use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
+use crate::http::app::repeats::Repeats;
 use crate::http::app::scans::Scans;
 use crate::http::app::statistics::Statistics;
 use crate::http::app::stores::{Store, Stores};
@@ -71,6 +73,8 @@ pub struct Options {
     pub trust: Trust,
     /// Number of threads that may share the processor work of one request, also in stores to which databases moved.
     pub threads: usize,
+    /// Whether this server runs no jobs. They can be looked at, changed and removed.
+    pub pause_jobs: bool,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
     pub lease: Duration,
 }
@@ -93,6 +97,7 @@ impl Default for Options {
             uuid: None,
             trust: Trust::default(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            pause_jobs: false,
             lease: Duration::from_secs(30),
         }
     }
@@ -138,6 +143,8 @@ pub(crate) struct App {
     pub(crate) request_ids: RequestIds,
     pub(crate) uuid: String,
     pub(crate) statistics: Statistics,
+    /// Lines of the log that come again and again.
+    pub(crate) repeats: Repeats,
     /// The clients of all replications.
     pub(crate) clients: Clients,
     scans: Scans,
@@ -181,6 +188,7 @@ impl App {
             request_ids: RequestIds::new(),
             uuid,
             statistics: Statistics::default(),
+            repeats: Repeats::default(),
             clients,
             scans,
             functions,
@@ -257,6 +265,14 @@ impl App {
             tracing::error!(%error, "the system gives no random numbers");
             ApiError::internal()
         })
+    }
+
+    /// Refuses a request that would wait for a job, where this server runs none.
+    pub(crate) fn require_jobs(&self) -> Result<()> {
+        match self.options.pause_jobs {
+            true => Err(ApiError::unavailable("Jobs are paused: the server was started with --pause-jobs.")),
+            false => Ok(()),
+        }
     }
 
     /// Whether the server is shutting down.

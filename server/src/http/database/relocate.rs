@@ -298,6 +298,7 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
             }
             _ => return Err(ApiError::precondition_failed("Another relocation of the database is under way.")),
         }
+        app.require_jobs()?;
         tokio::select! {
             () = app.stopping() => return Err(ApiError::unavailable("The server is stopping.")),
             () = woken(changed) => {}

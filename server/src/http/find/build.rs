@@ -59,6 +59,7 @@ pub(crate) async fn wait_for(app: &App, database: &Documents, id: &JobId) -> Res
         if let Some(error) = failure_of(&job) {
             return Err(error);
         }
+        app.require_jobs()?;
         tokio::select! {
             () = app.stopping() => return Err(ApiError::unavailable("The server is shutting down.")),
             () = woken(changed) => {}

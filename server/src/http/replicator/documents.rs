@@ -38,6 +38,9 @@ pub(crate) const FOLLOWERS: &str = "replicator";
 /// Maximum length of the id of a document that is a replication, since it is part of a job's key.
 const MOST_ID: usize = 1_000;
 
+/// Maximum size of a job's data.
+const MOST_DATA: usize = 90_000;
+
 /// Number of attempts to write a state while others write the document.
 const TRIES: usize = 20;
 
@@ -242,7 +245,13 @@ async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> 
     let origin = Origin::Document { database: name.to_owned(), id: found.id, definition };
     let owner = Owner::of_document(&app.auth, &found.body);
     let order = ReplicationJob::new(origin, &asked, owner.name.as_deref(), now_ms());
-    let new = NewJob { data: order.write().into(), name: asked.known_id(&app.uuid), ..NewJob::default() };
+    let data = order.write();
+    if data.len() > MOST_DATA {
+        let reason = format!("What is shown of a replication, with its user, has at most {MOST_DATA} bytes.");
+        let Origin::Document { id, definition, .. } = &order.origin else { return Ok(()) };
+        return set_outcome_in(database, id, definition, &Outcome::Failed(reason)).await;
+    }
+    let new = NewJob { data: data.into(), name: asked.known_id(&app.uuid), ..NewJob::default() };
     jobs.add(&id, &new).await?;
     Ok(())
 }
@@ -326,7 +335,9 @@ impl Outcome {
                 }
                 json.name("start_time").str(&time(*began_ms)).end_object();
             }
-            Outcome::Failed(reason) => drop(json.name("_replication_state_reason").str(reason)),
+            Outcome::Failed(reason) => {
+                json.name("_replication_state_reason").str(&peer::cut(reason, peer::MOST_TEXT));
+            }
         }
     }
 }

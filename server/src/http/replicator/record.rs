@@ -20,7 +20,7 @@ use jobs::{Job, JobId};
 use model::{JsonRef, JsonText, JsonWriter};
 use replicate::{Figures, Progress, Report};
 
-use crate::http::error::Result;
+use crate::http::error::{ApiError, Result};
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::requested::RequestedReplication;
 use crate::http::wire::response;
@@ -37,8 +37,11 @@ const MOST_RECORD: usize = 80_000;
 /// Maximum number of characters of a database's address that are shown.
 const MOST_SHOWN: usize = 1_000;
 
-/// Maximum number of characters of a failure's reason that are kept.
+/// Maximum length of a failure's reason that is kept.
 const MOST_REASON: usize = 200;
+
+/// Maximum size of a job's progress.
+const MOST_PROGRESS: usize = 90_000;
 
 /// Number of events in a history, as in CouchDB.
 const MOST_EVENTS: usize = 20;
@@ -273,7 +276,23 @@ impl JobProgress {
         })
     }
 
+    /// The row. Whatever a peer says, there is one that can be stored: without figures, and with another answer.
     pub(crate) fn write(&self) -> Vec<u8> {
+        let fits = |row: &Vec<u8>| row.len() <= MOST_PROGRESS;
+        if let Some(row) = Some(self.write_whole()).filter(fits) {
+            return row;
+        }
+        let without = JobProgress { figures: None, ..self.clone() };
+        if let Some(row) = Some(without.write_whole()).filter(fits) {
+            return row;
+        }
+        let reason = "the answer of the replication is too long to be kept";
+        let error = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", reason);
+        let answer = self.answer.is_some().then(|| Answer::new(&Err(error)));
+        JobProgress { answer, history: Vec::new(), ..without }.write_whole()
+    }
+
+    fn write_whole(&self) -> Vec<u8> {
         response::object_text(|json| {
             // Without figures an empty object: nothing else is shown as a task.
             json.name("task").text(self.figures.as_ref().unwrap_or(&JsonText::empty_object()));
@@ -298,10 +317,13 @@ impl JobProgress {
         self.history.truncate(MOST_EVENTS);
     }
 
-    /// A run begins.
-    pub(crate) fn begins(&mut self, order: &ReplicationJob, now_ms: u64) {
+    /// A run begins, after this number of runs that were lost.
+    pub(crate) fn begins(&mut self, order: &ReplicationJob, lost: u64, now_ms: u64) {
         if self.history.is_empty() {
             self.note("added", order.added_ms, None);
+        }
+        if lost > 0 {
+            self.note("crashed", now_ms, Some(of_lost(lost)));
         }
         self.note("started", now_ms, None);
     }
@@ -317,12 +339,20 @@ impl JobProgress {
             self.errors = 0;
         }
         self.errors += 1;
-        self.note("crashed", now_ms, Some(reason.chars().take(MOST_REASON).collect()));
+        self.note("crashed", now_ms, Some(peer::cut(reason, MOST_REASON).into_owned()));
     }
 
     /// Why the last run failed, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.history.first().filter(|event| event.kind == "crashed").and_then(|event| event.reason.as_deref())
+    }
+}
+
+/// Why a job waits that was lost this many times.
+pub(crate) fn of_lost(times: u64) -> String {
+    match times {
+        1 => "the server ended while it ran".to_owned(),
+        _ => format!("the server ended while it ran, {times} times in a row"),
     }
 }
 
@@ -420,22 +450,44 @@ mod tests {
         let order = ReplicationJob::new(Origin::Request(Request(text), Owner::default()), &asked, None, 1);
         let mut progress = JobProgress::default();
         for run in 1..=30 {
-            progress.begins(&order, run * 10);
+            progress.begins(&order, 0, run * 10);
             progress.crashed("no answer", run * 10 + 1);
             assert_eq!((progress.errors, progress.failure()), (run, Some("no answer")));
         }
         assert_eq!(progress.history.len(), MOST_EVENTS);
         assert_eq!(JobProgress::read(&progress.write()), Some(progress.clone()));
-        progress.begins(&order, 1_000);
+        progress.begins(&order, 0, 1_000);
         assert_eq!(progress.failure(), None);
         progress.crashed("later", 1_000 + HEALTHY_MS);
         assert_eq!(progress.errors, 1);
         assert_eq!(time(0), "1970-01-01T00:00:00Z");
         progress.history.truncate(0);
-        progress.begins(&order, 9);
+        progress.begins(&order, 0, 9);
         assert_eq!(
             progress.history.iter().map(|event| (&*event.kind, event.at_ms)).collect::<Vec<_>>(),
             [("started", 9), ("added", 1)]
         );
+        progress.begins(&order, 2, 20);
+        let event = &progress.history[1];
+        assert_eq!((&*event.kind, event.reason.as_deref()), ("crashed", Some(&*of_lost(2))));
+    }
+
+    /// Otherwise the row could not be stored, and the replication could be neither ended nor seen.
+    #[test]
+    fn whatever_a_peer_says_there_is_a_row() {
+        let long = |name: &str| {
+            object(|json| {
+                json.name(name).str(&"x".repeat(200_000));
+            })
+        };
+        let event = Event { kind: "started".into(), at_ms: 1, reason: None };
+        let progress = JobProgress { figures: Some(long("seq")), errors: 3, history: vec![event], answer: None };
+        let read = JobProgress::read(&progress.write()).unwrap();
+        assert_eq!(read, JobProgress { figures: None, ..progress.clone() });
+        let answer = Some(Answer { status: StatusCode::OK, body: long("session_id") });
+        let row = JobProgress { answer, ..progress }.write();
+        assert!(row.len() <= MOST_PROGRESS);
+        let answer = JobProgress::read(&row).unwrap().answer.unwrap();
+        assert_eq!((answer.status.as_u16(), answer.body.get("error").unwrap().text()), (500, "\"replication_failed\""));
     }
 }

@@ -11,7 +11,7 @@ use hyper::StatusCode;
 use jobs::JobId;
 use model::{JsonText, SystemEnvironment};
 use parking_lot::Mutex;
-use peer::{ErrorKind, Peer, Retry, Steady};
+use peer::{ErrorKind, MOST_TEXT, Peer, Retry, Steady, cut};
 use replicate::{Endpoint, Progress, Replication, Report};
 use tokio::sync::watch;
 
@@ -73,7 +73,10 @@ pub(crate) async fn replicate(
     };
     let (source_name, target_name) = (&asked.source.name, &asked.target.name);
     let noted = |error: ApiError| {
-        tracing::warn!(source = source_name, target = target_name, error = error.reason(), "a replication failed");
+        let reason = cut(error.reason(), MOST_TEXT);
+        if app.repeats.print(&format!("a replication of {source_name} to {target_name} failed: {reason}"), 1) {
+            tracing::warn!(source = source_name, target = target_name, error = &*reason, "a replication failed");
+        }
         error
     };
     let (source, target) = tokio::select! {
@@ -83,7 +86,7 @@ pub(crate) async fn replicate(
     tracing::info!(source = source_name, target = target_name, "a replication begins");
     let replication = replicate::replicate(source, target, asked.identity(&app.uuid));
     let replication = replication.with_options(asked.options.clone());
-    let replication = with_log(replication, asked, on_progress);
+    let replication = with_log(app, replication, asked, on_progress);
     replication.run_until(stop).await.map_err(|error| noted(of_run(&error)))
 }
 
@@ -95,17 +98,24 @@ fn of_run(error: &peer::Error) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string())
 }
 
+/// Number of revisions in a minute of which the log says that they did not arrive.
+const SHOWN_FAILURES: u64 = 100;
+
 /// Logs revisions that could not be written.
 fn with_log(
+    app: &Arc<App>,
     replication: Replication,
     asked: &RequestedReplication,
     on_progress: impl Fn(&Progress) + Send + Sync + 'static,
 ) -> Replication {
-    let (source, target) = (asked.source.name.clone(), asked.target.name.clone());
+    let (source, target, app) = (asked.source.name.clone(), asked.target.name.clone(), app.clone());
+    let line = format!("a revision of {source} did not arrive in {target}");
     replication.on_progress(move |progress| {
         for failed in &progress.failed {
             let replicate::Failed { id, rev, reason } = failed;
-            tracing::warn!(source, target, id, rev, reason, "a revision did not arrive");
+            if app.repeats.print(&line, SHOWN_FAILURES) {
+                tracing::warn!(source, target, id, rev, reason, "a revision did not arrive");
+            }
         }
         on_progress(progress);
     })
@@ -181,7 +191,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     if done.answer.is_some() {
         return End::Removed;
     }
-    done.begins(&order, now_ms());
+    done.begins(&order, run.job.lost, now_ms());
     let asked = match find(&app, &order).await {
         Ok(Some(asked)) => asked,
         Ok(None) => return End::Removed,

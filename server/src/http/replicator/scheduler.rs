@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use hyper::StatusCode;
-use jobs::{Job, State};
+use jobs::{Job, State, pause_after_lost};
 use model::limits::DESIGN_PREFIX;
 use model::{AllDocsEntry, AllDocsRequest, JsonRef, JsonText, JsonWriter};
 
@@ -15,7 +15,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::replicator::documents::{ReplicationDocument, find_in};
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::record::{
-    JobProgress, KIND, ReplicationJob, job_of_document, object, plus_for_space, time,
+    Event, JobProgress, KIND, ReplicationJob, job_of_document, object, of_lost, plus_for_space, time,
 };
 use crate::http::replicator::requested::shown;
 use crate::http::request::Request;
@@ -39,8 +39,20 @@ impl Known {
         Some(Known { order: ReplicationJob::read(&job.data)?, progress: JobProgress::of(&job), job })
     }
 
+    /// What happened since the last event of the history: the server ended while the job ran.
+    fn loss(&self) -> Option<Event> {
+        let Job { state: State::Pending, lost: times @ 1.., scheduled_ms, .. } = self.job else { return None };
+        let at_ms = scheduled_ms.saturating_sub(pause_after_lost(times));
+        Some(Event { kind: "crashed".to_owned(), at_ms, reason: Some(of_lost(times)) })
+    }
+
+    /// Why the last run failed, if it did.
+    fn failure(&self) -> Option<String> {
+        self.loss().and_then(|loss| loss.reason).or_else(|| self.progress.failure().map(str::to_owned))
+    }
+
     fn state(&self) -> &'static str {
-        match (&self.job.name, self.job.state, self.progress.failure()) {
+        match (&self.job.name, self.job.state, self.failure()) {
             (None, State::Running, _) | (None, _, None) => "initializing",
             (None, _, Some(_)) => "error",
             (_, State::Running, _) => "running",
@@ -54,7 +66,8 @@ impl Known {
     }
 
     fn updated(&self) -> String {
-        time(self.progress.history.first().map_or(self.order.added_ms, |event| event.at_ms))
+        let last = self.loss().or_else(|| self.progress.history.first().cloned());
+        time(last.map_or(self.order.added_ms, |event| event.at_ms))
     }
 
     fn node(&self) -> &str {
@@ -72,8 +85,8 @@ impl Known {
 
     /// What was done, or what went wrong.
     fn write_info_or_failure(&self, json: &mut JsonWriter<'_>) {
-        match self.progress.failure() {
-            Some(reason) => drop(json.name("info").begin_object().name("error").str(reason).end_object()),
+        match self.failure() {
+            Some(reason) => drop(json.name("info").begin_object().name("error").str(&reason).end_object()),
             None => self.write_info(json),
         }
     }
@@ -102,7 +115,7 @@ impl Known {
         }
         self.write_info(json);
         json.name("history").begin_array();
-        for event in &self.progress.history {
+        for event in self.loss().iter().chain(&self.progress.history) {
             json.begin_object().name("timestamp").str(&time(event.at_ms)).name("type").str(&event.kind);
             if let Some(reason) = &event.reason {
                 json.name("reason").str(reason);
@@ -252,7 +265,7 @@ impl Row<'_> {
         match known {
             Some(known) => {
                 known.write_info_or_failure(json);
-                json.name("error_count").u64(known.progress.errors);
+                json.name("error_count").u64(known.progress.errors + known.job.lost);
                 json.name("last_updated").str(&known.updated()).name("start_time").str(&known.started());
             }
             None => self.write_outcome(json),

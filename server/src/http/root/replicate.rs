@@ -39,6 +39,9 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     let asked = RequestedReplication::read_with(&body, &app.auth.settings().rows)?;
     let owner = Owner::of_client(&request.principal);
     let is_too_large = body.len() + owner.to_json().len() > MOST_REQUEST;
+    if !asked.options.continuous {
+        app.require_jobs()?;
+    }
     let id = tokio::select! {
         id = run::id(&app, &asked, &owner) => id?,
         () = app.stopping() => return Err(stopping()),
