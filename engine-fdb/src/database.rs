@@ -23,11 +23,21 @@ pub struct OpenOptions {
     /// Timeout of transactions that set none, from their begin over all retries: they then fail with 1031. `None`,
     /// the client's default, waits for as long as the cluster is unreachable.
     pub transaction_timeout: Option<Duration>,
+    /// Most watches of this handle at a time, from 1 to [`MOST_WATCHES`]: 1032 above it. The client's default is 10,000.
+    pub watches: usize,
 }
+
+/// Most watches that the client allows (`ABSOLUTE_MAX_WATCHES`).
+pub const MOST_WATCHES: usize = 1_000_000;
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { cluster_file: None, first_answer: Duration::from_secs(5), transaction_timeout: None }
+        OpenOptions {
+            cluster_file: None,
+            first_answer: Duration::from_secs(5),
+            transaction_timeout: None,
+            watches: Limits::default().watches,
+        }
     }
 }
 
@@ -36,6 +46,7 @@ impl Default for OpenOptions {
 pub struct FdbDatabase {
     native: Arc<Native>,
     cluster_file: Arc<Path>,
+    watches: usize,
 }
 
 impl FdbDatabase {
@@ -65,7 +76,10 @@ impl FdbDatabase {
             let timeout = DatabaseOption::TransactionTimeout(convert::milliseconds(timeout).max(1));
             native.set_option(timeout).map_err(convert::kv_error)?;
         }
-        let database = FdbDatabase { native: Arc::new(native), cluster_file: path.into() };
+        let watches = options.watches.clamp(1, MOST_WATCHES);
+        let most = DatabaseOption::MaxWatches(i32::try_from(watches).unwrap_or(i32::MAX));
+        native.set_option(most).map_err(convert::kv_error)?;
+        let database = FdbDatabase { native: Arc::new(native), cluster_file: path.into(), watches };
         if !options.first_answer.is_zero() {
             database.wait_for_answer(options.first_answer).await?;
         }
@@ -82,10 +96,20 @@ impl FdbDatabase {
         &self.native
     }
 
+    /// Waits until the cluster gives a read version.
+    ///
+    /// The first answer may be an error that a retry ends: through the multi-version client it is 1039 whenever the
+    /// client first learns the cluster's version. The timeout is over all retries.
     async fn wait_for_answer(&self, within: Duration) -> Result<()> {
         let probe = self.begin()?;
         probe.set_option(TransactionOption::Timeout(within));
-        probe.get_read_version().await.map(drop).map_err(|failure| match failure.code() {
+        let failure = loop {
+            let Err(failure) = probe.get_read_version().await else { return Ok(()) };
+            if let Err(last) = probe.on_error(failure).await {
+                break last;
+            }
+        };
+        Err(match failure.code() {
             error::TRANSACTION_TIMED_OUT => Error::new(error::TRANSACTION_TIMED_OUT).with_context(format!(
                 "no answer within {} s from the FoundationDB cluster of {path}; check that its servers run and \
                  that this machine reaches them: fdbcli -C {path} --exec status",
@@ -146,7 +170,9 @@ impl Database for FdbDatabase {
     }
 
     fn limits(&self) -> Limits {
-        Limits::default()
+        let mut limits = Limits::default();
+        limits.watches = self.watches;
+        limits
     }
 
     fn durability(&self) -> Durability {

@@ -25,7 +25,7 @@ mod network;
 mod slot;
 mod transaction;
 
-pub use database::{FdbDatabase, OpenOptions};
+pub use database::{FdbDatabase, MOST_WATCHES, OpenOptions};
 pub use network::stop_network;
 pub use transaction::FdbTransaction;
 

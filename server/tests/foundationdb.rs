@@ -8,6 +8,14 @@ use std::process::{Command, Stdio};
 
 /// Runs a command that must fail before it does anything. Returns its message.
 fn refused(arguments: &[&str], cluster_file: Option<&Path>) -> String {
+    let sentence = failed(arguments, cluster_file);
+    assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    assert!(sentence.starts_with("couch-layer: "), "{sentence}");
+    sentence
+}
+
+/// The same, of a command that logs too.
+fn failed(arguments: &[&str], cluster_file: Option<&Path>) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
     // The loader may need this to find the client library.
     let library_path = std::env::var_os("LD_LIBRARY_PATH").map(|path| ("LD_LIBRARY_PATH", path));
@@ -20,15 +28,14 @@ fn refused(arguments: &[&str], cluster_file: Option<&Path>) -> String {
     // It ended by itself and not by a signal, so the client's thread was stopped before.
     assert_eq!(output.status.code(), Some(1), "{sentence}");
     assert!(output.stdout.is_empty());
-    assert_eq!(sentence.lines().count(), 1, "{sentence}");
-    assert!(sentence.starts_with("couch-layer: ") && !sentence.contains("panicked"), "{sentence}");
+    assert!(!sentence.contains("panicked"), "{sentence}");
     sentence
 }
 
 /// The commands that open a store themselves.
 fn commands(engine: &str) -> [Vec<&str>; 3] {
     [
-        vec!["serve", "--listen", "127.0.0.1:0", "--engine", engine],
+        vec!["serve", "--listen", "127.0.0.1:0", "--wait-for-store", "2s", "--engine", engine],
         vec!["check", "db", "--engine", engine],
         vec!["export", "db", "--engine", engine],
     ]
@@ -57,6 +64,20 @@ fn an_unreachable_cluster_is_one_sentence_and_no_hang() {
         assert!(sentence.contains("no answer within"), "{sentence}");
         assert!(sentence.contains(&format!("fdbcli -C {} --exec status", file.display())), "{sentence}");
     }
+}
+
+#[test]
+fn a_server_that_waits_for_its_cluster_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fdb.cluster");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    std::fs::write(&file, format!("test:test@{free}\n")).unwrap();
+    let engine = format!("fdb:{}", file.display());
+    let said = failed(&["serve", "--listen", "127.0.0.1:0", "--wait-for-store", "7s", "--engine", &engine], None);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(lines[0].contains("no answer from the FoundationDB cluster yet; waiting for up to 7 s"), "{said}");
+    assert!(lines[1].starts_with("couch-layer: no answer within 7 s"), "{said}");
 }
 
 #[test]

@@ -89,6 +89,11 @@ pub struct Serve {
     #[arg(long, env = "COUCH_LAYER_PAUSE_JOBS")]
     pause_jobs: bool,
 
+    /// How long to wait for the first answer of a FoundationDB cluster, for example while its servers recover
+    #[arg(long, value_name = "TIME", env = "COUCH_LAYER_WAIT_FOR_STORE", default_value = "1min",
+          value_parser = humantime::parse_duration)]
+    wait_for_store: Duration,
+
     /// A file with these options and CouchDB's settings, in TOML. The environment and flags precede it
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_CONFIG")]
     config: Option<PathBuf>,
@@ -182,7 +187,8 @@ impl Serve {
         if needs_administrator && is_new {
             return Err(StartError::OpenToAll { address }.into());
         }
-        let engine = engine::open_with_cache(&self.engine, IfMissing::Create, self.cache_size)?;
+        let opening = engine::OpenOptions { cache_bytes: self.cache_size, wait: self.wait_for_store };
+        let engine = engine::open_with(&self.engine, IfMissing::Create, opening)?;
         let durability = engine.durability();
         let layer_options = LayerOptions {
             max_document_size: usize::try_from(self.max_document_size)?,

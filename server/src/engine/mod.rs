@@ -18,6 +18,7 @@ mod error;
 mod url;
 
 use std::path::Path;
+use std::time::Duration;
 
 use disk::folder::Mark;
 use kv_api::AnyDatabase;
@@ -34,29 +35,43 @@ pub enum IfMissing {
     Fail,
 }
 
+/// Options of opening a store.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// The cache of a store in a folder, in bytes; `None` for the engine's default.
+    pub cache_bytes: Option<u64>,
+    /// How long to wait for the first answer of a cluster.
+    pub wait: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions { cache_bytes: None, wait: BETWEEN_SIGNS }
+    }
+}
+
+/// Time after which the log says that a cluster is waited for, and says it again.
+const BETWEEN_SIGNS: Duration = Duration::from_secs(5);
+
 /// Opens the store that `url` names. It is closed when the last handle is dropped; acknowledged writes are durable before
 /// that. Opening blocks the calling thread, for a cluster for some seconds at most.
 ///
 /// # Errors
 /// [`EngineError`], whose message is for a person.
 pub fn open(url: &EngineUrl, if_missing: IfMissing) -> Result<AnyDatabase, EngineError> {
-    open_with_cache(url, if_missing, None)
+    open_with(url, if_missing, OpenOptions::default())
 }
 
-/// The same, with a cache of `cache_bytes` for a store in a folder, instead of the engine's default.
+/// The same with options.
 ///
 /// # Errors
 /// [`EngineError`], whose message is for a person.
-pub fn open_with_cache(
-    url: &EngineUrl,
-    if_missing: IfMissing,
-    cache_bytes: Option<u64>,
-) -> Result<AnyDatabase, EngineError> {
+pub fn open_with(url: &EngineUrl, if_missing: IfMissing, options: OpenOptions) -> Result<AnyDatabase, EngineError> {
     match url {
         EngineUrl::Memory => open_mem(),
-        EngineUrl::Folder { engine, path } => open_folder(*engine, path, if_missing, cache_bytes),
+        EngineUrl::Folder { engine, path } => open_folder(*engine, path, if_missing, options.cache_bytes),
         // Nothing to create: a missing cluster is an error.
-        EngineUrl::Cluster { file, prefix } => open_fdb(file.as_deref(), prefix),
+        EngineUrl::Cluster { file, prefix } => open_fdb(file.as_deref(), prefix, options.wait),
     }
 }
 
@@ -131,14 +146,17 @@ fn open_lsm(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, En
 }
 
 #[cfg(feature = "fdb")]
-fn open_fdb(file: Option<&Path>, prefix: &[u8]) -> Result<AnyDatabase, EngineError> {
+fn open_fdb(file: Option<&Path>, prefix: &[u8], wait: Duration) -> Result<AnyDatabase, EngineError> {
     let options = engine_fdb::OpenOptions {
         cluster_file: file.map(Path::to_owned),
+        first_answer: wait,
         // So that a request is answered 503 rather than never. The layer retries for as long.
-        transaction_timeout: Some(std::time::Duration::from_secs(60)),
-        ..engine_fdb::OpenOptions::default()
+        transaction_timeout: Some(Duration::from_secs(60)),
+        // One for each database with waiting clients. Only those that are set take memory.
+        watches: engine_fdb::MOST_WATCHES,
     };
-    let database = futures_executor::block_on(engine_fdb::FdbDatabase::open_with(options))?;
+    let database =
+        while_saying_that_it_waits(wait, || futures_executor::block_on(engine_fdb::FdbDatabase::open_with(options)))?;
     Ok(if prefix.is_empty() {
         AnyDatabase::new(database)
     } else {
@@ -146,8 +164,26 @@ fn open_fdb(file: Option<&Path>, prefix: &[u8]) -> Result<AnyDatabase, EngineErr
     })
 }
 
+/// Runs `open`, and logs every few seconds that it still waits.
+#[cfg(feature = "fdb")]
+fn while_saying_that_it_waits<T>(wait: Duration, open: impl FnOnce() -> T) -> T {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    let (opened, is_open) = channel::<()>();
+    let saying = std::thread::spawn(move || {
+        let mut waited = BETWEEN_SIGNS;
+        while is_open.recv_timeout(BETWEEN_SIGNS) == Err(RecvTimeoutError::Timeout) && waited < wait {
+            tracing::warn!("no answer from the FoundationDB cluster yet; waiting for up to {} s", wait.as_secs());
+            waited += BETWEEN_SIGNS;
+        }
+    });
+    let result = open();
+    drop(opened);
+    drop(saying.join());
+    result
+}
+
 #[cfg(not(feature = "fdb"))]
-fn open_fdb(_file: Option<&Path>, _prefix: &[u8]) -> Result<AnyDatabase, EngineError> {
+fn open_fdb(_file: Option<&Path>, _prefix: &[u8], _wait: Duration) -> Result<AnyDatabase, EngineError> {
     Err(EngineError::NotBuilt { engine: Engine::Fdb.name().into() })
 }
 
