@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A [slow](Chaos::slow) database has one fault, which is not random: its read versions become too old (1007)
-//! after a number of bytes.
+//! after a number of bytes. A database [without watches](Chaos::without_watches) refuses each of them (1032). One [with other
+//! versions](Chaos::with_versions) is a store that was restored into another cluster.
 //!
 //! Faults are drawn from one seed at given rates, or come from a script. A transaction that writes nothing has no
 //! faults at its commit, as on a cluster.
@@ -21,12 +22,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use kv_api::error::{
-    COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, TRANSACTION_CANCELLED, TRANSACTION_TIMED_OUT,
-    TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
+    COMMIT_UNKNOWN_RESULT, FUTURE_VERSION, NOT_COMMITTED, TOO_MANY_WATCHES, TRANSACTION_CANCELLED,
+    TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
 };
 use kv_api::{
     ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
@@ -152,6 +154,8 @@ pub struct Chaos<D> {
     plan: Arc<Mutex<Plan>>,
     window: Option<usize>,
     hold: Option<Arc<Hold>>,
+    watches: bool,
+    versions: Option<Arc<AtomicU64>>,
 }
 
 impl<D: Database> Chaos<D> {
@@ -162,21 +166,34 @@ impl<D: Database> Chaos<D> {
 
     /// Faults at these rates, drawn from `seed`. [`Rates::default`] has none.
     pub fn new(inner: D, seed: u64, rates: Rates) -> Self {
-        let plan = Plan::Seeded { random: Random::new(seed), rates };
-        Chaos { inner, plan: Arc::new(Mutex::new(plan)), window: None, hold: None }
+        Chaos::of(inner, Plan::Seeded { random: Random::new(seed), rates })
     }
 
     /// Takes one entry for each commit of a transaction that writes. `None` lets the commit pass, and so does the
     /// end of the script.
     pub fn scripted(inner: D, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
-        let plan = Plan::Script(faults.into_iter().collect());
-        Chaos { inner, plan: Arc::new(Mutex::new(plan)), window: None, hold: None }
+        Chaos::of(inner, Plan::Script(faults.into_iter().collect()))
     }
 
     /// A store so slow that a read version becomes too old once a transaction has read in ranges and written this
     /// many bytes: the range read that passes the limit fails, or the commit.
     pub fn slow(inner: D, window: usize) -> Self {
         Chaos { window: Some(window), ..Chaos::scripted(inner, []) }
+    }
+
+    /// A store that has as many watches as it allows: each further one fails (1032).
+    pub fn without_watches(inner: D) -> Self {
+        Chaos { watches: false, ..Chaos::scripted(inner, []) }
+    }
+
+    /// A store with the same rows and other versions: the number in `versions` is the read version, and each transaction that
+    /// asks for a versionstamp takes the next one. Only for one writer at a time: numbers are taken before the commit.
+    pub fn with_versions(inner: D, versions: Arc<AtomicU64>) -> Self {
+        Chaos { versions: Some(versions), ..Chaos::scripted(inner, []) }
+    }
+
+    fn of(inner: D, plan: Plan) -> Self {
+        Chaos { inner, plan: Arc::new(Mutex::new(plan)), window: None, hold: None, watches: true, versions: None }
     }
 }
 
@@ -196,6 +213,8 @@ impl<D: Database> Database for Chaos<D> {
             plan: self.plan.clone(),
             window: self.window,
             hold: self.hold.clone(),
+            watches: self.watches,
+            versions: self.versions.clone(),
             attempt: Arc::default(),
         })
     }
@@ -217,6 +236,8 @@ struct Attempt {
     bytes: usize,
     /// Error of every operation after a fault, until a reset.
     failed: Option<Error>,
+    /// The version of its versionstamp, where the store has [other versions](Chaos::with_versions).
+    stamp: Option<u64>,
     /// Fails watches and versionstamps after a commit that failed on purpose: the inner transaction does not know
     /// about that failure.
     doom: watch::Sender<Option<Error>>,
@@ -224,7 +245,7 @@ struct Attempt {
 
 impl Default for Attempt {
     fn default() -> Self {
-        Attempt { wrote: false, bytes: 0, failed: None, doom: watch::Sender::new(None) }
+        Attempt { wrote: false, bytes: 0, failed: None, stamp: None, doom: watch::Sender::new(None) }
     }
 }
 
@@ -235,7 +256,18 @@ pub struct ChaosTransaction<T> {
     plan: Arc<Mutex<Plan>>,
     window: Option<usize>,
     hold: Option<Arc<Hold>>,
+    watches: bool,
+    versions: Option<Arc<AtomicU64>>,
     attempt: Arc<Mutex<Attempt>>,
+}
+
+/// Bytes with a versionstamp at the place that the last four name.
+fn stamped(bytes: &[u8], stamp: Versionstamp) -> Vec<u8> {
+    let (bytes, place) = bytes.split_at(bytes.len() - 4);
+    let place = place.iter().rev().fold(0, |place, byte| place << 8 | usize::from(*byte));
+    let mut out = bytes.to_vec();
+    out[place..place + Versionstamp::LEN].copy_from_slice(stamp.as_bytes());
+    out
 }
 
 impl<T: Transaction> ChaosTransaction<T> {
@@ -307,6 +339,13 @@ impl<T: Transaction> ChaosTransaction<T> {
         }
     }
 
+    /// The versionstamp, where the store has other versions.
+    fn other_stamp(&self) -> Option<Versionstamp> {
+        let versions = self.versions.as_ref()?;
+        let next = || versions.fetch_add(1, Ordering::SeqCst) + 1;
+        Some(Versionstamp::new(*self.attempt.lock().stamp.get_or_insert_with(next), 0))
+    }
+
     fn begin_attempt(attempt: &Mutex<Attempt>) {
         let before = std::mem::take(&mut *attempt.lock());
         if before.failed.is_some() {
@@ -319,15 +358,20 @@ impl<T: Transaction> ChaosTransaction<T> {
 impl<T: Transaction> Transaction for ChaosTransaction<T> {
     fn get_read_version(&self) -> impl Future<Output = Result<i64>> + Send + use<T> {
         let version = self.check().map(|()| self.inner.get_read_version());
-        let pause = self.pause();
+        let (pause, versions) = (self.pause(), self.versions.clone());
         async move {
             pause.await;
-            version?.await
+            let version = version?.await?;
+            let other = versions.map(|versions| versions.load(Ordering::SeqCst));
+            Ok(other.and_then(|other| i64::try_from(other).ok()).unwrap_or(version))
         }
     }
 
     fn set_read_version(&self, version: i64) {
-        self.inner.set_read_version(version);
+        // The store does not know other versions.
+        if self.versions.is_none() {
+            self.inner.set_read_version(version);
+        }
     }
 
     fn get(&self, key: &[u8], read: Read) -> impl Future<Output = Result<Option<Bytes>>> + Send + use<T> {
@@ -382,7 +426,14 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
 
     fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
         self.wrote(key.as_ref().len() + operand.as_ref().len());
-        self.inner.atomic_op(mutation, key, operand);
+        let is_stamped = matches!(mutation, MutationType::SetVersionstampedKey | MutationType::SetVersionstampedValue);
+        match if is_stamped { self.other_stamp() } else { None } {
+            None => self.inner.atomic_op(mutation, key, operand),
+            Some(stamp) if mutation == MutationType::SetVersionstampedKey => {
+                self.inner.set(stamped(key.as_ref(), stamp), operand);
+            }
+            Some(stamp) => self.inner.set(key, stamped(operand.as_ref(), stamp)),
+        }
     }
 
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {
@@ -414,11 +465,17 @@ impl<T: Transaction> Transaction for ChaosTransaction<T> {
     }
 
     fn get_versionstamp(&self) -> impl Future<Output = Result<Versionstamp>> + Send + use<T> {
-        self.unless_doomed(self.inner.get_versionstamp())
+        let other = self.other_stamp();
+        let stamp = self.unless_doomed(self.inner.get_versionstamp());
+        async move {
+            let stamp = stamp.await?;
+            Ok(other.unwrap_or(stamp))
+        }
     }
 
     fn watch(&self, key: &[u8]) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let watch = self.check().map(|()| self.unless_doomed(self.inner.watch(key)));
+        let allowed = if self.watches { Ok(()) } else { Err(Error::new(TOO_MANY_WATCHES)) };
+        let watch = self.check().and(allowed).map(|()| self.unless_doomed(self.inner.watch(key)));
         async move { watch?.await }
     }
 

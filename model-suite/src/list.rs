@@ -68,6 +68,7 @@ macro_rules! __scenarios {
                 waiters_wake_once_for_each_change,
                 dropping_the_database_ends_all_waiting,
                 waiters_share_one_watch,
+                waiters_poll_a_store_without_watches,
             }
             "Streams and consumers of the feed" consuming {
                 the_feed_is_a_stream_that_may_go_on,

@@ -1,9 +1,12 @@
-//! Waits for changes of a database, with the [watch](crate::feed) that all waiters share.
+//! Waits for changes of a database, with the [watch](crate::feed) that all waiters share. Where the store has no watch
+//! left (1032), they look again after a pause, until it has one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_timer::Delay;
 use futures_util::FutureExt;
-use kv_api::error::WATCH_CANCELLED;
+use kv_api::error::{TOO_MANY_WATCHES, WATCH_CANCELLED};
 use kv_api::{Database, Read, RetryError, Transaction};
 
 use crate::documents::Documents;
@@ -12,6 +15,9 @@ use crate::feed::{Armed, Feed};
 use crate::info;
 use crate::keys::DatabaseKey;
 use crate::seq::Seq;
+
+/// Pause before the database is looked at again where the store has no watch left.
+const POLL: Duration = Duration::from_secs(2);
 
 /// Waits for changes of a database.
 #[derive(Clone, Debug)]
@@ -34,7 +40,7 @@ impl<D: Database> Watcher<D> {
     ///
     /// # Errors
     /// 404 if the database was dropped, and [`ErrorKind::Moved`](crate::ErrorKind::Moved) if it moved to another store:
-    /// both end all waiting; the store's errors, including 1032 (too many watches).
+    /// both end all waiting; the store's errors.
     pub async fn changed(&mut self) -> Result<Seq> {
         loop {
             let epoch = self.feed.epoch(|| arm(self.documents.clone()).boxed().shared());
@@ -94,7 +100,7 @@ async fn arm<D: Database>(documents: Documents<D>) -> Result<Armed> {
             Ok(last)
         };
         match armed.await {
-            Ok(last) => return Ok(Armed { last, fired: watch.boxed().shared() }),
+            Ok(last) => return Ok(Armed { last, fired: or_poll(watch).boxed().shared() }),
             Err(failure) => {
                 let failure: crate::Error = failure;
                 match failure.kv_error().cloned() {
@@ -103,5 +109,16 @@ async fn arm<D: Database>(documents: Documents<D>) -> Result<Armed> {
                 }
             }
         }
+    }
+}
+
+/// Waits for the watch, or for the pause if the store refused it.
+async fn or_poll(watch: impl Future<Output = kv_api::Result<()>>) -> kv_api::Result<()> {
+    match watch.await {
+        Err(error) if error.code() == TOO_MANY_WATCHES => {
+            Delay::new(POLL).await;
+            Ok(())
+        }
+        fired => fired,
     }
 }

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use conformance::chaos::Chaos;
 use kv_api::Counted;
 use model::{ErrorKind, NotFound};
 
@@ -93,4 +94,30 @@ pub(crate) async fn waiters_share_one_watch(stage: Stage) {
     // On a remote store the watch may be set after the write.
     let transactions = counted.take().len();
     assert!((1..=2).contains(&transactions), "one wrote, one looked what had changed: {transactions}");
+}
+
+pub(crate) async fn waiters_poll_a_store_without_watches(stage: Stage) {
+    let documents = database(Chaos::without_watches(stage.engine())).await;
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let mut watcher = documents.watch_changes(model::Seq::ZERO);
+            tokio::spawn(async move { watcher.changed().await })
+        })
+        .collect();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    // Another server writes.
+    let other = stage.layer().await.database("db").await.unwrap();
+    other.put(edit("a", "{}")).await.unwrap();
+    let last = other.last_seq().await.unwrap();
+    for waiter in waiters {
+        assert_eq!(soon(waiter).await.unwrap().unwrap(), last);
+    }
+    let mut watcher = documents.watch_changes(last);
+    let mut waiting = pin!(watcher.changed());
+    assert!(poll_once(waiting.as_mut()).is_none());
+    stage.layer().await.delete_database("db").await.unwrap();
+    let error = soon(waiting).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::NotFound(NotFound::Database));
 }
