@@ -114,6 +114,7 @@ macro_rules! __scenarios {
                 a_write_of_unknown_result_that_was_not_committed_is_done_again,
                 databases_are_created_and_dropped_once,
                 whoever_writes_clears_ids_that_have_expired,
+                a_clock_that_is_ahead_clears_no_id_that_decides,
                 an_id_that_may_have_expired_decides_nothing,
                 a_write_of_unknown_result_is_still_done_by_halves,
             }

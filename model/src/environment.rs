@@ -4,8 +4,8 @@ use std::fmt;
 
 /// Source of time and randomness.
 pub trait Environment: fmt::Debug + Send + Sync + 'static {
-    /// Milliseconds since 1970-01-01 UTC. Stamps transaction ids, whose age decides when they are swept. The
-    /// clocks of processes that share a store may differ by less than a minute.
+    /// Milliseconds since 1970-01-01 UTC. A write gives up a minute after its beginning, and uploads that no edit names
+    /// are swept a day after theirs. The clocks of processes that share a store may differ by hours.
     fn now_ms(&self) -> u64;
 
     /// Fills `bytes` with randomness for names of transactions and databases. No other process may get the same

@@ -15,11 +15,19 @@
 //! The id is read with a conflict range: if an attempt still lands, the next one fails and reads again. The id's
 //! row has the attempt's number, since attempts may have different results.
 //!
-//! An id contains the time when its run began. A run gives up [`DEADLINE_MS`] later. Ids older than
-//! [`EXPIRED_AFTER_MS`] have expired: no run reads them any more. Every [`RUNS_BETWEEN_CLEARING`]th run clears up
+//! An id contains the read version of the attempt that wrote it first. Versions are the clock that all processes share:
+//! every engine advances them by about a million a second. An id has expired where a transaction reads
+//! [`EXPIRED_AFTER`] versions later. Whoever clears ids clears those that have expired at its read version, and whoever
+//! asks for one that has expired at its own gets no answer. A transaction that sees the clearing reads later than the one
+//! that cleared. So no id is missed that still decides something, whatever the clocks of the processes show.
+//!
+//! A run gives up [`DEADLINE_MS`] after its beginning, by its own clock. Every [`RUNS_BETWEEN_CLEARING`]th run clears up
 //! to [`CLEARED_AT_ONCE`] expired ids in its own transaction, which is more than the new ones. So writers clean
 //! up, and no background task is needed. The same runs first sweep abandoned uploads
 //! ([`attachments`](crate::attachments)), in a separate transaction.
+//!
+//! Earlier versions of this program had the time in the id, in milliseconds, and may run beside this one. Their ids are
+//! cleared after a day.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -39,9 +47,11 @@ use crate::unguarded::Unguarded;
 /// Time for which a run keeps trying, in milliseconds from its beginning.
 pub(crate) const DEADLINE_MS: u64 = 60_000;
 
-/// Age at which an id expires, in milliseconds: the deadline, the window of a read version, and minutes for
-/// differing clocks.
-const EXPIRED_AFTER_MS: u64 = 600_000;
+/// Age at which an id expires, in versions: ten minutes, or less if a cluster recovers meanwhile, which skips versions.
+const EXPIRED_AFTER: u64 = 600_000_000;
+
+/// Age at which ids of earlier versions of this program are cleared, in milliseconds.
+const FORMER_EXPIRED_AFTER_MS: u64 = 86_400_000;
 
 /// Number of runs between two that clear expired ids. The first run of a process is one.
 const RUNS_BETWEEN_CLEARING: u64 = 1_000;
@@ -100,8 +110,8 @@ impl<D: Database> Guard<D> {
     pub(crate) fn claim<T>(&self) -> (Claim<T>, bool) {
         let began = self.environment.now_ms();
         let clears = self.runs.fetch_add(1, Ordering::Relaxed).is_multiple_of(RUNS_BETWEEN_CLEARING);
-        let id = Key::Transaction { time_ms: began, nonce: self.nonces.next() }.under(&self.root);
-        (Claim { id, began, attempt: 1, answers: Vec::new() }, clears)
+        let nonce = self.nonces.next();
+        (Claim { root: self.root.clone(), nonce, id: None, began, attempt: 1, answers: Vec::new() }, clears)
     }
 
     /// Whether it is too late to ask whether an attempt of the run that began then committed.
@@ -151,7 +161,7 @@ impl<D: Database> Guard<D> {
             let failure: E = 'attempt: {
                 if !unwritten {
                     let landed = match claim.ask(&transaction).await {
-                        Ok(row) => claim.answer(row.as_deref(), self.is_late(claim.began)),
+                        Ok(asked) => claim.answer(&asked, self.is_late(claim.began)),
                         Err(error) => Err(error.into()),
                     };
                     match landed {
@@ -165,10 +175,15 @@ impl<D: Database> Guard<D> {
                     Ok(Outcome::ReadOnly(value)) => return Ok(value),
                     Err(failure) => break 'attempt failure,
                 };
-                if clears && let Err(error) = self.clear_expired(&transaction, claim.began).await {
+                // A body that read has the version already.
+                let version = match transaction.get_read_version().await {
+                    Ok(version) => version,
+                    Err(error) => break 'attempt error.into(),
+                };
+                if clears && let Err(error) = self.clear_expired(&transaction, version, claim.began).await {
                     break 'attempt error.into();
                 }
-                claim.sign(&transaction, claim.attempt);
+                claim.sign(&transaction, version, claim.attempt);
                 match transaction.commit().await {
                     Ok(()) => return Ok(value),
                     Err(failure) => {
@@ -199,27 +214,66 @@ impl<D: Database> Guard<D> {
     }
 
     /// Clears the oldest expired ids, in the same transaction.
-    pub(crate) async fn clear_expired(&self, transaction: &D::Transaction, now_ms: u64) -> kv_api::Result<()> {
-        let (begin, end) = Key::transactions_before(&self.root, now_ms.saturating_sub(EXPIRED_AFTER_MS));
+    pub(crate) async fn clear_expired(
+        &self,
+        transaction: &D::Transaction,
+        version: i64,
+        now_ms: u64,
+    ) -> kv_api::Result<()> {
+        let expired = Key::transactions_before(&self.root, before(version));
+        let former = Key::former_transactions_before(&self.root, now_ms.saturating_sub(FORMER_EXPIRED_AFTER_MS));
         // No decision depends on these rows, so they take no conflict ranges.
-        let oldest = RangeRequest::keys(begin.clone(), end).limit(CLEARED_AT_ONCE);
-        let expired = transaction.get_range(&oldest, Read::Snapshot).await?;
-        if let Some(last) = expired.rows.last() {
-            transaction.clear_range_unguarded(&begin, &[&last.key[..], &[0]].concat());
+        let oldest = [expired, former].map(|(begin, end)| {
+            let oldest = RangeRequest::keys(begin.clone(), end).limit(CLEARED_AT_ONCE);
+            (begin, transaction.get_range(&oldest, Read::Snapshot))
+        });
+        for (begin, oldest) in oldest {
+            if let Some(last) = oldest.await?.rows.last() {
+                transaction.clear_range_unguarded(&begin, &[&last.key[..], &[0]].concat());
+            }
         }
         Ok(())
     }
 }
 
+/// The version before which ids have expired for a transaction that reads at `version`.
+fn before(version: i64) -> u64 {
+    u64::try_from(version).unwrap_or_default().saturating_sub(EXPIRED_AFTER)
+}
+
+/// Whether the id of this version decides nothing for a transaction that reads at `version`: it has expired, or the store
+/// is not the one any more in which it was written.
+fn has_expired(id: u64, version: i64) -> bool {
+    id < before(version) || u64::try_from(version).unwrap_or_default() < id
+}
+
 /// The id of a run, and the answers of its attempts that may have committed.
 pub(crate) struct Claim<T> {
-    id: Vec<u8>,
+    root: Bytes,
+    nonce: [u8; 16],
+    /// The id's version, and its key, once an attempt was signed.
+    id: Option<(u64, Vec<u8>)>,
     /// When the run began, in milliseconds.
     pub(crate) began: u64,
     /// Number of the attempt under way.
     pub(crate) attempt: u64,
     /// By number of the attempt.
     answers: Vec<(u64, T)>,
+}
+
+/// What a transaction reads about the attempts before it.
+pub(crate) struct Asked {
+    /// The id's row.
+    row: Option<Bytes>,
+    /// Whether the id may have been cleared.
+    has_expired: bool,
+}
+
+impl Asked {
+    /// Whether nobody can tell any more: the row is not there, and it is too late to ask.
+    pub(crate) fn is_in_vain(&self, is_late: bool) -> bool {
+        self.row.is_none() && (is_late || self.has_expired)
+    }
 }
 
 impl<T> Claim<T> {
@@ -232,22 +286,25 @@ impl<T> Claim<T> {
     pub(crate) fn ask<X: Transaction>(
         &self,
         transaction: &X,
-    ) -> impl Future<Output = kv_api::Result<Option<Bytes>>> + Send + use<X, T> {
-        transaction.get(&self.id, Read::Serializable)
+    ) -> impl Future<Output = kv_api::Result<Asked>> + Send + use<X, T> {
+        let id = self.id.as_ref().map(|(id, key)| (*id, transaction.get(key, Read::Serializable)));
+        let version = transaction.get_read_version();
+        async move {
+            let Some((id, row)) = id else { return Ok(Asked { row: None, has_expired: false }) };
+            Ok(Asked { row: row.await?, has_expired: has_expired(id, version.await?) })
+        }
     }
 
-    /// The attempt that committed, as the row that [`ask`](Self::ask) read says, and its answer; `None` where none did.
+    /// The attempt that committed, as [`ask`](Self::ask) found it, and its answer; `None` where none did.
     ///
     /// # Errors
     /// 1021 where there is no row and it is too late to ask: it may have existed and expired.
-    pub(crate) fn answer(&mut self, row: Option<&[u8]>, is_late: bool) -> Result<Option<(u64, T)>> {
-        let Some(row) = row else {
-            if is_late {
-                let context = "an earlier attempt, of which it is too late to ask";
-                return Err(kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into());
-            }
-            return Ok(None);
-        };
+    pub(crate) fn answer(&mut self, asked: &Asked, is_late: bool) -> Result<Option<(u64, T)>> {
+        if asked.is_in_vain(is_late) {
+            let context = "an earlier attempt, of which it is too late to ask";
+            return Err(kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into());
+        }
+        let Some(row) = &asked.row else { return Ok(None) };
         let number = Reader::new(row).int()?;
         let found = self.answers.iter().position(|(attempt, _)| *attempt == number);
         let found = found.ok_or_else(|| Error::corrupt("a transaction id of an attempt that never was"))?;
@@ -259,11 +316,15 @@ impl<T> Claim<T> {
         self.answers.push((attempt, answer));
     }
 
-    /// Writes the id's row, by which the attempt will be known.
-    pub(crate) fn sign<X: Transaction>(&self, transaction: &X, attempt: u64) {
+    /// Writes the id's row, by which the attempt will be known, in a transaction that reads at `version`.
+    pub(crate) fn sign<X: Transaction>(&mut self, transaction: &X, version: i64, attempt: u64) {
+        let (_, key) = self.id.get_or_insert_with(|| {
+            let version = u64::try_from(version).unwrap_or_default();
+            (version, Key::Transaction { version, nonce: self.nonce }.under(&self.root))
+        });
         let mut row = Vec::with_capacity(9);
         tuple::append_u64(&mut row, attempt);
-        transaction.set(&self.id, row);
+        transaction.set(&key[..], row);
     }
 }
 
@@ -280,5 +341,22 @@ mod tests {
         layers[1].next.store(u64::MAX, Ordering::Relaxed);
         let nonces: HashSet<[u8; 16]> = (0..100).flat_map(|_| layers.iter().map(Nonces::next)).collect();
         assert_eq!(nonces.len(), 200);
+    }
+
+    #[test]
+    fn an_id_decides_until_it_may_have_been_cleared() {
+        for (id, version, expired) in [
+            (1_000_000_000, 1_000_000_000, false),
+            (1_000_000_000, 1_600_000_000, false),
+            (1_000_000_000, 1_600_000_001, true),
+            // In a store that was restored.
+            (1_000_000_000, 999_999_999, true),
+            (0, 600_000_000, false),
+            (0, 600_000_001, true),
+        ] {
+            assert_eq!(has_expired(id, version), expired, "{id} at {version}");
+            // Whoever reads earlier has not cleared it.
+            assert!(expired || before(version) <= id);
+        }
     }
 }

@@ -17,8 +17,8 @@ pub(crate) enum Key<'a> {
     Catalog(&'a str),
     /// The next database's number.
     Allocator,
-    /// The id of a transaction that started at this time.
-    Transaction { time_ms: u64, nonce: [u8; 16] },
+    /// The id of a transaction that read at this version.
+    Transaction { version: u64, nonce: [u8; 16] },
     /// The prefix of the database with this number.
     Database(u64),
     /// The store's identity.
@@ -45,7 +45,7 @@ impl Key<'_> {
     const FORMAT: u64 = 0;
     const CATALOG: u64 = 1;
     const ALLOCATOR: u64 = 2;
-    const TRANSACTION: u64 = 3;
+    const FORMER_TRANSACTION: u64 = 3;
     const DATABASE: u64 = 4;
     const IDENTITY: u64 = 5;
     const ARRIVAL: u64 = 6;
@@ -53,6 +53,7 @@ impl Key<'_> {
     const JOBS: u64 = 8;
     const CONFIGURATION: u64 = 9;
     const EVENTS: u64 = 10;
+    const TRANSACTION: u64 = 11;
     const CREATED: u64 = 0;
     const DROPPED: u64 = 1;
 
@@ -67,9 +68,9 @@ impl Key<'_> {
                 tuple::append_str(&mut out, cut(name, MAX_DATABASE_NAME_BYTES));
             }
             Key::Allocator => tuple::append_u64(&mut out, Self::ALLOCATOR),
-            Key::Transaction { time_ms, nonce } => {
+            Key::Transaction { version, nonce } => {
                 tuple::append_u64(&mut out, Self::TRANSACTION);
-                tuple::append_u64(&mut out, time_ms);
+                tuple::append_u64(&mut out, version);
                 tuple::append_bytes(&mut out, &nonce);
             }
             Key::Database(number) => {
@@ -141,12 +142,21 @@ impl Key<'_> {
         Ok(name)
     }
 
-    /// The range of all transaction ids older than `time_ms`.
-    pub(crate) fn transactions_before(root: &[u8], time_ms: u64) -> (Vec<u8>, Vec<u8>) {
+    /// The range of all transaction ids before `version`.
+    pub(crate) fn transactions_before(root: &[u8], version: u64) -> (Vec<u8>, Vec<u8>) {
+        Self::numbers_before(root, Self::TRANSACTION, version)
+    }
+
+    /// The range of all transaction ids of earlier versions of this program, older than `time_ms`.
+    pub(crate) fn former_transactions_before(root: &[u8], time_ms: u64) -> (Vec<u8>, Vec<u8>) {
+        Self::numbers_before(root, Self::FORMER_TRANSACTION, time_ms)
+    }
+
+    fn numbers_before(root: &[u8], subspace: u64, number: u64) -> (Vec<u8>, Vec<u8>) {
         let mut begin = root.to_vec();
-        tuple::append_u64(&mut begin, Self::TRANSACTION);
+        tuple::append_u64(&mut begin, subspace);
         let mut end = begin.clone();
-        tuple::append_u64(&mut end, time_ms);
+        tuple::append_u64(&mut end, number);
         (begin, end)
     }
 

@@ -152,14 +152,14 @@ impl<D: Database> Layer<D> {
             (asked, attempt, claim.began)
         };
         if let Some(asked) = asked {
-            let row = asked.await?;
+            let asked = asked.await?;
             let mut claim = claim.lock();
             let is_late = guard.is_late(began);
-            if row.is_none() && is_late {
+            if asked.is_in_vain(is_late) {
                 // Not 1021, which loops repeat.
                 return Err(ErrorKind::OutcomeUnknown.into());
             }
-            if let Some((attempt, revs)) = claim.answer(row.as_deref(), is_late)? {
+            if let Some((attempt, revs)) = claim.answer(&asked, is_late)? {
                 claim.keep(attempt, revs.clone());
                 return Ok(Begun::Landed(revs));
             }
@@ -255,11 +255,12 @@ impl<D: Database> Edits<D> {
         if let Some((token, attempt)) = &self.0.signature {
             let guard = self.0.layer.guard();
             let began = token.0.claim.lock().began;
+            let version = self.0.transaction.get_read_version().await?;
             if token.0.clears {
-                guard.clear_expired(&self.0.transaction, began).await?;
+                guard.clear_expired(&self.0.transaction, version, began).await?;
             }
             let mut claim = token.0.claim.lock();
-            claim.sign(&self.0.transaction, *attempt);
+            claim.sign(&self.0.transaction, version, *attempt);
             claim.keep(*attempt, revs.clone());
         }
         *self.0.state.lock() = State::Written(revs.clone());
