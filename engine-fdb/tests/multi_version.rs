@@ -9,7 +9,7 @@ use std::process::Command;
 
 use engine_fdb::stop_network;
 use futures_executor::block_on;
-use kv_api::{DatabaseExt, Error, Read, Transaction};
+use kv_api::{DatabaseExt, Read, Transaction};
 
 use support::{Subspace, cluster};
 
@@ -30,8 +30,7 @@ fn a_cluster_is_opened_through_the_multi_version_client() {
         let key = [subspace.prefix(), b"key".as_slice()].concat();
         let found = block_on(database.run(|tx, _| {
             tx.set(&key, b"value");
-            let found = tx.get(&key, Read::Serializable);
-            async move { Ok::<_, Error>(found.await?) }
+            tx.get(&key, Read::Serializable)
         }));
         assert_eq!(found.unwrap().as_deref(), Some(b"value".as_slice()));
         drop(subspace);

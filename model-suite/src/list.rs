@@ -15,6 +15,12 @@ macro_rules! __scenarios {
                 late_writers_never_reach_a_successor,
                 a_layer_is_marked_and_others_are_refused,
             }
+            "Stores whose versions went back (RFC 003, 'Incarnation')" adopting {
+                a_store_whose_versions_went_back_is_refused_and_adopted,
+                an_adoption_that_ended_midway_is_continued,
+                a_server_that_runs_while_its_store_goes_back_notices,
+                only_a_store_of_ours_is_adopted,
+            }
             "The servers' configuration" configuration {
                 settings_are_shared_watched_and_removed,
                 bad_settings_are_refused,

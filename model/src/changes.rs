@@ -39,7 +39,8 @@ const IDS_LOOKED_UP: usize = 100;
 /// Where a feed begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Since {
-    /// After this sequence.
+    /// After this sequence. One that lies ahead is not of this store, or of a time before it was restored from a backup: then
+    /// the feed begins at its beginning.
     Seq(Seq),
     /// After the last sequence at the time of the request.
     Now,
@@ -201,6 +202,7 @@ impl<D: Database> Documents<D> {
         self.read_batch(BODIES_AT_ONCE, |transaction, at_once| {
             let instance = self.instance(&transaction, Read::Snapshot);
             let last = transaction.get(&last_key, Read::Snapshot);
+            let version = transaction.get_read_version();
             let stats = from_the_beginning.then(|| transaction.get(&stats_key, Read::Snapshot));
             // Issued with the other reads if it does not depend on them.
             let first = match (&request.doc_ids, request.since) {
@@ -210,11 +212,15 @@ impl<D: Database> Documents<D> {
                 _ => None,
             };
             async move {
-                instance.await?;
+                let instance = instance.await?;
                 let last = read_last(last.await?.as_deref())?;
-                let since = match request.since {
-                    Since::Seq(since) => since,
-                    Since::Now => last,
+                let version = version.await?;
+                self.check_last(&instance, last, version)?;
+                let is_ahead = |since: Seq| !request.descending && since.is_after(instance.incarnation, version);
+                let (since, first) = match request.since {
+                    Since::Seq(since) if is_ahead(since) => (Seq::ZERO, None),
+                    Since::Seq(since) => (since, first),
+                    Since::Now => (last, None),
                 };
                 let scan = match (&request.doc_ids, first) {
                     (_, Some(first)) => self.scan(request, first.await?, None)?,

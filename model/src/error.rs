@@ -194,6 +194,18 @@ pub enum ErrorKind {
         "The store has data of another program, which stays unchanged. To share a store, the layer needs its own prefix."
     )]
     NotOurs,
+    /// The store's rows are of a later version than its engine has reached: it was restored into another cluster. 503.
+    #[error(
+        "The store was written at version {newest}, and its engine is at version {version} only: it was restored from a \
+         backup into another cluster, or copied there. New changes would come before old ones in the feeds. End all servers \
+         of the store and run `couch-layer adopt` on it, once."
+    )]
+    WentBack {
+        /// The newest version of which rows tell.
+        newest: u64,
+        /// The version at which they were read.
+        version: i64,
+    },
     /// The store is in another format than [`kv_api::STORED_FORMAT`]. 500.
     #[error("The store was {}.", kv_api::other_format(*.found))]
     Format {
@@ -258,6 +270,7 @@ impl Error {
             | ErrorKind::Stopped
             | ErrorKind::UploadGone
             | ErrorKind::OutcomeUnknown
+            | ErrorKind::WentBack { .. }
             | ErrorKind::JobLost => 503,
             ErrorKind::Refused(refused) => refused.first().map_or(500, |first| first.error.status()),
             ErrorKind::DocumentTooLarge(_)
@@ -302,6 +315,7 @@ impl Error {
             | ErrorKind::Stopped
             | ErrorKind::UploadGone
             | ErrorKind::OutcomeUnknown
+            | ErrorKind::WentBack { .. }
             | ErrorKind::JobLost => "service unavailable",
             ErrorKind::Functions(_) => "unknown_error",
             ErrorKind::Unauthorized(_) | ErrorKind::RefusedWith { unauthorized: true, .. } => "unauthorized",

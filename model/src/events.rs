@@ -22,8 +22,9 @@ use std::task::Poll;
 use futures_util::future::{BoxFuture, poll_fn};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use kv_api::{Database, MutationType, RangeRequest, Read, Transaction};
+use kv_api::{Database, MutationType, RangeRequest, Read, Runner, Transaction};
 
+use crate::batch::RETRIES;
 use crate::catalog_row::CatalogRow;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::info::read_last;
@@ -93,7 +94,17 @@ fn record<T: Transaction>(transaction: &T, root: &[u8], event: Key<'_>) {
     let place = u32::try_from(row.len() - STAMP_LEN).unwrap_or_default();
     row.extend_from_slice(&place.to_le_bytes());
     transaction.atomic_op(MutationType::SetVersionstampedValue, event.under(root), row);
+    note(transaction, root);
+}
+
+/// Records that there was an event, in the same transaction.
+pub(crate) fn note<T: Transaction>(transaction: &T, root: &[u8]) {
     transaction.atomic_op(MutationType::SetVersionstampedValue, Key::Events.under(root), &[0; 14]);
+}
+
+/// The version of the last event, in its row.
+pub(crate) fn version(stamp: &[u8]) -> u64 {
+    stamp.first_chunk().map_or(0, |version| u64::from_be_bytes(*version))
 }
 
 fn read_event(row: &[u8]) -> Result<Seq> {
@@ -127,7 +138,8 @@ struct Page {
 }
 
 impl<D: Database> Layer<D> {
-    /// The events after `since`: of each database its creation and its last update, and of each name its last drop.
+    /// The events after `since`: of each database its creation and its last update, and of each name its last drop. After a
+    /// sequence that lies ahead, which is not of this store, those are all events.
     ///
     /// This reads three rows of each database in the store.
     ///
@@ -159,6 +171,7 @@ impl<D: Database> Layer<D> {
         let mut end = [0xff; STAMP_LEN];
         end[..8].copy_from_slice(&version.to_be_bytes());
         let end = Seq::new(0, &end);
+        let since = if since > end { Seq::ZERO } else { since };
         let mut page = Page {
             events: DatabaseEvents { events: Vec::new(), last_seq: since },
             databases: Vec::new(),
@@ -206,6 +219,27 @@ impl<D: Database> Layer<D> {
             next = request.after(&batch);
         }
         Ok(drops)
+    }
+
+    /// Records anew the drops that lie ahead, as of now: the store's versions went back.
+    pub(crate) async fn renew_drops(&self) -> Result<()> {
+        let root = &self.guard().root;
+        for drops in self.drops().await?.chunks(BATCH) {
+            Runner::new(self.engine())
+                .option(RETRIES)
+                .run(|transaction, _| {
+                    let version = transaction.get_read_version();
+                    async move {
+                        let version = version.await?;
+                        for (name, _) in drops.iter().filter(|(_, seq)| seq.is_after(0, version)) {
+                            record(&transaction, root, Key::Dropped(name));
+                        }
+                        Ok::<_, Error>(())
+                    }
+                })
+                .await?;
+        }
+        Ok(())
     }
 
     /// The databases of a part of the catalog, and the request for the next part.

@@ -41,7 +41,7 @@ pub struct DatabaseInfo {
     pub purge_seq: u64,
     /// Its sizes.
     pub sizes: Sizes,
-    /// Number of times that it moved to another store.
+    /// Number of times that it moved to another store, or that its store was adopted.
     pub incarnation: u8,
     /// Time of its creation, in milliseconds since 1970.
     pub created_ms: u64,
@@ -69,18 +69,21 @@ impl<D: Database> Documents<D> {
         self.read(|transaction| {
             let instance = self.instance(&transaction, Read::Snapshot);
             let last = transaction.get(&last_key, Read::Snapshot);
+            let version = transaction.get_read_version();
             let stats = transaction.get(&stats_key, Read::Snapshot);
             let purged = transaction.get_range(&purge::newest(keys), Read::Snapshot);
             let size = transaction.get_estimated_range_size(&begin, &end);
             async move {
                 let instance = instance.await?;
+                let last = read_last(last.await?.as_deref())?;
+                self.check_last(&instance, last, version.await?)?;
                 let stats = Stats::read(stats.await?.as_deref())?;
                 let count = |value: i64| u64::try_from(value).unwrap_or(0);
                 Ok(DatabaseInfo {
                     name: self.name().to_owned(),
                     doc_count: count(stats.doc_count),
                     doc_del_count: count(stats.doc_del_count),
-                    update_seq: read_last(last.await?.as_deref())?,
+                    update_seq: last,
                     purge_seq: purge::seq_of(keys, &purged.await?.rows)?,
                     sizes: Sizes { external: count(stats.external), active: size.await? },
                     incarnation: instance.incarnation,
@@ -105,9 +108,12 @@ impl<D: Database> Documents<D> {
         self.read(|transaction| {
             let instance = self.instance(&transaction, Read::Snapshot);
             let last = transaction.get(&key, Read::Snapshot);
+            let version = transaction.get_read_version();
             async move {
-                instance.await?;
-                read_last(last.await?.as_deref())
+                let instance = instance.await?;
+                let last = read_last(last.await?.as_deref())?;
+                self.check_last(&instance, last, version.await?)?;
+                Ok(last)
             }
         })
         .await

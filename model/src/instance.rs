@@ -73,7 +73,8 @@ pub(crate) enum Access {
 pub(crate) struct Instance {
     /// The id that distinguishes the database from earlier and later ones with its name.
     pub(crate) id: [u8; 16],
-    /// Number of times that the database moved to another store (RFC 001, "Terminology").
+    /// Number of times that the database moved to another store (RFC 001, "Terminology"), or that its store was
+    /// [adopted](crate::adoption).
     pub(crate) incarnation: u8,
     /// The layout of new bodies.
     pub(crate) format: BodyFormat,

@@ -10,6 +10,7 @@ use jobs::Jobs;
 use kv_api::{Database, RangeRequest, Read, STORED_FORMAT, Transaction};
 use parking_lot::Mutex;
 
+use crate::adoption;
 use crate::body::BodyFormat;
 use crate::environment::{Environment, SystemEnvironment};
 use crate::error::{Error, ErrorKind, Result};
@@ -81,6 +82,14 @@ pub(crate) struct Limits {
     pub(crate) attachment: Limit,
 }
 
+impl Limits {
+    fn of(options: &LayerOptions) -> Arc<Self> {
+        let document = Limit::new(options.max_document_size as u64, HIGHEST_MAX_DOCUMENT_SIZE as u64);
+        let attachment = Limit::new(options.max_attachment_size, u64::MAX);
+        Arc::new(Limits { document, attachment })
+    }
+}
+
 /// A limit in bytes that changes while requests read it.
 pub(crate) struct Limit {
     /// That of the options.
@@ -109,12 +118,11 @@ impl<D: Database> Layer<D> {
     /// Opens the layer in `engine`. If the store has nothing under the prefix, this writes the number of the format.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`] for another format; [`ErrorKind::NotOurs`] if the prefix has other keys. Nothing is
-    /// changed then.
+    /// [`ErrorKind::Format`] for another format; [`ErrorKind::NotOurs`] if the prefix has other keys;
+    /// [`ErrorKind::WentBack`] for a store that has to be [adopted](Self::adopt). Nothing is changed then.
     pub async fn open(engine: D, options: LayerOptions) -> Result<Self> {
-        let document = Limit::new(options.max_document_size as u64, HIGHEST_MAX_DOCUMENT_SIZE as u64);
-        let attachment = Limit::new(options.max_attachment_size, u64::MAX);
-        Self::open_limited(engine, options, Arc::new(Limits { document, attachment })).await
+        let limits = Limits::of(&options);
+        Self::open_limited(engine, options, limits).await
     }
 
     /// Opens the layer in another store. Its documents and attachments are limited as those of this one, also when a limit
@@ -127,49 +135,70 @@ impl<D: Database> Layer<D> {
     }
 
     async fn open_limited(engine: D, options: LayerOptions, limits: Arc<Limits>) -> Result<Self> {
-        let root = options.prefix.clone();
-        let key = Key::Format.under(&root);
-        let anything = if root.is_empty() {
-            RangeRequest::keys(Bytes::new(), Bytes::from_static(kv_api::keys::SYSTEM_BEGIN))
-        } else {
-            RangeRequest::prefix(&root)
-        };
-        let anything = anything.limit(1);
-        // Opening twice has the same effect as opening once, so this needs no transaction id.
-        kv_api::Runner::new(&engine)
-            .run(|transaction, _| {
-                let (version, first) =
-                    (transaction.get(&key, Read::Serializable), transaction.get_range(&anything, Read::Serializable));
-                let key = &key;
-                async move {
-                    let found = match (version.await?, first.await?.rows.first()) {
-                        (Some(version), _) => Reader::new(&version).int()?,
-                        (None, None) => {
-                            let mut version = Vec::new();
-                            tuple::append_u64(&mut version, u64::from(STORED_FORMAT));
-                            transaction.set(key, &version);
-                            return Ok(());
-                        }
-                        (None, Some(_)) => return Err(Error::new(ErrorKind::NotOurs)),
-                    };
-                    if found == u64::from(STORED_FORMAT) {
-                        Ok(())
-                    } else {
-                        Err(Error::new(ErrorKind::Format { found }))
-                    }
-                }
-            })
-            .await?;
-        Ok(Layer {
+        let layer = Self::with_limits(engine, options, limits);
+        layer.admit(true).await?;
+        Ok(layer)
+    }
+
+    /// A handle of a store that nobody has looked at.
+    pub(crate) fn assemble(engine: D, options: LayerOptions) -> Self {
+        let limits = Limits::of(&options);
+        Self::with_limits(engine, options, limits)
+    }
+
+    fn with_limits(engine: D, options: LayerOptions, limits: Arc<Limits>) -> Self {
+        Layer {
             shared: Arc::new(LayerState {
-                guard: Guard::new(engine, root, options.environment),
+                guard: Guard::new(engine, options.prefix, options.environment),
                 default_format: options.default_format,
                 limits,
                 threads: options.threads,
                 feeds: Mutex::default(),
                 indexes: Definitions::default(),
             }),
-        })
+        }
+    }
+
+    /// Checks that the store is the layer's. One that `is_opened` is marked if it is empty, and refused if its versions went
+    /// back.
+    pub(crate) async fn admit(&self, is_opened: bool) -> Result<()> {
+        let root = &self.guard().root;
+        let key = Key::Format.under(root);
+        let anything = if root.is_empty() {
+            RangeRequest::keys(Bytes::new(), Bytes::from_static(kv_api::keys::SYSTEM_BEGIN))
+        } else {
+            RangeRequest::prefix(root)
+        };
+        let anything = anything.limit(1);
+        // Opening twice has the same effect as opening once, so this needs no transaction id.
+        kv_api::Runner::new(self.engine())
+            .run(|transaction, _| {
+                let (version, first) =
+                    (transaction.get(&key, Read::Serializable), transaction.get_range(&anything, Read::Serializable));
+                let versions = is_opened.then(|| adoption::check_versions(&transaction, root));
+                let key = &key;
+                async move {
+                    let found = match (version.await?, first.await?.rows.first()) {
+                        (Some(version), _) => Reader::new(&version).int()?,
+                        (None, None) if is_opened => {
+                            let mut version = Vec::new();
+                            tuple::append_u64(&mut version, u64::from(STORED_FORMAT));
+                            transaction.set(key, &version);
+                            return Ok(());
+                        }
+                        (None, None) => return Err(Error::bad_request("There is no store to adopt: it is empty.")),
+                        (None, Some(_)) => return Err(Error::new(ErrorKind::NotOurs)),
+                    };
+                    if found != u64::from(STORED_FORMAT) {
+                        return Err(Error::new(ErrorKind::Format { found }));
+                    }
+                    match versions {
+                        Some(versions) => versions.await,
+                        None => Ok(()),
+                    }
+                }
+            })
+            .await
     }
 
     /// Limits documents that are written from now on, also through handles that are open. `None` brings the limit of the

@@ -8,6 +8,7 @@ mod revid;
 mod tuple;
 
 // The operations.
+mod adoption;
 mod all_docs;
 mod ancestors;
 mod attachments;
@@ -75,6 +76,7 @@ pub use json::{
 };
 pub use revid::{InvalidRev, MAX_REV_HASH_BYTES, RevHash, RevId, hex};
 
+pub use adoption::Adopted;
 pub use all_docs::{AllDocs, AllDocsEntry, AllDocsRequest, AllDocsRow};
 pub use attachments::{
     Attachment, AttachmentEdit, AttachmentReader, AttachmentSource, Content, ContentAhead, ContentStep, Encoding,

@@ -51,7 +51,8 @@ impl Seq {
         Seq(bytes)
     }
 
-    /// Number of times that the database had moved between stores when the edit was made.
+    /// The database's incarnation when the edit was made: the number of times that it had moved between stores, or that its
+    /// store had been [adopted](crate::Layer::adopt).
     pub fn incarnation(&self) -> u8 {
         self.0[0]
     }
@@ -59,6 +60,17 @@ impl Seq {
     /// After every edit of earlier incarnations, and before every edit of this one.
     pub(crate) fn beginning_of(incarnation: u8) -> Seq {
         Seq::new(incarnation, &[0; STAMP_LEN])
+    }
+
+    /// Whether a database of this incarnation can have given the sequence out only after `version`, or in another store.
+    pub(crate) fn is_after(&self, incarnation: u8, version: i64) -> bool {
+        self.0[0] > incarnation
+            || (self.0[0] == incarnation && self.version() > u64::try_from(version).unwrap_or_default())
+    }
+
+    /// The version of the edit's commit.
+    pub(crate) fn version(&self) -> u64 {
+        self.0[1..9].iter().fold(0, |version, byte| version << 8 | u64::from(*byte))
     }
 
     pub(crate) fn stamp(&self) -> [u8; STAMP_LEN] {
@@ -120,6 +132,24 @@ mod tests {
         for (seq, text) in seqs.iter().zip(&texts) {
             assert_eq!(text.parse::<Seq>().unwrap(), *seq);
             assert_eq!(text.to_uppercase().parse::<Seq>().unwrap(), *seq);
+        }
+    }
+
+    #[test]
+    fn a_sequence_of_later_is_known_by_incarnation_and_version() {
+        let seq = |incarnation, version: u64| {
+            Seq::new(incarnation, &[&version.to_be_bytes()[..], &[0xff; 4]].concat().try_into().unwrap())
+        };
+        assert_eq!(seq(3, 1 << 50).version(), 1 << 50);
+        for (seq, is_after) in [
+            (Seq::ZERO, false),
+            (seq(1, 7), false),
+            (seq(1, 8), true),
+            (seq(0, 1 << 60), false),
+            (Seq::beginning_of(1), false),
+            (Seq::beginning_of(2), true),
+        ] {
+            assert_eq!(seq.is_after(1, 7), is_after, "{seq}");
         }
     }
 

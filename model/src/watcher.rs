@@ -92,10 +92,12 @@ async fn arm<D: Database>(documents: Documents<D>) -> Result<Armed> {
     loop {
         let instance = documents.instance(&transaction, Read::Snapshot);
         let last = transaction.get(&key, Read::Snapshot);
+        let version = transaction.get_read_version();
         let watch = transaction.watch(&key);
         let armed = async {
-            instance.await?;
+            let instance = instance.await?;
             let last = info::read_last(last.await?.as_deref())?;
+            documents.check_last(&instance, last, version.await?)?;
             transaction.commit().await?;
             Ok(last)
         };

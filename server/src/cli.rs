@@ -19,6 +19,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(cmd::serve::Serve),
+    Adopt(cmd::adopt::Adopt),
     Import(cmd::import::Import),
     Export(cmd::export::Export),
     Changes(cmd::changes::Changes),
@@ -65,6 +66,7 @@ impl Cli {
     pub fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Serve(serve) => serve.run(),
+            Command::Adopt(adopt) => cmd::block_on(adopt.run()),
             Command::Import(import) => cmd::block_on(import.run()),
             Command::Export(export) => cmd::block_on(export.run()),
             Command::Changes(changes) => cmd::block_on(changes.run()),

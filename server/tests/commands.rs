@@ -343,6 +343,33 @@ fn a_vault_is_aggregated_collected_and_taken_apart_again() {
 }
 
 #[test]
+fn a_store_whose_versions_went_back_is_refused_until_it_is_adopted() {
+    use kv_api::{Database, Transaction};
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let url = format!("sled:{}", folder.join("data").display());
+    let adopt = || program::run(&["adopt", &url], "");
+    assert!(err(&adopt()).contains("there is no data folder"));
+    succeed(couch_layer(folder, &["import", "notes", "-"], r#"{"_id":"a"}"#));
+    // The id of a transaction of a far future, as a store that was copied here may have it.
+    let engine =
+        server::engine::open(&url.parse().expect("a URL"), server::engine::IfMissing::Fail).expect("an engine");
+    let id = [&[0x15, 11, 0x1c, 0x70], &[0; 7][..], &[1, b'n', 0]].concat();
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let transaction = engine.begin().expect("a transaction");
+        transaction.set(id, &[0x15, 1]);
+        transaction.commit().await.expect("a commit");
+    });
+    drop(engine);
+    let refused = couch_layer(folder, &["export", "notes"], "");
+    assert!(!refused.status.success() && err(&refused).contains("`couch-layer adopt`"), "{}", err(&refused));
+    assert_eq!(succeed(adopt()).trim(), format!("{url}: 1 database has a new incarnation"));
+    assert!(succeed(couch_layer(folder, &["export", "notes"], "")).contains(r#""_id":"a""#));
+    succeed(couch_layer(folder, &["check", "notes"], ""));
+}
+
+#[test]
 fn a_folder_is_pushed_listed_verified_and_pulled() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = format!("sled:{}", folder.path().join("data").display());

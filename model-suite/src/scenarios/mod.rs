@@ -1,5 +1,6 @@
 //! The scenarios, one file for each subject.
 
+pub(crate) mod adopting;
 pub(crate) mod attachments;
 pub(crate) mod bulk;
 pub(crate) mod catalog;

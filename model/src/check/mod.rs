@@ -146,6 +146,9 @@ impl<D: Database> Documents<D> {
         if self.home.access == Access::Remains {
             // When a database leaves, its last sequence becomes the beginning of the next incarnation.
             sums.last = Seq::beginning_of(instance.incarnation.saturating_add(1));
+        } else if last == Seq::beginning_of(instance.incarnation) {
+            // So it does when its store is adopted.
+            sums.last = sums.last.max(last);
         }
         Ok(Walked { report, sums, last, stats })
     }

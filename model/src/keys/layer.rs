@@ -142,6 +142,21 @@ impl Key<'_> {
         Ok(name)
     }
 
+    /// The range of all transaction ids.
+    pub(crate) fn transactions(root: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let mut begin = root.to_vec();
+        tuple::append_u64(&mut begin, Self::TRANSACTION);
+        let end = end_of(&begin);
+        (begin, end)
+    }
+
+    /// The version in the key of a transaction id.
+    pub(crate) fn transaction_version(root: &[u8], key: &[u8]) -> Result<u64> {
+        let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);
+        let (_, version) = (reader.int()?, reader.int()?);
+        Ok(version)
+    }
+
     /// The range of all transaction ids before `version`.
     pub(crate) fn transactions_before(root: &[u8], version: u64) -> (Vec<u8>, Vec<u8>) {
         Self::numbers_before(root, Self::TRANSACTION, version)

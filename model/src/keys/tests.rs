@@ -106,6 +106,8 @@ fn keys_read_back() {
     let dead = Leaf { not_deleted: false, rev: "12-x".parse().unwrap() };
     let reference = keys.key(DatabaseKey::Reference(&content, "a\0", &dead));
     assert_eq!(keys.read_reference(&reference).unwrap(), (content, "a\0".to_owned(), dead));
+    let id = Key::Transaction { version: 1 << 40, nonce: [0; 16] }.under(b"root");
+    assert_eq!(Key::transaction_version(b"root", &id).unwrap(), 1 << 40);
     let staging = Key::Staging { deadline_ms: 1 << 40, database: 300, store: &store }.under(b"root");
     assert_eq!(Key::read_staging(b"root", &staging).unwrap(), (300, store));
     let (begin, end) = Key::stagings(b"root", Some((1 << 40) + 1));

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use conformance::chaos::Chaos;
+use kv_api::AnyDatabase;
 use reqwest::Response;
 use serde_json::{Value, json};
+use server::http::Options;
 
 use crate::support::Couch;
 
@@ -122,6 +125,19 @@ async fn a_longpoll_wakes_at_the_first_change() {
     let silent = couch.get(&format!("/db/_changes?feed=longpoll&since={since}&timeout=200")).await.json();
     assert!(begun.elapsed() >= Duration::from_millis(200));
     assert_eq!((&silent["results"], silent["last_seq"].as_str()), (&json!([]), Some(since)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_longpoll_goes_on_where_the_store_has_no_watch_left() {
+    let store = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+    let store = AnyDatabase::new(Chaos::without_watches(store));
+    let couch = Couch::over(store, Options::default()).await;
+    couch.database("db").await;
+    let mut waiting = Feed::open(&couch, "/db/_changes?feed=longpoll&heartbeat=50").await;
+    waiting.until(|text| text.matches('\n').count() > 4).await;
+    couch.put("/db/a", json!({})).await;
+    let answer: Value = serde_json::from_str(&waiting.end().await).unwrap();
+    assert_eq!(ids(&answer), ["a"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
