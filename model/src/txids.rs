@@ -25,9 +25,6 @@
 //! to [`CLEARED_AT_ONCE`] expired ids in its own transaction, which is more than the new ones. So writers clean
 //! up, and no background task is needed. The same runs first sweep abandoned uploads
 //! ([`attachments`](crate::attachments)), in a separate transaction.
-//!
-//! Earlier versions of this program had the time in the id, in milliseconds, and may run beside this one. Their ids are
-//! cleared after a day.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -49,9 +46,6 @@ pub(crate) const DEADLINE_MS: u64 = 60_000;
 
 /// Age at which an id expires, in versions: ten minutes, or less if a cluster recovers meanwhile, which skips versions.
 const EXPIRED_AFTER: u64 = 600_000_000;
-
-/// Age at which ids of earlier versions of this program are cleared, in milliseconds.
-const FORMER_EXPIRED_AFTER_MS: u64 = 86_400_000;
 
 /// Number of runs between two that clear expired ids. The first run of a process is one.
 const RUNS_BETWEEN_CLEARING: u64 = 1_000;
@@ -180,7 +174,7 @@ impl<D: Database> Guard<D> {
                     Ok(version) => version,
                     Err(error) => break 'attempt error.into(),
                 };
-                if clears && let Err(error) = self.clear_expired(&transaction, version, claim.began).await {
+                if clears && let Err(error) = self.clear_expired(&transaction, version).await {
                     break 'attempt error.into();
                 }
                 claim.sign(&transaction, version, claim.attempt);
@@ -213,24 +207,14 @@ impl<D: Database> Guard<D> {
         }
     }
 
-    /// Clears the oldest expired ids, in the same transaction.
-    pub(crate) async fn clear_expired(
-        &self,
-        transaction: &D::Transaction,
-        version: i64,
-        now_ms: u64,
-    ) -> kv_api::Result<()> {
-        let expired = Key::transactions_before(&self.root, before(version));
-        let former = Key::former_transactions_before(&self.root, now_ms.saturating_sub(FORMER_EXPIRED_AFTER_MS));
+    /// Clears the oldest expired ids, in the same transaction, which reads at `version`.
+    pub(crate) async fn clear_expired(&self, transaction: &D::Transaction, version: i64) -> kv_api::Result<()> {
+        let (begin, end) = Key::transactions_before(&self.root, before(version));
         // No decision depends on these rows, so they take no conflict ranges.
-        let oldest = [expired, former].map(|(begin, end)| {
-            let oldest = RangeRequest::keys(begin.clone(), end).limit(CLEARED_AT_ONCE);
-            (begin, transaction.get_range(&oldest, Read::Snapshot))
-        });
-        for (begin, oldest) in oldest {
-            if let Some(last) = oldest.await?.rows.last() {
-                transaction.clear_range_unguarded(&begin, &[&last.key[..], &[0]].concat());
-            }
+        let oldest = RangeRequest::keys(begin.clone(), end).limit(CLEARED_AT_ONCE);
+        let expired = transaction.get_range(&oldest, Read::Snapshot).await?;
+        if let Some(last) = expired.rows.last() {
+            transaction.clear_range_unguarded(&begin, &[&last.key[..], &[0]].concat());
         }
         Ok(())
     }

@@ -355,7 +355,7 @@ fn a_store_whose_versions_went_back_is_refused_until_it_is_adopted() {
     // The id of a transaction of a far future, as a store that was copied here may have it.
     let engine =
         server::engine::open(&url.parse().expect("a URL"), server::engine::IfMissing::Fail).expect("an engine");
-    let id = [&[0x15, 11, 0x1c, 0x70], &[0; 7][..], &[1, b'n', 0]].concat();
+    let id = [&[0x15, 3, 0x1c, 0x70], &[0; 7][..], &[1, b'n', 0]].concat();
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let transaction = engine.begin().expect("a transaction");
         transaction.set(id, &[0x15, 1]);

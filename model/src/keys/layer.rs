@@ -45,7 +45,7 @@ impl Key<'_> {
     const FORMAT: u64 = 0;
     const CATALOG: u64 = 1;
     const ALLOCATOR: u64 = 2;
-    const FORMER_TRANSACTION: u64 = 3;
+    const TRANSACTION: u64 = 3;
     const DATABASE: u64 = 4;
     const IDENTITY: u64 = 5;
     const ARRIVAL: u64 = 6;
@@ -53,7 +53,6 @@ impl Key<'_> {
     const JOBS: u64 = 8;
     const CONFIGURATION: u64 = 9;
     const EVENTS: u64 = 10;
-    const TRANSACTION: u64 = 11;
     const CREATED: u64 = 0;
     const DROPPED: u64 = 1;
 
@@ -159,19 +158,9 @@ impl Key<'_> {
 
     /// The range of all transaction ids before `version`.
     pub(crate) fn transactions_before(root: &[u8], version: u64) -> (Vec<u8>, Vec<u8>) {
-        Self::numbers_before(root, Self::TRANSACTION, version)
-    }
-
-    /// The range of all transaction ids of earlier versions of this program, older than `time_ms`.
-    pub(crate) fn former_transactions_before(root: &[u8], time_ms: u64) -> (Vec<u8>, Vec<u8>) {
-        Self::numbers_before(root, Self::FORMER_TRANSACTION, time_ms)
-    }
-
-    fn numbers_before(root: &[u8], subspace: u64, number: u64) -> (Vec<u8>, Vec<u8>) {
-        let mut begin = root.to_vec();
-        tuple::append_u64(&mut begin, subspace);
-        let mut end = begin.clone();
-        tuple::append_u64(&mut end, number);
+        let (begin, mut end) = Self::transactions(root);
+        end.truncate(begin.len());
+        tuple::append_u64(&mut end, version);
         (begin, end)
     }
 

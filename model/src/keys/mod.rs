@@ -7,14 +7,13 @@
 //!  root ┬ (0)                                    format version of the layer
 //!       ├ (1, Name)                              catalog: the number of each database
 //!       ├ (2)                                    the next database's number
-//!       ├ (3, Milliseconds, Nonce)               transaction ids of earlier versions of this program
+//!       ├ (3, Version, Nonce)                    transaction ids (RFC 003, option 3)
 //!       ├ (5)                                    the store's identity
 //!       ├ (6, Name)                              progress of databases that are copied here
 //!       ├ (7, Deadline, Number, Store)           staged uploads, which no edit names yet
 //!       ├ (8, …)                                 jobs: keys of the crate `jobs`
 //!       ├ (9)[, Section, Name]                   configuration of the servers
 //!       ├ (10)[, Kind, Name]                     when databases were created and dropped
-//!       ├ (11, Version, Nonce)                   transaction ids (RFC 003, option 3)
 //!       └ (4, Number) ┬ (0)                      instance: read by every transaction on the database
 //!         a database's│
 //!         prefix      ├ (1)                      security object

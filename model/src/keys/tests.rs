@@ -63,7 +63,7 @@ fn keys_are_the_tuples_that_are_drawn() {
         (Key::Allocator.under(b""), pack(&(2,))),
         (
             Key::Transaction { version: 1 << 40, nonce: [0; 16] }.under(b""),
-            pack(&(11, 1i64 << 40, TupleBytes::from(&[0; 16][..]))),
+            pack(&(3, 1i64 << 40, TupleBytes::from(&[0; 16][..]))),
         ),
         (Key::Identity.under(b""), pack(&(5,))),
         (Key::Arrival("db").under(b""), pack(&(6, "db"))),

@@ -254,10 +254,9 @@ impl<D: Database> Edits<D> {
         whole.0 = None;
         if let Some((token, attempt)) = &self.0.signature {
             let guard = self.0.layer.guard();
-            let began = token.0.claim.lock().began;
             let version = self.0.transaction.get_read_version().await?;
             if token.0.clears {
-                guard.clear_expired(&self.0.transaction, version, began).await?;
+                guard.clear_expired(&self.0.transaction, version).await?;
             }
             let mut claim = token.0.claim.lock();
             claim.sign(&self.0.transaction, version, *attempt);
