@@ -67,7 +67,7 @@ impl<'a> Iterator for Events<'a> {
             b'f' => (Event::Bool(false), 5),
             b'n' => (Event::Null, 4),
             _ => {
-                let text = scalar_text(self.text, start)?;
+                let text = self.text.get(start..scalar_end(bytes, start)?)?;
                 (number(text)?, text.len())
             }
         };
@@ -76,11 +76,11 @@ impl<'a> Iterator for Events<'a> {
     }
 }
 
-/// The number or literal that begins at `start`; `None` if there is none.
-pub(super) fn scalar_text(text: &str, start: usize) -> Option<&str> {
-    let rest = text.get(start..)?;
-    let len = rest.bytes().position(|byte| matches!(byte, b',' | b'}' | b']')).unwrap_or(rest.len());
-    rest.get(..len).filter(|text| !text.is_empty())
+/// Position of the end of the number or literal that begins at `start`; `None` if there is none.
+pub(super) fn scalar_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let rest = bytes.get(start..)?;
+    let len = rest.iter().position(|byte| matches!(byte, b',' | b'}' | b']')).unwrap_or(rest.len());
+    (len > 0).then_some(start + len)
 }
 
 fn number<'a>(text: &'a str) -> Option<Event<'a>> {

@@ -17,6 +17,7 @@
 //!
 //! Nothing in this crate recurses, so only memory limits the depth of values.
 
+mod array;
 mod error;
 mod events;
 mod number;
@@ -35,6 +36,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
+pub use array::JsonArray;
 pub use error::{JsonError, JsonErrorKind};
 pub use events::{Event, Events};
 pub use number::{FloatText, append_u64, is_integer};

@@ -405,24 +405,26 @@ impl Parser<'_> {
             }
             return;
         }
-        let mut order: Vec<usize> = (first_member..self.members.len()).collect();
-        let key = |members: &[Member], index: usize| (members[index].hash, members[index].name_len);
+        // Four bytes each, as there may be many.
+        let mut order: Vec<u32> = (first_member as u32..self.members.len() as u32).collect();
+        let key = |members: &[Member], index: u32| (members[index as usize].hash, members[index as usize].name_len);
         order.sort_unstable_by_key(|&index| (key(&self.members, index), index));
-        if !order.windows(2).any(|pair| self.same_hash(pair[0], pair[1])) {
+        if !order.windows(2).any(|pair| self.same_hash(pair[0] as usize, pair[1] as usize)) {
             return;
         }
         // The names are sorted too, so that the work is bounded even if all hashes collide on purpose.
         self.flush();
         order.sort_unstable_by(|&left, &right| {
-            (key(&self.members, left), self.name_of(left), left).cmp(&(
+            (key(&self.members, left), self.name_of(left as usize), left).cmp(&(
                 key(&self.members, right),
-                self.name_of(right),
+                self.name_of(right as usize),
                 right,
             ))
         });
         for pair in order.windows(2) {
-            if self.same_hash(pair[0], pair[1]) && self.name_of(pair[0]) == self.name_of(pair[1]) {
-                self.mark(pair[0]);
+            let (earlier, later) = (pair[0] as usize, pair[1] as usize);
+            if self.same_hash(earlier, later) && self.name_of(earlier) == self.name_of(later) {
+                self.mark(earlier);
             }
         }
     }
@@ -452,6 +454,8 @@ impl Parser<'_> {
         if self.dead.is_empty() {
             return self.out;
         }
+        // Beside two texts, the memory of many members matters.
+        self.members = Vec::new();
         self.dead.sort_unstable();
         let mut kept = Vec::with_capacity(self.out.len());
         let mut from = 0;

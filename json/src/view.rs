@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::events::{Events, scalar_text};
+use super::events::{Events, scalar_end};
 use super::number::is_integer;
 use super::string::{JsonStr, string_end};
 
@@ -228,15 +228,19 @@ impl<'a> Children<'a> {
     }
 
     fn value(&mut self, start: usize) -> Option<JsonRef<'a>> {
-        let end = value_end(self.text, start)?;
+        let end = value_end(self.text.as_bytes(), start)?;
         self.at = end;
         self.text.get(start..end).map(JsonRef)
     }
 }
 
+/// The value that begins at `start`. Of the text only this part is looked at, however long it is.
+pub(super) fn value_at(bytes: &[u8], start: usize) -> Option<JsonRef<'_>> {
+    std::str::from_utf8(bytes.get(start..value_end(bytes, start)?)?).ok().map(JsonRef)
+}
+
 /// Position of the end of the value that begins at `start`.
-fn value_end(text: &str, start: usize) -> Option<usize> {
-    let bytes = text.as_bytes();
+fn value_end(bytes: &[u8], start: usize) -> Option<usize> {
     match bytes.get(start)? {
         b'"' => string_end(bytes, start + 1).map(|(end, _)| end + 1),
         b'{' | b'[' => {
@@ -257,6 +261,6 @@ fn value_end(text: &str, start: usize) -> Option<usize> {
                 at += 1;
             }
         }
-        _ => scalar_text(text, start).map(|scalar| start + scalar.len()),
+        _ => scalar_end(bytes, start),
     }
 }

@@ -11,7 +11,8 @@ pub(crate) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), Error> {
     let mut name = String::new();
     let mut escaped = false;
     let mut end = |name: &mut String, any: bool| {
-        if !any {
+        // Code that follows paths is recursive. The limit is checked at once, since a name may have millions of dots.
+        if !any || path.len() >= MAX_DEPTH {
             return Err(Error::invalid_field_name(field));
         }
         path.push(std::mem::take(name));
@@ -32,9 +33,7 @@ pub(crate) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), Error> {
         any = true;
         escaped = character == '\\';
     }
-    end(&mut name, any)?;
-    // Code that follows paths is recursive.
-    if path.len() > MAX_DEPTH { Err(Error::invalid_field_name(field)) } else { Ok(()) }
+    end(&mut name, any)
 }
 
 /// The field name of a path, with a backslash before what would have a meaning. An empty name can be its last only.

@@ -12,6 +12,9 @@ use crate::selector::Selector;
 /// Default of the maximum number of documents.
 const DEFAULT_LIMIT: u64 = 25;
 
+/// Maximum number of fields to sort by. An index has far fewer.
+const MAX_SORT: usize = 1_000;
+
 /// The direction of a sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -137,9 +140,10 @@ pub(crate) fn use_index(value: JsonRef<'_>) -> Result<Vec<String>, Error> {
     let wrong = || Error::bad_value("invalid_index_name", "Invalid index name: ", value.text());
     let mut names: Vec<String> = match value.kind() {
         JsonKind::Null => Vec::new(),
-        JsonKind::String => value.as_str().unwrap_or_default().split('/').map(str::to_owned).collect(),
+        // A fourth part is one too many already.
+        JsonKind::String => value.as_str().unwrap_or_default().split('/').take(4).map(str::to_owned).collect(),
         JsonKind::Array => {
-            let names = value.elements().map(|name| name.as_str().map(|name| name.into_owned()));
+            let names = value.elements().take(3).map(|name| name.as_str().map(|name| name.into_owned()));
             return match names.collect::<Option<Vec<_>>>() {
                 Some(names) if names.len() <= 2 => Ok(names),
                 _ => Err(wrong()),
@@ -186,6 +190,10 @@ pub(crate) fn sort(value: JsonRef<'_>) -> Result<Vec<(String, Direction)>, Error
     if !value.is_array() {
         let says = "Sort must be an array of sort specs, not: ";
         return Err(Error::bad_value("invalid_sort_json", says, value.text()));
+    }
+    if value.elements().nth(MAX_SORT).is_some() {
+        let reason = format!("A query may sort by {MAX_SORT} fields at most.");
+        return Err(Error::plain("invalid_sort_json", &reason));
     }
     let sort = value.elements().map(sort_field).collect::<Result<Vec<_>, _>>()?;
     match sort.windows(2).find(|two| two[0].1 != two[1].1) {
@@ -305,6 +313,8 @@ mod tests {
             (r#""bookmark": 1"#, "invalid_bookmark", "Invalid bookmark value: 1"),
             (r#""use_index": 5"#, "invalid_index_name", "Invalid index name: 5"),
             (r#""use_index": "a/b/c""#, "invalid_index_name", "Invalid index name: \"a/b/c\""),
+            (r#""use_index": "_design/a/b/c""#, "invalid_index_name", "Invalid index name: \"_design/a/b/c\""),
+            (r#""use_index": ["a", "b", "c"]"#, "invalid_index_name", "Invalid index name: [\"a\",\"b\",\"c\"]"),
             (r#""use_index": ["a", 1]"#, "invalid_index_name", "Invalid index name: [\"a\",1]"),
             (r#""sort": "a""#, "invalid_sort_json", "Sort must be an array of sort specs, not: \"a\""),
             (r#""sort": [1]"#, "invalid_sort_field", "Invalid sort field: 1"),
@@ -324,6 +334,9 @@ mod tests {
             let refused = parse(&format!(r#"{{"selector": {{}}, {member}}}"#)).unwrap_err();
             assert_eq!((refused.error(), refused.reason()), (error, reason), "{member}");
         }
+        let many = vec![r#""a""#; MAX_SORT + 1].join(",");
+        let refused = parse(&format!(r#"{{"selector": {{}}, "sort": [{many}]}}"#)).unwrap_err();
+        assert_eq!(refused.error(), "invalid_sort_json");
         for (body, error) in [
             ("{}", "missing_required_key"),
             (r#"{"selector": 1}"#, "invalid_selector_json"),

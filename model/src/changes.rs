@@ -10,7 +10,6 @@
 //! row of the feed itself is damaged, the revision comes from the winner's row. If that cannot be read either, the feed
 //! stops with an error: without a revision, no client would fetch the document.
 
-use std::collections::HashSet;
 use std::future::{Future, Ready};
 
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
@@ -21,6 +20,7 @@ use crate::change_row::ChangeRow;
 use crate::document::{Body, Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
+use crate::id_set::IdSet;
 use crate::info::read_last;
 use crate::keys::{DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
@@ -99,7 +99,7 @@ pub struct ChangesRequest {
     /// Include the deleted losing leaves in the documents.
     pub deleted_conflicts: bool,
     /// Only these documents.
-    pub doc_ids: Option<Vec<String>>,
+    pub doc_ids: Option<IdSet>,
 }
 
 impl ChangesRequest {
@@ -235,9 +235,8 @@ impl<D: Database> Documents<D> {
                             Some(found) => found,
                             None => {
                                 let range = self.feed_range(request, since);
-                                let wanted = ids.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
                                 let batch = transaction.get_range(&range, Read::Snapshot).await?;
-                                self.scan(request, batch, wanted.as_ref())?
+                                self.scan(request, batch, ids.as_ref())?
                             }
                         }
                     }
@@ -272,12 +271,7 @@ impl<D: Database> Documents<D> {
         range.limit(rows)
     }
 
-    fn scan(
-        &self,
-        request: &ChangesRequest,
-        batch: kv_api::RangeBatch,
-        wanted: Option<&HashSet<&str>>,
-    ) -> Result<Scan> {
+    fn scan(&self, request: &ChangesRequest, batch: kv_api::RangeBatch, wanted: Option<&IdSet>) -> Result<Scan> {
         let limit = request.limit.unwrap_or(usize::MAX);
         let mut scan = Scan { rows: Vec::with_capacity(batch.rows.len().min(limit)), reached: None, more: batch.more };
         for row in &batch.rows {
@@ -307,10 +301,9 @@ impl<D: Database> Documents<D> {
         transaction: &D::Transaction,
         request: &ChangesRequest,
         since: Seq,
-        ids: &[String],
+        ids: &IdSet,
     ) -> Result<Scan> {
-        let ids: HashSet<&str> = ids.iter().map(String::as_str).collect();
-        let winners: Vec<_> = ids.into_iter().map(|id| (id, Tree::Winner.read(transaction, self.keys(), id))).collect();
+        let winners: Vec<_> = ids.iter().map(|id| (id, Tree::Winner.read(transaction, self.keys(), id))).collect();
         let mut rows = Vec::new();
         for (id, winner) in winners {
             let Some(winner) = winner.await?.into_iter().next() else { continue };

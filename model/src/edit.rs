@@ -107,7 +107,14 @@ impl Edit {
     /// # Errors
     /// As [`Edit::from_json`].
     pub fn from_json_or_rev(id: Option<&str>, named: Option<&RevId>, json: &JsonText, mode: WriteMode) -> Result<Edit> {
-        let split = json.split_top(is_special);
+        // Nothing is looked at beyond the first unknown member: there may be millions.
+        let mut unknown = None;
+        let split = json.split_top(|name| {
+            if is_special(name) && !KNOWN.contains(&name) && unknown.is_none() {
+                unknown = Some(name.to_owned());
+            }
+            unknown.is_none() && is_special(name)
+        });
         let SplitObject { special, rest: body } =
             split.ok_or_else(|| Error::bad_request("Document must be a JSON object"))?;
         let (mut own_id, mut rev, mut deleted, mut history) = (None, None, false, None);
@@ -122,10 +129,12 @@ impl Edit {
                 }
                 "_revisions" => history = Some(read_history(value)?),
                 "_attachments" => attachments = Some(value),
-                // Reads add these members, and clients may send them back.
-                "_revs_info" | "_local_seq" | "_conflicts" | "_deleted_conflicts" => {}
-                other => return Err(bad_member(other)),
+                // Reads add the others, and clients may send them back.
+                _ => {}
             }
+        }
+        if let Some(unknown) = unknown {
+            return Err(bad_member(&unknown));
         }
         let id = match (id, own_id) {
             (Some(id), _) => id.to_owned(),
@@ -163,6 +172,19 @@ impl Edit {
         if self.deleted && self.body.len() <= 2 && self.attachments.is_empty() { 0 } else { self.body.len() as u64 }
     }
 }
+
+/// The special members that an edit may have.
+const KNOWN: [&str; 9] = [
+    "_id",
+    "_rev",
+    "_deleted",
+    "_revisions",
+    "_attachments",
+    "_revs_info",
+    "_local_seq",
+    "_conflicts",
+    "_deleted_conflicts",
+];
 
 /// Whether a member is no part of a document's body. Some members of CouchDB's replicator are, despite their
 /// underscore.
@@ -287,6 +309,7 @@ mod tests {
             (r#"{"_id":"_x"}"#, 400, "illegal_docid", "Only reserved document ids may start with underscore."),
             (r#"{"_rev":"x"}"#, 400, "bad_request", "Invalid rev format"),
             (r#"{"_rev":1}"#, 400, "bad_request", "Invalid rev format"),
+            (r#"{"_id":"a","_foo":1,"_bar":2,"_rev":"x"}"#, 400, "doc_validation", "Bad special document member: _foo"),
             (r#"{"_foo":1}"#, 400, "doc_validation", "Bad special document member: _foo"),
             (r#"{"_deleted":"yes"}"#, 400, "doc_validation", "Bad special document member: _deleted"),
             (r#"{"_revisions":1}"#, 400, "doc_validation", "Bad special document member: _revisions"),

@@ -32,6 +32,7 @@ pub mod error;
 mod events;
 mod feed;
 mod find;
+mod id_set;
 mod identity;
 mod indexes;
 mod info;
@@ -71,7 +72,7 @@ pub use body::{
 };
 pub use etf::{AttachmentDigest, RevisionTerm, Term, erlang_term};
 pub use json::{
-    Elements, Event, Events, FromSerdeError, JsonError, JsonErrorKind, JsonKind, JsonRef, JsonStr, JsonText,
+    Elements, Event, Events, FromSerdeError, JsonArray, JsonError, JsonErrorKind, JsonKind, JsonRef, JsonStr, JsonText,
     JsonWriter, MAX_INPUT_BYTES, Members, ParseOptions, Patch, PatchError, SplitObject, TooDeepForSerde,
 };
 pub use revid::{InvalidRev, MAX_REV_HASH_BYTES, RevHash, RevId, hex};
@@ -95,6 +96,7 @@ pub use environment::{Environment, SystemEnvironment};
 pub use error::{Error, ErrorKind, NotFound, Refused, Result};
 pub use events::{DatabaseEvent, DatabaseEventKind, DatabaseEvents, DatabaseWatcher};
 pub use find::{Find, IndexBuilder, choose_index};
+pub use id_set::IdSet;
 pub use identity::IDENTITY_BYTES;
 pub use indexes::{
     BUILD_JOBS, BatchAhead, BuildProgress, DocumentsBeside, IndexBuild, IndexInfo, IndexPage, IndexRequest, IndexRow,

@@ -26,15 +26,20 @@ pub struct InvalidRev;
 /// The hash of a revision: up to [`MAX_REV_HASH_BYTES`] bytes, compared as bytes. It may be empty, as in CouchDB.
 ///
 /// Sixteen bytes, the length of all but foreign revisions, are stored inline: a branch of a thousand ancestors is
-/// one allocation.
+/// one allocation. So are fewer bytes, of which a client may send millions.
 #[derive(Clone)]
 pub struct RevHash(Repr);
 
 #[derive(Clone)]
 enum Repr {
     Md5([u8; 16]),
-    Other(Box<[u8]>),
+    /// The number of bytes, and the bytes.
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
 }
+
+/// Maximum number of bytes beside a `Repr`'s two others, without making it larger than a box does.
+const SHORT: usize = 22;
 
 impl RevHash {
     /// The hash of these bytes.
@@ -48,7 +53,14 @@ impl RevHash {
         if bytes.len() > MAX_REV_HASH_BYTES {
             return Err(InvalidRev);
         }
-        Ok(RevHash(Repr::Other(bytes.into())))
+        Ok(RevHash(match bytes.len() {
+            length @ 0..=SHORT => {
+                let mut inline = [0; SHORT];
+                inline[..length].copy_from_slice(bytes);
+                Repr::Short(length as u8, inline)
+            }
+            _ => Repr::Long(bytes.into()),
+        }))
     }
 
     /// Parses a hash without its position, as in `_revisions.ids`.
@@ -74,7 +86,8 @@ impl RevHash {
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Repr::Md5(bytes) => bytes,
-            Repr::Other(bytes) => bytes,
+            Repr::Short(length, bytes) => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Repr::Long(bytes) => bytes,
         }
     }
 }
@@ -97,7 +110,7 @@ impl fmt::Display for RevHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Repr::Md5(bytes) => f.write_str(std::str::from_utf8(&hexadecimal(bytes)).unwrap_or_default()),
-            Repr::Other(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+            Repr::Short(..) | Repr::Long(_) => f.write_str(&String::from_utf8_lossy(self.as_bytes())),
         }
     }
 }
@@ -203,7 +216,9 @@ impl RevId {
         out.push(b'-');
         match &self.hash.0 {
             Repr::Md5(bytes) => out.extend_from_slice(&hexadecimal(bytes)),
-            Repr::Other(bytes) => out.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes()),
+            Repr::Short(..) | Repr::Long(_) => {
+                out.extend_from_slice(String::from_utf8_lossy(self.hash.as_bytes()).as_bytes());
+            }
         }
     }
 
@@ -211,7 +226,7 @@ impl RevId {
     pub fn write_json(&self, json: &mut JsonWriter<'_>) {
         match &self.hash.0 {
             Repr::Md5(_) => json.unescaped(|out| self.append_to(out)),
-            Repr::Other(_) => json.display(self),
+            Repr::Short(..) | Repr::Long(_) => json.display(self),
         };
     }
 }
@@ -252,7 +267,17 @@ mod tests {
             JsonWriter::new(&mut displayed).display(&rev);
             assert_eq!(written, displayed);
         };
-        for text in ["1-967a00dff5e02add41819138abb3284d", "3-abc", "18446744073709551615-x", "1-a-b-c", "7-é", "1-"] {
+        let (short, long) = (format!("1-{}", "s".repeat(SHORT)), format!("1-{}", "l".repeat(SHORT + 1)));
+        for text in [
+            &*short,
+            &*long,
+            "1-967a00dff5e02add41819138abb3284d",
+            "3-abc",
+            "18446744073709551615-x",
+            "1-a-b-c",
+            "7-é",
+            "1-",
+        ] {
             check(text);
         }
         check("2-a\"\\\n");

@@ -14,6 +14,7 @@ use kv_api::Database;
 use crate::changes::{Change, ChangesBatch, ChangesRequest, Since};
 use crate::documents::Documents;
 use crate::error::Result;
+use crate::id_set::IdSet;
 use crate::watcher::Watcher;
 
 type Filter = Arc<dyn Fn(&Change) -> bool + Send + Sync>;
@@ -61,8 +62,8 @@ impl<D: Database> Feed<D> {
 
     /// Only these documents.
     #[must_use]
-    pub fn of_documents(mut self, ids: Vec<String>) -> Self {
-        self.request.doc_ids = Some(ids);
+    pub fn of_documents(mut self, ids: impl Into<IdSet>) -> Self {
+        self.request.doc_ids = Some(ids.into());
         self
     }
 

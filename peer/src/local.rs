@@ -165,7 +165,7 @@ impl<D: Database> Peer for Local<D> {
             style: if request.all_leaves { Style::AllDocs } else { Style::MainOnly },
             include_docs: selector.is_some(),
             doc_ids: match &request.filter {
-                Filter::DocIds(ids) => Some(ids.clone()),
+                Filter::DocIds(ids) => Some(ids.iter().collect()),
                 _ => None,
             },
             ..model::ChangesRequest::default()

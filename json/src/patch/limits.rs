@@ -5,11 +5,17 @@ use std::fmt;
 /// Maximum number of steps in a path, and of levels in a merge patch.
 pub(super) const MAX_STEPS: usize = 1_000;
 
+/// Maximum number of steps in all paths of a patch. A step takes twenty times as many bytes in memory as in the patch.
+pub(super) const MAX_ALL_STEPS: usize = 200_000;
+
 /// Approximate maximum number of bytes that the operations of a patch may touch together.
 const MAX_WORK: usize = 500_000_000;
 
 /// Approximate cost in bytes of looking at or moving a member or element.
 pub(super) const CHILD_BYTES: usize = 32;
+
+/// Approximate cost of a new member. It stays in memory, with its name twice.
+pub(super) const NEW_MEMBER_BYTES: usize = 256;
 
 /// Weight of a byte that is written or compared as text: the copy is kept.
 pub(super) const TEXT_WEIGHT: usize = 8;

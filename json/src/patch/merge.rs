@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::limits::{CHILD_BYTES, MAX_STEPS, Result, Work, malformed};
+use super::limits::{CHILD_BYTES, MAX_STEPS, NEW_MEMBER_BYTES, Result, Work, malformed};
 use super::node::Node;
 use crate::{JsonRef, JsonText};
 
@@ -37,6 +37,7 @@ pub(super) fn apply(
             (Some(place), true) => gone.push(place),
             (Some(place), false) => apply(&mut members[place].1, whole, value, level + 1, work)?,
             (None, false) => {
+                work.spend(NEW_MEMBER_BYTES)?;
                 let mut new = Node::Object(Vec::new());
                 apply(&mut new, whole, value, level + 1, work)?;
                 places.insert(name.as_ref().to_owned(), members.len());

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::limits::{MAX_STEPS, Result, Work, failed, malformed};
+use super::limits::{MAX_ALL_STEPS, MAX_STEPS, Result, Work, failed, malformed};
 use super::node::{Node, Path};
 use crate::{JsonKind, JsonRef, JsonText};
 
@@ -59,6 +59,15 @@ impl Operation {
         Ok(Operation { what, path })
     }
 
+    /// Number of steps in its paths.
+    fn steps(&self) -> usize {
+        let from = match &self.what {
+            What::Move(from) | What::Copy(from) => from.0.len(),
+            What::Add(_) | What::Remove | What::Replace(_) | What::Test(_) => 0,
+        };
+        self.path.0.len() + from
+    }
+
     /// Changes the value at `root`.
     pub(super) fn apply(&self, root: &mut Node, work: &mut Work) -> Result<()> {
         let Operation { what, path } = self;
@@ -91,7 +100,16 @@ pub(super) fn read(patch: &JsonText) -> Result<Vec<Operation>> {
     if !patch.root().is_array() {
         return malformed("a JSON Patch is an array of operations");
     }
-    patch.root().elements().map(|operation| Operation::read(patch, operation)).collect()
+    let mut steps = 0;
+    let read = |operation| {
+        let read = Operation::read(patch, operation)?;
+        steps += read.steps();
+        if steps > MAX_ALL_STEPS {
+            return malformed(format!("the paths of a patch have up to {MAX_ALL_STEPS} steps together"));
+        }
+        Ok(read)
+    };
+    patch.root().elements().map(read).collect()
 }
 
 /// RFC 6902, "test": numbers are compared by value, members in any order. Values below the maximum depth of paths are
@@ -268,6 +286,11 @@ mod tests {
         }
         let long = format!(r#"[{{"op":"remove","path":"{}"}}]"#, "/a".repeat(1_001));
         assert!(matches!(patched("{}", &long), Err(PatchError::Malformed(_))));
+        // So are paths that have too many steps together.
+        let deep = format!(r#"{{"op":"copy","from":"{0}","path":"{0}"}}"#, "/a".repeat(1_000));
+        let read = |count: usize| Patch::operations(&json(&format!("[{}]", vec![deep.as_str(); count].join(","))));
+        assert!(read(MAX_ALL_STEPS / 2_000).is_ok());
+        assert!(matches!(read(MAX_ALL_STEPS / 2_000 + 1), Err(PatchError::Malformed(_))));
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::error::{Error, echo};
 use crate::query::{Direction, sort, use_index};
 use crate::selector::Selector;
 
+/// Maximum number of design documents whose indexes one request deletes.
+const MAX_DELETED: usize = 10_000;
+
 /// A valid request for a new index.
 #[derive(Clone, Debug)]
 pub struct NewIndex {
@@ -172,6 +175,10 @@ pub fn parse_bulk_delete(body: &JsonText) -> Result<Vec<String>, Error> {
     };
     if !ids.is_array() {
         return Err(wrong());
+    }
+    if ids.elements().nth(MAX_DELETED).is_some() {
+        let reason = format!("A request may delete the indexes of {MAX_DELETED} design documents at most.");
+        return Err(Error::plain("invalid_bulk_docs", &reason));
     }
     // As in CouchDB, each is something that `use_index` may be, and then its text.
     for id in ids.elements() {

@@ -66,7 +66,7 @@ impl Condition {
             }
             Condition::Regex { regex, .. } => value.as_str().is_some_and(|text| regex.is_match(text.as_bytes())),
             Condition::BeginsWith(prefix) => value.as_str().is_some_and(|text| begins_with(&text, prefix)),
-            Condition::All(values) => has_all(value, values),
+            Condition::All(values) => has_all(value, values.root()),
             Condition::ElemMatch(node) => value.elements().any(|element| node.matches(element)),
             Condition::AllMatch(node) => {
                 let mut elements = value.elements().peekable();
@@ -96,7 +96,7 @@ impl Relation {
 impl Choice {
     /// Whether the value, or an element of it if it is an array, is one of the arguments.
     fn has(&self, value: JsonRef<'_>) -> bool {
-        let is_one = |value| self.sorted.binary_search_by(|one| self.order.compare(one.root(), value)).is_ok();
+        let is_one = |value| self.sorted.has_by(|one| self.order.compare(one, value));
         if value.is_array() { value.elements().any(is_one) } else { is_one(value) }
     }
 }
@@ -108,15 +108,16 @@ fn begins_with(text: &str, prefix: &str) -> bool {
 }
 
 /// Elements are equal only if their texts are. CouchDB compares exactly here: `1` is not `1.0`.
-fn has_all(value: JsonRef<'_>, values: &[JsonText]) -> bool {
-    match values {
+fn has_all(value: JsonRef<'_>, values: JsonRef<'_>) -> bool {
+    let mut first = values.elements();
+    match (first.next(), first.next()) {
         _ if !value.is_array() => false,
-        [] => false,
+        (None, _) => false,
         // A single array may also be the whole value.
-        [list] if list.root().is_array() && list.as_str() == value.text() => true,
-        values => {
+        (Some(list), None) if list.is_array() && list.text() == value.text() => true,
+        _ => {
             let elements: HashSet<&str> = value.elements().map(JsonRef::text).collect();
-            values.iter().all(|one| elements.contains(one.as_str()))
+            values.elements().all(|one| elements.contains(one.text()))
         }
     }
 }

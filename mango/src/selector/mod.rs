@@ -43,7 +43,7 @@ mod range;
 mod tests;
 mod write;
 
-use json::{JsonRef, JsonText};
+use json::{JsonArray, JsonRef, JsonText};
 use regex::bytes::Regex;
 
 pub use analysis::IdRange;
@@ -124,7 +124,8 @@ enum Condition {
         regex: Regex,
     },
     BeginsWith(String),
-    All(Vec<JsonText>),
+    /// An array.
+    All(JsonText),
     ElemMatch(Box<Node>),
     AllMatch(Box<Node>),
     KeyMapMatch(Box<Node>),
@@ -146,9 +147,9 @@ enum Relation {
 /// The arguments of an `$in`.
 #[derive(Clone, Debug)]
 struct Choice {
-    /// As given in the selector.
-    given: Vec<JsonText>,
-    /// Sorted by `order`, for fast lookups.
-    sorted: Vec<JsonText>,
+    /// The array in the selector.
+    given: JsonText,
+    /// The same, sorted by `order` for fast lookups.
+    sorted: JsonArray,
     order: Order,
 }

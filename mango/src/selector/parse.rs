@@ -16,7 +16,7 @@
 
 use std::cell::Cell;
 
-use json::{Event, JsonKind, JsonRef, JsonText};
+use json::{Event, JsonArray, JsonKind, JsonRef, JsonText};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::{Choice, Condition, Node, Relation, Selector};
@@ -29,6 +29,10 @@ pub const MAX_DEPTH: usize = 100;
 
 /// Maximum number of conditions of a selector, including nested ones. It limits the time for one document.
 pub const MAX_CONDITIONS: usize = 10_000;
+
+/// Maximum number of values in the tree of a selector, with combinations that are empty or have one part. It limits the
+/// memory.
+const MAX_NODES: usize = 10 * MAX_CONDITIONS;
 
 /// Maximum size of the field names of all conditions in bytes. Each condition counts its whole path.
 const MAX_PATH_BYTES: usize = 1_000_000;
@@ -95,6 +99,7 @@ struct Walk<'a> {
 /// Counts of what is limited in a selector.
 #[derive(Default)]
 struct Counts {
+    nodes: Cell<usize>,
     conditions: Cell<usize>,
     regexes: Cell<usize>,
     path_bytes: Cell<usize>,
@@ -110,6 +115,7 @@ impl Counts {
 impl Walk<'_> {
     /// The node for `value` under `path`.
     fn node(&self, value: JsonRef<'_>, path: &mut Vec<String>, negated: bool) -> Result<Node, Error> {
+        Counts::add(&self.counts.nodes, 1, MAX_NODES, "conditions and combinations")?;
         let mut members = value.members();
         match (members.next(), members.next()) {
             // A bare value, including the empty object, means equality.
@@ -191,9 +197,10 @@ impl Walk<'_> {
     /// The condition of an operator at the end of a path. Checks the argument.
     fn condition(&self, operator: &str, argument: JsonRef<'_>, path: &[String]) -> Result<Condition, Error> {
         let bad = || Error::bad_argument(operator, argument.text());
-        let values = || match argument.kind() {
-            JsonKind::Array => Ok(argument.elements().map(|value| self.owned(value)).collect()),
-            _ => Err(bad()),
+        let choice = || {
+            let given = self.owned(argument);
+            let values = given.to_array().ok_or_else(bad)?;
+            Ok(Choice::new(given, values, Order::of(path)))
         };
         let inner = || match argument.kind() {
             JsonKind::Object => Walk { text: self.text, negations: Negations::Kept, counts: self.counts }
@@ -210,8 +217,8 @@ impl Walk<'_> {
             "$gt" => self.compare(Relation::Gt, argument, path),
             "$exists" => Condition::Exists(argument.as_bool().ok_or_else(bad)?),
             "$type" => Condition::Type(argument.as_str().ok_or_else(bad)?.into_owned()),
-            "$in" => Condition::In(Choice::new(values()?, Order::of(path))),
-            "$nin" => Condition::Nin(Choice::new(values()?, Order::of(path))),
+            "$in" => Condition::In(choice()?),
+            "$nin" => Condition::Nin(choice()?),
             "$size" => Condition::Size(argument.as_u64().ok_or_else(bad)?),
             "$mod" => {
                 let mut numbers = argument.elements();
@@ -236,7 +243,8 @@ impl Walk<'_> {
                 Condition::Regex { pattern, regex }
             }
             "$beginsWith" => Condition::BeginsWith(argument.as_str().ok_or_else(bad)?.into_owned()),
-            "$all" => Condition::All(values()?),
+            "$all" if argument.is_array() => Condition::All(self.owned(argument)),
+            "$all" => return Err(bad()),
             "$elemMatch" => Condition::ElemMatch(inner()?),
             "$allMatch" => Condition::AllMatch(inner()?),
             "$keyMapMatch" => Condition::KeyMapMatch(inner()?),
@@ -249,10 +257,8 @@ impl Walk<'_> {
 }
 
 impl Choice {
-    fn new(given: Vec<JsonText>, order: Order) -> Self {
-        let mut sorted = given.clone();
-        sorted.sort_by(|a, b| order.compare(a.root(), b.root()));
-        Choice { given, sorted, order }
+    fn new(given: JsonText, values: JsonArray, order: Order) -> Self {
+        Choice { given, sorted: values.sorted_by(|a, b| order.compare(a, b)), order }
     }
 }
 

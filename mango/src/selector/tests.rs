@@ -456,9 +456,20 @@ fn conditions_and_expressions_are_counted() {
     for pattern in ["^(a+)+$", "(a|aa)+$", "(.*a){10}b", "a{50}a?{50}$"] {
         assert!(!matches(json!({"a": {"$regex": pattern}}), long.clone()), "{pattern}");
     }
+    // Combinations without conditions are counted too, and chains of them.
+    let empties = |part: &str, count: usize| text_of(&format!(r#"{{"$or":[{}]}}"#, vec![part; count].join(",")));
+    let chain = format!("{}{}", r#"{"$and":["#.repeat(9), "]}".repeat(9));
+    for (part, nodes) in [(r#"{"$and":[]}"#, 1), (chain.as_str(), 9)] {
+        assert!(Selector::parse(&empties(part, 50_000 / nodes)).is_ok());
+        assert_eq!(Selector::parse(&empties(part, 100_000 / nodes + 1)).unwrap_err().error(), "invalid_selector");
+    }
     // Many arguments are no conditions.
     let many: Vec<u32> = (0..100_000).collect();
     assert!(parse(json!({"a": {"$in": many}})).unwrap().matches(text(&json!({"a": many})).root()));
+}
+
+fn text_of(json: &str) -> JsonText {
+    JsonText::parse(json.as_bytes()).unwrap()
 }
 
 #[test]

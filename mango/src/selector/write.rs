@@ -95,13 +95,6 @@ impl Relation {
 
 impl Condition {
     fn write(&self, json: &mut JsonWriter<'_>, elements: Elements) {
-        let list = |json: &mut JsonWriter<'_>, operator: &str, values: &[JsonText]| {
-            json.name(operator).begin_array();
-            values.iter().for_each(|value| {
-                json.text(value);
-            });
-            json.end_array();
-        };
         json.begin_object();
         match self {
             Condition::Compare { relation, value, .. } => {
@@ -113,9 +106,15 @@ impl Condition {
             Condition::Type(name) => {
                 json.name("$type").str(name);
             }
-            Condition::In(values) => list(json, "$in", &values.given),
-            Condition::Nin(values) => list(json, "$nin", &values.given),
-            Condition::All(values) => list(json, "$all", values),
+            Condition::In(values) => {
+                json.name("$in").text(&values.given);
+            }
+            Condition::Nin(values) => {
+                json.name("$nin").text(&values.given);
+            }
+            Condition::All(values) => {
+                json.name("$all").text(values);
+            }
             Condition::Size(size) => {
                 json.name("$size").u64(*size);
             }

@@ -120,7 +120,7 @@ pub(crate) async fn feeds_go_on_where_they_stopped(stage: Stage) {
 
 /// A limit of zero ends every feed at once.
 async fn assert_that_nothing_is_all_there_is<D: kv_api::Database>(documents: &model::Documents<D>, since: Seq) {
-    for doc_ids in [None, Some(vec!["plain".to_owned()])] {
+    for doc_ids in [None, Some(["plain"].into_iter().collect())] {
         for (descending, last_seq) in [(false, since), (true, documents.last_seq().await.unwrap())] {
             let request = ChangesRequest {
                 since: Since::Seq(since),
@@ -160,7 +160,7 @@ pub(crate) async fn feeds_have_styles_documents_and_filters(stage: Stage) {
     for others in [0, 200] {
         let mut ids: Vec<String> = ["plain", "conflicted", "ghost", "plain"].map(str::to_owned).to_vec();
         ids.extend((0..others).map(|n| format!("none-{n}")));
-        let filtered = ChangesRequest { doc_ids: Some(ids), ..request.clone() };
+        let filtered = ChangesRequest { doc_ids: Some(ids.into()), ..request.clone() };
         let found = feed(&documents, filtered.clone()).await;
         assert_eq!(found, [rows[0].clone(), rows[2].clone()], "{others}");
         let after = ChangesRequest { since: Since::Seq(rows[0].seq), ..filtered.clone() };

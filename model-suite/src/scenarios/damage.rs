@@ -80,7 +80,7 @@ pub(crate) async fn a_damaged_revision_stops_no_other_document(stage: Stage) {
         documents.revs_diff(wanted).await.unwrap().into_iter().map(|diff| diff.missing.len()).collect();
     assert_eq!(missing, [1, 2, 1], "of a damaged document nothing is known");
 
-    let three = Some(["a", "bad", "c"].map(str::to_owned).to_vec());
+    let three = Some(["a", "bad", "c"].into_iter().collect());
     for request in [
         ChangesRequest { style: Style::AllDocs, ..Default::default() },
         ChangesRequest { style: Style::AllDocs, doc_ids: three, ..Default::default() },

@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
 
 use conformance::random::Random;
 use kv_api::Database;
 use model::{
-    AllDocsEntry, AllDocsRequest, Documents, Edit, Emit, FunctionError, GetOptions, Grouping, JsonText, MAX_VIEW_KEY,
-    Purge, Reduce, Reduced, ReducedRow, Reduction, RustView, ViewGroup, ViewRequest, ViewResume, WriteMode,
+    AllDocsEntry, AllDocsRequest, Documents, Edit, Emit, FunctionError, GetOptions, Grouping, JsonArray, JsonText,
+    MAX_VIEW_KEY, Purge, Reduce, Reduced, ReducedRow, Reduction, RustView, ViewGroup, ViewRequest, ViewResume,
+    WriteMode,
 };
 
 use crate::stage::*;
@@ -118,7 +118,7 @@ fn in_range(rows: &[Row], request: &ViewRequest) -> Vec<Row> {
 
 fn of_keys(rows: &[Row], request: &ViewRequest) -> Vec<Row> {
     let Some(keys) = &request.keys else { return in_range(rows, request) };
-    let mut keys = keys.to_vec();
+    let mut keys: Vec<JsonText> = (0..keys.len()).filter_map(|number| keys.get_text(number)).collect();
     if request.descending {
         keys.reverse();
     }
@@ -258,7 +258,7 @@ fn random_request(random: &mut Random, rows: &[Row]) -> ViewRequest {
     let id = |random: &mut Random| random.chance(0.4).then(|| format!("doc-{}", random.below(25)));
     if random.chance(0.2) {
         (request.start_id, request.end_id) = (id(random), id(random));
-        request.keys = Some((0..random.below(6)).map(|_| some_key(random)).collect::<Arc<[_]>>());
+        request.keys = JsonArray::of((0..random.below(6)).map(|_| some_key(random)));
         return request;
     }
     request.start = random.chance(0.6).then(|| some_key(random));
@@ -328,13 +328,12 @@ pub(super) async fn assert_agrees<D: Database>(
             }
             let groups = match &request.keys {
                 None => grouped(of_keys(&numbers, &request), grouping),
-                Some(_) => {
-                    let keys = request.keys.iter().flat_map(|keys| keys.to_vec()).collect::<Vec<_>>();
-                    let one = |key: &JsonText| {
-                        let keys = Some(Arc::from([key.clone()]));
+                Some(keys) => {
+                    let one = |key: JsonText| {
+                        let keys = JsonArray::of([key]);
                         grouped(of_keys(&numbers, &ViewRequest { keys, ..request.clone() }), grouping)
                     };
-                    keys.iter().flat_map(one).collect()
+                    (0..keys.len()).filter_map(|number| keys.get_text(number)).flat_map(one).collect()
                 }
             };
             let groups = limited(groups, &request);

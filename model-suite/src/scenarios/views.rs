@@ -10,9 +10,9 @@ use conformance::random::Random;
 use jobs::{Accepted, JobId, NewJob, Server};
 use kv_api::{BoxFuture, Counted, Database, KeyValue};
 use model::{
-    CheckReport, CreateOptions, Documents, Emit, Emitted, ErrorKind, GetOptions, Grouping, JsonText, MAX_VIEW_KEY,
-    Mapped, NotFound, Purge, Reduced, Reduction, RustView, View, ViewFunctions, ViewGroup, ViewOptions, ViewRequest,
-    WriteMode,
+    CheckReport, CreateOptions, Documents, Emit, Emitted, ErrorKind, GetOptions, Grouping, JsonArray, JsonText,
+    MAX_VIEW_KEY, Mapped, NotFound, Purge, Reduced, Reduction, RustView, View, ViewFunctions, ViewGroup, ViewOptions,
+    ViewRequest, WriteMode,
 };
 
 use super::damage::{put as put_rows, rows as rows_at};
@@ -331,7 +331,7 @@ pub(crate) async fn keys_that_do_not_exist_end_a_page(stage: Stage) {
     documents.put(edit("a", r#"{"e":[[1,1]]}"#)).await.unwrap();
     documents.update_views(&group).await.unwrap();
     let keys = (0..2_500).map(|n| json(&format!("\"{n}\""))).chain([json("1")]);
-    let request = ViewRequest { keys: Some(keys.collect()), ..ViewRequest::default() };
+    let request = ViewRequest { keys: JsonArray::of(keys), ..ViewRequest::default() };
     let (mut found, mut pages, mut next) = (0, 0, Some(request.clone()));
     while let Some(request) = next {
         let page = documents.view_rows(&group, "all", &request).await.unwrap();

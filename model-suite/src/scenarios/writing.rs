@@ -239,7 +239,7 @@ pub(crate) async fn bad_edits_are_refused_and_write_nothing(stage: Stage) {
     assert_eq!(*found[0].1.as_ref().unwrap(), [OpenRev::Missing(rev("1-a"))]);
     assert_eq!(documents.revs_diff(vec![(endless.clone(), vec![rev("1-a")])]).await.unwrap().len(), 1);
     let ids = Some(vec![endless.clone()]);
-    let request = ChangesRequest { doc_ids: ids.clone(), ..ChangesRequest::default() };
+    let request = ChangesRequest { doc_ids: ids.clone().map(Into::into), ..ChangesRequest::default() };
     assert_eq!(documents.changes(&request).await.unwrap().rows, []);
     let request = model::AllDocsRequest { keys: ids.map(Into::into), ..model::AllDocsRequest::default() };
     assert_eq!(documents.all_docs(&request).await.unwrap().rows[0].entry, model::AllDocsEntry::Missing);

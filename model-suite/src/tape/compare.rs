@@ -129,7 +129,7 @@ async fn feed<D: Database>(
         _ => {
             let ids = oracle.trees.keys().filter(|_| random.chance(0.5)).cloned().collect::<Vec<_>>();
             let expected: Vec<Change> = changes.iter().filter(|change| ids.contains(&change.id)).cloned().collect();
-            let some = ChangesRequest { doc_ids: Some(ids), ..all };
+            let some = ChangesRequest { doc_ids: Some(ids.into()), ..all };
             ensure("a feed of some documents", &pages(documents, some).await?, &expected)?;
         }
     }

@@ -168,8 +168,9 @@ impl<T: Transaction> Tree<'_, T> {
         };
         let resume = request.resume.clone().unwrap_or_default();
         // Unlike rows, groups have the order of the keys also with `descending`, as in CouchDB.
-        for (at, key) in request.keys_or_all().enumerate().skip(resume.key) {
-            let mut window = Window::of(request, key);
+        for at in resume.key..request.ranges() {
+            let key = request.key_of(at, false);
+            let mut window = Window::of(request, key.as_ref());
             if let Some(bound) = resume.bound.as_ref().filter(|_| at == resume.key) {
                 match request.descending {
                     true => window.high = window.high.min(bound.clone()),
@@ -224,7 +225,7 @@ impl<T: Transaction> Tree<'_, T> {
                 }
                 let mut group = Group::of(&self.key_of(&buffer[0]).await?, grouping);
                 // Rows may have other keys of the same place, such as composed and decomposed letters.
-                if let (Some(key), Grouping::Exact) = (key, grouping) {
+                if let (Some(key), Grouping::Exact) = (&key, grouping) {
                     group.key = key.clone();
                 }
                 let length = buffer.iter().take_while(|one| group.has(&one.position)).count();

@@ -268,8 +268,8 @@ impl<T: Transaction> Tree<'_, T> {
         let (mut skip, mut skipped, mut bytes) = (if is_empty { 0 } else { request.skip }, 0, 0);
         let mut last = resume.after.clone();
         let mut stopped_at = None;
-        'keys: for (at, key) in request.ranges().iter().enumerate().skip(resume.key) {
-            let mut window = Window::of(request, key.as_ref());
+        'keys: for at in resume.key..request.ranges() {
+            let mut window = Window::of(request, request.key_of(at, request.descending).as_ref());
             if at > resume.key {
                 last = None;
             }
@@ -347,9 +347,8 @@ impl<T: Transaction> Tree<'_, T> {
     /// Number of rows before the first one, or before the range if there is none. Of several keys, the range is that of the
     /// last one.
     async fn offset(&self, request: &ViewRequest, first: Option<&Position>, total: u64) -> Result<u64> {
-        let ranges = request.ranges();
-        let Some(last) = ranges.last() else { return Ok(0) };
-        let window = Window::of(request, last.as_ref());
+        let Some(last) = request.ranges().checked_sub(1) else { return Ok(0) };
+        let window = Window::of(request, request.key_of(last, request.descending).as_ref());
         let Some(first) = first else {
             return Ok(match request.descending {
                 true => total.saturating_sub(self.cover(&[], Some(&window.high)).await?.count()),

@@ -1,11 +1,10 @@
 //! Requests for rows of a view, and their results.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use json::{JsonRef, JsonText, JsonWriter};
+use json::{JsonArray, JsonRef, JsonText, JsonWriter};
 
 use crate::document::Document;
 use crate::error::Error;
@@ -16,7 +15,7 @@ use crate::seq::Seq;
 pub struct ViewRequest {
     /// These keys, in this order, instead of a range; with `descending` from the last one, except for groups. Each is
     /// `start` and `end` of a range of its own, so `start_id`, `end_id` and `inclusive_end` hold for it.
-    pub keys: Option<Arc<[JsonText]>>,
+    pub keys: Option<JsonArray>,
     /// The first key; with `descending` the highest.
     pub start: Option<JsonText>,
     /// The first document among those with the key `start`.
@@ -65,19 +64,15 @@ impl Default for ViewRequest {
 }
 
 impl ViewRequest {
-    /// The ranges to read: one, or one for each key, in their order.
-    pub(super) fn ranges(&self) -> Vec<Option<JsonText>> {
-        let mut ranges: Vec<_> = self.keys_or_all().map(|key| key.cloned()).collect();
-        if self.descending {
-            ranges.reverse();
-        }
-        ranges
+    /// Number of ranges to read: one, or one for each key.
+    pub(super) fn ranges(&self) -> usize {
+        self.keys.as_ref().map_or(1, JsonArray::len)
     }
 
-    /// Each of the keys as they are given; without keys `None`, once.
-    pub(super) fn keys_or_all(&self) -> impl Iterator<Item = Option<&JsonText>> {
-        let all = self.keys.is_none().then_some(None);
-        self.keys.iter().flat_map(|keys| keys.iter().map(Some)).chain(all)
+    /// The key of the range with this number; `None` without keys. `backwards`: the last one is the first.
+    pub(super) fn key_of(&self, range: usize, backwards: bool) -> Option<JsonText> {
+        let keys = self.keys.as_ref()?;
+        keys.get_text(if backwards { keys.len().checked_sub(range + 1)? } else { range })
     }
 }
 

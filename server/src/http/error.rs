@@ -105,6 +105,17 @@ impl ApiError {
             .with_header(CONNECTION, HeaderValue::from_static("close"))
     }
 
+    /// A list in a body with more than `most` entries, which the server would have to hold at once.
+    pub(crate) fn too_many(which: &str, most: usize, what: &str) -> Self {
+        let reason = format!("{which} {most} {what} at most");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
+    }
+
+    /// The same for the requests of which CouchDB has an error of their own. The reason is only the number.
+    pub(crate) fn bulk_count(error: &'static str, most: usize) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, error, most.to_string())
+    }
+
     /// A feature of CouchDB that this server lacks, by name.
     pub(crate) fn not_implemented(what: &str) -> Self {
         let reason = format!("{what} are not implemented by couch-layer");

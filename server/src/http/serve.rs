@@ -19,11 +19,13 @@ use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::header::{
     CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
 
 use crate::http::access::principal::{ANONYMOUS, Principal, Proof};
+use crate::http::access::sandbox::Foreign;
 use crate::http::access::settings::{Required, Settings};
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
@@ -80,9 +82,15 @@ pub(crate) async fn serve(
         *response.body_mut() = Body::Untold;
     }
     counted.statistics.answered(&method, response.status());
+    let foreign = response.extensions().get::<Foreign>().copied();
     let headers = response.headers_mut();
     headers.insert(SERVER, SERVER_NAME);
     headers.insert(&REQUEST_ID, id);
+    // A browser takes no answer for a page or a script that does not say it is one.
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(foreign) = foreign {
+        settings.policies.apply(foreign, headers);
+    }
     settings.cors.apply(origin.as_ref(), headers);
     // The time is read only if somebody sees the line.
     let took_ms = || started.elapsed().as_secs_f64() * 1000.0;

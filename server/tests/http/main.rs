@@ -10,6 +10,7 @@ mod auth;
 mod bad_input;
 mod cold;
 mod configuration;
+mod confined;
 mod conflicts;
 mod connections;
 mod damage;
@@ -28,6 +29,7 @@ mod hostile_peers;
 mod index_jobs;
 mod indexes;
 mod listings;
+mod lists;
 #[cfg(feature = "javascript")]
 mod manual;
 mod owners;

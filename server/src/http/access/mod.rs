@@ -12,6 +12,7 @@
 //!     ├─ lockout ──── failed logins
 //!     └─ settings ─── the configuration, parsed
 //!          ├─ policy ───── that of passwords
+//!          ├─ sandbox ──── what browsers may do with content of users
 //!          ├─ rows ───── the configuration, as it is stored
 //!          └─ unkept ─── settings of this process only
 //!   registration ─ the rules of `_users`: who may write and read what
@@ -36,6 +37,7 @@ mod proxy;
 mod public_key;
 pub(crate) mod registration;
 pub(crate) mod rows;
+pub(crate) mod sandbox;
 pub(crate) mod security;
 pub(crate) mod session;
 pub(crate) mod settings;

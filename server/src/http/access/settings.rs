@@ -22,6 +22,7 @@ use crate::http::access::peruser::PerUser;
 use crate::http::access::policy::Policy;
 use crate::http::access::proxy::Proxy;
 use crate::http::access::rows::{AUTH, Rows};
+use crate::http::access::sandbox::Policies;
 use crate::http::access::unkept::Unkept;
 
 /// The section of the administrators.
@@ -29,6 +30,9 @@ pub(crate) const ADMINS: &str = "admins";
 
 /// Duration of a session in seconds.
 const SESSION_SECONDS: u64 = 600;
+
+/// Maximum number of entries in a `_bulk_docs` or a `_bulk_get`.
+const BULK_COUNT: usize = 10_000;
 
 /// The clients that must log in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +89,13 @@ pub(crate) struct Settings {
     /// The challenge of a 401 (`WWW-Authenticate`); `None` for no challenge, so that browsers open no dialog.
     pub(crate) challenge: Option<HeaderValue>,
     pub(crate) cors: Cors,
+    /// How browsers confine what users store.
+    pub(crate) policies: Policies,
     pub(crate) max_request_size: usize,
+    /// Maximum number of documents that one request writes.
+    pub(crate) max_bulk_docs: usize,
+    /// Maximum number of documents that one request reads.
+    pub(crate) max_bulk_get: usize,
     /// The largest document, where it is set.
     pub(crate) max_document_size: Option<usize>,
     /// The largest attachment, where it is set.
@@ -127,8 +137,8 @@ impl Settings {
         };
         let fields = rows.auth("public_fields").unwrap_or_default().split(',').map(str::trim);
         let seconds = rows.auth("timeout").and_then(|seconds| seconds.parse().ok()).unwrap_or(SESSION_SECONDS);
-        let bytes = |section: &str, name: &str| {
-            rows.number(section, name).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+        let count = |section: &str, name: &str| {
+            rows.number(section, name).map(|count| usize::try_from(count).unwrap_or(usize::MAX))
         };
         let same_site = rows.auth("same_site").map(str::to_ascii_lowercase);
         let same_site = ["None", "Lax", "Strict"]
@@ -160,8 +170,11 @@ impl Settings {
             per_user: PerUser::read(&rows),
             challenge: challenge(&rows),
             cors,
-            max_request_size: bytes("chttpd", "max_http_request_size").unwrap_or(flags.max_request_size),
-            max_document_size: bytes("couchdb", "max_document_size"),
+            policies: Policies::read(&rows),
+            max_bulk_docs: count("couchdb", "max_bulk_docs_count").unwrap_or(BULK_COUNT),
+            max_bulk_get: count("couchdb", "max_bulk_get_count").unwrap_or(BULK_COUNT),
+            max_request_size: count("chttpd", "max_http_request_size").unwrap_or(flags.max_request_size),
+            max_document_size: count("couchdb", "max_document_size"),
             max_attachment_size: match rows.get("couchdb", "max_attachment_size") {
                 Some("infinity") => Some(u64::MAX),
                 _ => rows.number("couchdb", "max_attachment_size"),
@@ -205,6 +218,7 @@ mod tests {
         assert_eq!((settings.session.seconds, settings.session.is_persistent), (600, true));
         assert_eq!((settings.max_request_size, settings.max_document_size, settings.has_admins()), (7, None, false));
         assert_eq!(settings.default_security, DefaultSecurity::Administrators);
+        assert_eq!((settings.max_bulk_docs, settings.max_bulk_get), (10_000, 10_000));
         assert!(settings.tokens.is_none() && settings.proxy.is_none() && settings.challenge.is_none());
     }
 
@@ -264,6 +278,8 @@ mod tests {
             ("couchdb", "default_security", "everyone"),
             ("couchdb", "max_document_size", "50000000"),
             ("couchdb", "max_attachment_size", "infinity"),
+            ("couchdb", "max_bulk_docs_count", "7"),
+            ("couchdb", "max_bulk_get_count", "-7"),
             ("admins", "anna", "plain"),
         ]);
         assert_eq!(found.required, Required::ExceptForUp);
@@ -273,6 +289,7 @@ mod tests {
         assert_eq!(found.cors.allowed.origins, ["app://obsidian.md", "http://localhost"]);
         assert_eq!((found.max_request_size, found.default_security), (7, DefaultSecurity::Everyone));
         assert_eq!((found.max_document_size, found.max_attachment_size), (Some(50_000_000), Some(u64::MAX)));
+        assert_eq!((found.max_bulk_docs, found.max_bulk_get), (7, 10_000));
         assert!(found.admins.is_empty() && found.has_admins(), "nobody, but not everybody");
         assert!(!format!("{found:?}").contains("plain"));
     }

@@ -6,73 +6,67 @@
 use std::collections::HashSet;
 
 use hyper::StatusCode;
-use model::{JsonText, JsonWriter, Purge, RevId};
+use model::{JsonWriter, Purge};
 
 use crate::http::app::stores::Documents;
+use crate::http::document::revs_diff::write_revs;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
-use crate::http::wire::params::parse_rev;
 use crate::http::wire::response::{self, Response};
+use crate::http::wire::revisions;
 
 /// `POST /{db}/_purge`
 pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
-    let purges = asked(&request.json_object().await?)?;
-    if purges.is_empty() {
-        request.fresh_database(db).await?;
-    }
-    let named = &purges;
-    let purge = |database: Documents| async move { Ok(database.purge(named).await?) };
-    let results = request.with_database(db, purge).await?;
-    if replicator::has_jobs(db) {
-        for purge in &purges {
-            replicator::documents::purged(&request.app, db, &purge.id).await?;
-        }
-    }
+    let asked = revisions::read(request, "Invalid list of revisions").await?;
+    let mut members = asked.root().members();
     let mut status = StatusCode::CREATED;
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
     json.begin_object();
     json.name("purge_seq").null();
     json.name("purged").begin_object();
-    for (purge, result) in purges.iter().zip(results) {
-        json.name(&purge.id);
-        match result {
-            Ok(revs) => write_revs(&mut json, &revs),
-            Err(error) => {
-                let error = ApiError::from(error);
-                status = status.max(error.status());
-                json.begin_object();
-                error.write_members(&mut json);
-                json.end_object();
-            }
+    let mut has_begun = false;
+    loop {
+        let page = revisions::next_page(&mut members);
+        let purges: Vec<Purge> = page.into_iter().map(|(id, revs)| Purge::new(id, revs)).collect();
+        if purges.is_empty() {
+            break;
         }
+        let named = &purges;
+        let purge = |database: Documents| async move { Ok(database.purge(named).await?) };
+        let mut refuse = |json: &mut JsonWriter<'_>, error: &ApiError| {
+            status = status.max(error.status());
+            json.begin_object();
+            error.write_members(json);
+            json.end_object();
+        };
+        match request.with_database(db, purge).await {
+            Ok(results) => {
+                if replicator::has_jobs(db) {
+                    for purge in &purges {
+                        replicator::documents::purged(&request.app, db, &purge.id).await?;
+                    }
+                }
+                for (purge, result) in purges.iter().zip(results) {
+                    json.name(&purge.id);
+                    match result {
+                        Ok(revs) => write_revs(&mut json, &revs),
+                        Err(error) => refuse(&mut json, &error.into()),
+                    }
+                }
+            }
+            Err(error) if !has_begun => return Err(error),
+            // Earlier ones are purged, so each document tells how its own purge went.
+            Err(error) => purges.iter().for_each(|purge| refuse(json.name(&purge.id), &error)),
+        }
+        has_begun = true;
+    }
+    if !has_begun {
+        request.fresh_database(db).await?;
     }
     json.end_object().end_object();
     Ok(response::json(status, body))
-}
-
-/// Parses `{"id": ["1-a", …], …}`.
-fn asked(object: &JsonText) -> Result<Vec<Purge>> {
-    let documents = object.root().members().map(|(id, revs)| {
-        if !revs.is_array() {
-            return Err(ApiError::bad_request("Invalid list of revisions"));
-        }
-        let revs = revs.elements().map(|rev| match rev.as_str() {
-            Some(rev) => parse_rev(&rev),
-            None => Err(ApiError::bad_request("Invalid rev format")),
-        });
-        Ok(Purge::new(id, revs.collect::<Result<Vec<_>>>()?))
-    });
-    documents.collect()
-}
-
-fn write_revs(json: &mut JsonWriter<'_>, revs: &[RevId]) {
-    json.begin_array();
-    for rev in revs {
-        json.display(rev);
-    }
-    json.end_array();
 }
 
 /// `GET /{db}/_purged_infos`: a purge that was requested twice is listed once.

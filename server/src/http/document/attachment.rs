@@ -9,12 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use hyper::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
-    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RANGE,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName,
+    HeaderValue, RANGE,
 };
 use model::limits::{LOCAL_PREFIX, check_document_id};
 use model::{Attachment, Encoding, RevId, UploadAs, check_attachment_name};
 
+use crate::http::access::sandbox::Foreign;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents::{Contents, read_ahead, send_all};
@@ -68,11 +69,11 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str, rest: &[&str]) -
     }
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static(if packed { "none" } else { "bytes" }));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("must-revalidate"));
-    // An attached page must not act as a page of this server.
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     let unknown = HeaderValue::from_static("application/octet-stream");
     let own = || HeaderValue::try_from(&*attachment.content_type).unwrap_or(unknown);
     headers.entry(CONTENT_TYPE).or_insert_with(own);
+    // An attached page must not act as a page of this server.
+    response::confine(&mut response, Foreign::Attachment);
     Ok(response)
 }
 

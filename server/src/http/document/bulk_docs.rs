@@ -17,7 +17,14 @@ use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
+use crate::http::wire::body::at_most;
 use crate::http::wire::response::{self, Response};
+
+/// The error of a request with too many documents.
+pub(crate) const TOO_MANY: &str = "max_bulk_docs_count_exceeded";
+
+/// Number of documents that are parsed before an invalid one among them is noticed.
+const PARSED_AT_ONCE: usize = 2_000;
 
 /// Maximum number of edits that are written on the serving thread.
 const FEW_EDITS: usize = 16;
@@ -124,29 +131,36 @@ async fn read(request: &mut Request, db: &str) -> Result<BulkRequest> {
     if !docs.is_array() {
         return Err(ApiError::bad_request("`docs` parameter must be an array."));
     }
+    let most = request.app.auth.settings().max_bulk_docs;
+    let mut docs = at_most(docs, most, || ApiError::bulk_count(TOO_MANY, most))?;
     let mode = match new_edits {
         Some(true) => WriteMode::Interactive,
         Some(false) => WriteMode::Replicated,
         None => return Err(ApiError::bad_request("`new_edits` parameter must be a boolean.")),
     };
     let (mut places, mut edits, mut locals) = (Vec::new(), Vec::new(), Vec::new());
-    let docs: Vec<JsonRef<'_>> = docs.elements().collect();
     let read = |(): &mut (), doc: &JsonRef<'_>| Submitted::read(&json.slice_ref(*doc), mode);
-    for submitted in model::parallel::map(request.app.options.threads, &docs, || (), read) {
-        match submitted? {
-            Submitted::Local { id, edit } => {
-                locals.push((places.len(), edit));
-                places.push(ResponseEntry { id, brought: None, outcome: None });
-            }
-            Submitted::Edit { mut edit, brought } => {
-                if edit.id.is_empty() {
-                    edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
+    loop {
+        let some: Vec<JsonRef<'_>> = docs.by_ref().take(PARSED_AT_ONCE).collect();
+        if some.is_empty() {
+            break;
+        }
+        for submitted in model::parallel::map(request.app.options.threads, &some, || (), read) {
+            match submitted? {
+                Submitted::Local { id, edit } => {
+                    locals.push((places.len(), edit));
+                    places.push(ResponseEntry { id, brought: None, outcome: None });
                 }
-                let refused = require_design_admin(request, &edit.id);
-                let refused = refused.and_then(|()| replicator::documents::check(db, mode, &edit)).err();
-                places.push(ResponseEntry { id: edit.id.clone(), brought, outcome: refused.map(Err) });
-                if places.last().is_some_and(|place| place.outcome.is_none()) {
-                    edits.push(edit);
+                Submitted::Edit { mut edit, brought } => {
+                    if edit.id.is_empty() {
+                        edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
+                    }
+                    let refused = require_design_admin(request, &edit.id);
+                    let refused = refused.and_then(|()| replicator::documents::check(db, mode, &edit)).err();
+                    places.push(ResponseEntry { id: edit.id.clone(), brought, outcome: refused.map(Err) });
+                    if places.last().is_some_and(|place| place.outcome.is_none()) {
+                        edits.push(edit);
+                    }
                 }
             }
         }

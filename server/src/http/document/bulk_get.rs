@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use model::{BulkGet, Document, GetOptions, JsonRef, JsonWriter, OpenRev, RevId};
+use model::{BulkGet, Document, GetOptions, JsonRef, JsonText, JsonWriter, OpenRev, RevId};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
@@ -14,6 +14,7 @@ use crate::http::document::related::Related;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes;
+use crate::http::wire::body::at_most;
 use crate::http::wire::multipart::writer::{Multipart, document_head, head};
 use crate::http::wire::params::parse_rev;
 use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Response, Stop};
@@ -24,8 +25,8 @@ const PAGE: usize = 200;
 /// One entry of a bulk get: a request, or why it is invalid.
 #[derive(Clone)]
 enum Wanted {
-    /// A request, and its `atts_since`: revisions whose attachments the client has.
-    Request(BulkGet, Option<Vec<RevId>>),
+    /// A request, and its `atts_since`: revisions whose attachments the client has, as they were sent.
+    Request(BulkGet, Option<JsonText>),
     Refused {
         id: Option<String>,
         rev: Option<String>,
@@ -44,7 +45,9 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
     let json = request.json_object().await?;
     let docs = json.get("docs").filter(|docs| docs.is_array());
     let docs = docs.ok_or_else(|| ApiError::bad_request("Missing JSON list of 'docs'."))?;
-    let all: Vec<Wanted> = docs.elements().map(wanted).collect();
+    let most = request.app.auth.settings().max_bulk_get;
+    let docs = at_most(docs, most, || ApiError::bulk_count("max_bulk_get_count_exceeded", most))?;
+    let all: Vec<Wanted> = docs.map(|doc| wanted(&json, doc)).collect();
     let in_parts = !takes(&request.headers, "application/json")
         && (takes(&request.headers, "multipart/mixed") || takes(&request.headers, "multipart/related"));
     let mut options = options;
@@ -120,7 +123,7 @@ fn in_multipart(kind: &str, reader: Reader, first: Vec<EntryLeaves>, all: Vec<Wa
         }
         Ok(())
     });
-    Ok(response::typed(&content_type, body))
+    Ok(response::in_parts(&content_type, body))
 }
 
 /// The result of one entry.
@@ -153,8 +156,8 @@ impl EntryLeaves {
     }
 }
 
-/// Parses an entry of a bulk get.
-fn wanted(doc: JsonRef<'_>) -> Wanted {
+/// Parses an entry of a bulk get, whose body is `whole`.
+fn wanted(whole: &JsonText, doc: JsonRef<'_>) -> Wanted {
     let text = |name: &str| doc.get(name).and_then(|value| value.as_str()).map(|value| value.into_owned());
     let refuse = |id, rev, error, reason: &str| Wanted::Refused {
         id,
@@ -171,7 +174,6 @@ fn wanted(doc: JsonRef<'_>) -> Wanted {
     if let Err(error) = model::limits::check_document_id(&id) {
         return refuse(Some(id), None, error.error(), &error.reason());
     }
-    let parse = |value: JsonRef<'_>| value.as_str().and_then(|rev| parse_rev(&rev).ok());
     let rev = match doc.get("rev").map(parse) {
         Some(None) => return refuse(Some(id), text("rev"), "bad_request", "Invalid rev format"),
         rev => rev.flatten(),
@@ -182,18 +184,16 @@ fn wanted(doc: JsonRef<'_>) -> Wanted {
     if !since.is_array() {
         return refuse(Some(id), text("atts_since"), "bad_request", "att_since value must be array of revs.");
     }
-    let mut known = Vec::new();
-    for value in since.elements() {
-        match parse(value) {
-            Some(rev) => known.push(rev),
-            // As in CouchDB, the answer names this revision, and not the requested one.
-            None => {
-                let wrong = value.as_str().map(|rev| rev.into_owned());
-                return refuse(Some(id), wrong, "bad_request", "Invalid rev format");
-            }
-        }
+    // As in CouchDB, the answer names this revision, and not the requested one.
+    if let Some(wrong) = since.elements().find(|value| parse(*value).is_none()) {
+        let wrong = wrong.as_str().map(|rev| rev.into_owned());
+        return refuse(Some(id), wrong, "bad_request", "Invalid rev format");
     }
-    Wanted::Request(BulkGet { id, rev }, Some(known))
+    Wanted::Request(BulkGet { id, rev }, Some(whole.slice_ref(since)))
+}
+
+fn parse(value: JsonRef<'_>) -> Option<RevId> {
+    parse_rev(&value.as_str()?).ok()
 }
 
 /// Reads and writes the pages of a bulk get.
@@ -210,9 +210,10 @@ impl Reader {
         let count = entries.iter().take(PAGE).take_while(is_plain).count().max(1).min(entries.len());
         let page = &entries[..count];
         let known = page.iter().find_map(|wanted| match wanted {
-            Wanted::Request(_, known) => known.clone(),
+            Wanted::Request(_, known) => known.as_ref(),
             Wanted::Refused { .. } => None,
         });
+        let known = known.map(|known| known.root().elements().filter_map(parse).collect());
         let options = GetOptions { atts_since: known, ..self.options.clone() };
         let requests = page.iter().filter_map(|wanted| match wanted {
             Wanted::Request(request, _) => Some(request.clone()),

@@ -134,5 +134,5 @@ fn multipart(request: &Request, database: Documents, found: Vec<OpenRev>) -> Res
         }
         Ok(writer.send(Multipart::END).await?)
     });
-    Ok(response::typed(&content_type, body))
+    Ok(response::in_parts(&content_type, body))
 }

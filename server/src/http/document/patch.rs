@@ -18,6 +18,9 @@ use crate::http::wire::response::{self, Response};
 const MERGE: &str = "application/merge-patch+json";
 const OPERATIONS: &str = "application/json-patch+json";
 
+/// Maximum size of a patch, twice that of a document. In memory a patch may take twenty times as much.
+const MOST_BYTES: usize = 2 * model::limits::HIGHEST_MAX_DOCUMENT_SIZE;
+
 /// The header with the accepted kinds (RFC 5789).
 const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 const KINDS: HeaderValue = HeaderValue::from_static("application/merge-patch+json, application/json-patch+json");
@@ -31,6 +34,7 @@ pub(crate) async fn patch(request: &mut Request, db: &str, id: &str) -> Result<R
         return Err(refusal.with_header(ACCEPT_PATCH, KINDS));
     }
     let named = &request.named_rev()?;
+    request.body.narrow(MOST_BYTES);
     let json = request.json().await?;
     let patch = if is_merge { Patch::merge(json) } else { Patch::operations(&json).map_err(model::Error::from)? };
     let patch = &patch;

@@ -107,7 +107,7 @@ async fn with_contents(
         let (content_type, length) = (related.content_type(), related.length());
         let (app, database) = (request.app.clone(), database.clone());
         let body = response::stream_bytes(|writer| async move { related.send(&app, &database, &writer).await });
-        let mut response = response::typed(&content_type, body);
+        let mut response = response::in_parts(&content_type, body);
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
         return Ok(Some(response));
     }

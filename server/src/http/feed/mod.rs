@@ -38,14 +38,14 @@ use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
 
 /// `GET /{db}/_changes`
 pub(crate) async fn changes(request: &Request, db: &str) -> Result<Response> {
-    respond(request, db, plan::plan(request, None)?, None).await
+    respond(request, db, plan::plan(request, None).await?, None).await
 }
 
 /// `POST /{db}/_changes`: the filter may be in the body.
 pub(crate) async fn changes_posted(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let body = if request.body.is_absent() { None } else { Some(request.json_object().await?) };
-    respond(request, db, plan::plan(request, body.as_ref())?, body.as_ref()).await
+    respond(request, db, plan::plan(request, body.as_ref()).await?, body.as_ref()).await
 }
 
 async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&JsonText>) -> Result<Response> {

@@ -4,11 +4,12 @@ use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
 
 use mango::{Projection, Selector};
-use model::{JsonRef, JsonText, Seq, Style};
+use model::{IdSet, JsonRef, JsonText, Seq, Style};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::filter::{Function, Named};
 use crate::http::request::Request;
+use crate::http::wire::body::aside_if_large;
 use crate::http::wire::fields;
 use crate::http::wire::params::{self, Params};
 
@@ -47,7 +48,7 @@ impl FeedKind {
 #[derive(Clone, Debug)]
 pub(crate) enum Filter {
     All,
-    Ids(Vec<String>),
+    Ids(IdSet),
     /// Design documents.
     Design,
     Selector(Box<Selector>),
@@ -86,7 +87,7 @@ pub(crate) struct Plan {
 }
 
 /// Reads the client's parameters.
-pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
+pub(crate) async fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     let mut kind = FeedKind::Normal;
     let mut since = None;
     let mut limit = None;
@@ -136,7 +137,7 @@ pub(crate) fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     {
         projection = Some(selected(fields)?);
     }
-    let filter = configure(filter, request, body)?;
+    let filter = configure(filter, request, body).await?;
     let since = match since.as_deref().map(|since| since.trim_matches('"')) {
         None | Some("") => Some(Seq::ZERO),
         Some("now") => None,
@@ -210,26 +211,25 @@ pub(crate) fn feed_kind(value: &str) -> Result<FeedKind> {
     }
 }
 
-fn configure(filter: &str, request: &Request, body: Option<&JsonText>) -> Result<Filter> {
+async fn configure(filter: &str, request: &Request, body: Option<&JsonText>) -> Result<Filter> {
     match filter {
         "" => Ok(Filter::All),
         "_doc_ids" => {
-            let from_query;
             let ids = match body {
-                Some(body) => body.get("doc_ids"),
-                None => {
-                    from_query = request.params.get("doc_ids").map(params::parse_json).transpose()?;
-                    from_query.as_ref().map(JsonText::root)
-                }
+                Some(body) => body.get("doc_ids").map(|ids| body.slice_ref(ids)),
+                None => request.params.get("doc_ids").map(params::parse_json).transpose()?,
             };
-            Ok(Filter::Ids(doc_ids(ids)?))
+            // Many are sorted for a while.
+            let bytes = ids.as_ref().map_or(0, JsonText::len);
+            Ok(Filter::Ids(aside_if_large(bytes, move || doc_ids(ids.as_ref().map(JsonText::root))).await??))
         }
         "_design" => Ok(Filter::Design),
         "_selector" => {
             let body = body.ok_or_else(|| ApiError::bad_request("Selector must be specified in POST payload"))?;
             let selector = body.get("selector").filter(|selector| selector.is_object());
             let selector = selector.ok_or_else(|| ApiError::bad_request("Selector error: expected a JSON object"))?;
-            let selector = Selector::parse(&body.slice_ref(selector));
+            let selector = body.slice_ref(selector);
+            let selector = aside_if_large(selector.len(), move || Selector::parse(&selector)).await?;
             let selector = selector.map_err(|error| ApiError::bad_request(error.to_string()))?;
             Ok(Filter::Selector(Box::new(selector)))
         }
@@ -251,10 +251,10 @@ fn selected(fields: JsonRef<'_>) -> Result<Projection> {
     Projection::parse(fields).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-fn doc_ids(ids: Option<JsonRef<'_>>) -> Result<Vec<String>> {
+fn doc_ids(ids: Option<JsonRef<'_>>) -> Result<IdSet> {
     let wrong = || ApiError::bad_request("`doc_ids` filter parameter is not a list of doc ids.");
     let ids = ids.filter(|ids| ids.is_array()).ok_or_else(wrong)?;
-    ids.elements().map(|id| id.as_str().map(|id| id.into_owned()).ok_or_else(wrong)).collect()
+    ids.elements().map(|id| id.as_str().ok_or_else(wrong)).collect()
 }
 
 #[cfg(test)]

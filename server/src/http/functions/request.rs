@@ -8,9 +8,12 @@ use crate::http::access::principal::Principal;
 use crate::http::access::users;
 use crate::http::app::stores::Documents;
 use crate::http::database::write_info;
-use crate::http::error::Result;
+use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::params;
+
+/// Maximum number of fields of a form.
+const MOST_FIELDS: usize = 100_000;
 
 /// Headers that prove who sends the request. CouchDB keeps them from functions too (`scrub_json_request`).
 const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-auth-couchdb-token"];
@@ -65,7 +68,11 @@ pub(crate) async fn request_object(
     json.name("peer").str("");
     json.name("form").begin_object();
     let form = request.header("content-type").is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
-    if let Some(form) = body.filter(|_| form).and_then(|body| params::Params::parse(body).ok()) {
+    let form = body.filter(|_| form);
+    if form.is_some_and(|form| form.split(['&', ';']).nth(MOST_FIELDS).is_some()) {
+        return Err(ApiError::too_many("a form has", MOST_FIELDS, "fields"));
+    }
+    if let Some(form) = form.and_then(|body| params::Params::parse(body).ok()) {
         write_pairs(&mut json, form.iter());
     }
     json.end_object();

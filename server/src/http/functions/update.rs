@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use model::{Edit, ErrorKind, GetOptions, JsonText, NotFound, RevId, WriteMode};
 
+use crate::http::access::sandbox::Foreign;
 use crate::http::app::stores::Documents;
 use crate::http::document::guarded;
 use crate::http::document::write::write_admitted;
@@ -21,6 +22,9 @@ use crate::http::wire::response::{self, Body, Response};
 /// The type of answers that are text.
 const HTML: &str = "text/html; charset=utf-8";
 
+/// Maximum size of a body. It and the text that has it share the 64 MiB of the function's heap.
+const MOST_BODY: usize = 32 << 20;
+
 /// `rest`: the name of the function, and the parts of the document's id, if one is named.
 pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, rest: &[&str]) -> Result<Response> {
     if request.method == Method::GET {
@@ -33,6 +37,7 @@ pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, res
         return Err(ApiError::new(StatusCode::NOT_FOUND, "update_error", "Invalid path."));
     };
     let id = Some(id.join("/")).filter(|id| !id.is_empty());
+    request.body.narrow(MOST_BODY);
     let body = request.body.bytes(&request.headers).await?;
     let body = String::from_utf8_lossy(&body);
     let (request, id, body) = (&*request, id.as_deref(), body.as_ref());
@@ -187,6 +192,6 @@ fn respond(answer: &JsonText, is_saved: bool) -> Result<Response> {
         }
     }
     // As in CouchDB: a page that a function makes does not act with the rights of who looks at it.
-    response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    response::confine(&mut response, Foreign::Function);
     Ok(response)
 }

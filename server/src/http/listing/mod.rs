@@ -5,7 +5,7 @@
 
 mod query;
 
-use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::vec;
 
@@ -34,8 +34,8 @@ const MOST_ROWS: usize = 5_000;
 /// The part of a listing that is left.
 enum Rest {
     Range(Option<AllDocsRequest>),
-    /// The requested keys, which may be any JSON.
-    Keys(VecDeque<JsonText>),
+    /// Which of the requested keys are left, in the order of the answer. They may be any JSON.
+    Keys(Range<usize>),
 }
 
 /// Writes a listing page by page.
@@ -69,23 +69,12 @@ impl Lister {
         let rest = match &query.keys {
             None => Rest::Range(range(&query, namespace)),
             Some(keys) => {
-                let mut keys = keys.clone();
-                if query.descending {
-                    keys.reverse();
-                }
-                let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
+                let skip = usize::try_from(query.skip).unwrap_or(usize::MAX).min(keys.len());
                 let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-                let keys = keys.into_iter().skip(skip).take(limit);
-                // Ids of others are in no row, and count all the same.
-                let prefix = namespace.prefix().unwrap_or_default();
-                let is_here = |key: &JsonText| match key.root().as_str() {
-                    Some(id) => id.starts_with(prefix),
-                    None => prefix.is_empty(),
-                };
-                Rest::Keys(keys.filter(is_here).collect())
+                Rest::Keys(skip..skip.saturating_add(limit).min(keys.len()))
             }
         };
-        Lister {
+        let mut lister = Lister {
             app: app.clone(),
             database: database.clone(),
             namespace,
@@ -95,6 +84,34 @@ impl Lister {
             rest,
             read: Vec::new().into_iter(),
             comma: false,
+        };
+        // If no key is left, the answer is complete with its first page.
+        lister.pass_others();
+        lister
+    }
+
+    /// The next of the keys that are left.
+    fn next_key(&self) -> Option<JsonText> {
+        let (Rest::Keys(left), Some(keys)) = (&self.rest, &self.query.keys) else { return None };
+        let number = left.clone().next()?;
+        keys.get_text(if self.query.descending { keys.len().checked_sub(number + 1)? } else { number })
+    }
+
+    /// Passes keys that are no ids of this namespace. They are in no row, and count all the same.
+    fn pass_others(&mut self) {
+        let prefix = self.namespace.prefix().unwrap_or_default();
+        let is_other = |key: JsonText| match key.root().as_str() {
+            Some(id) => !id.starts_with(prefix),
+            None => !prefix.is_empty(),
+        };
+        while self.next_key().is_some_and(is_other) {
+            self.pass();
+        }
+    }
+
+    fn pass(&mut self) {
+        if let Rest::Keys(left) = &mut self.rest {
+            left.next();
         }
     }
 
@@ -138,7 +155,7 @@ impl Lister {
                 self.rest = Rest::Range(next);
                 Ok(head)
             }
-            Rest::Keys(keys) => {
+            Rest::Keys(_) => {
                 // Documents are large, and attachments may make a single row as large as a page.
                 let most = match &self.query {
                     query if query.attachments => 1,
@@ -146,7 +163,14 @@ impl Lister {
                     _ => PAGE_KEYS,
                 };
                 let most = most.min(self.pace.rows);
-                let chunk: Vec<JsonText> = keys.drain(..keys.len().min(most)).collect();
+                let mut chunk = Vec::new();
+                while chunk.len() < most
+                    && let Some(key) = self.next_key()
+                {
+                    chunk.push(key);
+                    self.pass();
+                    self.pass_others();
+                }
                 self.keyed_page(&chunk, out).await
             }
         }
@@ -286,7 +310,7 @@ impl Rows for Lister {
     fn is_done(&self) -> bool {
         let has_rest = || match &self.rest {
             Rest::Range(next) => next.is_some(),
-            Rest::Keys(keys) => !keys.is_empty(),
+            Rest::Keys(left) => !left.is_empty(),
         };
         let is_full = self.paging.as_ref().is_some_and(|paging| paging.left() == 0);
         self.read.len() == 0 && (is_full || !has_rest())
@@ -442,7 +466,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, namespace: Namespac
     let queries = rows::queries(&body)?;
     let (database, of) = (request.fresh_database(db).await?, pages_of(db, namespace));
     let mut listers = Vec::new();
-    for one in queries.elements() {
+    for one in queries {
         let asked = Asked::read_query(of.as_deref(), request, &body, one, MOST_ROWS)?;
         let mut query = query_of(&asked)?;
         query.unwrap_key();

@@ -3,7 +3,7 @@
 //! Source: `parse_param` of CouchDB's `couch_mrview_http.erl`.
 
 use mango::Projection;
-use model::{AllDocsRequest, JsonRef, JsonText};
+use model::{AllDocsRequest, JsonArray, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::{fields, paging, params, response};
@@ -33,7 +33,7 @@ pub(crate) struct Query {
     start_id: Option<String>,
     end_id: Option<String>,
     pub(crate) inclusive_end: bool,
-    pub(crate) keys: Option<Vec<JsonText>>,
+    pub(crate) keys: Option<JsonArray>,
     /// `keys` is no array.
     has_wrong_keys: bool,
     reduce: bool,
@@ -100,16 +100,17 @@ impl Query {
             }
             "startkey" | "start_key" => self.start = Some(Key::of(value.root())),
             "endkey" | "end_key" => self.end = Some(Key::of(value.root())),
-            "keys" if value.root().is_array() => {
-                let keys: Vec<_> = value.root().elements().map(|key| value.slice_ref(key)).collect();
-                // As if it were `key` too: it precedes a range before it, and excludes one after it.
-                if let [key] = keys.as_slice() {
-                    self.start = Some(Key::of(key.root()));
-                    self.end = self.start.clone();
+            "keys" => match value.to_array() {
+                Some(keys) => {
+                    // As if it were `key` too: it precedes a range before it, and excludes one after it.
+                    if let (1, Some(key)) = (keys.len(), keys.get(0)) {
+                        self.start = Some(Key::of(key));
+                        self.end = self.start.clone();
+                    }
+                    (self.keys, self.has_wrong_keys) = (Some(keys), false);
                 }
-                (self.keys, self.has_wrong_keys) = (Some(keys), false);
-            }
-            "keys" => self.has_wrong_keys = true,
+                None => self.has_wrong_keys = true,
+            },
             _ => {
                 let text = value.root().as_str().unwrap_or(value.as_str().into()).into_owned();
                 self.set_plain(name, &text)?;
@@ -131,9 +132,9 @@ impl Query {
         if self.has_wrong_keys {
             return refuse("`keys` must be an array of strings.");
         }
-        let is_one = |keys: &[JsonText]| match keys {
-            [key] => Some(Key::of(key.root())) == self.start && self.start == self.end,
-            keys => keys.is_empty(),
+        let is_one = |keys: &JsonArray| match (keys.len(), keys.get(0)) {
+            (1, Some(key)) => Some(Key::of(key)) == self.start && self.start == self.end,
+            (count, _) => count == 0,
         };
         let has_range = self.start.is_some() || self.end.is_some();
         if has_range && self.keys.as_ref().is_some_and(|keys| !is_one(keys)) {

@@ -6,6 +6,7 @@ use model::{JsonText, JsonWriter, NameRange};
 use crate::http::database::write_info;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
+use crate::http::wire::body::at_most;
 use crate::http::wire::paging::{self, Asked};
 use crate::http::wire::params;
 use crate::http::wire::response::{self, Response};
@@ -69,12 +70,11 @@ pub(crate) async fn named_dbs_info(request: &mut Request) -> Result<Response> {
     if !keys.is_array() {
         return Err(ApiError::bad_request("`keys` member must be an array."));
     }
-    let keys: Option<Vec<String>> = keys.elements().map(|key| key.as_str().map(|key| key.into_owned())).collect();
-    let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` must be an array of names."))?;
     let most = request.app.auth.settings().rows.number("chttpd", "max_db_number_for_dbs_info_req");
-    if keys.len() > most.map_or(MAX_INFO_KEYS, |most| usize::try_from(most).unwrap_or(usize::MAX)) {
-        return Err(ApiError::bad_request("too_many_keys"));
-    }
+    let most = most.map_or(MAX_INFO_KEYS, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    let keys = at_most(keys, most, || ApiError::bad_request("too_many_keys"))?;
+    let keys: Option<Vec<String>> = keys.map(|key| key.as_str().map(|key| key.into_owned())).collect();
+    let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` must be an array of names."))?;
     Ok(response::json(StatusCode::OK, infos(request, &keys, true).await?))
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use jobs::{JobId, NewJob};
+use model::limits::HIGHEST_MAX_DOCUMENT_SIZE;
 use model::{JsonRef, JsonText};
 
 use crate::http::access::principal::Principal;
@@ -29,6 +30,7 @@ use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
+    request.body.narrow(HIGHEST_MAX_DOCUMENT_SIZE);
     let body = request.json_object().await?;
     let app = request.app.clone();
     match body.get("cancel").map(JsonRef::as_bool) {

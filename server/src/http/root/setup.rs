@@ -31,6 +31,9 @@ pub(crate) fn membership() -> Result<Response> {
     }))
 }
 
+/// Maximum size of a set-up.
+const MOST_BYTES: usize = 64 * 1024;
+
 /// The databases that a set-up creates unless it names others.
 const SYSTEM: [&str; 2] = [users::DATABASE, "_replicator"];
 
@@ -56,6 +59,7 @@ async fn exists(request: &Request, name: &str) -> Result<bool> {
 
 /// `POST /_cluster_setup`: names an administrator, unless there is one, and creates the system's databases.
 pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {
+    request.body.narrow(MOST_BYTES);
     let body = request.json_object().await?;
     match member(&body, "action").as_deref() {
         Some("enable_single_node") => {}

@@ -15,12 +15,14 @@ use hyper::StatusCode;
 use model::{Edit, Edits, ErrorKind, JsonRef, JsonText, JsonWriter, Layer, Refused, RevId, WriteMode};
 
 use crate::http::app::stores::Documents;
+use crate::http::document::bulk_docs::TOO_MANY;
 use crate::http::document::guarded;
 use crate::http::document::write::refuse_design;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::rights::authorize_writer;
+use crate::http::wire::body::at_most;
 use crate::http::wire::response::{self, Response};
 
 /// Maximum size of the edits of an anonymous client: they are parsed before it is known which databases they are of.
@@ -44,7 +46,8 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     if request.principal.name.is_none() && !request.principal.is_server_admin() {
         request.body.narrow(MOST_ANONYMOUS_BYTES);
     }
-    let mut asked = read(&request.json_object().await?)?;
+    let most = request.app.auth.settings().max_bulk_docs;
+    let mut asked = read(&request.json_object().await?, most)?;
     let mut names: Vec<String> = asked.iter().map(|asked| asked.db.clone()).collect();
     names.sort_unstable();
     names.dedup();
@@ -95,7 +98,8 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     Ok(refusal(refused))
 }
 
-fn read(json: &JsonText) -> Result<Vec<RequestedEdit>> {
+/// Parses the edits, at most as many as a `_bulk_docs` may have.
+fn read(json: &JsonText, most: usize) -> Result<Vec<RequestedEdit>> {
     let edits = json.root().get("edits").filter(|edits| edits.is_array());
     let edits = edits.ok_or_else(|| ApiError::bad_request("POST body must include an array `edits`."))?;
     let read = |edit: JsonRef<'_>| {
@@ -104,7 +108,7 @@ fn read(json: &JsonText) -> Result<Vec<RequestedEdit>> {
         let doc = edit.get("doc").ok_or_else(|| ApiError::bad_request("An edit must have a document in `doc`."))?;
         Ok(RequestedEdit { db, edit: Edit::from_json(None, &json.slice_ref(doc), WriteMode::Interactive)? })
     };
-    edits.elements().map(read).collect()
+    at_most(edits, most, || ApiError::bulk_count(TOO_MANY, most))?.map(read).collect()
 }
 
 /// The refusals of the edits of a missing database.

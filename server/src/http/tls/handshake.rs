@@ -19,7 +19,7 @@ const MOST_PLAIN: u64 = 64 * 1024;
 
 /// The answer to a request without TLS.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\
-    content-length: 83\r\n\r\n{\"error\":\"bad_request\",\"reason\":\"This port speaks TLS: send requests to https://\"}\n";
+    x-content-type-options: nosniff\r\ncontent-length: 83\r\n\r\n{\"error\":\"bad_request\",\"reason\":\"This port speaks TLS: send requests to https://\"}\n";
 
 /// A connection whose writes have a time limit.
 pub(crate) type Timed = Pin<Box<TimeoutStream<TcpStream>>>;

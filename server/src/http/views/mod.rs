@@ -101,7 +101,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
     let (database, of) = (request.fresh_database(db).await?, pages_of(db, ddoc, view));
     let design = Design::read(&request.app.functions, &database, ddoc).await?;
     let mut answers = Vec::new();
-    for one in queries.elements() {
+    for one in queries {
         let asked = Asked::read_query(Some(&of), request, &body, one, MOST_ROWS)?;
         answers.push(Answer::new(&request.app, &database, &design, view, query_of(&asked)?, asked.paging)?);
     }

@@ -2,8 +2,6 @@
 //!
 //! Source: `parse_param` and `validate_args` of CouchDB's `couch_mrview_http.erl` and `couch_mrview_util.erl`.
 
-use std::sync::Arc;
-
 use model::{Grouping, JsonRef, JsonText, ViewRequest, ViewResume};
 
 use crate::http::error::{ApiError, Result};
@@ -55,16 +53,15 @@ impl Query {
             "key" => (self.rows.start, self.rows.end) = (Some(value.clone()), Some(value.clone())),
             "startkey" | "start_key" => self.rows.start = Some(value.clone()),
             "endkey" | "end_key" => self.rows.end = Some(value.clone()),
-            // One key in a list is that key, so a reduce of it needs no group.
-            "keys" if value.root().is_array() && value.root().elements().count() == 1 => {
-                let key = value.root().elements().next().map(|key| value.slice_ref(key));
-                (self.rows.start, self.rows.end) = (key.clone(), key);
-            }
-            "keys" if value.root().is_array() => {
-                self.rows.keys = Some(value.root().elements().map(|key| value.slice_ref(key)).collect::<Arc<[_]>>());
-                self.has_wrong_keys = false;
-            }
-            "keys" => self.has_wrong_keys = true,
+            "keys" => match value.to_array() {
+                // One key in a list is that key, so a reduce of it needs no group.
+                Some(keys) if keys.len() == 1 => {
+                    let key = keys.get_text(0);
+                    (self.rows.start, self.rows.end) = (key.clone(), key);
+                }
+                Some(keys) => (self.rows.keys, self.has_wrong_keys) = (Some(keys), false),
+                None => self.has_wrong_keys = true,
+            },
             _ => {
                 let text = value.root().as_str().unwrap_or(value.as_str().into()).into_owned();
                 self.set_plain(name, &text)?;

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap};
-use model::{JsonErrorKind, JsonRef, JsonText};
+use model::{Elements, JsonErrorKind, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
 
@@ -94,11 +94,7 @@ impl RequestBody {
             Encoding::Identity => Ok(packed),
             Encoding::Gzip => {
                 let limit = self.limit;
-                if packed.len() > LARGE / 16 {
-                    beside(move || gunzip(&packed, limit)).await?
-                } else {
-                    gunzip(&packed, limit)
-                }
+                aside_if_large(16 * packed.len(), move || gunzip(&packed, limit)).await?
             }
         }
     }
@@ -208,7 +204,27 @@ pub(crate) fn content_type_is(headers: &HeaderMap, expected: &str) -> bool {
 
 /// Parses the bytes of a request as JSON.
 pub(crate) async fn parse_json(bytes: Bytes) -> Result<JsonText> {
-    if bytes.len() > LARGE { beside(move || parse(&bytes)).await? } else { parse(&bytes) }
+    aside_if_large(bytes.len(), move || parse(&bytes)).await?
+}
+
+/// Runs work on a body of this many bytes, on a thread for blocking work if that may take long.
+pub(crate) async fn aside_if_large<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    if bytes > LARGE { beside(work).await } else { Ok(work()) }
+}
+
+/// The elements of a list in a body. They are counted before the first is taken, since each takes much more memory than
+/// its text.
+///
+/// # Errors
+/// `refusal` if there are more than `most`.
+pub(crate) fn at_most<'a>(list: JsonRef<'a>, most: usize, refusal: impl FnOnce() -> ApiError) -> Result<Elements<'a>> {
+    match list.elements().nth(most) {
+        Some(_) => Err(refusal()),
+        None => Ok(list.elements()),
+    }
 }
 
 fn parse(bytes: &[u8]) -> Result<JsonText> {

@@ -9,4 +9,5 @@ pub(crate) mod params;
 pub(crate) mod quotes;
 pub(crate) mod range;
 pub(crate) mod response;
+pub(crate) mod revisions;
 pub(crate) mod rows;

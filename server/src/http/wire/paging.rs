@@ -24,6 +24,9 @@ use crate::http::wire::{params, response};
 /// The version of bookmarks.
 const VERSION: u64 = 1;
 
+/// Maximum number of members of one of several queries, with those that mean nothing.
+const MOST_MEMBERS: usize = 50;
+
 /// Why a request with pages is refused where there are none.
 pub(crate) const REFUSED: &str = "`page_size` and `bookmark` are not supported here";
 
@@ -95,6 +98,9 @@ impl Asked {
     ) -> Result<Asked> {
         if !query.is_object() {
             return Err(ApiError::bad_request("each of `queries` must be an object"));
+        }
+        if query.members().nth(MOST_MEMBERS).is_some() {
+            return Err(ApiError::too_many("each of `queries` has", MOST_MEMBERS, "members"));
         }
         let members = query.members().map(|(name, value)| as_param(&name, &body.slice_ref(value)));
         let members: Vec<(String, String)> = members.collect();

@@ -17,6 +17,7 @@ use model::RevId;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::http::access::sandbox::Foreign;
 use crate::http::error::ApiError;
 
 /// A response of this server.
@@ -306,6 +307,18 @@ pub(crate) fn typed(content_type: &str, body: Body) -> Response {
     if let Ok(value) = HeaderValue::try_from(content_type) {
         response.headers_mut().insert(CONTENT_TYPE, value);
     }
+    response
+}
+
+/// Marks an answer as content of others, which browsers confine.
+pub(crate) fn confine(response: &mut Response, foreign: Foreign) {
+    response.extensions_mut().insert(foreign);
+}
+
+/// 200 with a body in parts, which may be attachments of any type. Some browsers show them one by one.
+pub(crate) fn in_parts(content_type: &str, body: Body) -> Response {
+    let mut response = typed(content_type, body);
+    confine(&mut response, Foreign::Attachment);
     response
 }
 

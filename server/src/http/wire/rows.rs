@@ -3,11 +3,14 @@
 use std::future::Future;
 
 use hyper::StatusCode;
-use model::{JsonRef, JsonText};
+use model::{Elements, JsonText};
 
 use crate::http::error::{ApiError, Result};
-use crate::http::wire::body::array_member;
+use crate::http::wire::body::{array_member, at_most};
 use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
+
+/// Maximum number of queries in a request, each of which takes some memory until it is answered.
+const MOST_QUERIES: usize = 5_000;
 
 /// An object with rows, which are read page by page.
 pub(crate) trait Rows: Send + 'static {
@@ -60,10 +63,11 @@ pub(crate) fn check_queries(body: &JsonText) -> Result<()> {
 }
 
 /// The queries in a body that has several.
-pub(crate) fn queries(body: &JsonText) -> Result<JsonRef<'_>> {
+pub(crate) fn queries(body: &JsonText) -> Result<Elements<'_>> {
     check_queries(body)?;
     let queries = array_member(body, "queries")?;
-    queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))
+    let queries = queries.ok_or_else(|| ApiError::bad_request("POST body must include `queries` parameter."))?;
+    at_most(queries, MOST_QUERIES, || ApiError::too_many("a request has", MOST_QUERIES, "queries"))
 }
 
 /// The response to a request with several queries.

@@ -1,0 +1,82 @@
+//! `Content-Security-Policy` of what users store and what their functions make (section `csp`).
+//!
+//! Such content may be a page. With the policy `sandbox` a browser runs no script of it and gives it no origin, so it cannot
+//! act with the rights of whoever looks at it.
+//!
+//! Source: `maybe_add_csp_header` of CouchDB's `chttpd_util.erl`.
+
+use hyper::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue};
+
+use crate::http::access::rows::Rows;
+
+/// Whose content an answer is, in the extensions of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// An attachment, or several documents with theirs.
+    Attachment,
+    /// What an update function returned. Its settings are those of CouchDB's shows and lists.
+    Function,
+}
+
+/// The policies; `None` for none.
+#[derive(Debug)]
+pub(crate) struct Policies {
+    attachments: Option<HeaderValue>,
+    functions: Option<HeaderValue>,
+}
+
+impl Policies {
+    pub(super) fn read(rows: &Rows) -> Policies {
+        let policy = |is_on: &str, value: &str| {
+            // What no header can say is as if it were not set.
+            let configured = rows.get("csp", value).and_then(|text| HeaderValue::from_str(text).ok());
+            let policy = configured.filter(|value| !value.is_empty()).unwrap_or(HeaderValue::from_static("sandbox"));
+            (rows.flag("csp", is_on) != Some(false)).then_some(policy)
+        };
+        Policies {
+            attachments: policy("attachments_enable", "attachments_header_value"),
+            functions: policy("showlist_enable", "showlist_header_value"),
+        }
+    }
+
+    /// Adds the policy. A function's own ones stay after it: a browser applies all of them.
+    pub(crate) fn apply(&self, foreign: Foreign, headers: &mut HeaderMap) {
+        let policy = match foreign {
+            Foreign::Attachment => &self.attachments,
+            Foreign::Function => &self.functions,
+        };
+        let Some(policy) = policy else { return };
+        let own: Vec<HeaderValue> = headers.get_all(CONTENT_SECURITY_POLICY).iter().cloned().collect();
+        headers.insert(CONTENT_SECURITY_POLICY, policy.clone());
+        for one in own {
+            headers.append(CONTENT_SECURITY_POLICY, one);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::access::rows::rows_of;
+
+    fn policies(rows: &[(&str, &str, &str)], foreign: Foreign, own: Option<&'static str>) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        headers.extend(own.map(|own| (CONTENT_SECURITY_POLICY, HeaderValue::from_static(own))));
+        Policies::read(&rows_of(rows)).apply(foreign, &mut headers);
+        let found = headers.get_all(CONTENT_SECURITY_POLICY).iter();
+        found.map(|policy| policy.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn foreign_content_is_in_a_sandbox_unless_an_administrator_says_otherwise() {
+        let off = [("csp", "attachments_enable", "false"), ("csp", "showlist_header_value", "default-src 'none'")];
+        assert_eq!(policies(&[], Foreign::Attachment, None), ["sandbox"]);
+        assert_eq!(policies(&[], Foreign::Function, Some("script-src *")), ["sandbox", "script-src *"]);
+        assert!(policies(&off, Foreign::Attachment, None).is_empty());
+        assert_eq!(policies(&off, Foreign::Function, None), ["default-src 'none'"]);
+        for nonsense in ["", "a\u{e9}\nb"] {
+            let rows = [("csp", "attachments_header_value", nonsense), ("csp", "attachments_enable", "x")];
+            assert_eq!(policies(&rows, Foreign::Attachment, None), ["sandbox"], "{nonsense:?}");
+        }
+    }
+}
