@@ -53,7 +53,7 @@ pub enum Error {
         what: String,
     },
     /// The references of some files cannot be read.
-    #[error("nothing was touched: of {files} files it cannot be read which chunks they refer to; {first}")]
+    #[error("cannot read which chunks {files} files refer to; nothing was touched; {first}")]
     Unread {
         /// Number of files.
         files: u64,

@@ -197,7 +197,7 @@ impl ChunkStore {
     async fn take_apart(&self, place: &str, data: &Data, dry_run: bool, migrated: &mut Migrated) -> Result<bool> {
         let (mut chunks, mut whole) = (Vec::new(), true);
         for id in data.chunks().keys() {
-            let chunk = data.get(id).ok_or_else(|| Error::malformed(place, format!("the data of {id} is none")))?;
+            let chunk = data.get(id).ok_or_else(|| Error::malformed(place, format!("{id} has no data")))?;
             chunks.push((id.clone(), chunk));
         }
         for some in chunks.chunks(READ_AT_ONCE) {

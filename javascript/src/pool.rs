@@ -143,7 +143,7 @@ impl Pool {
 
     /// Calls functions with each input in the sandbox of a design document, which `begin` prepares. When the
     /// [turn](Limits::turn) is over, or the sandbox is full, the rest is another run, so that others come between. `call`
-    /// returns `None` for an input that it has not done with: it gets it again in the next turn.
+    /// returns `None` for an input that it has not finished: it gets it again in the next turn.
     ///
     /// # Errors
     /// The first error of `begin` and `call`, and those of [`run`](Self::run).

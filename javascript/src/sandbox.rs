@@ -186,7 +186,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Works for a turn. When nobody holds what `wanted` refers to any more, the script under way is stopped.
+    /// Works for a turn. The running script is stopped once every holder of `wanted` is dropped.
     pub(crate) fn work_while<T>(&mut self, wanted: Weak<()>, work: impl FnOnce(&mut Sandbox) -> T) -> T {
         self.begin_turn();
         self.state.wanted.replace(Some(wanted));

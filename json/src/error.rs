@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// The reason why a text is no JSON, and the position.
+/// Why a text is not JSON, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("invalid JSON at byte {offset}: {kind}")]
 pub struct JsonError {

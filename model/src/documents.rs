@@ -113,12 +113,12 @@ impl<D: Database> Documents<D> {
         self.shared.limits.attachment.get()
     }
 
-    /// The layer that it is of.
+    /// Its layer.
     pub fn layer(&self) -> Layer<D> {
         Layer::of(self.shared.clone())
     }
 
-    /// Whether it is one of this layer's.
+    /// Whether it belongs to this layer.
     pub(crate) fn is_of(&self, layer: &Layer<D>) -> bool {
         std::ptr::eq(layer.guard(), &self.shared.guard)
     }

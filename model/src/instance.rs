@@ -126,8 +126,8 @@ impl Indexes {
         self.kept.iter().any(|one| !one.active)
     }
 
-    /// Whether one of them is not active that was not there, or was.
-    pub(crate) fn has_more_to_build_than(&self, before: &Indexes) -> bool {
+    /// Whether an index has to be built that did not exist before, or was active.
+    pub(crate) fn adds_work_to(&self, before: &Indexes) -> bool {
         self.kept.iter().any(|one| !one.active && !before.kept.contains(one))
     }
 

@@ -76,7 +76,7 @@ pub(crate) struct LayerState<D> {
     pub(crate) indexes: Definitions,
 }
 
-/// What is too large. Layers may share it.
+/// Size limits. Layers may share them.
 pub(crate) struct Limits {
     pub(crate) document: Limit,
     pub(crate) attachment: Limit,
@@ -125,8 +125,8 @@ impl<D: Database> Layer<D> {
         Self::open_limited(engine, options, limits).await
     }
 
-    /// Opens the layer in another store. Its documents and attachments are limited as those of this one, also when a limit
-    /// changes, and not by the options.
+    /// Opens the layer in another store. It has the same limits, and follows changes to them, whatever the options
+    /// say.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -201,14 +201,14 @@ impl<D: Database> Layer<D> {
             .await
     }
 
-    /// Limits documents that are written from now on, also through handles that are open. `None` brings the limit of the
+    /// Limits documents that are written from now on, including through open handles. `None` brings the limit of the
     /// options back. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`]. Documents that are stored stay as they are. A server sets it
     /// whenever it reads its configuration.
     pub fn limit_documents(&self, bytes: Option<usize>) {
         self.shared.limits.document.set(bytes.map(|bytes| bytes as u64));
     }
 
-    /// Limits attachments whose upload begins from now on, also through handles that are open. `None` brings the limit of the
+    /// Limits attachments whose upload begins from now on, including through open handles. `None` brings the limit of the
     /// options back. A server sets it whenever it reads its configuration.
     pub fn limit_attachments(&self, bytes: Option<u64>) {
         self.shared.limits.attachment.set(bytes);

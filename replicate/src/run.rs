@@ -236,7 +236,7 @@ impl Replication {
     }
 }
 
-/// A value that is written so.
+/// The JSON that `write` produces.
 fn written(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
     let mut out = Vec::new();
     write(&mut JsonWriter::new(&mut out));

@@ -36,7 +36,7 @@ impl Places {
             for (place, location) in objects.as_object().ok_or_else(|| damaged("is no object"))? {
                 let location = location.as_str().ok_or_else(|| damaged("names something that is no location"))?;
                 if !is_place(place) {
-                    return Err(damaged("has a place whose name is none"));
+                    return Err(damaged("has a place with an invalid name"));
                 }
                 // All clients that unite choose the same.
                 let known = places.0.entry(place.clone()).or_insert_with(|| location.to_owned());
@@ -103,7 +103,7 @@ mod tests {
         for (text, wanted) in [
             (r#"{"objects":[]}"#, "is no object"),
             (r#"{"objects":{"5e1f0c9a7b3d2468":1}}"#, "no location"),
-            (r#"{"objects":{"../x":"s3://a"}}"#, "a place whose name is none"),
+            (r#"{"objects":{"../x":"s3://a"}}"#, "a place with an invalid name"),
         ] {
             let refused = Places::read(&[leaf(text)]).unwrap_err().to_string();
             assert!(refused.contains(wanted) && refused.contains(SETTINGS_ID), "{refused}");

@@ -37,7 +37,7 @@ impl<D: Database> LayerState<D> {
         before: &Indexes,
         after: &Indexes,
     ) -> Result<()> {
-        if after.has_more_to_build_than(before) {
+        if after.adds_work_to(before) {
             self.registry().add(transaction, &job_of(name), &new_job(name)).await?;
         } else if before.are_to_build() && !after.are_to_build() {
             self.registry().remove(transaction, &job_of(name)).await?;

@@ -91,7 +91,7 @@ impl<D: Database> ViewUpdate<D> {
             Some(ahead) => ahead,
             None => documents.view_batch(group, state.upto, most).await?,
         };
-        // Of its rows nothing is valid if purges are handled meanwhile, so it names how many were.
+        // Purges handled meanwhile invalidate these rows, so the state records their number.
         let next = Upto { seq: batch.last_seq, ..state.upto };
         let more = batch.more;
         let ahead = async {
@@ -196,9 +196,9 @@ impl<D: Database> Documents<D> {
                 Err(error) if error.kv_error().is_some_and(is_too_much) => {
                     match prepared.get_mut(at) {
                         _ if halvings < HALVINGS => halvings += 1,
-                        // Not even this document alone fits. Or a purge does not, and then this is never written.
+                        // Even this document alone does not fit (or a purge does not, and it is never written).
                         Some(one) if !one.rows.is_empty() => one.leave_out_most(group),
-                        // What it had before does not go either. Built anew, the group does not have it.
+                        // Its old rows cannot be removed either; rebuilding the group drops them.
                         _ => {
                             self.rebuild_views_at(group, &state, hold).await?;
                             return Ok(ViewProgress { more: true, ..progress });

@@ -7,7 +7,7 @@
 //! require_valid_user = true
 //! ```
 //!
-//! Options of the file become the defaults of the flags, so the environment and the flags precede them, and their values are
+//! Options of the file become the defaults of the flags, so the environment and flags override them, and their values are
 //! checked as those of flags are. Unknown keys are refused: one that is misspelt would have no effect.
 
 use std::fmt;
@@ -39,7 +39,7 @@ pub(crate) enum ConfigFileError {
 pub(crate) struct ConfigFile {
     /// The flags, without their dashes, and their values.
     options: Vec<(String, Vec<String>)>,
-    /// CouchDB's settings, which those in the store precede.
+    /// CouchDB's settings. Those in the store override them.
     pub(crate) settings: Vec<Setting>,
 }
 

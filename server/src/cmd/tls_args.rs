@@ -10,10 +10,10 @@ use peer::{Trust, TrustError};
 
 use crate::http::{Tls, TlsError};
 
-/// Options by which servers behind `https://` are believed.
+/// Which servers behind `https://` are trusted.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TrustArgs {
-    /// Believe servers behind https:// by the certificates in this file (PEM) too, beside the system's: roots, or the
+    /// Trust servers behind https:// by the certificates in this file (PEM) too, beside the system's: roots, or the
     /// servers' own certificates
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_TLS_ROOTS")]
     tls_roots: Option<PathBuf>,
@@ -40,8 +40,8 @@ impl TrustArgs {
 /// Options of the listener.
 #[derive(Debug, Args)]
 pub(crate) struct TlsArgs {
-    /// Speak TLS by this certificate: a file in PEM, with the certificates between it and its root after it. It is read
-    /// again when it changes
+    /// Speak TLS by this certificate: a file in PEM, followed by its intermediate certificates. It is read again when
+    /// it changes
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 

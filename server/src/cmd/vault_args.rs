@@ -24,7 +24,7 @@ pub(crate) struct VaultArgs {
 }
 
 impl VaultArgs {
-    /// By what servers behind `https://` are believed.
+    /// Which servers behind `https://` are trusted.
     pub(super) fn trust(&self) -> Result<Trust, RootsError> {
         self.source.trust()
     }

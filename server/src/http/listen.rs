@@ -145,7 +145,7 @@ impl Server {
         self.address
     }
 
-    /// The begin of its URLs.
+    /// The start of its URLs.
     pub fn scheme(&self) -> &'static str {
         if self.app.options.tls.is_some() { "https" } else { "http" }
     }
@@ -253,7 +253,7 @@ async fn connection(
     stream.set_write_timeout(Some(app.options.write_patience));
     let stream = Box::pin(stream);
     let Some(tls) = app.options.tls.clone() else { return requests(app, stream, peer, stopping, cut).await };
-    // Boxed, as all that only some connections need.
+    // Boxed: only some connections need it, and unboxed its size would be part of every connection's future.
     let secured = Box::pin(async move {
         let accepted = tokio::time::timeout(app.options.handshake_patience, tls.accept(stream));
         let accepted = tokio::select! {
@@ -262,7 +262,7 @@ async fn connection(
         };
         match accepted {
             Ok(Ok(stream)) => requests(app, stream, peer, stopping, cut).await,
-            Ok(Err(error)) => tracing::debug!(peer = %peer.ip(), %error, "a client and the server found no TLS"),
+            Ok(Err(error)) => tracing::debug!(peer = %peer.ip(), %error, "a TLS handshake failed"),
             Err(_) => tracing::debug!(peer = %peer.ip(), "a client took too long for its handshake"),
         }
     });

@@ -179,7 +179,7 @@ async fn admit_and_route(
         match app.auth.without_credentials(&request.headers) {
             Some(principal) => request.principal = Cow::Borrowed(principal),
             None => {
-                // Boxed, as all that only some requests need: otherwise its large future is in that of every request.
+                // Boxed: only some requests need it, and unboxed its size would be part of every request's future.
                 let found = Box::pin(app.auth.authenticate(&app.databases, &request.headers, request.address)).await?;
                 request.principal = Cow::Owned(found.principal);
                 *renewal = found.renewal;

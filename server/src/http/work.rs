@@ -54,7 +54,7 @@ const NAMED: usize = 20;
 /// A kind of job. **A new kind of work in the background starts here.**
 struct Kind {
     name: &'static str,
-    /// Maximum number of simultaneous runs on this server, for each store. For replications a setting precedes it.
+    /// Maximum number of simultaneous runs on this server, for each store. A setting overrides it for replications.
     at_once: usize,
     /// Whether its jobs are in the store of their database, and not in the server's own.
     is_of_databases: bool,

@@ -5,8 +5,8 @@
 //! holds an "admin party": every request without credentials is an administrator's. A party that has ended does not begin
 //! again before the server is started again.
 //!
-//! A request without credentials, or of an administrator, reads nothing from the store, unless it shows the administrator's roles
-//! ([`users::shown`]). A request of a user reads the user's document, so that a change applies at once on all servers.
+//! Requests without credentials, and administrators', read nothing from the store, unless the answer lists the
+//! administrator's roles ([`users::shown`]). A request of a user reads the user's document, so that a change applies at once on all servers.
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
@@ -125,7 +125,7 @@ impl Auth {
         let settings = RwLock::new(Arc::new(Settings::new(Vec::new(), &Unkept::default(), &flags)));
         let mut key = [0; 32];
         if let Err(error) = getrandom::fill(&mut key) {
-            tracing::warn!(%error, "the system gives no random numbers");
+            tracing::warn!(%error, "the system's random number generator failed");
             key = mac(&secret, &[b"proofs"]);
         }
         let reading = Default::default();

@@ -164,7 +164,7 @@ fn verify<'r>(algorithm: &str, key: &str, rows: &'r Rows, signed: &[u8], signatu
             return match algorithm.verify(pem, signed, signature) {
                 Some(true) => Ok(pem),
                 Some(false) => Err(ApiError::bad_request("Bad signature")),
-                None => Err(ApiError::bad_request("The key of the token is no public key for its algorithm")),
+                None => Err(ApiError::bad_request("The configured key is not a public key for the token's algorithm.")),
             };
         }
     };
@@ -298,7 +298,7 @@ mod tests {
                 assert!(check(&token[..at], &rsa).is_err(), "cut at {at}");
             }
         }
-        let none = (400, "The key of the token is no public key for its algorithm".to_owned());
+        let none = (400, "The configured key is not a public key for the token's algorithm.".to_owned());
         assert_eq!(check(ES384, &rsa).unwrap_err(), none, "a key of another curve");
         assert_eq!(check(ES512, &rsa).unwrap_err(), none, "a key of another curve");
         assert!(check(ES384, &public(&[("jwt_keys", "ec:_default", EC_KEY_384)])).is_ok());

@@ -46,11 +46,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// What the hash shows is kept, so the next attempt need not wait for it.
 const LATEST: Duration = Duration::from_millis(900);
 
-/// A task that begins within this time, or this time after its own network's rest, did not wait for others.
+/// A task that starts within this time (after its network's cooldown) counts as not delayed by others.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
-/// After a wrong password the network's turn does not come for this many times the time that the hash took, so that its guesses take a
-/// tenth of a processor.
+/// After a wrong password, its network waits this many times the hash's duration, so that its guesses take a tenth of a
+/// processor.
 const REST: u32 = 9;
 
 /// The longest such rest: a right password that waits for it is answered within a second.
@@ -188,7 +188,7 @@ impl Hashing {
     pub(crate) async fn hash(&self, address: IpAddr, password: &str, scheme: Scheme) -> Result<Verifier> {
         let password = password.to_owned();
         self.run(network(address), None, move || Verifier::new(&password, scheme)).await?.map_err(|error| {
-            tracing::error!(%error, "the system gives no random numbers");
+            tracing::error!(%error, "the system's random number generator failed");
             ApiError::internal()
         })
     }
@@ -283,7 +283,7 @@ fn start(waiting: Arc<Mutex<Waiting>>) -> Option<Sender<()>> {
 }
 
 fn busy() -> ApiError {
-    let refusal = ApiError::unavailable("Too many passwords are to be checked at the same time. Try again.");
+    let refusal = ApiError::unavailable("Too many logins are waiting. Try again shortly.");
     refusal.with_header(RETRY_AFTER, HeaderValue::from_static("1"))
 }
 

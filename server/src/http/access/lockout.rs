@@ -49,7 +49,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// What cannot be read is as if it were not set, so that a mistake opens nothing. (In CouchDB an unknown mode is `off`.)
+    /// An unreadable value counts as unset, so a typo never weakens the lockout. (In CouchDB an unknown mode is `off`.)
     pub(super) fn read(rows: &Rows) -> Rules {
         let usual = Rules::default();
         let number = |name: &str| rows.number("chttpd_auth_lockout", name);

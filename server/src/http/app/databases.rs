@@ -33,7 +33,7 @@ impl Databases {
         if let Some(known) = known {
             return Ok(known);
         }
-        // Boxed: it is rare, and otherwise its large future is in that of every request.
+        // Boxed: it is rare, and unboxed its size would be part of every request's future.
         let found = Box::pin(self.stores.database(name)).await?;
         let mut known = self.known.lock();
         if known.len() >= MOST_KNOWN {

@@ -262,7 +262,7 @@ impl App {
     /// New document ids.
     pub(crate) fn fresh_ids(&self, count: usize) -> Result<Vec<String>> {
         self.uuids.next(count).map_err(|error| {
-            tracing::error!(%error, "the system gives no random numbers");
+            tracing::error!(%error, "the system's random number generator failed");
             ApiError::internal()
         })
     }

@@ -184,7 +184,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
     // A body can be read only once, so the handle must not be stale.
     let database = request.fresh_database(db).await?;
     let mut upload = database.upload(&name, how);
-    // CouchDB compared it up to 3.3, and ignores it since. So a value that is no MD5 refuses nothing.
+    // CouchDB compared it up to 3.3, and ignores it since. So an invalid MD5 is ignored.
     let stated = request.headers.get("content-md5").and_then(|md5| STANDARD.decode(md5.as_bytes().trim_ascii()).ok());
     if let Some(md5) = stated.and_then(|md5| md5.try_into().ok()) {
         upload = upload.expect_md5(md5);

@@ -127,7 +127,7 @@ impl From<javascript::Error> for ApiError {
 }
 
 /// A design document with a function at this path of members. 404 if one of them is missing. 501 if nothing here can run
-/// it, so that a feed without a row is no answer either.
+/// it, even for a feed that would be empty.
 pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> Result<Design> {
     let design = database.get(id, &GetOptions::default()).await?.to_text();
     let mut at = Some(design.root());

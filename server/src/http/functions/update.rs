@@ -59,7 +59,7 @@ pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, res
     let (document, answer) = (parts.next(), parts.next());
     let answer = answer.filter(|answer| !answer.is_null());
     let answer = answer.ok_or_else(|| render_error("undefined response from update function"))?;
-    // Whatever is no document is written nowhere, and nothing is if there is no answer to tell of it.
+    // Only an object is written, and only if there is a response to report it.
     let document = document.filter(|document| document.is_object());
     let mut response = respond(&result.slice_ref(answer), document.is_some())?;
     if let Some(document) = document {

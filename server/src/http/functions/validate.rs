@@ -38,7 +38,7 @@ pub(crate) fn on_behalf(
     database.validated_by(Arc::new(running::OnBehalf { functions, principal, app, db, id }))
 }
 
-/// The same for a command, whose user has the store and so is an administrator.
+/// The same for a command: whoever can open the store is an administrator.
 pub(crate) fn validated(database: Documents<AnyDatabase>) -> Documents<AnyDatabase> {
     on_behalf(database, &Arc::new(Functions::new(THREADS)), &Principal::party(), None)
 }
@@ -87,7 +87,7 @@ mod running {
             })
         }
 
-        /// As CouchDB refuses views that do not compile. It takes such a function here, and then no document any more.
+        /// As CouchDB refuses views that do not compile. CouchDB stores such a function, and then refuses every document.
         fn admit(&self, design: JsonText) -> Verdict<'_> {
             Box::pin(admit(&self.functions, self.id, design))
         }

@@ -102,7 +102,8 @@ impl Query {
             "endkey" | "end_key" => self.end = Some(Key::of(value.root())),
             "keys" => match value.to_array() {
                 Some(keys) => {
-                    // As if it were `key` too: it precedes a range before it, and excludes one after it.
+                    // One key in `keys` also counts as `key`: it replaces a range given before it, and a different one after
+                    // it is an error.
                     if let (1, Some(key)) = (keys.len(), keys.get(0)) {
                         self.start = Some(Key::of(key));
                         self.end = self.start.clone();

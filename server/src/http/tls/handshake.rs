@@ -1,4 +1,4 @@
-//! The begin of a connection by TLS.
+//! Starts a TLS connection.
 
 use std::io;
 use std::pin::Pin;

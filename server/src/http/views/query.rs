@@ -117,7 +117,7 @@ impl Query {
         Ok(())
     }
 
-    /// How rows are grouped. A level precedes `group=true`, also where it is 0.
+    /// How rows are grouped. A level overrides `group=true`, even level 0.
     pub(super) fn grouping(&self) -> Grouping {
         match (self.group_level, self.group) {
             (Some(0), _) => Grouping::None,
@@ -186,7 +186,7 @@ impl Query {
                 );
             }
         }
-        // As in CouchDB, a document without a key is ignored. With `keys` it is one among those of each key.
+        // As in CouchDB, a document without a key is ignored. With `keys`, it is one of the rows of each key.
         if self.rows.start.is_none() && self.rows.keys.is_none() {
             self.rows.start_id = None;
         }

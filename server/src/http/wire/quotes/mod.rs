@@ -34,7 +34,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use framing::{Length, State};
 
-/// By this the service tells the reader the length of the body of the request that was just parsed.
+/// Lets the service tell the reader how long the current request's body is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BodyLength(Arc<Mutex<Option<Length>>>);
 
