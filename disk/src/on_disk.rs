@@ -33,6 +33,13 @@ pub trait DiskStore: Store + Sized {
     /// 1522 when its files are damaged (never a panic); 1510 when the disk fails, 1225 when it is full; 1514 when
     /// it cannot be written. Each says what to do.
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self>;
+
+    /// Bytes on the disk that a batch over `view` hides, about: those of the rows that it removes. Zero if the store does
+    /// not know.
+    fn hidden_bytes(view: &Self::View, batch: &Batch) -> u64 {
+        let _ = (view, batch);
+        0
+    }
 }
 
 /// A [`DiskStore`] that owns its folder and records the last synced version.
@@ -126,6 +133,14 @@ impl<S: DiskStore> Store for OnDisk<S> {
 
     fn outlives_process(&self) -> bool {
         true
+    }
+
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        self.store.compact(begin, end);
+    }
+
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        self.store.is_compacting(begin, end)
     }
 
     fn close(&self) -> Result<()> {

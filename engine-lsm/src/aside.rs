@@ -9,7 +9,6 @@
 //! and drop what small reads need. So a table whose blocks are large on average is opened a second time, with another
 //! cache, and read there. The operating system still caches its file.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use disk::panics::caught;
@@ -43,40 +42,29 @@ impl Drop for AsideTable {
     }
 }
 
-/// The tables of large rows among the current ones, by the numbers in their file names.
+/// Opens tables of large rows a second time.
 pub(crate) struct Aside {
     cache: Arc<Cache>,
     descriptors: Arc<DescriptorTable>,
-    tables: HashMap<u64, Arc<AsideTable>>,
 }
 
 impl Aside {
     pub(crate) fn new() -> Self {
         let cache = Arc::new(Cache::with_capacity_bytes(CACHE_BYTES));
-        Aside { cache, descriptors: Arc::new(DescriptorTable::new(MOST_OPEN)), tables: HashMap::new() }
+        Aside { cache, descriptors: Arc::new(DescriptorTable::new(MOST_OPEN)) }
     }
 
     /// The second handle of a table of large rows. `None` for any other, and for one that cannot be opened again: it is
     /// read as all others are, which reports what is wrong.
-    pub(crate) fn of(&mut self, table: &Table) -> Option<Arc<AsideTable>> {
+    pub(crate) fn of(&self, table: &Table) -> Option<AsideTable> {
         if table.metadata.file_size / table.metadata.data_block_count.max(1) < LARGE_BLOCK {
             return None;
-        }
-        if let Some(known) = self.tables.get(&table.id()) {
-            return Some(known.clone());
         }
         let again = caught("a table", || {
             let (path, cache, descriptors) = (table.path.to_path_buf(), self.cache.clone(), self.descriptors.clone());
             let (checksum, number) = (table.checksum(), table.global_seqno());
             Table::recover(path, checksum, number, TREE, cache, Some(descriptors), true, true).map_err(failed_to_read)
         });
-        let again = Arc::new(AsideTable { table: again.ok()?, descriptors: self.descriptors.clone() });
-        self.tables.insert(table.id(), again.clone());
-        Some(again)
-    }
-
-    /// Forgets the tables that are not current any more. Views may still read them.
-    pub(crate) fn retain(&mut self, is_current: impl Fn(u64) -> bool) {
-        self.tables.retain(|number, _| is_current(*number));
+        Some(AsideTable { table: again.ok()?, descriptors: self.descriptors.clone() })
     }
 }

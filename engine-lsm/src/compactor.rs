@@ -1,305 +1,293 @@
-//! The state shared by flushes and compactions, and the thread that compacts.
+//! The current tables, which flushes and compactions replace, and the thread that compacts.
 //!
 //! ```text
 //!   flush        ── writes a table ──┤publish├── writes a table ──┤publish├─►
-//!   compaction   ───── merges rows ──┤replace├───── merges rows ──────┤replace├─►
+//!   compaction   ───── merges rows ──┤publish├───── merges rows ──────┤publish├─►
 //! ```
 //!
 //! Invariants:
 //!
-//! * The newest snapshot has the rows of the newest flush and the tables of the newest manifest. The writer of a
-//!   manifest keeps the [turn](crate::turn) until the snapshot is updated, so a view never gets rows of a later
-//!   flush.
-//! * A failed flush or compaction changes no row, and is retried. Its tables are deleted once no other flush or
-//!   compaction is in progress and the disk is known to have no manifest that lists them.
+//! * Only [`Current::publish`] writes a manifest and changes the current tables, both under one lock. It gets tables that
+//!   are written and synced. So nobody sees tables that the disk does not list, and no write of a manifest meets another.
+//! * The newest snapshot has the rows of the newest flush. A compaction changes no row: the snapshot gets its tables.
+//! * A flush that clears ranges drops tables and writes tombstones for rows of others. It counts on the tables that it
+//!   began with, so no compaction publishes meanwhile. A compaction whose tables were dropped is given up.
+//! * A failed flush or compaction changes no row, and is retried. Its files are deleted: at once, or, if a manifest that
+//!   lists them may be on the disk, after the next manifest.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io::ErrorKind;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use disk::folder::io_error;
 use disk::panics::caught;
-use kv_api::{Error, Result, error};
-use lsm_tree::compaction::Leveled;
-use lsm_tree::{AbstractTree, AnyTree, SeqNo, Table};
-use occ::store::ApplyError;
+use kv_api::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::aside::Aside;
-use crate::error::kv_error;
-use crate::prefixes::Prefixes;
-use crate::tables::{ByNumber, Tables};
-use crate::turn::{RETRY, Turns, Writer};
+use crate::maker::{Finished, Maker};
+use crate::manifest::{Manifest, Unwritten};
+use crate::merge::merge;
+use crate::pick::{Effort, Step, pick};
+use crate::tables::{Member, Run, Tables};
 use crate::view::Snapshot;
 
-/// Number of flushed tables that are compacted into the first level.
-const FLUSHES: u8 = 4;
-
-/// Number of flushed tables at which a flush waits for the compaction.
+/// Number of runs of flushes at which a flush waits for the compaction.
 const STALL: usize = 12;
 
-/// Size of a table. The first level has up to [`FLUSHES`] times as much.
-const TABLE_BYTES: u64 = 16 << 20;
+/// Time without a flush after which little may be hidden.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Pause before a failed compaction is retried.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
-pub(crate) struct CompactedTree {
-    tree: AnyTree,
-    data: PathBuf,
-    turns: Arc<Turns>,
+pub(crate) struct CompactedTables {
+    pub(crate) maker: Maker,
     state: Mutex<State>,
     changed: Condvar,
+    stopped: AtomicBool,
 }
 
 struct State {
-    /// The snapshot of the newest flush.
-    newest: Arc<Snapshot>,
-    /// Prefixes of the flushed tables that are not compacted yet.
-    prefixes: ByNumber,
-    aside: Aside,
-    work: Work,
-    stopped: bool,
+    current: Current,
+    /// Whether a flush counts on the current tables.
+    is_clearing: bool,
+    /// Number of flushes.
+    flushes: u64,
+    effort: Effort,
+    /// Ranges whose hidden rows are to go.
+    asked: Vec<Effort>,
+    /// Whether the thread has nothing to do until something changes.
+    is_idle: bool,
     /// Error of the last compaction, if it failed.
     failed: Option<Error>,
-    /// Why nothing more is written until the folder is opened again: the error of a panic.
-    broken: Option<Error>,
-    /// Number of flushes and compactions in progress.
-    writing: usize,
-    /// Numbers of tables that failed flushes and compactions may have left.
-    litter: Vec<u64>,
-    /// Tables given to snapshots while a writer was in progress. Views may use them, so they are not deleted.
-    shown: HashSet<u64>,
 }
 
-/// Work of the compaction thread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
-    Nothing,
-    /// There may be something to compact.
-    Due,
-    /// It is compacting, and nothing was flushed since it started.
-    Compacting,
+/// The current tables.
+struct Current {
+    tables: Arc<Tables>,
+    /// The snapshot of the newest flush.
+    newest: Arc<Snapshot>,
+    manifest: Manifest,
+    /// Tables of failed manifests.
+    litter: Run,
 }
 
-impl std::fmt::Debug for CompactedTree {
+impl Current {
+    /// Makes `tables` the current ones. `added` are those of them that are new.
+    fn publish(&mut self, tables: Tables, added: Run) -> Result<()> {
+        if let Err(Unwritten { cause, may_be_there }) = self.manifest.write(&tables) {
+            match may_be_there {
+                true => self.litter.extend(added),
+                false => added.iter().for_each(|member| member.delete()),
+            }
+            return Err(cause);
+        }
+        let listed: HashSet<u64> = tables.iter().map(|member| member.number()).collect();
+        let gone = self.tables.iter().chain(&self.litter).filter(|member| !listed.contains(&member.number()));
+        gone.for_each(|member| member.delete());
+        self.litter.clear();
+        self.tables = Arc::new(tables);
+        Ok(())
+    }
+
+    /// Writes the manifest of the current tables if the disk may have another one. So no more than one writer's tables
+    /// wait for their deletion.
+    fn repair(&mut self) -> Result<()> {
+        if self.manifest.is_unsure() { self.publish((*self.tables).clone(), Vec::new()) } else { Ok(()) }
+    }
+}
+
+impl std::fmt::Debug for CompactedTables {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CompactedTree").field("data", &self.data).finish_non_exhaustive()
+        f.debug_struct("CompactedTables").finish_non_exhaustive()
     }
 }
 
-impl CompactedTree {
-    pub(crate) fn new(tree: AnyTree, data: PathBuf, turns: Arc<Turns>) -> Self {
-        let (prefixes, mut aside) = (ByNumber::new(), Aside::new());
-        let newest = Arc::new(Snapshot::new(Tables::of(&tree, &prefixes, &mut aside)));
-        let state = State {
-            newest,
-            prefixes,
-            aside,
-            work: Work::Due,
-            stopped: false,
-            failed: None,
-            broken: None,
-            writing: 0,
-            litter: Vec::new(),
-            shown: HashSet::new(),
-        };
-        CompactedTree { tree, data, turns, state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    pub(crate) fn tree(&self) -> &AnyTree {
-        &self.tree
+impl CompactedTables {
+    pub(crate) fn new(maker: Maker, tables: Tables, manifest: Manifest) -> Self {
+        let tables = Arc::new(tables);
+        let newest = Arc::new(Snapshot::new(tables.clone()));
+        let current = Current { tables, newest, manifest, litter: Vec::new() };
+        let (effort, asked) = (Effort::Usual, Vec::new());
+        let state = State { current, is_clearing: false, flushes: 0, effort, asked, is_idle: false, failed: None };
+        CompactedTables { maker, state: Mutex::new(state), changed: Condvar::new(), stopped: AtomicBool::new(false) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// The snapshot of the newest flush.
-    pub(crate) fn newest(&self) -> Arc<Snapshot> {
-        self.state().newest.clone()
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
-    #[cfg(test)]
-    pub(crate) fn turns(&self) -> &Arc<Turns> {
-        &self.turns
+    /// The snapshot of the newest flush.
+    pub(crate) fn newest(&self) -> Arc<Snapshot> {
+        self.state().current.newest.clone()
+    }
+
+    /// The current tables.
+    pub(crate) fn tables(&self) -> Arc<Tables> {
+        self.state().current.tables.clone()
     }
 
     /// Waits until another table may be flushed.
     pub(crate) fn make_room(&self) -> Result<()> {
         let mut state = self.state();
-        loop {
-            if let Some(error) = state.broken.as_ref() {
+        state.current.repair()?;
+        while state.current.tables.flushes() >= STALL && !self.is_stopped() {
+            if let Some(error) = &state.failed {
                 return Err(error.clone());
-            }
-            if self.tree.l0_run_count() < STALL {
-                return Ok(());
-            }
-            if let Some(error) = state.failed.as_ref().filter(|_| !state.stopped) {
-                return Err(error.clone());
-            }
-            if state.stopped {
-                return Ok(());
             }
             self.changed.wait(&mut state);
         }
+        Ok(())
     }
 
-    /// Called by a flush: publishes its table through `finish` and adds a snapshot with it. `prefixes` are those
-    /// of its keys, if they are known.
-    pub(crate) fn publish(&self, prefixes: Option<Prefixes>, finish: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.turns.take(Writer::Flush)?;
-        // A compaction may have panicked while the table was written.
-        if let Some(error) = self.state().broken.as_ref() {
-            return Err(error.clone());
+    /// Runs a flush that clears ranges: until it ends, only flushes change the current tables.
+    pub(crate) fn while_clearing<T>(&self, flush: impl FnOnce() -> T) -> T {
+        struct Clearing<'a>(&'a CompactedTables);
+
+        // Also after a panic.
+        impl Drop for Clearing<'_> {
+            fn drop(&mut self) {
+                self.0.state().is_clearing = false;
+                self.0.changed.notify_all();
+            }
         }
-        // Only the owner of the turn adds tables.
-        let before: HashSet<u64> = self.tree.current_version().iter_tables().map(Table::id).collect();
-        finish()?;
+
+        self.state().is_clearing = true;
+        let _clearing = Clearing(self);
+        flush()
+    }
+
+    /// Publishes the tables of a flush, without those current ones that it dropped.
+    pub(crate) fn publish_flush(&self, new: Finished, is_dropped: impl Fn(&Member) -> bool) -> Result<()> {
         let mut state = self.state();
-        if let Some(prefixes) = prefixes.map(Arc::new) {
-            let version = self.tree.current_version();
-            let new = version.iter_tables().map(Table::id).filter(|number| !before.contains(number));
-            state.prefixes.extend(new.map(|number| (number, prefixes.clone())));
-        }
-        state.newest = Arc::new(Snapshot::new(self.tables_to_show(&mut state)));
-        state.work = Work::Due;
+        let new = new.take();
+        let mut tables = state.current.tables.filtered(|member| !is_dropped(member));
+        tables.add(0, new.clone());
+        state.current.publish(tables, new)?;
+        state.current.newest = Arc::new(Snapshot::new(state.current.tables.clone()));
+        state.flushes += 1;
+        state.effort = Effort::Usual;
+        state.is_idle = false;
         self.changed.notify_all();
         Ok(())
     }
 
-    /// The current tables, for a snapshot.
-    fn tables_to_show(&self, state: &mut State) -> Tables {
-        let tables = Tables::of(&self.tree, &state.prefixes, &mut state.aside);
-        if state.writing > 0 {
-            state.shown.extend(tables.numbers());
-        }
-        let there: HashSet<u64> = tables.numbers().collect();
-        state.prefixes.retain(|number, _| there.contains(number));
-        state.aside.retain(|number| there.contains(&number));
-        tables
-    }
-
-    /// Runs a flush or a compaction. After an error everything is as before.
-    ///
-    /// A panic may leave `lsm-tree`'s locks poisoned and tables marked as being compacted, so the folder must be
-    /// opened again.
-    pub(crate) fn guarded<T>(&self, writer: Writer, write: impl FnOnce() -> Result<T>) -> Result<T, ApplyError> {
-        {
-            let mut state = self.state();
-            if let Some(error) = &state.broken {
-                return Err(ApplyError::NothingApplied(error.clone()));
-            }
-            state.writing += 1;
-        }
-        let from = self.tree.next_table_id();
-        let mut has_panicked = true;
-        let outcome = caught(&writer.to_string(), || {
-            let outcome = write();
-            match &outcome {
-                Ok(_) => self.turns.give(writer),
-                Err(error) => self.turns.give_after(writer, error, self.tree.current_version().id()),
-            }
-            has_panicked = false;
-            outcome
-        });
-        let until = self.tree.next_table_id();
+    /// Asks for the space of all that is hidden between two keys.
+    pub(crate) fn ask(&self, first: &[u8], last: &[u8]) {
         let mut state = self.state();
-        state.writing -= 1;
-        if has_panicked {
-            let panicked = || Error::new(error::FILE_CORRUPT).with_context(format!("{writer} panicked; open it again"));
-            let error = state.broken.get_or_insert_with(panicked).clone();
+        let asked = Effort::Full(first.into(), last.into());
+        if !state.asked.contains(&asked) {
+            state.asked.push(asked);
+            state.is_idle = false;
             self.changed.notify_all();
-            drop(state);
-            // Waiting threads will find the error.
-            self.turns.give(writer);
-            return Err(ApplyError::Unknown(error));
         }
-        if outcome.is_err() {
-            state.litter.extend(from..until);
-        }
-        if state.writing == 0 {
-            let shown = std::mem::take(&mut state.shown);
-            state.litter.retain(|number| !shown.contains(number));
-            if !state.litter.is_empty() && state.broken.is_none() && !self.turns.is_behind() {
-                let litter = std::mem::take(&mut state.litter);
-                state.litter = self.delete(litter);
-            }
-        }
-        outcome.map_err(ApplyError::NothingApplied)
     }
 
-    /// Deletes the files of tables that no manifest lists. Returns those that could not be deleted.
-    fn delete(&self, mut tables: Vec<u64>) -> Vec<u64> {
-        let version = self.tree.current_version();
-        tables.retain(|number| {
-            if version.iter_tables().any(|table| table.id() == *number) {
-                return false;
-            }
-            let file = self.data.join("tables").join(number.to_string());
-            fs::remove_file(file).is_err_and(|cause| cause.kind() != ErrorKind::NotFound)
-        });
-        tables
+    /// Whether space between two keys that was asked for is not free yet.
+    pub(crate) fn is_asked(&self, first: &[u8], last: &[u8]) -> bool {
+        let meets = |asked: &Effort| matches!(asked, Effort::Full(from, to) if **from <= *last && *first <= **to);
+        self.state().asked.iter().any(meets)
     }
 
-    /// Whether nothing is left to compact.
+    /// Waits until nothing is left to compact with an effort.
     #[cfg(test)]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.state().work == Work::Nothing
+    pub(crate) fn settle(&self, effort: Effort) {
+        let mut state = self.state();
+        state.effort = effort;
+        state.is_idle = false;
+        self.changed.notify_all();
+        while !state.is_idle {
+            self.changed.wait(&mut state);
+        }
     }
 
-    /// Compacts once, if there is something to compact. Returns whether there was.
-    fn compact(&self) -> Result<bool> {
-        self.turns.take(Writer::Compaction)?;
-        let before = self.tree.current_version().id();
-        let strategy = Leveled::default().with_l0_threshold(FLUSHES).with_table_target_size(TABLE_BYTES);
-        // Only the newest row of each key is needed: older snapshots have older tables.
-        let compacted = self.tree.compact(Arc::new(strategy), SeqNo::MAX);
-        compacted.map_err(|failure| kv_error(&failure, "cannot compact tables"))?;
-        let has_compacted = self.tree.current_version().id() != before;
-        if has_compacted {
-            let mut state = self.state();
-            let tables = self.tables_to_show(&mut state);
-            state.newest.replace(tables);
+    /// The sync of the next manifest's name fails.
+    #[cfg(test)]
+    pub(crate) fn fail_next_sync(&self) {
+        self.state().current.manifest.fails_once = true;
+    }
+
+    /// Makes a compaction of the current tables.
+    pub(crate) fn compact(&self, tables: &Tables, step: &Step) -> Result<()> {
+        self.state().current.repair()?;
+        let new = match step.is_move {
+            true => None,
+            false => match merge(&self.maker, tables, step, &self.stopped)? {
+                Some(new) => Some(new),
+                None => return Ok(()),
+            },
+        };
+        let mut state = self.state();
+        while state.is_clearing {
+            self.changed.wait(&mut state);
         }
-        Ok(has_compacted)
+        let inputs: HashSet<u64> = step.inputs().map(|member| member.number()).collect();
+        let left = state.current.tables.iter().filter(|member| inputs.contains(&member.number())).count();
+        if left < inputs.len() {
+            // A flush dropped the rest.
+            return Ok(());
+        }
+        let mut tables = state.current.tables.filtered(|member| !inputs.contains(&member.number()));
+        let added = match new {
+            Some(new) => {
+                let new = new.take();
+                tables.add(step.to.level, new.clone());
+                new
+            }
+            None => {
+                for run in step.upper.iter().rev() {
+                    tables.add(step.to.level, run.iter().map(|member| Arc::new(member.without_prefixes())).collect());
+                }
+                Vec::new()
+            }
+        };
+        state.current.publish(tables, added)?;
+        state.current.newest.replace(state.current.tables.clone());
+        Ok(())
     }
 
     /// The compaction thread.
     fn run(&self) {
         let mut state = self.state();
-        while !state.stopped {
-            if state.work != Work::Due || state.broken.is_some() {
-                self.changed.wait(&mut state);
-                continue;
+        while !self.is_stopped() {
+            let tables = state.current.tables.clone();
+            if let Some(step) = pick(&tables, state.asked.last().unwrap_or(&state.effort)) {
+                drop(state);
+                let outcome = caught("a compaction", || self.compact(&tables, &step));
+                // The files of its tables are deleted before anybody is told.
+                drop((tables, step));
+                state = self.state();
+                state.failed = outcome.err();
+                self.changed.notify_all();
+                if state.failed.is_some() && !self.is_stopped() {
+                    self.changed.wait_for(&mut state, RETRY);
+                }
+            } else if state.asked.pop().is_none() {
+                state.is_idle = true;
+                drop(tables);
+                self.changed.notify_all();
+                self.wait(&mut state);
             }
-            state.work = Work::Compacting;
-            drop(state);
-            let compacted = self.guarded(Writer::Compaction, || self.compact());
-            state = self.state();
-            match compacted {
-                Ok(true) => {
-                    state.work = Work::Due;
-                    state.failed = None;
-                }
-                Ok(false) => {
-                    if state.work == Work::Compacting {
-                        state.work = Work::Nothing;
-                    }
-                    state.failed = None;
-                }
-                Err(ApplyError::NothingApplied(error) | ApplyError::Unknown(error)) => {
-                    state.work = Work::Due;
-                    state.failed = Some(error);
-                    self.changed.notify_all();
-                    if !state.stopped {
-                        self.changed.wait_for(&mut state, RETRY);
-                    }
-                    continue;
-                }
+        }
+    }
+
+    /// Waits for work. When nothing was flushed for a while, there may be more.
+    fn wait(&self, state: &mut MutexGuard<'_, State>) {
+        let flushes = state.flushes;
+        while state.is_idle && !self.is_stopped() {
+            if state.effort != Effort::Usual {
+                self.changed.wait(state);
+            } else if self.changed.wait_for(state, QUIET).timed_out() && state.flushes == flushes {
+                state.effort = Effort::Quiet;
+                state.is_idle = false;
             }
-            self.changed.notify_all();
         }
     }
 }
@@ -307,26 +295,27 @@ impl CompactedTree {
 /// Handle of the compaction thread.
 #[derive(Debug)]
 pub(crate) struct Compactor {
-    shared: Arc<CompactedTree>,
+    shared: Arc<CompactedTables>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Compactor {
-    pub(crate) fn start(shared: Arc<CompactedTree>) -> Result<Self> {
+    pub(crate) fn start(shared: Arc<CompactedTables>) -> Result<Self> {
         let compacting = shared.clone();
         let thread = std::thread::Builder::new().name("lsm-compactor".into()).spawn(move || compacting.run());
         let thread = thread.map_err(|cause| io_error("cannot start the thread that compacts tables", &cause))?;
         Ok(Compactor { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Ends the thread after the compaction in progress.
+    /// Ends the thread. A compaction in progress is given up; the next opening makes it again.
     pub(crate) fn stop(&self) {
-        self.shared.state().stopped = true;
+        {
+            let _state = self.shared.state();
+            self.shared.stopped.store(true, Ordering::Relaxed);
+        }
         self.shared.changed.notify_all();
-        self.shared.turns.stop();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // The next opening compacts the rest.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! The engine on a log-structured merge tree, [`lsm-tree`](https://docs.rs/lsm-tree), behind the write-ahead log
-//! of `disk`.
+//! The engine on a log-structured merge tree behind the write-ahead log of `disk`. Its tables are those of
+//! [`lsm-tree`](https://docs.rs/lsm-tree), and so is the folder's format.
 //!
 //! ```text
 //!   folder/
@@ -14,12 +14,14 @@
 //!
 //! The log and its runs in memory (`disk::wal`) are the memtable. A flush writes one table sequentially, then a
 //! new manifest. A thread compacts tables level by level: each level is ten times as large as the one above it,
-//! and its tables do not overlap. `lsm-tree`'s own memtables stay empty, so there is no second log.
+//! and its tables do not overlap. `pick` chooses what it compacts, `merge` does it, and `compactor` has the one place that
+//! writes manifests.
 //!
 //! * A snapshot is a set of tables (`tables`). It keeps their files for as long as it lives, and costs nothing
 //!   else.
-//! * A range clear writes a tombstone for each stored row: rows are read and tombstones written one after the
-//!   other. That takes time in proportion to the rows, and no memory.
+//! * A range clear drops the tables that lie in the range, and writes a tombstone for each row of those that lie there in
+//!   part: rows are read and tombstones written one after the other, which takes no memory.
+//! * What tombstones hide leaves the disk: they are counted, and merged down where that frees about as much as it writes.
 //! * Every block has a checksum that is checked at each read, and so has the manifest (`manifest`).
 //! * Tables of large rows, such as parts of attachments, have a small cache of their own (`aside`).
 //! * A failed flush or compaction changes nothing, leaves no file behind, and is retried.
@@ -28,11 +30,13 @@ mod aside;
 mod compactor;
 mod error;
 pub mod keys;
+mod maker;
 pub mod manifest;
+mod merge;
+mod pick;
 mod prefixes;
 mod store;
 mod tables;
-mod turn;
 mod view;
 
 use disk::wal::WalStore;

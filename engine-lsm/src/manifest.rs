@@ -1,5 +1,5 @@
-//! The manifest: the list of the tables that hold the data. `lsm-tree` writes it. This module checks its checksum
-//! before `lsm-tree` opens it.
+//! The manifest: the list of the tables that hold the data, in the format of `lsm-tree`. `lsm-tree` reads it when the
+//! folder is opened, after this module has checked its checksum. This module writes all later ones.
 //!
 //! ```text
 //!   current   ├─ version, 8 bytes ─┬─ XXH3-128 of the file, 16 ─┬─ 0 ─┤     little-endian
@@ -10,13 +10,18 @@
 //! empty tree where `current` is missing. So a damaged or missing manifest would lose data.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::io::{self, Cursor, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 use disk::folder::{io_error, sync_folder};
-use kv_api::Result;
+use kv_api::{Error, Result};
+use lsm_tree::{FormatVersion, TreeType};
 
-use crate::error::corrupt;
+use crate::error::{corrupt, kv_error};
+use crate::tables::{LEVELS, Tables};
+
+/// The number of the checksum XXH3.
+const XXH3: u8 = 0;
 
 /// Checks the manifest in `data`: 1522 if it is damaged or missing. Returns its version.
 pub fn check(data: &Path) -> Result<u64> {
@@ -46,29 +51,30 @@ pub(crate) fn current(data: &Path) -> Result<(u64, u128)> {
 /// `lsm-tree` deletes unlisted tables when it opens. But after a kill or a failed sync, the renamed `current` may
 /// exist in the page cache only: a loss of power would bring back the manifest before it, which needs its tables.
 pub(crate) fn make_durable(data: &Path) -> Result<()> {
-    write_current(data, &read(&data.join("current"))?)
+    rename_current(data, &read(&data.join("current"))?)?;
+    sync_current(data)
 }
 
-/// Points `current` at the manifest of `version` again, after the next one was written in part. Removes the next
-/// one's file.
-pub(crate) fn bring_back(data: &Path, version: u64) -> Result<()> {
-    let manifest = read(&data.join(format!("v{version}")))?;
-    let checksum = twox_hash::XxHash3_128::oneshot(&manifest);
-    write_current(data, &[version.to_le_bytes().as_slice(), &checksum.to_le_bytes(), &[0]].concat())?;
-    remove(data, version + 1).map_err(|cause| io_error(format!("cannot remove a file in {}", data.display()), &cause))
-}
-
-fn write_current(data: &Path, text: &[u8]) -> Result<()> {
+/// Writes `current`. It is durable after [`sync_current`].
+fn rename_current(data: &Path, text: &[u8]) -> Result<()> {
     let (current, new) = (data.join("current"), data.join("current.new"));
     let write = || -> io::Result<()> {
-        let mut file = File::create(&new)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        drop(file);
-        fs::rename(&new, &current)?;
-        sync_folder(data)
+        remove_if_there(&new)?;
+        write_new(&new, text)?;
+        fs::rename(&new, &current)
     };
     write().map_err(|cause| io_error(format!("cannot write {}", current.display()), &cause))
+}
+
+fn sync_current(data: &Path) -> Result<()> {
+    sync_folder(data).map_err(|cause| io_error(format!("cannot sync {}", data.join("current").display()), &cause))
+}
+
+/// Writes a file that does not exist, and syncs it.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Removes temporary files of `lsm-tree`, left by a kill while it wrote `current`.
@@ -85,9 +91,8 @@ pub(crate) fn remove_temporary(data: &Path) -> Result<()> {
     remove().map_err(|cause| io_error(format!("cannot remove temporary files in {}", data.display()), &cause))
 }
 
-/// Removes the manifest of a version, if it exists.
-pub(crate) fn remove(data: &Path, version: u64) -> io::Result<()> {
-    match fs::remove_file(data.join(format!("v{version}"))) {
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
         Err(cause) if cause.kind() != ErrorKind::NotFound => Err(cause),
         _ => Ok(()),
     }
@@ -98,4 +103,114 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         ErrorKind::NotFound => corrupt(&format!("{} is gone", path.display())),
         _ => io_error(format!("cannot read {}", path.display()), &cause),
     })
+}
+
+/// Writes manifests, one after the other. Each has a number of its own, also after a failure: what a failed sync left of
+/// a file is never written over, since a later sync of it would say nothing.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    data: PathBuf,
+    /// The one that `current` names for certain, or named before an unsure one.
+    durable: u64,
+    next: u64,
+    /// Whether the disk may have a newer one than the last that was written without an error.
+    is_unsure: bool,
+    #[cfg(test)]
+    pub(crate) fails_once: bool,
+}
+
+/// Why a manifest was not written.
+pub(crate) struct Unwritten {
+    pub(crate) cause: Error,
+    /// Whether the disk may have it all the same, and so list its tables.
+    pub(crate) may_be_there: bool,
+}
+
+impl Manifest {
+    /// After the manifest of `version`, which is durable.
+    pub(crate) fn after(data: PathBuf, version: u64) -> Self {
+        Manifest {
+            data,
+            durable: version,
+            next: version + 1,
+            is_unsure: false,
+            #[cfg(test)]
+            fails_once: false,
+        }
+    }
+
+    /// Whether the disk may have a manifest that was not written without an error.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.is_unsure
+    }
+
+    /// Makes these tables durable as the current ones.
+    pub(crate) fn write(&mut self, tables: &Tables) -> Result<(), Unwritten> {
+        let number = self.next;
+        self.next += 1;
+        let path = self.path(number);
+        if let Err(cause) = self.name(number, &path, tables) {
+            let _ = fs::remove_file(path);
+            return Err(Unwritten { cause, may_be_there: false });
+        }
+        self.is_unsure = true;
+        #[cfg(test)]
+        if std::mem::take(&mut self.fails_once) {
+            return Err(Unwritten { cause: corrupt("a test"), may_be_there: true });
+        }
+        sync_current(&self.data).map_err(|cause| Unwritten { cause, may_be_there: true })?;
+        self.is_unsure = false;
+        // What cannot be removed goes at the next opening.
+        (self.durable..number).for_each(|older| drop(fs::remove_file(self.path(older))));
+        self.durable = number;
+        Ok(())
+    }
+
+    /// Writes the manifest of a number, and `current` with its name.
+    fn name(&self, number: u64, path: &Path, tables: &Tables) -> Result<()> {
+        let text = encode(tables).map_err(|failure| kv_error(&failure, "cannot write a manifest"))?;
+        let written = write_new(path, &text).and_then(|()| sync_folder(&self.data));
+        written.map_err(|cause| io_error(format!("cannot write {}", path.display()), &cause))?;
+        let checksum = twox_hash::XxHash3_128::oneshot(&text);
+        rename_current(&self.data, &[number.to_le_bytes().as_slice(), &checksum.to_le_bytes(), &[0]].concat())
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.data.join(format!("v{number}"))
+    }
+}
+
+/// The manifest's text, as `lsm-tree` 3.1 reads and writes it.
+fn encode(tables: &Tables) -> lsm_tree::Result<Vec<u8>> {
+    let mut text = sfa::Writer::from_writer(Cursor::new(Vec::new()));
+    text.start("format_version")?;
+    text.write_all(&[FormatVersion::V3.into()])?;
+    text.start("crate_version")?;
+    text.write_all(b"3.1.10")?;
+    text.start("tree_type")?;
+    text.write_all(&[TreeType::Standard.into()])?;
+    text.start("level_count")?;
+    text.write_all(&[LEVELS as u8])?;
+    text.start("filter_hash_type")?;
+    text.write_all(&[XXH3])?;
+    text.start("tables")?;
+    text.write_all(&[LEVELS as u8])?;
+    for runs in tables.levels() {
+        text.write_all(&[runs.len() as u8])?;
+        for run in runs {
+            text.write_all(&(run.len() as u32).to_le_bytes())?;
+            for member in run {
+                text.write_all(&member.number().to_le_bytes())?;
+                text.write_all(&[XXH3])?;
+                text.write_all(&member.table.checksum().into_u128().to_le_bytes())?;
+                text.write_all(&member.table.global_seqno().to_le_bytes())?;
+            }
+        }
+    }
+    // There are no values in files of their own.
+    text.start("blob_files")?;
+    text.write_all(&0u32.to_le_bytes())?;
+    text.start("blob_gc_stats")?;
+    text.write_all(&0u32.to_le_bytes())?;
+    Ok(text.into_inner().map_err(|failure| io::Error::other(failure.to_string()))?.into_inner())
 }

@@ -7,36 +7,33 @@ use std::sync::Arc;
 use bytes::Bytes;
 use disk::DiskStore;
 use disk::folder::{io_error, sync_folder};
-use disk::panics::{Panicked, silently};
+use disk::panics::{Panicked, caught, silently};
 use kv_api::{Direction, Durability, Result};
-use lsm_tree::compaction::filter::Factory;
 use lsm_tree::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, RestartIntervalPolicy,
 };
-use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, SequenceNumberCounter, Slice};
+use lsm_tree::{
+    AnyTree, Cache, CompressionType, Config, DescriptorTable, InternalValue, SequenceNumberCounter, Slice, ValueType,
+};
 use occ::RangeSet;
 use occ::store::{ApplyError, Batch, Store};
 
-use crate::compactor::{CompactedTree, Compactor};
+use crate::compactor::{CompactedTables, Compactor};
 use crate::error::{corrupt, failed_to_read, kv_error};
+use crate::keys;
+use crate::maker::{FILTER_BITS, Maker, Place, RESTART_INTERVAL};
+use crate::manifest::{self, Manifest};
 use crate::prefixes::Collector;
-use crate::tables::Tables;
-use crate::turn::{CompactionTurns, Turns, Writer};
+use crate::tables::{LAST, LEVELS, Member, Tables};
 use crate::view::LsmView;
-use crate::{keys, manifest};
 
 /// Maximum number of table files that are kept open.
 const MOST_OPEN: usize = 200;
 
-/// Filter bits for each key. The last level, with nine of ten rows, has no filter: most keys that are looked up
-/// exist.
-const FILTER_BITS: f32 = 10.0;
-const LEVELS: usize = 7;
-
 /// A log-structured merge tree as a store.
 #[derive(Debug)]
 pub struct LsmStore {
-    shared: Arc<CompactedTree>,
+    shared: Arc<CompactedTables>,
     compactor: Compactor,
     durability: Durability,
 }
@@ -52,18 +49,36 @@ impl DiskStore for LsmStore {
         if !data.try_exists().map_err(|cause| io_error(&tried, &cause))? {
             create(folder, &data)?;
         }
-        manifest::check(&data)?;
+        let version = manifest::check(&data)?;
         manifest::make_durable(&data)?;
         manifest::remove_temporary(&data)?;
-        let turns = Arc::new(Turns::new(data.clone()));
+        let cache = Arc::new(Cache::with_capacity_bytes(cache_bytes));
+        let descriptors = Arc::new(DescriptorTable::new(MOST_OPEN));
+        let opened = || {
+            let tree = open_tree(&data, cache.clone(), descriptors.clone())?;
+            Ok(Maker::of(&tree, data.join("tables"), cache.clone(), descriptors.clone()))
+        };
         // The error reports the panic.
-        let tree = match silently("", || open_tree(&data, cache_bytes, Some(turns.clone()))) {
-            Ok(tree) => tree.map_err(|failure| kv_error(&failure, &tried))?,
+        let (maker, tables) = match silently("", opened) {
+            Ok(opened) => opened.map_err(|failure| kv_error(&failure, &tried))?,
             Err(Panicked) => return Err(corrupt(&format!("{tried}: the data is damaged"))),
         };
-        let shared = Arc::new(CompactedTree::new(tree, data, turns));
+        let manifest = Manifest::after(data.clone(), version);
+        let shared = Arc::new(CompactedTables::new(maker, tables, manifest));
         Ok(LsmStore { compactor: Compactor::start(shared.clone())?, shared, durability })
     }
+
+    fn hidden_bytes(view: &LsmView, batch: &Batch) -> u64 {
+        removed_bytes(&view.0.tables(), batch)
+    }
+}
+
+/// Bytes of the rows that a batch removes, about.
+fn removed_bytes(tables: &Tables, batch: &Batch) -> u64 {
+    let between = |begin: &[u8], end: &[u8]| tables.bytes_between(&keys::stored(begin), &keys::stored(end));
+    let cleared: u64 = batch.clears().iter().map(|(begin, end)| between(begin, end)).sum();
+    let removed = batch.rows().filter(|(_, value)| value.is_none());
+    cleared + removed.map(|(key, _)| between(key, &[key, &[0][..]].concat())).sum::<u64>()
 }
 
 /// Creates a new tree, completely or not at all: a folder `data` without a manifest is damaged.
@@ -75,7 +90,8 @@ fn create(folder: &Path, data: &Path) -> Result<()> {
         fs::remove_dir_all(&new).map_err(failed)?;
     }
     // This syncs the new files.
-    open_tree(&new, 0, None).map_err(|failure| kv_error(&failure, &tried))?;
+    let (cache, descriptors) = (Arc::new(Cache::with_capacity_bytes(0)), Arc::new(DescriptorTable::new(1)));
+    open_tree(&new, cache, descriptors).map_err(|failure| kv_error(&failure, &tried))?;
     fs::rename(&new, data).map_err(failed)?;
     sync_folder(folder).map_err(|cause| {
         // No later sync makes this name durable for certain. The next opening creates the tree again.
@@ -84,44 +100,53 @@ fn create(folder: &Path, data: &Path) -> Result<()> {
     })
 }
 
-fn open_tree(data: &Path, cache_bytes: u64, turns: Option<Arc<Turns>>) -> lsm_tree::Result<AnyTree> {
-    let numbers = SequenceNumberCounter::default();
+/// Opens the folder as a tree of `lsm-tree`, which finds the tables and deletes files that the manifest does not list.
+fn open_tree(data: &Path, cache: Arc<Cache>, descriptors: Arc<DescriptorTable>) -> lsm_tree::Result<AnyTree> {
     let filter = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS));
     let mut filters = vec![filter; LEVELS];
-    filters[LEVELS - 1] = FilterPolicyEntry::None;
-    let config = Config::new(data, numbers.clone(), SequenceNumberCounter::default())
-        .use_cache(Arc::new(Cache::with_capacity_bytes(cache_bytes)))
-        .use_descriptor_table(Some(Arc::new(DescriptorTable::new(MOST_OPEN))))
+    filters[LAST] = FilterPolicyEntry::None;
+    Config::new(data, SequenceNumberCounter::default(), SequenceNumberCounter::default())
+        .use_cache(cache)
+        .use_descriptor_table(Some(descriptors))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
-        .data_block_restart_interval_policy(RestartIntervalPolicy::all(8))
+        .data_block_restart_interval_policy(RestartIntervalPolicy::all(RESTART_INTERVAL))
         .filter_policy(FilterPolicy::new(filters))
-        .with_compaction_filter_factory(turns.map(|turns| Arc::new(CompactionTurns(turns)) as Arc<dyn Factory>));
-    let tree = config.open()?;
-    numbers.set(tree.get_highest_persisted_seqno().map_or(1, |number| number + 1));
-    Ok(tree)
+        .open()
 }
 
 impl LsmStore {
-    /// Writes tables of rows in key order, and makes them public.
-    fn write(&self, rows: impl Iterator<Item = Result<Point>>) -> Result<()> {
-        let mut rows = rows.peekable();
-        if rows.peek().is_none() {
-            return Ok(());
-        }
+    /// Writes tables of rows in key order, and makes them public in place of those that are dropped.
+    fn write(&self, rows: impl Iterator<Item = Result<Point>>, is_dropped: impl Fn(&Member) -> bool) -> Result<()> {
         let failed = |failure| kv_error(&failure, "cannot write a table");
-        let mut table = self.shared.tree().ingestion().map_err(failed)?;
+        let mut tables = self.shared.maker.begin(Place { level: 0, base: LAST });
         let mut prefixes = Collector::default();
         for row in rows {
             let (key, value) = row?;
-            let key = Slice::from(keys::stored(&key).as_ref());
+            let key = keys::stored(&key);
             prefixes.add(&key);
-            match value {
-                Some(value) => table.write(key, Slice::from(value.as_ref())),
-                None => table.write_tombstone(key),
-            }
-            .map_err(failed)?;
+            let kind = if value.is_some() { ValueType::Value } else { ValueType::Tombstone };
+            let value = Slice::from(value.as_deref().unwrap_or_default());
+            tables.write(InternalValue::from_components(key.as_ref(), value, 0, kind)).map_err(failed)?;
         }
-        self.shared.publish(prefixes.finish(), || table.finish().map_err(failed))
+        let new = tables.finish_flush(prefixes.finish()).map_err(failed)?;
+        self.shared.publish_flush(new, is_dropped)
+    }
+
+    /// Writes a batch. Tables that lie in a cleared range are dropped; rows of others in it get a tombstone each.
+    fn flush(&self, batch: Batch) -> Result<()> {
+        let (clears, rows) = batch.into_parts();
+        if clears.is_empty() {
+            return self.write(rows.map(Ok), |_| false);
+        }
+        let cleared: Vec<_> = clears.iter().map(|(begin, end)| (keys::stored(begin), keys::stored(end))).collect();
+        let is_dropped = |member: &Member| {
+            let after = cleared.partition_point(|(begin, _)| **begin <= *member.first());
+            after.checked_sub(1).is_some_and(|at| *member.last() < *cleared[at].1)
+        };
+        self.shared.while_clearing(|| {
+            let left = Arc::new(self.shared.tables().filtered(|member| !is_dropped(member)));
+            self.write(with_tombstones(&left, rows, &clears), is_dropped)
+        })
     }
 }
 
@@ -133,12 +158,8 @@ impl Store for LsmStore {
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
-        self.shared.make_room().map_err(ApplyError::NothingApplied)?;
-        let (clears, rows) = batch.into_parts();
-        self.shared.guarded(Writer::Flush, || {
-            let tables = self.shared.newest().tables();
-            self.write(with_tombstones(&tables, rows, &clears))
-        })
+        let flushed = self.shared.make_room().and_then(|()| caught("a flush", || self.flush(batch)));
+        flushed.map_err(ApplyError::NothingApplied)
     }
 
     /// Tables and manifests are synced when they are written.
@@ -148,6 +169,14 @@ impl Store for LsmStore {
 
     fn durability(&self) -> Durability {
         self.durability
+    }
+
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        self.shared.ask(&keys::stored(begin), &keys::stored(end));
+    }
+
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        self.shared.is_asked(&keys::stored(begin), &keys::stored(end))
     }
 
     fn close(&self) -> Result<()> {

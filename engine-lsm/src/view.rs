@@ -29,13 +29,13 @@ const SHARED: usize = 32 << 10;
 pub(crate) struct Snapshot(RwLock<Arc<Tables>>);
 
 impl Snapshot {
-    pub(crate) fn new(tables: Tables) -> Self {
-        Snapshot(RwLock::new(Arc::new(tables)))
+    pub(crate) fn new(tables: Arc<Tables>) -> Self {
+        Snapshot(RwLock::new(tables))
     }
 
     /// Replaces the tables by others with the same rows.
-    pub(crate) fn replace(&self, tables: Tables) {
-        *self.0.write() = Arc::new(tables);
+    pub(crate) fn replace(&self, tables: Arc<Tables>) {
+        *self.0.write() = tables;
     }
 
     pub(crate) fn tables(&self) -> Arc<Tables> {

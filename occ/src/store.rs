@@ -185,6 +185,18 @@ pub trait Store: Send + Sync + 'static {
         self.durability() != Durability::Process
     }
 
+    /// Asks for the space on the disk that removed rows between two keys still take. Returns at once. Nothing happens where an
+    /// engine needs no request.
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        let _ = (begin, end);
+    }
+
+    /// Whether space between two keys that was [asked for](Store::compact) is not free yet.
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        let _ = (begin, end);
+        false
+    }
+
     /// Closes the store. Called once; afterwards only views are used.
     fn close(&self) -> Result<()> {
         self.sync()

@@ -1,7 +1,8 @@
 //! The log on the disk: what was committed and is not flushed to the store below yet.
 //!
 //! Two files take turns. While the runs of one are flushed, commits go to the other. A file is overwritten from
-//! its beginning, so that after the first round a sync allocates no blocks and updates no length.
+//! its beginning, so that after the first round a sync allocates no blocks and updates no length. When no commit comes
+//! for a while, the files give back what they do not need.
 //!
 //! ```text
 //!   0              8              16             24
@@ -60,6 +61,9 @@ pub(super) const FILE_HEAD: usize = 24;
 
 /// Zeros written ahead of the records, and synced with the record that needs the room.
 const AHEAD: usize = 1 << 20;
+
+/// Space behind the records that is not worth a [`Log::shrink`].
+const KEPT: u64 = 2 * AHEAD as u64;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -278,6 +282,17 @@ impl Log {
         self.turn = 1 - self.turn;
         self.round += 1;
         self.position = FILE_HEAD as u64;
+    }
+
+    /// Gives the space behind the records back, and that of the other file, whose records are flushed and synced below.
+    /// What cannot be cut stays, and is written over later.
+    pub(crate) fn shrink(&mut self) {
+        for (index, LogFile { file, length, .. }) in self.files.iter_mut().enumerate() {
+            let used = if index == self.turn { self.position } else { FILE_HEAD as u64 };
+            if *length > used + KEPT && file.set_len(used).is_ok() {
+                *length = used;
+            }
+        }
     }
 
     /// Empties both files, when everything is flushed and synced below.

@@ -50,8 +50,8 @@ use crate::folder::io_error;
 use crate::on_disk::{DiskStore, older};
 use crate::panics::caught;
 use crate::synced::Synced;
-use occ::last_version;
 use occ::store::{ApplyError, Batch, Store};
+use occ::{KeyRange, last_version};
 
 /// Size at which active runs are flushed: this part of the cache, within these bounds.
 const CACHE_PART: u64 = 6;
@@ -75,11 +75,20 @@ const BULKY_STALL_FACTOR: usize = 2;
 const IDLE_PART: usize = 4;
 const IDLE_FLUSH: Duration = Duration::from_secs(1);
 
+/// They are flushed too if they hide this much below, such as a database that was dropped.
+const IDLE_HIDDEN_BYTES: u64 = 16 << 20;
+
 /// Pause before a failed flush is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Number of runs of about one size that are merged.
 const MERGED_RUNS: usize = 4;
+
+/// Whether the rows that runs remove take much space below.
+fn hides_much<S: DiskStore>(runs: &[Arc<Run>], below: &S::View) -> bool {
+    let hidden = |batch: Batch| S::hidden_bytes(below, &batch) >= IDLE_HIDDEN_BYTES;
+    !runs.is_empty() && Run::batch_of(runs, 0).is_ok_and(hidden)
+}
 
 /// See the [module](self).
 pub struct WalStore<S: DiskStore> {
@@ -140,6 +149,10 @@ struct State<V> {
     /// Version of the newest frozen run.
     frozen_version: i64,
     below: V,
+    /// Whether no batch has come since the flusher did what it does when none comes.
+    is_resting: bool,
+    /// Ranges to compact below once all runs of today are flushed.
+    asked: Vec<KeyRange>,
     /// Error of the last flush, if it failed.
     failed: Option<kv_api::Error>,
     stopped: bool,
@@ -211,6 +224,8 @@ impl<S: DiskStore> Inner<S> {
                 state.runs = state.active().into();
                 state.frozen = 0;
                 state.frozen_bytes = 0;
+                // The log may shrink.
+                state.is_resting = false;
                 state.below = view;
                 self.flushes.fetch_add(1, Ordering::Release);
                 state.failed = None;
@@ -237,17 +252,42 @@ impl<S: DiskStore> Inner<S> {
                 if outcome.is_err() && !state.stopped {
                     self.changed.wait_for(&mut state, RETRY_PAUSE);
                 }
-            } else if state.active_bytes < self.idle_bytes {
+            } else if !state.asked.is_empty() {
+                if state.runs.is_empty() {
+                    state.asked.drain(..).for_each(|range| self.below.compact(&range.begin, &range.end));
+                } else {
+                    drop(state);
+                    self.freeze();
+                    state = self.state.lock();
+                }
+            } else if state.is_resting {
                 self.changed.wait(&mut state);
             } else {
                 let version = state.version;
                 let is_idle = self.changed.wait_for(&mut state, IDLE_FLUSH).timed_out();
                 if is_idle && !state.stopped && state.version == version {
+                    state.is_resting = true;
+                    let (active, below) = (state.active().to_vec(), state.below.clone());
+                    let is_large = state.active_bytes >= self.idle_bytes;
                     drop(state);
-                    self.freeze();
+                    if is_large || hides_much::<S>(&active, &below) {
+                        self.freeze();
+                    } else {
+                        self.shrink_log();
+                    }
                     state = self.state.lock();
                 }
             }
+        }
+    }
+
+    /// Shrinks the log's files, unless a file is being flushed.
+    fn shrink_log(&self) {
+        let mut log = self.log.lock();
+        if self.state.lock().frozen == 0
+            && let Some(log) = log.log()
+        {
+            log.shrink();
         }
     }
 
@@ -398,6 +438,8 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
             version,
             frozen_version: version,
             below: below.view()?,
+            is_resting: false,
+            asked: Vec::new(),
             failed: None,
             stopped: false,
         };
@@ -438,10 +480,9 @@ impl<S: DiskStore> Store for WalStore<S> {
             log.append(version, &mut record.bytes).map_err(ApplyError::NothingApplied)?;
         }
         let mut state = self.inner.state.lock();
-        let was_small = state.active_bytes < self.inner.idle_bytes;
         state.push(record.run()).map_err(ApplyError::Unknown)?;
         state.version = version;
-        if was_small && state.active_bytes >= self.inner.idle_bytes {
+        if std::mem::take(&mut state.is_resting) {
             self.inner.changed.notify_all();
         }
         Ok(())
@@ -458,6 +499,24 @@ impl<S: DiskStore> Store for WalStore<S> {
 
     fn outlives_process(&self) -> bool {
         self.inner.below.outlives_process()
+    }
+
+    /// After a flush, so that what was removed until now counts.
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        let is_running = self.start_flusher().is_ok();
+        let mut state = self.inner.state.lock();
+        let is_asked = state.asked.iter().any(|range| range.begin == begin && range.end == end);
+        if is_running && !is_asked {
+            state.asked.push(KeyRange::copied(begin, end));
+            self.inner.changed.notify_all();
+        }
+    }
+
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        let intersects = |range: &KeyRange| *range.begin < *end && *begin < *range.end;
+        // A range leaves this list after the store below has it.
+        let is_waiting = self.inner.state.lock().asked.iter().any(intersects);
+        is_waiting || self.inner.below.is_compacting(begin, end)
     }
 
     fn close(&self) -> Result<()> {

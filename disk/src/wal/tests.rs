@@ -38,6 +38,59 @@ impl DiskStore for Tree {
         }
         Ok(Tree { folder: folder.to_owned(), rows: Mutex::new(Arc::new(rows)) })
     }
+
+    fn hidden_bytes(view: &MapView, batch: &Batch) -> u64 {
+        let clears = batch.clears();
+        view.0.iter().filter(|(key, _)| clears.contains(key)).map(|(_, value)| value.len() as u64).sum()
+    }
+}
+
+/// Waits for something that happens when no batch comes.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A dropped database is a small batch. It is flushed all the same, since much space waits for it.
+#[test]
+fn a_clear_of_much_is_flushed_when_no_batch_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = WalStore::<Tree>::open(folder.path(), 96 << 20, Durability::Disk).unwrap();
+    let rows = |store: &WalStore<Tree>| store.inner.state.lock().active_bytes;
+    commit(&store, set(1, 1, IDLE_HIDDEN_BYTES as usize)).unwrap();
+    eventually("a large batch is flushed", || rows(&store) == 0);
+    let clear = |version: i64, n: u64| {
+        let mut batch = Batch::new(version);
+        batch.clear_range(KeyRange { begin: key(n), end: key(n + 1) });
+        commit(&store, batch).unwrap();
+    };
+    clear(2, 2);
+    eventually("the flusher rests", || store.inner.state.lock().is_resting);
+    assert!(rows(&store) > 0, "a small batch stays in the log");
+    clear(3, 1);
+    eventually("a clear of much is flushed", || rows(&store) == 0);
+    assert!(store.below().view().unwrap().get(&key(1)).unwrap().is_none());
+}
+
+/// The log's files are as long as the largest flush. They give that back, and the store goes on after a crash.
+#[test]
+fn the_log_shrinks_when_no_batch_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = WalStore::<Tree>::open(folder.path(), 96 << 20, Durability::Disk).unwrap();
+    for version in 1..5 {
+        commit(&store, set(version, version as u64, 20 << 20)).unwrap();
+    }
+    commit(&store, set(5, 5, 100)).unwrap();
+    let length = || ["log.0", "log.1"].map(|name| fs::metadata(folder.path().join(name)).unwrap().len());
+    eventually("the log is short", || length().iter().sum::<u64>() < 3 << 20);
+    commit(&store, set(6, 6, 100)).unwrap();
+    let crashed = tempfile::tempdir().unwrap();
+    copy(folder.path(), crashed.path());
+    let store = open(crashed.path()).unwrap();
+    assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), 6);
 }
 
 impl Store for Tree {

@@ -1,13 +1,16 @@
 //! The store without the write-ahead log before it.
 
+mod failures;
+mod space;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use kv_api::error;
 use occ::KeyRange;
 use occ::store::View;
 
 use super::*;
+use crate::pick::Effort;
 
 fn open(folder: &Path) -> LsmStore {
     LsmStore::open(folder, 1 << 20, Durability::Disk).unwrap()
@@ -23,9 +26,7 @@ fn rows(view: &LsmView) -> Vec<(Bytes, Bytes)> {
 
 /// Waits until nothing is left to compact.
 fn compacted(store: &LsmStore) {
-    while !store.shared.is_idle() {
-        std::thread::yield_now();
-    }
+    store.shared.settle(Effort::Quiet);
 }
 
 /// A compaction replaces the tables of the newest snapshot, and deletes the old files when no view has them.
@@ -50,8 +51,7 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_compacted() {
 
 /// Bytes in the engine's cache.
 fn cached(store: &LsmStore) -> u64 {
-    let version = store.shared.tree().current_version();
-    version.iter_tables().next().unwrap().cache.size()
+    store.shared.tables().iter().next().unwrap().table.cache.size()
 }
 
 /// A batch with rows of this size, which do not compress.
@@ -233,205 +233,10 @@ fn views_have_the_rows_of_their_batches_whatever_is_compacted() {
         }
         held.clear();
         compacted(&store);
-        let version = store.shared.tree().current_version();
-        let listed = version.iter_tables().count();
+        let listed = store.shared.tables().iter().count();
         assert_eq!(fs::read_dir(folder.path().join("data/tables")).unwrap().count(), listed, "no file is left");
         assert!(listed < 8, "{listed} tables are not compacted");
     }
-}
-
-/// The tables' folder is renamed for a while, which looks like a disk error.
-#[test]
-fn a_flush_that_fails_changes_nothing_and_is_tried_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let (tables, away) = (folder.path().join("data/tables"), folder.path().join("away"));
-    let store = open(folder.path());
-    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    let second = Batch::of_rows(2, [set("a", "2"), set("b", "3")]);
-    fs::rename(&tables, &away).unwrap();
-    for _ in 0..3 {
-        let error = store.apply(second.clone()).unwrap_err();
-        assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
-    }
-    fs::rename(&away, &tables).unwrap();
-    assert_eq!(rows(&store.view().unwrap()).len(), 1);
-    store.apply(second).unwrap();
-    assert_eq!(rows(&store.view().unwrap()).len(), 2);
-    drop(store);
-    assert_eq!(rows(&open(folder.path()).view().unwrap()).len(), 2);
-}
-
-/// The manifest cannot be written, because its name is a dangling link. The next flush uses another name, and
-/// succeeds.
-#[cfg(unix)]
-#[test]
-fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
-    let store = open(folder.path());
-    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    compacted(&store);
-    let files = || fs::read_dir(data.join("tables")).unwrap().count();
-    let before = files();
-    let (version, _) = manifest::current(&data).unwrap();
-    let next = data.join(format!("v{}", version + 1));
-    for _ in 0..3 {
-        std::os::unix::fs::symlink("nowhere/at all", &next).unwrap();
-        let error = store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap_err();
-        assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
-        assert_eq!(files(), before);
-        assert!(next.symlink_metadata().is_err(), "a later sync of this name would say nothing");
-    }
-    store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap();
-    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
-}
-
-/// The manifest can be neither written nor removed, because a folder has its name. The result of a later sync
-/// would be unknown, so nothing is written until the folder is gone. Then the store continues without being opened
-/// again.
-#[test]
-fn a_manifest_that_cannot_be_removed_is_not_written_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
-    let store = open(folder.path());
-    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    compacted(&store);
-    let next = data.join(format!("v{}", manifest::current(&data).unwrap().0 + 1));
-    fs::create_dir(&next).unwrap();
-    let second = Batch::of_rows(2, [set("a", "2")]);
-    let first = store.apply(second.clone()).unwrap_err();
-    let again = store.apply(second.clone()).unwrap_err();
-    let (ApplyError::NothingApplied(first), ApplyError::NothingApplied(again)) = (first, again) else { panic!() };
-    assert_eq!(first.to_string(), again.to_string(), "the first one has the cause");
-    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "1".into())]);
-    fs::remove_dir(&next).unwrap();
-    store.apply(second).unwrap();
-    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
-    drop(store);
-    assert_eq!(rows(&open(folder.path()).view().unwrap()), [("a".into(), "2".into())]);
-}
-
-/// A manifest is renamed, and the sync of its name fails. So the disk may have it, and memory does not.
-fn leave_a_newer_manifest(data: &Path) -> PathBuf {
-    let (version, _) = manifest::current(data).unwrap();
-    let next = data.join(format!("v{}", version + 1));
-    fs::write(&next, "newer").unwrap();
-    let mut current = fs::read(data.join("current")).unwrap();
-    current[..8].copy_from_slice(&(version + 1).to_le_bytes());
-    fs::write(data.join("current"), current).unwrap();
-    next
-}
-
-/// While a flush writes its table, a compaction renames `current` and fails to sync it. The next manifest has the
-/// same number, and must not overwrite the one that `current` names.
-#[test]
-fn no_manifest_is_written_over_one_that_the_disk_may_have() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
-    let store = open(folder.path());
-    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    compacted(&store);
-    let shared = &store.shared;
-    // For a while `current` cannot be written back.
-    fs::create_dir(data.join("current.new")).unwrap();
-    let outcome = shared.guarded(Writer::Flush, || {
-        let mut table = shared.tree().ingestion().unwrap();
-        table.write(keys::stored(b"a").as_ref(), b"2".as_slice()).unwrap();
-        let compaction = shared.guarded(Writer::Compaction, || -> Result<()> {
-            shared.turns().take(Writer::Compaction)?;
-            leave_a_newer_manifest(&data);
-            Err(corrupt("the first"))
-        });
-        assert!(matches!(compaction, Err(ApplyError::NothingApplied(_))), "{compaction:?}");
-        shared.publish(Collector::default().finish(), || table.finish().map_err(|failure| kv_error(&failure, "")))
-    });
-    let Err(ApplyError::NothingApplied(error)) = outcome else { panic!("{outcome:?}") };
-    assert!(error.to_string().contains("the first"), "{error}");
-    let (version, _) = manifest::current(&data).unwrap();
-    assert_eq!(fs::read(data.join(format!("v{version}"))).unwrap(), b"newer");
-    // The newer manifest may list its tables.
-    assert_eq!(fs::read_dir(data.join("tables")).unwrap().count(), 2);
-
-    fs::remove_dir(data.join("current.new")).unwrap();
-    store.apply(Batch::of_rows(2, [set("a", "3")])).unwrap();
-    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "3".into())]);
-    manifest::check(&data).unwrap();
-    compacted(&store);
-    assert_eq!(fs::read_dir(data.join("tables")).unwrap().count(), 2, "what failed left nothing");
-    drop(store);
-    assert_eq!(rows(&open(folder.path()).view().unwrap()), [("a".into(), "3".into())]);
-}
-
-/// During a compaction a flush leaves a newer manifest. The compaction must not overwrite it. A closing store does
-/// not wait for the compaction.
-#[test]
-fn a_compaction_waits_until_the_disk_is_brought_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
-    let store = open(folder.path());
-    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    compacted(&store);
-    let turns = store.shared.turns();
-    turns.take(Writer::Compaction).unwrap();
-    let filter = CompactionTurns(turns.clone());
-    let all_pass = filter.pass_all();
-    turns.take(Writer::Flush).unwrap();
-    let next = leave_a_newer_manifest(&data);
-    fs::create_dir(data.join("current.new")).unwrap();
-    let version = store.shared.tree().current_version().id();
-    turns.give_after(Writer::Flush, &corrupt("a test"), version);
-    let compaction = std::thread::spawn(move || all_pass.finish());
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    assert!(!compaction.is_finished() && next.exists());
-    turns.stop();
-    assert!(compaction.join().is_err(), "it writes nothing");
-    assert_eq!(manifest::current(&data).unwrap().0, version + 1);
-    fs::remove_dir(data.join("current.new")).unwrap();
-    turns.take(Writer::Flush).unwrap();
-    assert_eq!(manifest::check(&data).unwrap(), version);
-    assert!(!next.exists());
-}
-
-/// A compaction fails. Between its table numbers are those of tables that were flushed and compacted away
-/// meanwhile.
-#[test]
-fn a_failure_deletes_no_table_that_a_view_has() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path());
-    let mut held = None;
-    let failed = store.shared.guarded(Writer::Flush, || -> Result<()> {
-        store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-        let view = store.view().unwrap();
-        for version in 2..6 {
-            store.apply(Batch::of_rows(version, [set("a", "2"), set("b", "2")])).unwrap();
-        }
-        compacted(&store);
-        held = Some(view);
-        Err(corrupt("a test"))
-    });
-    assert!(failed.is_err());
-    assert_eq!(rows(&held.unwrap()), [("a".into(), "1".into())]);
-}
-
-/// After a panic `lsm-tree` never compacts the affected tables again, so a flush would wait for room for ever.
-#[test]
-fn a_panic_ends_writing_until_the_folder_is_opened_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path());
-    store.apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
-    let outcome = store.shared.guarded(Writer::Compaction, || -> Result<()> {
-        let _poisoned = store.shared.tree().get_version_history_lock();
-        panic!("a test");
-    });
-    assert!(matches!(outcome, Err(ApplyError::Unknown(_))), "{outcome:?}");
-    let error = store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap_err();
-    let ApplyError::NothingApplied(error) = error else { panic!("{error:?}") };
-    assert!(error.to_string().contains("open it again"), "{error}");
-    assert_eq!(rows(&store.view().unwrap()).len(), 1);
-    drop(store);
-    let store = open(folder.path());
-    store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap();
-    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
 }
 
 #[test]

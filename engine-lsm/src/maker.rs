@@ -1,0 +1,207 @@
+//! Makes tables: writes rows into new files, and opens those.
+//!
+//! Rows come in key order. A table ends when its file, or its rows, or the tables below it, are large enough: so the
+//! next compaction of it is a short one.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lsm_tree::config::BloomConstructionPolicy;
+use lsm_tree::table::Writer;
+use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, DescriptorTable, InternalValue, Slice, Table};
+
+use crate::aside::Aside;
+use crate::prefixes::Prefixes;
+use crate::tables::{LAST, LEVELS, Member, Run, Tables};
+
+/// Size of a table. Small in unit tests, where a few MB fill some levels.
+pub(crate) const TABLE_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
+
+/// Size of a table's rows before they are compressed.
+const MOST_ROW_BYTES: u64 = 4 * TABLE_BYTES;
+
+/// The size of a file is asked for when so many bytes of rows were added.
+const ASKED_EVERY: u64 = TABLE_BYTES / 16;
+
+/// Filter bits for each key. The last level, with nine of ten rows, has no filter: most keys that are looked up exist.
+pub(crate) const FILTER_BITS: f32 = 10.0;
+
+/// Rows of a block between those whose keys are stored whole.
+pub(crate) const RESTART_INTERVAL: u8 = 8;
+
+/// See the [module](self).
+pub(crate) struct Maker {
+    folder: PathBuf,
+    /// Number of the tree in the keys of the caches.
+    tree: u64,
+    cache: Arc<Cache>,
+    descriptors: Arc<DescriptorTable>,
+    aside: Aside,
+    /// Number in the name of the next file.
+    next_table: AtomicU64,
+    /// Number of the next flush. Rows keep the number of their flush, which tells `lsm-tree` the newest row of a key.
+    next_flush: AtomicU64,
+}
+
+/// What a table is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) level: usize,
+    /// The first level that has tables.
+    pub(crate) base: usize,
+}
+
+impl Maker {
+    /// The maker of the tables of `tree`, and the tables that it has.
+    pub(crate) fn of(
+        tree: &AnyTree,
+        folder: PathBuf,
+        cache: Arc<Cache>,
+        descriptors: Arc<DescriptorTable>,
+    ) -> (Self, Tables) {
+        let next_table = AtomicU64::new(tree.next_table_id());
+        let next_flush = AtomicU64::new(tree.get_highest_persisted_seqno().map_or(1, |number| number + 1));
+        let maker = Maker { folder, tree: tree.id(), cache, descriptors, aside: Aside::new(), next_table, next_flush };
+        let mut levels: [Vec<Run>; LEVELS] = Default::default();
+        for (runs, level) in levels.iter_mut().zip(tree.current_version().iter_levels()) {
+            let run = |tables: &[Table]| tables.iter().map(|table| maker.member(table.clone(), None)).collect();
+            *runs = level.iter().map(|tables| run(tables)).collect();
+        }
+        (maker, Tables::new(levels))
+    }
+
+    fn member(&self, table: Table, prefixes: Option<Arc<Prefixes>>) -> Arc<Member> {
+        let aside = self.aside.of(&table);
+        Arc::new(Member::new(table, prefixes, aside))
+    }
+
+    /// Begins tables for a place.
+    pub(crate) fn begin(&self, place: Place) -> NewTables<'_> {
+        NewTables { maker: self, place, open: None, finished: Vec::new() }
+    }
+
+    fn writer(&self, place: Place) -> lsm_tree::Result<Open> {
+        let number = self.next_table.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(number.to_string());
+        let bits = if place.level == LAST { 0.0 } else { FILTER_BITS };
+        let level = u8::try_from(place.level).unwrap_or(u8::MAX);
+        let mut writer = Writer::new(path.clone(), number, level)?;
+        // Indexes and filters of large levels are read in parts.
+        if place.level >= place.base + 2 {
+            writer = writer.use_partitioned_index().use_partitioned_filter();
+        }
+        let writer = writer
+            .use_data_block_restart_interval(RESTART_INTERVAL)
+            .use_data_block_compression(CompressionType::Lz4)
+            .use_bloom_policy(BloomConstructionPolicy::BitsPerKey(bits));
+        Ok(Open { writer, path, bytes: 0, asked_at: 0, is_full: false })
+    }
+}
+
+/// A table that is being written.
+struct Open {
+    writer: Writer,
+    path: PathBuf,
+    /// Bytes of its rows.
+    bytes: u64,
+    /// Bytes of its rows when the size of its file was asked for.
+    asked_at: u64,
+    is_full: bool,
+}
+
+/// Tables that are being written. Their files are deleted with it, unless they are [taken](Finished::take).
+pub(crate) struct NewTables<'a> {
+    maker: &'a Maker,
+    place: Place,
+    open: Option<Open>,
+    finished: Vec<(PathBuf, lsm_tree::Checksum)>,
+}
+
+impl NewTables<'_> {
+    /// Writes a row or a tombstone. Returns whether it is the first of a table.
+    pub(crate) fn write(&mut self, row: InternalValue) -> lsm_tree::Result<bool> {
+        if self.open.as_ref().is_some_and(|open| open.is_full) {
+            self.end_table()?;
+        }
+        let is_first = self.open.is_none();
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => self.open.insert(self.maker.writer(self.place)?),
+        };
+        open.bytes += (row.key.user_key.len() + row.value.len()) as u64;
+        // The writer keeps the last key of each block to the end. As it was read, the key would keep the memory of its
+        // block.
+        let key = Slice::new(&row.key.user_key);
+        open.writer.write(InternalValue::from_components(key, row.value, row.key.seqno, row.key.value_type))?;
+        if open.bytes - open.asked_at >= ASKED_EVERY {
+            open.asked_at = open.bytes;
+            open.is_full = open.bytes >= MOST_ROW_BYTES || fs::metadata(&open.path)?.len() >= TABLE_BYTES;
+        }
+        Ok(is_first)
+    }
+
+    /// The next row begins another table.
+    pub(crate) fn end_table(&mut self) -> lsm_tree::Result<()> {
+        let Some(Open { writer, path, .. }) = self.open.take() else { return Ok(()) };
+        let outcome = writer.finish();
+        if !matches!(outcome, Ok(Some(_))) {
+            let _ = fs::remove_file(&path);
+        }
+        if let Some((_, checksum)) = outcome? {
+            self.finished.push((path, checksum));
+        }
+        Ok(())
+    }
+
+    /// Ends the tables of a compaction. Everything is synced.
+    pub(crate) fn finish(self) -> lsm_tree::Result<Finished> {
+        self.finish_as(0, None)
+    }
+
+    /// Ends the tables of a flush, which are newer than all others. Everything is synced.
+    pub(crate) fn finish_flush(self, prefixes: Option<Prefixes>) -> lsm_tree::Result<Finished> {
+        let number = self.maker.next_flush.fetch_add(1, Ordering::Relaxed);
+        self.finish_as(number, prefixes.map(Arc::new))
+    }
+
+    fn finish_as(mut self, flush: u64, prefixes: Option<Arc<Prefixes>>) -> lsm_tree::Result<Finished> {
+        self.end_table()?;
+        // The index of the first level stays in memory.
+        let is_pinned = self.place.level > 0 && self.place.level == self.place.base;
+        let mut finished = Finished(Vec::new());
+        for (path, checksum) in &self.finished {
+            let (cache, descriptors) = (self.maker.cache.clone(), Some(self.maker.descriptors.clone()));
+            let tree = self.maker.tree;
+            let table = Table::recover(path.clone(), *checksum, flush, tree, cache, descriptors, false, is_pinned)?;
+            finished.0.push(self.maker.member(table, prefixes.clone()));
+        }
+        self.finished.clear();
+        Ok(finished)
+    }
+}
+
+impl Drop for NewTables<'_> {
+    fn drop(&mut self) {
+        let open = self.open.take().map(|open| open.path);
+        for path in self.finished.drain(..).map(|(path, _)| path).chain(open) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Synced tables that no manifest lists. Their files are deleted with it, unless they are taken.
+pub(crate) struct Finished(Run);
+
+impl Finished {
+    pub(crate) fn take(mut self) -> Run {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|member| member.delete());
+    }
+}

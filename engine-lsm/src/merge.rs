@@ -1,0 +1,82 @@
+//! Merges the tables of a compaction into new ones.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kv_api::Result;
+use lsm_tree::Table;
+
+use crate::error::kv_error;
+use crate::maker::{Finished, Maker};
+use crate::pick::{MOST_BELOW, Step, ends};
+use crate::tables::{BoxedRows, Member, Merged, Run, Tables, overlapping};
+
+/// Rows between two looks whether the store closes.
+const ROWS_BETWEEN_LOOKS: usize = 64;
+
+/// Merges the tables of `step`, which are among `tables`. `None` when the store closes before it is done.
+///
+/// A tombstone is left out if no table below has its key between its keys.
+pub(crate) fn merge(maker: &Maker, tables: &Tables, step: &Step, stopped: &AtomicBool) -> Result<Option<Finished>> {
+    let failed = |failure| kv_error(&failure, "cannot compact tables");
+    let mut rows = Merged::of(step.upper.iter().chain(&step.lower).map(all_rows));
+    let mut new = maker.begin(step.to);
+    let levels = &tables.levels()[step.to.level + 1..];
+    let may_be_below = |key: &[u8]| levels.iter().flatten().any(|run| !overlapping(run, key, key).is_empty());
+    let inputs: Run = step.inputs().cloned().collect();
+    let mut below = Below::of(levels, &inputs);
+    let mut looked = 0;
+    while let Some(row) = rows.next().map_err(failed)? {
+        looked += 1;
+        if looked % ROWS_BETWEEN_LOOKS == 0 && stopped.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let key = &row.key.user_key;
+        if row.is_tombstone() && !may_be_below(key) {
+            continue;
+        }
+        if below.is_much_before(key) {
+            new.end_table().map_err(failed)?;
+        }
+        if new.write(row).map_err(failed)? {
+            below.passed = 0;
+        }
+    }
+    new.finish().map(Some).map_err(failed)
+}
+
+/// All rows of a run, read past the cache.
+fn all_rows(run: &Run) -> BoxedRows {
+    let tables: Vec<Table> = run.iter().map(|member| member.table.clone()).collect();
+    Box::new(tables.into_iter().flat_map(|table| -> BoxedRows {
+        match table.scan() {
+            Ok(rows) => Box::new(rows),
+            Err(failure) => Box::new(std::iter::once(Err(failure))),
+        }
+    }))
+}
+
+/// The tables that the next compaction of the result would merge.
+struct Below<'a> {
+    tables: &'a [std::sync::Arc<Member>],
+    /// Bytes of those before the last key, since the last table began.
+    passed: u64,
+}
+
+impl<'a> Below<'a> {
+    fn of(levels: &'a [Vec<Run>], inputs: &Run) -> Self {
+        let found = ends(inputs).and_then(|(first, last)| {
+            let runs = levels.iter().flatten().map(|run| overlapping(run, first, last));
+            runs.into_iter().find(|tables| !tables.is_empty())
+        });
+        Below { tables: found.unwrap_or_default(), passed: 0 }
+    }
+
+    /// Whether a table that goes on with `key` would overlap too much.
+    fn is_much_before(&mut self, key: &[u8]) -> bool {
+        while let Some((table, rest)) = self.tables.split_first().filter(|(table, _)| table.last() < key) {
+            self.passed += table.bytes();
+            self.tables = rest;
+        }
+        self.passed > MOST_BELOW
+    }
+}

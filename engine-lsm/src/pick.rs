@@ -1,0 +1,260 @@
+//! Chooses the next compaction.
+//!
+//! ```text
+//!   level 0   flushes, which overlap
+//!   level 4   │ table │ table │             the base: the first level below with tables, up to 64 MB
+//!   level 5   │ table │ table │ table │ …   ten times as much
+//!   level 6   │ table │ table │ table │ …   the last one
+//! ```
+//!
+//! Levels fill from the last one up: when all are full, the level above the base becomes the base. There are two reasons
+//! to compact:
+//!
+//! * **Size.** Four flushed tables are merged into the base. From a level that is too large one table is merged into the
+//!   next level: the one that overlaps least there. A table that overlaps nothing only moves.
+//! * **Space.** A tombstone hides a row below it, which takes space until both meet. The manifest does not tell which rows
+//!   are hidden, but each table counts its tombstones. So the hidden bytes are estimated: a row of mean size among the
+//!   tables below, for each tombstone. A compaction for space pays if it frees about as much as it writes. When nothing
+//!   is flushed for a while, it pays as long as more than a tenth of all bytes is hidden.
+//!
+//! The idea of the levels is RocksDB's `level_compaction_dynamic_level_bytes`; that of the tombstones its
+//! `CompactOnDeletionCollector`, which counts them too.
+
+use std::sync::Arc;
+
+use crate::maker::{Place, TABLE_BYTES};
+use crate::tables::{LAST, Member, Run, Tables, overlapping};
+
+/// Number of flushed tables that are merged into the base.
+const FLUSHES: usize = 4;
+
+/// Number of runs of flushes from which on they are merged before anything else.
+const MANY_FLUSHES: usize = 8;
+
+/// The base has up to this size, and each level below it this many times as much as the one above.
+const BASE_BYTES: u64 = FLUSHES as u64 * TABLE_BYTES;
+const RATIO: u64 = 10;
+
+/// A table ends where it overlaps this much of the next level, so that its compaction is short.
+pub(crate) const MOST_BELOW: u64 = RATIO * TABLE_BYTES;
+
+/// A compaction of more is not made: its upper tables are first cut into smaller ones.
+const MOST_STEP: u64 = 2 * MOST_BELOW;
+
+/// Part of all bytes that may be hidden when nothing is flushed.
+const HIDDEN_PART: u64 = 10;
+
+/// How much a compaction may cost for the space that it frees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// Others are writing: about as much is written as is freed.
+    Usual,
+    /// Nothing is flushed: until little is hidden.
+    Quiet,
+    /// All that is hidden in a range, from the first key up to the last one, is asked for.
+    Full(Box<[u8]>, Box<[u8]>),
+}
+
+/// A compaction: the tables of one level, with those of a lower level that they overlap.
+pub(crate) struct Step {
+    /// Where the result goes.
+    pub(crate) to: Place,
+    pub(crate) upper: Vec<Run>,
+    pub(crate) lower: Vec<Run>,
+    /// Whether nothing is merged: the upper tables go to the other level as they are.
+    pub(crate) is_move: bool,
+}
+
+impl Step {
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.upper.iter().chain(&self.lower).flatten()
+    }
+}
+
+/// The next compaction, if one pays.
+pub(crate) fn pick(tables: &Tables, effort: &Effort) -> Option<Step> {
+    let picker = Picker::of(tables);
+    if tables.flushes() >= MANY_FLUSHES {
+        return Some(picker.sized(0, tables.level(0).cloned().collect()));
+    }
+    picker.for_space(effort).or_else(|| picker.for_size())
+}
+
+struct Picker<'a> {
+    tables: &'a Tables,
+    base: usize,
+}
+
+/// Bytes of tables.
+fn bytes<'a>(tables: impl IntoIterator<Item = &'a Arc<Member>>) -> u64 {
+    tables.into_iter().map(|member| member.bytes()).sum()
+}
+
+/// Tables that may be merged for space.
+struct Candidate {
+    level: usize,
+    upper: Run,
+    /// Bytes that their tombstones hide, about.
+    hidden: u64,
+    /// Bytes that are read.
+    cost: u64,
+}
+
+impl<'a> Picker<'a> {
+    fn of(tables: &'a Tables) -> Self {
+        let mut picker = Picker { tables, base: LAST };
+        picker.base = (1..=LAST).find(|level| tables.level(*level).next().is_some()).unwrap_or(LAST);
+        let is_full = |level: usize| picker.bytes_of(level) == 0 || picker.bytes_of(level) > picker.target(level);
+        if picker.base > 1 && picker.bytes_of(picker.base) > 0 && (picker.base..=LAST).all(is_full) {
+            picker.base -= 1;
+        }
+        picker
+    }
+
+    fn bytes_of(&self, level: usize) -> u64 {
+        bytes(self.tables.level(level))
+    }
+
+    /// The size of a full level.
+    fn target(&self, level: usize) -> u64 {
+        BASE_BYTES * RATIO.pow(level.saturating_sub(self.base) as u32)
+    }
+
+    /// A compaction of what is too large.
+    fn for_size(&self) -> Option<Step> {
+        let flushed = self.tables.level(0).count();
+        let mut best = (flushed as f64 / FLUSHES as f64, 0);
+        for level in self.base..LAST {
+            let score = self.bytes_of(level) as f64 / self.target(level) as f64;
+            if score > 1.0 && score > best.0 {
+                best = (score, level);
+            }
+        }
+        let (score, level) = best;
+        if score < 1.0 {
+            return None;
+        }
+        if level == 0 {
+            return Some(self.sized(0, self.tables.level(0).cloned().collect()));
+        }
+        // The part of each table that is written again, in thousandths.
+        let cost = |member: &Arc<Member>| {
+            let below = bytes(self.overlapping(level + 1, std::slice::from_ref(member)).iter().flatten());
+            below.saturating_mul(1_000) / member.bytes().max(1)
+        };
+        let least = self.tables.level(level).min_by_key(|member| cost(member))?;
+        Some(self.sized(level, self.with_overlapping(level, least)))
+    }
+
+    /// Takes tables to the next level, or further where nothing is in the way.
+    fn sized(&self, level: usize, upper: Run) -> Step {
+        let next = if level == 0 { self.base } else { level + 1 };
+        match self.first_overlapping(level, &upper) {
+            Some(found) if found <= next => self.step(level, upper, found),
+            Some(found) => self.step(level, upper, found - 1),
+            None => self.step(level, upper, LAST),
+        }
+    }
+
+    /// A compaction of tombstones with what they hide.
+    fn for_space(&self, effort: &Effort) -> Option<Step> {
+        let all = (0..LAST).flat_map(|level| self.candidates(level));
+        let mut candidates: Vec<Candidate> = match effort {
+            Effort::Full(first, last) => {
+                let is_asked = |run: &Run| run.iter().any(|one| *one.first() <= **last && *one.last() >= **first);
+                all.filter(|candidate| is_asked(&candidate.upper)).collect()
+            }
+            _ => all.collect(),
+        };
+        match effort {
+            Effort::Usual => candidates.retain(|candidate| candidate.hidden >= candidate.cost / 2),
+            Effort::Quiet => {
+                let hidden: u64 = candidates.iter().map(|candidate| candidate.hidden).sum();
+                if hidden < bytes(self.tables.iter()) / HIDDEN_PART {
+                    return None;
+                }
+            }
+            Effort::Full(..) => {}
+        }
+        let pays = |candidate: &Candidate| candidate.hidden.saturating_mul(1_000) / candidate.cost.max(1);
+        let best = candidates.into_iter().max_by_key(pays)?;
+        let found = self.first_overlapping(best.level, &best.upper)?;
+        if best.cost <= MOST_STEP {
+            return Some(self.step(best.level, best.upper, found));
+        }
+        // Cut into tables that overlap less.
+        let to = if best.level == 0 { (found - 1).max(1) } else { best.level };
+        Some(self.step(best.level, best.upper, to))
+    }
+
+    /// Tables of a level that may be merged for space. Those of level 0 are merged together.
+    fn candidates(&self, level: usize) -> Vec<Candidate> {
+        let uppers: Vec<Run> = match level {
+            0 => vec![self.tables.level(0).cloned().collect()],
+            _ => {
+                let with_tombstones = self.tables.level(level).filter(|member| member.tombstones() > 0);
+                with_tombstones.map(|member| self.with_overlapping(level, member)).collect()
+            }
+        };
+        uppers.into_iter().filter_map(|upper| self.candidate(level, upper)).collect()
+    }
+
+    fn candidate(&self, level: usize, upper: Run) -> Option<Candidate> {
+        let tombstones: u64 = upper.iter().map(|member| member.tombstones()).sum();
+        let found = self.first_overlapping(level, &upper).filter(|_| tombstones > 0)?;
+        let (mut below, mut rows) = (0, 0);
+        for lower in found..=LAST {
+            for member in self.overlapping(lower, &upper).iter().flatten() {
+                below += member.bytes();
+                rows += member.rows();
+            }
+        }
+        let hidden = u128::from(below) * u128::from(tombstones.min(rows)) / u128::from(rows.max(1));
+        let cost = bytes(&upper) + bytes(self.overlapping(found, &upper).iter().flatten());
+        Some(Candidate { level, upper, hidden: u64::try_from(hidden).unwrap_or(below), cost })
+    }
+
+    /// The first level below with keys between those of `upper`.
+    fn first_overlapping(&self, level: usize, upper: &Run) -> Option<usize> {
+        (level + 1..=LAST).find(|lower| !self.overlapping(*lower, upper).is_empty())
+    }
+
+    /// The tables of a level with keys between those of `upper`.
+    fn overlapping(&self, level: usize, upper: &[Arc<Member>]) -> Vec<Run> {
+        let Some((first, last)) = ends(upper) else { return Vec::new() };
+        let runs = self.tables.levels()[level].iter().map(|run| overlapping(run, first, last).to_vec());
+        runs.filter(|run| !run.is_empty()).collect()
+    }
+
+    /// A table with those of its level that overlap it.
+    fn with_overlapping(&self, level: usize, member: &Arc<Member>) -> Run {
+        let mut tables = vec![member.clone()];
+        loop {
+            let wider: Run = self.overlapping(level, &tables).into_iter().flatten().collect();
+            if wider.len() <= tables.len() {
+                return tables;
+            }
+            tables = wider;
+        }
+    }
+
+    /// Takes tables to a level. The tables of a compaction stay in the order of their runs.
+    fn step(&self, from: usize, upper: Run, to: usize) -> Step {
+        let lower = if to == from { Vec::new() } else { self.overlapping(to, &upper) };
+        let is_upper = |member: &Arc<Member>| upper.iter().any(|other| other.number() == member.number());
+        let runs = self.tables.levels()[from].iter();
+        let runs = runs.map(|run| run.iter().filter(|member| is_upper(member)).cloned().collect());
+        let runs: Vec<Run> = runs.filter(|run: &Run| !run.is_empty()).collect();
+        // Tombstones with nothing below them end in a merge.
+        let is_moot = |member: &Arc<Member>| member.tombstones() > member.rows();
+        let is_needed = !lower.is_empty() || runs.len() > 1 || from == to;
+        let is_move = !is_needed && !upper.iter().any(is_moot);
+        Step { to: Place { level: to, base: self.base.min(to) }, upper: runs, lower, is_move }
+    }
+}
+
+/// The first and the last key of tables.
+pub(crate) fn ends(tables: &[Arc<Member>]) -> Option<(&[u8], &[u8])> {
+    let first = tables.iter().map(|member| member.first()).min()?;
+    Some((first, tables.iter().map(|member| member.last()).max()?))
+}

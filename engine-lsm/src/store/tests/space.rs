@@ -1,0 +1,161 @@
+//! The space of what is deleted comes back.
+
+use super::*;
+use crate::maker::TABLE_BYTES;
+
+/// Bytes of all files of tables.
+fn bytes(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder.join("data/tables")).unwrap();
+    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+}
+
+/// The batch that writes documents `from..to`: a large row and a few small ones each, among other keys. Documents that
+/// are `live` older are deleted.
+fn documents(random: &mut Random, from: u64, to: u64, live: u64, body: usize) -> Batch {
+    let mut batch = Batch::new(to as i64);
+    let keys = |n: u64| [format!("body/{n:08}"), format!("feed/{n:08}"), format!("name/{n:08}")].map(Bytes::from);
+    for n in from..to {
+        let noise: Vec<u8> = (0..body / 4).flat_map(|_| (random.below(1 << 31) as u32).to_le_bytes()).collect();
+        let [body, feed, name] = keys(n);
+        batch.set(body, noise.into());
+        batch.set(feed, "a row of the feed".into());
+        batch.set(name, "a row by name".into());
+        if let Some(old) = n.checked_sub(live) {
+            keys(old).into_iter().for_each(|key| batch.clear(key));
+        }
+    }
+    batch.set("counter".into(), to.to_be_bytes().to_vec().into());
+    batch
+}
+
+/// Writes `total` documents, of which the last ones live. Returns the bytes of those.
+fn load(store: &LsmStore, live: u64, total: u64, body: usize) -> u64 {
+    let mut random = Random(7);
+    let step = TABLE_BYTES / body as u64;
+    for from in (0..total).step_by(step as usize) {
+        store.apply(documents(&mut random, from, from + step, live, body)).unwrap();
+    }
+    live * (body as u64 + 70)
+}
+
+#[test]
+fn documents_that_were_deleted_leave_the_folder() {
+    for body in [512, 5_000, 60_000] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path());
+        let live = 8 * TABLE_BYTES / body as u64;
+        let expected = load(&store, live, 12 * live, body);
+        store.shared.settle(Effort::Usual);
+        let usual = bytes(folder.path());
+        assert!(usual < 2 * expected + 4 * TABLE_BYTES, "{usual} bytes, of {expected}, bodies of {body}");
+        store.shared.settle(Effort::Quiet);
+        let quiet = bytes(folder.path());
+        assert!(quiet < expected * 13 / 10, "{quiet} bytes when quiet, of {expected}, bodies of {body}");
+        assert!(store.view().unwrap().get(b"body/00000000").unwrap().is_none());
+    }
+}
+
+/// Documents by random names, most of which are deleted at random.
+#[test]
+fn documents_that_were_deleted_at_random_leave_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let mut random = Random(3);
+    let mut names: Vec<u64> = Vec::new();
+    for version in 1..40 {
+        let mut batch = Batch::new(version);
+        for _ in 0..100 {
+            let name = random.below(1 << 30);
+            let noise: Vec<u8> = (0..500).flat_map(|_| (random.below(1 << 31) as u32).to_le_bytes()).collect();
+            batch.set(format!("{name:012}").into(), noise.into());
+            names.push(name);
+        }
+        while names.len() > 500 {
+            let name = names.swap_remove(random.below(names.len() as u64) as usize);
+            batch.clear(format!("{name:012}").into());
+        }
+        store.apply(batch).unwrap();
+    }
+    store.shared.settle(Effort::Quiet);
+    let (bytes, expected) = (bytes(folder.path()), 500 * 2_020);
+    assert!(bytes < expected * 13 / 10, "{bytes} bytes, of {expected}");
+    assert_eq!(rows(&store.view().unwrap()).len(), 500);
+}
+
+/// A dropped database: its tables go with the flush of the clear, beside those of others. Views keep them as long as
+/// they live.
+#[test]
+fn a_cleared_range_leaves_the_folder_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    for version in 1..30 {
+        store.apply(noise(version, &format!("db{}/{version}/", version % 3), 100, 5_000)).unwrap();
+    }
+    store.shared.settle(Effort::Quiet);
+    let (before, view) = (bytes(folder.path()), store.view().unwrap());
+    let count = rows(&view).len();
+    let mut batch = Batch::new(30);
+    batch.clear_range(KeyRange { begin: "db1/".into(), end: "db10".into() });
+    batch.set("db1/again".into(), "1".into());
+    store.apply(batch).unwrap();
+    let tombstones: u64 = store.shared.tables().iter().map(|member| member.tombstones()).sum();
+    assert!(tombstones < 300, "{tombstones} tombstones for 1,000 rows");
+    let left = rows(&store.view().unwrap());
+    assert_eq!(left.len(), count - 1_000 + 1);
+    assert!(left.iter().all(|(key, _)| !key.starts_with(b"db1/") || *key == "db1/again"));
+    assert_eq!(rows(&view).len(), count);
+    store.shared.settle(Effort::Quiet);
+    drop(view);
+    let after = bytes(folder.path());
+    assert!(after < before * 3 / 4, "{after} bytes, of {before}");
+    drop(store);
+    assert_eq!(rows(&open(folder.path()).view().unwrap()), left);
+}
+
+/// What a request for the space of a range does at once, a quiet store need not.
+#[test]
+fn space_that_is_asked_for_is_freed_in_its_range() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    for version in 1..9 {
+        store.apply(noise(version, &format!("db{}/{version}/", version % 2), 200, 5_000)).unwrap();
+    }
+    store.shared.settle(Effort::Quiet);
+    // Too little is hidden to be worth anything by itself.
+    let mut batch = Batch::new(9);
+    (0..4).for_each(|n| batch.clear(format!("db1/3/{:05}", n * 40).into()));
+    store.apply(batch).unwrap();
+    store.shared.settle(Effort::Quiet);
+    let tombstones = || store.shared.tables().iter().map(|member| member.tombstones()).sum::<u64>();
+    assert_eq!(tombstones(), 4);
+    store.compact(b"db0/", b"db0~");
+    store.shared.settle(Effort::Quiet);
+    assert!(!store.is_compacting(b"", b"~"));
+    assert_eq!(tombstones(), 4, "another range");
+    store.compact(b"db1/", b"db1~");
+    store.shared.settle(Effort::Quiet);
+    assert!(!store.is_compacting(b"", b"~"));
+    assert_eq!(tombstones(), 0);
+    assert_eq!(rows(&store.view().unwrap()).len(), 1_596);
+}
+
+/// `lsm-tree` opens the folder, and has the same rows: tables, levels and the manifest are in its format.
+#[test]
+fn the_folder_is_one_of_lsm_tree() {
+    use lsm_tree::{AbstractTree, Guard, SeqNo};
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    load(&store, 300, 2_000, 2_000);
+    let expected = rows(&store.view().unwrap());
+    store.close().unwrap();
+    drop(store);
+    let (cache, descriptors) = (Arc::new(Cache::with_capacity_bytes(1 << 20)), Arc::new(DescriptorTable::new(10)));
+    let tree = open_tree(&folder.path().join("data"), cache, descriptors).unwrap();
+    let found: Vec<_> = tree.iter(SeqNo::MAX, None).map(|row| row.into_inner().unwrap()).collect();
+    assert!(
+        found.iter().map(|(key, value)| (&**key, &**value)).eq(expected.iter().map(|(key, value)| (&**key, &**value)))
+    );
+    tree.major_compact(u64::MAX, SeqNo::MAX).unwrap();
+    drop(tree);
+    assert_eq!(rows(&open(folder.path()).view().unwrap()), expected);
+}
