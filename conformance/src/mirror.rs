@@ -132,6 +132,15 @@ impl<A: Database, B: Database> Database for Mirror<A, B> {
     fn durability(&self) -> Durability {
         self.a.durability()
     }
+
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        self.a.compact(begin, end);
+        self.b.compact(begin, end);
+    }
+
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        self.a.is_compacting(begin, end) || self.b.is_compacting(begin, end)
+    }
 }
 
 /// A transaction of a [`Mirror`].

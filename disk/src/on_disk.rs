@@ -135,6 +135,10 @@ impl<S: DiskStore> Store for OnDisk<S> {
         true
     }
 
+    fn when_quiet(&self, let_go: Box<dyn Fn() + Send + Sync>) {
+        self.store.when_quiet(let_go);
+    }
+
     fn compact(&self, begin: &[u8], end: &[u8]) {
         self.store.compact(begin, end);
     }

@@ -178,6 +178,13 @@ impl Database for FdbDatabase {
     fn durability(&self) -> Durability {
         Durability::Cluster
     }
+
+    /// The cluster compacts by itself.
+    fn compact(&self, _: &[u8], _: &[u8]) {}
+
+    fn is_compacting(&self, _: &[u8], _: &[u8]) -> bool {
+        false
+    }
 }
 
 impl fmt::Debug for FdbDatabase {

@@ -100,6 +100,14 @@ impl<D: Database> Database for Counted<D> {
     fn durability(&self) -> Durability {
         self.inner.durability()
     }
+
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        self.inner.compact(begin, end);
+    }
+
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        self.inner.is_compacting(begin, end)
+    }
 }
 
 #[derive(Clone, Debug, Default)]

@@ -15,4 +15,16 @@ pub trait Database: Clone + Send + Sync + 'static {
 
     /// What an acknowledged commit survives.
     fn durability(&self) -> Durability;
+
+    /// Asks for the space on the disk that removed rows between two keys still take. Returns at once. Nothing happens where an
+    /// engine needs no request.
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        let _ = (begin, end);
+    }
+
+    /// Whether space between two keys that was [asked for](Self::compact) is not free yet.
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        let _ = (begin, end);
+        false
+    }
 }

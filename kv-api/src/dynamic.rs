@@ -26,6 +26,10 @@ pub trait DynDatabase: Send + Sync + 'static {
     fn limits(&self) -> Limits;
     /// See [`Database::durability`].
     fn durability(&self) -> Durability;
+    /// See [`Database::compact`].
+    fn compact(&self, begin: &[u8], end: &[u8]);
+    /// See [`Database::is_compacting`].
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool;
 }
 
 impl<D: Database> DynDatabase for D {
@@ -39,6 +43,14 @@ impl<D: Database> DynDatabase for D {
 
     fn durability(&self) -> Durability {
         Database::durability(self)
+    }
+
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        Database::compact(self, begin, end);
+    }
+
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        Database::is_compacting(self, begin, end)
     }
 }
 
@@ -188,6 +200,14 @@ impl Database for AnyDatabase {
 
     fn durability(&self) -> Durability {
         self.0.durability()
+    }
+
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        self.0.compact(begin, end);
+    }
+
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        self.0.is_compacting(begin, end)
     }
 }
 

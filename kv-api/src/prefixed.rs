@@ -52,6 +52,14 @@ impl<D: Database> Database for Prefixed<D> {
     fn durability(&self) -> Durability {
         self.inner.durability()
     }
+
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        self.inner.compact(&prefixed(&self.prefix, begin), &prefixed(&self.prefix, end));
+    }
+
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        self.inner.is_compacting(&prefixed(&self.prefix, begin), &prefixed(&self.prefix, end))
+    }
 }
 
 /// A transaction of a [`Prefixed`] database.
@@ -65,6 +73,13 @@ pub struct PrefixedTransaction<T> {
     prefix: Bytes,
 }
 
+fn prefixed(prefix: &[u8], key: &[u8]) -> Vec<u8> {
+    let mut prefixed = Vec::with_capacity(prefix.len() + key.len());
+    prefixed.extend_from_slice(prefix);
+    prefixed.extend_from_slice(key);
+    prefixed
+}
+
 impl<T: Transaction> PrefixedTransaction<T> {
     /// The transaction of the database that contains it.
     pub fn inner(&self) -> &T {
@@ -72,10 +87,7 @@ impl<T: Transaction> PrefixedTransaction<T> {
     }
 
     fn key(&self, key: &[u8]) -> Vec<u8> {
-        let mut prefixed = Vec::with_capacity(self.prefix.len() + key.len());
-        prefixed.extend_from_slice(&self.prefix);
-        prefixed.extend_from_slice(key);
-        prefixed
+        prefixed(&self.prefix, key)
     }
 
     fn selector(&self, selector: &KeySelector) -> KeySelector {

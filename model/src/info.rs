@@ -55,6 +55,8 @@ pub struct DatabaseInfo {
     pub revs_limit: u32,
     /// Its conflict policy.
     pub conflicts: ConflictPolicy,
+    /// Whether space that was [asked for](Documents::compact) is not free yet.
+    pub is_compacting: bool,
 }
 
 impl<D: Database> Documents<D> {
@@ -73,6 +75,7 @@ impl<D: Database> Documents<D> {
             let stats = transaction.get(&stats_key, Read::Snapshot);
             let purged = transaction.get_range(&purge::newest(keys), Read::Snapshot);
             let size = transaction.get_estimated_range_size(&begin, &end);
+            let is_compacting = self.shared.guard.engine.is_compacting(&begin, &end);
             async move {
                 let instance = instance.await?;
                 let last = read_last(last.await?.as_deref())?;
@@ -93,10 +96,17 @@ impl<D: Database> Documents<D> {
                     rewrites: instance.rewrites,
                     revs_limit: instance.revs_limit,
                     conflicts: instance.policy,
+                    is_compacting,
                 })
             }
         })
         .await
+    }
+
+    /// Asks for the space on the disk that the database's removed rows still take. Returns before it is free.
+    pub fn compact(&self) {
+        let (begin, end) = self.keys().everything();
+        self.shared.guard.engine.compact(&begin, &end);
     }
 
     /// The sequence of the last edit.

@@ -197,6 +197,12 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Takes a function that lets go of old snapshots, and refreshes the newest. A store whose old snapshots keep files
+    /// calls it some time after the last batch. Called once, before the first batch.
+    fn when_quiet(&self, let_go: Box<dyn Fn() + Send + Sync>) {
+        drop(let_go);
+    }
+
     /// Closes the store. Called once; afterwards only views are used.
     fn close(&self) -> Result<()> {
         self.sync()

@@ -145,7 +145,7 @@ impl<D: Database> Peer for Local<D> {
             update_seq: info.update_seq.to_string(),
             external_bytes: Some(info.sizes.external),
             file_bytes: None,
-            is_compacting: false,
+            is_compacting: info.is_compacting,
         })
     }
 

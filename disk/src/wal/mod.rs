@@ -34,8 +34,8 @@ mod run;
 mod view;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -78,6 +78,9 @@ const IDLE_FLUSH: Duration = Duration::from_secs(1);
 /// They are flushed too if they hide this much below, such as a database that was dropped.
 const IDLE_HIDDEN_BYTES: u64 = 16 << 20;
 
+/// Time after that after which nobody needs old snapshots: transactions may read for five seconds.
+const QUIET: Duration = Duration::from_secs(6);
+
 /// Pause before a failed flush is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -114,6 +117,8 @@ struct Inner<S: DiskStore> {
     /// Number of flushes. Written under the state's lock and read without it.
     flushes: AtomicU64,
     changed: Condvar,
+    /// Lets go of old snapshots, which keep files of the store below.
+    let_go: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 enum Logging {
@@ -261,7 +266,17 @@ impl<S: DiskStore> Inner<S> {
                     state = self.state.lock();
                 }
             } else if state.is_resting {
-                self.changed.wait(&mut state);
+                if !self.changed.wait_for(&mut state, QUIET).timed_out() {
+                    continue;
+                }
+                drop(state);
+                if let Some(let_go) = self.let_go.get() {
+                    let_go();
+                }
+                state = self.state.lock();
+                if state.is_resting && state.frozen == 0 && state.asked.is_empty() && !state.stopped {
+                    self.changed.wait(&mut state);
+                }
             } else {
                 let version = state.version;
                 let is_idle = self.changed.wait_for(&mut state, IDLE_FLUSH).timed_out();
@@ -378,7 +393,8 @@ impl<S: DiskStore> WalStore<S> {
         self.inner.state.lock().stopped = true;
         self.inner.changed.notify_all();
         let thread = self.flusher.lock().take();
-        if let Some(thread) = thread {
+        // The thread itself drops the store if it has let go of the last snapshot of a closed database.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             // What it did not flush is in the log.
             let _ = thread.join();
         }
@@ -447,7 +463,8 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
         let idle_bytes = if matches!(log, Logging::Off) { 1 } else { flush_bytes / IDLE_PART };
         let (log, state) = (Mutex::new(log), Mutex::new(state));
         let (folder, flushes, changed) = (folder.to_owned(), AtomicU64::new(0), Condvar::new());
-        let inner = Inner { below, folder, flush_bytes, idle_bytes, log, state, flushes, changed };
+        let let_go = OnceLock::new();
+        let inner = Inner { below, folder, flush_bytes, idle_bytes, log, state, flushes, changed, let_go };
         Ok(WalStore { inner: Arc::new(inner), flusher: Mutex::default() })
     }
 }
@@ -499,6 +516,10 @@ impl<S: DiskStore> Store for WalStore<S> {
 
     fn outlives_process(&self) -> bool {
         self.inner.below.outlives_process()
+    }
+
+    fn when_quiet(&self, let_go: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.inner.let_go.set(let_go);
     }
 
     /// After a flush, so that what was removed until now counts.

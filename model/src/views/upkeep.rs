@@ -39,6 +39,8 @@ pub struct ViewGroupStats {
     pub purge_seq: u64,
     /// Approximate number of bytes of all its rows.
     pub bytes: u64,
+    /// Whether space that was [asked for](Documents::compact_views) is not free yet.
+    pub is_compacting: bool,
 }
 
 /// A document that lacks rows in a view group because of an error.
@@ -89,7 +91,26 @@ impl<D: Database> Documents<D> {
             let Upto { seq, purge_seq } = self.view_upto(&tx, head.number, Read::Snapshot).await?;
             let (begin, end) = self.keys().bounds(DatabaseKey::ViewRows(head.number));
             let bytes = tx.get_estimated_range_size(&begin, &end).await?;
-            Ok(ViewGroupStats { seq, purge_seq, bytes })
+            let is_compacting = self.shared.guard.engine.is_compacting(&begin, &end);
+            Ok(ViewGroupStats { seq, purge_seq, bytes, is_compacting })
+        })
+        .await
+    }
+
+    /// Asks for the space on the disk that the removed rows of a group still take. Returns before it is free.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn compact_views(&self, group: &ViewGroup) -> Result<()> {
+        self.read(|tx| async move {
+            let instance = self.instance(&tx, Read::Snapshot);
+            let head = self.view_head(&tx, group.signature(), Read::Snapshot);
+            instance.await?;
+            if let Some(head) = head.await? {
+                let (begin, end) = self.keys().bounds(DatabaseKey::ViewRows(head.number));
+                self.shared.guard.engine.compact(&begin, &end);
+            }
+            Ok(())
         })
         .await
     }

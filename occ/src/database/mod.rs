@@ -109,6 +109,14 @@ impl<S: Store> Database for OccDatabase<S> {
     fn durability(&self) -> Durability {
         self.0.core.store.durability()
     }
+
+    fn compact(&self, begin: &[u8], end: &[u8]) {
+        self.0.core.store.compact(begin, end);
+    }
+
+    fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
+        self.0.core.store.is_compacting(begin, end)
+    }
 }
 
 /// Options of a database.
@@ -181,8 +189,14 @@ impl OccBuilder {
     pub fn open<S: Store>(self, store: S) -> Result<OccDatabase<S>> {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let seed = self.seed.unwrap_or_else(system::seed);
-        let core = Core::open(store, clock, self.limits, seed, self.fault, self.hook)?;
-        Ok(OccDatabase(Arc::new(Handle { core: Arc::new(core) })))
+        let core = Arc::new(Core::open(store, clock, self.limits, seed, self.fault, self.hook)?);
+        let weak = Arc::downgrade(&core);
+        core.store.when_quiet(Box::new(move || {
+            if let Some(core) = weak.upgrade() {
+                drop(core.newest());
+            }
+        }));
+        Ok(OccDatabase(Arc::new(Handle { core })))
     }
 }
 

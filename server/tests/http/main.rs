@@ -9,6 +9,7 @@ mod attachments;
 mod auth;
 mod bad_input;
 mod cold;
+mod compacting;
 mod configuration;
 mod confined;
 mod conflicts;

@@ -95,7 +95,7 @@ pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseI
     json.name("doc_del_count").u64(info.doc_del_count);
     json.name("doc_count").u64(info.doc_count);
     json.name("disk_format_version").u64(1);
-    json.name("compact_running").bool(false);
+    json.name("compact_running").bool(info.is_compacting);
     json.name("cluster").begin_object();
     for name in ["q", "n", "w", "r"] {
         json.name(name).u64(1);
