@@ -1,9 +1,7 @@
 //! `validate_doc_update`: CouchDB's answers on every way to write.
 
-use kv_api::{Database, Read, Transaction};
 use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
-use server::http::Options;
 
 use crate::rights::{admin, as_user, with_users};
 use crate::support::Couch;
@@ -278,23 +276,6 @@ async fn the_users_function_of_the_documentation() {
     assert_eq!(refused[0]["error"], "forbidden");
     let taken = by("anna", "POST", "/db/_bulk_docs", json!({"new_edits": false, "docs": docs})).await;
     assert_eq!(taken.json(), json!([]));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn functions_that_an_earlier_version_stored_are_asked_too() {
-    let couch = Couch::start().await;
-    couch.database("db").await;
-    let (engine, instance) = (couch.layer.engine().clone(), b"\x15\x04\x14\x14");
-    let before = engine.begin().unwrap().get(instance, Read::Snapshot).await.unwrap().unwrap();
-    couch.put("/db/_design/v", json!({"validate_doc_update": FUNCTION})).await;
-    // As a version that knows no validation leaves it.
-    let transaction = engine.begin().unwrap();
-    transaction.set(instance, before);
-    transaction.commit().await.unwrap();
-    let later = Couch::over(engine, Options::default()).await;
-    later.json("PUT", "/db/a", json!({"bad": 1})).await.refused(403, "forbidden", "bad");
-    couch.json("PUT", "/db/a", json!({"bad": 1})).await.refused(403, "forbidden", "bad");
-    later.put("/db/a", json!({})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

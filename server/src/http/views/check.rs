@@ -90,11 +90,7 @@ async fn built(functions: &Functions, database: &Documents) -> Result<Built> {
         for row in page.rows {
             match row.entry {
                 AllDocsEntry::Live { doc: Some(document), .. } => match Design::of(functions, database, &document) {
-                    Ok(Design { group, .. }) => {
-                        if known.remove(group.signature()).is_some() {
-                            built.groups.push(group);
-                        }
-                    }
+                    Ok(Design { group, .. }) if known.remove(group.signature()).is_some() => built.groups.push(group),
                     Err(error) if error.status() == StatusCode::NOT_IMPLEMENTED => without = error.reason().to_owned(),
                     _ => {}
                 },
