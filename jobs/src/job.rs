@@ -174,8 +174,9 @@ pub struct LostRun {
     pub scheduled_ms: u64,
 }
 
-/// Longest pause after a lost run.
-const LONGEST_PAUSE_MS: u64 = 3_600_000;
+/// Longest pause after a lost run. A job may be lost for reasons that are not its own, such as a server that is killed at each
+/// deployment.
+const LONGEST_PAUSE_MS: u64 = 600_000;
 
 /// Pause after this many lost runs in a row, in milliseconds: the run may be what ended the server, and would do so again.
 pub fn pause_after_lost(times: u64) -> u64 {

@@ -25,6 +25,7 @@
 //! midway left a store which is still refused, and the next one does the rest.
 
 use std::future::Future;
+use std::sync::OnceLock;
 
 use kv_api::{Database, RangeRequest, Read, Runner, Transaction};
 
@@ -34,7 +35,6 @@ use crate::catalog_row::CatalogRow;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;
-use crate::info::read_last;
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::layer::{Layer, LayerOptions};
@@ -74,8 +74,8 @@ impl<D: Database> Layer<D> {
     /// Adopts a store whose versions went back ([`ErrorKind::WentBack`]): raises the incarnation of each database, so that
     /// new sequences come after all that were given out before. No process may have the store open.
     ///
-    /// An adoption that failed midway is continued by another one. One more adoption of a store that was adopted and not
-    /// written since changes nothing.
+    /// An adoption that failed midway is continued by another one, which raises all incarnations once more: nothing tells
+    /// whether a raised one stems from it, or is older than the backup.
     ///
     /// # Errors
     /// 400 if there is no store; as [`open`](Layer::open) for other formats; [`ErrorKind::Relocation`] for a database that
@@ -96,13 +96,16 @@ impl<D: Database> Layer<D> {
         Ok(adopted)
     }
 
-    /// Raises the incarnation of a database. Returns false where that was done already, or is not needed.
+    /// Raises the incarnation of a database. Returns false where none is needed.
     async fn raise(&self, name: &str) -> Result<bool> {
+        // An attempt that finds another one than the first did follows one that committed.
+        let first = OnceLock::new();
+        let first = &first;
         let root = &self.guard().root;
         let catalog = Key::Catalog(name).under(root);
         Runner::new(self.engine())
             .option(RETRIES)
-            .run(|transaction, attempt| {
+            .run(|transaction, _| {
                 let place = transaction.get(&catalog, Read::Serializable);
                 async move {
                     let Some(place) = place.await? else { return Ok(false) };
@@ -115,12 +118,10 @@ impl<D: Database> Layer<D> {
                     let keys = DatabaseKeys::new(root, place.number);
                     let (instance_key, last_key) = (keys.key(DatabaseKey::Instance), keys.key(DatabaseKey::Last));
                     let instance = transaction.get(&instance_key, Read::Serializable);
-                    let last = transaction.get(&last_key, Read::Serializable);
                     let instance = instance.await?.ok_or_else(|| Error::corrupt("a database without an instance"))?;
                     let instance = Instance::read(&instance)?;
-                    let last = read_last(last.await?.as_deref())?;
-                    if instance.incarnation > 0 && last == Seq::beginning_of(instance.incarnation) {
-                        return Ok(attempt.maybe_committed);
+                    if *first.get_or_init(|| instance.incarnation) != instance.incarnation {
+                        return Ok(true);
                     }
                     let Some(incarnation) = instance.incarnation.checked_add(1) else {
                         let reason =
@@ -136,10 +137,11 @@ impl<D: Database> Layer<D> {
             .await
     }
 
-    /// Clears what tells of versions, and leaves a transaction id of now.
+    /// Clears what tells of later versions, and leaves a transaction id of now. Earlier ids stay: a write may still look for
+    /// its own.
     async fn forget_versions(&self) -> Result<()> {
         let root = &self.guard().root;
-        let (begin, end) = Key::transactions(root);
+        let (_, end) = Key::transactions(root);
         let events_key = Key::Events.under(root);
         Runner::new(self.engine())
             .option(RETRIES)
@@ -147,10 +149,13 @@ impl<D: Database> Layer<D> {
                 let version = transaction.get_read_version();
                 let event = transaction.get(&events_key, Read::Serializable);
                 let (mut claim, _) = self.guard().claim::<()>();
-                let (begin, end) = (&begin, &end);
+                let end = &end;
                 async move {
-                    transaction.clear_range(begin, end);
-                    claim.sign(&transaction, version.await?, 1);
+                    let version = version.await?;
+                    let now = u64::try_from(version).unwrap_or_default();
+                    let (_, later) = Key::transactions_before(root, now.saturating_add(1));
+                    transaction.clear_range(&later, end);
+                    claim.sign(&transaction, version, 1);
                     if event.await?.is_some() {
                         events::note(&transaction, root);
                     }

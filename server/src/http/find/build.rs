@@ -12,7 +12,7 @@ use model::JsonText;
 use tokio::sync::watch;
 
 use crate::http::app::App;
-use crate::http::app::jobs::{End, Run, build_progress, woken};
+use crate::http::app::jobs::{End, Run, build_progress, now_ms, woken};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 
@@ -56,7 +56,7 @@ pub(crate) async fn wait_for(app: &App, database: &Documents, id: &JobId) -> Res
     loop {
         let (job, changed) = jobs.watch(id).await?;
         let Some(job) = job else { return Ok(()) };
-        if let Some(error) = failure_of(&job) {
+        if let Some(error) = failure_of(&job, now_ms()) {
             return Err(error);
         }
         app.require_jobs()?;
@@ -74,11 +74,56 @@ pub(crate) async fn wait_a_little(app: &App, database: &Documents, time: Duratio
     }
 }
 
-/// The error of the last run of a job that waits for its next run.
-fn failure_of(job: &Job) -> Option<ApiError> {
-    let progress = job.progress.as_ref().filter(|_| job.state == State::Pending)?;
+/// Pause after lost runs for which a request waits.
+const SHORT_PAUSE_MS: u64 = 30_000;
+
+/// Why a job that waits for its next run is not waited for: the error of its last run, or a long pause after runs that were
+/// lost with their servers.
+fn failure_of(job: &Job, now_ms: u64) -> Option<ApiError> {
+    if job.state != State::Pending {
+        return None;
+    }
+    let pause_ms = job.scheduled_ms.saturating_sub(now_ms);
+    if job.lost > 0 && pause_ms > SHORT_PAUSE_MS {
+        let (lost, seconds) = (job.lost, pause_ms.div_ceil(1_000));
+        let reason = format!("The server ended {lost} times while it built this. It tries again in {seconds} s.");
+        return Some(ApiError::unavailable(reason));
+    }
+    let progress = job.progress.as_ref()?;
     let progress = JsonText::parse(&progress.bytes).ok()?;
     let text = |name| Some(progress.get(name)?.as_str()?.into_owned());
     let reason = format!("An index cannot be built: {}: {}", text("error")?, text("reason")?);
     Some(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use jobs::Priority;
+
+    use super::*;
+
+    #[test]
+    fn a_long_pause_after_lost_runs_is_not_waited_for() {
+        let job = |state, lost, scheduled_ms| Job {
+            id: JobId::new("build", "db"),
+            state,
+            priority: Priority::Normal,
+            scheduled_ms,
+            attempts: 1,
+            lost,
+            is_resubmitted: false,
+            name: None,
+            data: Default::default(),
+            progress: None,
+            run: None,
+        };
+        let refused =
+            |job: Job| failure_of(&job, 1_000).map(|error| (error.status().as_u16(), error.reason().to_owned()));
+        let (status, reason) = refused(job(State::Pending, 6, 65_000)).unwrap();
+        assert_eq!(status, 503);
+        assert_eq!(reason, "The server ended 6 times while it built this. It tries again in 64 s.");
+        assert_eq!(refused(job(State::Pending, 2, 5_000)), None, "a short pause");
+        assert_eq!(refused(job(State::Pending, 0, 65_000)), None, "a pause for another reason");
+        assert_eq!(refused(job(State::Running, 6, 65_000)), None);
+    }
 }

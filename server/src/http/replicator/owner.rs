@@ -178,7 +178,7 @@ impl Owner {
             if let Some(name) = &self.name {
                 json.name(OWNER).str(name);
                 if let Some(proven) = &self.proven {
-                    proven.write_signed(auth, name, json);
+                    proven.write_signed(auth, name, body, json);
                 }
             }
         });
@@ -252,12 +252,13 @@ async fn with_named_owner(request: &Request, db: &str, edit: &Edit) -> Result<Js
     let is_given = edit.body.get(proven::MEMBER).is_some_and(|given| !given.is_null());
     let owner = match name {
         Some(_) if proven.is_some() => return Ok(edit.body.clone()),
-        Some(_) if is_given => {
-            let reason = "The `owner_proof` is none of this owner; leave it out to name an account of this server.";
-            return Err(ApiError::forbidden(reason));
-        }
         Some(name) => match replaced(request, db, edit).await? {
             Some(old) if old.name.as_ref() == Some(&name) && old.proven.is_some() => old,
+            _ if is_given => {
+                let reason = "The `owner_proof` is not this owner's for this replication; leave it out to name an account \
+                              of this server.";
+                return Err(ApiError::forbidden(reason));
+            }
             _ => Owner::of_account(auth, name),
         },
         None if request.principal.name.is_none() => return Ok(edit.body.clone()),

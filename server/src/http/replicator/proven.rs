@@ -10,8 +10,9 @@
 //! before each use. Whoever came by a token or a proxy has the roles that these gave, for as long as the server would believe
 //! them again.
 //!
-//! Clients write documents, and replications bring them from other servers. So `mac` is a digest of the name and its proof,
-//! keyed with the store's secret. Only servers write jobs, which need none.
+//! Clients write documents, and replications bring them from other servers. So `mac` is a digest of the name, its proof and
+//! [what the document replicates](SIGNED), keyed with the store's secret: a proof that was copied into another document proves
+//! nothing. Only servers write jobs, which need none.
 
 use std::mem::discriminant;
 
@@ -25,6 +26,9 @@ use crate::http::error::{ApiError, Result};
 
 /// The member of documents that holds it.
 pub(crate) const MEMBER: &str = "owner_proof";
+
+/// The members of a document that its proof is for.
+const SIGNED: [&str; 3] = ["source", "target", "user_ctx"];
 
 /// A proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,14 +64,14 @@ impl Proven {
     pub(crate) fn of_document(auth: &Auth, body: &JsonText, name: &str) -> Option<Proven> {
         let stored = body.get(MEMBER)?;
         let proven = Proven::read(stored)?;
-        same(&proven.mac(auth, name), &unhex(&stored.get("mac")?.as_str()?)?).then_some(proven)
+        same(&proven.mac(auth, name, body), &unhex(&stored.get("mac")?.as_str()?)?).then_some(proven)
     }
 
-    /// Writes it into a document with this owner.
-    pub(crate) fn write_signed(&self, auth: &Auth, name: &str, json: &mut JsonWriter<'_>) {
+    /// Writes it into a document with this owner and body.
+    pub(crate) fn write_signed(&self, auth: &Auth, name: &str, body: &JsonText, json: &mut JsonWriter<'_>) {
         json.name(MEMBER).begin_object();
         self.write(json);
-        json.name("mac").str(&hex(&self.mac(auth, name))).end_object();
+        json.name("mac").str(&hex(&self.mac(auth, name, body))).end_object();
     }
 
     /// Whether both were proved in the same way, so that the same name means the same client.
@@ -124,13 +128,21 @@ impl Proven {
         }
     }
 
-    fn mac(&self, auth: &Auth, name: &str) -> [u8; 32] {
+    fn mac(&self, auth: &Auth, name: &str, body: &JsonText) -> [u8; 32] {
+        let signed = SIGNED.map(|member| {
+            let mut text = String::new();
+            if let Some(value) = body.get(member) {
+                append_sorted(value, &mut text);
+            }
+            text
+        });
         let until = self.vouched().and_then(|(voucher, _)| voucher.until).map(u64::to_be_bytes);
         let mut parts = vec![name.as_bytes(), self.by().as_bytes(), until.as_ref().map_or(&[], |until| &until[..])];
         if let Some((voucher, roles)) = self.vouched() {
             parts.push(&voucher.key);
             parts.extend(roles.iter().map(String::as_bytes));
         }
+        parts.extend(signed.iter().map(String::as_bytes));
         auth.sign_owner(&parts)
     }
 
@@ -170,6 +182,30 @@ impl Proven {
     }
 }
 
+/// Appends a value whose members are in the order of their names: a document that is stored as rows has them in that order.
+fn append_sorted(value: JsonRef<'_>, text: &mut String) {
+    if value.is_object() {
+        let mut members: Vec<_> = value.members().collect();
+        members.sort_by(|(one, _), (other, _)| one.cmp(other));
+        text.push('{');
+        for (name, value) in members {
+            // The length tells where the name ends.
+            text.push_str(&format!("{} {name}", name.len()));
+            append_sorted(value, text);
+        }
+        text.push('}');
+    } else if value.is_array() {
+        text.push('[');
+        for element in value.elements() {
+            append_sorted(element, text);
+            text.push(',');
+        }
+        text.push(']');
+    } else {
+        text.push_str(value.text());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,10 +228,23 @@ mod tests {
     #[test]
     fn a_proof_is_read_back_for_its_owner_at_servers_of_its_store_only() {
         for proven in all() {
-            let body = object(|json| proven.write_signed(&auth(1), "anna", json));
+            let side = JsonText::parse(br#"{"source":{"url":"a","headers":{"x":"1"}},"target":"b"}"#).unwrap();
+            let written = |side: &JsonText| {
+                object(|json| {
+                    json.members_of(side);
+                    proven.write_signed(&auth(1), "anna", side, json);
+                })
+            };
+            let body = written(&side);
             assert_eq!(Proven::of_document(&auth(1), &body, "anna"), Some(proven.clone()));
             assert_eq!(Proven::of_document(&auth(1), &body, "adm"), None, "another owner");
             assert_eq!(Proven::of_document(&auth(2), &body, "anna"), None, "another store");
+            let moved = body.as_str().replace(r#""target":"b""#, r#""target":"c""#);
+            assert_eq!(Proven::of_document(&auth(1), &JsonText::parse(moved.as_bytes()).unwrap(), "anna"), None);
+            let sorted =
+                body.as_str().replace(r#"{"url":"a","headers":{"x":"1"}}"#, r#"{"headers":{"x":"1"},"url":"a"}"#);
+            let sorted = JsonText::parse(sorted.as_bytes()).unwrap();
+            assert_eq!(Proven::of_document(&auth(1), &sorted, "anna"), Some(proven.clone()), "as rows have it");
             let unsigned = object(|json| proven.write(json));
             assert_eq!(Proven::read(unsigned.root()), Some(proven));
         }
