@@ -19,11 +19,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disk::folder::io_error;
 use disk::panics::caught;
-use kv_api::{Error, Result};
+use kv_api::{Error, Result, error};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::maker::{Finished, Maker};
@@ -41,6 +41,9 @@ const QUIET: Duration = Duration::from_secs(10);
 
 /// Pause before a failed compaction is retried.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Longest pause, after damage.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// See the [module](self).
 pub(crate) struct CompactedTables {
@@ -63,6 +66,8 @@ struct State {
     is_idle: bool,
     /// Error of the last compaction, if it failed.
     failed: Option<Error>,
+    /// Numbers of the tables of compactions that met damage.
+    damaged: HashSet<u64>,
 }
 
 /// The current tables.
@@ -111,8 +116,16 @@ impl CompactedTables {
         let tables = Arc::new(tables);
         let newest = Arc::new(Snapshot::new(tables.clone()));
         let current = Current { tables, newest, manifest, litter: Vec::new() };
-        let (effort, asked) = (Effort::Usual, Vec::new());
-        let state = State { current, is_clearing: false, flushes: 0, effort, asked, is_idle: false, failed: None };
+        let state = State {
+            current,
+            is_clearing: false,
+            flushes: 0,
+            effort: Effort::Usual,
+            asked: Vec::new(),
+            is_idle: false,
+            failed: None,
+            damaged: HashSet::new(),
+        };
         CompactedTables { maker, state: Mutex::new(state), changed: Condvar::new(), stopped: AtomicBool::new(false) }
     }
 
@@ -182,7 +195,7 @@ impl CompactedTables {
     /// Asks for the space of all that is hidden between two keys.
     pub(crate) fn ask(&self, first: &[u8], last: &[u8]) {
         let mut state = self.state();
-        let asked = Effort::Full(first.into(), last.into());
+        let asked = Effort::Full { first: first.into(), last: last.into(), before: self.maker.next_flush() };
         if !state.asked.contains(&asked) {
             state.asked.push(asked);
             state.is_idle = false;
@@ -192,7 +205,7 @@ impl CompactedTables {
 
     /// Whether space between two keys that was asked for is not free yet.
     pub(crate) fn is_asked(&self, first: &[u8], last: &[u8]) -> bool {
-        let meets = |asked: &Effort| matches!(asked, Effort::Full(from, to) if **from <= *last && *first <= **to);
+        let meets = |asked: &Effort| matches!(asked, Effort::Full { first: from, last: to, .. } if **from <= *last && *first <= **to);
         self.state().asked.iter().any(meets)
     }
 
@@ -219,9 +232,15 @@ impl CompactedTables {
         self.state().current.repair()?;
         let new = match step.is_move {
             true => None,
-            false => match merge(&self.maker, tables, step, &self.stopped)? {
-                Some(new) => Some(new),
-                None => return Ok(()),
+            false => match merge(&self.maker, tables, step, &self.stopped) {
+                Ok(Some(new)) => Some(new),
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    if error.code() == error::FILE_CORRUPT {
+                        self.state().damaged.extend(step.inputs().map(|member| member.number()));
+                    }
+                    return Err(error);
+                }
             },
         };
         let mut state = self.state();
@@ -256,9 +275,10 @@ impl CompactedTables {
     /// The compaction thread.
     fn run(&self) {
         let mut state = self.state();
+        let mut pause = RETRY;
         while !self.is_stopped() {
             let tables = state.current.tables.clone();
-            if let Some(step) = pick(&tables, state.asked.last().unwrap_or(&state.effort)) {
+            if let Some(step) = pick(&tables, state.asked.first().unwrap_or(&state.effort), &state.damaged) {
                 drop(state);
                 let outcome = caught("a compaction", || self.compact(&tables, &step));
                 // The files of its tables are deleted before anybody is told.
@@ -266,10 +286,19 @@ impl CompactedTables {
                 state = self.state();
                 state.failed = outcome.err();
                 self.changed.notify_all();
-                if state.failed.is_some() && !self.is_stopped() {
-                    self.changed.wait_for(&mut state, RETRY);
+                match &state.failed {
+                    Some(error) => {
+                        // Damage does not mend itself, and each try reads and writes up to it.
+                        let is_damage = error.code() == error::FILE_CORRUPT;
+                        pause = if is_damage { (pause * 2).min(LONGEST_RETRY) } else { RETRY };
+                        let until = Instant::now() + pause;
+                        while !self.is_stopped() && !self.changed.wait_until(&mut state, until).timed_out() {}
+                    }
+                    None => pause = RETRY,
                 }
-            } else if state.asked.pop().is_none() {
+            } else if !state.asked.is_empty() {
+                state.asked.remove(0);
+            } else {
                 state.is_idle = true;
                 drop(tables);
                 self.changed.notify_all();

@@ -54,6 +54,11 @@ pub(crate) struct Place {
 }
 
 impl Maker {
+    /// The number of the next flush.
+    pub(crate) fn next_flush(&self) -> u64 {
+        self.next_flush.load(Ordering::Relaxed)
+    }
+
     /// The maker of the tables of `tree`, and the tables that it has.
     pub(crate) fn of(
         tree: &AnyTree,

@@ -51,19 +51,23 @@ pub(crate) fn current(data: &Path) -> Result<(u64, u128)> {
 /// `lsm-tree` deletes unlisted tables when it opens. But after a kill or a failed sync, the renamed `current` may
 /// exist in the page cache only: a loss of power would bring back the manifest before it, which needs its tables.
 pub(crate) fn make_durable(data: &Path) -> Result<()> {
-    rename_current(data, &read(&data.join("current"))?)?;
+    write_new_current(data, &read(&data.join("current"))?)?;
+    rename_new(data)?;
     sync_current(data)
 }
 
-/// Writes `current`. It is durable after [`sync_current`].
-fn rename_current(data: &Path, text: &[u8]) -> Result<()> {
-    let (current, new) = (data.join("current"), data.join("current.new"));
-    let write = || -> io::Result<()> {
-        remove_if_there(&new)?;
-        write_new(&new, text)?;
-        fs::rename(&new, &current)
-    };
-    write().map_err(|cause| io_error(format!("cannot write {}", current.display()), &cause))
+/// Writes what [`rename_new`] makes `current`.
+fn write_new_current(data: &Path, text: &[u8]) -> Result<()> {
+    let new = data.join("current.new");
+    let written = remove_if_there(&new).and_then(|()| write_new(&new, text));
+    written.map_err(|cause| io_error(format!("cannot write {}", new.display()), &cause))
+}
+
+/// Makes `current.new` the `current` one. It is durable after [`sync_current`].
+fn rename_new(data: &Path) -> Result<()> {
+    let current = data.join("current");
+    let renamed = fs::rename(data.join("current.new"), &current);
+    renamed.map_err(|cause| io_error(format!("cannot write {}", current.display()), &cause))
 }
 
 fn sync_current(data: &Path) -> Result<()> {
@@ -149,11 +153,13 @@ impl Manifest {
         let number = self.next;
         self.next += 1;
         let path = self.path(number);
-        if let Err(cause) = self.name(number, &path, tables) {
+        if let Err(cause) = self.prepare(number, &path, tables) {
             let _ = fs::remove_file(path);
             return Err(Unwritten { cause, may_be_there: false });
         }
+        // A file system behind a network may rename, and report an error all the same.
         self.is_unsure = true;
+        rename_new(&self.data).map_err(|cause| Unwritten { cause, may_be_there: true })?;
         #[cfg(test)]
         if std::mem::take(&mut self.fails_once) {
             return Err(Unwritten { cause: corrupt("a test"), may_be_there: true });
@@ -166,13 +172,13 @@ impl Manifest {
         Ok(())
     }
 
-    /// Writes the manifest of a number, and `current` with its name.
-    fn name(&self, number: u64, path: &Path, tables: &Tables) -> Result<()> {
+    /// Writes the manifest of a number, and a new `current` beside the one in use.
+    fn prepare(&self, number: u64, path: &Path, tables: &Tables) -> Result<()> {
         let text = encode(tables).map_err(|failure| kv_error(&failure, "cannot write a manifest"))?;
         let written = write_new(path, &text).and_then(|()| sync_folder(&self.data));
         written.map_err(|cause| io_error(format!("cannot write {}", path.display()), &cause))?;
         let checksum = twox_hash::XxHash3_128::oneshot(&text);
-        rename_current(&self.data, &[number.to_le_bytes().as_slice(), &checksum.to_le_bytes(), &[0]].concat())
+        write_new_current(&self.data, &[number.to_le_bytes().as_slice(), &checksum.to_le_bytes(), &[0]].concat())
     }
 
     fn path(&self, number: u64) -> PathBuf {

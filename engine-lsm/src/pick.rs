@@ -20,6 +20,7 @@
 //! The idea of the levels is RocksDB's `level_compaction_dynamic_level_bytes`; that of the tombstones its
 //! `CompactOnDeletionCollector`, which counts them too.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::maker::{Place, TABLE_BYTES};
@@ -51,8 +52,9 @@ pub(crate) enum Effort {
     Usual,
     /// Nothing is flushed: until little is hidden.
     Quiet,
-    /// All that is hidden in a range, from the first key up to the last one, is asked for.
-    Full(Box<[u8]>, Box<[u8]>),
+    /// All that is hidden in a range, from the first key up to the last one, is asked for, by tombstones that were flushed
+    /// before this flush.
+    Full { first: Box<[u8]>, last: Box<[u8]>, before: u64 },
 }
 
 /// A compaction: the tables of one level, with those of a lower level that they overlap.
@@ -71,13 +73,15 @@ impl Step {
     }
 }
 
-/// The next compaction, if one pays.
-pub(crate) fn pick(tables: &Tables, effort: &Effort) -> Option<Step> {
+/// The next compaction, if one pays. For what is [asked for](Effort::Full) it is one for space, unless flushes wait. `damaged`
+/// are numbers of tables that could not be read: no space is made with them, or each try would end at the same place.
+pub(crate) fn pick(tables: &Tables, effort: &Effort, damaged: &HashSet<u64>) -> Option<Step> {
     let picker = Picker::of(tables);
     if tables.flushes() >= MANY_FLUSHES {
         return Some(picker.sized(0, tables.level(0).cloned().collect()));
     }
-    picker.for_space(effort).or_else(|| picker.for_size())
+    let space = picker.for_space(effort, damaged);
+    if matches!(effort, Effort::Full { .. }) { space } else { space.or_else(|| picker.for_size()) }
 }
 
 struct Picker<'a> {
@@ -157,12 +161,20 @@ impl<'a> Picker<'a> {
     }
 
     /// A compaction of tombstones with what they hide.
-    fn for_space(&self, effort: &Effort) -> Option<Step> {
-        let all = (0..LAST).flat_map(|level| self.candidates(level));
+    fn for_space(&self, effort: &Effort, damaged: &HashSet<u64>) -> Option<Step> {
+        let all = (0..LAST).flat_map(|level| self.candidates(level)).filter(|candidate| {
+            let below = self.first_overlapping(candidate.level, &candidate.upper);
+            let lower = below.map(|found| self.overlapping(found, &candidate.upper)).unwrap_or_default();
+            !candidate.upper.iter().chain(lower.iter().flatten()).any(|member| damaged.contains(&member.number()))
+        });
         let mut candidates: Vec<Candidate> = match effort {
-            Effort::Full(first, last) => {
+            Effort::Full { first, last, before } => {
                 let is_asked = |run: &Run| run.iter().any(|one| *one.first() <= **last && *one.last() >= **first);
-                all.filter(|candidate| is_asked(&candidate.upper)).collect()
+                // Each flush brings new tombstones, so those of later ones are not waited for.
+                let is_new = |run: &Run| {
+                    run.iter().filter(|one| one.tombstones() > 0).all(|one| one.table.global_seqno() >= *before)
+                };
+                all.filter(|one| is_asked(&one.upper) && !(one.level == 0 && is_new(&one.upper))).collect()
             }
             _ => all.collect(),
         };
@@ -174,7 +186,7 @@ impl<'a> Picker<'a> {
                     return None;
                 }
             }
-            Effort::Full(..) => {}
+            Effort::Full { .. } => {}
         }
         let pays = |candidate: &Candidate| candidate.hidden.saturating_mul(1_000) / candidate.cost.max(1);
         let best = candidates.into_iter().max_by_key(pays)?;

@@ -121,6 +121,13 @@ struct Inner<S: DiskStore> {
     let_go: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
+/// A range to compact below, once everything is flushed that was written before the request.
+struct Asked {
+    range: KeyRange,
+    /// Version of the newest run at the request.
+    version: i64,
+}
+
 enum Logging {
     /// Commits need not outlive the process.
     Off,
@@ -156,8 +163,8 @@ struct State<V> {
     below: V,
     /// Whether no batch has come since the flusher did what it does when none comes.
     is_resting: bool,
-    /// Ranges to compact below once all runs of today are flushed.
-    asked: Vec<KeyRange>,
+    /// What to compact below.
+    asked: Vec<Asked>,
     /// Error of the last flush, if it failed.
     failed: Option<kv_api::Error>,
     stopped: bool,
@@ -258,13 +265,20 @@ impl<S: DiskStore> Inner<S> {
                     self.changed.wait_for(&mut state, RETRY_PAUSE);
                 }
             } else if !state.asked.is_empty() {
-                if state.runs.is_empty() {
-                    state.asked.drain(..).for_each(|range| self.below.compact(&range.begin, &range.end));
-                } else {
-                    drop(state);
+                // Writers may never pause, so only what was written before a request is flushed for it.
+                let flushed = if state.runs.is_empty() { state.version } else { state.frozen_version };
+                let is_ready = |asked: &&Asked| asked.version <= flushed;
+                let ready: Vec<KeyRange> =
+                    state.asked.iter().filter(is_ready).map(|asked| asked.range.clone()).collect();
+                let is_behind = ready.is_empty();
+                drop(state);
+                if is_behind {
                     self.freeze();
-                    state = self.state.lock();
                 }
+                // The store below may be busy for a moment, which commits must not wait for.
+                ready.iter().for_each(|range| self.below.compact(&range.begin, &range.end));
+                state = self.state.lock();
+                state.asked.retain(|asked| !is_ready(&asked));
             } else if state.is_resting {
                 if !self.changed.wait_for(&mut state, QUIET).timed_out() {
                     continue;
@@ -394,9 +408,12 @@ impl<S: DiskStore> WalStore<S> {
         self.inner.changed.notify_all();
         let thread = self.flusher.lock().take();
         // The thread itself drops the store if it has let go of the last snapshot of a closed database.
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+        match thread {
+            // The folder's lock ends with the store, and the store below must not write after that.
+            Some(thread) if thread.thread().id() == std::thread::current().id() => drop(self.inner.below.close()),
             // What it did not flush is in the log.
-            let _ = thread.join();
+            Some(thread) => drop(thread.join()),
+            None => {}
         }
     }
 }
@@ -526,15 +543,16 @@ impl<S: DiskStore> Store for WalStore<S> {
     fn compact(&self, begin: &[u8], end: &[u8]) {
         let is_running = self.start_flusher().is_ok();
         let mut state = self.inner.state.lock();
-        let is_asked = state.asked.iter().any(|range| range.begin == begin && range.end == end);
-        if is_running && !is_asked {
-            state.asked.push(KeyRange::copied(begin, end));
+        if is_running {
+            let (range, version) = (KeyRange::copied(begin, end), state.version);
+            state.asked.retain(|asked| asked.range != range);
+            state.asked.push(Asked { range, version });
             self.inner.changed.notify_all();
         }
     }
 
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
-        let intersects = |range: &KeyRange| *range.begin < *end && *begin < *range.end;
+        let intersects = |asked: &Asked| *asked.range.begin < *end && *begin < *asked.range.end;
         // A range leaves this list after the store below has it.
         let is_waiting = self.inner.state.lock().asked.iter().any(intersects);
         is_waiting || self.inner.below.is_compacting(begin, end)

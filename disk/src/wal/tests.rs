@@ -95,6 +95,23 @@ fn what_is_in_the_log_is_compacted_too() {
     assert!(!store.is_compacting(b"0", b"1"));
 }
 
+/// A flush for a request holds what was written before it: writers that never pause do not keep it waiting.
+#[test]
+fn a_request_to_compact_is_passed_on_while_others_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    commit(&store, set(1, 1, 100)).unwrap();
+    let flushes = store.inner.flushes.load(Ordering::Acquire);
+    store.compact(b"0", b"1");
+    let mut version = 2;
+    eventually("the store below is asked", || {
+        commit(&store, set(version, 1, 100)).unwrap();
+        version += 1;
+        !store.below().asked.lock().is_empty()
+    });
+    assert!(store.inner.flushes.load(Ordering::Acquire) <= flushes + 2, "and there are no flushes without need");
+}
+
 /// The log's files are as long as the largest flush. They give that back, and the store goes on after a crash.
 #[test]
 fn the_log_shrinks_when_no_batch_comes() {

@@ -1,5 +1,7 @@
 //! The space of what is deleted comes back.
 
+use std::collections::HashSet;
+
 use super::*;
 use crate::maker::TABLE_BYTES;
 
@@ -137,6 +139,29 @@ fn space_that_is_asked_for_is_freed_in_its_range() {
     assert!(!store.is_compacting(b"", b"~"));
     assert_eq!(tombstones(), 0);
     assert_eq!(rows(&store.view().unwrap()).len(), 1_596);
+}
+
+/// Writers bring tombstones without end, and a damaged table stays so: neither keeps a request for space waiting.
+#[test]
+fn a_request_for_space_has_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    for version in 1..9 {
+        store.apply(noise(version, &format!("db/{version}/"), 200, 5_000)).unwrap();
+    }
+    store.shared.settle(Effort::Quiet);
+    store.compactor.stop();
+    let next = store.shared.maker.next_flush();
+    let mut batch = Batch::new(9);
+    batch.clear("db/3/00000".into());
+    store.apply(batch).unwrap();
+    let tables = store.shared.tables();
+    let asked = |before| Effort::Full { first: b"db/"[..].into(), last: b"db0"[..].into(), before };
+    let picked = |before, damaged: &HashSet<u64>| crate::pick::pick(&tables, &asked(before), damaged);
+    assert!(picked(next, &HashSet::new()).is_none(), "what was removed after the request");
+    let step = picked(next + 1, &HashSet::new()).unwrap();
+    let damaged = HashSet::from([step.lower[0][0].number()]);
+    assert!(picked(next + 1, &damaged).is_none(), "it would end at the damage again");
 }
 
 /// `lsm-tree` opens the folder, and has the same rows: tables, levels and the manifest are in its format.

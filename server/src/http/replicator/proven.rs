@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn no_member_of_a_proof_can_be_changed() {
         let proven = &all()[2];
-        let body = object(|json| proven.write_signed(&auth(1), "anna", json));
+        let body = object(|json| proven.write_signed(&auth(1), "anna", &JsonText::empty_object(), json));
         for (member, other) in [
             (r#""by":"token""#, r#""by":"proxy""#),
             (r#""by":"token""#, r#""by":"admin""#),
