@@ -151,9 +151,9 @@ pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Resp
 pub(crate) async fn compact(request: &Request, db: &str, name: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     require_json(&request.headers)?;
-    database.get(&format!("{DESIGN_PREFIX}{name}"), &GetOptions::default()).await?;
+    let document = database.get(&format!("{DESIGN_PREFIX}{name}"), &GetOptions::default()).await?;
     // A design document without views, or with some that cannot be read, has nothing to compact.
-    if let Ok(design) = Design::read(&request.app.functions, &database, name).await {
+    if let Ok(design) = Design::of(&request.app.functions, &database, &document) {
         database.compact_views(&design.group).await?;
     }
     Ok(response::ok(StatusCode::ACCEPTED))
