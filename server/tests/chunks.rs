@@ -294,7 +294,7 @@ fn vaults_of_livesync_are_migrated_collected_taken_back_and_pulled() {
         if name.ends_with("obfuscated") {
             let complaint = refused(&["chunks", "gc", name]).1;
             assert!(
-                complaint.contains("of 27 files it cannot be read") && complaint.contains("passphrase"),
+                complaint.contains("cannot read which chunks 27 files refer to") && complaint.contains("passphrase"),
                 "{complaint}"
             );
             let (report, complaint) = refused(&["chunks", "verify", name]);

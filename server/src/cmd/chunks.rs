@@ -259,13 +259,13 @@ impl Verify {
             (0, 0) => Ok(()),
             (0, unread) => Err(failure(unread_files(unread))),
             (missing, 0) => Err(failure(format!("{missing} chunks are missing"))),
-            (missing, unread) => Err(failure(format!("{missing} chunks are missing, and {}", unread_files(unread)))),
+            (missing, unread) => Err(failure(format!("{missing} chunks are missing; {}", unread_files(unread)))),
         }
     }
 }
 
 fn unread_files(count: usize) -> String {
-    format!("of {count} files it cannot be read which chunks they refer to")
+    format!("cannot read which chunks {count} files refer to")
 }
 
 fn show(bar: &ProgressBar, step: CollectStep) {
