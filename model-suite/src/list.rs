@@ -63,6 +63,12 @@ macro_rules! __scenarios {
                 histories_conflicts_and_sequences_are_read_beside_the_body,
                 revs_diff_names_what_is_missing,
             }
+            "The numbers before sequences" numbers {
+                numbers_count_edits_never_fall_and_stay,
+                numbers_of_writers_side_by_side_never_fall,
+                rows_that_count_edits_go_with_their_sequences,
+                numbers_move_with_their_database,
+            }
             "Changes (RFC 003)" changes {
                 rows_of_the_feed_are_those_of_the_rfc,
                 a_feed_has_each_document_once_in_order,

@@ -25,7 +25,7 @@ use crate::info::read_last;
 use crate::keys::{DatabaseKey, Leaf};
 use crate::read::{Tree, add_meta, body_of, body_or_empty};
 use crate::revid::RevId;
-use crate::seq::Seq;
+use crate::seq::{NumberedSeq, Seq};
 use crate::stats::Stats;
 use json::JsonWriter;
 
@@ -100,6 +100,8 @@ pub struct ChangesRequest {
     pub deleted_conflicts: bool,
     /// Only these documents.
     pub doc_ids: Option<IdSet>,
+    /// Number the sequences, as clients see them.
+    pub numbered: bool,
 }
 
 impl ChangesRequest {
@@ -120,6 +122,8 @@ impl ChangesRequest {
 pub struct Change {
     /// The sequence of the document's last change.
     pub seq: Seq,
+    /// The [number](crate::NumberedSeq) of the sequence, if requested.
+    pub number: Option<u64>,
     /// The document.
     pub id: String,
     /// The winner first, then the other leaves if requested.
@@ -134,10 +138,18 @@ pub struct Change {
 }
 
 impl Change {
+    /// The sequence as clients see it, with its number if that was requested.
+    pub fn shown_seq(&self) -> String {
+        match self.number {
+            Some(number) => NumberedSeq { number, seq: self.seq }.to_string(),
+            None => self.seq.to_string(),
+        }
+    }
+
     /// Appends the row as CouchDB writes it.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         let mut json = JsonWriter::new(out);
-        json.begin_object().name("seq").display(self.seq).name("id").str(&self.id);
+        json.begin_object().name("seq").str(&self.shown_seq()).name("id").str(&self.id);
         json.name("changes").begin_array();
         for rev in &self.revs {
             rev.write_json(json.begin_object().name("rev"));
@@ -165,6 +177,8 @@ pub struct ChangesBatch {
     pub rows: Vec<Change>,
     /// The last sequence that was read: continue after it, or before it with `descending`.
     pub last_seq: Seq,
+    /// The [number](crate::NumberedSeq) of `last_seq`, if requested.
+    pub last_number: Option<u64>,
     /// Whether there is more to read now.
     pub more: bool,
     /// Number of rows that remain, if it is known at no cost.
@@ -175,7 +189,7 @@ impl ChangeRow {
     /// The row for the answer, without other leaves and without the document.
     fn into_change(self, seq: Seq) -> Change {
         let Leaf { not_deleted, rev } = self.winner;
-        Change { seq, id: self.id, revs: vec![rev], deleted: !not_deleted, doc: None, error: None }
+        Change { seq, number: None, id: self.id, revs: vec![rev], deleted: !not_deleted, doc: None, error: None }
     }
 }
 
@@ -243,6 +257,9 @@ impl<D: Database> Documents<D> {
                 };
                 let batch = self.fill(&transaction, request, scan, at_once).await?;
                 let mut answer = batch.answer(request, since, last);
+                if request.numbered {
+                    self.number_batch(&transaction, &mut answer).await?;
+                }
                 if let Some(stats) = stats {
                     let stats = Stats::read(stats.await?.as_deref())?;
                     let total = u64::try_from(stats.doc_count + stats.doc_del_count).unwrap_or(0);
@@ -252,6 +269,17 @@ impl<D: Database> Documents<D> {
             }
         })
         .await
+    }
+
+    /// Numbers the sequences of a batch.
+    async fn number_batch(&self, transaction: &D::Transaction, batch: &mut ChangesBatch) -> Result<()> {
+        let seqs: Vec<Seq> = batch.rows.iter().map(|change| change.seq).chain([batch.last_seq]).collect();
+        let mut numbers = self.number(transaction, &seqs).await?.into_iter().map(|seq| seq.number);
+        for change in &mut batch.rows {
+            change.number = numbers.next();
+        }
+        batch.last_number = numbers.next();
+        Ok(())
     }
 
     fn feed_range(&self, request: &ChangesRequest, since: Seq) -> RangeRequest {
@@ -451,7 +479,7 @@ async fn change(
         }
         None => vec![winner.rev],
     };
-    Ok((Change { seq, id, revs, deleted, doc, error }, bytes))
+    Ok((Change { seq, number: None, id, revs, deleted, doc, error }, bytes))
 }
 
 struct Filled {
@@ -465,7 +493,7 @@ impl Filled {
         if request.limit == Some(0) {
             // No rows were requested and none were read. The feed counts as complete.
             let last_seq = if request.descending { request.before.unwrap_or(last) } else { since };
-            return ChangesBatch { rows: Vec::new(), last_seq, more: false, pending: None };
+            return ChangesBatch { rows: Vec::new(), last_seq, last_number: None, more: false, pending: None };
         }
         let last_seq = match (request.descending, self.more) {
             // Between the last row read and the last sequence there are only rows that were filtered out.
@@ -474,6 +502,6 @@ impl Filled {
             (true, _) => self.reached.or(request.before).unwrap_or(last),
         };
         let pending = (!self.more).then_some(0);
-        ChangesBatch { rows: self.rows, last_seq, more: self.more, pending }
+        ChangesBatch { rows: self.rows, last_seq, last_number: None, more: self.more, pending }
     }
 }

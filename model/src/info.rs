@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::keys::DatabaseKey;
 use crate::policy::ConflictPolicy;
 use crate::purge;
-use crate::seq::Seq;
+use crate::seq::{NumberedSeq, Seq};
 use crate::stats::Stats;
 
 /// Reads the row of the last sequence.
@@ -36,7 +36,7 @@ pub struct DatabaseInfo {
     /// Number of documents whose winner is a tombstone.
     pub doc_del_count: u64,
     /// The last sequence.
-    pub update_seq: Seq,
+    pub update_seq: NumberedSeq,
     /// The sequence of the last purge; 0 if nothing was purged.
     pub purge_seq: u64,
     /// Its sizes.
@@ -81,12 +81,13 @@ impl<D: Database> Documents<D> {
                 let last = read_last(last.await?.as_deref())?;
                 self.check_last(&instance, last, version.await?)?;
                 let stats = Stats::read(stats.await?.as_deref())?;
+                let numbered = self.number_one(&transaction, last).await?;
                 let count = |value: i64| u64::try_from(value).unwrap_or(0);
                 Ok(DatabaseInfo {
                     name: self.name().to_owned(),
                     doc_count: count(stats.doc_count),
                     doc_del_count: count(stats.doc_del_count),
-                    update_seq: last,
+                    update_seq: numbered,
                     purge_seq: purge::seq_of(keys, &purged.await?.rows)?,
                     sizes: Sizes { external: count(stats.external), active: size.await? },
                     incarnation: instance.incarnation,

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::adoption;
 use crate::body::BodyFormat;
+use crate::edit_counts::EditCounts;
 use crate::environment::{Environment, SystemEnvironment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::feed::Feed;
@@ -74,6 +75,7 @@ pub(crate) struct LayerState<D> {
     /// The feeds that clients wait for, by database.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
     pub(crate) indexes: Definitions,
+    pub(crate) edit_counts: EditCounts,
 }
 
 /// Size limits. Layers may share them.
@@ -155,6 +157,7 @@ impl<D: Database> Layer<D> {
                 threads: options.threads,
                 feeds: Mutex::default(),
                 indexes: Definitions::default(),
+                edit_counts: EditCounts::default(),
             }),
         }
     }

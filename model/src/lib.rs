@@ -27,6 +27,7 @@ mod count;
 mod document;
 mod documents;
 mod edit;
+mod edit_counts;
 mod environment;
 pub mod error;
 mod events;
@@ -113,7 +114,7 @@ pub use relocate::{
     RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, VerifyReport, abandon_relocation, relocate,
 };
 pub use revs_diff::RevsDiff;
-pub use seq::Seq;
+pub use seq::{NumberedSeq, Seq};
 pub use settings::default_security;
 pub use stream::Feed;
 pub use typed::{Typed, Versioned};

@@ -35,6 +35,9 @@ impl Seq {
     /// Before every edit.
     pub const ZERO: Seq = Seq([0; Seq::LEN]);
 
+    /// After every edit.
+    pub(crate) const LAST: Seq = Seq([0xff; Seq::LEN]);
+
     /// The sequence with these bytes.
     pub const fn from_bytes(bytes: [u8; Seq::LEN]) -> Self {
         Seq(bytes)
@@ -73,6 +76,15 @@ impl Seq {
         self.0[1..9].iter().fold(0, |version, byte| version << 8 | u64::from(*byte))
     }
 
+    /// The edit's order in its transaction.
+    pub(crate) fn edit(&self) -> u16 {
+        u16::from_be_bytes([self.0[Seq::LEN - 2], self.0[Seq::LEN - 1]])
+    }
+
+    pub(crate) fn is_of_same_transaction(&self, other: Seq) -> bool {
+        self.0[..Seq::LEN - 2] == other.0[..Seq::LEN - 2]
+    }
+
     pub(crate) fn stamp(&self) -> [u8; STAMP_LEN] {
         let mut stamp = [0; STAMP_LEN];
         stamp.copy_from_slice(&self.0[1..]);
@@ -99,6 +111,33 @@ impl fmt::Debug for Seq {
     }
 }
 
+/// A sequence as clients see it: `N-` and its digits, as CouchDB's sequences begin with a number.
+///
+/// `number` is about the number of edits of the database until then. It is below 2^53, never falls along the feed, and is
+/// the same for one sequence for ever. Programs take the difference of two for the number of changes between them. The
+/// digits alone decide: a sequence is read with any number before them, or none.
+///
+/// ```
+/// use model::{NumberedSeq, Seq};
+///
+/// let shown = NumberedSeq { number: 12, seq: Seq::ZERO }.to_string();
+/// assert_eq!(shown, "12-00000000000000000000000000");
+/// assert_eq!(shown.parse::<Seq>().unwrap(), Seq::ZERO);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberedSeq {
+    /// About the number of edits until then.
+    pub number: u64,
+    /// The sequence.
+    pub seq: Seq,
+}
+
+impl fmt::Display for NumberedSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.number, self.seq)
+    }
+}
+
 impl FromStr for Seq {
     type Err = Error;
 
@@ -107,6 +146,10 @@ impl FromStr for Seq {
             return Ok(Seq::ZERO);
         }
         let malformed = || Error::bad_request("Malformed sequence supplied in 'since' parameter.");
+        let text = match text.split_once('-') {
+            Some((number, digits)) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => digits,
+            _ => text,
+        };
         if text.len() != 2 * Seq::LEN || !text.is_ascii() {
             return Err(malformed());
         }
@@ -132,6 +175,7 @@ mod tests {
         for (seq, text) in seqs.iter().zip(&texts) {
             assert_eq!(text.parse::<Seq>().unwrap(), *seq);
             assert_eq!(text.to_uppercase().parse::<Seq>().unwrap(), *seq);
+            assert_eq!(format!("18446744073709551616-{text}").parse::<Seq>().unwrap(), *seq);
         }
     }
 
@@ -155,7 +199,17 @@ mod tests {
 
     #[test]
     fn sequences_from_another_world_are_refused() {
-        for text in ["", "00", "now", "12-g1AAAA", "g0000000000000000000000000", "0000000000000000000000000é", "-1"] {
+        for text in [
+            "",
+            "00",
+            "now",
+            "12-g1AAAA",
+            "g0000000000000000000000000",
+            "0000000000000000000000000é",
+            "-1",
+            "-00000000000000000000000000",
+            "x-00000000000000000000000000",
+        ] {
             assert_eq!(text.parse::<Seq>().unwrap_err().status(), 400, "{text:?}");
         }
     }

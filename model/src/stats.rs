@@ -1,16 +1,16 @@
 //! The counters of a database.
 //!
 //! ```text
-//!  (3) = doc_count ‖ doc_del_count ‖ external     three u64, little-endian
+//!  (3) = doc_count ‖ doc_del_count ‖ external ‖ edits     four u64, little-endian
 //! ```
 //!
-//! The store sees the counters as one number of 24 bytes. An edit adds its differences in one atomic operation, without
+//! The store sees the counters as one number of 32 bytes. An edit adds its differences in one atomic operation, without
 //! a read and without a conflict. A negative difference borrows from the fields above it. The sum undoes that, since no
 //! field of the sum is negative.
 
 use crate::error::{Error, Result};
 
-const FIELDS: usize = 3;
+const FIELDS: usize = 4;
 const FIELD_BYTES: usize = 8;
 
 /// A database's counters.
@@ -22,11 +22,13 @@ pub(crate) struct Stats {
     pub(crate) doc_del_count: i64,
     /// Size of all leaves' bodies in bytes, as compact JSON.
     pub(crate) external: i64,
+    /// Number of edits so far: of sequences that were given out.
+    pub(crate) edits: i64,
 }
 
 impl Stats {
     fn fields(self) -> [i64; FIELDS] {
-        [self.doc_count, self.doc_del_count, self.external]
+        [self.doc_count, self.doc_del_count, self.external, self.edits]
     }
 
     /// The operand of the atomic addition.
@@ -46,10 +48,11 @@ impl Stats {
         let Some(value) = value else { return Ok(Stats::default()) };
         let fields = value.as_chunks::<FIELD_BYTES>();
         match fields {
-            ([doc_count, doc_del_count, external], []) => Ok(Stats {
+            ([doc_count, doc_del_count, external, edits], []) => Ok(Stats {
                 doc_count: i64::from_le_bytes(*doc_count),
                 doc_del_count: i64::from_le_bytes(*doc_del_count),
                 external: i64::from_le_bytes(*external),
+                edits: i64::from_le_bytes(*edits),
             }),
             _ => Err(Error::corrupt("counters of wrong length")),
         }
@@ -60,7 +63,7 @@ impl Stats {
 mod tests {
     use super::*;
 
-    fn add(sum: &mut [u8; 24], operand: [u8; 24]) {
+    fn add(sum: &mut [u8; 32], operand: [u8; 32]) {
         let mut carry = 0;
         for (byte, other) in sum.iter_mut().zip(operand) {
             let total = u16::from(*byte) + u16::from(other) + carry;
@@ -71,7 +74,7 @@ mod tests {
 
     #[test]
     fn differences_add_up_whatever_their_signs() {
-        let stats = |doc_count, doc_del_count, external| Stats { doc_count, doc_del_count, external };
+        let stats = |doc_count, doc_del_count, external| Stats { doc_count, doc_del_count, external, edits: 2 };
         let steps = [
             stats(1, 0, 300),
             stats(2, 3, 70),
@@ -81,7 +84,7 @@ mod tests {
             stats(5, 0, 0),
             stats(-5, 9, 1),
         ];
-        let (mut sum, mut expected) = ([0; 24], [0i64; 3]);
+        let (mut sum, mut expected) = ([0; 32], [0i64; 4]);
         for step in steps {
             add(&mut sum, step.operand());
             for (total, field) in expected.iter_mut().zip(step.fields()) {
@@ -89,6 +92,6 @@ mod tests {
             }
             assert_eq!(Stats::read(Some(&sum)).unwrap().fields(), expected, "after {step:?}");
         }
-        assert!(Stats::read(Some(&[0; 23])).is_err());
+        assert!(Stats::read(Some(&[0; 31])).is_err());
     }
 }

@@ -142,7 +142,7 @@ impl<D: Database> Peer for Local<D> {
         Ok(Info {
             documents: info.doc_count,
             deleted: info.doc_del_count,
-            update_seq: info.update_seq.to_string(),
+            update_seq: info.update_seq.seq.to_string(),
             external_bytes: Some(info.sizes.external),
             file_bytes: None,
             is_compacting: info.is_compacting,

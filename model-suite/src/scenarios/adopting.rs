@@ -90,11 +90,11 @@ pub(crate) async fn a_store_whose_versions_went_back_is_refused_and_adopted(stag
     let adopted = there.database("db").await.unwrap();
     let info = adopted.info().await.unwrap();
     assert_eq!((info.incarnation, info.doc_count), (2, 2));
-    assert!(info.update_seq > since);
+    assert!(info.update_seq.seq > since);
     assert_eq!(after(&adopted, since).await, [""; 0]);
     assert_sound(&adopted).await;
 
-    let mut watcher = adopted.watch_changes(info.update_seq);
+    let mut watcher = adopted.watch_changes(info.update_seq.seq);
     let mut waiting = pin!(watcher.changed());
     assert!(poll_once(waiting.as_mut()).is_none(), "it waits");
     let a = get(&adopted, "a").await.rev;

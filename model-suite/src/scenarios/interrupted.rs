@@ -65,7 +65,7 @@ async fn at_every_stop<D: Database>(engine: &D, chaos: Option<u64>, verify: bool
         let remains = source.remains("db").await.unwrap().expect("remains");
         assert_sound(&remains).await;
         let (mut ours, theirs) = (contents(&remains).await, contents(&there).await);
-        assert_eq!(ours.info.update_seq.incarnation(), 1, "{what}: whoever has seen it has seen everything");
+        assert_eq!(ours.info.update_seq.seq.incarnation(), 1, "{what}: whoever has seen it has seen everything");
         (ours.info.update_seq, ours.info.incarnation) = (theirs.info.update_seq, theirs.info.incarnation);
         assert_eq!(theirs, ours, "{what}");
         assert_eq!(theirs.feed.iter().any(|row| row.id == "between"), wrote, "{what}");

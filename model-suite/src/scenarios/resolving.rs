@@ -94,9 +94,9 @@ pub(crate) async fn conflicts_are_ended_in_one_transaction(stage: Stage) {
         let picture = calm.put(picture).await.unwrap();
         merge(&calm, replicated("pictured", "1-00", r#"{"n":5}"#)).await;
         let faulty = layer(Chaos::scripted(stage.engine(), [fault, fault])).await.database(name).await.unwrap();
-        let seq = calm.info().await.unwrap().update_seq;
+        let seq = calm.info().await.unwrap().update_seq.seq;
         let rev = faulty.resolve("three", sum).await.unwrap();
-        assert!(calm.info().await.unwrap().update_seq > seq);
+        assert!(calm.info().await.unwrap().update_seq.seq > seq);
         let (live, dead) = leaves(&calm, "three").await;
         assert_eq!((live.len(), &live[0].rev, live[0].body.as_str()), (1, &rev, r#"{"n":6}"#));
         assert_eq!(dead.iter().map(|leaf| leaf.rev.position()).collect::<Vec<_>>(), [2, 3]);
@@ -120,11 +120,11 @@ pub(crate) async fn conflicts_are_ended_in_one_transaction(stage: Stage) {
         assert_eq!(lost(&calm, "pictured").await, []);
         let _ = picture;
         // Nothing to do writes nothing.
-        let seq = calm.info().await.unwrap().update_seq;
+        let seq = calm.info().await.unwrap().update_seq.seq;
         assert_eq!(calm.resolve("plain", |_| panic!("no conflict")).await.unwrap(), self::rev("1-fa"));
         assert_eq!(calm.resolve("gone", first).await.unwrap_err().status(), 404);
         assert_eq!(calm.resolve("ghost", first).await.unwrap_err().status(), 404);
-        assert_eq!(calm.info().await.unwrap().update_seq, seq);
+        assert_eq!(calm.info().await.unwrap().update_seq.seq, seq);
         assert_sound(&calm).await;
         made.push(rev);
     }

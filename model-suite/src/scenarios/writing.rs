@@ -28,7 +28,7 @@ pub(crate) async fn a_document_is_written_read_changed_and_deleted(stage: Stage)
     assert_eq!((changes.rows[0].deleted, &changes.rows[0].revs), (true, &vec![third]));
     let info = documents.info().await.unwrap();
     assert_eq!((info.doc_count, info.doc_del_count, info.sizes.external), (0, 1, 0));
-    assert_eq!(changes.last_seq, info.update_seq);
+    assert_eq!(changes.last_seq, info.update_seq.seq);
     assert_sound(&documents).await;
 }
 

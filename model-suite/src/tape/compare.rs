@@ -67,10 +67,10 @@ async fn info<D: Database>(documents: &Documents<D>, oracle: &Oracle, changes: &
     let last = changes.last().map_or(Seq::ZERO, |change| change.seq);
     ensure("the purge sequence", &info.purge_seq, &(oracle.purged.len() as u64))?;
     if oracle.purged.is_empty() {
-        return ensure("the last sequence", &info.update_seq, &last);
+        return ensure("the last sequence", &info.update_seq.seq, &last);
     }
     // The document that changed last may have been purged.
-    ensure("whether the last sequence is behind a change", &(info.update_seq < last), &false)
+    ensure("whether the last sequence is behind a change", &(info.update_seq.seq < last), &false)
 }
 
 /// Compares the purges that are remembered.

@@ -375,6 +375,7 @@ impl<D: Database> Documents<D> {
             doc_count: walked.sums.stats.doc_count.wrapping_sub(walked.stats.doc_count),
             doc_del_count: walked.sums.stats.doc_del_count.wrapping_sub(walked.stats.doc_del_count),
             external: walked.sums.stats.external.wrapping_sub(walked.stats.external),
+            edits: 0,
         };
         let (behind, differs) = (walked.last < walked.sums.last, missing != Stats::default());
         if walked.report.changed_meanwhile || !(behind || differs) {

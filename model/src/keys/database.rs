@@ -31,11 +31,12 @@ pub(crate) enum Subspace {
     Indexed,
     Purges,
     Views,
+    Counts,
 }
 
 impl Subspace {
     /// All subspaces, in key order.
-    pub(crate) const ALL: [Subspace; 17] = [
+    pub(crate) const ALL: [Subspace; 18] = [
         Subspace::Instance,
         Subspace::Security,
         Subspace::Last,
@@ -53,6 +54,7 @@ impl Subspace {
         Subspace::Indexed,
         Subspace::Purges,
         Subspace::Views,
+        Subspace::Counts,
     ];
 
     /// The first element of the subspace's keys.
@@ -95,6 +97,12 @@ pub(crate) enum DatabaseKey<'a> {
     DocsOfKind(&'a str, bool),
     /// The body of one revision. The key of a packed body's first row.
     Doc(&'a str, &'a Leaf),
+    /// All rows that count edits.
+    Counts,
+    /// The row of the transaction of a sequence that counts edits.
+    Count(Seq),
+    /// That of a transaction which is not committed, with the incarnation.
+    PendingCount(u8),
     /// All winners.
     AllDocs,
     /// The winner of a live document.
@@ -177,6 +185,7 @@ pub(super) const INDEX_ROWS: u64 = Subspace::IndexRows.number();
 pub(super) const INDEXED: u64 = Subspace::Indexed.number();
 pub(super) const PURGES: u64 = Subspace::Purges.number();
 pub(super) const VIEWS: u64 = Subspace::Views.number();
+pub(super) const COUNTS: u64 = Subspace::Counts.number();
 
 /// What follows [`VIEWS`]: the groups by signature, and the rows of each group.
 pub(super) const VIEW_GROUPS: u64 = 0;
@@ -233,6 +242,15 @@ impl DatabaseKeys {
             DatabaseKey::PendingChange { incarnation, edit } => {
                 tuple::append_u64(out, CHANGES);
                 push_seq(out, incarnation, &pending_stamp(edit));
+            }
+            DatabaseKey::Counts => tuple::append_u64(out, COUNTS),
+            DatabaseKey::Count(seq) => {
+                tuple::append_u64(out, COUNTS);
+                push_seq(out, seq.incarnation(), &seq.stamp());
+            }
+            DatabaseKey::PendingCount(incarnation) => {
+                tuple::append_u64(out, COUNTS);
+                push_seq(out, incarnation, &pending_stamp(0));
             }
             DatabaseKey::Docs => tuple::append_u64(out, DOCS),
             DatabaseKey::DocsOf(id) => push_id(out, DOCS, id),

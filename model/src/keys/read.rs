@@ -2,7 +2,7 @@
 
 use super::Leaf;
 use super::database::{
-    ALL_DOCS, CHANGES, CHUNKS, CONTENTS, DOCS, DatabaseKeys, INDEX_ROWS, INDEXED, IndexPlace, LOCAL, PURGES,
+    ALL_DOCS, CHANGES, CHUNKS, CONTENTS, COUNTS, DOCS, DatabaseKeys, INDEX_ROWS, INDEXED, IndexPlace, LOCAL, PURGES,
     REFERENCES, REVISIONS, VIEW_ERRORS, VIEW_GROUPS, VIEW_ROWS, VIEWS,
 };
 use super::elements::{misplaced, read_content, read_leaf, read_seq};
@@ -59,6 +59,14 @@ impl DatabaseKeys {
     /// The sequence in a key of `changes`.
     pub(crate) fn read_change(&self, key: &[u8]) -> Result<Seq> {
         let mut reader = self.inside(key, CHANGES)?;
+        let seq = read_seq(&mut reader)?;
+        reader.end()?;
+        Ok(seq)
+    }
+
+    /// The sequence in the key of a row that counts edits.
+    pub(crate) fn read_count(&self, key: &[u8]) -> Result<Seq> {
+        let mut reader = self.inside(key, COUNTS)?;
         let seq = read_seq(&mut reader)?;
         reader.end()?;
         Ok(seq)

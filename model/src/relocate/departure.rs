@@ -185,7 +185,8 @@ impl<D: Database> Departing<D> {
             | Subspace::IndexRows
             | Subspace::Indexed
             | Subspace::Purges
-            | Subspace::Views => true,
+            | Subspace::Views
+            | Subspace::Counts => true,
         };
         let ranges = Subspace::ALL.into_iter().filter(goes).map(|subspace| keys.bounds(DatabaseKey::All(subspace)));
         let ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges.collect();

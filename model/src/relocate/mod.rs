@@ -387,7 +387,12 @@ where
                 // Purges were followed along the feed. Before the fence nothing remains to do; after it, forgotten ones
                 // are removed.
                 Subspace::Purges if phase != RelocatePhase::Finishing => {}
-                Subspace::Security | Subspace::Local | Subspace::References | Subspace::Indexes | Subspace::Purges => {
+                Subspace::Security
+                | Subspace::Local
+                | Subspace::References
+                | Subspace::Indexes
+                | Subspace::Purges
+                | Subspace::Counts => {
                     let (source, key) = (&self.departing.documents, DatabaseKey::All(subspace));
                     let ranges = mirror::Ranges::whole(source, &self.arriving.documents, key);
                     let mut cursor = Some(ranges.begin());

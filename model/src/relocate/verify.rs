@@ -236,7 +236,8 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 | Subspace::Contents
                 | Subspace::References
                 | Subspace::Indexes
-                | Subspace::Purges => {
+                | Subspace::Purges
+                | Subspace::Counts => {
                     if let Some(what) = self.first_difference(DatabaseKey::All(subspace)).await? {
                         self.differs(None, what);
                     }

@@ -114,6 +114,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
             self.transaction.clear_unguarded(&self.begin);
         }
 
+        self.stats.edits += 1;
         // A transaction has far fewer documents than sixteen bits can count.
         let edit = self.plans as u16;
         self.plans += 1;

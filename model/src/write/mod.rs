@@ -42,6 +42,7 @@ use crate::body::{BodyLimits, StoredBody};
 use crate::branch::{Branch, branches};
 use crate::documents::Documents;
 use crate::edit::{Edit, EditResult, WriteMode, check_body};
+use crate::edit_counts::EditCount;
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::indexes::Indexing;
 use crate::instance::Instance;
@@ -73,6 +74,8 @@ struct Prepared<'e> {
     bodies: Vec<Arc<StoredBody>>,
     attached: Option<attachments::Attached<'e>>,
     indexing: Option<Indexing>,
+    /// The row that counts edits, if the transaction is to write one.
+    edit_count: Option<EditCount>,
 }
 
 /// A plan that can be carried out.
@@ -191,6 +194,7 @@ impl<D: Database> Documents<D> {
         }
         // A transaction of several edits that grew too old is not retried, but done in halves.
         let hopeless = |error: &kv_api::Error| edits.len() > 1 && is_too_much(error);
+        self.thin_counts_if_due().await;
         self.shared
             .guard
             .run_unless(hopeless, |transaction| async move {
@@ -395,7 +399,8 @@ impl<D: Database> Documents<D> {
         if indexes::concern(instance, &decided) {
             indexing = Some(Box::pin(self.index_edits(transaction, instance, drafts, &mut decided)).await?);
         }
-        Ok(Prepared { decided, ready, bodies, attached, indexing })
+        let edit_count = self.count_edits(transaction, ready.len()).await?;
+        Ok(Prepared { decided, ready, bodies, attached, indexing, edit_count })
     }
 
     /// Writes what was prepared; the plans, and how many were written.
@@ -405,7 +410,7 @@ impl<D: Database> Documents<D> {
         instance: &Instance,
         prepared: Prepared<'e>,
     ) -> Result<(Vec<Decided<'e>>, usize)> {
-        let Prepared { decided, mut ready, bodies, attached, indexing } = prepared;
+        let Prepared { decided, mut ready, bodies, attached, indexing, edit_count } = prepared;
         if let Some(attached) = attached {
             Box::pin(self.write_attachments(transaction, attached, &decided)).await?;
         }
@@ -421,6 +426,9 @@ impl<D: Database> Documents<D> {
             }
         }
         let written = writer.finish();
+        if let Some(edit_count) = edit_count {
+            edit_count.write(transaction, self.keys(), instance.incarnation);
+        }
         if let Some(indexing) = indexing.filter(|_| written > 0) {
             indexing.write(transaction);
         }

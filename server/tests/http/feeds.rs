@@ -94,7 +94,9 @@ async fn a_long_feed_is_sent_page_by_page() {
     let rows = whole["results"].as_array().unwrap();
     let expected: Vec<String> = (0..7000).map(|n| format!("{}-{:04}", n / 700, n % 700)).collect();
     assert_eq!(ids(&whole), expected);
-    assert!(rows.is_sorted_by_key(|row| row["seq"].as_str().unwrap()));
+    assert!(
+        rows.is_sorted_by_key(|row| (number(&row["seq"]), row["seq"].as_str().unwrap().split_once('-').unwrap().1))
+    );
     assert_eq!(rows[6999]["doc"]["n"], 699);
     let some = couch.get("/db/_changes?limit=5000").await.json();
     assert_eq!(ids(&some), expected[..5000]);
@@ -294,7 +296,7 @@ async fn a_limit_of_nothing_gives_no_rows_and_a_negative_one_is_none() {
     }
     let from_zero = couch.get("/db/_changes?limit=0").await.json();
     assert_eq!((&from_zero["results"], &from_zero["pending"]), (&json!([]), &json!(2)));
-    assert!(from_zero["last_seq"].as_str().unwrap().bytes().all(|byte| byte == b'0'), "{from_zero}");
+    assert!(from_zero["last_seq"].as_str().unwrap().bytes().all(|byte| b"-0".contains(&byte)), "{from_zero}");
     let live = Feed::open(&couch, &format!("/db/_changes?limit=0&feed=continuous&since={since}")).await.end().await;
     assert_eq!(serde_json::from_str::<Value>(&live).unwrap(), json!({"last_seq": since, "pending": 1}));
     assert_eq!(ids(&couch.get("/db/_changes?limit=-1").await.json()), ["a", "b"]);
@@ -352,4 +354,48 @@ async fn much_that_is_pending_is_estimated() {
         assert!(pending.abs_diff(left) <= slack, "{pending} of {left}");
         since = page["last_seq"].clone();
     }
+}
+
+/// What Obsidian LiveSync reads of a sequence before it collects garbage: a safe integer before the dash.
+fn number(seq: &Value) -> u64 {
+    let (number, digits) = seq.as_str().unwrap().split_once('-').unwrap();
+    assert!(digits.len() == 26 && number.bytes().all(|byte| byte.is_ascii_digit()), "{seq}");
+    number.parse().ok().filter(|number| *number < 1 << 53).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sequences_begin_with_a_number() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for bulk in 0..4 {
+        let docs: Vec<Value> = (0..100).map(|n| json!({"_id": format!("{bulk}-{n:03}"), "k": n})).collect();
+        assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await.status, 201);
+    }
+    let feed = couch.get("/db/_changes").await.json();
+    let rows = feed["results"].as_array().unwrap();
+    for (place, row) in (1u64..).zip(rows) {
+        assert_eq!(number(&row["seq"]), place);
+    }
+    // Its status line: what is left is the difference of the last sequence and the one that was reached.
+    let info = couch.get("/db").await.json();
+    assert_eq!((number(&info["update_seq"]), &feed["last_seq"]), (400, &info["update_seq"]));
+    let reached = &rows[149]["seq"];
+    assert_eq!(number(&feed["last_seq"]) - number(reached), 250);
+    let design = json!({"views": {"k": {"map": "function(d){emit(d.k)}"}}});
+    couch.put("/db/_design/d", design).await;
+    let last = couch.get("/db/_changes?limit=0&since=now").await.json()["last_seq"].clone();
+    for path in ["/db/_all_docs?update_seq=true&limit=1", "/db/_design/d/_view/k?update_seq=true&limit=1"] {
+        assert_eq!(couch.get(path).await.json()["update_seq"], last, "{path}");
+    }
+    assert_eq!(couch.get("/db/_design/d/_info").await.json()["view_index"]["update_seq"], last);
+    assert_eq!(couch.get("/db/_changes?descending=true&limit=1").await.json()["results"][0]["seq"], last);
+
+    // The digits alone decide, with any number before them or none.
+    let digits = reached.as_str().unwrap().split_once('-').unwrap().1;
+    for since in [reached.as_str().unwrap(), digits, &format!("7-{digits}"), &format!("9007199254740993-{digits}")] {
+        let rest = couch.get(&format!("/db/_changes?since={since}")).await.json();
+        assert_eq!(rest["results"][0]["seq"], rows[150]["seq"], "{since}");
+        assert_eq!(rest["last_seq"], last);
+    }
+    assert_eq!(couch.get(&format!("/db/_changes?since=x-{digits}")).await.status, 400);
 }

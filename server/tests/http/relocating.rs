@@ -193,7 +193,7 @@ async fn a_server_knows_after_a_restart_where_its_databases_are() {
     relocate(&couch, &own).await;
     couch.put("/db/back", json!({})).await;
     assert_eq!(couch.get("/db").await.json()["doc_count"], 24);
-    assert!(couch.get("/db").await.json()["update_seq"].as_str().unwrap().starts_with("03"), "three moves");
+    assert!(couch.get("/db").await.json()["update_seq"].as_str().unwrap().contains("-03"), "three moves");
     relocate(&couch, &second).await;
     let Couch { server, layer, .. } = couch;
     drop(layer);

@@ -31,20 +31,21 @@ pub(crate) async fn list(request: &Request, db: &str) -> Result<Response> {
                 found.extend(page.rows);
                 (since, more) = (page.last_seq, page.more);
             }
-            Ok((found, since, more))
+            let seqs: Vec<Seq> = found.iter().map(|row| row.seq).chain([since]).collect();
+            Ok((found, database.numbered_all(&seqs).await?, more))
         })
     };
-    let (found, last_seq, more) = request.with_database(db, list).await?;
+    let (found, seqs, more) = request.with_database(db, list).await?;
     let mut body = Vec::with_capacity(64 + found.len() * 128);
     let mut json = JsonWriter::new(&mut body);
     json.begin_object().name("results").begin_array();
-    for Conflicted { seq, id, revs } in &found {
+    for (Conflicted { id, revs, .. }, seq) in found.iter().zip(&seqs) {
         json.begin_object().name("seq").display(seq).name("id").str(id).name("revs").begin_array();
         for rev in revs {
             json.display(rev);
         }
         json.end_array().end_object();
     }
-    json.end_array().name("last_seq").display(last_seq).name("more").bool(more).end_object();
+    json.end_array().name("last_seq").display(seqs[found.len()]).name("more").bool(more).end_object();
     Ok(response::json(StatusCode::OK, body))
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use mango::Selector;
 use model::{
-    BulkGet, Change, ChangesBatch, ChangesRequest, Document, GetOptions, JsonWriter, OpenRev, RevId, Seq, Since, Style,
+    BulkGet, Change, ChangesBatch, ChangesRequest, Document, GetOptions, JsonWriter, NumberedSeq, OpenRev, RevId, Seq,
+    Since, Style,
 };
 
 use crate::http::app::App;
@@ -38,6 +39,8 @@ pub(crate) struct Reader {
     pub(crate) plan: Plan,
     /// The last sequence that was read for the client.
     pub(crate) last: Seq,
+    /// The number of `last`, once a page has been read.
+    number: Option<u64>,
     /// Number of changes after `last`, if known.
     pending: Option<u64>,
     /// Number of rows sent.
@@ -52,7 +55,7 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan, since: Seq) -> Self {
         let pace = Pace::new(plan.include_docs);
-        Reader { app, database, plan, last: since, pending: None, sent: 0, begun: false, moves: 0, pace }
+        Reader { app, database, plan, last: since, number: None, pending: None, sent: 0, begun: false, moves: 0, pace }
     }
 
     /// Reads the next page. It is empty if there are no changes, or none that pass the filter.
@@ -80,6 +83,7 @@ impl Reader {
                 Filter::Ids(ids) => Some(ids.clone()),
                 _ => None,
             },
+            numbered: true,
         };
         let mut batch = self.batch(request).await?;
         if let Filter::Function(function) = &self.plan.filter {
@@ -87,7 +91,7 @@ impl Reader {
             batch.rows = self.ask(&function, batch.rows).await?;
         }
         let mut page = Page { bytes: Vec::new(), rows: 0, more: batch.more };
-        let mut last = batch.last_seq;
+        let (mut last, mut number) = (batch.last_seq, batch.last_number);
         for mut change in batch.rows {
             if !self.passes(&mut change).await? {
                 continue;
@@ -107,17 +111,17 @@ impl Reader {
             self.sent += 1;
             if page.bytes.len() > MOST_PAGE && change.seq != batch.last_seq {
                 // Attachments can make a page large. The next page starts after this row.
-                last = change.seq;
+                (last, number) = (change.seq, change.number);
                 page.more = true;
                 break;
             }
             if self.plan.limit.is_some_and(|limit| self.sent >= limit) {
-                last = change.seq;
+                (last, number) = (change.seq, change.number);
                 page.more = false;
                 break;
             }
         }
-        self.last = last;
+        (self.last, self.number) = (last, number);
         self.begun = true;
         self.pending = match batch.pending {
             // The batch's count does not hold for a row within the batch.
@@ -284,7 +288,7 @@ impl Reader {
             FeedKind::Continuous => out.push(b'\n'),
             FeedKind::EventSource => {
                 out.extend_from_slice(b"\nid: ");
-                out.extend_from_slice(change.seq.to_string().as_bytes());
+                out.extend_from_slice(change.shown_seq().as_bytes());
                 out.extend_from_slice(b"\n\n");
             }
             FeedKind::Normal | FeedKind::Longpoll => {}
@@ -313,10 +317,15 @@ impl Reader {
             return Ok(());
         }
         let pending = self.pending().await?;
+        let last = self.last;
+        let number = match self.number {
+            Some(number) => number,
+            None => self.read(move |database| async move { database.numbered(last).await }).await?.number,
+        };
         let tail = out.len();
         let mut json = JsonWriter::new(out);
         json.begin_object();
-        json.name("last_seq").display(self.last);
+        json.name("last_seq").display(NumberedSeq { number, seq: last });
         json.name("pending").u64(pending);
         json.end_object();
         out.push(b'\n');

@@ -293,7 +293,7 @@ impl Rows for Lister {
         }
         if self.query.update_seq {
             match head.update_seq {
-                Some(seq) => json.name("update_seq").display(seq),
+                Some(seq) => json.name("update_seq").display(self.database.numbered(seq).await?),
                 None => json.name("update_seq").null(),
             };
         }

@@ -152,7 +152,7 @@ impl Rows for Answer {
             json.name("total_rows").u64(head.total_rows).name("offset").u64(head.offset);
         }
         if self.query.update_seq {
-            json.name("update_seq").display(head.seq);
+            json.name("update_seq").display(self.database.numbered(head.seq).await?);
         }
         json.name("rows");
         out.extend_from_slice(b"[\r\n");

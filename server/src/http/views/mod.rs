@@ -112,28 +112,29 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
 pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Response> {
     let found = |database: Documents| async move {
         let group = Design::read(&request.app.functions, &database, ddoc).await?.group;
-        let (stats, errors) = {
+        let (stats, seq, errors) = {
             let (group, database) = (group.clone(), database.clone());
             let read = async move {
                 let stats = database.view_stats(&group).await?;
+                let seq = database.numbered(stats.seq).await?;
                 let errors = match database.view_errors(&group, None).await {
                     Err(error) if error.status() == 404 => Vec::new(),
                     errors => errors?,
                 };
-                Ok((stats, errors))
+                Ok((stats, seq, errors))
             };
             request.app.scan(read).await?
         };
         let running = update::is_running(&request.app, &database, &group);
-        Ok((group, stats, errors, running))
+        Ok((group, stats, seq, errors, running))
     };
-    let (group, stats, errors, running) = request.with_database(db, found).await?;
+    let (group, stats, seq, errors, running) = request.with_database(db, found).await?;
     Ok(response::object(|json| {
         json.name("name").str(ddoc.strip_prefix(DESIGN_PREFIX).unwrap_or(ddoc)).name("view_index").begin_object();
         json.name("updates_pending").begin_object();
         json.name("minimum").u64(0).name("preferred").u64(0).name("total").u64(0).end_object();
         json.name("waiting_commit").bool(false).name("waiting_clients").u64(0).name("updater_running").bool(running);
-        json.name("update_seq").display(stats.seq).name("sizes").begin_object();
+        json.name("update_seq").display(seq).name("sizes").begin_object();
         json.name("file").u64(stats.bytes).name("external").u64(stats.bytes).name("active").u64(stats.bytes);
         json.end_object().name("signature").str(&model::hex(group.signature())).name("purge_seq").u64(stats.purge_seq);
         json.name("language").str("javascript").name("compact_running").bool(stats.is_compacting);
