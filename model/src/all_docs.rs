@@ -355,6 +355,9 @@ async fn document(
 impl AllDocsRequest {
     /// The request for the documents in a range of ids, with their bodies. An empty range is the caller's to leave out.
     pub fn of_ids(ids: mango::IdRange, descending: bool) -> Self {
+        if let Some(list) = ids.list {
+            return AllDocsRequest { keys: Some(list.into()), descending, include_docs: true, ..Self::default() };
+        }
         let (from, to) = if descending { (ids.high, ids.low) } else { (ids.low, ids.high) };
         let part = |bound: Option<(String, bool)>| match bound {
             Some((id, inclusive)) => (Some(id), inclusive),

@@ -4,6 +4,9 @@
 //!
 //! Source: `mango_idx_view.erl` (`indexable_fields/1`, `range/2`), `mango_selector:fields/1`.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use json::JsonRef;
 
 use super::{Condition, Node, Relation, Selector};
@@ -15,6 +18,8 @@ pub struct IdRange {
     pub low: Option<(String, bool)>,
     /// The highest id, and whether it is included.
     pub high: Option<(String, bool)>,
+    /// The ids that can match, sorted, where the selector names each of several: by `$in`, or by an `$or` of them.
+    pub list: Option<Vec<String>>,
     /// Whether no id can match.
     pub is_empty: bool,
 }
@@ -83,6 +88,13 @@ impl Selector {
         if let (Some((low, has_low)), Some((high, has_high))) = (&range.low, &range.high) {
             range.is_empty |= low > high || (low == high && !(*has_low && *has_high));
         }
+        let named = self.root.as_ref().and_then(Node::ids);
+        let list = named.map(|ids| ids.into_iter().filter(|id| range.has(id)).map(Cow::into_owned).collect::<Vec<_>>());
+        range.is_empty |= list.as_deref() == Some(&[]);
+        match list.as_deref() {
+            Some([one]) => (range.low, range.high) = (Some((one.clone(), true)), Some((one.clone(), true))),
+            _ => range.list = list,
+        }
         range
     }
 
@@ -117,6 +129,28 @@ impl Node {
         }
     }
 
+    /// The ids of all matching documents, where each is named.
+    fn ids(&self) -> Option<BTreeSet<Cow<'_, str>>> {
+        match self {
+            Node::And(parts) => parts.iter().filter_map(Node::ids).reduce(|a, b| a.intersection(&b).cloned().collect()),
+            // If it is empty, it is true for every document.
+            Node::Or(parts) if parts.is_empty() => None,
+            Node::Or(parts) => parts.iter().map(Node::ids).try_fold(BTreeSet::new(), |mut all, some| {
+                all.extend(some?);
+                Some(all)
+            }),
+            Node::Field { path, condition } if matches!(&path[..], [id] if id == "_id") => match condition {
+                // What is no string is no id.
+                Condition::Compare { relation: Relation::Eq, value, .. } => {
+                    Some(value.root().as_str().into_iter().collect())
+                }
+                Condition::In(values) => Some(values.given.root().elements().filter_map(JsonRef::as_str).collect()),
+                _ => None,
+            },
+            Node::Field { .. } | Node::Not(_) => None,
+        }
+    }
+
     fn requires(&self, path: &[String]) -> bool {
         match self {
             Node::And(parts) => parts.iter().any(|part| part.requires(path)),
@@ -139,6 +173,12 @@ impl Condition {
 }
 
 impl IdRange {
+    /// Whether an id is within the bounds.
+    fn has(&self, id: &str) -> bool {
+        let is_above = self.low.as_ref().is_none_or(|(low, has)| id > low.as_str() || (*has && id == low));
+        is_above && self.high.as_ref().is_none_or(|(high, has)| id < high.as_str() || (*has && id == high))
+    }
+
     fn narrow(&mut self, condition: &Condition) {
         match condition {
             Condition::Compare { relation, value, .. } => self.narrow_by(*relation, value.root()),
@@ -211,6 +251,32 @@ mod tests {
     }
 
     #[test]
+    fn ids_that_are_named_are_listed() {
+        for (text, ids) in [
+            (r#"{"_id": {"$in": ["b", "a", 7, "b"]}, "x": 1}"#, &["a", "b"][..]),
+            (r#"{"$or": [{"_id": "b"}, {"_id": "a", "x": 1}, {"_id": {"$in": ["c"]}}]}"#, &["a", "b", "c"]),
+            (r#"{"_id": {"$in": ["a", "b", "c", "d"], "$gt": "a", "$lte": "c"}}"#, &["b", "c"]),
+            (r#"{"$and": [{"_id": {"$in": ["a", "b", "c"]}}, {"$or": [{"_id": "c"}, {"_id": "b"}]}]}"#, &["b", "c"]),
+        ] {
+            let range = selector(text).id_range();
+            assert_eq!(
+                (range.list.as_deref().unwrap(), range.is_empty),
+                (&ids.iter().map(|id| id.to_string()).collect::<Vec<_>>()[..], false),
+                "{text}"
+            );
+        }
+        for text in [
+            r#"{"$or": [{"_id": "a"}, {"x": 1}]}"#,
+            r#"{"$or": []}"#,
+            r#"{"_id": {"$nin": ["a", "b"]}}"#,
+            r#"{"$not": {"_id": {"$in": ["a", "b"]}}}"#,
+            r#"{"_id": {"$elemMatch": {"$in": ["a", "b"]}}}"#,
+        ] {
+            assert_eq!(selector(text).id_range().list, None, "{text}");
+        }
+    }
+
+    #[test]
     fn ids_are_narrowed_by_what_every_match_meets() {
         let some = |id: &str, inclusive| Some((id.to_owned(), inclusive));
         for (text, low, high) in [
@@ -220,15 +286,16 @@ mod tests {
             (r#"{"_id": {"$gt": "a", "$gte": "a"}}"#, some("a", false), None),
             (r#"{"_id": {"$gt": null}}"#, None, None),
             (r#"{"_id": {"$gt": {}}}"#, None, None),
-            (r#"{"$or": [{"_id": "a"}, {"_id": "b"}]}"#, None, None),
+            (r#"{"$or": [{"_id": "a"}, {"x": "b"}]}"#, None, None),
             (r#"{"$not": {"_id": {"$lt": "b"}}}"#, some("b", true), None),
             (r#"{"_id": {"$ne": "b"}}"#, None, None),
             (r#"{"_id": {"$beginsWith": "ab"}}"#, some("ab", true), some("ac", false)),
             ("{\"_id\": {\"$beginsWith\": \"a\u{d7ff}\"}}", some("a\u{d7ff}", true), some("a\u{e000}", false)),
             ("{\"_id\": {\"$beginsWith\": \"a\u{10ffff}\"}}", some("a\u{10ffff}", true), some("b", false)),
             (r#"{"a._id": "x"}"#, None, None),
+            (r#"{"_id": {"$in": ["a", 7]}}"#, some("a", true), some("a", true)),
         ] {
-            assert_eq!(selector(text).id_range(), IdRange { low, high, is_empty: false }, "{text}");
+            assert_eq!(selector(text).id_range(), IdRange { low, high, ..IdRange::default() }, "{text}");
         }
         for text in [
             r#"{"_id": {"$gt": "b", "$lt": "a"}}"#,
@@ -236,6 +303,10 @@ mod tests {
             r#"{"_id": 7}"#,
             r#"{"_id": {"$lt": {}}}"#,
             r#"{"_id": {"$exists": false}}"#,
+            r#"{"_id": {"$in": []}}"#,
+            r#"{"_id": {"$in": ["a", 1], "$gt": "a"}}"#,
+            r#"{"$and": [{"_id": {"$in": ["a", "b"]}}, {"_id": {"$in": ["c"]}}]}"#,
+            r#"{"$or": [{"_id": 1}, {"_id": null}]}"#,
         ] {
             assert!(selector(text).id_range().is_empty, "{text}");
         }

@@ -10,7 +10,7 @@ use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 use unicode_segmentation::GraphemeCursor;
 
 use super::{Choice, Condition, Node, Relation};
-use crate::collate::remainder as remainder_of;
+use crate::collate::{compare_terms, remainder as remainder_of};
 use crate::path::{AtPath, look_up};
 
 impl Node {
@@ -107,14 +107,15 @@ fn begins_with(text: &str, prefix: &str) -> bool {
     text.starts_with(prefix) && GraphemeCursor::new(prefix.len(), text.len(), true).is_boundary(text, 0).unwrap_or(true)
 }
 
-/// Elements are equal only if their texts are. CouchDB compares exactly here: `1` is not `1.0`.
+/// Elements are equal only if their texts are. CouchDB compares them exactly (`=:=`): `1` is not `1.0`. The whole value is
+/// compared by `==` there, for which it is.
 fn has_all(value: JsonRef<'_>, values: JsonRef<'_>) -> bool {
     let mut first = values.elements();
     match (first.next(), first.next()) {
         _ if !value.is_array() => false,
         (None, _) => false,
         // A single array may also be the whole value.
-        (Some(list), None) if list.is_array() && list.text() == value.text() => true,
+        (Some(list), None) if list.is_array() && compare_terms(list, value).is_eq() => true,
         _ => {
             let elements: HashSet<&str> = value.elements().map(JsonRef::text).collect();
             values.elements().all(|one| elements.contains(one.text()))

@@ -163,7 +163,7 @@ fn is_match(tree: &Tree, value: &Value, order: Order) -> bool {
                     (arguments, Value::Array(values)) => {
                         // Trees of maps compare without the order of members, texts with it.
                         let has = |one: &Value| values.iter().any(|value| text(value) == text(one));
-                        let is_all = matches!(arguments, [list @ Value::Array(_)] if text(list) == text(value));
+                        let is_all = matches!(arguments, [list @ Value::Array(_)] if equal(list, value));
                         arguments.iter().all(has) || is_all
                     }
                     _ => false,
@@ -175,6 +175,18 @@ fn is_match(tree: &Tree, value: &Value, order: Order) -> bool {
                 other => panic!("{other} is not made here"),
             }
         }
+    }
+}
+
+/// Erlang's `==`: numbers by value, the rest by text.
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|((one, a), (other, b))| one == other && equal(a, b))
+        }
+        _ => a == b,
     }
 }
 

@@ -418,6 +418,7 @@ fn lists_of_values_hold_what_couchdb_fails_at() {
     );
     check(json!({"$all": [[2]]}), &[(true, json!([2])), (true, json!([[2], 1])), (false, json!([3]))]);
     check(json!({"$all": [1]}), &[(true, json!([1])), (false, json!([1.0]))]);
+    check(json!({"$all": [[602]]}), &[(true, json!([602.0])), (true, json!([[602]])), (false, json!([[602.0]]))]);
     check(json!({"$eq": {"a": 1, "b": 2}}), &[(true, json!({"a": 1.0, "b": 2})), (false, json!({"b": 2, "a": 1}))]);
     check(
         json!({"$eq": 9007199254740993_i64}),

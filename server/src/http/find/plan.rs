@@ -91,6 +91,11 @@ impl Plan {
         let descending = self.is_descending();
         let mut request = AllDocsRequest::of_ids(self.ids.clone(), descending);
         request.conflicts = self.query.conflicts;
+        if let (Some(id), Some(ids)) = (after, &request.keys) {
+            let is_left = |one: &&String| if descending { one.as_str() < id } else { one.as_str() > id };
+            request.keys = Some(ids.iter().filter(is_left).cloned().collect());
+            return request;
+        }
         if let Some(id) = after {
             // A bookmark of another query may be before the range.
             let start = request.start.as_deref();

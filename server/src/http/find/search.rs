@@ -201,9 +201,11 @@ impl Page<'_> {
     async fn documents(&mut self, mut request: AllDocsRequest, rows: usize) -> Result<Option<Rest>> {
         request.limit = Some(rows);
         let page = self.database.all_docs(&request).await?;
-        let mut last = None;
+        let (mut last, mut done) = (None, request.skip);
         for (at, row) in page.rows.iter().enumerate() {
-            self.tally.keys += 1;
+            // A listed id need not be there.
+            self.tally.keys += u64::from(row.entry != AllDocsEntry::Missing);
+            done += 1;
             // A search finds no design documents.
             if let Some(text) = self.examine(&row.entry).filter(|_| !row.id.starts_with("_design/")) {
                 self.take(Bookmark { id: row.id.clone(), row: None }, &text);
@@ -213,6 +215,10 @@ impl Page<'_> {
                 break;
             }
             pause(at).await;
+        }
+        if let Some(ids) = &request.keys {
+            let is_left = done < ids.len();
+            return Ok(is_left.then(|| Rest::Documents(AllDocsRequest { skip: done, ..request })));
         }
         let is_whole = last == page.rows.last().map(|row| &row.id);
         let next = page.next.filter(|_| is_whole).or_else(|| {
