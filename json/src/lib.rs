@@ -84,6 +84,11 @@ impl JsonText {
         JsonText(Bytes::from_static(b"{}"))
     }
 
+    /// `null`.
+    pub fn null() -> JsonText {
+        JsonText(Bytes::from_static(b"null"))
+    }
+
     /// The text as bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -24,7 +24,7 @@ mod query;
 mod selector;
 
 pub use bookmark::Bookmark;
-pub use collate::{COLLATION_VERSION, append_key, compare, compare_terms};
+pub use collate::{COLLATION_VERSION, append_key, append_term_key, compare, compare_terms};
 pub use error::Error;
 pub use index::{
     Candidate, Choice, IdBounds, Index, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES, NewIndex, Plan,

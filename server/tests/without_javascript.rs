@@ -159,7 +159,7 @@ async fn a_check_says_that_it_does_not_run_functions() {
     let sound = couch.get("/db/_couch_layer/check").await.json();
     assert_eq!((&sound["problem_count"], &sound["views_left_out"]), (&json!(0), &json!([])), "no view was built");
     let options = ViewOptions { is_of_design: true, ..ViewOptions::default() };
-    let views = vec![View { name: "rows".to_owned(), reduce: None }];
+    let views = vec![View { name: "rows".to_owned(), reduce: None, is_raw: false }];
     let group = ViewGroup::new("_design/d", "{}", options, views, Arc::new(Emits));
     let documents = couch.layer.database("db").await.unwrap();
     documents.update_views(&group).await.unwrap();

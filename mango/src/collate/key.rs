@@ -56,6 +56,43 @@ pub fn append_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
     }
 }
 
+/// Appends bytes that compare as [`compare_terms`](super::compare_terms) compares the values, for views in CouchDB's raw
+/// collation. These keys end by themselves too, and have the same bounds:
+///
+/// ```text
+///   number   10, 11, 12 and the rest of the key above      object   30 … 00
+///   false    20                                            array    40 … 00
+///   null     21                                            string   50 … 00, its bytes 00 and 01 as 01 01 and 01 02
+///   true     22
+/// ```
+pub fn append_term_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
+    for event in value.events() {
+        let (begin, is_number) = (out.len(), matches!(event, Event::Int(_) | Event::Float(_)));
+        match event {
+            Event::BeginObject => out.push(0x30),
+            Event::BeginArray => out.push(0x40),
+            Event::EndObject | Event::EndArray => out.push(END),
+            Event::Name(text) | Event::Str(text) => {
+                out.push(0x50);
+                for byte in text.to_cow().bytes() {
+                    match byte {
+                        0 | 1 => out.extend_from_slice(&[1, byte + 1]),
+                        other => out.push(other),
+                    }
+                }
+                out.push(END);
+            }
+            Event::Int(text) => append_integer(out, text),
+            Event::Float(value) => append_float(out, value),
+            Event::Bool(value) => out.push(if value { 0x22 } else { 0x20 }),
+            Event::Null => out.push(0x21),
+        }
+        if is_number {
+            out[begin] -= FAR_BELOW - 0x10;
+        }
+    }
+}
+
 /// Appends the common prefix of the keys of all strings that begin with `prefix`, if a grapheme ends there.
 ///
 /// It consists of the primary weights, which precede all others in a sort key. Some vowels are written before their

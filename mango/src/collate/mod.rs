@@ -11,6 +11,8 @@
 //! `$eq`. So are strings that only differ in characters that the collation ignores: `"a\u0000b"` equals `"ab"`. Index
 //! rows with equal keys are sorted by their documents' ids.
 //!
+//! Views may have CouchDB's raw order instead, that of Erlang's terms: [`compare_terms`], [`append_term_key`].
+//!
 //! The same order has two implementations. [`compare`] compares two values. [`append_key`] writes a value as bytes that
 //! compare like the value. A test compares the two on random values.
 //!
@@ -28,7 +30,7 @@ use icu_collator::{Collator, CollatorBorrowed};
 use json::{JsonKind, JsonRef};
 
 pub(crate) use key::append_prefix;
-pub use key::{COLLATION_VERSION, append_key};
+pub use key::{COLLATION_VERSION, append_key, append_term_key};
 pub(crate) use number::remainder;
 pub use term::compare_terms;
 

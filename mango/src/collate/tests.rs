@@ -90,6 +90,12 @@ fn values_stand_in_the_order_couchdb_documents_by_comparison_and_by_key() {
     }
 }
 
+fn term_key(value: &JsonText) -> Vec<u8> {
+    let mut key = Vec::new();
+    append_term_key(&mut key, value.root());
+    key
+}
+
 /// As CouchDB 3.5 lists the values that a document emits with one key.
 #[test]
 fn terms_stand_in_erlangs_order() {
@@ -131,7 +137,21 @@ fn terms_stand_in_erlangs_order() {
     for (i, a) in rising.iter().enumerate() {
         for (j, b) in rising.iter().enumerate() {
             assert_eq!(compare_terms(a.root(), b.root()), i.cmp(&j), "{a} against {b}");
+            assert_eq!(term_key(a).cmp(&term_key(b)), i.cmp(&j), "the keys of {a} and {b}");
         }
+    }
+    // Strings end by themselves, whatever bytes they have.
+    let strings =
+        [r#""""#, r#""\u0000""#, r#""\u0000\u0000""#, r#""\u0000\u0001""#, r#""\u0001""#, r#""\u0002""#].map(text);
+    for two in strings.windows(2) {
+        let pair = |one: &JsonText| text(&format!("[{one},0]"));
+        assert!(
+            term_key(&two[0]) < term_key(&two[1]) && term_key(&pair(&two[0])) < term_key(&pair(&two[1])),
+            "{two:?}"
+        );
+    }
+    for (a, b) in [("1", "1.0"), ("0", "-0.0"), ("9007199254740992", "9007199254740992.0"), ("[1]", "[1.0]")] {
+        assert_eq!(term_key(&text(a)), term_key(&text(b)), "{a} and {b}");
     }
     let deep = |end: &str| text(&format!("{}{end}{}", "[".repeat(100_000), "]".repeat(100_000)));
     assert_eq!(compare_terms(deep("1").root(), deep("1.0").root()), Ordering::Equal);

@@ -232,6 +232,21 @@ impl Index {
         Some(key)
     }
 
+    /// The key of a document's row in CouchDB's view of the index: an array of the values. `None` as in [`row`](Self::row).
+    pub fn view_key(&self, document: JsonRef<'_>) -> Option<JsonText> {
+        if self.filter.as_ref().is_some_and(|filter| !filter.matches(document)) {
+            return None;
+        }
+        let mut key = Vec::new();
+        let mut json = JsonWriter::new(&mut key);
+        json.begin_array();
+        for value in self.values(document) {
+            json.value(value?);
+        }
+        json.end_array();
+        JsonText::from_normalised(key)
+    }
+
     /// The values of the fields.
     fn values<'d>(&self, document: JsonRef<'d>) -> impl Iterator<Item = Option<JsonRef<'d>>> {
         self.columns.iter().map(move |path| match look_up(document, path) {

@@ -160,7 +160,7 @@ pub(crate) async fn map_functions_run_beside_each_other(stage: Stage) {
     fill(&documents, 200, 1).await;
     let functions = Paired::default();
     let overtaken = functions.overtaken.clone();
-    let view = View { name: "v".to_owned(), reduce: None };
+    let view = View { name: "v".to_owned(), reduce: None, is_raw: false };
     let group = ViewGroup::new("paired", "1", ViewOptions::default(), vec![view], Arc::new(functions));
     documents.update_views(&group).await.unwrap();
     let page = documents.query_view(&group, "v", &ViewRequest::default()).await.unwrap();
@@ -274,7 +274,7 @@ pub(crate) async fn a_document_that_is_purged_while_it_is_mapped_has_no_rows(sta
         documents.put(edit(&format!("a{n:02}"), &body)).await.unwrap();
     }
     documents.put(edit("z", r#"{"e":[[2,2]]}"#)).await.unwrap();
-    let views = vec![View { name: "all".to_owned(), reduce: None }];
+    let views = vec![View { name: "all".to_owned(), reduce: None, is_raw: false }];
     let functions = Arc::new(Purging { documents: documents.clone(), is_done: Arc::default() });
     let group = ViewGroup::new("purging", "", ViewOptions::default(), views, functions);
     let page = documents.query_view(&group, "all", &ViewRequest::default()).await.unwrap();

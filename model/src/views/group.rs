@@ -196,6 +196,9 @@ pub struct View {
     pub name: String,
     /// How its rows are reduced, if they are.
     pub reduce: Option<Reduce>,
+    /// Whether its rows are in CouchDB's raw collation: the order of Erlang's terms, where strings are compared by their bytes
+    /// and come after all other values.
+    pub is_raw: bool,
 }
 
 /// A view group. Cheap to clone.
@@ -264,6 +267,11 @@ impl ViewGroup {
         self.0.views.iter().position(|view| view.name == name)
     }
 
+    /// Whether the view at this place is in raw collation.
+    pub(super) fn is_raw(&self, view: usize) -> bool {
+        self.0.views.get(view).is_some_and(|view| view.is_raw)
+    }
+
     pub(super) fn is_of_design(&self) -> bool {
         self.0.is_of_design
     }
@@ -294,6 +302,9 @@ fn signature(collation: &str, sources: &str, options: ViewOptions, views: &[View
         hash.update((view.name.len() as u64).to_be_bytes());
         hash.update(&view.name);
         hash.update(view.reduce.map_or_else(|| vec![0], Reduce::code));
+        if view.is_raw {
+            hash.update("raw");
+        }
     }
     hash.finalize().into()
 }
@@ -305,7 +316,7 @@ mod tests {
     #[test]
     fn another_collation_makes_another_group() {
         let of = |collation| {
-            let views = [View { name: "v".to_owned(), reduce: None }];
+            let views = [View { name: "v".to_owned(), reduce: None, is_raw: false }];
             signature(collation, "sources", ViewOptions::default(), &views)
         };
         let group = ViewGroup::of_closures("g", 1, vec![crate::RustView::new("v", |_, _| Ok(()))]);

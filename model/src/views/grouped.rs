@@ -121,7 +121,7 @@ struct Group {
 }
 
 impl Group {
-    fn of(key: &JsonText, grouping: Grouping) -> Group {
+    fn of(key: &JsonText, grouping: Grouping, is_raw: bool) -> Group {
         if let Grouping::Level(level) = grouping
             && key.root().is_array()
         {
@@ -137,14 +137,14 @@ impl Group {
                 json.end_array();
                 // Of normalised values.
                 let key = JsonText::from_normalised(out).unwrap_or_else(null);
-                let mut prefix = whole_key(key.root());
+                let mut prefix = whole_key(key.root(), is_raw);
                 // Without the end of the array, it is how longer ones begin too.
                 prefix.pop();
                 let low = at_prefix(&cut(prefix.clone()));
                 return Group { key, high: end_of(&low), low, prefix, is_open: true };
             }
         }
-        let prefix = whole_key(key.root());
+        let prefix = whole_key(key.root(), is_raw);
         let low = at_key(&cut(prefix.clone()));
         Group { key: key.clone(), high: end_of(&low), low, prefix, is_open: false }
     }
@@ -170,7 +170,7 @@ impl<T: Transaction> Tree<'_, T> {
         // Unlike rows, groups have the order of the keys also with `descending`, as in CouchDB.
         for at in resume.key..request.ranges() {
             let key = request.key_of(at, false);
-            let mut window = Window::of(request, key.as_ref());
+            let mut window = Window::of(request, key.as_ref(), self.is_raw());
             if let Some(bound) = resume.bound.as_ref().filter(|_| at == resume.key) {
                 match request.descending {
                     true => window.high = window.high.min(bound.clone()),
@@ -223,7 +223,7 @@ impl<T: Transaction> Tree<'_, T> {
                     page.stop(at, &whole.beginning_at(&self.place_of(&buffer[0])));
                     return Ok(page.page);
                 }
-                let mut group = Group::of(&self.key_of(&buffer[0]).await?, grouping);
+                let mut group = Group::of(&self.key_of(&buffer[0]).await?, grouping, self.is_raw());
                 // Rows may have other keys of the same place, such as composed and decomposed letters.
                 if let (Some(key), Grouping::Exact) = (&key, grouping) {
                     group.key = key.clone();

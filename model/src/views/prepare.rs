@@ -116,7 +116,9 @@ impl Prepared {
     fn take(&mut self, group: &ViewGroup, mapped: Mapped) {
         self.error = mapped.error;
         for (view, emitted) in mapped.rows.into_iter().enumerate() {
-            let mut rows: Vec<_> = emitted.into_iter().map(|row| (cut(whole_key(row.key.root())), row)).collect();
+            let is_raw = group.is_raw(view);
+            let mut rows: Vec<_> =
+                emitted.into_iter().map(|row| (cut(whole_key(row.key.root(), is_raw)), row)).collect();
             // As CouchDB keeps the values of equal keys.
             rows.sort_by(|(a, one), (b, other)| {
                 a.cmp(b).then_with(|| mango::compare_terms(one.value.root(), other.value.root()))

@@ -98,7 +98,8 @@ impl<T: Transaction> Tree<'_, T> {
                     let reason = "Too many rows have keys that differ only after their first 2,000 bytes.";
                     return Err(Error::bad_request(reason));
                 }
-                let position = Position { key: whole_key(pair.key()?.root()), id: place.id, emit: place.emit };
+                let position =
+                    Position { key: whole_key(pair.key()?.root(), self.is_raw()), id: place.id, emit: place.emit };
                 if window.has(&position) {
                     found.push(Found { position, row, pair: Some(pair) });
                 }
@@ -269,7 +270,7 @@ impl<T: Transaction> Tree<'_, T> {
         let mut last = resume.after.clone();
         let mut stopped_at = None;
         'keys: for at in resume.key..request.ranges() {
-            let mut window = Window::of(request, request.key_of(at, request.descending).as_ref());
+            let mut window = Window::of(request, request.key_of(at, request.descending).as_ref(), self.is_raw());
             if at > resume.key {
                 last = None;
             }
@@ -348,7 +349,7 @@ impl<T: Transaction> Tree<'_, T> {
     /// last one.
     async fn offset(&self, request: &ViewRequest, first: Option<&Position>, total: u64) -> Result<u64> {
         let Some(last) = request.ranges().checked_sub(1) else { return Ok(0) };
-        let window = Window::of(request, request.key_of(last, request.descending).as_ref());
+        let window = Window::of(request, request.key_of(last, request.descending).as_ref(), self.is_raw());
         let Some(first) = first else {
             return Ok(match request.descending {
                 true => total.saturating_sub(self.cover(&[], Some(&window.high)).await?.count()),
@@ -358,7 +359,7 @@ impl<T: Transaction> Tree<'_, T> {
         // The rows with the same cut key, or with one key of one document, and how many of them come before the first one.
         let (run, within) = if is_cut(&first.key) {
             let key = cut(first.key.clone());
-            let all = self.run(&Window::of(&ViewRequest::default(), None), &key).await?;
+            let all = self.run(&Window::of(&ViewRequest::default(), None, self.is_raw()), &key).await?;
             let is_before = |one: &&Found| one.position.compare(first, request.descending).is_lt();
             (at_key(&key), all.iter().filter(is_before).count() as u64)
         } else {

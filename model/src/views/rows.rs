@@ -68,10 +68,13 @@ pub(super) fn is_cut(key: &[u8]) -> bool {
     key.len() >= MAX_KEY
 }
 
-/// The bytes that order a key, all of them.
-pub(super) fn whole_key(key: JsonRef<'_>) -> Vec<u8> {
+/// The bytes that order a key, all of them. `is_raw`: in a view in raw collation.
+pub(super) fn whole_key(key: JsonRef<'_>, is_raw: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(32);
-    mango::append_key(&mut out, key);
+    match is_raw {
+        true => mango::append_term_key(&mut out, key),
+        false => mango::append_key(&mut out, key),
+    }
     out
 }
 

@@ -68,7 +68,8 @@ impl ViewGroup {
     /// A group of closures. `version` stands for the functions: another version makes another group, and the rows of the
     /// earlier one stay until [`Documents::remove_view_group`](crate::Documents::remove_view_group).
     pub fn of_closures(name: &str, version: u64, views: Vec<RustView>) -> Self {
-        let described = views.iter().map(|view| View { name: view.name.clone(), reduce: view.reduce }).collect();
+        let described =
+            views.iter().map(|view| View { name: view.name.clone(), reduce: view.reduce, is_raw: false }).collect();
         let sources = format!("rust {version} {name}");
         ViewGroup::new(name, &sources, ViewOptions::default(), described, Arc::new(Closures(Arc::new(views))))
     }

@@ -115,6 +115,13 @@ pub(super) struct Tree<'t, T> {
     pub(super) view: usize,
 }
 
+impl<T> Tree<'_, T> {
+    /// Whether its rows are in raw collation.
+    pub(super) fn is_raw(&self) -> bool {
+        self.group.is_raw(self.view)
+    }
+}
+
 /// The rows and nodes that make up a range, in order.
 #[derive(Default)]
 pub(super) struct Cover {

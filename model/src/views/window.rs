@@ -16,8 +16,8 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(key: &JsonText, id: Option<&String>) -> Bound {
-        Bound { key: whole_key(key.root()), id: id.cloned() }
+    fn new(key: &JsonText, id: Option<&String>, is_raw: bool) -> Bound {
+        Bound { key: whole_key(key.root(), is_raw), id: id.cloned() }
     }
 
     /// Where the rows at the bound begin. All rows with the same cut key are at it.
@@ -50,10 +50,11 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The range that a request asks for; that of one of its keys if it has some.
-    pub(super) fn of(request: &ViewRequest, key: Option<&JsonText>) -> Window {
-        let bound =
-            |all: &Option<JsonText>, id: &Option<String>| key.or(all.as_ref()).map(|key| Bound::new(key, id.as_ref()));
+    /// The range that a request asks for; that of one of its keys if it has some. `is_raw`: of a view in raw collation.
+    pub(super) fn of(request: &ViewRequest, key: Option<&JsonText>, is_raw: bool) -> Window {
+        let bound = |all: &Option<JsonText>, id: &Option<String>| {
+            key.or(all.as_ref()).map(|key| Bound::new(key, id.as_ref(), is_raw))
+        };
         let start = bound(&request.start, &request.start_id);
         let end = bound(&request.end, &request.end_id);
         let (descending, inclusive_end) = (request.descending, request.inclusive_end);

@@ -126,7 +126,7 @@ mod tests {
 
     fn of_views(map: &str, reduce: Option<&str>) -> OfViews {
         let design = serde_json::json!({"views": {"v": {"map": map, "reduce": reduce}}}).to_string();
-        let view = View { name: "v".to_owned(), reduce: reduce.map(|_| Reduce::Custom) };
+        let view = View { name: "v".to_owned(), reduce: reduce.map(|_| Reduce::Custom), is_raw: false };
         let pool = Pool::new(1, Limits { memory: 8 << 20, ..Limits::default() });
         OfViews { pool, design: of(design), views: Arc::new([view]) }
     }
@@ -151,7 +151,7 @@ mod tests {
                 .collect();
         let pool = Pool::new(2, Limits { turn: std::time::Duration::ZERO, ..Limits::default() });
         let design = of(serde_json::json!({ "views": views }).to_string());
-        let views = ["a", "b"].map(|name| View { name: name.to_owned(), reduce: None }).into();
+        let views = ["a", "b"].map(|name| View { name: name.to_owned(), reduce: None, is_raw: false }).into();
         let documents = (0..4).map(|n| JsonText::parse(format!("{{\"n\":{n}}}").as_bytes()).unwrap()).collect();
         let mapped = OfViews { pool, design, views }.map(documents).await.unwrap();
         let shown = |row: &Emitted| format!("{}:{}", row.key, row.value);

@@ -12,7 +12,7 @@ use crate::http::root::require_node;
 use crate::http::wire::response::{self, Response};
 
 /// The collation library.
-const COLLATION: (&str, &str) = ("icu4x", "2.4.0");
+pub(crate) const COLLATION: (&str, &str) = ("icu4x", "2.4.0");
 
 /// The JavaScript engine: quickjs-ng, in the version that `rquickjs-sys` has. The test fails when that crate changes.
 const JAVASCRIPT: (&str, &str) = ("quickjs", "0.16.2");

@@ -43,12 +43,12 @@ impl Answer {
         mut query: Query,
         paging: Option<Paging>,
     ) -> Result<Self> {
-        let (group, can_reduce) = design.view(view)?;
+        let (group, known) = design.view(view)?;
         if query.reduce != Some(false) {
             design.refuse_unknown(view)?;
         }
-        let reduces = can_reduce && query.reduce != Some(false);
-        query.check(reduces)?;
+        let reduces = known.reduce.is_some() && query.reduce != Some(false);
+        query.check(reduces, known.is_raw)?;
         if let Some(place) = paging.as_ref().and_then(Paging::at) {
             query.go_on_at(place)?;
         }

@@ -1,22 +1,29 @@
 //! Design documents as view groups.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use hyper::StatusCode;
+use mango::Index;
 use model::limits::DESIGN_PREFIX;
 use model::{Document, GetOptions, JsonRef, JsonText, JsonWriter, Reduce, View, ViewGroup, ViewOptions};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::Functions;
+use crate::http::views::indexes::OfIndexes;
+
+const JAVASCRIPT: &str = "javascript";
+
+/// The language of design documents that define Mango's indexes.
+const QUERY: &str = "query";
 
 /// The views of a design document.
 pub(super) struct Design {
     pub(super) group: ViewGroup,
+    pub(super) language: &'static str,
     /// The views that ask for a reduction that there is not, and why it is refused.
     refused: HashMap<String, String>,
-    /// The views whose rows CouchDB orders by Erlang's terms and not by ICU. They are in no group, since nobody reads them.
-    raw: HashSet<String>,
 }
 
 /// The builtin reduce function of this name, or CouchDB's reason why there is none.
@@ -35,21 +42,22 @@ impl Design {
     pub(super) fn of(functions: &Functions, database: &Documents, document: &Document) -> Result<Design> {
         let body = &document.body;
         let text = |value: Option<JsonRef<'_>>| value.and_then(|value| value.as_str()).map(|text| text.into_owned());
-        let language = text(body.get("language")).unwrap_or_else(|| "javascript".to_owned());
-        if language != "javascript" {
+        let language = text(body.get("language")).unwrap_or_else(|| JAVASCRIPT.to_owned());
+        if language == QUERY {
+            return Ok(Design::of_indexes(document));
+        }
+        if language != JAVASCRIPT {
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unknown_query_language", language));
         }
-        let (mut views, mut refused, mut raw) = (Vec::new(), HashMap::new(), HashSet::new());
+        let (mut views, mut refused) = (Vec::new(), HashMap::new());
         for (name, view) in body.get("views").into_iter().flat_map(|views| views.members()) {
             // What has no map function is a library.
             if text(view.get("map")).is_none() || name == "lib" {
                 continue;
             }
             // An option of the view. CouchDB does not look for it in those of the design document.
-            if text(view.get("options").and_then(|options| options.get("collation"))).as_deref() == Some("raw") {
-                raw.insert(name.into_owned());
-                continue;
-            }
+            let collation = text(view.get("options").and_then(|options| options.get("collation")));
+            let is_raw = collation.as_deref() == Some("raw");
             // Earlier versions stored names with spaces around them, and empty ones: what is stored is not refused.
             let reduce = match text(view.get("reduce")).as_deref().map(str::trim) {
                 None | Some("") => None,
@@ -58,7 +66,7 @@ impl Design {
                 }
                 Some(_) => Some(Reduce::Custom),
             };
-            views.push(View { name: name.into_owned(), reduce });
+            views.push(View { name: name.into_owned(), reduce, is_raw });
         }
         let flag = |name| body.get("options").and_then(|options| options.get(name)?.as_bool()).unwrap_or(false);
         let (include_design, local_seq) = (flag("include_design"), flag("local_seq"));
@@ -66,16 +74,29 @@ impl Design {
         let sources = sources(body);
         let functions = functions.of_views(database, &sources, &views)?;
         let group = ViewGroup::new(document.id.as_str(), sources.as_str(), options, views, functions);
-        Ok(Design { group, refused, raw })
+        Ok(Design { group, language: JAVASCRIPT, refused })
     }
 
-    /// A view, and whether it can be reduced.
-    pub(super) fn view(&self, name: &str) -> Result<(&ViewGroup, bool)> {
-        if self.raw.contains(name) {
-            return Err(ApiError::not_implemented("views with the option `\"collation\": \"raw\"`"));
-        }
+    /// The indexes of a design document as views. What defines no index is no view, as in CouchDB.
+    fn of_indexes(document: &Document) -> Design {
+        let body = &document.body;
+        let indexes: Arc<[Index]> = Index::all_in(document.id.as_str(), body.root()).into();
+        let view = |index: &Index| {
+            let reduce = index.definition().get("reduce").and_then(|reduce| reduce.as_str());
+            let reduce = reduce.and_then(|reduce| builtin(reduce.trim()).ok());
+            View { name: index.name().to_owned(), reduce, is_raw: false }
+        };
+        let views = indexes.iter().map(view).collect();
+        let options = ViewOptions { is_of_design: true, ..ViewOptions::default() };
+        let functions = Arc::new(OfIndexes(indexes));
+        let group = ViewGroup::new(document.id.as_str(), sources(body).as_str(), options, views, functions);
+        Design { group, language: QUERY, refused: HashMap::new() }
+    }
+
+    /// A view, and its group.
+    pub(super) fn view(&self, name: &str) -> Result<(&ViewGroup, &View)> {
         let view = self.group.view(name).ok_or_else(|| ApiError::not_found("missing_named_view"))?;
-        Ok((&self.group, self.group.views()[view].reduce.is_some()))
+        Ok((&self.group, &self.group.views()[view]))
     }
 
     /// The error for a view whose reduction there is not.

@@ -12,6 +12,7 @@
 mod answer;
 pub(crate) mod check;
 pub(crate) mod design;
+mod indexes;
 mod query;
 pub(crate) mod update;
 
@@ -24,6 +25,7 @@ use model::{AllDocsEntry, AllDocsRequest, GetOptions};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
+use crate::http::root::node::COLLATION;
 use crate::http::wire::body::require_json;
 use crate::http::wire::paging::{Asked, Paging};
 use crate::http::wire::response::{self, Response};
@@ -111,7 +113,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
 /// What is known of a design document's views.
 pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Response> {
     let found = |database: Documents| async move {
-        let group = Design::read(&request.app.functions, &database, ddoc).await?.group;
+        let Design { group, language, .. } = Design::read(&request.app.functions, &database, ddoc).await?;
         let (stats, seq, errors) = {
             let (group, database) = (group.clone(), database.clone());
             let read = async move {
@@ -126,9 +128,9 @@ pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Resp
             request.app.scan(read).await?
         };
         let running = update::is_running(&request.app, &database, &group);
-        Ok((group, stats, seq, errors, running))
+        Ok((group, language, stats, seq, errors, running))
     };
-    let (group, stats, seq, errors, running) = request.with_database(db, found).await?;
+    let (group, language, stats, seq, errors, running) = request.with_database(db, found).await?;
     Ok(response::object(|json| {
         json.name("name").str(ddoc.strip_prefix(DESIGN_PREFIX).unwrap_or(ddoc)).name("view_index").begin_object();
         json.name("updates_pending").begin_object();
@@ -137,7 +139,10 @@ pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Resp
         json.name("update_seq").display(seq).name("sizes").begin_object();
         json.name("file").u64(stats.bytes).name("external").u64(stats.bytes).name("active").u64(stats.bytes);
         json.end_object().name("signature").str(&model::hex(group.signature())).name("purge_seq").u64(stats.purge_seq);
-        json.name("language").str("javascript").name("compact_running").bool(stats.is_compacting);
+        // Rows are kept by this version alone: another one builds them anew.
+        json.name("collator_versions").begin_array().str(COLLATION.1);
+        json.end_array();
+        json.name("language").str(language).name("compact_running").bool(stats.is_compacting);
         // CouchDB only logs them.
         json.name("errors").begin_array();
         for one in &errors {

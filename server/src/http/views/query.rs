@@ -137,8 +137,8 @@ impl Query {
     }
 
     /// Refuses invalid combinations, in the order in which CouchDB looks at them. `is_reduced` tells whether rows are
-    /// reduced. Call it after all parameters are set.
-    pub(super) fn check(&mut self, is_reduced: bool) -> Result<()> {
+    /// reduced, `is_raw` whether they are in raw collation. Call it after all parameters are set.
+    pub(super) fn check(&mut self, is_reduced: bool, is_raw: bool) -> Result<()> {
         let grouping = self.grouping();
         let refuse = |reason: &'static str| Err(ApiError::query_parse(reason));
         if self.group == Some(false) && self.group_level.is_some_and(|level| level > 0) {
@@ -174,7 +174,10 @@ impl Query {
             return refuse("`partition` parameter is not supported in this design doc");
         }
         if let (Some(start), Some(end)) = (&self.rows.start, &self.rows.end) {
-            let order = key_order(start).cmp(&key_order(end));
+            let order = match is_raw {
+                true => mango::compare_terms(start.root(), end.root()),
+                false => key_order(start).cmp(&key_order(end)),
+            };
             if order.is_gt() && !self.rows.descending {
                 return refuse(
                     "No rows can match your key range, reverse your start_key and end_key or set descending=true",
