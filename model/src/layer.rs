@@ -211,6 +211,16 @@ impl<D: Database> Layer<D> {
         self.shared.limits.document.set(bytes.map(|bytes| bytes as u64));
     }
 
+    /// Maximum size of a document, in bytes of compact JSON.
+    pub fn max_document_size(&self) -> usize {
+        usize::try_from(self.shared.limits.document.get()).unwrap_or(usize::MAX)
+    }
+
+    /// Maximum size of an attachment, in bytes as received.
+    pub fn max_attachment_size(&self) -> u64 {
+        self.shared.limits.attachment.get()
+    }
+
     /// Limits attachments whose upload begins from now on, including through open handles. `None` brings the limit of the
     /// options back. A server sets it whenever it reads its configuration.
     pub fn limit_attachments(&self, bytes: Option<u64>) {

@@ -94,6 +94,11 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "service unavailable", reason)
     }
 
+    /// For indexes of text, which CouchDB has in programs of their own. Clients of CouchDB expect this where it has none.
+    pub(crate) fn no_search() -> Self {
+        Self::unavailable("Search is not available")
+    }
+
     pub(crate) fn bad_content_type(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_content_type", reason)
     }

@@ -119,9 +119,7 @@ impl Server {
         let address = listener.local_addr().map_err(|source| StartError::Bind { address, source })?;
         let (stop, stopping) = watch::channel(false);
         let (opened, stores) = mpsc::unbounded_channel();
-        let is_local = address.ip().is_loopback();
-        let app =
-            App::new(layer, identity, options, is_local, stopping.clone(), opened).map_err(StartError::Threads)?;
+        let app = App::new(layer, identity, options, address, stopping.clone(), opened).map_err(StartError::Threads)?;
         let app = Arc::new(app);
         drop(app.auth.load(&app.layer).await?);
         if app.auth.is_overridden() {

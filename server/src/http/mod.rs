@@ -54,7 +54,7 @@ mod work;
 pub(crate) use access::admitted::admitted_by_command;
 pub use access::auth::Administrator;
 pub use access::cors::CorsOptions;
-pub use access::rows::KNOWN_SETTINGS;
+pub use access::known::KNOWN_SETTINGS;
 pub(crate) use access::settings::ADMINS;
 pub(crate) use app::Identity;
 pub use app::Options;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::Method;
-use hyper::header::{HOST, HeaderMap, HeaderName, IF_MATCH};
+use hyper::header::{HOST, HeaderMap, IF_MATCH};
 use model::{JsonText, RevId};
 
 use crate::http::access::principal::Principal;
@@ -16,10 +16,8 @@ use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::validate::on_behalf;
 use crate::http::wire::body::RequestBody;
+use crate::http::wire::headers::text;
 use crate::http::wire::params::{self, Params};
-
-/// The host that the client sees, from a proxy before the server.
-static FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// A parsed request. `HEAD` appears as `GET`: `serve` leaves out the body of the response.
 pub(crate) struct Request {
@@ -86,7 +84,7 @@ impl Request {
 
     /// A header as text.
     pub(crate) fn header(&self, name: impl hyper::header::AsHeaderName) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
+        std::str::from_utf8(self.headers.get(name)?.as_bytes()).ok()
     }
 
     /// The revision that an edit names in its query (`rev`), in `If-Match`, or equally in both.
@@ -95,7 +93,7 @@ impl Request {
         let matched = match self.headers.get(IF_MATCH) {
             None => None,
             Some(value) => {
-                let value = value.to_str().map_err(|_| ApiError::bad_request("Invalid rev format"))?;
+                let value = text(value);
                 let value = value.trim();
                 Some(params::parse_rev(value.strip_prefix("W/").unwrap_or(value).trim_matches('"'))?)
             }
@@ -119,7 +117,8 @@ impl Request {
     /// The URL of a path on this server, as the client sees the server.
     pub(crate) fn absolute(&self, segments: &[&str]) -> String {
         let scheme = if self.is_secure() { "https://" } else { "http://" };
-        let host = self.header(&FORWARDED_HOST).or_else(|| self.header(HOST)).unwrap_or("localhost");
+        let forwarded = &self.app.auth.settings().forwarded;
+        let host = forwarded.host(&self.headers).or_else(|| self.header(HOST)).unwrap_or("localhost");
         let mut url = String::with_capacity(128);
         url.push_str(scheme);
         url.push_str(host);

@@ -22,13 +22,22 @@ pub(crate) async fn security(request: &Request, db: &str) -> Result<Security> {
 
 /// Refuses a client that may not read the database.
 pub(crate) fn require_member(security: &Security, principal: &Principal) -> Result<()> {
-    if security.is_member(principal) {
-        return Ok(());
-    }
-    Err(match principal.name {
+    if security.is_member(principal) { Ok(()) } else { Err(not_member(principal)) }
+}
+
+/// The refusal of a client that a database does not admit. Browsers' clients log out on a 401, so whoever has logged in gets
+/// a 403.
+pub(crate) fn not_member(principal: &Principal) -> ApiError {
+    match principal.name {
         None => ApiError::unauthorized("You are not authorized to access this db."),
         Some(_) => ApiError::forbidden("You are not allowed to access this db."),
-    })
+    }
+}
+
+/// The refusal of a client that is no administrator of the database, likewise.
+pub(crate) fn not_database_admin(principal: &Principal) -> ApiError {
+    let reason = "You are not a db or server admin.";
+    if principal.name.is_some() { ApiError::forbidden(reason) } else { ApiError::unauthorized(reason) }
 }
 
 /// Admits a writer of a database that a request names outside its path. Returns whether it is the database's
@@ -37,6 +46,9 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<bool
     refuse_pages(request, db)?;
     if request.principal.is_server_admin() {
         return Ok(true);
+    }
+    if db == users::DATABASE || replicator::has_jobs(db) {
+        return Err(not_member(&request.principal));
     }
     if is_of_the_system(db) {
         return Err(not_server_admin());

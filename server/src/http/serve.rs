@@ -31,7 +31,7 @@ use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
-use crate::http::rights::{not_server_admin, refuse_pages, require_member, security};
+use crate::http::rights::{not_database_admin, not_member, not_server_admin, refuse_pages, require_member, security};
 use crate::http::routes::{self, Resource, Who};
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::params::{self, Params};
@@ -43,6 +43,9 @@ const METRICS: &str = "_metrics";
 /// Clients look for CouchDB's name and version here, LiveSync's check for example.
 const SERVER_NAME: HeaderValue =
     HeaderValue::from_static(concat!("CouchDB/3.5.2 (couch-layer/", env!("CARGO_PKG_VERSION"), ")"));
+
+/// The header with the milliseconds for which the server waited for the body of a request.
+static BODY_TIME: HeaderName = HeaderName::from_static("x-couchdb-body-time");
 
 /// The header with the id of a request, which the log has too.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
@@ -59,6 +62,7 @@ pub(crate) async fn serve(
     let origin = headers.get(ORIGIN).cloned();
 
     let settings = app.auth.settings();
+    let address = settings.forwarded.address(&headers).unwrap_or(peer.ip());
     let counted = app.clone();
     let body_patience = app.options.body_patience;
     let request = Request {
@@ -68,7 +72,7 @@ pub(crate) async fn serve(
         params: Params::default(),
         principal: Cow::Borrowed(&ANONYMOUS),
         is_database_admin: false,
-        address: peer.ip(),
+        address,
         body: RequestBody::new(incoming, settings.max_request_size, body_patience),
     };
     let answer = AssertUnwindSafe(answer(request, &settings, &method, &uri)).catch_unwind().await;
@@ -94,7 +98,7 @@ pub(crate) async fn serve(
     settings.cors.apply(origin.as_ref(), headers);
     // The time is read only if somebody sees the line.
     let took_ms = || started.elapsed().as_secs_f64() * 1000.0;
-    tracing::debug!(peer = %peer.ip(), "{method} {} {} {:.1} ms", uri.path(), response.status().as_u16(), took_ms());
+    tracing::debug!(peer = %address, "{method} {} {} {:.1} ms", uri.path(), response.status().as_u16(), took_ms());
     Ok(response)
 }
 
@@ -115,9 +119,11 @@ async fn answer(mut request: Request, settings: &Settings, method: &Method, uri:
         return preflight;
     }
     let mut renewal = None;
-    let outcome = admit_and_route(&mut request, settings.required, uri, &mut renewal).await;
+    let outcome = admit_and_route(&mut request, settings, uri, &mut renewal).await;
     request.body.discard(&request.headers);
     let mut response = outcome.unwrap_or_else(response::refusal);
+    let waited = request.body.waited().as_millis();
+    response.headers_mut().insert(&BODY_TIME, u64::try_from(waited).unwrap_or(u64::MAX).into());
     if response.status() == StatusCode::UNAUTHORIZED {
         let challenge = request.headers.get("x-couchdb-www-authenticate").or(settings.challenge.as_ref());
         if let Some(challenge) = challenge {
@@ -150,14 +156,14 @@ fn overriding_method(headers: &HeaderMap) -> Option<Method> {
 
 async fn admit_and_route(
     request: &mut Request,
-    required: Required,
+    settings: &Settings,
     uri: &Uri,
     renewal: &mut Option<HeaderValue>,
 ) -> Result<Response> {
     if request.app.auth.is_party() {
         refuse_rebound_host(&request.headers)?;
     }
-    let (segments, has_no_name) = params::segments(uri.path())?;
+    let (segments, has_no_name) = params::segments(uri.path(), settings.has_plus_as_space)?;
     if request.method == Method::GET && segments.len() > 2 && segments[1].starts_with("_design/") {
         return Ok(redirect_to_design(request, uri, &segments));
     }
@@ -185,7 +191,7 @@ async fn admit_and_route(
                 *renewal = found.renewal;
             }
         }
-        require_user(&request.principal, required, &segments)?;
+        require_user(&request.principal, settings.required, &segments)?;
     }
     let resource = routes::find(&segments, &request.method)?;
     request.is_database_admin = request.principal.is_server_admin() || Box::pin(authorize(request, &resource)).await?;
@@ -264,15 +270,21 @@ async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
             let security = security(request, db).await?;
             if replicator::has_jobs(db) {
                 let is_member = replicator::owner::is_member(&security, &request.principal);
-                return if is_member { Ok(false) } else { Err(not_server_admin()) };
+                return if is_member { Ok(false) } else { Err(not_member(&request.principal)) };
             }
             require_member(&security, &request.principal)?;
             let is_admin = security.is_admin(&request.principal);
-            if who == Who::DatabaseAdmin && !is_admin {
-                return Err(ApiError::unauthorized("You are not a server or db admin."));
+            match who {
+                Who::DatabaseAdmin if is_admin => Ok(true),
+                Who::DatabaseAdmin if resource.is_upkeep() => {
+                    Err(ApiError::unauthorized("You are not a server or db admin."))
+                }
+                Who::DatabaseAdmin => Err(not_database_admin(&request.principal)),
+                _ => Ok(is_admin),
             }
-            Ok(is_admin)
         }
+        (_, None) if resource.lists_databases() && !request.app.auth.settings().admin_only_all_dbs => Ok(false),
+        (_, Some(_)) if resource.is_closed_to_members() => Err(not_member(&request.principal)),
         _ => Err(not_server_admin()),
     }
 }

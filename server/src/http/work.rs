@@ -227,7 +227,7 @@ impl Slot {
     /// Number of runs at a time.
     fn at_once(&self, app: &App) -> usize {
         match self.kind.name {
-            record::KIND => Rotation::of(app).most.unwrap_or(self.kind.at_once),
+            record::KIND => Rotation::of(app).most,
             _ => self.kind.at_once,
         }
     }

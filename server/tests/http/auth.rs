@@ -71,7 +71,7 @@ async fn a_security_object_without_members_opens_a_database() {
     let bulk = couch.json("POST", "/db/_bulk_docs", brought).await;
     assert_eq!((bulk.status.as_u16(), &bulk.json()[0]["error"]), (201, &json!("unauthorized")));
     assert_eq!(couch.get("/db/_design/d").await.status, 404);
-    let either = "You are not a server or db admin.";
+    let either = "You are not a db or server admin.";
     couch.raw("PUT", "/db/_revs_limit", "5").await.refused(401, "unauthorized", either);
     couch.call("DELETE", "/db").await.refused(401, "unauthorized", "You are not a server admin.");
 }

@@ -78,7 +78,7 @@ async fn the_largest_document_survives_a_restart_and_precedes_the_option() {
         if turn == 0 {
             couch.database("db").await;
             assert_eq!((put("a", 500).await, put("b", 501).await), (201, 413));
-            assert_eq!(couch.json("PUT", LIMIT, json!("1000")).await.json(), "");
+            assert_eq!(couch.json("PUT", LIMIT, json!("1000")).await.json(), "500");
         }
         assert_eq!((put("c", 1_000).await, put("d", 1_001).await), (201, 413));
         if turn == 1 {
@@ -115,6 +115,79 @@ async fn the_largest_attachment_is_configured() {
     assert_eq!(couch.put_body("/db/unlimited/a", "x/y", "x".repeat(1_000)).await.status, 201);
     assert_eq!(couch.call("DELETE", key).await.json(), "infinity");
     limited("last", 5).await;
+}
+
+/// What `_config` lists, with the administrator of the options.
+async fn listed(couch: &Couch, path: &str) -> Value {
+    let answer = admin(couch, "GET", &format!("/_node/_local/_config{path}"), json!(null)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_server_lists_its_sections_defaults_and_administrators() {
+    let couch = with_users(&[]).await;
+    let all = listed(&couch, "").await;
+    let port = couch.base.rsplit_once(':').unwrap().1;
+    for (section, name, value) in [
+        ("chttpd", "port", port),
+        ("chttpd", "bind_address", "127.0.0.1"),
+        ("chttpd", "require_valid_user", "false"),
+        ("chttpd", "enable_cors", "false"),
+        ("chttpd", "max_http_request_size", "67108864"),
+        ("chttpd_auth", "timeout", "600"),
+        ("couch_httpd_auth", "authentication_db", "_users"),
+        ("couchdb", "uuid", couch.get("/").await.json()["uuid"].as_str().unwrap()),
+        ("couchdb", "max_document_size", "8000000"),
+        ("couchdb", "max_attachment_size", "infinity"),
+        ("cors", "max_age", "600"),
+        ("httpd", "port", port),
+        ("log", "writer", "stderr"),
+        ("replicator", "max_jobs", "2000"),
+    ] {
+        assert_eq!(all[section][name], value, "{section}/{name}");
+        assert_eq!(listed(&couch, &format!("/{section}")).await[name], value, "{section}/{name}");
+        assert_eq!(listed(&couch, &format!("/{section}/{name}")).await, value, "{section}/{name}");
+    }
+    for (section, name) in [("chttpd_auth", "secret"), ("replicator", "retries_per_request"), ("cors", "origins")] {
+        assert_eq!(all[section].get(name), None, "{section}/{name}");
+    }
+    // The value hashes the password, and nothing but the password.
+    let hash = all["admins"]["adm"].as_str().unwrap().to_owned();
+    assert!(hash.starts_with("-pbkdf2:sha256-") && !all.to_string().contains("pass word"), "{hash}");
+    assert_eq!(
+        (listed(&couch, "/admins").await, listed(&couch, "/admins/adm").await),
+        (json!({"adm": hash}), json!(hash))
+    );
+    let second = Couch::start().await;
+    assert_eq!(second.json("PUT", "/_node/_local/_config/admins/eve", json!(hash)).await.status, 200);
+    let login = async |password: &str| {
+        second.send(second.request("GET", "/_session").basic_auth("eve", Some(password))).await.status.as_u16()
+    };
+    assert_eq!((login("pass word").await, login("another").await), (200, 401));
+
+    // What is set replaces the default, and what is removed brings it back.
+    set(&couch, "chttpd_auth/timeout", "60").await;
+    assert_eq!(listed(&couch, "/chttpd_auth").await["timeout"], "60");
+    let key = "/_node/_local/_config/chttpd_auth/timeout";
+    assert_eq!(admin(&couch, "PUT", key, json!("70")).await.json(), "60", "the old value");
+    assert_eq!(admin(&couch, "DELETE", key, json!(null)).await.json(), "70");
+    assert_eq!(listed(&couch, "/chttpd_auth/timeout").await, "600");
+    admin(&couch, "DELETE", key, json!(null)).await.refused(404, "not_found", "unknown_config_value");
+    assert_eq!(admin(&couch, "PUT", key, json!("70")).await.json(), "600", "the old value is the default");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sections_that_couchdb_closes_are_closed() {
+    let couch = Couch::start().await;
+    for section in ["native_query_servers", "os_daemons", "feature_flags", "query_servers", "daemons", "external"] {
+        let key = format!("/_node/_local/_config/{section}/x");
+        for method in ["PUT", "DELETE"] {
+            let reason = "Config section blacklisted for modification over HTTP API.";
+            couch.json(method, &key, json!("y")).await.refused(403, "forbidden", reason);
+        }
+        assert_eq!(couch.get(&format!("/_node/_local/_config/{section}")).await.json(), json!({}));
+    }
 }
 
 const PAGE: &str = "https://App.example";

@@ -221,8 +221,6 @@ async fn what_is_missing_is_named() {
         ("GET", "/db/_design/d/_show/s", "deprecated"),
         ("GET", "/db/_design/d/_list/l/v", "deprecated"),
         ("GET", "/db/_design/d/_rewrite/x", "deprecated"),
-        ("POST", "/db/_search_cleanup", "indexes of text"),
-        ("POST", "/db/_nouveau_cleanup", "indexes of text"),
         ("GET", "/db/_shards", "shards"),
         ("GET", "/db/_shards/x", "shards"),
         ("POST", "/db/_sync_shards", "shards"),

@@ -78,7 +78,7 @@ async fn random_settings_leave_a_server_that_answers() {
     let couch = with_users(&[]).await;
     let mut keys = Vec::new();
     for (section, names) in KNOWN_SETTINGS {
-        for name in *names {
+        for (name, _) in *names {
             let name = if name.ends_with(':') { format!("{name}_default") } else { (*name).to_owned() };
             keys.push(format!("{section}/{name}"));
         }

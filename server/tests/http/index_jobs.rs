@@ -100,7 +100,8 @@ async fn a_build_is_among_the_active_tasks_and_a_query_waits_for_it() {
     };
     database.build_indexes_batch(20, Some(&hold)).await.unwrap();
     let couch = Couch::over(engine, Options::default()).await;
-    let task = json!({"node": "elsewhere", "pid": "<0.0.0>", "type": "indexer", "database": "db",
+    let task = json!({"node": "nonode@nohost", "server": "elsewhere", "pid": "<0.0.0>", "process_status": "running",
+        "type": "indexer", "database": "db",
         "started_on": 1_700_000_000, "updated_on": 1_700_000_000});
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([task]));
     let listed = couch.get("/db/_index").await.json();

@@ -17,6 +17,7 @@ mod connections;
 mod damage;
 mod databases;
 mod documents;
+mod expected;
 mod feeds;
 mod fields;
 mod figures;

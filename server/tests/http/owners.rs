@@ -105,9 +105,9 @@ async fn members_write_and_read_their_own_documents() {
         ("GET", "/_replicator/_design/x", 403),
         ("GET", "/_replicator/_all_docs", 401),
         ("GET", "/_replicator/_changes", 401),
-        ("GET", "/_replicator/_local/x", 401),
-        ("PUT", "/_replicator/x/attachment", 401),
-        ("PUT", "/_replicator/_security", 401),
+        ("GET", "/_replicator/_local/x", 403),
+        ("PUT", "/_replicator/x/attachment", 403),
+        ("PUT", "/_replicator/_security", 403),
         ("DELETE", "/_replicator", 401),
         ("POST", "/_replicate", 401),
     ] {
@@ -130,7 +130,7 @@ async fn who_is_not_named_is_no_member() {
         assert_eq!(admin(&couch, "PUT", "/_replicator/_security", security.clone()).await.status, 200);
         for (method, path) in [("GET", "/_replicator"), ("GET", "/_replicator/x"), ("PUT", "/_replicator/x")] {
             let sent = send(&couch, "emil", method, path, job.clone()).await;
-            assert_eq!(sent.status, 401, "{security} {method} {path}");
+            assert_eq!(sent.status, 403, "{security} {method} {path}");
             let request = couch.request(method, path).header("content-type", "application/json");
             assert_eq!(couch.send(request.body(job.to_string())).await.status, 401, "{security} {method} {path}");
         }

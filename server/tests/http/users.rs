@@ -146,12 +146,14 @@ async fn documents_of_others_are_not_there() {
     assert_eq!(couch.json("PUT", ANNA, deleted.clone()).await.status, 403);
     assert_eq!(stranger("PUT", ANNA, deleted).await.status, 404);
     assert_eq!(admin(&couch, "GET", ANNA, json!({})).await.json(), document, "nothing was changed");
-    for path in ["/_users/_all_docs?include_docs=true", "/_users/_changes", "/_users/_design_docs"] {
+    for path in ["/_users/_all_docs?include_docs=true", "/_users/_changes"] {
         stranger("GET", path, json!({})).await.refused(401, "unauthorized", "You are not a server admin.");
     }
+    let closed = "You are not allowed to access this db.";
+    stranger("GET", "/_users/_design_docs", json!({})).await.refused(403, "forbidden", closed);
     let posted = json!({"docs": [{"id": "org.couchdb.user:anna"}]});
-    assert_eq!(stranger("POST", "/_users/_bulk_get", posted).await.status, 401);
-    assert_eq!(stranger("POST", "/_users/_find", json!({"selector": {}})).await.status, 401);
+    assert_eq!(stranger("POST", "/_users/_bulk_get", posted).await.status, 403);
+    assert_eq!(stranger("POST", "/_users/_find", json!({"selector": {}})).await.status, 403);
     admin(&couch, "PUT", "/_users/_design/d", json!({})).await;
     let design = stranger("GET", "/_users/_design/d", json!({})).await;
     design.refused(403, "forbidden", "Only administrators can view design docs in the users database.");
@@ -169,7 +171,7 @@ async fn documents_of_others_are_not_there() {
     assert_eq!(stranger("PUT", "/_users/_revs_limit", json!(500)).await.status, 200);
     let anna = async |method: &str| as_user(&couch, "anna", "pw anna", method, "/_users/_revs_limit", json!(1)).await;
     assert_eq!(anna("GET").await.json(), 500);
-    anna("PUT").await.refused(401, "unauthorized", "You are not a server or db admin.");
+    anna("PUT").await.refused(403, "forbidden", "You are not a db or server admin.");
 }
 
 #[tokio::test(flavor = "multi_thread")]

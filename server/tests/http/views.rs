@@ -350,9 +350,12 @@ async fn an_update_is_an_active_task_with_couchdbs_members() {
     assert_eq!(answer["total_rows"], 6_000);
     let mut members: Vec<&str> = task.as_object().unwrap().keys().map(String::as_str).collect();
     members.sort_unstable();
-    let couchdbs =
-        ["changes_done", "database", "design_document", "node", "pid", "progress", "started_on", "total_changes"];
-    assert_eq!(members, [&couchdbs[..], &["type", "updated_on"]].concat());
+    // CouchDB's, and the server that runs it.
+    let (first, last) = (
+        ["changes_done", "database", "design_document", "node", "pid", "process_status"],
+        ["progress", "server", "started_on", "total_changes", "type", "updated_on"],
+    );
+    assert_eq!(members, [first, last].concat());
     assert_eq!(
         (&task["type"], &task["database"], &task["design_document"]),
         (&json!("indexer"), &json!("db"), &json!("_design/d"))

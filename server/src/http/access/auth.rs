@@ -26,7 +26,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::http::access::hashing::{Hashing, Match};
 use crate::http::access::lockout::{Attempt, Lockout};
-use crate::http::access::passwords::{Verifier, mac, same};
+use crate::http::access::passwords::{Prf, Scheme, Verifier, mac, same};
 use crate::http::access::policy::Policy;
 use crate::http::access::principal::{ANONYMOUS, PARTY, Principal, Proof, SERVER_ADMIN, Voucher};
 use crate::http::access::session::{self, Claim, seconds_now};
@@ -92,6 +92,8 @@ pub(crate) struct Auth {
     own: Option<Administrator>,
     /// The salt of its password, the same at all servers with this administrator.
     own_salt: String,
+    /// Its password as `_config/admins` lists it. It is hashed when it is first listed.
+    own_listed: tokio::sync::OnceCell<String>,
     secret: [u8; SECRET_BYTES],
     /// Whether only this machine can connect.
     is_local: bool,
@@ -137,6 +139,7 @@ impl Auth {
         Auth {
             own,
             own_salt,
+            own_listed: tokio::sync::OnceCell::new(),
             secret,
             is_local,
             flags,
@@ -172,8 +175,8 @@ impl Auth {
         let (rows, changed) = layer.configuration().await?;
         let settings = Arc::new(Settings::new(rows, &self.unkept, &self.flags));
         let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
-        layer.limit_documents(settings.max_document_size);
-        layer.limit_attachments(settings.max_attachment_size);
+        layer.limit_documents(Some(settings.max_document_size));
+        layer.limit_attachments(Some(settings.max_attachment_size));
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
         if settings.cors.trusts_every_page() && !self.settings().cors.trusts_every_page() {
             tracing::warn!(
@@ -202,6 +205,15 @@ impl Auth {
     /// Whether the server was started with an administrator, whom no setting can remove.
     pub(crate) fn has_own_administrator(&self) -> bool {
         self.own.is_some()
+    }
+
+    /// The administrator of the server's options, as `_config/admins` lists those of the store: name and hashed password.
+    /// `None` where the store has another password for it.
+    pub(crate) async fn own_listed(&self, address: IpAddr) -> Result<Option<(&str, &str)>> {
+        let Some(own) = self.own.as_ref().filter(|_| !self.is_overridden()) else { return Ok(None) };
+        let scheme = Scheme::Pbkdf2 { prf: Prf::Sha256, iterations: self.settings().passwords.iterations };
+        let hash = || async { Ok::<_, ApiError>(self.hashing.hash(address, &own.password, scheme).await?.to_admin()) };
+        Ok(Some((&own.name, self.own_listed.get_or_try_init(hash).await?)))
     }
 
     /// Whether everyone is an administrator.
@@ -363,7 +375,7 @@ impl Auth {
 
     /// Whether the client sees the server by TLS, by its own or by that of a proxy before it.
     pub(crate) fn is_secure(&self, headers: &HeaderMap) -> bool {
-        self.flags.speaks_tls || session::is_forwarded_secure(headers)
+        self.flags.speaks_tls || self.settings().forwarded.is_secure(headers)
     }
 
     /// The client of a request that has no credentials; `None` if it has some.

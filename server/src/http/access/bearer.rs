@@ -48,9 +48,9 @@ impl Tokens {
         }
         let roles = match rows.get("jwt_auth", "roles_claim_path") {
             Some(path) => split_path(path),
-            None => vec![rows.get("jwt_auth", "roles_claim_name").unwrap_or("_couchdb.roles").to_owned()],
+            None => vec![rows.get("jwt_auth", "roles_claim_name").unwrap_or_default().to_owned()],
         };
-        let required = required_claims(rows.get("jwt_auth", "required_claims").unwrap_or("exp"));
+        let required = required_claims(rows.get("jwt_auth", "required_claims").unwrap_or_default());
         Some(Tokens { required, roles })
     }
 

@@ -10,39 +10,10 @@ use hyper::header::{
 };
 use hyper::{Method, StatusCode};
 
-use crate::http::access::rows::Rows;
+use crate::http::access::rows::{Rows, truth};
 use crate::http::wire::response::{self, Response};
 
-const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, COPY, PATCH, OPTIONS";
-const HEADERS: &[&str] = &[
-    "accept",
-    "accept-language",
-    "authorization",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "destination",
-    "expires",
-    "if-match",
-    "if-none-match",
-    "last-event-id",
-    "last-modified",
-    "origin",
-    "pragma",
-    "x-couch-full-commit",
-    "x-couch-id",
-    "x-couch-persist",
-    "x-couch-request-id",
-    "x-couchdb-vhost-path",
-    "x-couchdb-www-authenticate",
-    "x-http-method-override",
-    "x-requested-with",
-];
 const ALWAYS_EXPOSED: &str = "content-type, cache-control";
-const EXPOSED: &str =
-    "accept-ranges, etag, location, server, x-couch-request-id, x-couch-update-newrev, x-couchdb-body-time";
-const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
 /// The allowed origins.
 #[derive(Clone, Debug, Default)]
@@ -67,33 +38,32 @@ pub(crate) struct Cors {
 }
 
 impl Cors {
-    /// Reads the section `cors`. `flags` count where it does not say which origins there are.
-    pub(super) fn read(rows: &Rows, flags: &CorsOptions) -> Cors {
-        let is_enabled = rows.flag("chttpd", "enable_cors").or_else(|| rows.flag("httpd", "enable_cors"));
-        let allowed = match is_enabled {
-            Some(false) => CorsOptions::default(),
-            Some(true) => CorsOptions {
-                origins: rows.get("cors", "origins").map_or_else(|| flags.origins.clone(), list),
-                credentials: rows.flag("cors", "credentials").unwrap_or(flags.credentials),
-            },
-            None => flags.clone(),
+    /// Reads the section `cors`, which counts where `chttpd/enable_cors` or `httpd/enable_cors` is `true`.
+    pub(super) fn read(rows: &Rows) -> Cors {
+        let set = |section: &str| rows.stored(section, "enable_cors").and_then(truth);
+        let is_enabled = set("chttpd").or_else(|| set("httpd")).unwrap_or_else(|| rows.flag("chttpd", "enable_cors"));
+        let allowed = CorsOptions {
+            origins: list(rows.get("cors", "origins").unwrap_or_default()),
+            credentials: rows.flag("cors", "credentials"),
         };
-        // What no header can say is as if it were not set.
+        let allowed = if is_enabled { allowed } else { CorsOptions::default() };
+        // What no header can say counts as its default.
         let value = |text: &str| HeaderValue::from_str(text).ok();
-        let configured = |name: &str| rows.get("cors", name).filter(|text| value(text).is_some());
-        let methods = list(configured("methods").unwrap_or(METHODS));
-        let exposed = list(configured("exposed_headers").unwrap_or(EXPOSED)).join(", ").to_ascii_lowercase();
+        let names = |name: &str| {
+            let names = |text: &str| value(text).map(|_| list(text));
+            rows.read("cors", name, names).unwrap_or_default()
+        };
+        let told = |names: &[String]| value(&names.join(", ")).unwrap_or(HeaderValue::from_static(""));
+        let methods = names("methods");
+        let exposed = names("exposed_headers").into_iter().map(|name| name.to_ascii_lowercase());
+        let exposed: Vec<String> = list(ALWAYS_EXPOSED).into_iter().chain(exposed).collect();
         Cors {
             allowed,
-            told_methods: value(&methods.join(", ")).unwrap_or(HeaderValue::from_static(METHODS)),
+            told_methods: told(&methods),
             methods,
-            headers: match configured("headers") {
-                Some(names) => list(names),
-                None => HEADERS.iter().map(|&name| name.to_owned()).collect(),
-            },
-            max_age: configured("max_age").and_then(value).unwrap_or(MAX_AGE),
-            exposed: value(format!("{ALWAYS_EXPOSED}, {exposed}").trim_end_matches(", "))
-                .unwrap_or(HeaderValue::from_static(ALWAYS_EXPOSED)),
+            headers: names("headers"),
+            max_age: rows.read("cors", "max_age", value).unwrap_or(HeaderValue::from_static("")),
+            exposed: told(&exposed),
         }
     }
 

@@ -18,10 +18,9 @@ pub(crate) struct PerUser {
 impl PerUser {
     /// `None` unless the configuration enables it.
     pub(crate) fn read(rows: &Rows) -> Option<PerUser> {
-        let is_enabled = rows.flag("couch_peruser", "enable") == Some(true);
-        is_enabled.then(|| PerUser {
-            delete_dbs: rows.flag("couch_peruser", "delete_dbs") == Some(true),
-            prefix: rows.get("couch_peruser", "database_prefix").unwrap_or("userdb-").to_owned(),
+        rows.flag("couch_peruser", "enable").then(|| PerUser {
+            delete_dbs: rows.flag("couch_peruser", "delete_dbs"),
+            prefix: rows.get("couch_peruser", "database_prefix").unwrap_or_default().to_owned(),
         })
     }
 

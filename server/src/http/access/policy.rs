@@ -21,9 +21,6 @@ use crate::http::access::passwords::{MOST_ITERATIONS, Prf, Scheme, Verifier};
 use crate::http::access::rows::Rows;
 use crate::http::error::{ApiError, Result};
 
-/// Iterations of PBKDF2 for new passwords, as in CouchDB 3.5.
-const ITERATIONS: u32 = 600_000;
-
 /// What begins the reason of a refused password.
 const REQUIRED: &str = "Password does not conform to requirements.";
 
@@ -51,12 +48,12 @@ struct Rule {
 
 impl Policy {
     pub(super) fn read(rows: &Rows) -> Policy {
-        let prf = rows.auth("pbkdf2_prf").and_then(Prf::named).unwrap_or(Prf::Sha256);
-        let iterations = rows.auth("iterations").and_then(|count| count.parse().ok()).unwrap_or(ITERATIONS);
+        let prf = rows.auth("pbkdf2_prf", Prf::named).unwrap_or(Prf::Sha256);
+        let iterations = rows.auth("iterations", |count| count.parse().ok()).unwrap_or(MOST_ITERATIONS);
         let iterations = iterations.clamp(1, MOST_ITERATIONS);
-        let bound = |name: &str| rows.auth(name).and_then(|count| count.parse().ok());
+        let bound = |name: &str| rows.auth(name, |count| count.parse().ok());
         Policy {
-            scheme: match rows.auth("password_scheme") {
+            scheme: match rows.auth("password_scheme", Some) {
                 None | Some("pbkdf2") => Some(Scheme::Pbkdf2 { prf, iterations }),
                 Some("simple") => Some(Scheme::Simple),
                 Some(unknown) => {
@@ -68,9 +65,9 @@ impl Policy {
                 }
             },
             iterations,
-            rules: rules(rows.auth("password_regexp").unwrap_or_default()),
+            rules: rules(rows.auth("password_regexp", Some).unwrap_or_default()),
             computed: bound("min_iterations").unwrap_or(1)..=bound("max_iterations").unwrap_or(i64::MAX),
-            upgrades: rows.flag("chttpd_auth", "upgrade_hash_on_auth") != Some(false),
+            upgrades: rows.flag("chttpd_auth", "upgrade_hash_on_auth"),
         }
     }
 

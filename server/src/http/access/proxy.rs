@@ -21,6 +21,7 @@ use hyper::header::HeaderMap;
 use crate::http::access::passwords::{Prf, same, unhex};
 use crate::http::access::principal::{Principal, Proof, Voucher};
 use crate::http::access::rows::Rows;
+use crate::http::wire::headers::text;
 
 /// The headers, and what is to be believed.
 #[derive(Debug)]
@@ -39,11 +40,11 @@ impl Proxy {
         if !handlers.contains("proxy_authentication_handler") {
             return None;
         }
-        let header = |name: &str, usual: &str| rows.get("chttpd_auth", name).unwrap_or(usual).to_owned();
+        let header = |name: &str| rows.get("chttpd_auth", name).unwrap_or_default().to_owned();
         Some(Proxy {
-            name: header("x_auth_username", "X-Auth-CouchDB-UserName"),
-            roles: header("x_auth_roles", "X-Auth-CouchDB-Roles"),
-            token: header("x_auth_token", "X-Auth-CouchDB-Token"),
+            name: header("x_auth_username"),
+            roles: header("x_auth_roles"),
+            token: header("x_auth_token"),
             uses_secret: rows.get("chttpd_auth", "proxy_use_secret") != Some("false"),
             algorithms: Prf::of_signatures(rows),
         })
@@ -57,18 +58,19 @@ impl Proxy {
 
     /// The client that the proxy names; `None` if it names none, or the signature is wrong. `secret` is the store's.
     pub(crate) fn principal(&self, headers: &HeaderMap, rows: &Rows, secret: &[u8]) -> Option<Principal> {
-        let text = |name: &str| headers.get(name)?.to_str().ok();
+        let text = |name: &str| headers.get(name).map(text);
         let name = text(&self.name).filter(|name| !name.is_empty() && !name.contains(':'))?;
         if self.uses_secret {
             let key = rows.get("chttpd_auth", "secret").filter(|key| !key.is_empty())?;
-            let token = unhex(text(&self.token)?)?;
-            if !self.algorithms.iter().any(|algorithm| same(&algorithm.sign(key.as_bytes(), name), &token)) {
+            let token = unhex(&text(&self.token)?)?;
+            if !self.algorithms.iter().any(|algorithm| same(&algorithm.sign(key.as_bytes(), &name), &token)) {
                 return None;
             }
         }
-        let roles = text(&self.roles).unwrap_or_default().split(',').map(str::trim).filter(|role| !role.is_empty());
+        let roles = text(&self.roles).unwrap_or_default();
+        let roles = roles.split(',').map(str::trim).filter(|role| !role.is_empty());
         let roles = roles.map(str::to_owned).collect();
-        Some(Principal { name: Some(name.to_owned()), roles, proof: Proof::Proxy(self.voucher(rows, secret)) })
+        Some(Principal { name: Some(name.into_owned()), roles, proof: Proof::Proxy(self.voucher(rows, secret)) })
     }
 }
 

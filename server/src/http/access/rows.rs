@@ -1,152 +1,113 @@
-//! The settings of the store as they are stored: text by section and name.
+//! The settings as text, by section and name, with the defaults beneath them.
 
 use std::collections::BTreeMap;
 
 use model::Setting;
 
-/// The settings that the server reads, besides administrators: their sections and names. A name that ends with a colon is how
-/// any number of names begin. Clients may set others, which have no effect.
-///
-/// Reading another one fails in builds with assertions, so a new setting has to be named here. Then random values are tried in
-/// it, and `docs/configuration.md` must have it.
-pub const KNOWN_SETTINGS: &[(&str, &[&str])] = &[
-    (
-        "chttpd",
-        &[
-            "WWW-Authenticate",
-            "authentication_handlers",
-            "enable_cors",
-            "max_db_number_for_dbs_info_req",
-            "max_http_request_size",
-            "require_valid_user",
-            "require_valid_user_except_for_up",
-        ],
-    ),
-    (
-        AUTH,
-        &[
-            "proxy_use_secret",
-            "require_valid_user",
-            "secret",
-            "upgrade_hash_on_auth",
-            "x_auth_roles",
-            "x_auth_token",
-            "x_auth_username",
-        ],
-    ),
-    (AUTH, OF_AUTH),
-    (EARLIER_AUTH, OF_AUTH),
-    ("chttpd_auth_lockout", &["max_lifetime", "mode", "threshold"]),
-    ("cors", &["credentials", "exposed_headers", "headers", "max_age", "methods", "origins"]),
-    ("couch_peruser", &["database_prefix", "delete_dbs", "enable"]),
-    (
-        "couchdb",
-        &[
-            "default_security",
-            "max_attachment_size",
-            "max_bulk_docs_count",
-            "max_bulk_get_count",
-            "max_document_size",
-            "users_db_security_editable",
-        ],
-    ),
-    ("csp", &["attachments_enable", "attachments_header_value", "showlist_enable", "showlist_header_value"]),
-    ("httpd", &["WWW-Authenticate", "enable_cors"]),
-    ("jwt_auth", &["required_claims", "roles_claim_name", "roles_claim_path"]),
-    ("jwt_keys", &["ec:", "hmac:", "rsa:"]),
-    (
-        "replicator",
-        &[
-            "checkpoint_interval",
-            "connection_timeout",
-            "http_connections",
-            "interval",
-            "max_churn",
-            "max_jobs",
-            "retries_per_request",
-            "socket_options",
-            "use_checkpoints",
-            "worker_batch_size",
-            "worker_processes",
-        ],
-    ),
-];
+use crate::http::access::known::{AUTH, EARLIER_AUTH, defaults, is_known};
 
-pub(super) const AUTH: &str = "chttpd_auth";
-
-/// The section of [`OF_AUTH`] before CouchDB 3.2.
-const EARLIER_AUTH: &str = "couch_httpd_auth";
-
-/// Settings of authentication that either section may have.
-const OF_AUTH: &[&str] = &[
-    "allow_persistent_cookies",
-    "cookie_domain",
-    "hash_algorithms",
-    "iterations",
-    "max_iterations",
-    "min_iterations",
-    "password_regexp",
-    "password_scheme",
-    "pbkdf2_prf",
-    "public_fields",
-    "same_site",
-    "timeout",
-];
-
-fn is_known(section: &str, name: &str) -> bool {
-    let is_name = |known: &str| name == known || known.ends_with(':') && name.starts_with(known);
-    KNOWN_SETTINGS.iter().any(|(known, names)| *known == section && names.iter().any(|known| is_name(known)))
-}
+/// Values by section and name.
+type Sections = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Settings by section and name.
 #[derive(Default)]
-pub(crate) struct Rows(BTreeMap<String, BTreeMap<String, String>>);
+pub(crate) struct Rows {
+    /// Those that somebody set, in the store or in the server's file.
+    set: Sections,
+    /// The defaults.
+    usual: Sections,
+}
 
 impl std::fmt::Debug for Rows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.keys()).finish()
+        f.debug_list().entries(self.set.keys()).finish()
     }
 }
 
+fn insert(sections: &mut Sections, Setting { section, name, value }: Setting) {
+    sections.entry(section).or_default().insert(name, value);
+}
+
+fn find<'a>(sections: &'a Sections, section: &str, name: &str) -> Option<&'a str> {
+    sections.get(section)?.get(name).map(String::as_str)
+}
+
 impl Rows {
-    pub(super) fn new(settings: Vec<Setting>) -> Rows {
+    /// `started`: what the server was started with, over the defaults of the table.
+    pub(super) fn new(set: Vec<Setting>, started: impl IntoIterator<Item = Setting>) -> Rows {
         let mut rows = Rows::default();
-        for Setting { section, name, value } in settings {
-            rows.0.entry(section).or_default().insert(name, value);
+        set.into_iter().for_each(|setting| insert(&mut rows.set, setting));
+        for (section, name, value) in defaults() {
+            insert(&mut rows.usual, Setting { section: section.into(), name: name.into(), value: value.into() });
         }
+        started.into_iter().for_each(|setting| insert(&mut rows.usual, setting));
         rows
     }
 
-    pub(crate) fn sections(&self) -> &BTreeMap<String, BTreeMap<String, String>> {
-        &self.0
+    /// The settings that somebody set.
+    pub(crate) fn sections(&self) -> &Sections {
+        &self.set
     }
 
-    /// A setting that has an effect.
-    pub(crate) fn get(&self, section: &str, name: &str) -> Option<&str> {
-        debug_assert!(is_known(section, name), "{section}/{name} is missing in KNOWN_SETTINGS");
-        self.stored(section, name)
-    }
-
-    /// Any setting, also one without an effect, and an administrator.
-    pub(crate) fn stored(&self, section: &str, name: &str) -> Option<&str> {
-        self.0.get(section)?.get(name).map(String::as_str)
-    }
-
-    pub(super) fn flag(&self, section: &str, name: &str) -> Option<bool> {
-        match self.get(section, name)? {
-            "true" => Some(true),
-            "false" => Some(false),
-            _ => None,
+    /// What counts, of one section or of all, as `_config` lists it: settings without an effect too.
+    pub(crate) fn listed(&self) -> BTreeMap<&str, BTreeMap<&str, &str>> {
+        let mut listed: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+        for (section, values) in self.usual.iter().chain(&self.set) {
+            let values = values.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            listed.entry(section).or_default().extend(values);
         }
+        listed
+    }
+
+    /// A value of [`Self::listed`].
+    pub(crate) fn shown(&self, section: &str, name: &str) -> Option<&str> {
+        self.stored(section, name).or_else(|| find(&self.usual, section, name))
+    }
+
+    /// A setting that has an effect, or its default.
+    pub(crate) fn get(&self, section: &str, name: &str) -> Option<&str> {
+        self.read(section, name, Some)
+    }
+
+    /// The setting as `read` reads it. One that it cannot read counts as its default.
+    pub(crate) fn read<'a, T>(&'a self, section: &str, name: &str, read: impl Fn(&'a str) -> Option<T>) -> Option<T> {
+        debug_assert!(is_known(section, name), "{section}/{name} is missing in KNOWN_SETTINGS");
+        let [set, usual] = [&self.set, &self.usual].map(|sections| find(sections, section, name));
+        set.and_then(&read).or_else(|| usual.and_then(&read))
+    }
+
+    /// Any setting that somebody set, also one without an effect, and an administrator.
+    pub(crate) fn stored(&self, section: &str, name: &str) -> Option<&str> {
+        find(&self.set, section, name)
+    }
+
+    /// `false` also where neither the setting nor its default is a truth value.
+    pub(super) fn flag(&self, section: &str, name: &str) -> bool {
+        self.read(section, name, truth) == Some(true)
     }
 
     pub(crate) fn number(&self, section: &str, name: &str) -> Option<u64> {
-        self.get(section, name)?.parse().ok()
+        self.read(section, name, |text| text.parse().ok())
     }
 
-    /// A setting of authentication, in the section that CouchDB 3 has it in or the one before it.
-    pub(super) fn auth(&self, name: &str) -> Option<&str> {
-        self.get(AUTH, name).or_else(|| self.get(EARLIER_AUTH, name))
+    /// A number of things in memory; 0 if the setting has neither a number nor a default.
+    pub(crate) fn count(&self, section: &str, name: &str) -> usize {
+        usize::try_from(self.number(section, name).unwrap_or(0)).unwrap_or(usize::MAX)
+    }
+
+    /// A setting of authentication, in the section that CouchDB 3 has it in or the one before it, or its default.
+    pub(super) fn auth<'a, T>(&'a self, name: &str, read: impl Fn(&'a str) -> Option<T>) -> Option<T> {
+        let set = self.stored(AUTH, name).and_then(&read).or_else(|| self.stored(EARLIER_AUTH, name).and_then(&read));
+        set.or_else(|| self.read(AUTH, name, read))
+    }
+}
+
+/// `true` or `false`.
+pub(crate) fn truth(text: &str) -> Option<bool> {
+    match text {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
     }
 }
 
@@ -163,19 +124,25 @@ pub(super) fn settings_of(rows: &[(&str, &str, &str)]) -> Vec<Setting> {
 /// Rows of tests.
 #[cfg(test)]
 pub(crate) fn rows_of(rows: &[(&str, &str, &str)]) -> Rows {
-    Rows::new(settings_of(rows))
+    Rows::new(settings_of(rows), [])
 }
 
 #[cfg(test)]
 #[test]
-fn settings_are_documented() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md")).unwrap();
-    for (section, names) in KNOWN_SETTINGS {
-        assert!(page.contains(&format!("`{section}`")), "{section}");
-        for name in *names {
-            // With or without its section before it.
-            let is_there = ["`", "httpd/"].into_iter().any(|before| page.contains(&format!("{before}{name}")));
-            assert!(is_there, "{section}/{name}");
-        }
-    }
+fn what_cannot_be_read_counts_as_its_default() {
+    let rows = rows_of(&[
+        ("replicator", "max_churn", "x"),
+        ("chttpd_auth", "timeout", "x"),
+        ("couch_httpd_auth", "timeout", "60"),
+        ("couch_httpd_auth", "iterations", "7"),
+        ("couch_peruser", "enable", "maybe"),
+    ]);
+    assert_eq!((rows.number("replicator", "max_churn"), rows.number("replicator", "max_jobs")), (Some(20), Some(2000)));
+    let number = |name: &str| rows.auth(name, |text| text.parse().ok());
+    assert_eq!((number("timeout"), number("iterations"), number("min_iterations")), (Some(60), Some(7), Some(1)));
+    assert!(!rows.flag("couch_peruser", "enable") && rows.flag("csp", "attachments_enable"));
+    assert_eq!(rows.number("replicator", "retries_per_request"), None);
+    assert_eq!(rows.shown("replicator", "max_churn"), Some("x"), "what is listed is what was set");
+    assert_eq!(rows.listed()["couch_httpd_auth"].len(), 2);
+    assert_eq!((rows.listed()["replicator"]["max_jobs"], rows.stored("replicator", "max_jobs")), ("2000", None));
 }

@@ -29,9 +29,8 @@ impl Policies {
     pub(super) fn read(rows: &Rows) -> Policies {
         let policy = |is_on: &str, value: &str| {
             // What no header can say is as if it were not set.
-            let configured = rows.get("csp", value).and_then(|text| HeaderValue::from_str(text).ok());
-            let policy = configured.filter(|value| !value.is_empty()).unwrap_or(HeaderValue::from_static("sandbox"));
-            (rows.flag("csp", is_on) != Some(false)).then_some(policy)
+            let policy = |text: &str| HeaderValue::from_str(text).ok().filter(|value| !value.is_empty());
+            rows.read("csp", value, policy).filter(|_| rows.flag("csp", is_on))
         };
         Policies {
             attachments: policy("attachments_enable", "attachments_header_value"),

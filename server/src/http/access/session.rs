@@ -12,26 +12,25 @@
 //!
 //! Source: CouchDB's `couch_httpd_auth.erl`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
 use base64::{Engine as _, alphabet};
-use hyper::header::{COOKIE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{COOKIE, HeaderMap, HeaderValue};
 
 use crate::http::access::passwords::same;
 use crate::http::access::settings::Session;
 use crate::http::error::{ApiError, Result};
+use crate::http::wire::headers::text;
 
 const COOKIE_NAME: &str = "AuthSession";
 
 /// Base64 whose last letter may have bits that no byte has, as in a cookie that was cut.
 const CUT_SHORT: GeneralPurpose =
     GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
-
-/// The scheme that the client speaks to a proxy before the server.
-static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// The parts of a cookie, not yet believed. Its `Debug` shows the name only.
 pub(crate) struct Claim {
@@ -140,19 +139,17 @@ fn attributes(value: &str, settings: &Session, is_secure: bool, now: u64) -> Str
     cookie
 }
 
-/// Whether a proxy before the server says that the client speaks TLS with it.
-pub(crate) fn is_forwarded_secure(headers: &HeaderMap) -> bool {
-    headers.get(&FORWARDED_PROTO).is_some_and(|scheme| scheme == "https")
-}
-
 pub(crate) fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-fn cookie_value(headers: &HeaderMap) -> Option<&str> {
-    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value.trim_matches('"')).next()
+fn cookie_value(headers: &HeaderMap) -> Option<String> {
+    let of_session = |cookies: Cow<'_, str>| {
+        let mut pairs = cookies.split(';').filter_map(|pair| pair.trim().split_once('='));
+        pairs.find(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value.trim_matches('"').to_owned())
+    };
+    // Other pages of the host set cookies too, with any letters in them.
+    headers.get_all(COOKIE).iter().map(text).find_map(of_session)
 }
 
 #[cfg(test)]

@@ -15,24 +15,21 @@ use hyper::header::HeaderValue;
 use model::Setting;
 
 use crate::http::access::bearer::Tokens;
-use crate::http::access::cors::{Cors, CorsOptions};
+use crate::http::access::cors::Cors;
+use crate::http::access::forwarded::Forwarded;
+use crate::http::access::known::AUTH;
 use crate::http::access::lockout::Rules;
 use crate::http::access::passwords::{Prf, Verifier};
 use crate::http::access::peruser::PerUser;
 use crate::http::access::policy::Policy;
 use crate::http::access::proxy::Proxy;
-use crate::http::access::rows::{AUTH, Rows};
+use crate::http::access::rows::{Rows, truth};
 use crate::http::access::sandbox::Policies;
 use crate::http::access::unkept::Unkept;
+use crate::http::ids::Algorithm;
 
 /// The section of the administrators.
 pub(crate) const ADMINS: &str = "admins";
-
-/// Duration of a session in seconds.
-const SESSION_SECONDS: u64 = 600;
-
-/// Maximum number of entries in a `_bulk_docs` or a `_bulk_get`.
-const BULK_COUNT: usize = 10_000;
 
 /// The clients that must log in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,8 +54,8 @@ pub(crate) enum DefaultSecurity {
 /// The options that a server was started with, where settings may replace them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flags {
-    pub(crate) cors: CorsOptions,
-    pub(crate) max_request_size: usize,
+    /// What the options and the store say, under the names of settings: defaults that the table of settings does not know.
+    pub(crate) started: Vec<Setting>,
     /// Whether the listener speaks TLS. No setting replaces it.
     pub(crate) speaks_tls: bool,
     /// Settings that those of the store precede.
@@ -89,6 +86,16 @@ pub(crate) struct Settings {
     /// The challenge of a 401 (`WWW-Authenticate`); `None` for no challenge, so that browsers open no dialog.
     pub(crate) challenge: Option<HeaderValue>,
     pub(crate) cors: Cors,
+    /// What a proxy before the server says of the client.
+    pub(crate) forwarded: Forwarded,
+    /// How new ids are made.
+    pub(crate) ids: Algorithm,
+    /// Maximum number of ids in one answer of `_uuids`.
+    pub(crate) max_ids: usize,
+    /// Whether `+` is a space in a path.
+    pub(crate) has_plus_as_space: bool,
+    /// Whether only server administrators list the databases.
+    pub(crate) admin_only_all_dbs: bool,
     /// How browsers confine what users store.
     pub(crate) policies: Policies,
     pub(crate) max_request_size: usize,
@@ -96,10 +103,8 @@ pub(crate) struct Settings {
     pub(crate) max_bulk_docs: usize,
     /// Maximum number of documents that one request reads.
     pub(crate) max_bulk_get: usize,
-    /// The largest document, where it is set.
-    pub(crate) max_document_size: Option<usize>,
-    /// The largest attachment, where it is set.
-    pub(crate) max_attachment_size: Option<u64>,
+    pub(crate) max_document_size: usize,
+    pub(crate) max_attachment_size: u64,
 }
 
 /// How sessions are made.
@@ -117,7 +122,7 @@ pub(crate) struct Session {
 impl Settings {
     pub(crate) fn new(stored: Vec<Setting>, unkept: &Unkept, flags: &Flags) -> Settings {
         let under = flags.settings.iter().filter(|setting| setting.section != ADMINS).cloned();
-        let rows = Rows::new(unkept.over(under.chain(stored).collect()));
+        let rows = Rows::new(unkept.over(under.chain(stored).collect()), flags.started.iter().cloned());
         let admins = rows.sections().get(ADMINS).into_iter().flatten().filter_map(|(name, value)| {
             let verifier = Verifier::of_admin(value);
             if verifier.is_none() {
@@ -125,42 +130,37 @@ impl Settings {
             }
             Some((name.clone(), verifier?))
         });
-        let is_set = |name: &str| rows.flag("chttpd", name) == Some(true);
         let requires_user = requires_user(&rows);
         // With both, `/_up` is free too, as in CouchDB.
-        let required = if is_set("require_valid_user_except_for_up") {
+        let required = if rows.flag("chttpd", "require_valid_user_except_for_up") {
             Required::ExceptForUp
         } else if requires_user {
             Required::Everybody
         } else {
             Required::Nobody
         };
-        let fields = rows.auth("public_fields").unwrap_or_default().split(',').map(str::trim);
-        let seconds = rows.auth("timeout").and_then(|seconds| seconds.parse().ok()).unwrap_or(SESSION_SECONDS);
-        let count = |section: &str, name: &str| {
-            rows.number(section, name).map(|count| usize::try_from(count).unwrap_or(usize::MAX))
-        };
-        let same_site = rows.auth("same_site").map(str::to_ascii_lowercase);
-        let same_site = ["None", "Lax", "Strict"]
-            .into_iter()
-            .find(|known| same_site.as_deref() == Some(&known.to_ascii_lowercase()));
-        let cors = Cors::read(&rows, &flags.cors);
+        let fields = rows.auth("public_fields", Some).unwrap_or_default().split(',').map(str::trim);
+        let seconds: u64 = rows.auth("timeout", |seconds| seconds.parse().ok()).unwrap_or_default();
+        let known = |text: &str| ["None", "Lax", "Strict"].into_iter().find(|known| known.eq_ignore_ascii_case(text));
+        let same_site = rows.auth("same_site", known);
+        let cors = Cors::read(&rows);
         // A page of any origin gets only what it sends a password for: a browser adds no `Lax` cookie to its requests.
         let same_site = same_site.or(cors.trusts_every_page().then_some("Lax"));
         Settings {
             admins: admins.collect(),
             required,
             default_security: match rows.get("couchdb", "default_security") {
-                Some("everyone") => DefaultSecurity::Everyone,
+                // What differs there is the security of shards, which are databases of their own in CouchDB.
+                Some("everyone" | "admin_local") => DefaultSecurity::Everyone,
                 _ => DefaultSecurity::Administrators,
             },
-            users_security_editable: rows.flag("couchdb", "users_db_security_editable") == Some(true),
+            users_security_editable: rows.flag("couchdb", "users_db_security_editable"),
             public_fields: fields.filter(|field| !field.is_empty()).map(str::to_owned).collect(),
             passwords: Policy::read(&rows),
             session: Session {
                 seconds: seconds.clamp(1, 10 * 365 * 86_400),
-                is_persistent: rows.auth("allow_persistent_cookies") != Some("false"),
-                domain: rows.auth("cookie_domain").filter(|domain| !domain.is_empty()).map(str::to_owned),
+                is_persistent: rows.auth("allow_persistent_cookies", truth) == Some(true),
+                domain: rows.auth("cookie_domain", Some).filter(|domain| !domain.is_empty()).map(str::to_owned),
                 same_site,
                 algorithms: Prf::of_signatures(&rows),
             },
@@ -170,15 +170,17 @@ impl Settings {
             per_user: PerUser::read(&rows),
             challenge: challenge(&rows),
             cors,
+            forwarded: Forwarded::read(&rows),
+            ids: Algorithm::read(&rows),
+            max_ids: rows.count("uuids", "max_count"),
+            has_plus_as_space: rows.flag("chttpd", "decode_plus_to_space"),
+            admin_only_all_dbs: rows.flag("chttpd", "admin_only_all_dbs"),
             policies: Policies::read(&rows),
-            max_bulk_docs: count("couchdb", "max_bulk_docs_count").unwrap_or(BULK_COUNT),
-            max_bulk_get: count("couchdb", "max_bulk_get_count").unwrap_or(BULK_COUNT),
-            max_request_size: count("chttpd", "max_http_request_size").unwrap_or(flags.max_request_size),
-            max_document_size: count("couchdb", "max_document_size"),
-            max_attachment_size: match rows.get("couchdb", "max_attachment_size") {
-                Some("infinity") => Some(u64::MAX),
-                _ => rows.number("couchdb", "max_attachment_size"),
-            },
+            max_bulk_docs: rows.count("couchdb", "max_bulk_docs_count"),
+            max_bulk_get: rows.count("couchdb", "max_bulk_get_count"),
+            max_request_size: rows.count("chttpd", "max_http_request_size"),
+            max_document_size: rows.count("couchdb", "max_document_size"),
+            max_attachment_size: rows.read("couchdb", "max_attachment_size", attachment_size).unwrap_or(u64::MAX),
             rows,
         }
     }
@@ -191,7 +193,11 @@ impl Settings {
 
 /// Whether every client must log in. Set-up scripts, such as LiveSync's, write the setting to either section.
 fn requires_user(rows: &Rows) -> bool {
-    ["chttpd", AUTH].into_iter().any(|section| rows.flag(section, "require_valid_user") == Some(true))
+    ["chttpd", AUTH].into_iter().any(|section| rows.flag(section, "require_valid_user"))
+}
+
+fn attachment_size(text: &str) -> Option<u64> {
+    if text == "infinity" { Some(u64::MAX) } else { text.parse().ok() }
 }
 
 /// As in CouchDB: what is configured, or a Basic challenge where every client must log in.
@@ -206,8 +212,14 @@ mod tests {
     use super::*;
     use crate::http::access::rows::settings_of;
 
+    const STARTED: [(&str, &str, &str); 1] = [("chttpd", "max_http_request_size", "7")];
+
     fn settings(rows: &[(&str, &str, &str)]) -> Settings {
-        Settings::new(settings_of(rows), &Unkept::default(), &Flags { max_request_size: 7, ..Flags::default() })
+        Settings::new(
+            settings_of(rows),
+            &Unkept::default(),
+            &Flags { started: settings_of(&STARTED), ..Flags::default() },
+        )
     }
 
     #[test]
@@ -216,7 +228,10 @@ mod tests {
         assert_eq!(settings.required, Required::Nobody);
         assert_eq!(settings.passwords.iterations, 600_000);
         assert_eq!((settings.session.seconds, settings.session.is_persistent), (600, true));
-        assert_eq!((settings.max_request_size, settings.max_document_size, settings.has_admins()), (7, None, false));
+        assert_eq!(
+            (settings.max_request_size, settings.max_document_size, settings.has_admins()),
+            (7, 8_000_000, false)
+        );
         assert_eq!(settings.default_security, DefaultSecurity::Administrators);
         assert_eq!((settings.max_bulk_docs, settings.max_bulk_get), (10_000, 10_000));
         assert!(settings.tokens.is_none() && settings.proxy.is_none() && settings.challenge.is_none());
@@ -288,7 +303,7 @@ mod tests {
         assert_eq!(found.public_fields, ["name", "email"]);
         assert_eq!(found.cors.allowed.origins, ["app://obsidian.md", "http://localhost"]);
         assert_eq!((found.max_request_size, found.default_security), (7, DefaultSecurity::Everyone));
-        assert_eq!((found.max_document_size, found.max_attachment_size), (Some(50_000_000), Some(u64::MAX)));
+        assert_eq!((found.max_document_size, found.max_attachment_size), (50_000_000, u64::MAX));
         assert_eq!((found.max_bulk_docs, found.max_bulk_get), (7, 10_000));
         assert!(found.admins.is_empty() && found.has_admins(), "nobody, but not everybody");
         assert!(!format!("{found:?}").contains("plain"));

@@ -12,6 +12,7 @@ pub(crate) mod views;
 
 use std::fmt;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +21,13 @@ use model::{IDENTITY_BYTES, Layer, LayerOptions, Setting};
 use peer::{Clients, Trust};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tracing::level_filters::LevelFilter;
 
 use crate::engine::EngineUrl;
 use crate::http::access::auth::{Administrator, Auth, SECRET_BYTES};
 use crate::http::access::cors::CorsOptions;
 use crate::http::access::settings::Flags;
+use crate::http::access::users;
 use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
 use crate::http::app::repeats::Repeats;
@@ -154,28 +157,28 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// `is_local`: only this machine can connect. `stopping` turns true when the server shuts down. `opened` gets the other
+    /// `address`: that on which the server listens. `stopping` turns true when the server shuts down. `opened` gets the other
     /// stores that are opened later.
     pub(crate) fn new(
         layer: Layer<AnyDatabase>,
         identity: Identity,
         options: Options,
-        is_local: bool,
+        address: SocketAddr,
         stopping: watch::Receiver<bool>,
         opened: mpsc::UnboundedSender<Store>,
     ) -> std::io::Result<Self> {
+        let uuid = options.uuid.clone().unwrap_or(identity.uuid);
         let flags = Flags {
-            cors: options.cors.clone(),
-            max_request_size: options.max_request_size,
+            started: started(&layer, &uuid, &options, address),
             speaks_tls: options.tls.is_some(),
             settings: options.settings.clone(),
         };
+        let is_local = address.ip().is_loopback();
         let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
         let scans = Scans::new(options.scan_threads)?;
         let functions = Arc::new(Functions::new(options.threads.max(2)));
         let others = LayerOptions { threads: options.threads, ..LayerOptions::default() };
         let stores = Stores::new(layer.clone(), options.store.as_ref(), others, opened);
-        let uuid = options.uuid.clone().unwrap_or(identity.uuid);
         let clients = Clients::new(options.trust.clone());
         Ok(App {
             layer,
@@ -261,7 +264,7 @@ impl App {
 
     /// New document ids.
     pub(crate) fn fresh_ids(&self, count: usize) -> Result<Vec<String>> {
-        self.uuids.next(count).map_err(|error| {
+        self.uuids.next(count, &self.auth.settings().ids).map_err(|error| {
             tracing::error!(%error, "the system's random number generator failed");
             ApiError::internal()
         })
@@ -285,4 +288,43 @@ impl App {
         // An error means that the server is gone.
         let _ = self.stopping.clone().wait_for(|stopping| *stopping).await;
     }
+}
+
+/// What the server was started with, as settings of CouchDB's names. Some have no effect when a client sets them, since they are
+/// read at the start only: address, port and log.
+fn started(layer: &Layer<AnyDatabase>, uuid: &str, options: &Options, address: SocketAddr) -> Vec<Setting> {
+    let attachment = match layer.max_attachment_size() {
+        u64::MAX => "infinity".to_owned(),
+        bytes => bytes.to_string(),
+    };
+    let level = match LevelFilter::current() {
+        LevelFilter::OFF => "none",
+        LevelFilter::ERROR => "error",
+        LevelFilter::WARN => "warning",
+        LevelFilter::INFO => "info",
+        _ => "debug",
+    };
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let settings = [
+        ("chttpd", "bind_address", host.clone()),
+        ("chttpd", "enable_cors", (!options.cors.origins.is_empty()).to_string()),
+        ("chttpd", "max_http_request_size", options.max_request_size.to_string()),
+        ("chttpd", "port", port.clone()),
+        ("couch_httpd_auth", "authentication_db", users::DATABASE.to_owned()),
+        ("cors", "credentials", options.cors.credentials.to_string()),
+        ("cors", "origins", options.cors.origins.join(", ")),
+        ("couchdb", "max_attachment_size", attachment),
+        ("couchdb", "max_document_size", layer.max_document_size().to_string()),
+        ("couchdb", "uuid", uuid.to_owned()),
+        ("httpd", "bind_address", host),
+        ("httpd", "port", port),
+        ("log", "level", level.to_owned()),
+        ("log", "writer", "stderr".to_owned()),
+    ];
+    let settings = settings.into_iter().filter(|(_, _, value)| !value.is_empty());
+    let setting = |(section, name, value): (&str, &str, String)| {
+        let (section, name) = (section.to_owned(), name.to_owned());
+        Setting { section, name, value }
+    };
+    settings.map(setting).collect()
 }

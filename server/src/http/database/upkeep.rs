@@ -28,6 +28,12 @@ pub(crate) async fn ensure_full_commit(request: &Request, db: &str) -> Result<Re
     }))
 }
 
+/// Does nothing, as in a CouchDB without indexes of text: there are none to clean up.
+pub(crate) async fn clean_up_search(request: &Request, db: &str) -> Result<Response> {
+    request.fresh_database(db).await?;
+    Ok(response::ok(StatusCode::ACCEPTED))
+}
+
 /// `GET /{db}/_couch_layer/check`: checks that the parts of a database are consistent, and its views those that their
 /// functions make. CouchDB has no such endpoint; `couch-layer check --url` uses it.
 pub(crate) async fn check(request: &Request, db: &str) -> Result<Response> {

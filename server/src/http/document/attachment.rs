@@ -2,6 +2,7 @@
 //!
 //! Source: `db_attachment_req` in CouchDB's `chttpd_db.erl`.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes_coding;
+use crate::http::wire::headers::text;
 use crate::http::wire::multipart::writer::{Multipart, range_head};
 use crate::http::wire::range::{self, Wanted};
 use crate::http::wire::response::{self, Body, Response, Tag};
@@ -169,11 +171,8 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
     let name = name_of(rest);
     check_attachment_name(&name)?;
     let rev = request.named_rev()?;
-    let content_type = match request.headers.get(CONTENT_TYPE) {
-        None => "application/octet-stream",
-        Some(value) => value.to_str().map_err(|_| ApiError::bad_request("Content-Type is not plain text"))?,
-    };
-    let content_type = content_type.to_owned();
+    let content_type = request.headers.get(CONTENT_TYPE).map(text);
+    let content_type = content_type.map_or_else(|| "application/octet-stream".to_owned(), Cow::into_owned);
     let coding = request.header(CONTENT_ENCODING).map_or("identity", str::trim);
     let how = match coding {
         "" => UploadAs::Plain { content_type: &content_type },

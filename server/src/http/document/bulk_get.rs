@@ -10,7 +10,7 @@ use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents;
 use crate::http::document::read::get_options;
-use crate::http::document::related::Related;
+use crate::http::document::related::{Related, all_stubs};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes;
@@ -189,7 +189,9 @@ fn wanted(whole: &JsonText, doc: JsonRef<'_>) -> Wanted {
         let wrong = wrong.as_str().map(|rev| rev.into_owned());
         return refuse(Some(id), wrong, "bad_request", "Invalid rev format");
     }
-    Wanted::Request(BulkGet { id, rev }, Some(whole.slice_ref(since)))
+    // As in CouchDB, a client that names no revision asks for no attachments.
+    let known = since.elements().next().map(|_| whole.slice_ref(since));
+    Wanted::Request(BulkGet { id, rev }, known)
 }
 
 fn parse(value: JsonRef<'_>) -> Option<RevId> {
@@ -299,7 +301,7 @@ impl Reader {
             }
             None => {
                 writer.send(head("application/json")).await?;
-                Ok(writer.send(document.to_json()).await?)
+                Ok(writer.send(all_stubs(&document)).await?)
             }
         }
     }

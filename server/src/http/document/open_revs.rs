@@ -26,7 +26,7 @@ use model::{GetOptions, JsonWriter, OpenRev, OpenRevs, RevId};
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents;
-use crate::http::document::related::Related;
+use crate::http::document::related::{Related, all_stubs};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes;
@@ -122,7 +122,7 @@ fn multipart(request: &Request, database: Documents, found: Vec<OpenRev>) -> Res
                     }
                     None => {
                         writer.send(head("application/json")).await?;
-                        writer.send(document.to_json()).await?;
+                        writer.send(all_stubs(&document)).await?;
                     }
                 },
                 OpenRev::Missing(rev) => {

@@ -7,7 +7,7 @@ use model::{Document, GetOptions, JsonText, OpenRevs, RevId};
 
 use crate::http::app::stores::Documents;
 use crate::http::document::open_revs::open_revs;
-use crate::http::document::related::Related;
+use crate::http::document::related::{Related, all_stubs};
 use crate::http::document::{contents, guarded, require_possible};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
@@ -83,6 +83,9 @@ async fn read_one(
         };
         let response = match contents::are_wanted(&document) {
             true => Box::pin(with_contents(request, &database, document, fields)).await?,
+            false if fields.is_none() && asks_for_attachments(request, options) => {
+                Some(response::json(StatusCode::OK, all_stubs(&document)))
+            }
             false => Some(as_json(&document, fields)),
         };
         let Some(mut response) = response else { continue };
@@ -91,6 +94,11 @@ async fn read_one(
         }
         return Ok(response);
     }
+}
+
+/// Whether the client asks for attachments in parts, also where it has all of them.
+fn asks_for_attachments(request: &Request, options: &GetOptions) -> bool {
+    (options.attachments || options.atts_since.is_some()) && takes(&request.headers, "multipart/related")
 }
 
 /// Answers with a document and the contents of its attachments; `None` if the leaf was replaced while they were read.

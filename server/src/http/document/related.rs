@@ -11,6 +11,14 @@ use crate::http::error::Result;
 use crate::http::wire::multipart::writer::{Multipart, PartHead, head};
 use crate::http::wire::response::{BodyWriter, Stop};
 
+/// A document of an answer in parts, where no attachment is requested. As in CouchDB, stubs say how their contents are stored
+/// there.
+pub(crate) fn all_stubs(document: &Document) -> Vec<u8> {
+    let mut json = Vec::new();
+    document.write_json_following(&mut json);
+    json
+}
+
 /// A document to be sent with its attachments.
 pub(crate) struct Related {
     document: Document,

@@ -12,6 +12,7 @@ use crate::http::document::{follow, guarded};
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
+use crate::http::rights::not_database_admin;
 use crate::http::wire::body::{content_type_is, require_json};
 use crate::http::wire::multipart::related_boundary;
 use crate::http::wire::params::{self, Params};
@@ -206,8 +207,7 @@ pub(crate) fn refuse_design(principal: &Principal, is_database_admin: bool, id: 
     if is_database_admin || !id.starts_with("_design/") {
         return Ok(());
     }
-    let reason = "You are not a db or server admin.";
-    Err(if principal.name.is_some() { ApiError::forbidden(reason) } else { ApiError::unauthorized(reason) })
+    Err(not_database_admin(principal))
 }
 
 /// Whether the query has `batch=ok`. With it CouchDB does not wait for the disk, and answers 202 without a revision. Here

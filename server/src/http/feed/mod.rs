@@ -23,18 +23,18 @@
 pub(crate) mod plan;
 mod reader;
 
-use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, StatusCode};
 use model::{ErrorKind, JsonText};
 use tokio::time::Instant;
 
 use crate::http::app::stores::Documents;
-use crate::http::error::Result;
+use crate::http::error::{ApiError, Result};
 use crate::http::feed::plan::{FeedKind, Filter, Idle, Plan};
 use crate::http::feed::reader::{Page, Reader};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
-use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
+use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop, Tag};
 
 /// `GET /{db}/_changes`
 pub(crate) async fn changes(request: &Request, db: &str) -> Result<Response> {
@@ -61,11 +61,43 @@ async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&Json
             Some(since) => since,
             None => database.last_seq().await?,
         };
-        let mut reader = Reader::new(request.app.clone(), database, plan.clone(), since);
+        // Before the page is read, so that the tag is never that of a later one.
+        let tag = match kind {
+            FeedKind::Normal if request.method == Method::GET => Some(tag_of(&database).await?),
+            _ => None,
+        };
+        if tag.as_ref().is_some_and(|tag| tag.is_known(&request.headers)) {
+            return Ok((None, tag));
+        }
+        let resume = match plan.descending && kind != FeedKind::Normal {
+            true => Some(database.last_seq().await?),
+            false => None,
+        };
+        let mut reader = Reader::new(request.app.clone(), database, plan.clone(), since, resume);
         let first = reader.page().await?;
-        Ok((reader, first))
+        Ok((Some((reader, first)), tag))
     };
-    let (mut reader, first) = request.with_database(db, begin).await?;
+    let (begun, tag) = request.with_database(db, begin).await?;
+    let mut response = match (begun, &tag) {
+        (None, Some(tag)) => return Ok(response::not_modified(tag.clone())),
+        (None, None) => return Err(ApiError::internal()),
+        (Some((reader, first)), _) => send(kind, reader, first).await?,
+    };
+    if let Some(tag) = tag {
+        response::set_etag(&mut response, tag);
+    }
+    Ok(response)
+}
+
+/// The tag of a list of changes: another one after each edit and each purge, as in CouchDB.
+async fn tag_of(database: &Documents) -> Result<Tag> {
+    let info = database.info().await?;
+    let purges = info.purge_seq.to_string();
+    let state = [&database.instance_id(), info.update_seq.to_string().as_bytes(), b" ", purges.as_bytes()].concat();
+    Ok(Tag::of_content(&state))
+}
+
+async fn send(kind: FeedKind, mut reader: Reader, first: Page) -> Result<Response> {
     let ends = match kind {
         FeedKind::Normal => !first.more,
         FeedKind::Longpoll => !first.more && (first.rows > 0 || reader.is_full()),

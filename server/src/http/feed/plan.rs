@@ -86,6 +86,17 @@ pub(crate) struct Plan {
     pub(crate) idle: Idle,
 }
 
+impl Plan {
+    /// Whether the feed waits for changes once it has sent this many rows and has no more.
+    pub(crate) fn waits_after(&self, rows: u64) -> bool {
+        match self.kind {
+            FeedKind::Normal => false,
+            FeedKind::Longpoll => rows == 0,
+            FeedKind::Continuous | FeedKind::EventSource => true,
+        }
+    }
+}
+
 /// Reads the client's parameters.
 pub(crate) async fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
     let mut kind = FeedKind::Normal;
@@ -143,8 +154,6 @@ pub(crate) async fn plan(request: &Request, body: Option<&JsonText>) -> Result<P
         Some("now") => None,
         Some(text) => Some(text.parse()?),
     };
-    // Only a response that ends can be in descending order.
-    let descending = descending && kind == FeedKind::Normal;
     Ok(Plan {
         kind,
         since,

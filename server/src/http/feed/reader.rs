@@ -47,15 +47,19 @@ pub(crate) struct Reader {
     pub(crate) sent: u64,
     /// Whether a page has been read.
     begun: bool,
+    /// Where a feed in descending order that waits goes on when it has reached the end of its list.
+    resume: Option<Seq>,
     /// Number of times that the database has moved.
     pub(crate) moves: u64,
     pub(crate) pace: Pace,
 }
 
 impl Reader {
-    pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan, since: Seq) -> Self {
+    /// `resume`: the last sequence, for a feed in descending order that waits.
+    pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan, since: Seq, resume: Option<Seq>) -> Self {
         let pace = Pace::new(plan.include_docs);
-        Reader { app, database, plan, last: since, number: None, pending: None, sent: 0, begun: false, moves: 0, pace }
+        let (number, pending) = (None, None);
+        Reader { app, database, plan, last: since, number, pending, sent: 0, begun: false, resume, moves: 0, pace }
     }
 
     /// Reads the next page. It is empty if there are no changes, or none that pass the filter.
@@ -93,6 +97,10 @@ impl Reader {
         let mut page = Page { bytes: Vec::new(), rows: 0, more: batch.more };
         let (mut last, mut number) = (batch.last_seq, batch.last_number);
         for mut change in batch.rows {
+            // It comes once, when the feed goes on from there.
+            if self.resume.is_some_and(|resume| change.seq > resume) {
+                continue;
+            }
             if !self.passes(&mut change).await? {
                 continue;
             }
@@ -129,6 +137,13 @@ impl Reader {
             _ if !batch.more && last == batch.last_seq => Some(0),
             _ => None,
         };
+        if !page.more && !self.is_full() && self.plan.waits_after(self.sent) {
+            // From here on the feed is as any other.
+            if let Some(resume) = self.resume.take() {
+                (self.plan.descending, self.last) = (false, resume);
+                (self.number, self.pending) = (None, None);
+            }
+        }
         Ok(page)
     }
 

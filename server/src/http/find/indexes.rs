@@ -91,11 +91,7 @@ pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
 }
 
 /// `DELETE /{db}/_index/{ddoc}/json/{name}`. The document's name may have `_design/` before it.
-pub(crate) async fn delete(request: &mut Request, db: &str, path: &[&str]) -> Result<Response> {
-    let (design, name) = match path {
-        ["_design", design, "json", name] | [design, "json", name] => (*design, *name),
-        _ => return Err(ApiError::not_found("missing")),
-    };
+pub(crate) async fn delete(request: &mut Request, db: &str, design: &str, name: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     let design_id = design_id(design);
     let known = database.indexes().await?;

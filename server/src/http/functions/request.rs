@@ -10,6 +10,7 @@ use crate::http::app::stores::Documents;
 use crate::http::database::write_info;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
+use crate::http::wire::headers::text;
 use crate::http::wire::params;
 
 /// Maximum number of fields of a form.
@@ -60,9 +61,8 @@ pub(crate) async fn request_object(
     json.end_object();
     json.name("headers").begin_object();
     let headers = request.headers.iter().filter(|(name, _)| !SECRET.contains(&name.as_str()));
-    let headers = headers.filter_map(|(name, value)| Some((capitalised(name.as_str()), value.to_str().ok()?)));
-    let headers: Vec<(String, &str)> = headers.collect();
-    write_pairs(&mut json, headers.iter().map(|(name, value)| (name.as_str(), *value)));
+    let headers: Vec<_> = headers.map(|(name, value)| (capitalised(name.as_str()), text(value))).collect();
+    write_pairs(&mut json, headers.iter().map(|(name, value)| (name.as_str(), &**value)));
     json.end_object();
     json.name("body").str(body.unwrap_or("undefined"));
     json.name("peer").str("");

@@ -12,7 +12,7 @@ use model::{JsonRef, JsonText};
 use peer::{Address, Connecting, Filter};
 use replicate::{Endpoint, Identity, Options};
 
-use crate::http::access::rows::Rows;
+use crate::http::access::rows::{Rows, truth};
 use crate::http::error::{ApiError, Result};
 
 /// The section of the settings of replications.
@@ -150,7 +150,7 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
         winning_revs_only: flag("winning_revs_only")?,
         use_checkpoints: match given("use_checkpoints") {
             Some(_) => flag("use_checkpoints")?,
-            None => settings.and_then(|settings| settings.get(SECTION, "use_checkpoints")) != Some("false"),
+            None => settings.and_then(|settings| settings.read(SECTION, "use_checkpoints", truth)) != Some(false),
         },
         checkpoint_interval: number("checkpoint_interval", u64::MAX)?
             .map_or(usual.checkpoint_interval, |ms| Duration::from_millis(ms as u64)),
@@ -368,5 +368,15 @@ mod tests {
             Connecting { silence: Duration::from_secs(30), connections: 20, is_nodelay: true, is_kept_alive: false };
         assert_eq!((own.connecting, own.options.retries), (connecting, Some(0)));
         assert!(own.options.use_checkpoints);
+    }
+
+    #[test]
+    fn what_is_not_configured_is_as_the_replicator_has_it() {
+        let asked = JsonText::parse(br#"{"source":"a","target":"b"}"#).unwrap();
+        let listed = RequestedReplication::read_with(&asked, &rows_of(&[])).unwrap();
+        let (usual, own) = (replicate::Options::default(), listed.options);
+        assert_eq!((own.batch_size, own.workers, own.retries), (usual.batch_size, usual.workers, usual.retries));
+        assert_eq!((own.checkpoint_interval, own.use_checkpoints), (usual.checkpoint_interval, usual.use_checkpoints));
+        assert_eq!(listed.connecting, Connecting::default());
     }
 }

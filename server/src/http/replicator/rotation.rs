@@ -13,8 +13,8 @@ use crate::http::app::App;
 /// Settings of the section `replicator`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rotation {
-    /// Maximum number of replications that run at a time (`max_jobs`), if it is set.
-    pub(crate) most: Option<usize>,
+    /// Maximum number of replications that run at a time (`max_jobs`).
+    pub(crate) most: usize,
     /// Maximum number that are stopped at a time for others (`max_churn`).
     pub(crate) churn: usize,
     /// Time between two turns (`interval`).
@@ -27,13 +27,13 @@ impl Rotation {
     }
 
     fn read(rows: &Rows) -> Rotation {
-        let number = |name| rows.number("replicator", name).filter(|number| *number > 0);
-        let count = |name| number(name).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let positive = |text: &str| text.parse().ok().filter(|number: &u64| *number > 0);
+        let number = |name| rows.read("replicator", name, positive).unwrap_or(1);
+        let count = |name| usize::try_from(number(name)).unwrap_or(usize::MAX);
         Rotation {
             most: count("max_jobs"),
-            churn: count("max_churn").unwrap_or(20),
-            interval: number("interval")
-                .map_or(Duration::from_secs(60), |ms| Duration::from_millis(ms.min(86_400_000))),
+            churn: count("max_churn"),
+            interval: Duration::from_millis(number("interval").min(86_400_000)),
         }
     }
 }
@@ -45,13 +45,13 @@ mod tests {
 
     #[test]
     fn turns_are_as_configured() {
-        let usual = Rotation { most: None, churn: 20, interval: Duration::from_secs(60) };
+        let usual = Rotation { most: 2_000, churn: 20, interval: Duration::from_secs(60) };
         assert_eq!(Rotation::read(&rows_of(&[])), usual);
         let row = |name, value| ("replicator", name, value);
         let wrong = [row("max_jobs", "0"), row("max_churn", "x"), row("interval", "-1")];
         assert_eq!(Rotation::read(&rows_of(&wrong)), usual);
         let own = [row("max_jobs", "2"), row("max_churn", "1"), row("interval", "50")];
-        let expected = Rotation { most: Some(2), churn: 1, interval: Duration::from_millis(50) };
+        let expected = Rotation { most: 2, churn: 1, interval: Duration::from_millis(50) };
         assert_eq!(Rotation::read(&rows_of(&own)), expected);
     }
 }

@@ -1,14 +1,18 @@
 //! `/_node/{node}/_config`: reads and sets the configuration of the servers of this store.
 //!
 //! Settings are in the store, so they survive restarts, and they apply at once. With `X-Couch-Persist: false` they are in this
-//! process only. As in CouchDB, any section and key may be set; `docs/configuration.md` lists those that mean something here.
-//! Passwords of administrators are hashed before they are stored.
+//! process only. As in CouchDB, any section and key may be set, except for a few sections; `docs/configuration.md` lists those
+//! that mean something here. What is not set is listed with its default. Passwords of administrators are hashed before they
+//! are stored or listed.
 //!
 //! Source: CouchDB's `chttpd_node.erl` and `config.erl`.
+
+use std::collections::BTreeMap;
 
 use hyper::StatusCode;
 use model::{JsonRef, JsonText, JsonWriter};
 
+use crate::http::access::known::CLOSED_SECTIONS;
 use crate::http::access::passwords::Verifier;
 use crate::http::access::settings::ADMINS;
 use crate::http::error::{ApiError, Result};
@@ -29,55 +33,75 @@ fn unknown() -> ApiError {
 }
 
 /// `GET /_node/{node}/_config`
-pub(crate) fn all(request: &Request, node: &str) -> Result<Response> {
+pub(crate) async fn all(request: &Request, node: &str) -> Result<Response> {
     require_node(node)?;
     let settings = request.app.auth.settings();
+    let mut listed = settings.rows.listed();
+    listed.entry(ADMINS).or_default().extend(request.app.auth.own_listed(request.address).await?);
     Ok(response::object(|json| {
-        for (section, values) in settings.rows.sections() {
-            json.name(section).begin_object();
-            for (name, value) in values {
-                json.name(name).str(value);
-            }
+        for (section, values) in listed {
+            write_values(json.name(section).begin_object(), values);
             json.end_object();
         }
     }))
 }
 
+fn write_values(json: &mut JsonWriter<'_>, values: BTreeMap<&str, &str>) {
+    for (name, value) in values {
+        json.name(name).str(value);
+    }
+}
+
 /// `GET /_node/{node}/_config/{section}`. An unknown section is empty.
-pub(crate) fn section(request: &Request, node: &str, section: &str) -> Result<Response> {
+pub(crate) async fn section(request: &Request, node: &str, section: &str) -> Result<Response> {
     require_node(node)?;
     let settings = request.app.auth.settings();
-    Ok(response::object(|json| {
-        for (name, value) in settings.rows.sections().get(section).into_iter().flatten() {
-            json.name(name).str(value);
-        }
-    }))
+    let mut values = settings.rows.listed().remove(section).unwrap_or_default();
+    if section == ADMINS {
+        values.extend(request.app.auth.own_listed(request.address).await?);
+    }
+    Ok(response::object(|json| write_values(json, values)))
 }
 
 /// `GET /_node/{node}/_config/{section}/{key}`
-pub(crate) fn value(request: &Request, names: &[&str]) -> Result<Response> {
+pub(crate) async fn value(request: &Request, names: &[&str]) -> Result<Response> {
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
     let settings = request.app.auth.settings();
-    Ok(text(settings.rows.stored(section, key).ok_or_else(unknown)?))
+    if let Some(value) = settings.rows.shown(section, key) {
+        return Ok(text(value));
+    }
+    let own = if section == ADMINS { request.app.auth.own_listed(request.address).await? } else { None };
+    Ok(text(own.filter(|(name, _)| *name == key).ok_or_else(unknown)?.1))
 }
 
 /// `PUT /_node/{node}/_config/{section}/{key}`. Answers with the old value.
 pub(crate) async fn put(request: &mut Request, names: &[&str]) -> Result<Response> {
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
+    require_open(section)?;
     let body = request.body.bytes(&request.headers).await?;
     let body = JsonText::parse(&body).map_err(|_| ApiError::invalid_json())?;
     let value = body.root().as_str().ok_or_else(|| ApiError::bad_request("a JSON string expected"))?;
     let value = checked(section, key, &value)?;
+    let shown = request.app.auth.settings().rows.shown(section, key).unwrap_or_default().to_owned();
     let old = set(request, section, key, &value, is_kept(request)).await?;
-    Ok(text(&old.unwrap_or_default()))
+    Ok(text(&old.unwrap_or(shown)))
+}
+
+/// Refuses changes of the sections that CouchDB closes, in its words.
+fn require_open(section: &str) -> Result<()> {
+    match CLOSED_SECTIONS.contains(&section) {
+        true => Err(ApiError::forbidden("Config section blacklisted for modification over HTTP API.")),
+        false => Ok(()),
+    }
 }
 
 /// `DELETE /_node/{node}/_config/{section}/{key}`. Answers with the old value.
 pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response> {
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
+    require_open(section)?;
     // What another server set since then counts.
     drop(request.app.auth.load(&request.app.layer).await?);
     if section == ADMINS && request.app.auth.has_administrator() && !leaves_an_administrator(request, Some(key)).await?

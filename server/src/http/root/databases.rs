@@ -1,5 +1,7 @@
 //! `/_all_dbs`, `/_dbs_info`: the list of databases.
 
+use std::collections::HashSet;
+
 use hyper::StatusCode;
 use model::{JsonText, JsonWriter, NameRange};
 
@@ -11,14 +13,27 @@ use crate::http::wire::paging::{self, Asked};
 use crate::http::wire::params;
 use crate::http::wire::response::{self, Response};
 
-/// Maximum number of databases in one request to `/_dbs_info`, unless the configuration has another.
-const MAX_INFO_KEYS: usize = 100;
-
 /// Maximum number of databases in a page of `/_dbs_info`, as in RFC 014.
 const MAX_PAGE: usize = 5_000;
 
+/// The databases that a query asks for: a range, or those of a list (`keys`) in its order.
+async fn names(request: &Request, range: &NameRange, keys: Option<&str>) -> Result<Vec<String>> {
+    let Some(keys) = keys else { return Ok(request.app.layer.database_names(range).await?) };
+    let keys = params::parse_json(keys)?;
+    if !keys.root().is_array() {
+        return Err(ApiError::bad_request("`keys` must be an array of names."));
+    }
+    let all: HashSet<String> = request.app.layer.database_names(&NameRange::default()).await?.into_iter().collect();
+    let asked = keys.root().elements().filter_map(|key| key.as_str().map(|key| key.into_owned()));
+    let mut names: Vec<String> = asked.filter(|name| all.contains(name)).collect();
+    if range.descending {
+        names.reverse();
+    }
+    Ok(names.into_iter().skip(range.skip).take(range.limit.unwrap_or(usize::MAX)).collect())
+}
+
 pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
-    let names = request.app.layer.database_names(&name_range(request.params.iter())?).await?;
+    let names = names(request, &name_range(request.params.iter())?, request.params.get("keys")).await?;
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
@@ -26,7 +41,7 @@ pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
         json.str(name);
     }
     json.end_array();
-    Ok(response::json(StatusCode::OK, body))
+    Ok(response::tagged(&request.headers, body))
 }
 
 /// `GET /_dbs_info`: all databases. A page of them is an object, since a list has no place for bookmarks.
@@ -34,8 +49,8 @@ pub(crate) async fn dbs_info(request: &Request) -> Result<Response> {
     let Asked { params, paging } = Asked::read(Some("_dbs_info"), request.params.iter(), MAX_PAGE)?;
     let mut range = name_range(params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
     let Some(paging) = paging else {
-        let names = request.app.layer.database_names(&range).await?;
-        return Ok(response::json(StatusCode::OK, infos(request, &names, false).await?));
+        let names = names(request, &range, request.params.get("keys")).await?;
+        return Ok(response::tagged(&request.headers, infos(request, &names, false).await?));
     };
     if let Some(place) = paging.at() {
         range.start =
@@ -70,8 +85,7 @@ pub(crate) async fn named_dbs_info(request: &mut Request) -> Result<Response> {
     if !keys.is_array() {
         return Err(ApiError::bad_request("`keys` member must be an array."));
     }
-    let most = request.app.auth.settings().rows.number("chttpd", "max_db_number_for_dbs_info_req");
-    let most = most.map_or(MAX_INFO_KEYS, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    let most = request.app.auth.settings().rows.count("chttpd", "max_db_number_for_dbs_info_req");
     let keys = at_most(keys, most, || ApiError::bad_request("too_many_keys"))?;
     let keys: Option<Vec<String>> = keys.map(|key| key.as_str().map(|key| key.into_owned())).collect();
     let keys = keys.ok_or_else(|| ApiError::bad_request("`keys` must be an array of names."))?;

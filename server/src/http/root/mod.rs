@@ -25,9 +25,6 @@ use crate::http::wire::response::{self, Response};
 /// The release of CouchDB whose API the server implements. Clients parse it.
 const API_VERSION: &str = "3.5.2";
 
-/// Maximum number of ids in one answer of `/_uuids`.
-const MAX_UUIDS: usize = 1000;
-
 /// Time that the store has to answer before `/_up` says that it does not.
 const UP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -92,9 +89,14 @@ pub(crate) async fn active_tasks(request: &Request) -> Result<Response> {
 fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     let Some(run) = &job.run else { return };
     let seconds = |ms: u64| ms / 1000;
-    json.begin_object().name("node").str(run.server.as_deref().unwrap_or("nonode@nohost"));
+    // The name by which `_node` knows it. Which server runs it is told apart.
+    json.begin_object().name("node").str(NODE);
+    if let Some(server) = &run.server {
+        json.name("server").str(server);
+    }
     // In CouchDB's form of a process. The number distinguishes the runs of a node.
-    json.name("pid").str(&format!("<0.{}.0>", run.number)).name("type").str(type_of(&job.id.kind));
+    json.name("pid").str(&format!("<0.{}.0>", run.number)).name("process_status").str("running");
+    json.name("type").str(type_of(&job.id.kind));
     json.name("started_on").u64(seconds(run.started_ms));
     let updated_ms = job.progress.as_ref().map_or(0, |progress| progress.updated_ms);
     json.name("updated_on").u64(seconds(updated_ms.max(run.started_ms)));
@@ -131,7 +133,7 @@ pub(crate) fn uuids(request: &Request) -> Result<Response> {
     let count = match request.params.get("count") {
         None => 1,
         Some(text) => match text.parse::<i64>() {
-            Ok(count) if count > MAX_UUIDS as i64 => {
+            Ok(count) if usize::try_from(count).is_ok_and(|count| count > request.app.auth.settings().max_ids) => {
                 return Err(ApiError::bad_request("count parameter too large"));
             }
             Ok(count) => usize::try_from(count).ok(),
@@ -140,13 +142,16 @@ pub(crate) fn uuids(request: &Request) -> Result<Response> {
         .ok_or_else(|| ApiError::bad_request("count must be a positive integer"))?,
     };
     let made = request.app.fresh_ids(count)?;
-    let mut response = response::object(|json| {
-        json.name("uuids").begin_array();
-        for uuid in &made {
-            json.str(uuid);
-        }
-        json.end_array();
-    });
+    let mut response = response::tagged(
+        &request.headers,
+        response::object_text(|json| {
+            json.name("uuids").begin_array();
+            for uuid in &made {
+                json.str(uuid);
+            }
+            json.end_array();
+        }),
+    );
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));

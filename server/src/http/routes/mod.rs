@@ -70,7 +70,6 @@ pub(crate) struct Route {
 use Who::{DatabaseAdmin, Metrics, Public, Reader, ServerAdmin, Writer};
 
 const NODES: &str = "nodes and clusters";
-const TEXT: &str = "indexes of text";
 const SHARDS: &str = "shards and their settings";
 /// CouchDB 3 has them still, and calls them deprecated. ADR 0040 says why they are left out.
 const DEPRECATED: &str = "shows, lists and rewrites, which CouchDB calls deprecated,";
@@ -96,17 +95,18 @@ static ROUTES: &[Route] = &[
     // It names its databases in its body, and is authorized for each.
     row("/_transact", "POST", Public, |r, _| Box::pin(transact::transact(r))),
     row("/_node/{node}", "GET,HEAD", ServerAdmin, |_, n| now(setup::node(n[0]))),
-    row("/_node/{node}/_config", "GET,HEAD", ServerAdmin, |r, n| now(configuration::all(r, n[0]))),
+    row("/_node/{node}/_config", "GET,HEAD", ServerAdmin, |r, n| Box::pin(configuration::all(r, n[0]))),
     row("/_node/{node}/_config/_reload", "POST", ServerAdmin, |r, n| Box::pin(configuration::reload(r, n[0]))),
-    row("/_node/{node}/_config/{section}", "GET,HEAD", ServerAdmin, |r, n| now(configuration::section(r, n[0], n[1]))),
+    row("/_node/{node}/_config/{section}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(configuration::section(r, n[0], n[1]))),
     row("/_node/{node}/_config/{section}/{key}", "DELETE", ServerAdmin, |r, n| Box::pin(configuration::delete(r, n))),
-    row("/_node/{node}/_config/{section}/{key}", "GET,HEAD", ServerAdmin, |r, n| now(configuration::value(r, n))),
+    row("/_node/{node}/_config/{section}/{key}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(configuration::value(r, n))),
     row("/_node/{node}/_config/{section}/{key}", "PUT", ServerAdmin, |r, n| Box::pin(configuration::put(r, n))),
     row("/_node/{node}/_stats/*", "GET,HEAD", Metrics, |r, n| now(node::statistics(r, n[0], &n[1..]))),
     row("/_node/{node}/_system", "GET,HEAD", Metrics, |r, n| now(node::system(r, n[0]))),
     row("/_node/{node}/_versions", "GET,HEAD", ServerAdmin, |_, n| now(node::versions(n[0]))),
     row("/_node/*", "*", ServerAdmin, |_, n| now(node::unknown(n, NODES))),
     row("/_reshard/*", "*", ServerAdmin, |_, _| missing(NODES)),
+    row("/_search_analyze", "GET,HEAD,POST", ServerAdmin, |_, _| now(Err(ApiError::no_search()))),
     row("/_membership", "GET,HEAD", ServerAdmin, |_, _| now(setup::membership())),
     row("/_cluster_setup", "GET,HEAD", ServerAdmin, |r, _| Box::pin(setup::state(r))),
     row("/_cluster_setup", "POST", ServerAdmin, |r, _| Box::pin(setup::set_up(r))),
@@ -144,8 +144,8 @@ static ROUTES: &[Route] = &[
     row("/{db}/_security", "GET", Reader, |r, n| Box::pin(settings::security(r, n[0]))),
     row("/{db}/_compact", "POST", DatabaseAdmin, |r, n| Box::pin(upkeep::compact(r, n[0]))),
     row("/{db}/_view_cleanup", "POST", DatabaseAdmin, |r, n| Box::pin(views::clean_up(r, n[0]))),
-    row("/{db}/_search_cleanup", "*", Writer, |_, _| missing(TEXT)),
-    row("/{db}/_nouveau_cleanup", "*", Writer, |_, _| missing(TEXT)),
+    row("/{db}/_search_cleanup", "POST", Writer, |r, n| Box::pin(upkeep::clean_up_search(r, n[0]))),
+    row("/{db}/_nouveau_cleanup", "POST", Writer, |r, n| Box::pin(upkeep::clean_up_search(r, n[0]))),
     row("/{db}/_ensure_full_commit", "POST", Writer, |r, n| Box::pin(upkeep::ensure_full_commit(r, n[0]))),
     row("/{db}/_compact/{view}", "POST", DatabaseAdmin, |r, n| Box::pin(views::compact(r, n[0], n[1]))),
     row("/{db}/_temp_view", "*", Reader, |_, _| now(Err(ApiError::no_temporary_views()))),
@@ -154,7 +154,9 @@ static ROUTES: &[Route] = &[
     row("/{db}/_index", "GET,HEAD", Reader, |r, n| Box::pin(find::indexes::list(r, n[0]))),
     row("/{db}/_index", "POST", Writer, |r, n| Box::pin(find::indexes::create(r, n[0]))),
     row("/{db}/_index/_bulk_delete", "POST", Writer, |r, n| Box::pin(find::indexes::bulk_delete(r, n[0]))),
-    row("/{db}/_index/*", "DELETE", Writer, |r, n| Box::pin(find::indexes::delete(r, n[0], &n[1..]))),
+    row("/{db}/_index/{id}/json/{key}", "DELETE", Writer, |r, n| Box::pin(find::indexes::delete(r, n[0], n[1], n[2]))),
+    row("/{db}/_index/_design/{id}/json/{key}", "DELETE", Writer, |r, n| Box::pin(find::indexes::delete(r, n[0], n[1], n[2]))),
+    row("/{db}/_index/*", "*", Reader, |_, _| now(Err(ApiError::not_found("missing")))),
     row("/{db}/_purge", "POST", ServerAdmin, |r, n| Box::pin(purge::purge(r, n[0]))),
     row("/{db}/_purged_infos_limit", "PUT", ServerAdmin, |r, n| Box::pin(purge::set_limit(r, n[0]))),
     row("/{db}/_purged_infos_limit", "GET", ServerAdmin, |r, n| Box::pin(purge::limit(r, n[0]))),
@@ -172,6 +174,12 @@ static ROUTES: &[Route] = &[
     row("/{db}/{ddoc}/_view/{view}", "GET,HEAD", Reader, |r, n| Box::pin(views::read(r, n[0], n[1], n[2]))),
     row("/{db}/{ddoc}/_view/{view}", "POST", Reader, |r, n| Box::pin(views::read_posted(r, n[0], n[1], n[2]))),
     row("/{db}/{ddoc}/_view/{view}/queries", "POST", Reader, |r, n| Box::pin(views::queries(r, n[0], n[1], n[2]))),
+    row("/{db}/{ddoc}/_view/*", "*", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::method_not_allowed("GET,HEAD,POST")))),
+    row("/{db}/{ddoc}/_search/*", "GET,HEAD,POST", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::no_search()))),
+    row("/{db}/{ddoc}/_search_info/*", "GET,HEAD", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::no_search()))),
+    row("/{db}/{ddoc}/_search_disk_size/*", "GET,HEAD", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::no_search()))),
+    row("/{db}/{ddoc}/_nouveau/*", "GET,HEAD,POST", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::not_found("missing")))),
+    row("/{db}/{ddoc}/_nouveau_info/*", "GET,HEAD", Reader, |r, n| Box::pin(of_design(r, n[0], n[1], ApiError::not_found("missing")))),
     row("/{db}/{ddoc}/_info", "GET,HEAD", Reader, |r, n| Box::pin(views::info(r, n[0], n[1]))),
     row("/{db}/{ddoc}/_show/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
     row("/{db}/{ddoc}/_list/*", "*", Reader, |r, n| Box::pin(missing_of(r, n[0], n[1], DEPRECATED))),
@@ -204,6 +212,11 @@ fn missing<'a>(what: &str) -> Answer<'a> {
 
 /// The same for a path below a document; 404 if the document is missing.
 async fn missing_of(request: &Request, db: &str, id: &str, what: &str) -> Result<Response> {
+    of_design(request, db, id, ApiError::not_implemented(what)).await
+}
+
+/// Refuses a path below a document; 404 if the document is missing.
+async fn of_design(request: &Request, db: &str, id: &str, refusal: ApiError) -> Result<Response> {
     let find = |database: Documents| async move {
         match id.starts_with(LOCAL_PREFIX) {
             true => database.get_local(id).await.map(drop)?,
@@ -212,7 +225,7 @@ async fn missing_of(request: &Request, db: &str, id: &str, what: &str) -> Result
         Ok(())
     };
     request.with_database(db, find).await?;
-    Err(ApiError::not_implemented(what))
+    Err(refusal)
 }
 
 /// Joins the two segments of the id of a design document or a local document.
@@ -376,6 +389,26 @@ impl Resource<'_> {
             Some(db) if is_of_the_system(db) => ServerAdmin,
             _ => self.row.map_or_else(least, |row| row.who),
         }
+    }
+
+    /// Whether the request asks for space, which CouchDB refuses named users with 401.
+    pub(crate) fn is_upkeep(&self) -> bool {
+        matches!(self.path(), "/{db}/_compact" | "/{db}/_compact/{view}" | "/{db}/_view_cleanup")
+    }
+
+    /// Whether the request lists all databases.
+    pub(crate) fn lists_databases(&self) -> bool {
+        matches!(self.path(), "/_all_dbs" | "/_dbs_info")
+    }
+
+    /// Whether the request is closed to members because of the database that it is for. CouchDB refuses the lists of all
+    /// documents there, as what server administrators do, with 401 to named users too.
+    pub(crate) fn is_closed_to_members(&self) -> bool {
+        let Some(db) = self.database().filter(|db| *db == users::DATABASE || replicator::has_jobs(db)) else {
+            return false;
+        };
+        let lists_all = self.path() == "/{db}/_changes" || self.path().starts_with("/{db}/_all_docs");
+        is_of_the_system(db) && !lists_all && self.row.is_none_or(|row| row.who < ServerAdmin)
     }
 
     /// Whether the request waits for the last step of a relocation of its database, since it writes and could fail.

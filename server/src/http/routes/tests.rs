@@ -95,7 +95,7 @@ fn example(pattern: &str) -> String {
 
 /// The pattern of a path, and the values of its placeholders.
 fn meaning(path: &str) -> (&'static str, String) {
-    let segments = join_ids(crate::http::wire::params::segments(path).unwrap().0);
+    let segments = join_ids(crate::http::wire::params::segments(path, true).unwrap().0);
     let resource = find(&segments, &Method::GET).unwrap();
     (resource.path(), resource.names.join(" "))
 }
@@ -137,6 +137,23 @@ fn each_method_of_a_path_has_one_row() {
     }
 }
 
+/// `docs/rfcs.md` goes through the endpoints of the server itself. The tables of databases and documents are CouchDB's.
+#[test]
+fn endpoints_of_the_server_are_in_the_table() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/rfcs.md")).unwrap();
+    for rows in resources().filter(|rows| !rows[0].path.starts_with("/{db}")) {
+        let path = rows[0].path.trim_end_matches("/*");
+        let path = if path.is_empty() { "/" } else { path };
+        let names = |path: &str, end: &str| {
+            ["GET", "POST"].iter().any(|method| page.contains(&format!("`{method} {path}`{end}")))
+        };
+        // Of some trees the table has the whole.
+        let is_listed = names(path, "") || path.match_indices('/').any(|(at, _)| names(&path[..at], " and below"));
+        // Rows for whatever is not there name no endpoint.
+        assert!(is_listed || path == "/_node", "{path}");
+    }
+}
+
 #[test]
 fn names_with_a_slash_are_one_document() {
     assert_eq!(meaning("/a%2Fb/c%2Fd/"), ("/{db}/{docid}", "a/b c/d".into()));
@@ -156,7 +173,7 @@ fn names_with_a_slash_are_one_document() {
 #[test]
 fn requests_need_what_they_need_in_couchdb() {
     let who = |method: Method, path: &str| {
-        let segments = join_ids(crate::http::wire::params::segments(path).unwrap().0);
+        let segments = join_ids(crate::http::wire::params::segments(path, true).unwrap().0);
         find(&segments, &method).unwrap().who()
     };
     for (method, path, expected) in [

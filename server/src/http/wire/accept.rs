@@ -1,11 +1,13 @@
 //! `Accept` and `Accept-Encoding`: the media types and codings that a client accepts.
 
-use hyper::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, HeaderMap};
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, HeaderMap, HeaderValue};
 
 /// The elements of a list header, each with its quality.
 fn elements(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = (&str, f32)> {
-    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(|element| {
+    // An element with a letter beyond ASCII names nothing; the others count.
+    let values = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
+    let elements = values.flat_map(|value| value.split(|&byte| byte == b','));
+    elements.filter_map(|element| std::str::from_utf8(element).ok()).map(|element| {
         let (what, parameters) = element.split_once(';').unwrap_or((element, ""));
         let quality = parameters.split(';').find_map(|parameter| {
             let (name, value) = parameter.split_once('=')?;

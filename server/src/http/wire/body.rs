@@ -15,6 +15,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap};
 use model::{Elements, JsonErrorKind, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
+use crate::http::wire::headers::text;
 
 /// Number of bytes a second below which a client is too slow, once its patience is used up.
 const SLOWEST: u64 = 1024;
@@ -57,6 +58,11 @@ impl RequestBody {
     pub(crate) fn new(incoming: Incoming, limit: usize, pause: Duration) -> Self {
         let patience = Patience { pause, waited: Duration::ZERO, received: 0 };
         RequestBody { incoming: Some(incoming), limit, patience }
+    }
+
+    /// How long the server has waited for pieces of the body.
+    pub(crate) fn waited(&self) -> Duration {
+        self.patience.waited
     }
 
     /// Maximum size of a body that is held in memory.
@@ -198,7 +204,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<()> {
 
 /// Whether the request's `Content-Type` is this type, with any parameters.
 pub(crate) fn content_type_is(headers: &HeaderMap, expected: &str) -> bool {
-    let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let Some(value) = headers.get(CONTENT_TYPE).map(text) else { return false };
     value.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(expected))
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod accept;
 pub(crate) mod body;
 pub(crate) mod fields;
+pub(crate) mod headers;
 pub(crate) mod multipart;
 pub(crate) mod paging;
 pub(crate) mod params;

@@ -1,7 +1,7 @@
 //! The parts of a URL: path segments and the query's parameters, decoded.
 //!
 //! A segment is split off before it is decoded, so `%2F` is a slash inside a name. As in CouchDB
-//! (`decode_plus_to_space`), `+` is a space, in the path too; empty segments (a trailing slash) do not count; of a
+//! `+` is a space, in the path too unless `decode_plus_to_space` is `false`; empty segments (a trailing slash) do not count; of a
 //! repeated parameter the last one counts.
 
 use std::borrow::Cow;
@@ -15,11 +15,14 @@ use crate::http::error::{ApiError, Result};
 
 /// Splits and decodes a path. The flag reports that a name within a database is not UTF-8. Nothing can have such a
 /// name: reads return 404 and writes 400.
-pub(crate) fn segments(path: &str) -> Result<(Vec<Cow<'_, str>>, bool)> {
+///
+/// `has_plus_as_space`: whether `+` is a space.
+pub(crate) fn segments(path: &str, has_plus_as_space: bool) -> Result<(Vec<Cow<'_, str>>, bool)> {
     let mut segments = Vec::with_capacity(4);
     let mut is_no_name = false;
     for segment in path.split('/').filter(|segment| !segment.is_empty()) {
-        segments.push(match decode_form(segment) {
+        let decoded = if has_plus_as_space { decode_form(segment) } else { decode(segment) };
+        segments.push(match decoded {
             Err(_) if !segments.is_empty() && has_valid_escapes(segment) => {
                 is_no_name = true;
                 Cow::Owned(String::from_utf8_lossy(&percent_decode_str(segment).collect::<Vec<u8>>()).into_owned())
@@ -178,7 +181,9 @@ mod tests {
 
     #[test]
     fn a_slash_inside_a_segment_does_not_split_it() {
+        let segments = |path| super::segments(path, true);
         assert_eq!(segments("/a%2Fb//c+d/").unwrap(), (vec!["a/b".into(), "c d".into()], false));
+        assert_eq!(super::segments("/a/c+d%2B", false).unwrap(), (vec!["a".into(), "c+d+".into()], false));
         assert_eq!(segments("/").unwrap(), (vec![], false));
         assert!(segments("/db/%ff").unwrap().1);
         for wrong in ["/a%", "/a%2", "/a%zz", "/%ff"] {

@@ -14,6 +14,7 @@ use hyper::StatusCode;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION};
 use model::RevId;
+use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -323,12 +324,17 @@ pub(crate) fn in_parts(content_type: &str, body: Body) -> Response {
 }
 
 /// The name of a version of what is read, in quotes as in `ETag`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tag(Vec<u8>);
 
 impl Tag {
     pub(crate) fn new(name: &str) -> Self {
         Tag(["\"", name, "\""].concat().into_bytes())
+    }
+
+    /// The tag of these bytes.
+    pub(crate) fn of_content(content: &[u8]) -> Self {
+        Self::new(&model::hex(&Sha256::digest(content)[..16]))
     }
 
     /// The tag of a document at this revision.
@@ -343,10 +349,10 @@ impl Tag {
     /// Whether the client has this version already (`If-None-Match`, weak or strong). As in CouchDB, a tag without quotes
     /// and `*` match nothing.
     pub(crate) fn is_known(&self, headers: &HeaderMap) -> bool {
-        headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-            value.split(',').any(|one| {
-                let one = one.trim();
-                one.strip_prefix("W/").unwrap_or(one).as_bytes() == self.0
+        headers.get_all(IF_NONE_MATCH).iter().any(|value| {
+            value.as_bytes().split(|&byte| byte == b',').any(|one| {
+                let one = one.trim_ascii();
+                one.strip_prefix(b"W/").unwrap_or(one) == self.0
             })
         })
     }
@@ -364,6 +370,17 @@ pub(crate) fn set_location(response: &mut Response, location: String) {
     if let Ok(value) = HeaderValue::try_from(location) {
         response.headers_mut().insert(LOCATION, value);
     }
+}
+
+/// A JSON document with the tag of its bytes, or 304 if the client has it.
+pub(crate) fn tagged(headers: &HeaderMap, body: Vec<u8>) -> Response {
+    let tag = Tag::of_content(&body);
+    if tag.is_known(headers) {
+        return not_modified(tag);
+    }
+    let mut response = json(StatusCode::OK, body);
+    set_etag(&mut response, tag);
+    response
 }
 
 /// 304 with the tag of the version that the client has.

@@ -21,12 +21,14 @@ pub(crate) mod writer;
 
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 
+use crate::http::wire::headers::text;
+
 /// Maximum length of a boundary. RFC 2046 allows 70. Each piece of a body is searched for the boundary.
 const MAX_BOUNDARY: usize = 200;
 
 /// The boundary of a request's body, if that is `multipart/related`.
 pub(crate) fn related_boundary(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let value = text(headers.get(CONTENT_TYPE)?);
     let (kind, parameters) = value.split_once(';')?;
     if !kind.trim().eq_ignore_ascii_case("multipart/related") {
         return None;

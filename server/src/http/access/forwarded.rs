@@ -1,0 +1,83 @@
+//! What a proxy before the server says of the client, in headers that the configuration names.
+//!
+//! Whoever reaches the server without the proxy can send these headers too. The first three decide only about URLs in answers
+//! and about `Secure` cookies. The address decides about lockouts, so no header has it unless the configuration names one.
+//!
+//! Source: `absolute_uri` and `peer` in CouchDB's `chttpd.erl`.
+
+use std::net::IpAddr;
+
+use hyper::header::{HeaderMap, HeaderName};
+
+use crate::http::access::rows::Rows;
+
+/// The names of the headers; `None` for one that is not to be looked at.
+#[derive(Debug)]
+pub(crate) struct Forwarded {
+    host: Option<HeaderName>,
+    scheme: Option<HeaderName>,
+    is_secure: Option<HeaderName>,
+    address: Option<HeaderName>,
+}
+
+fn value<'h>(headers: &'h HeaderMap, name: Option<&HeaderName>) -> Option<&'h str> {
+    headers.get(name?)?.to_str().ok()
+}
+
+impl Forwarded {
+    pub(super) fn read(rows: &Rows) -> Forwarded {
+        let header = |name: &str| rows.read("chttpd", name, |header| header.parse().ok());
+        Forwarded {
+            host: header("x_forwarded_host"),
+            scheme: header("x_forwarded_proto"),
+            is_secure: header("x_forwarded_ssl"),
+            address: header("peer_header"),
+        }
+    }
+
+    /// The host that the client sees.
+    pub(crate) fn host<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+        value(headers, self.host.as_ref())
+    }
+
+    /// Whether the client speaks TLS with the proxy.
+    pub(crate) fn is_secure(&self, headers: &HeaderMap) -> bool {
+        value(headers, self.is_secure.as_ref()) == Some("on") || value(headers, self.scheme.as_ref()) == Some("https")
+    }
+
+    /// The address of the client. Of several addresses, as in `X-Forwarded-For`, the proxy has added the last one.
+    pub(crate) fn address(&self, headers: &HeaderMap) -> Option<IpAddr> {
+        value(headers, self.address.as_ref())?.rsplit(',').next()?.trim().parse().ok()
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn a_proxy_is_believed_by_the_headers_that_are_configured() {
+    use crate::http::access::rows::rows_of;
+
+    let headers: HeaderMap = [
+        ("x-forwarded-host", "couch.example"),
+        ("x-forwarded-ssl", "on"),
+        ("x-host", "other.example"),
+        ("x-proto", "https"),
+        ("x-forwarded-for", "192.0.2.7, 192.0.2.9"),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+    .collect();
+    let usual = Forwarded::read(&rows_of(&[]));
+    assert_eq!((usual.host(&headers), usual.is_secure(&headers)), (Some("couch.example"), true));
+    assert_eq!(usual.address(&headers), None, "a client could name any");
+    let named = [
+        ("chttpd", "x_forwarded_host", "X-Host"),
+        ("chttpd", "x_forwarded_ssl", "X-None"),
+        ("chttpd", "x_forwarded_proto", "X-Proto"),
+        ("chttpd", "peer_header", "X-Forwarded-For"),
+    ];
+    let own = Forwarded::read(&rows_of(&named));
+    assert_eq!((own.host(&headers), own.is_secure(&headers)), (Some("other.example"), true));
+    assert_eq!(own.address(&headers), Some("192.0.2.9".parse().unwrap()));
+    let insecure = Forwarded::read(&rows_of(&[named[1]]));
+    assert!(!insecure.is_secure(&headers));
+}

@@ -1,0 +1,234 @@
+//! The settings that the server reads, besides administrators, and their defaults.
+//!
+//! `_config` lists them, requests read them, and `docs/configuration.md` must have each with its default. So a new setting
+//! starts here. Its value then comes from the first of these places that has one that can be read: the store, the server's
+//! file, what the server was started with, this table.
+
+/// Sections, each with its settings: name and default. A default that is empty is that the setting is not set. A name that
+/// ends with a colon is how any number of names begin.
+///
+/// Reading another setting fails in builds with assertions. Clients may set others, which have no effect.
+pub const KNOWN_SETTINGS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "chttpd",
+        &[
+            ("WWW-Authenticate", ""),
+            ("admin_only_all_dbs", "true"),
+            (
+                "authentication_handlers",
+                "{chttpd_auth, cookie_authentication_handler}, {chttpd_auth, default_authentication_handler}",
+            ),
+            ("decode_plus_to_space", "true"),
+            // The server's options decide about this and about `max_http_request_size`.
+            ("enable_cors", "false"),
+            ("max_db_number_for_dbs_info_req", "100"),
+            ("max_http_request_size", ""),
+            ("peer_header", ""),
+            ("require_valid_user", "false"),
+            ("require_valid_user_except_for_up", "false"),
+            ("x_forwarded_host", "X-Forwarded-Host"),
+            ("x_forwarded_proto", "X-Forwarded-Proto"),
+            ("x_forwarded_ssl", "X-Forwarded-Ssl"),
+        ],
+    ),
+    (
+        AUTH,
+        &[
+            ("proxy_use_secret", "true"),
+            ("require_valid_user", "false"),
+            ("secret", ""),
+            ("upgrade_hash_on_auth", "true"),
+            ("x_auth_roles", "X-Auth-CouchDB-Roles"),
+            ("x_auth_token", "X-Auth-CouchDB-Token"),
+            ("x_auth_username", "X-Auth-CouchDB-UserName"),
+        ],
+    ),
+    (AUTH, OF_AUTH),
+    (EARLIER_AUTH, OF_AUTH),
+    ("chttpd_auth_lockout", &[("max_lifetime", "300000"), ("mode", "enforce"), ("threshold", "5")]),
+    (
+        "cors",
+        &[
+            ("credentials", "false"),
+            (
+                "exposed_headers",
+                "accept-ranges, etag, location, server, x-couch-request-id, x-couch-update-newrev, x-couchdb-body-time",
+            ),
+            (
+                "headers",
+                "accept, accept-language, authorization, content-encoding, content-length, content-range, content-type, \
+                 destination, expires, if-match, if-none-match, last-event-id, last-modified, origin, pragma, \
+                 x-couch-full-commit, x-couch-id, x-couch-persist, x-couch-request-id, x-couchdb-vhost-path, \
+                 x-couchdb-www-authenticate, x-http-method-override, x-requested-with",
+            ),
+            ("max_age", "600"),
+            ("methods", "GET, HEAD, POST, PUT, DELETE, COPY, PATCH, OPTIONS"),
+            ("origins", ""),
+        ],
+    ),
+    ("couch_peruser", &[("database_prefix", "userdb-"), ("delete_dbs", "false"), ("enable", "false")]),
+    (
+        "couchdb",
+        &[
+            ("default_security", "admin_only"),
+            ("max_attachment_size", "infinity"),
+            ("max_bulk_docs_count", "10000"),
+            ("max_bulk_get_count", "10000"),
+            ("max_document_size", "8000000"),
+            ("users_db_security_editable", "false"),
+        ],
+    ),
+    (
+        "csp",
+        &[
+            ("attachments_enable", "true"),
+            ("attachments_header_value", "sandbox"),
+            ("showlist_enable", "true"),
+            ("showlist_header_value", "sandbox"),
+        ],
+    ),
+    ("httpd", &[("WWW-Authenticate", ""), ("enable_cors", "")]),
+    ("jwt_auth", &[("required_claims", "exp"), ("roles_claim_name", "_couchdb.roles"), ("roles_claim_path", "")]),
+    ("jwt_keys", &[("ec:", ""), ("hmac:", ""), ("rsa:", "")]),
+    (
+        "replicator",
+        &[
+            ("checkpoint_interval", "30000"),
+            ("connection_timeout", "120000"),
+            ("http_connections", "20"),
+            ("interval", "60000"),
+            ("max_churn", "20"),
+            ("max_jobs", "2000"),
+            ("retries_per_request", ""),
+            ("socket_options", "[{keepalive, true}, {nodelay, true}]"),
+            ("use_checkpoints", "true"),
+            ("worker_batch_size", "500"),
+            ("worker_processes", "4"),
+        ],
+    ),
+    ("uuids", &[("algorithm", "sequential"), ("max_count", "1000"), ("utc_id_suffix", "")]),
+];
+
+pub(super) const AUTH: &str = "chttpd_auth";
+
+/// The section of [`OF_AUTH`] before CouchDB 3.2. It has no defaults.
+pub(super) const EARLIER_AUTH: &str = "couch_httpd_auth";
+
+/// Settings of authentication that either section may have.
+const OF_AUTH: &[(&str, &str)] = &[
+    ("allow_persistent_cookies", "true"),
+    ("cookie_domain", ""),
+    ("hash_algorithms", "sha256, sha"),
+    ("iterations", "600000"),
+    ("max_iterations", "2000000"),
+    ("min_iterations", "1"),
+    ("password_regexp", ""),
+    ("password_scheme", "pbkdf2"),
+    ("pbkdf2_prf", "sha256"),
+    ("public_fields", ""),
+    ("same_site", ""),
+    ("timeout", "600"),
+];
+
+/// The sections that CouchDB closes to `_config`: they name programs to run, and what its nodes can do.
+pub(crate) const CLOSED_SECTIONS: &[&str] = &[
+    "daemons",
+    "external",
+    "feature_flags",
+    "httpd_db_handlers",
+    "httpd_design_handlers",
+    "httpd_global_handlers",
+    "native_query_servers",
+    "os_daemons",
+    "query_servers",
+];
+
+/// All settings with a default: section, name and default.
+pub(super) fn defaults() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let sections = KNOWN_SETTINGS.iter().filter(|(section, _)| *section != EARLIER_AUTH);
+    let settings = sections.flat_map(|(section, names)| names.iter().map(|&(name, default)| (*section, name, default)));
+    settings.filter(|(_, _, default)| !default.is_empty())
+}
+
+pub(super) fn is_known(section: &str, name: &str) -> bool {
+    let is_name = |known: &str| name == known || known.ends_with(':') && name.starts_with(known);
+    KNOWN_SETTINGS.iter().any(|(known, names)| *known == section && names.iter().any(|(known, _)| is_name(known)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of tables: cells without their marks.
+    fn cells(line: &str) -> Vec<String> {
+        let cells = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
+        cells.collect()
+    }
+
+    #[test]
+    fn settings_are_documented_with_their_defaults() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md")).unwrap();
+        let rows: Vec<_> = page.lines().filter(|line| line.starts_with('|')).map(cells).collect();
+        for (section, names) in KNOWN_SETTINGS {
+            // The page says which keys the earlier section may have.
+            let section = if *section == EARLIER_AUTH { AUTH } else { *section };
+            for &(name, default) in *names {
+                let of_section = |row: &&Vec<String>| row.len() >= 4 && row[0].contains(&format!("`{section}`"));
+                let of_other = |row: &&Vec<String>| row.len() >= 4 && row[2].contains(&format!("`{section}/{name}`"));
+                let row = rows.iter().find(|row| of_section(row) && row[1].contains(&format!("`{name}")));
+                let row = row.or_else(|| rows.iter().find(of_other)).unwrap_or_else(|| panic!("{section}/{name}"));
+                // A number is written with commas.
+                let (shown, default) = (row[3].replace(',', ""), default.replace(',', ""));
+                let is_told_in_words =
+                    matches!(name, "authentication_handlers" | "exposed_headers" | "headers" | "methods");
+                assert!(is_told_in_words || shown.contains(&default), "{section}/{name}: {default:?} in {shown:?}");
+            }
+        }
+    }
+
+    /// Each row of `docs/rfcs.md` with an effect is a setting that is read, and the other way round.
+    #[test]
+    fn every_setting_is_in_the_table_of_keys() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/rfcs.md")).unwrap();
+        let (_, table) = page.split_once("## CouchDB 3.5: the configuration, key by key").unwrap();
+        let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| `")).map(cells).collect();
+        // Listed only, by `started`, and administrators.
+        let listed = [
+            "admins/NAME",
+            "chttpd/port",
+            "chttpd/bind_address",
+            "httpd/port",
+            "httpd/bind_address",
+            "couchdb/uuid",
+            "log/level",
+            "log/writer",
+            "couch_httpd_auth/authentication_db",
+        ];
+        let mut left: Vec<String> = listed.map(str::to_owned).to_vec();
+        for (section, names) in KNOWN_SETTINGS.iter().filter(|(section, _)| *section != EARLIER_AUTH) {
+            for &(name, default) in *names {
+                let key = format!("{section}/{name}");
+                let row =
+                    rows.iter().find(|row| row[0].contains(&format!("`{key}`"))).unwrap_or_else(|| panic!("no {key}"));
+                assert_ne!(row[1], "not", "{key}");
+                let is_told_in_words =
+                    matches!(name, "authentication_handlers" | "exposed_headers" | "headers" | "methods");
+                assert!(is_told_in_words || row[3].contains(default), "{key}: {default:?} in {:?}", row[3]);
+                left.push(key);
+            }
+        }
+        for row in rows.iter().filter(|row| row[1] != "not") {
+            for key in row[0].split('`').skip(1).step_by(2) {
+                assert!(left.iter().any(|known| known == key), "nothing reads {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_setting_is_named_once() {
+        let mut all: Vec<_> = defaults().map(|(section, name, _)| (section, name)).collect();
+        all.sort_unstable();
+        assert!(all.windows(2).all(|two| two[0] != two[1]));
+        assert!(all.contains(&("chttpd_auth", "timeout")) && !all.iter().any(|(section, _)| *section == EARLIER_AUTH));
+    }
+}
