@@ -51,11 +51,10 @@ impl Prf {
 
     /// Those that `chttpd_auth/hash_algorithms` lists, by which sessions and proxies sign: the first one signs here.
     pub(crate) fn of_signatures(rows: &Rows) -> Vec<Prf> {
-        let known = |names: &str| -> Option<Vec<Prf>> {
-            let known: Vec<Prf> = names.split(',').filter_map(|name| Prf::named(name.trim())).collect();
-            (!known.is_empty()).then_some(known)
-        };
-        rows.auth("hash_algorithms", known).unwrap_or_default()
+        let names = rows.auth("hash_algorithms", Some).unwrap_or_default().split(',');
+        let known: Vec<Prf> = names.filter_map(|name| Prf::named(name.trim())).collect();
+        // Not the default, which has an old one too.
+        if known.is_empty() { vec![Prf::Sha256] } else { known }
     }
 
     /// The HMAC of a text, with a key of any length.

@@ -113,6 +113,7 @@ const CASES: &[Case] = &[
     case("/{db}/{local}", "DELETE", "").to("/db/_local/x?rev=0-1"),
     case("/{db}/{local}", "PUT", "{}").to("/db/_local/new"),
     case("/{db}/_local/*", "GET", "").to("/db/_local/x/rest"),
+    case("/{db}/{ddoc}/_view/*", "GET", "").to("/db/_design/x/_view/view/rest"),
     case("/{db}/{ddoc}/_view/{view}", "POST", r#"{"keys":[1]}"#),
     case("/{db}/{ddoc}/_view/{view}/queries", "POST", r#"{"queries":[{}]}"#),
     case("/{db}/{ddoc}/_update/*", "POST", "").of(DOC),
