@@ -13,7 +13,9 @@
 //!     └─ settings ─── the configuration, parsed
 //!          ├─ policy ───── that of passwords
 //!          ├─ sandbox ──── what browsers may do with content of users
-//!          ├─ rows ───── the configuration, as it is stored
+//!          ├─ forwarded ── what a proxy says of the client
+//!          ├─ rows ───── the configuration, as it is stored, over its defaults
+//!          │    └─ known ───── the settings that have an effect, and the defaults
 //!          └─ unkept ─── settings of this process only
 //!   registration ─ the rules of `_users`: who may write and read what
 //!     └─ admitted ─── the same for replications and the command line
