@@ -317,7 +317,8 @@ async fn a_search_for_named_ids_reads_these_alone() {
         let warning = answer["warning"].as_str().unwrap();
         assert!(!warning.contains("number of documents examined is high"), "{selector}: {warning}");
     }
-    let some = json!({"_id": {"$in": ["010", "011", "012", "013", "014", "015"]}, "n": 0});
+    // As in CouchDB, a sort needs a condition that an index could serve.
+    let some = json!({"_id": {"$in": ["010", "011", "012", "013", "014", "015"], "$gt": null}, "n": 0});
     assert_eq!(found(&find(json!({"selector": some})).await), of("010 012 014", 6));
     let backwards = json!({"selector": some, "sort": [{"_id": "desc"}], "limit": 2});
     let first = find(backwards.clone()).await;
