@@ -188,6 +188,47 @@ async fn an_attachment_has_no_more_bytes_than_its_document_says() {
     assert!(came <= 100_000 && sent.load(Ordering::Relaxed) < 50 << 20, "{came}");
 }
 
+/// What is sent for a name is seen in the requests as they come.
+#[tokio::test]
+async fn names_are_sent_as_they_are_or_not_in_a_url() {
+    let body = r#"{"results":[{"id":"a","docs":[{"ok":{"_id":"a","_attachments":{"..":{"data":"eWVz"}}}}]}]}"#;
+    let (address, heads) = serve(move |head, client| {
+        let body = if head.starts_with("POST") { body } else { "yes" };
+        write!(client, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    });
+    let http = peer(address);
+    let read = async |id: &str, name: &str, length: u64| {
+        let attachment = Attachment { name: name.to_owned(), ..attachment(length) };
+        let pieces: Result<Vec<_>, Error> = http.attachment(id, &rev(), &attachment).try_collect().await;
+        pieces.map(|pieces| pieces.concat())
+    };
+    for (id, name) in [("a\t\r\n", "report\tMarch"), ("a", ".."), ("..", "..")] {
+        assert_eq!(read(id, name, 3).await.unwrap(), b"yes", "{id:?} {name:?}");
+    }
+    let lines: Vec<String> = heads.lock().unwrap().iter().map(|head| head.lines().next().unwrap().to_owned()).collect();
+    let in_json = "POST /db/_bulk_get?attachments=true HTTP/1.1";
+    let in_url = format!("GET /db/a%09%0D%0A/report%09March?rev={} HTTP/1.1", rev());
+    assert_eq!(lines, [&*in_url, in_json, in_json]);
+    // Each is the failure of a document, and not one to try again.
+    for (name, length, said) in [("..", 2, "another length"), ("..", 4, "another length"), (".", 3, "did not send")] {
+        let error = read("a", name, length).await.unwrap_err();
+        assert!(error.to_string().contains(said) && !error.is_transient(), "{error}");
+    }
+    let error = http.get_local("_local/..").await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.to_string()),
+        (ErrorKind::Refused, r#"a URL cannot carry the name "..""#.to_owned())
+    );
+
+    let (address, sent) = endless(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n{\"results\":[{\"docs\":[{\"ok\":{\"_attachments\":{\"..\":{\"data\":\"",
+    );
+    let attachment = Attachment { name: "..".to_owned(), ..attachment(1 << 40) };
+    let read: Result<Vec<_>, Error> = peer(address).attachment("a", &rev(), &attachment).try_collect().await;
+    assert_eq!(read.unwrap_err().to_string(), "an attachment is not base64");
+    assert!(sent.load(Ordering::Relaxed) < 50 << 20);
+}
+
 #[tokio::test]
 async fn what_a_server_says_is_cut() {
     let (address, _) = serve(|_, client| {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -69,6 +69,8 @@ pub enum AddressError {
     NotUtf8,
     /// A header that cannot be sent, with its name.
     BadHeader(String),
+    /// A name that a URL cannot carry.
+    NoName(String),
 }
 
 impl fmt::Display for AddressError {
@@ -78,6 +80,7 @@ impl fmt::Display for AddressError {
             AddressError::NotHttp => f.write_str("it is neither http:// nor https://"),
             AddressError::NotUtf8 => f.write_str("the user or the password is not UTF-8"),
             AddressError::BadHeader(name) => write!(f, "the header {name} cannot be sent"),
+            AddressError::NoName(name) => write!(f, "a URL cannot carry the name {name:?}"),
         }
     }
 }
@@ -136,23 +139,25 @@ impl Address {
     }
 
     /// A database of the server with this address.
-    #[must_use]
-    pub fn database(mut self, name: &str) -> Self {
-        append(&mut self.0.url, &[name]);
+    ///
+    /// # Errors
+    /// [`AddressError::NoName`].
+    pub fn database(mut self, name: &str) -> Result<Self, AddressError> {
+        self.0.url = below(&self.0.url, &[name])?;
         self.0.given.path = format!("{}/", self.0.url.path());
-        self
+        Ok(self)
     }
 
     /// Another database of the same server.
-    #[must_use]
-    pub fn beside(&self, name: &str) -> Self {
-        let mut other = self.clone();
-        if let Ok(mut segments) = other.0.url.path_segments_mut() {
+    ///
+    /// # Errors
+    /// [`AddressError::NoName`].
+    pub fn beside(&self, name: &str) -> Result<Self, AddressError> {
+        let mut server = self.clone();
+        if let Ok(mut segments) = server.0.url.path_segments_mut() {
             segments.pop();
         }
-        append(&mut other.0.url, &[name]);
-        other.0.given.path = format!("{}/", other.0.url.path());
-        other
+        server.database(name)
     }
 
     /// The address without the user.
@@ -193,16 +198,56 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Appends names to the path of a URL, each escaped.
-pub(super) fn append(url: &mut Url, names: &[&str]) {
-    let before = url.path().len();
-    if let Ok(mut segments) = url.path_segments_mut() {
-        segments.pop_if_empty().extend(names);
+/// What stays as it is in a segment of a path. Servers take a plus for a space, in paths too.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b':')
+    .remove(b'@');
+
+/// Whether a URL can carry a name as a segment of its path. It resolves `.` and `..`, however they are escaped, and servers
+/// skip empty segments.
+pub(super) fn is_carried(name: &str) -> bool {
+    !matches!(name, "" | "." | "..")
+}
+
+/// The URL with these names behind its path. Each is one segment and is escaped here, since [`Url`] leaves tabs and ends of
+/// lines out.
+///
+/// # Errors
+/// [`AddressError::NoName`] for the first name that does not arrive as it is.
+pub(super) fn below(url: &Url, names: &[&str]) -> Result<Url, AddressError> {
+    if let Some(name) = names.iter().find(|name| !is_carried(name)) {
+        return Err(AddressError::NoName((*name).to_owned()));
     }
-    // Servers take a plus for a space, in paths too.
-    if let Some((before, added)) = url.path().split_at_checked(before).filter(|(_, added)| added.contains('+')) {
-        let path = format!("{before}{}", added.replace('+', "%2B"));
-        url.set_path(&path);
+    let mut path = url.path().strip_suffix('/').unwrap_or(url.path()).to_owned();
+    let above = path.len();
+    for name in names {
+        path.push('/');
+        path.extend(utf8_percent_encode(name, PLAIN));
+    }
+    let mut whole = url.clone();
+    if !names.is_empty() {
+        whole.set_path(&path);
+    }
+    // What is sent is what the URL has made of it.
+    let sent = whole.path().get(above..).unwrap_or_default();
+    let mut segments = sent.split('/').skip(1).map(percent_decode_str);
+    match names.iter().find(|name| segments.next().is_none_or(|segment| !segment.eq(name.bytes()))) {
+        Some(name) => Err(AddressError::NoName((*name).to_owned())),
+        None => Ok(whole),
     }
 }
 
@@ -228,16 +273,63 @@ mod tests {
     #[test]
     fn databases_lie_below_a_server_and_beside_each_other() {
         let server: Address = "http://localhost:5984/couch/".parse().unwrap();
-        let one = server.clone().database("a/b");
+        let one = server.clone().database("a/b").unwrap();
         assert_eq!(one.to_string(), "http://localhost:5984/couch/a%2Fb");
-        assert_eq!(one.beside("c").to_string(), "http://localhost:5984/couch/c");
-        assert_eq!(server.clone().database("a+b").to_string(), "http://localhost:5984/couch/a%2Bb");
-        assert_eq!(one.beside("a+b").to_string(), "http://localhost:5984/couch/a%2Bb");
+        assert_eq!(one.beside("c").unwrap().to_string(), "http://localhost:5984/couch/c");
+        assert_eq!(server.clone().database("a+b").unwrap().to_string(), "http://localhost:5984/couch/a%2Bb");
+        assert_eq!(one.beside("a+b").unwrap().to_string(), "http://localhost:5984/couch/a%2Bb");
+        // Ids of replications depend on it.
+        assert_eq!(server.clone().database("a_$()-").unwrap().given().path, "/couch/a_$()-/");
+        for name in ["", ".", ".."] {
+            assert_eq!(server.clone().database(name), Err(AddressError::NoName(name.into())));
+            assert_eq!(one.beside(name), Err(AddressError::NoName(name.into())));
+        }
         let given: Address = "http://localhost/db/".parse().unwrap();
         assert_eq!(given.to_string(), "http://localhost/db");
         let with = given.with_header("Authorization", "Bearer secret").unwrap();
         assert!(!format!("{with:?} {:?}", with.headers()).contains("secret"));
         assert!(!format!("{:?}", with.given()).contains("secret"));
         assert!(with.with_header("a b", "").is_err());
+    }
+    /// Nothing between here and the server may change a name.
+    #[test]
+    fn each_name_is_one_segment_that_decodes_to_it() {
+        let database: Url = "http://localhost:5984/couch/db".parse().unwrap();
+        let decoded = |url: &Url| -> Vec<String> {
+            let segments = url.path().split('/').skip(1);
+            segments.map(|segment| percent_decode_str(segment).decode_utf8().unwrap().into_owned()).collect()
+        };
+        // The server's parser has to take it too.
+        let sent = |url: &Url| url.as_str().parse::<reqwest::Url>().map(|again| again == *url).unwrap();
+        let mut names: Vec<String> = (0..=0xff_u8).map(|byte| format!("a{}b", char::from(byte))).collect();
+        names.extend((0..=0x7f_u8).map(|byte| char::from(byte).to_string()).filter(|name| name != "."));
+        for name in [
+            "\t",
+            "a\tb",
+            "a\r\nb\n",
+            ".\t.",
+            "...",
+            "../a",
+            "a/..",
+            "%2e%2E",
+            "%",
+            "a+b c",
+            "\\..",
+            "é/\u{1f600}",
+            "/",
+            "//",
+        ] {
+            names.push(name.to_owned());
+        }
+        for name in &names {
+            let url = below(&database, &["_design", name, "x"]).unwrap();
+            assert_eq!(decoded(&url), ["couch", "db", "_design", name, "x"], "{url}");
+            assert!(sent(&url) && !url.path().contains('+'), "{url}");
+        }
+        for name in ["", ".", ".."] {
+            assert_eq!(below(&database, &["a", name]), Err(AddressError::NoName(name.into())));
+            assert_eq!(below(&database, &[name, "a"]), Err(AddressError::NoName(name.into())));
+        }
+        assert_eq!(below(&database, &[]), Ok(database));
     }
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use model::{AttachmentSource, Edit, Encoding, JsonRef, JsonText, RevId, WriteMode};
 
+use super::address::is_carried;
+use super::peer::attachment_path;
 use super::{Held, problem};
 use crate::error::{Error, ErrorKind, Result};
 use crate::text::cut;
@@ -77,8 +79,9 @@ pub(super) fn revision(id: &str, document: &JsonText, held: &Held) -> Result<Rev
         let no_length = || Error::nonsense(format!("an attachment of \"{id}\" has no length"));
         let length = number("length").ok_or_else(no_length)?;
         let is_gzip = details.and_then(|details| text(details, "encoding")).as_deref() == Some("gzip");
-        // Without its compressed length it is requested uncompressed.
-        let packed = number("encoded_length").filter(|_| is_gzip);
+        // Without its compressed length it is requested uncompressed. JSON has it uncompressed.
+        let in_json = !attachment_path(id, &made.name).iter().all(|name| is_carried(name));
+        let packed = number("encoded_length").filter(|_| is_gzip && !in_json);
         attachments.push(Attachment {
             name: made.name,
             content_type: made.content_type,

@@ -247,6 +247,17 @@ impl Incoming {
         Ok(Answer { status, path, body, held: Held(held.map(Arc::new)) })
     }
 
+    /// The next piece of a body of which at most `ceiling` bytes are read.
+    pub(super) async fn piece_up_to(&mut self, ceiling: usize) -> Result<Option<Bytes>> {
+        let piece = self.piece().await?;
+        if self.bytes > ceiling as u64 {
+            let path = self.response.url().path();
+            let sentence = format!("the server's answer to {path} is longer than {ceiling} bytes");
+            return Err(Error::new(ErrorKind::TooLarge, sentence));
+        }
+        Ok(piece)
+    }
+
     /// The body as it comes. It fails if there are fewer or more bytes than promised.
     pub(super) fn stream(self, promised: u64) -> ByteStream {
         let cut = || Error::new(ErrorKind::Unavailable, "an attachment came in another length than it says");

@@ -1,5 +1,6 @@
-//! A document with its attachments inside the JSON of `_bulk_docs`, streamed: for pouchdb-server. It reads parts of
-//! `multipart/related` in a way of its own, stores what is compressed as it comes, and ends at a part without a file's name.
+//! A document with its attachments inside the JSON of `_bulk_docs`, streamed: for ids that no URL carries, and for
+//! pouchdb-server. It reads parts of `multipart/related` in a way of its own, stores what is compressed as it comes, and ends at
+//! a part without a file's name.
 
 use std::io::Write;
 
@@ -28,13 +29,14 @@ const PACKED_AT_ONCE: usize = 4 << 10;
 const GROUP: usize = 3;
 
 impl Http {
-    /// Writes a leaf that was made elsewhere. All its attachments must have contents, since a stub needs a digest there.
+    /// Writes a leaf that was made elsewhere. All its attachments must have contents, since a stub needs a digest at
+    /// pouchdb-server.
     pub(super) async fn put_inline(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
         let contents: Option<Vec<ByteStream>> = contents.into_iter().collect();
         let no_stubs = || Error::refused("the server takes no attachments without their contents");
         let contents = contents.ok_or_else(|| no_stubs().with_status(MISSING_STUB))?;
         let (length, body) = body(revision, contents);
-        let url = self.url(&["_bulk_docs"], &[]);
+        let url = self.url(&["_bulk_docs"], &[])?;
         let (ceiling, body) = (ceilings::written(revision.id.len(), 1), Body::wrap_stream(body));
         let answer =
             self.send_stream(ceiling, Method::POST, url, "application/json", length, body).await?.into_json()?;

@@ -7,6 +7,7 @@ mod ceilings;
 mod clients;
 mod documents;
 mod exchange;
+mod in_json;
 mod inline;
 mod peer;
 mod related;
@@ -78,9 +79,11 @@ impl Http {
     }
 
     /// Another database of the same server.
-    #[must_use]
-    pub fn beside(&self, name: &str) -> Self {
-        Http { address: self.address.beside(name), ..self.clone() }
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] if a URL cannot carry the name.
+    pub fn beside(&self, name: &str) -> Result<Self> {
+        Ok(Http { address: self.address.beside(name).map_err(no_name)?, ..self.clone() })
     }
 
     /// Its address.
@@ -124,13 +127,13 @@ impl Http {
         query: &[(&str, String)],
         body: Option<Vec<u8>>,
     ) -> Result<Answer> {
-        let request = self.request(method, path, query, body);
+        let request = self.request(method, path, query, body)?;
         self.line.send(&self.address, request).await?.whole(ceiling).await
     }
 
     /// Sends a read, and requests JSON: the answer could have several parts otherwise.
     async fn send_for_json(&self, ceiling: usize, path: &[&str], query: &[(&str, String)]) -> Result<Answer> {
-        let mut request = self.request(Method::GET, path, query, None);
+        let mut request = self.request(Method::GET, path, query, None)?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
         self.line.send(&self.address, request).await?.whole(ceiling).await
     }
@@ -153,22 +156,27 @@ impl Http {
         self.line.send(&self.address, request).await?.whole(ceiling).await
     }
 
-    fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {
-        let mut url = self.address.url().clone();
-        address::append(&mut url, path);
+    fn url(&self, path: &[&str], query: &[(&str, String)]) -> Result<Url> {
+        let mut url = address::below(self.address.url(), path).map_err(no_name)?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        url
+        Ok(url)
     }
 
-    fn request(&self, method: Method, path: &[&str], query: &[(&str, String)], body: Option<Vec<u8>>) -> Request {
-        let mut request = Request::new(method, self.url(path, query));
+    fn request(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: Option<Vec<u8>>,
+    ) -> Result<Request> {
+        let mut request = Request::new(method, self.url(path, query)?);
         if let Some(body) = body {
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             *request.body_mut() = Some(body.into());
         }
-        request
+        Ok(request)
     }
 }
 
@@ -213,6 +221,10 @@ impl Answer {
                 .with_status(self.status)),
         }
     }
+}
+
+fn no_name(error: AddressError) -> Error {
+    Error::refused(error.to_string())
 }
 
 fn header(value: &str) -> Result<HeaderValue> {

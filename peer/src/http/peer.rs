@@ -9,6 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use model::{BulkGet, Edit, Encoding, JsonRef, JsonText, JsonWriter, Purge, RevId, RevsDiff, WriteMode};
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue};
 
+use super::address::is_carried;
 use super::answers::{change, list, local_rev, rev, seq, text};
 use super::ceilings::{self, DOCUMENT, SMALL, WITH_ATTACHMENTS};
 use super::inline::is_pouchdb;
@@ -85,10 +86,12 @@ impl Http {
 
     /// Requests the bytes of an attachment.
     async fn open(self, id: String, rev: RevId, attachment: Attachment) -> Result<ByteStream> {
-        let mut path: Vec<&str> = id_path(&id);
-        path.push(&attachment.name);
+        let path = attachment_path(&id, &attachment.name);
+        if !path.iter().all(|name| is_carried(name)) {
+            return self.open_in_json(&id, &rev, &attachment).await;
+        }
         let packed = if attachment.encoding == Encoding::Gzip { "gzip" } else { "identity" };
-        let mut request = self.request(Method::GET, &path, &[("rev", rev.to_string())], None);
+        let mut request = self.request(Method::GET, &path, &[("rev", rev.to_string())], None)?;
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(packed));
         let incoming = self.line.send(&self.address, request).await?;
         let status = incoming.status();
@@ -189,6 +192,13 @@ pub(super) fn id_path(id: &str) -> Vec<&str> {
         Some((prefix @ ("_design" | "_local"), name)) => vec![prefix, name],
         _ => vec![id],
     }
+}
+
+/// The path segments of an attachment.
+pub(super) fn attachment_path<'a>(id: &'a str, name: &'a str) -> Vec<&'a str> {
+    let mut path = id_path(id);
+    path.push(name);
+    path
 }
 
 #[async_trait]
@@ -326,13 +336,14 @@ impl Peer for Http {
     }
 
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
-        if self.is_pouchdb.load(Ordering::Relaxed) {
+        let path = id_path(&revision.id);
+        if self.is_pouchdb.load(Ordering::Relaxed) || !path.iter().all(|name| is_carried(name)) {
             return self.put_inline(revision, contents).await;
         }
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| Error::refused(error.to_string()))?;
         let related = Related::new(revision, contents, &model::hex(&random));
-        let url = self.url(&id_path(&revision.id), &[("new_edits", "false".to_owned())]);
+        let url = self.url(&path, &[("new_edits", "false".to_owned())])?;
         let answer =
             self.send_stream(SMALL, Method::PUT, url, &related.content_type, related.length, related.body).await?;
         answer.into_json().map(drop)
@@ -351,7 +362,7 @@ impl Peer for Http {
         }
         json.end_object();
         let ceiling = ceilings::purged(body.len(), purges.len());
-        let request = self.request(Method::POST, &["_purge"], &[], Some(body));
+        let request = self.request(Method::POST, &["_purge"], &[], Some(body))?;
         // A document that cannot be purged decides the answer's status. The others were purged.
         let answer = self.line.send(&self.address, request).await?.whole_or_refusal(ceiling, ceiling).await?;
         let outcomes = JsonText::parse(&answer.body).ok().filter(|found| found.get("purged").is_some());

@@ -144,7 +144,7 @@ async fn peers_behind_tls_are_believed_by_their_certificates() {
     let couch = right.serve(Options { administrator: administrator(), ..Options::default() }).await;
     let address: Address = couch.base.replace("//", "//adm:geheim@").parse().unwrap();
     let ask = async |name: &str, trust: &Trust| {
-        let peer = Http::trusting(address.clone().database(name), trust).unwrap();
+        let peer = Http::trusting(address.clone().database(name).unwrap(), trust).unwrap();
         peer.create(&[]).await?;
         peer.ask(Method::PUT, &["x"], &[], Some(b"{\"a\":1}".to_vec())).await?;
         peer.ask(Method::GET, &["x"], &[], None).await

@@ -192,7 +192,7 @@ impl Source {
     pub(crate) async fn beside_or_new(&self, name: &str, if_none: IfNoDatabase) -> Result<Source, Failure> {
         Ok(match &self.place {
             Whereabouts::Local(local) => local.beside(name, if_none).await?.into(),
-            Whereabouts::Remote(remote) => remote.beside(name).into(),
+            Whereabouts::Remote(remote) => remote.beside(name)?.into(),
         })
     }
 

@@ -34,7 +34,7 @@ impl Remote {
         if server.url().cannot_be_a_base() {
             return Err(failure(format!("{server} cannot have a database")));
         }
-        Self::at(with_own_user(server.clone().database(name)), if_none, trust).await
+        Self::at(with_own_user(server.clone().database(name)?), if_none, trust).await
     }
 
     /// The database at this address.
@@ -51,8 +51,8 @@ impl Remote {
         self.0.clone()
     }
 
-    pub(super) fn beside(&self, name: &str) -> Self {
-        Remote(Arc::new(self.0.beside(name)))
+    pub(super) fn beside(&self, name: &str) -> Result<Self, Failure> {
+        Ok(Remote(Arc::new(self.0.beside(name)?)))
     }
 
     async fn ask(&self, method: Method, path: &[&str], body: Option<Vec<u8>>) -> Result<JsonText, Failure> {
