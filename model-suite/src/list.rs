@@ -142,6 +142,7 @@ macro_rules! __scenarios {
                 documents_with_conflicts_are_listed,
                 conflicts_are_ended_in_one_transaction,
                 documents_are_values_of_a_type,
+                values_keep_the_attachments_of_their_documents,
             }
             "Layouts of bodies that change in use" rewriting {
                 bodies_are_rewritten_while_they_are_read_and_edited,

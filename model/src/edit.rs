@@ -4,9 +4,9 @@
 
 use std::borrow::Cow;
 
-use crate::attachments::{AttachmentEdit, read_attachments};
+use crate::attachments::{Attachment, AttachmentEdit, read_attachments};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::check_document_id;
+use crate::limits::{check_attachment_count, check_document_id};
 use crate::revid::{RevHash, RevId};
 use json::{JsonKind, JsonRef, JsonText, SplitObject};
 
@@ -60,14 +60,18 @@ pub struct Edit {
     pub body: JsonText,
     /// Replicated: the revision and its ancestors.
     pub history: Option<RevHistory>,
-    /// The attachments, in order. An attachment of the replaced leaf that is missing here is removed.
+    /// The attachments, in order.
     pub attachments: Vec<AttachmentEdit>,
+    /// Interactive edits of a live leaf: whether the leaf's attachments that `attachments` does not name are kept, behind those.
+    /// Otherwise they are removed. A deletion removes all.
+    pub keeps_attachments: bool,
 }
 
 impl Edit {
     /// An edit that creates a document, or creates it again after a deletion.
     pub fn new(id: impl Into<String>, body: JsonText) -> Self {
-        Edit { id: id.into(), rev: None, deleted: false, body, history: None, attachments: Vec::new() }
+        let (attachments, keeps_attachments) = (Vec::new(), false);
+        Edit { id: id.into(), rev: None, deleted: false, body, history: None, attachments, keeps_attachments }
     }
 
     /// The same edit, replacing the leaf `rev`.
@@ -90,6 +94,25 @@ impl Edit {
         self.rev = history.leaf();
         self.history = Some(history);
         self
+    }
+
+    /// The live leaf whose attachments are kept.
+    pub(crate) fn kept_of(&self) -> Option<RevId> {
+        self.rev.clone().filter(|_| self.keeps_attachments && !self.deleted)
+    }
+
+    /// Names these attachments of the replaced leaf too.
+    ///
+    /// # Errors
+    /// 413 for too many attachments.
+    pub(crate) fn keep(&mut self, attachments: Vec<Attachment>) -> Result<()> {
+        self.keeps_attachments = false;
+        for kept in attachments {
+            if self.attachments.iter().all(|attachment| attachment.name != kept.name) {
+                self.attachments.push(AttachmentEdit::stub(kept.name));
+            }
+        }
+        check_attachment_count(&self.id, self.attachments.len())
     }
 
     /// Separates the special members of a document from its body. `id` is the id from the request's path, if any. It
@@ -152,7 +175,7 @@ impl Edit {
             // CouchDB takes the first of `_revisions` as the replaced leaf.
             rev = history.leaf();
         }
-        Ok(Edit { id, rev, deleted, body, history, attachments })
+        Ok(Edit { id, rev, deleted, body, history, attachments, keeps_attachments: false })
     }
 
     /// The revision and the ancestors of a replicated edit.

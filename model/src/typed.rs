@@ -59,7 +59,8 @@ impl Document {
 }
 
 impl Edit {
-    /// An edit that creates a document with this value.
+    /// An edit that creates a document with this value. [Over](Edit::over) a leaf, it
+    /// [keeps](Edit::keeps_attachments) the leaf's attachments: a value has none that it could name.
     ///
     /// # Errors
     /// 400 where the value is no object of JSON.
@@ -71,7 +72,7 @@ impl Edit {
         // twice.
         let body = JsonText::parse(&text);
         let body = body.map_err(|error| Error::doc_validation(format!("{id:?} cannot be written: {error}")))?;
-        Ok(Edit::new(id, body))
+        Ok(Edit { keeps_attachments: true, ..Edit::new(id, body) })
     }
 }
 
@@ -85,7 +86,7 @@ impl<D: Database, T: Serialize + DeserializeOwned> Typed<D, T> {
         Ok(Versioned { value: document.value()?, rev: document.rev })
     }
 
-    /// Writes a value over the revision `over`, or as a new document. It has no attachments.
+    /// Writes a value over the revision `over`, whose attachments are kept, or as a new document without any.
     ///
     /// # Errors
     /// 409, and what [`Documents::put`] has.
@@ -126,7 +127,9 @@ impl<D: Database, T: Serialize + DeserializeOwned> Typed<D, T> {
                 (Err(error), _) => return Err(error),
             };
             change(&mut value);
-            edits.put(documents, Edit { rev, attachments, ..Edit::of_value(id, &value)? })?;
+            // All are named, so none need to be looked up.
+            let edit = Edit { rev, attachments, keeps_attachments: false, ..Edit::of_value(id, &value)? };
+            edits.put(documents, edit)?;
             Ok(value)
         };
         match documents.layer().transact(once).await {

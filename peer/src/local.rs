@@ -120,7 +120,7 @@ impl<D: Database> Local<D> {
         let document = self.documents.get(&id, &options).await?;
         let attachment = document.attachments.iter().find(|attachment| attachment.name == name);
         let gone = || model::Error::new(Model::NotFound(NotFound::Attachment));
-        let reader = self.documents.attachment_reader(attachment.ok_or_else(gone)?);
+        let reader = self.documents.attachment_reader(attachment.ok_or_else(gone)?).stored();
         let pieces = stream::try_unfold(reader, |mut reader| async move {
             let piece = reader.next().await?;
             Ok(piece.map(|piece| (piece, reader)))

@@ -21,8 +21,8 @@ pub(crate) fn with(edit: Edit, attachments: Vec<AttachmentEdit>) -> Edit {
 
 /// All bytes of an attachment, uncompressed.
 async fn content<D: Database>(documents: &Documents<D>, id: &str, rev: Option<&RevId>, name: &str) -> Vec<u8> {
-    let (_, reader) = documents.attachment(id, rev, name).await.expect("an attachment");
-    let (mut reader, mut bytes) = (reader.unpacked(), Vec::new());
+    let (_, mut reader) = documents.attachment(id, rev, name).await.expect("an attachment");
+    let mut bytes = Vec::new();
     while let Some(piece) = reader.next().await.expect("a piece") {
         bytes.extend_from_slice(&piece);
     }

@@ -142,7 +142,8 @@ pub(crate) async fn attachments_count_as_many_bytes_as_they_unpack_to(stage: Sta
     unlimited.put(put).await.unwrap();
     let mut packed = Vec::new();
     for name in ["g", "f"] {
-        let (_, mut reader) = unlimited.attachment("a", None, name).await.unwrap();
+        let (_, reader) = unlimited.attachment("a", None, name).await.unwrap();
+        let mut reader = reader.stored();
         packed.push(reader.next().await.unwrap().unwrap());
     }
     assert!(packed.iter().all(|packed| packed.len() < 10_000));

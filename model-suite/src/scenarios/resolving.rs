@@ -3,7 +3,8 @@
 use conformance::chaos::{Chaos, Fault};
 use kv_api::{Counted, Database};
 use model::{
-    CreateOptions, Document, Documents, Edit, Error, ErrorKind, GetOptions, JsonText, OpenRev, OpenRevs, Seq, WriteMode,
+    CreateOptions, Document, Documents, Edit, Error, ErrorKind, GetOptions, JsonText, OpenRev, OpenRevs, RevId, Seq,
+    WriteMode,
 };
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +144,45 @@ struct Counter {
     n: u64,
     #[serde(default)]
     names: Vec<String>,
+}
+
+/// A value names no attachments, so an edit that is made of one leaves them.
+pub(crate) async fn values_keep_the_attachments_of_their_documents(stage: Stage) {
+    let documents = stage.documents().await;
+    let counters = documents.of::<Counter>();
+    let value = |n| Counter { n, names: Vec::new() };
+    let names = async || {
+        let attachments = get(&documents, "a").await.attachments;
+        attachments.into_iter().map(|attachment| attachment.name).collect::<Vec<_>>()
+    };
+    let pictures = vec![inline("p", "text/plain", "x"), inline("q", "x", vec![7; 2_000])];
+    let first = documents.put(Edit { attachments: pictures, ..edit("a", r#"{"n":1}"#) }).await.unwrap();
+    let put = counters.put("a", Some(first.clone()), &value(2)).await.unwrap();
+    assert_eq!((names().await, get(&documents, "a").await.rev), (vec!["p".to_owned(), "q".to_owned()], put.clone()));
+    // One that is named replaces or joins the others.
+    let attachments = vec![inline("q", "x", "new"), inline("r", "x", "")];
+    let edit_of = |n, rev: &RevId| Edit::of_value("a", &value(n)).unwrap().over(rev.clone());
+    let named = documents.put(Edit { attachments, ..edit_of(3, &put) }).await.unwrap();
+    assert_eq!(names().await, ["q", "r", "p"]);
+    let (_, mut q) = documents.attachment("a", None, "q").await.unwrap();
+    assert_eq!(q.next().await.unwrap().unwrap(), "new");
+    // In a transaction, and in a batch.
+    let collect = |edits: model::Edits<_>| {
+        let collected = edits.put(&documents, edit_of(4, &named));
+        async move { collected }
+    };
+    let ((), revs) = documents.layer().transact(collect).await.unwrap();
+    assert_eq!(names().await, ["q", "r", "p"]);
+    let batch = vec![Edit::of_value("b", &value(1)).unwrap(), edit_of(5, &revs[0])];
+    let written = documents.write(batch, WriteMode::Interactive).await.unwrap();
+    assert_eq!(names().await, ["q", "r", "p"]);
+    let last = written[1].clone().unwrap();
+    // Of a leaf that is gone nothing can be kept.
+    assert_eq!(counters.put("a", Some(first), &value(6)).await.unwrap_err().status(), 409);
+    documents.put(edit_of(7, &last).deleting()).await.unwrap();
+    counters.put("a", None, &value(8)).await.unwrap();
+    assert!(names().await.is_empty());
+    assert_sound(&documents).await;
 }
 
 pub(crate) async fn documents_are_values_of_a_type(stage: Stage) {

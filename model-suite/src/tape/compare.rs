@@ -336,7 +336,7 @@ async fn attachments<D: Database>(
         )));
     }
     for (expected, found) in expected.iter().zip(found).filter(|_| read) {
-        let (mut reader, mut bytes) = (documents.attachment_reader(found).unpacked(), Vec::new());
+        let (mut reader, mut bytes) = (documents.attachment_reader(found), Vec::new());
         while let Some(piece) = reader.next().await? {
             bytes.extend_from_slice(&piece);
         }

@@ -36,14 +36,15 @@ const PIECES_AT_ONCE: usize = 4;
 const UNSAID_BYTES: u64 = 1 << 30;
 
 impl<D: Database> Documents<D> {
-    /// A reader of an attachment of a document. Reads nothing yet.
+    /// A reader of an attachment of a document, which decompresses it. Reads nothing yet.
     pub fn attachment_reader(&self, attachment: &Attachment) -> AttachmentReader<D> {
         let (documents, range) = (self.clone(), 0..attachment.encoded_length);
+        let unpacking = (attachment.encoding == Encoding::Gzip).then(|| Unpacking::of(attachment));
         AttachmentReader {
             attachment: attachment.clone(),
             hash: Some(Sha256::default()),
             ready: VecDeque::new(),
-            rest: Some(Rest { documents, attachment: attachment.clone(), range, unpacking: None }),
+            rest: Some(Rest { documents, attachment: attachment.clone(), range, unpacking }),
             ahead: None,
             spawn: Box::new(|step| step),
         }
@@ -73,7 +74,7 @@ impl<D: Database> Documents<D> {
     pub async fn load_attachments(&self, document: &mut Document) -> Result<()> {
         let mut left = UNSAID_BYTES;
         for attachment in document.attachments.iter_mut().filter(|attachment| attachment.wanted) {
-            let mut reader = self.attachment_reader(attachment).unpacked();
+            let mut reader = self.attachment_reader(attachment);
             let mut data = Vec::new();
             while let Some(piece) = reader.next().await? {
                 data.extend_from_slice(&piece);
@@ -161,6 +162,15 @@ struct Unpacking {
 }
 
 impl Unpacking {
+    fn of(attachment: &Attachment) -> Self {
+        // With room for a byte more, so that a small content is seen to be at its end. One that arrived compressed may have
+        // its compressed length.
+        let Attachment { length, encoded_length, .. } = *attachment;
+        let piece_bytes = if length == encoded_length { UNPACKED_AT_ONCE } else { length.saturating_add(1) };
+        let piece_bytes = piece_bytes.min(UNPACKED_AT_ONCE) as usize;
+        Unpacking { unpacker: Unpacker::new(), packed: VecDeque::new(), piece_bytes }
+    }
+
     /// Decompresses some pieces. `packed` is empty afterwards, or there are more.
     fn pieces(&mut self) -> io::Result<Vec<Bytes>> {
         let mut pieces = Vec::new();
@@ -242,32 +252,29 @@ impl<D: Database> AttachmentReader<D> {
         &self.attachment
     }
 
-    /// The same content, decompressed. Before the first [`next`](Self::next).
+    /// The same content as it is stored: compressed, if its [`encoding`](Attachment::encoding) says so. Before the first
+    /// [`next`](Self::next).
     #[must_use]
-    pub fn unpacked(mut self) -> Self {
-        if let Some(rest) = self.rest.as_mut().filter(|_| self.attachment.encoding == Encoding::Gzip) {
-            // With room for a byte more, so that a small content is seen to be at its end. One that arrived compressed may have
-            // its compressed length.
-            let Attachment { length, encoded_length, .. } = self.attachment;
-            let piece_bytes = if length == encoded_length { UNPACKED_AT_ONCE } else { length.saturating_add(1) };
-            let piece_bytes = piece_bytes.min(UNPACKED_AT_ONCE) as usize;
-            rest.unpacking = Some(Unpacking { unpacker: Unpacker::new(), packed: VecDeque::new(), piece_bytes });
+    pub fn stored(mut self) -> Self {
+        if let Some(rest) = &mut self.rest {
+            rest.unpacking = None;
         }
         self
     }
 
-    /// A part of the stored bytes, up to their end. Not for decompressed contents. Before the first [`next`](Self::next).
+    /// A part of the stored bytes, up to their end. Before the first [`next`](Self::next).
     #[must_use]
-    pub fn range(mut self, bytes: Range<u64>) -> Self {
-        let end = self.attachment.encoded_length;
+    pub fn range(self, bytes: Range<u64>) -> Self {
+        let mut this = self.stored();
+        let end = this.attachment.encoded_length;
         let bytes = bytes.start.min(end)..bytes.end.min(end);
         if bytes != (0..end) {
-            self.hash = None;
+            this.hash = None;
         }
-        if let Some(rest) = &mut self.rest {
+        if let Some(rest) = &mut this.rest {
             rest.range = bytes;
         }
-        self
+        this
     }
 
     /// The same reader, which reads and decompresses the next parts while it hashes and returns those that it has. `spawn`

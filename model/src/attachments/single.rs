@@ -14,7 +14,7 @@ use json::JsonText;
 
 impl<D: Database> Documents<D> {
     /// Reads an attachment of the winner, or of the leaf `rev`. Returns that leaf's revision, and a reader of the
-    /// content.
+    /// content, which decompresses it; [`stored`](AttachmentReader::stored) does not.
     ///
     /// # Errors
     /// 404: the document or the leaf is `missing` or `deleted`, or has no such attachment.

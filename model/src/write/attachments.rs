@@ -14,13 +14,14 @@ use kv_api::{Database, Read, Transaction};
 use super::draft::{BodyContext, Draft, DraftMemory, Turn};
 use super::merge::branches_on;
 use super::plan::{Decided, Plan};
-use crate::attachments::{Added, AttachmentEdit, AttachmentSource, Change, Ledger, list_of, list_rows};
+use crate::attachments::{Added, Attachment, AttachmentEdit, AttachmentSource, Change, Ledger, list_of, list_rows};
 use crate::batch::BATCH_BYTES;
 use crate::branch::Branch;
 use crate::documents::Documents;
 use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::keys::{DatabaseKey, Leaf};
+use crate::revid::RevId;
 
 /// Maximum total size of contents that an edit writes itself, if its body leaves room for them. Larger contents are
 /// staged.
@@ -61,6 +62,13 @@ impl<D: Database> Documents<D> {
             }
         }
         Ok(())
+    }
+
+    /// The attachments of the leaf whose attachments an edit keeps. A leaf never changes, and the edit of one that is gone is
+    /// a conflict, so they may be read before the edit's transaction.
+    pub(super) async fn kept(&self, transaction: &D::Transaction, id: &str, rev: &RevId) -> Result<Vec<Attachment>> {
+        let leaf = Leaf { not_deleted: true, rev: rev.clone() };
+        list_of(transaction, self.keys(), id, &leaf).await.map_err(|error| error.of_document(id))
     }
 
     /// Looks up the stubs of interactive edits in the leaves that the edits name.

@@ -33,7 +33,7 @@ use crate::attachments::AttachmentSource;
 use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
 use crate::edit::{Edit, WriteMode};
-use crate::error::{Error, ErrorKind, Refused, Result};
+use crate::error::{Error, ErrorKind, Refused, Result, alone};
 use crate::keys::DatabaseKey;
 use crate::layer::Layer;
 use crate::limits::check_document_id;
@@ -243,7 +243,7 @@ impl<D: Database> Edits<D> {
             }
         };
         let mut whole = Whole(Some(&self.0.transaction));
-        let revs = match self.0.write(&collected).await {
+        let revs = match self.0.write(collected).await {
             Err(error) if error.is_retryable() => {
                 // A loop begins the transaction anew.
                 whole.0 = None;
@@ -290,8 +290,17 @@ impl<D: Database> Collection<D> {
     }
 
     /// Writes edits; the revisions that they make.
-    async fn write(&self, edits: &[(Documents<D>, Edit)]) -> Result<Vec<RevId>> {
+    async fn write(&self, mut edits: Vec<(Documents<D>, Edit)>) -> Result<Vec<RevId>> {
         let transaction = &self.transaction;
+        for turn in 0..edits.len() {
+            let (database, edit) = &mut edits[turn];
+            let Some(rev) = edit.kept_of() else { continue };
+            let list = alone(database.kept(transaction, &edit.id, &rev).await)?;
+            if let Err(error) = list.and_then(|list| edit.keep(list)) {
+                refuse(vec![refusal(&edits, turn, error)])?;
+            }
+        }
+        let edits = edits.as_slice();
         let mut order: Vec<usize> = (0..edits.len()).collect();
         let place = |turn: usize| (edits[turn].0.keys().number(), &edits[turn].1.id);
         order.sort_by_key(|&turn| place(turn));

@@ -107,6 +107,9 @@ impl<D: Database> Documents<D> {
     pub async fn write(&self, mut edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
         let mut results: Vec<Option<EditResult>> =
             edits.iter().map(|edit| self.check_edit(edit).err().map(Err)).collect();
+        if mode == WriteMode::Interactive && edits.iter().any(|edit| edit.kept_of().is_some()) {
+            Box::pin(self.name_kept(&mut edits, &mut results)).await?;
+        }
         let fit: Vec<usize> = (0..edits.len()).filter(|&index| results[index].is_none()).collect();
         for &index in &fit {
             if !edits[index].attachments.is_empty() {
@@ -166,6 +169,17 @@ impl<D: Database> Documents<D> {
     pub async fn put(&self, edit: Edit) -> Result<crate::RevId> {
         let result = self.write(vec![edit], WriteMode::Interactive).await?.pop();
         result.unwrap_or_else(|| Err(Error::without_result()))
+    }
+
+    /// Adds the attachments that edits keep to those that they name.
+    async fn name_kept(&self, edits: &mut [Edit], results: &mut [Option<EditResult>]) -> Result<()> {
+        for (edit, result) in edits.iter_mut().zip(results).filter(|(_, result)| result.is_none()) {
+            let Some(rev) = edit.kept_of() else { continue };
+            let (id, rev) = (edit.id.as_str(), &rev);
+            let list = self.read(|transaction| async move { self.kept(&transaction, id, rev).await }).await;
+            *result = alone(list)?.and_then(|list| edit.keep(list)).err().map(Err);
+        }
+        Ok(())
     }
 
     fn check_edit(&self, edit: &Edit) -> Result<()> {

@@ -61,7 +61,7 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str, rest: &[&str]) -
     let mut response = match (attachment.encoding, wanted) {
         (Encoding::Identity, Wanted::One(range)) => part(&request.app, contents, range).await?,
         (Encoding::Identity, Wanted::Several(ranges)) => parts(&request.app, database, &attachment, ranges)?,
-        _ => whole(&request.app, if form.unpacks { contents.unpacked() } else { contents }, form.length).await?,
+        _ => whole(&request.app, if form.unpacks { contents } else { contents.stored() }, form.length).await?,
     };
     response::set_etag(&mut response, tag);
     let headers = response.headers_mut();

@@ -72,7 +72,7 @@ impl Related {
         let wanted = self.document.attachments.iter().filter(|attachment| attachment.wanted);
         for (attachment, head) in wanted.zip(self.heads) {
             writer.send(head).await?;
-            send_all(read_ahead(app, database.attachment_reader(attachment)), writer).await?;
+            send_all(read_ahead(app, database.attachment_reader(attachment).stored()), writer).await?;
         }
         Ok(writer.send([&*self.multipart.next(), Multipart::END].concat()).await?)
     }
