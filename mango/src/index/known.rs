@@ -33,8 +33,7 @@ impl<'i> Known<'i> {
     }
 
     pub(super) fn is_named(self, use_index: &[String]) -> bool {
-        let (Some((design_id, name)), [design, names @ ..]) = (self.names(), use_index) else { return false };
-        without_prefix(design_id) == without_prefix(design) && names.first().is_none_or(|wanted| wanted == name)
+        self.index.is_some_and(|index| index.is_named(use_index))
     }
 
     /// The reasons why it cannot be used, in CouchDB's words; empty if it can.

@@ -28,6 +28,7 @@ use md5::{Digest, Md5};
 pub use candidates::Candidate;
 use definition::with_member;
 pub use definition::{NewIndex, parse_bulk_delete};
+use known::without_prefix;
 pub use plan::{Choice, IdBounds, KeyRange, Plan, Purpose, Scan};
 
 use crate::collate::{COLLATION_VERSION, append_key};
@@ -79,6 +80,13 @@ impl Index {
         let views = document.get("views").filter(|_| is_query);
         let views = views.into_iter().flat_map(JsonRef::members);
         views.filter_map(|(name, view)| Index::of_view(design_id, &name, view)).collect()
+    }
+
+    /// Whether `use_index` of a query names it: its design document, with or without its own name.
+    pub fn is_named(&self, use_index: &[String]) -> bool {
+        let [design, names @ ..] = use_index else { return false };
+        without_prefix(self.design_id()) == without_prefix(design)
+            && names.first().is_none_or(|name| name == self.name())
     }
 
     /// An index from its stored definition; `None` if this program cannot read it.

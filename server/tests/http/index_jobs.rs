@@ -120,6 +120,38 @@ async fn a_build_is_among_the_active_tasks_and_a_query_waits_for_it() {
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
 }
 
+/// The documents that its filter leaves out are no answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_waits_for_the_index_that_it_names() {
+    let (engine, database) = store(50).await;
+    let mut partial = design();
+    partial["views"]["n"]["map"]["partial_filter_selector"] = json!({"n": {"$gte": 40}});
+    database.put(edit("_design/partial", &partial)).await.unwrap();
+    database.put(edit("_design/whole", &design())).await.unwrap();
+    let options = ServerOptions { name: "elsewhere".into(), lease: Duration::from_secs(3_600), is_alone: false };
+    let mut elsewhere = jobs::Server::new(database.jobs(), [1; 16], options);
+    let Accepted::Job(_, hold) = elsewhere.accept(BUILD_JOBS, 0).await.unwrap() else { panic!("a job") };
+    let couch = Couch::over(engine, Options::default()).await;
+    let by = |name: &str| json!({"selector": {"n": {"$gte": 30}}, "use_index": name, "limit": 100});
+    // It is the plan's, before it is built.
+    let explained = couch.json("POST", "/db/_explain", by("partial")).await.json();
+    assert_eq!(explained["index"]["ddoc"], "_design/partial");
+    // A query that names none does not wait.
+    let unnamed = couch.json("POST", "/db/_find", json!({"selector": {"n": {"$gte": 30}}})).await.json();
+    assert_eq!(unnamed["docs"].as_array().unwrap().len(), 20);
+    let asking = futures_util::future::join(
+        couch.json("POST", "/db/_find", by("partial")),
+        couch.json("POST", "/db/_find", by("whole")),
+    );
+    let building =
+        async { while database.build_indexes_batch(5, Some(&hold)).await.is_ok_and(|done| done.is_some()) {} };
+    let ((partial, whole), ()) = tokio::join!(asking, building);
+    for (answer, count) in [(partial, 10), (whole, 20)] {
+        let found = answer.json();
+        assert_eq!((found["docs"].as_array().unwrap().len(), found.get("warning")), (count, None), "{}", answer.text);
+    }
+}
+
 /// One build has all indexes of a database that are to be built, so its task names no design document.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_task_of_a_build_says_how_far_it_is() {

@@ -1,7 +1,9 @@
 //! The plan of a query.
 //!
-//! `mango` chooses among the indexes of the database. An index that is being built is not used, unless nothing else can
-//! answer the query; then the query waits for it, as in CouchDB.
+//! `mango` chooses among the indexes of the database. An index that is being built is not used, unless the query names it, or
+//! nothing else can answer the query; then the query waits for it, as in CouchDB.
+
+use std::sync::Arc;
 
 use mango::{Bookmark, Choice, Direction, IdRange, Purpose, Query, Scan};
 use model::{AllDocsRequest, IndexInfo, IndexRequest, choose_index};
@@ -31,16 +33,23 @@ impl Plan {
         let word = query.bookmark.as_deref().filter(|_| purpose == Purpose::Find);
         let bookmark = word.map(Bookmark::decode).transpose()?;
         let mut known = database.indexes().await?;
-        let mut chosen = choose(&query, bookmark.as_ref(), &known, purpose);
-        if known.iter().any(|index| !index.active) {
-            if chosen.is_err() && purpose == Purpose::Find {
-                build::wait(app, database).await?;
-                known = database.indexes().await?;
-                chosen = choose(&query, bookmark.as_ref(), &known, purpose);
-            } else {
-                database.request_build().await?;
+        let chosen = loop {
+            let chosen = choose(&query, bookmark.as_ref(), &known, purpose);
+            if known.iter().all(|index| index.active) {
+                break chosen;
             }
-        }
+            let is_ready = match chosen.as_ref().map(|(plan, _)| &plan.choice) {
+                Ok(Choice::Scan(scan)) => known.iter().any(|info| info.active && Arc::ptr_eq(&info.index, &scan.index)),
+                Ok(Choice::AllDocs | Choice::Nothing) => true,
+                Err(_) => false,
+            };
+            if is_ready || purpose == Purpose::Explain {
+                database.request_build().await?;
+                break chosen;
+            }
+            build::wait(app, database).await?;
+            known = database.indexes().await?;
+        };
         let (chosen, number) = chosen?;
         let ids = query.selector.id_range();
         Ok(Plan { query, chosen, bookmark, number, ids })
@@ -107,7 +116,7 @@ impl Plan {
     }
 }
 
-/// Chooses among the built indexes. Also returns the number of the chosen one. A search with a bookmark stays with its
+/// Chooses among the built indexes and those that the query names. Also returns the number of the chosen one. A search with a bookmark stays with its
 /// index, since the bookmark is meaningless in any other.
 fn choose(
     query: &Query,
@@ -119,7 +128,8 @@ fn choose(
         None => true,
         Some(bookmark) => bookmark.row.as_ref().is_some_and(|(number, _)| *number == info.number),
     };
-    let known: Vec<&IndexInfo> = known.iter().filter(|info| info.active).filter(began).collect();
+    let can_be_used = |info: &&IndexInfo| info.active || info.index.is_named(&query.use_index);
+    let known: Vec<&IndexInfo> = known.iter().filter(can_be_used).filter(began).collect();
     // Without `use_index`, `allow_fallback` refuses a search that has no choice. The first page had one.
     let goes_on = bookmark.is_some() && query.use_index.is_empty() && !query.allow_fallback;
     let choosing = if goes_on { &Query { allow_fallback: true, ..query.clone() } } else { query };
