@@ -16,6 +16,8 @@ pub(crate) struct Checked {
     pub(crate) view_groups: u64,
     /// A sentence for each view group that was not.
     pub(crate) views_left_out: Vec<String>,
+    /// A sentence for each view group in which documents lack rows because of an error.
+    pub(crate) views_incomplete: Vec<String>,
     /// Whether the database changed meanwhile, so that its counts could not be compared.
     pub(crate) changed_meanwhile: bool,
 }
@@ -31,6 +33,7 @@ impl From<model::CheckReport> for Checked {
             changed_meanwhile: report.changed_meanwhile,
             view_groups: 0,
             views_left_out: Vec::new(),
+            views_incomplete: Vec::new(),
         }
     }
 }
@@ -49,6 +52,10 @@ impl Checked {
         }
         writer.end_array().name("view_groups").u64(self.view_groups).name("views_left_out").begin_array();
         for sentence in &self.views_left_out {
+            writer.str(sentence);
+        }
+        writer.end_array().name("views_incomplete").begin_array();
+        for sentence in &self.views_incomplete {
             writer.str(sentence);
         }
         writer.end_array().end_object();
@@ -78,7 +85,7 @@ impl Checked {
         if unlisted > 0 {
             text.push_str(&format!("\n  and {unlisted} more"));
         }
-        for sentence in &self.views_left_out {
+        for sentence in self.views_left_out.iter().chain(&self.views_incomplete) {
             text.push('\n');
             text.push_str(sentence);
         }

@@ -104,3 +104,27 @@ async fn rows_that_no_function_emits_are_found_and_repaired() {
     let left_out = r#"the views of "_design/v" were not compared with their functions: no design document has these views any more"#;
     assert!(text.contains("rows in changes\nwhat was compared agrees") && text.contains(left_out), "{text}");
 }
+
+/// That is no inconsistency, and no answer to a query says it.
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_that_lack_rows_because_of_errors_are_counted() {
+    let root = tempfile::tempdir().unwrap();
+    let store = format!("lsm:{}", root.path().join("data").display());
+    let client = reqwest::Client::new();
+    let server = Process::start(&["--engine", &store]);
+    put(&client, &server, "/db", json!({})).await;
+    let map = "function (doc) { if (doc.n > 2) { throw new Error('too high'); } emit(doc.n); }";
+    put(&client, &server, "/db/_design/v", json!({"views": {"v": {"map": map}}})).await;
+    for n in 1..6 {
+        put(&client, &server, &format!("/db/d{n}"), json!({"n": n})).await;
+    }
+    let view = client.get(server.url("/db/_design/v/_view/v")).send().await.unwrap().text().await.unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&view).unwrap()["total_rows"], 2);
+    let said = r#"the views of "_design/v" lack rows of 3 documents because of errors; the first is "d3": "#;
+    let text = succeed(&["check", "db", "--url", &server.base]);
+    assert!(text.contains("everything agrees\n") && text.contains(said), "{text}");
+    assert_eq!(server.stop("-TERM").code(), Some(0));
+    let text = succeed(&["check", "db", "--engine", &store, "--json"]);
+    let report: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert!(report["views_incomplete"][0].as_str().unwrap().starts_with(said), "{report}");
+}

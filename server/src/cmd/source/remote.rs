@@ -92,6 +92,7 @@ impl Remote {
             problems: sentences("problems"),
             view_groups: number("view_groups").unwrap_or_default(),
             views_left_out,
+            views_incomplete: sentences("views_incomplete"),
         })
     }
 

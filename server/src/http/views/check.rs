@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use hyper::StatusCode;
 use model::limits::DESIGN_PREFIX;
-use model::{AllDocsEntry, AllDocsRequest, CheckReport, Error, ErrorKind, Result, ViewGroup};
+use model::{AllDocsEntry, AllDocsRequest, CheckReport, Error, ErrorKind, Result, ViewError, ViewGroup};
 
 use super::DESIGN_END;
 use super::design::Design;
@@ -33,11 +33,14 @@ pub(crate) async fn check(
     mut progress: impl FnMut(&str, u64),
 ) -> Result<Checked> {
     let Built { groups, mut left_out } = built(functions, database).await?;
-    let mut compared = 0;
+    let (mut compared, mut views_incomplete) = (0, Vec::new());
     for group in groups {
         let what = format!("the views of {:?}", group.name());
         match database.check_built_views(&group, &mut report, |documents| progress(&what, documents)).await {
-            Ok(true) => compared += 1,
+            Ok(true) => {
+                compared += 1;
+                views_incomplete.extend(incomplete(database, &group).await?);
+            }
             Ok(false) => left_out.push((group.name().to_owned(), "they were updated meanwhile".to_owned())),
             Err(error) if is_left_out(&error) => {
                 left_out.push((group.name().to_owned(), error.reason().into_owned()));
@@ -46,7 +49,31 @@ pub(crate) async fn check(
         }
     }
     let sentence = |(name, reason)| format!("the views of {name:?} were not compared with their functions: {reason}");
-    Ok(Checked { view_groups: compared, views_left_out: left_out.into_iter().map(sentence).collect(), ..report.into() })
+    let views_left_out = left_out.into_iter().map(sentence).collect();
+    Ok(Checked { view_groups: compared, views_left_out, views_incomplete, ..report.into() })
+}
+
+/// Says how many documents lack rows in a group because of an error: their functions fail, or they emit too much. That is no
+/// inconsistency, and queries answer without them.
+async fn incomplete(database: &Documents, group: &ViewGroup) -> Result<Option<String>> {
+    let (mut count, mut first, mut after) = (0, None, None::<String>);
+    loop {
+        let errors = match database.view_errors(group, after.as_deref()).await {
+            // It was removed meanwhile.
+            Err(error) if error.status() == StatusCode::NOT_FOUND => return Ok(None),
+            errors => errors?,
+        };
+        count += errors.len();
+        after = errors.last().map(|last| last.id.clone());
+        first = first.or(errors.into_iter().next());
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok(first.map(|first| {
+        let (name, ViewError { id, error }) = (group.name(), first);
+        format!("the views of {name:?} lack rows of {count} documents because of errors; the first is {id:?}: {error}")
+    }))
 }
 
 /// Removes the view groups whose rows are not those that their functions emit: the next query builds them anew. `removed`
