@@ -56,6 +56,8 @@ macro_rules! __scenarios {
                 histories_join_within_a_batch_in_any_order,
                 a_longer_history_that_comes_later_reaches_the_branches_it_belongs_to,
                 a_leaf_that_turns_out_to_be_an_ancestor_is_joined,
+                a_lowered_limit_is_shown_at_once_and_rows_are_stemmed,
+                stemming_loses_no_edit,
                 revisions_need_not_be_hashes,
             }
             "Reads (RFC 004, 'CRUD Operations')" reading {
@@ -162,6 +164,7 @@ macro_rules! __scenarios {
             "Interrupted relocations" interrupted {
                 a_run_that_ends_anywhere_is_gone_on_with,
                 a_run_that_ends_anywhere_is_gone_on_with_through_faults,
+                branches_may_be_stemmed_while_their_database_moves,
                 abandoning_a_relocation_leaves_nothing_behind,
                 of_two_runs_of_a_relocation_the_later_goes_on,
                 a_run_that_is_overtaken_anywhere_leaves_no_edit_behind,

@@ -128,6 +128,12 @@ impl Ancestors {
         Ok(&self.raw[..end])
     }
 
+    /// The newest `count` in the same format, unless these are all.
+    pub(crate) fn stemmed(&self, count: usize) -> Result<Option<Ancestors>> {
+        let kept = if self.format == FORMAT_TUPLE { self.newest(count)?.len() } else { newest_raw(&self.raw, count)? };
+        Ok((kept < self.raw.len()).then(|| Ancestors { format: self.format, raw: self.raw.slice(..kept) }))
+    }
+
     /// Each of them, parent first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Result<RevHash>> + '_ {
         let mut rest: &[u8] = &self.raw;
@@ -162,6 +168,18 @@ fn next_element(raw: &[u8]) -> Result<(RevHash, &[u8])> {
     Ok((hash, reader.rest()))
 }
 
+/// The length of the newest `count`.
+fn newest_raw(raw: &[u8], count: usize) -> Result<usize> {
+    let mut rest = raw;
+    for _ in 0..count {
+        if rest.is_empty() {
+            break;
+        }
+        rest = next_raw(rest)?.1;
+    }
+    Ok(raw.len() - rest.len())
+}
+
 fn next_raw(raw: &[u8]) -> Result<(RevHash, &[u8])> {
     let (&len, rest) = raw.split_first().ok_or_else(|| Error::corrupt("a torn list of ancestors"))?;
     let (bytes, rest) =
@@ -187,6 +205,9 @@ mod tests {
         let child = ancestors.of_child(&RevHash::from([1; 16]), 3_999).unwrap();
         assert_eq!(child.to_vec().unwrap().len(), 3_999);
         assert_eq!(child.to_vec().unwrap()[0], RevHash::from([1; 16]));
+        let stemmed = ancestors.stemmed(7).unwrap().unwrap();
+        assert_eq!((stemmed.format, stemmed.to_vec().unwrap()), (FORMAT_RAW, hashes[..7].to_vec()));
+        assert_eq!(ancestors.stemmed(4_000).unwrap(), None);
         // And back to a tuple, when stemming makes it short enough.
         assert_eq!(ancestors.of_child(&RevHash::from([1; 16]), 10).unwrap().format, FORMAT_TUPLE);
     }

@@ -143,6 +143,17 @@ impl Branch {
         ancestors.append(out);
     }
 
+    /// The row of a branch of at most `limit` revisions, from its row `value`; `None` if it is that already. All before the
+    /// ancestors stays as it is.
+    pub(crate) fn stemmed_row(&self, value: &[u8], limit: usize) -> Result<Option<Vec<u8>>> {
+        let Some(stemmed) = self.ancestors.stemmed(limit.saturating_sub(1))? else { return Ok(None) };
+        let mut old = Vec::with_capacity(self.ancestors.len() + 2);
+        self.ancestors.append(&mut old);
+        let mut out = value[..value.len().saturating_sub(old.len())].to_vec();
+        stemmed.append(&mut out);
+        Ok(Some(out))
+    }
+
     /// Approximate size of its row in bytes.
     pub(crate) fn row_bytes(&self) -> usize {
         const REST: usize = 100;
@@ -174,6 +185,17 @@ impl Branch {
             },
         }
     }
+}
+
+/// Whether two rows of a leaf are the same but for ancestors that one of them has forgotten.
+pub(crate) fn is_stem(leaf: &Leaf, one: &Bytes, other: &Bytes) -> bool {
+    let same = || {
+        let (a, b) = (Branch::read(leaf.clone(), one)?, Branch::read(leaf.clone(), other)?);
+        let limit = 1 + a.ancestors.iter().count().min(b.ancestors.iter().count());
+        let (a, b) = (a.stemmed_row(one, limit)?, b.stemmed_row(other, limit)?);
+        Ok::<bool, Error>(a.as_deref().unwrap_or(one) == b.as_deref().unwrap_or(other))
+    };
+    one == other || same().unwrap_or(false)
 }
 
 /// The format of a row.
@@ -271,6 +293,16 @@ mod tests {
             let branch = Branch::read(leaf(4_000, 9), &out.clone().into()).unwrap();
             assert_eq!((branch.size, branch.attachments, branch.policy, branch.crown), (300, true, policy, None));
             let read = branch.ancestors.to_vec().unwrap();
+            for limit in [1, 2, read.len().max(1), read.len() + 1] {
+                let kept = read[..read.len().min(limit - 1)].to_vec();
+                let row = branch.stemmed_row(&out, limit).unwrap();
+                assert_eq!(row.is_some(), kept.len() < read.len());
+                let short = row.as_ref().unwrap_or(&out);
+                assert!(is_stem(&branch.leaf, &out.clone().into(), &short.clone().into()));
+                let again =
+                    Branch::read(branch.leaf.clone(), &row.map_or_else(|| out.clone().into(), Bytes::from)).unwrap();
+                assert_eq!((again.ancestors.to_vec().unwrap(), again.size, again.crown), (kept, 300, branch.crown));
+            }
             assert_eq!(read[..], hashes[..read.len()]);
             assert_eq!(read.len(), hashes.len().min(2_437));
 

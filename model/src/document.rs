@@ -140,6 +140,16 @@ impl Document {
         }
     }
 
+    /// Shows at most this many revisions of the history. After the limit was lowered, rows have more until they are stemmed.
+    pub(crate) fn forget_beyond(&mut self, revs_limit: usize) {
+        if let Some(revisions) = &mut self.revisions {
+            revisions.ids.truncate(revs_limit);
+        }
+        if let Some(infos) = &mut self.revs_info {
+            infos.truncate(revs_limit);
+        }
+    }
+
     /// Marks the attachments whose contents are requested. `history` returns the leaf and its ancestors.
     pub(crate) fn mark_wanted(
         &mut self,

@@ -75,7 +75,7 @@ impl<D: Database> Documents<D> {
             let stats = transaction.get(&stats_key, Read::Snapshot);
             let purged = transaction.get_range(&purge::newest(keys), Read::Snapshot);
             let size = transaction.get_estimated_range_size(&begin, &end);
-            let is_compacting = self.shared.guard.engine.is_compacting(&begin, &end);
+            let is_compacting = self.is_stemming() || self.shared.guard.engine.is_compacting(&begin, &end);
             async move {
                 let instance = instance.await?;
                 let last = read_last(last.await?.as_deref())?;

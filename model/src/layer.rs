@@ -1,6 +1,6 @@
 //! The layer: the handle of all databases in a store, and what they share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -76,6 +76,8 @@ pub(crate) struct LayerState<D> {
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
     pub(crate) indexes: Definitions,
     pub(crate) edit_counts: EditCounts,
+    /// The databases whose branches are being stemmed here.
+    pub(crate) stemming: Mutex<HashSet<Bytes>>,
 }
 
 /// Size limits. Layers may share them.
@@ -158,6 +160,7 @@ impl<D: Database> Layer<D> {
                 feeds: Mutex::default(),
                 indexes: Definitions::default(),
                 edit_counts: EditCounts::default(),
+                stemming: Mutex::default(),
             }),
         }
     }

@@ -125,4 +125,4 @@ pub use views::{
     ViewGroupStats, ViewOptions, ViewPage, ViewProgress, ViewRequest, ViewRow, ViewUpdate,
 };
 pub use watcher::Watcher;
-pub use write::{Begun, Edits, REWRITE_JOBS, Rewriting, Token};
+pub use write::{Begun, Edits, REWRITE_JOBS, Rewriting, Stemming, Token};

@@ -158,26 +158,33 @@ impl<D: Database> Documents<D> {
             self.open_some(transaction, &requests[..requests.len().min(at_once)], options, at_once)
         });
         let mut opened = Vec::with_capacity(requests.len());
-        for (found, (id, _)) in some.await?.into_iter().zip(requests) {
+        let (revs_limit, some) = some.await?;
+        for (found, (id, _)) in some.into_iter().zip(requests) {
             let found = match found {
                 Ok(mut found) => alone(self.read_unread(id, &mut found).await)?.map(|()| found),
                 damaged => damaged,
             };
-            let answers = found.and_then(|found| found.into_iter().map(|answer| answer.open(id, options)).collect());
+            let mut answers: Result<Vec<OpenRev>> =
+                found.and_then(|found| found.into_iter().map(|answer| answer.open(id, options)).collect());
+            for answer in answers.iter_mut().flatten() {
+                if let OpenRev::Found(document) = answer {
+                    document.forget_beyond(revs_limit);
+                }
+            }
             opened.push(answers.map_err(|damage: Error| damage.of_document(id)));
         }
         Ok(opened)
     }
 
     /// Answers the first requests: as many as fit in a batch, and at least one. If that one is alone, bodies may
-    /// be left unread.
+    /// be left unread. The number is that of revisions that a branch remembers.
     async fn open_some(
         &self,
         transaction: D::Transaction,
         requests: &[(&str, &OpenRevs)],
         options: &GetOptions,
         at_once: usize,
-    ) -> Result<Vec<Result<Vec<Answer>>>> {
+    ) -> Result<(usize, Vec<Result<Vec<Answer>>>)> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
         let row = |id: &str, leaf: &Leaf| transaction.get(&keys.key(DatabaseKey::Revision(id, leaf)), Read::Snapshot);
@@ -200,7 +207,7 @@ impl<D: Database> Documents<D> {
                 OpenRevs::These(revs) => First::Ones(revs.iter().map(|rev| one(id, rev)).collect()),
             })
             .collect();
-        instance.await?;
+        let revs_limit = instance.await?.revs_limit as usize;
 
         let (mut answers, mut batch) = (Vec::with_capacity(requests.len()), Batch::of(requests.len()));
         for first in first {
@@ -241,7 +248,7 @@ impl<D: Database> Documents<D> {
                 Err(damage) => answers[request] = Err(damage),
             }
         }
-        Ok(answers)
+        Ok((revs_limit, answers))
     }
 
     /// Reads the bodies that did not fit in the transaction of their trees, in further transactions. A leaf that

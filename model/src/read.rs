@@ -76,7 +76,7 @@ impl<D: Database> Documents<D> {
         let live = last_live(&transaction, keys, id);
         // What is rarer is boxed: otherwise its large future makes every other read slower.
         let tree = Tree::wanted_by(options).map(|wanted| Box::pin(wanted.read(&transaction, keys, id)));
-        instance.await?;
+        let instance = instance.await?;
         let Some((leaf, body)) = live.await? else {
             return Err(Box::pin(why_not_live(&transaction, keys, id)).await?);
         };
@@ -85,6 +85,7 @@ impl<D: Database> Documents<D> {
             Some(tree) => {
                 let tree = tree.await?;
                 add_meta(&mut document, &tree, options)?;
+                document.forget_beyond(instance.revs_limit as usize);
                 tree
             }
             None => Vec::new(),

@@ -26,7 +26,8 @@ impl<D: Database> Documents<D> {
         Ok(instance.revs_limit)
     }
 
-    /// Sets the number of revisions that a branch remembers: 1 to 4,000. A branch is stemmed at its next write.
+    /// Sets the number of revisions that a branch remembers: 1 to 4,000. Reads show no more at once. A branch is
+    /// stemmed at its next write, and by [`stemming`](Self::stemming).
     ///
     /// # Errors
     /// 400 for any other limit.

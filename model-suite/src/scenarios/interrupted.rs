@@ -85,6 +85,28 @@ pub(crate) async fn a_run_that_ends_anywhere_is_gone_on_with_through_faults(stag
     at_every_stop(&engine, Some(seed), true).await;
 }
 
+/// What was copied before has ancestors that the source has no longer.
+pub(crate) async fn branches_may_be_stemmed_while_their_database_moves(stage: Stage) {
+    let engine = stage.engine();
+    for stop in 1.. {
+        let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
+        let here = filled(&source, BodyFormat::Packed, 3).await;
+        merge(&here, large(0)).await;
+        if relocate(&source, &target, "db", &options(true), stop_at(stop)).await.is_ok() {
+            assert!(stop > 10, "only {stop} places");
+            return;
+        }
+        if here.set_revs_limit(1).await.is_ok() {
+            let mut stemming = here.stemming().unwrap();
+            while stemming.next().await.unwrap() {}
+        }
+        let report = relocate(&source, &target, "db", &options(true), go_on).await.unwrap();
+        assert!(report.moved && report.is_same(), "stopped at {stop}: {report:?}");
+        source.delete_database("db").await.unwrap();
+        target.delete_database("db").await.unwrap();
+    }
+}
+
 pub(crate) async fn abandoning_a_relocation_leaves_nothing_behind(stage: Stage) {
     let engine = stage.engine();
     let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);

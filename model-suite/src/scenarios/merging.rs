@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
 use kv_api::Database;
-use model::{ChangesRequest, Documents, Edit, GetOptions, OpenRev, OpenRevs, RevHistory, RevId, WriteMode};
+use model::{
+    ChangesRequest, CreateOptions, Documents, Edit, GetOptions, OpenRev, OpenRevs, RevHistory, RevId, WriteMode,
+};
 
 use super::trees::Tree;
 use crate::stage::*;
@@ -246,6 +249,99 @@ pub(crate) async fn a_longer_history_that_comes_later_reaches_the_branches_it_be
     merge(&documents, replicated("c", "5-y d", "{}")).await;
     merge(&documents, replicated("c", "5-x d c b a", "{}")).await;
     assert_eq!(paths("c").await, [path("5-y 4-d 3-c"), path("5-x 4-d 3-c")]);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_lowered_limit_is_shown_at_once_and_rows_are_stemmed(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    let long = |first: u64| {
+        let ids: Vec<String> = (0..3_000_u64).map(|n| format!("{:032x}", first + n)).collect();
+        replicated(&format!("long-{first}"), &format!("3000-{}", ids.join(" ")), "{}")
+    };
+    documents.set_revs_limit(4_000).await.unwrap();
+    for edit in [
+        replicated("a", "5-e d c b a", r#"{"n":1}"#),
+        replicated("a", "5-y d c b a", "{}"),
+        replicated("a", "4-x c b a", "{}").deleting(),
+        replicated("short", "2-b a", "{}"),
+    ] {
+        merge(&documents, edit).await;
+    }
+    // Several batches.
+    for first in 1..=20 {
+        merge(&documents, long(first)).await;
+    }
+    let size = async || {
+        let rows = super::damage::rows(&engine, 4, "").await;
+        (rows.len(), rows.iter().map(|row| row.value.len()).sum::<usize>())
+    };
+    let (before, seq) = (size().await, documents.last_seq().await.unwrap());
+    documents.set_revs_limit(3).await.unwrap();
+    let shown = async || {
+        let mut shown = Vec::new();
+        for id in ["a", "short", "long-1"] {
+            let options = GetOptions { revs: true, revs_info: true, ..GetOptions::default() };
+            let document = documents.get(id, &options).await.unwrap();
+            shown.push((document.revisions.unwrap().ids.len(), document.revs_info.unwrap().len()));
+            shown.extend(leaves(&documents, id).await.into_iter().map(|(_, path)| (path.len(), 0)));
+        }
+        shown
+    };
+    let limited = [(3, 3), (3, 0), (3, 0), (3, 0), (2, 2), (2, 0), (3, 3), (3, 0)];
+    assert_eq!(shown().await, limited);
+    assert_eq!(size().await, before, "rows are as they were");
+
+    let mut stemming = documents.stemming().unwrap();
+    assert!(documents.stemming().is_none(), "one at a time");
+    assert!(documents.info().await.unwrap().is_compacting);
+    let mut batches = 1;
+    while stemming.next().await.unwrap() {
+        batches += 1;
+    }
+    drop(stemming);
+    assert!(!documents.info().await.unwrap().is_compacting);
+    let after = size().await;
+    assert!(batches > 1 && after.0 == before.0 && after.1 < 24 * 150, "{batches} batches, {before:?} {after:?}");
+    assert_eq!((shown().await, documents.last_seq().await.unwrap()), (limited.to_vec(), seq));
+    assert_sound(&documents).await;
+    // They are edited like others, and nothing comes back when the limit does.
+    documents.set_revs_limit(1_000).await.unwrap();
+    documents.put(edit("a", "{}").over(rev("5-y"))).await.unwrap();
+    merge(&documents, replicated("a", "6-f e", "{}")).await;
+    // A merge joins what the branches still know together: the tombstone has 2-b.
+    assert_eq!(leaves(&documents, "a").await.iter().map(|(_, path)| path.len()).collect::<Vec<_>>(), [5, 5, 3]);
+    assert_sound(&documents).await;
+}
+
+/// Edits of documents whose branches are stemmed at the same time.
+pub(crate) async fn stemming_loses_no_edit(stage: Stage) {
+    let chaos = Chaos::new(stage.engine(), 7, Rates::retryable(0.05));
+    let documents = layer(chaos).await.create_database("chaos", CreateOptions::default()).await.unwrap();
+    for id in 0..10 {
+        merge(&documents, replicated(&id.to_string(), "5-e d c b a", r#"{"n":0}"#)).await;
+    }
+    documents.set_revs_limit(2).await.unwrap();
+    let edits = (0..10).map(|id| {
+        let documents = &documents;
+        async move {
+            let mut last = rev("5-e");
+            for n in 1..=5 {
+                last = documents.put(edit(&id.to_string(), &format!(r#"{{"n":{n}}}"#)).over(last)).await.unwrap();
+            }
+        }
+    });
+    let stem = async {
+        for _ in 0..20 {
+            let mut stemming = documents.stemming().unwrap();
+            while stemming.next().await.unwrap() {}
+        }
+    };
+    futures_util::future::join(futures_util::future::join_all(edits), stem).await;
+    let documents = layer(stage.engine()).await.database("chaos").await.unwrap();
+    for id in 0..10 {
+        assert_eq!(get(&documents, &id.to_string()).await.body.to_string(), r#"{"n":5}"#, "seed 7");
+        assert_eq!(leaves(&documents, &id.to_string()).await[0].1.len(), 2);
+    }
     assert_sound(&documents).await;
 }
 

@@ -47,8 +47,8 @@ pub(super) async fn compare<D: Database>(documents: &Documents<D>, oracle: &Orac
     revs_diff(documents, oracle, &mut random).await?;
     for (id, tree) in &oracle.trees {
         let seq = changes.iter().find(|change| change.id == *id).map(|change| change.seq);
-        document(documents, id, tree, seq).await?;
-        leaves(documents, id, tree, &mut random).await?;
+        document(documents, id, (tree, oracle.revs_limit), seq).await?;
+        leaves(documents, id, (tree, oracle.revs_limit), &mut random).await?;
     }
     Ok(())
 }
@@ -233,7 +233,7 @@ async fn revs_diff<D: Database>(documents: &Documents<D>, oracle: &Oracle, rando
 async fn document<D: Database>(
     documents: &Documents<D>,
     id: &str,
-    tree: &Tree,
+    (tree, revs_limit): (&Tree, usize),
     seq: Option<Seq>,
 ) -> Result<(), Failure> {
     let expected = match tree.winner() {
@@ -241,10 +241,10 @@ async fn document<D: Database>(
         Some(winner) if !winner.live => Err(ErrorKind::NotFound(NotFound::Deleted)),
         Some(winner) => {
             let status = |at| if at == 0 { RevStatus::Available } else { RevStatus::Missing };
-            let infos = winner.path.iter().enumerate();
+            let infos = winner.path.iter().take(revs_limit).enumerate();
             let infos = infos.map(|(at, rev)| RevInfo { rev: rev.clone(), status: status(at) }).collect();
             Ok(Document {
-                revisions: Some(history(winner)),
+                revisions: Some(history(winner, revs_limit)),
                 revs_info: Some(infos),
                 conflicts: tree.losers(true),
                 deleted_conflicts: tree.losers(false),
@@ -270,10 +270,13 @@ async fn document<D: Database>(
 async fn leaves<D: Database>(
     documents: &Documents<D>,
     id: &str,
-    tree: &Tree,
+    (tree, revs_limit): (&Tree, usize),
     random: &mut Random,
 ) -> Result<(), Failure> {
-    let open = |branch: &Branch| OpenRev::Found(Document { revisions: Some(history(branch)), ..read_as(id, branch) });
+    let open = |branch: &Branch| {
+        let revisions = Some(history(branch, revs_limit));
+        OpenRev::Found(Document { revisions, ..read_as(id, branch) })
+    };
     let options = GetOptions { revs: true, ..GetOptions::default() };
     let expected: Vec<OpenRev> = tree.branches.iter().map(open).collect();
     let what = format!("all leaves of {id:?}");
@@ -364,7 +367,8 @@ fn read_as(id: &str, branch: &Branch) -> Document {
     }
 }
 
-fn history(branch: &Branch) -> RevHistory {
-    let ids = branch.path.iter().map(|rev| rev.hash().clone()).collect();
+/// The history that is shown: after the limit was lowered, the branch remembers more.
+fn history(branch: &Branch, revs_limit: usize) -> RevHistory {
+    let ids = branch.path.iter().take(revs_limit).map(|rev| rev.hash().clone()).collect();
     RevHistory { position: branch.leaf().position(), ids }
 }

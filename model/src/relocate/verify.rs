@@ -8,21 +8,23 @@
 //! ```
 //!
 //! Rows do not depend on their store, so equal documents have equal rows, except for bodies that were rewritten in another
-//! layout on one side. If rows differ, the bodies are decoded and compared. Rows that belong to no document are not found
+//! layout on one side, and branches that were stemmed on one side. If rows differ, the bodies are decoded and compared, and
+//! ancestors as far as both sides have them. Rows that belong to no document are not found
 //! here, but by a check. Documents that were edited at the target after the move are counted and not compared: their
 //! sequences have its incarnation.
 
 use std::collections::HashSet;
 
-use kv_api::{Database, KeyValue, Read};
+use kv_api::{Database, KeyValue, Read, TransactionExt};
 
 use crate::attachments::StoreId;
+use crate::branch::is_stem;
 use crate::changes::{ChangesRequest, Since};
 use crate::check::{PROBLEMS_LISTED, Problem};
 use crate::document::Body;
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::keys::{DatabaseKey, Leaf, Subspace};
+use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, Subspace};
 use crate::read::{Tree, body_of, decode};
 use crate::seq::Seq;
 
@@ -141,7 +143,11 @@ impl<S: Database, T: Database> Comparison<S, T> {
     async fn large(&mut self, id: &str, seq: Seq) -> Result<()> {
         let mut found = None;
         for key in [DatabaseKey::RevisionsOf(id), DatabaseKey::Change(seq), DatabaseKey::AllDoc(id)] {
-            found = found.or(self.first_difference(key).await?);
+            let is_of_branches = matches!(key, DatabaseKey::RevisionsOf(_));
+            match self.first_difference(key).await? {
+                Some(_) if is_of_branches && self.has_same_branches(id).await? => {}
+                difference => found = found.or(difference),
+            }
         }
         if found.is_none() {
             found = self.first_difference(DatabaseKey::DocsOf(id)).await?;
@@ -175,7 +181,27 @@ impl<S: Database, T: Database> Comparison<S, T> {
             });
             decoded.collect::<Option<Vec<_>>>().map(|bodies| (others, bodies))
         };
-        split(ours).is_some_and(|ours| split(theirs).is_some_and(|theirs| ours == theirs))
+        let (Some(ours), Some(theirs)) = (split(ours), split(theirs)) else { return false };
+        ours.1 == theirs.1 && self.are_same_or_stemmed(&ours.0, &theirs.0)
+    }
+
+    /// Whether rows, with keys of the source, are equal but for forgotten ancestors.
+    fn are_same_or_stemmed(&self, ours: &[KeyValue], theirs: &[KeyValue]) -> bool {
+        let keys = self.source.keys();
+        let is_same = |(ours, theirs): (&KeyValue, &KeyValue)| {
+            let leaf = |row: &KeyValue| keys.read_revision(&row.key).map(|(_, leaf)| leaf);
+            let is_stem = || leaf(ours).is_ok_and(|leaf| is_stem(&leaf, &ours.value, &theirs.value));
+            ours.key == theirs.key && (ours.value == theirs.value || is_stem())
+        };
+        ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_same)
+    }
+
+    /// Whether a document has the same branches on both sides, but for forgotten ancestors.
+    async fn has_same_branches(&self, id: &str) -> Result<bool> {
+        let keys = self.source.keys();
+        let (ours, theirs) =
+            (read_branches(&self.source, id, keys).await?, read_branches(&self.target, id, keys).await?);
+        Ok(self.are_same_or_stemmed(&ours, &theirs))
     }
 
     /// Whether the leaves of a document have equal bodies on both sides.
@@ -317,6 +343,18 @@ impl<S: Database, T: Database> Comparison<S, T> {
 }
 
 /// The leaves of a document.
+/// The rows of a document's branches, under the prefix of these keys.
+async fn read_branches<D: Database>(documents: &Documents<D>, id: &str, keys: &DatabaseKeys) -> Result<Vec<KeyValue>> {
+    let branches = documents.keys().range(DatabaseKey::RevisionsOf(id));
+    let rows = documents.read(|transaction| {
+        let rows = transaction.get_all(branches.clone(), Read::Snapshot);
+        async move { Ok(rows.await?) }
+    });
+    let own = documents.keys().prefix().len();
+    let moved = |row: KeyValue| KeyValue { key: under(keys, &row.key[own..]), value: row.value };
+    Ok(rows.await?.into_iter().map(moved).collect())
+}
+
 async fn read_leaves<D: Database>(documents: &Documents<D>, id: &str) -> Result<Vec<Leaf>> {
     let tree = documents.read(|transaction| Tree::Whole.read(&transaction, documents.keys(), id)).await?;
     Ok(tree.into_iter().map(|branch| branch.leaf).collect())

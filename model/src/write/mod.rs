@@ -28,6 +28,7 @@ mod plan;
 mod purge;
 mod resolve;
 mod rewrite;
+mod stem;
 mod validate;
 
 use std::ops::Range;
@@ -61,6 +62,7 @@ use validate::Verdicts;
 
 pub use edits::{Begun, Edits, Token};
 pub use rewrite::{REWRITE_JOBS, Rewriting};
+pub use stem::Stemming;
 
 /// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
 const TARGET_BYTES: usize = 8_000_000;

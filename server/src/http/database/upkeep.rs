@@ -1,7 +1,12 @@
 //! Maintenance of a database: `_compact`, `_ensure_full_commit`, and a consistency check.
 
-use hyper::StatusCode;
+use std::sync::Arc;
 
+use hyper::StatusCode;
+use kv_api::AnyDatabase;
+use model::Stemming;
+
+use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::request::Request;
@@ -9,13 +14,36 @@ use crate::http::views;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 
-/// Asks for the space of what was removed. Engines free it by themselves too, when that is worth the work. CouchDB answers
-/// 202 whether or not there is anything to do.
+/// Stems the branches, and asks for the space of what was removed. Engines free it by themselves too, when that is worth the
+/// work. CouchDB answers 202 whether or not there is anything to do.
 pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     require_json(&request.headers)?;
+    if let Some(mut stemming) = database.stemming() {
+        // A small database is done before the answer.
+        match stemming.next().await {
+            Ok(true) => drop(tokio::spawn(stem(request.app.clone(), database.clone(), stemming))),
+            Ok(false) => {}
+            Err(error) => not_stemmed(&database, &error),
+        }
+    }
     database.compact();
     Ok(response::ok(StatusCode::ACCEPTED))
+}
+
+/// Stems the other branches, and asks for their space. After a stop of the server the next compaction does it.
+async fn stem(app: Arc<App>, database: Documents, mut stemming: Stemming<AnyDatabase>) {
+    while !app.is_stopping() {
+        match stemming.next().await {
+            Ok(true) => {}
+            Ok(false) => return database.compact(),
+            Err(error) => return not_stemmed(&database, &error),
+        }
+    }
+}
+
+fn not_stemmed(database: &Documents, error: &model::Error) {
+    tracing::warn!(database = database.name(), %error, "the compaction stopped before all branches were stemmed");
 }
 
 /// Does nothing: every acknowledged write is already durable, as far as the engine makes it so.

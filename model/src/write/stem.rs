@@ -1,0 +1,90 @@
+//! Stems the branches of a database: its rows of `revisions` forget the ancestors beyond a limit that was lowered.
+//!
+//! Edits stem the branches that they write, and reads show no more than the limit. So this only gives back space, and may stop
+//! anywhere. A row keeps all but its last ancestors: sequence, size, format. A batch has read conflict ranges of the rows that it
+//! writes, so no edit is lost.
+
+use kv_api::{ConflictRange, Database, KeyValue, RangeRequest, Read, Transaction};
+
+use crate::branch::Branch;
+use crate::documents::Documents;
+use crate::error::{Result, alone};
+use crate::keys::{DatabaseKey, DatabaseKeys, Subspace};
+use crate::limits::REVS_LIMITS;
+use crate::txids::Outcome;
+
+/// Approximate size of the rows that a batch reads.
+const READ_BYTES: usize = 500_000;
+
+/// A walk through the branches of a database. While it lives, the database counts as being compacted.
+#[derive(Debug)]
+pub struct Stemming<D: Database> {
+    documents: Documents<D>,
+    /// The last row that was looked at: its key without the database's prefix. Empty at the beginning.
+    after: Vec<u8>,
+}
+
+impl<D: Database> Drop for Stemming<D> {
+    fn drop(&mut self) {
+        self.documents.shared.stemming.lock().remove(self.documents.keys().prefix());
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// Begins to stem the branches, unless this process does so already.
+    pub fn stemming(&self) -> Option<Stemming<D>> {
+        let is_new = self.shared.stemming.lock().insert(self.keys().prefix().clone());
+        is_new.then(|| Stemming { documents: self.clone(), after: Vec::new() })
+    }
+
+    pub(crate) fn is_stemming(&self) -> bool {
+        self.shared.stemming.lock().contains(self.keys().prefix())
+    }
+}
+
+impl<D: Database> Stemming<D> {
+    /// Stems the next branches, in one transaction. Returns false at the end.
+    ///
+    /// # Errors
+    /// 404 if the database is gone; the store's errors.
+    pub async fn next(&mut self) -> Result<bool> {
+        let (documents, after) = (&self.documents, &self.after);
+        let next = documents.shared.guard.run(|transaction| async move {
+            let instance = documents.instance(&transaction, Read::Serializable).await?;
+            // No branch can have more.
+            if instance.revs_limit >= *REVS_LIMITS.end() {
+                return Ok(Outcome::ReadOnly(None));
+            }
+            let keys = documents.keys();
+            let (first, beyond) = keys.bounds(DatabaseKey::All(Subspace::Revisions));
+            let begin = if after.is_empty() { first } else { [keys.prefix(), &after[..], &[0]].concat() };
+            let range = RangeRequest::keys(begin, beyond).target_bytes(READ_BYTES);
+            let batch = transaction.get_range(&range, Read::Snapshot).await?;
+            let stemmed =
+                batch.rows.iter().filter_map(|row| stemmed(keys, row, instance.revs_limit as usize).transpose());
+            let stemmed = stemmed.collect::<Result<Vec<(&KeyValue, Vec<u8>)>>>()?;
+            let is_any = !stemmed.is_empty();
+            for (row, value) in stemmed {
+                // An edit of it meanwhile makes the batch conflict.
+                let beyond = [&row.key[..], &[0]].concat();
+                transaction.add_conflict_range(&row.key, &beyond, ConflictRange::Read);
+                transaction.set(&row.key, value);
+            }
+            let last = batch.rows.last().filter(|_| batch.more);
+            let last = last.map(|row| row.key[keys.prefix().len()..].to_vec());
+            Ok(if is_any { Outcome::Write(last) } else { Outcome::ReadOnly(last) })
+        });
+        match next.await? {
+            Some(last) => self.after = last,
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// A row that is too long, and its new value. One that cannot be read stays as it is.
+fn stemmed<'r>(keys: &DatabaseKeys, row: &'r KeyValue, limit: usize) -> Result<Option<(&'r KeyValue, Vec<u8>)>> {
+    let branch = keys.read_revision(&row.key).and_then(|(_, leaf)| Branch::read(leaf, &row.value));
+    let value = alone(branch.and_then(|branch| branch.stemmed_row(&row.value, limit)))?;
+    Ok(value.ok().flatten().map(|value| (row, value)))
+}
