@@ -26,8 +26,8 @@ const CACHE_BYTES: u64 = 2 << 20;
 /// Maximum number of these tables whose files are kept open.
 const MOST_OPEN: usize = 32;
 
-/// Number of the tree in the keys of the small cache, which has no other tree.
-const TREE: u64 = 0;
+/// Number of the tree in the keys of a cache. Each cache has one tree.
+pub(crate) const TREE: u64 = 0;
 
 /// A table of large rows, opened a second time.
 pub(crate) struct AsideTable {

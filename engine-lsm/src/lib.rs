@@ -31,7 +31,7 @@ mod compactor;
 mod error;
 pub mod keys;
 mod maker;
-pub mod manifest;
+mod manifest;
 mod merge;
 mod pick;
 mod prefixes;

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lsm_tree::config::BloomConstructionPolicy;
 use lsm_tree::table::Writer;
-use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, DescriptorTable, InternalValue, Slice, Table};
+use lsm_tree::{Cache, Checksum, CompressionType, DescriptorTable, InternalValue, Slice, Table};
 
-use crate::aside::Aside;
+use crate::aside::{Aside, TREE};
+use crate::manifest::{self, List, Listed};
 use crate::prefixes::Prefixes;
 use crate::tables::{LAST, LEVELS, Member, Run, Tables};
 
@@ -25,17 +26,18 @@ const MOST_ROW_BYTES: u64 = 4 * TABLE_BYTES;
 /// The size of a file is asked for when so many bytes of rows were added.
 const ASKED_EVERY: u64 = TABLE_BYTES / 16;
 
+/// Maximum number of table files that are kept open.
+const MOST_OPEN: usize = 200;
+
 /// Filter bits for each key. The last level, with nine of ten rows, has no filter: most keys that are looked up exist.
-pub(crate) const FILTER_BITS: f32 = 10.0;
+const FILTER_BITS: f32 = 10.0;
 
 /// Rows of a block between those whose keys are stored whole.
-pub(crate) const RESTART_INTERVAL: u8 = 8;
+const RESTART_INTERVAL: u8 = 8;
 
 /// See the [module](self).
 pub(crate) struct Maker {
     folder: PathBuf,
-    /// Number of the tree in the keys of the caches.
-    tree: u64,
     cache: Arc<Cache>,
     descriptors: Arc<DescriptorTable>,
     aside: Aside,
@@ -59,22 +61,48 @@ impl Maker {
         self.next_flush.load(Ordering::Relaxed)
     }
 
-    /// The maker of the tables of `tree`, and the tables that it has.
-    pub(crate) fn of(
-        tree: &AnyTree,
-        folder: PathBuf,
-        cache: Arc<Cache>,
-        descriptors: Arc<DescriptorTable>,
-    ) -> (Self, Tables) {
-        let next_table = AtomicU64::new(tree.next_table_id());
-        let next_flush = AtomicU64::new(tree.get_highest_persisted_seqno().map_or(1, |number| number + 1));
-        let maker = Maker { folder, tree: tree.id(), cache, descriptors, aside: Aside::new(), next_table, next_flush };
+    /// Opens the listed tables in a folder.
+    pub(crate) fn open(folder: PathBuf, list: &List, cache_bytes: u64) -> lsm_tree::Result<(Self, Tables)> {
+        let mut maker = Maker {
+            cache: Arc::new(Cache::with_capacity_bytes(cache_bytes)),
+            descriptors: Arc::new(DescriptorTable::new(MOST_OPEN)),
+            aside: Aside::new(),
+            next_table: AtomicU64::new(manifest::greatest(&folder, "") + 1),
+            next_flush: AtomicU64::new(1),
+            folder,
+        };
         let mut levels: [Vec<Run>; LEVELS] = Default::default();
-        for (runs, level) in levels.iter_mut().zip(tree.current_version().iter_levels()) {
-            let run = |tables: &[Table]| tables.iter().map(|table| maker.member(table.clone(), None)).collect();
-            *runs = level.iter().map(|tables| run(tables)).collect();
+        for (level, (runs, listed)) in levels.iter_mut().zip(list).enumerate() {
+            for run in listed {
+                let run = run.iter().map(|listed| maker.opened(listed, level)).collect::<lsm_tree::Result<_>>()?;
+                runs.push(run);
+            }
         }
-        (maker, Tables::new(levels))
+        let tables = Tables::new(levels);
+        let newest = tables.iter().map(|member| member.table.get_highest_seqno()).max();
+        *maker.next_flush.get_mut() = newest.map_or(1, |number| number + 1);
+        Ok((maker, tables))
+    }
+
+    /// Opens a listed table of a level. Filters of flushes, and indexes of the levels below them, stay in memory.
+    fn opened(&self, listed: &Listed, level: usize) -> lsm_tree::Result<Arc<Member>> {
+        let path = self.folder.join(listed.number.to_string());
+        let checksum = Checksum::from_raw(listed.checksum);
+        let table = self.recover(path, checksum, listed.flush, level == 0, level <= 1)?;
+        // Otherwise it is another one under this name.
+        if table.id() == listed.number { Ok(self.member(table, None)) } else { Err(lsm_tree::Error::Unrecoverable) }
+    }
+
+    fn recover(
+        &self,
+        path: PathBuf,
+        checksum: Checksum,
+        flush: u64,
+        pin_filter: bool,
+        pin_index: bool,
+    ) -> lsm_tree::Result<Table> {
+        let (cache, descriptors) = (self.cache.clone(), Some(self.descriptors.clone()));
+        Table::recover(path, checksum, flush, TREE, cache, descriptors, pin_filter, pin_index)
     }
 
     fn member(&self, table: Table, prefixes: Option<Arc<Prefixes>>) -> Arc<Member> {
@@ -121,7 +149,7 @@ pub(crate) struct NewTables<'a> {
     maker: &'a Maker,
     place: Place,
     open: Option<Open>,
-    finished: Vec<(PathBuf, lsm_tree::Checksum)>,
+    finished: Vec<(PathBuf, Checksum)>,
 }
 
 impl NewTables<'_> {
@@ -177,9 +205,7 @@ impl NewTables<'_> {
         let is_pinned = self.place.level > 0 && self.place.level == self.place.base;
         let mut finished = Finished(Vec::new());
         for (path, checksum) in &self.finished {
-            let (cache, descriptors) = (self.maker.cache.clone(), Some(self.maker.descriptors.clone()));
-            let tree = self.maker.tree;
-            let table = Table::recover(path.clone(), *checksum, flush, tree, cache, descriptors, false, is_pinned)?;
+            let table = self.maker.recover(path.clone(), *checksum, flush, false, is_pinned)?;
             finished.0.push(self.maker.member(table, prefixes.clone()));
         }
         self.finished.clear();

@@ -1,14 +1,15 @@
-//! The manifest: the list of the tables that hold the data, in the format of `lsm-tree`. `lsm-tree` reads it when the
-//! folder is opened, after this module has checked its checksum. This module writes all later ones.
+//! The manifest: the list of the tables that hold the data, in the format of `lsm-tree`.
 //!
 //! ```text
 //!   current   ├─ version, 8 bytes ─┬─ XXH3-128 of the file, 16 ─┬─ 0 ─┤     little-endian
 //!   vVERSION  the manifest
 //! ```
 //!
-//! `lsm-tree` 3.1.10 does not check that checksum, deletes tables that the manifest does not list, and creates an
-//! empty tree where `current` is missing. So a damaged or missing manifest would lose data.
+//! A damaged or missing manifest is refused: an empty one in its place would lose the data. Files that look like ours and
+//! are not listed are what a kill left, and go when the folder is opened. Everything else in it belongs to others, such as file
+//! managers and network file systems, and is left alone.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Cursor, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -20,17 +21,31 @@ use lsm_tree::{FormatVersion, TreeType};
 use crate::error::{corrupt, kv_error};
 use crate::tables::{LEVELS, Tables};
 
+/// The folder of the tables, in that of the manifest. A table's name is its number.
+pub(crate) const TABLES: &str = "tables";
+
 /// The number of the checksum XXH3.
 const XXH3: u8 = 0;
 
-/// Checks the manifest in `data`: 1522 if it is damaged or missing. Returns its version.
-pub fn check(data: &Path) -> Result<u64> {
+/// A table that a manifest lists.
+pub(crate) struct Listed {
+    pub(crate) number: u64,
+    pub(crate) checksum: u128,
+    /// Number of its flush.
+    pub(crate) flush: u64,
+}
+
+/// The tables that a manifest lists: the runs of each level.
+pub(crate) type List = [Vec<Vec<Listed>>; LEVELS];
+
+/// Reads the manifest in `data`, and its version. 1522 if it is damaged or missing.
+pub(crate) fn list(data: &Path) -> Result<(u64, List)> {
     let (version, checksum) = current(data)?;
     let manifest = data.join(format!("v{version}"));
-    if twox_hash::XxHash3_128::oneshot(&read(&manifest)?) != checksum {
-        return Err(corrupt(&format!("{} or `current` beside it is damaged", manifest.display())));
-    }
-    Ok(version)
+    let text = read(&manifest)?;
+    let list = if twox_hash::XxHash3_128::oneshot(&text) == checksum { decode(&text) } else { None };
+    let damaged = || corrupt(&format!("{} or `current` beside it is damaged", manifest.display()));
+    list.map(|list| (version, list)).ok_or_else(damaged)
 }
 
 /// The version and checksum of the manifest that the next opening would read.
@@ -48,7 +63,7 @@ pub(crate) fn current(data: &Path) -> Result<(u64, u128)> {
 
 /// Rewrites `current` with the same contents, and syncs it.
 ///
-/// `lsm-tree` deletes unlisted tables when it opens. But after a kill or a failed sync, the renamed `current` may
+/// An opening deletes tables that are not listed. But after a kill or a failed sync, the renamed `current` may
 /// exist in the page cache only: a loss of power would bring back the manifest before it, which needs its tables.
 pub(crate) fn make_durable(data: &Path) -> Result<()> {
     write_new_current(data, &read(&data.join("current"))?)?;
@@ -81,18 +96,43 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Removes temporary files of `lsm-tree`, left by a kill while it wrote `current`.
-pub(crate) fn remove_temporary(data: &Path) -> Result<()> {
-    let remove = || -> io::Result<()> {
-        for entry in fs::read_dir(data)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(".tmp") {
-                fs::remove_file(entry.path())?;
-            }
-        }
-        Ok(())
+/// Removes the files in `data` that a kill left: tables that are not listed, older manifests, temporary files.
+pub(crate) fn remove_litter(data: &Path, version: u64, listed: &HashSet<u64>) {
+    let is_temporary = |name: &str| {
+        // Of `lsm-tree`, which wrote the manifests of earlier builds.
+        let rest = name.strip_prefix(".tmp").unwrap_or_default();
+        name == "current.new" || rest.len() == 6 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
     };
-    remove().map_err(|cause| io_error(format!("cannot remove temporary files in {}", data.display()), &cause))
+    sweep(data, |name| match name.strip_prefix('v').and_then(number) {
+        Some(other) => Some(other == version),
+        None if is_temporary(name) => Some(false),
+        None => ["current", TABLES].contains(&name).then_some(true),
+    });
+    sweep(&data.join(TABLES), |name| number(name).map(|number| listed.contains(&number)));
+}
+
+/// Removes the files of a folder for which `is_kept` is false. What it does not know, and folders, stay. What cannot be removed
+/// stays until the next opening.
+fn sweep(folder: &Path, is_kept: impl Fn(&str) -> Option<bool>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        match entry.file_name().to_str().and_then(&is_kept) {
+            Some(true) => {}
+            Some(false) if is_file => drop(fs::remove_file(entry.path())),
+            _ => tracing::warn!("{} is not the database's, and is left alone", entry.path().display()),
+        }
+    }
+}
+
+/// The number in a name that this engine gives.
+fn number(name: &str) -> Option<u64> {
+    name.parse().ok().filter(|number: &u64| *number < u64::MAX / 2 && number.to_string() == name)
+}
+
+/// The greatest number of a name in a folder: 0 if there is none.
+pub(crate) fn greatest(folder: &Path, prefix: &str) -> u64 {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| number(name.to_str()?.strip_prefix(prefix)?)).max().unwrap_or(0)
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
@@ -131,16 +171,22 @@ pub(crate) struct Unwritten {
 }
 
 impl Manifest {
-    /// After the manifest of `version`, which is durable.
-    pub(crate) fn after(data: PathBuf, version: u64) -> Self {
+    /// Begins with manifest 0 in an empty folder.
+    pub(crate) fn new(data: PathBuf) -> Self {
         Manifest {
             data,
-            durable: version,
-            next: version + 1,
+            durable: 0,
+            next: 0,
             is_unsure: false,
             #[cfg(test)]
             fails_once: false,
         }
+    }
+
+    /// After the manifest of `version`. `is_unsure`: its name may not be durable, and older ones are still there.
+    pub(crate) fn after(data: PathBuf, version: u64, is_unsure: bool) -> Self {
+        let next = version.max(greatest(&data, "v")) + 1;
+        Manifest { durable: version, next, is_unsure, ..Manifest::new(data) }
     }
 
     /// Whether the disk may have a manifest that was not written without an error.
@@ -219,4 +265,41 @@ fn encode(tables: &Tables) -> lsm_tree::Result<Vec<u8>> {
     text.start("blob_gc_stats")?;
     text.write_all(&0u32.to_le_bytes())?;
     Ok(text.into_inner().map_err(|failure| io::Error::other(failure.to_string()))?.into_inner())
+}
+
+/// The list in a manifest. `None` if it is damaged, or has what this engine does not write.
+fn decode(text: &[u8]) -> Option<List> {
+    let container = sfa::Reader::from_reader(&mut Cursor::new(text)).ok()?;
+    let section = |name: &[u8]| {
+        let section = container.toc().section(name)?;
+        let begin = usize::try_from(section.pos()).ok()?;
+        text.get(begin..begin.checked_add(usize::try_from(section.len()).ok()?)?)
+    };
+    let is_ours = section(b"format_version")? == [u8::from(FormatVersion::V3)]
+        && section(b"tree_type")? == [u8::from(TreeType::Standard)]
+        && section(b"blob_files")? == [0; 4];
+    let tables = &mut section(b"tables").filter(|_| is_ours)?;
+    let mut list = List::default();
+    let levels = u8::from_le_bytes(take(tables)?);
+    for level in list.get_mut(..usize::from(levels))? {
+        for _ in 0..u8::from_le_bytes(take(tables)?) {
+            let count = u32::from_le_bytes(take(tables)?);
+            level.push((0..count).map(|_| listed(tables)).collect::<Option<_>>()?);
+        }
+    }
+    tables.is_empty().then_some(list)
+}
+
+fn listed(text: &mut &[u8]) -> Option<Listed> {
+    let number = u64::from_le_bytes(take(text)?);
+    let [kind] = take(text)?;
+    let checksum = u128::from_le_bytes(take(text)?);
+    (kind == XXH3).then_some(Listed { number, checksum, flush: u64::from_le_bytes(take(text)?) })
+}
+
+/// Takes the next bytes.
+fn take<const N: usize>(text: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = text.split_first_chunk()?;
+    *text = rest;
+    Some(*taken)
 }

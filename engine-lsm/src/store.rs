@@ -8,27 +8,19 @@ use bytes::Bytes;
 use disk::DiskStore;
 use disk::folder::{io_error, sync_folder};
 use disk::panics::{Panicked, caught, silently};
-use kv_api::{Direction, Durability, Result};
-use lsm_tree::config::{
-    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, RestartIntervalPolicy,
-};
-use lsm_tree::{
-    AnyTree, Cache, CompressionType, Config, DescriptorTable, InternalValue, SequenceNumberCounter, Slice, ValueType,
-};
+use kv_api::{Direction, Durability, Result, error};
+use lsm_tree::{InternalValue, Slice, ValueType};
 use occ::RangeSet;
 use occ::store::{ApplyError, Batch, Store};
 
 use crate::compactor::{CompactedTables, Compactor};
 use crate::error::{corrupt, failed_to_read, kv_error};
 use crate::keys;
-use crate::maker::{FILTER_BITS, Maker, Place, RESTART_INTERVAL};
-use crate::manifest::{self, Manifest};
+use crate::maker::{Maker, Place};
+use crate::manifest::{self, Manifest, TABLES};
 use crate::prefixes::Collector;
-use crate::tables::{LAST, LEVELS, Member, Tables};
+use crate::tables::{LAST, Member, Tables};
 use crate::view::LsmView;
-
-/// Maximum number of table files that are kept open.
-const MOST_OPEN: usize = 200;
 
 /// A log-structured merge tree as a store.
 #[derive(Debug)]
@@ -49,21 +41,23 @@ impl DiskStore for LsmStore {
         if !data.try_exists().map_err(|cause| io_error(&tried, &cause))? {
             create(folder, &data)?;
         }
-        let version = manifest::check(&data)?;
-        manifest::make_durable(&data)?;
-        manifest::remove_temporary(&data)?;
-        let cache = Arc::new(Cache::with_capacity_bytes(cache_bytes));
-        let descriptors = Arc::new(DescriptorTable::new(MOST_OPEN));
-        let opened = || {
-            let tree = open_tree(&data, cache.clone(), descriptors.clone())?;
-            Ok(Maker::of(&tree, data.join("tables"), cache.clone(), descriptors.clone()))
+        let (version, list) = manifest::list(&data)?;
+        // On a full disk nothing is deleted: a loss of power may bring back the manifest before this one. The next flush, which
+        // needs room too, writes a new one.
+        let is_unsure = match manifest::make_durable(&data) {
+            Err(error) if error.code() == error::STORAGE_QUOTA_EXCEEDED => true,
+            outcome => outcome.map(|()| false)?,
         };
         // The error reports the panic.
-        let (maker, tables) = match silently("", opened) {
+        let (maker, tables) = match silently("", || Maker::open(data.join(TABLES), &list, cache_bytes)) {
             Ok(opened) => opened.map_err(|failure| kv_error(&failure, &tried))?,
             Err(Panicked) => return Err(corrupt(&format!("{tried}: the data is damaged"))),
         };
-        let manifest = Manifest::after(data.clone(), version);
+        if !is_unsure {
+            let listed = list.iter().flatten().flatten().map(|listed| listed.number).collect();
+            manifest::remove_litter(&data, version, &listed);
+        }
+        let manifest = Manifest::after(data, version, is_unsure);
         let shared = Arc::new(CompactedTables::new(maker, tables, manifest));
         Ok(LsmStore { compactor: Compactor::start(shared.clone())?, shared, durability })
     }
@@ -89,29 +83,16 @@ fn create(folder: &Path, data: &Path) -> Result<()> {
     if new.exists() {
         fs::remove_dir_all(&new).map_err(failed)?;
     }
-    // This syncs the new files.
-    let (cache, descriptors) = (Arc::new(Cache::with_capacity_bytes(0)), Arc::new(DescriptorTable::new(1)));
-    open_tree(&new, cache, descriptors).map_err(|failure| kv_error(&failure, &tried))?;
+    let tables = new.join(TABLES);
+    fs::create_dir_all(&tables).and_then(|()| sync_folder(&tables)).map_err(failed)?;
+    // This syncs the new files and their names.
+    Manifest::new(new.clone()).write(&Tables::default()).map_err(|unwritten| unwritten.cause)?;
     fs::rename(&new, data).map_err(failed)?;
     sync_folder(folder).map_err(|cause| {
         // No later sync makes this name durable for certain. The next opening creates the tree again.
         let _ = fs::rename(data, &new);
         failed(cause)
     })
-}
-
-/// Opens the folder as a tree of `lsm-tree`, which finds the tables and deletes files that the manifest does not list.
-fn open_tree(data: &Path, cache: Arc<Cache>, descriptors: Arc<DescriptorTable>) -> lsm_tree::Result<AnyTree> {
-    let filter = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS));
-    let mut filters = vec![filter; LEVELS];
-    filters[LAST] = FilterPolicyEntry::None;
-    Config::new(data, SequenceNumberCounter::default(), SequenceNumberCounter::default())
-        .use_cache(cache)
-        .use_descriptor_table(Some(descriptors))
-        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
-        .data_block_restart_interval_policy(RestartIntervalPolicy::all(RESTART_INTERVAL))
-        .filter_policy(FilterPolicy::new(filters))
-        .open()
 }
 
 impl LsmStore {

@@ -249,6 +249,33 @@ fn an_opening_removes_what_a_kill_left_of_a_manifest() {
     assert!(!left.iter().any(|file| file.exists()));
 }
 
+/// File managers, appliances and network file systems put files and folders everywhere.
+#[test]
+fn what_is_not_of_the_engine_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
+    let data = folder.path().join("data");
+    let names = [".nfs000001", ".fuse_hidden01", "Thumbs.db", "desktop.ini", ".DS_Store", "._7", "+7", "007", "7.bak"];
+    let tables = names.map(|name| data.join("tables").join(name));
+    let others = ["vacation.txt", ".tmp-notes", ".tmp12345é", "v07"].map(|name| data.join(name));
+    let files: Vec<_> = tables.into_iter().chain(others).collect();
+    files.iter().for_each(|file| fs::write(file, "of somebody else").unwrap());
+    let folders = [data.join("tables/@eaDir"), data.join("tables/1000"), data.join("lost+found"), data.join("v1000")];
+    folders.iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    let ours = [data.join("tables/900"), data.join("v900")];
+    ours.iter().for_each(|file| fs::write(file, "what a kill left").unwrap());
+    for version in 2..4 {
+        let store = open(folder.path());
+        store.apply(Batch::of_rows(version, [set(&format!("b{version}"), "1")])).unwrap();
+        assert_eq!(rows(&store.view().unwrap()).len(), version as usize);
+    }
+    for file in files {
+        assert_eq!(fs::read_to_string(&file).unwrap(), "of somebody else", "{}", file.display());
+    }
+    assert!(folders.iter().all(|folder| folder.is_dir()));
+    assert!(!ours.iter().any(|file| file.exists()));
+}
+
 /// Changes each byte of each file, in a folder with tables on two levels.
 #[test]
 fn a_byte_that_changed_is_refused_or_does_no_harm() {

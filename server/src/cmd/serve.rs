@@ -181,7 +181,7 @@ impl Serve {
         let needs_administrator = Server::needs_administrator(address, &options);
         let is_new = match &self.engine {
             EngineUrl::Memory => true,
-            EngineUrl::Folder { path, .. } => path.read_dir().map_or(true, |mut files| files.next().is_none()),
+            EngineUrl::Folder { path, .. } => matches!(disk::folder::Mark::read(path), Ok(None)),
             EngineUrl::Cluster { .. } => false,
         };
         if needs_administrator && is_new {

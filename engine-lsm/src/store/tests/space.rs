@@ -167,15 +167,19 @@ fn a_request_for_space_has_an_end() {
 /// `lsm-tree` opens the folder, and has the same rows: tables, levels and the manifest are in its format.
 #[test]
 fn the_folder_is_one_of_lsm_tree() {
-    use lsm_tree::{AbstractTree, Guard, SeqNo};
+    use lsm_tree::config::CompressionPolicy;
+    use lsm_tree::{AbstractTree, CompressionType, Config, Guard, SeqNo, SequenceNumberCounter};
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     load(&store, 300, 2_000, 2_000);
     let expected = rows(&store.view().unwrap());
     store.close().unwrap();
     drop(store);
-    let (cache, descriptors) = (Arc::new(Cache::with_capacity_bytes(1 << 20)), Arc::new(DescriptorTable::new(10)));
-    let tree = open_tree(&folder.path().join("data"), cache, descriptors).unwrap();
+    let counter = SequenceNumberCounter::default;
+    let tree = Config::new(folder.path().join("data"), counter(), counter())
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+        .open()
+        .unwrap();
     let found: Vec<_> = tree.iter(SeqNo::MAX, None).map(|row| row.into_inner().unwrap()).collect();
     assert!(
         found.iter().map(|(key, value)| (&**key, &**value)).eq(expected.iter().map(|(key, value)| (&**key, &**value)))
