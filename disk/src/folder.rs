@@ -3,14 +3,18 @@
 //! ```text
 //!   folder/
 //!     couch-layer.json    the mark: {"engine":"sled","format":10}, written once and whole
-//!     LOCK                locked by the process that has the database open
+//!     LOCK                locked by the process that has the database open, and so is the mark
 //!     …                   the engine's own files
 //! ```
 //!
 //! A folder is opened by its mark. A folder of another engine, of another format or of somebody else is refused
 //! before anything in it is touched. A new folder gets its mark first: the mark is written under another name,
 //! synced and renamed, and the folder is synced. So a crash leaves either a new folder or one of ours.
+//!
+//! `LOCK` is locked first, so that one process at a time makes a folder. But it holds nothing, and who removes it makes way
+//! for another `LOCK`. So the mark is locked too: without the mark, the folder is not opened.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -54,8 +58,8 @@ impl Mark {
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// The lock is held while this file is open.
-    _lock: File,
+    /// The locks are held while these files are open: `LOCK` and the mark.
+    _locks: [Option<File>; 2],
 }
 
 impl Folder {
@@ -70,7 +74,7 @@ impl Folder {
             create(path).map_err(|cause| io_error(format!("cannot create the folder {}", path.display()), &cause))?;
             check_empty(path)?;
         }
-        let lock = lock(path)?;
+        let lock_file = lock(path, LOCK_FILE)?;
         // The process that held the lock until now may have written a mark.
         if check_mark(path, engine)? {
             // The process that wrote it may have been killed before the name was durable. A loss of power could
@@ -80,7 +84,9 @@ impl Folder {
             check_empty(path)?;
             write_mark(path, engine).map_err(cannot_write)?;
         }
-        Ok(Folder { path: path.to_owned(), _lock: lock })
+        // On Windows a locked file can be read by its owner only, and an open `LOCK` cannot be removed.
+        let mark = if cfg!(windows) { None } else { Some(lock(path, MARK_FILE)?) };
+        Ok(Folder { path: path.to_owned(), _locks: [Some(lock_file), mark] })
     }
 
     /// Its path.
@@ -107,12 +113,43 @@ fn check_mark(path: &Path, engine: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Fails unless the folder is empty. The files of an interrupted creation do not count.
+/// Whether a name is one that systems, file managers and appliances put into any folder.
+fn is_of_the_system(name: &OsStr) -> bool {
+    const NAMES: [&str; 16] = [
+        "lost+found",
+        ".DS_Store",
+        ".Spotlight-V100",
+        ".fseventsd",
+        ".TemporaryItems",
+        "desktop.ini",
+        "Thumbs.db",
+        "$RECYCLE.BIN",
+        "System Volume Information",
+        "@eaDir",
+        "@Recycle",
+        "#recycle",
+        ".directory",
+        ".snapshot",
+        ".snapshots",
+        ".zfs",
+    ];
+    let name = name.to_string_lossy();
+    NAMES.contains(&&*name) || ["._", ".nfs", ".fuse_hidden", ".Trash"].iter().any(|begin| name.starts_with(begin))
+}
+
+/// Fails unless the folder is empty. The files of an interrupted creation do not count, nor does what is
+/// [the system's](is_of_the_system).
 fn check_empty(path: &Path) -> Result<()> {
     let cannot_read = |cause: io::Error| io_error(format!("cannot read the folder {}", path.display()), &cause);
     for entry in fs::read_dir(path).map_err(cannot_read)? {
         let name = entry.map_err(cannot_read)?.file_name();
-        if name != LOCK_FILE && name != NEW_MARK_FILE {
+        if is_of_the_system(&name) {
+            tracing::warn!(
+                "{} in the folder {} is not the database's, and is left alone",
+                name.display(),
+                path.display()
+            );
+        } else if name != LOCK_FILE && name != NEW_MARK_FILE {
             return Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context(format!(
                 "the folder {} holds other things ({}) and no database of this program: choose an empty folder, or a new one",
                 path.display(),
@@ -123,10 +160,17 @@ fn check_empty(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File> {
-    let file = path.join(LOCK_FILE);
+/// Locks a file of the folder, which is created if it does not exist.
+fn lock(path: &Path, name: &str) -> Result<File> {
+    let file = path.join(name);
     let cannot_lock = |cause: &io::Error| io_error(format!("cannot write to {}", file.display()), cause);
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&file).map_err(|e| cannot_lock(&e))?;
+    let mut options = OpenOptions::new();
+    // Network file systems lock only what may be written.
+    options.write(true).create(true).truncate(false);
+    // Others may read and write it, and not remove it: FILE_SHARE_READ and FILE_SHARE_WRITE.
+    #[cfg(windows)]
+    std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, 3);
+    let lock = options.open(&file).map_err(|cause| cannot_lock(&cause))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(Error::new(error::LOCK_FILE_FAILURE).with_context(format!(
@@ -235,6 +279,37 @@ mod tests {
         assert!(refused.to_string().contains("another process"), "{refused}");
         drop(first);
         assert_eq!(code(&path, "test"), 0);
+    }
+
+    /// `LOCK` holds nothing, so somebody may remove it.
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_without_its_lock_file_still_has_one_owner() {
+        let root = tempfile::tempdir().unwrap();
+        let first = Folder::open(root.path(), "test").unwrap();
+        fs::write(root.path().join("data"), "of the engine").unwrap();
+        fs::remove_file(root.path().join(LOCK_FILE)).unwrap();
+        assert_eq!(code(root.path(), "test"), 1529);
+        assert_eq!(code(root.path(), "test"), 1529, "with a new file");
+        fs::rename(root.path().join(MARK_FILE), root.path().join("away")).unwrap();
+        assert_eq!(code(root.path(), "test"), 2000);
+        fs::rename(root.path().join("away"), root.path().join(MARK_FILE)).unwrap();
+        drop(first);
+        assert_eq!(code(root.path(), "test"), 0);
+    }
+
+    #[test]
+    fn what_the_system_puts_into_a_new_folder_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let names = ["lost+found", "@eaDir", ".DS_Store", "._data", "Thumbs.db", ".nfs000001", ".fuse_hidden01"];
+        names.iter().for_each(|name| fs::write(root.path().join(name), name).unwrap());
+        assert_eq!(code(root.path(), "test"), 0);
+        for name in names {
+            assert_eq!(fs::read_to_string(root.path().join(name)).unwrap(), name);
+        }
+        let other = tempfile::tempdir().unwrap();
+        fs::write(other.path().join(".bashrc"), "").unwrap();
+        assert_eq!(code(other.path(), "test"), 2000);
     }
 
     #[test]
