@@ -45,10 +45,16 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Longest pause, after damage.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
+/// Longest pause while the disk is full. Flushes may wait for it.
+const LONGEST_WHEN_FULL: Duration = Duration::from_secs(8);
+
 /// See the [module](self).
 pub(crate) struct CompactedTables {
     pub(crate) maker: Maker,
     state: Mutex<State>,
+    /// Ranges whose hidden rows are to go. Locked after the state, and for a moment only: the state is locked while a manifest is
+    /// synced, and who asks what is being compacted must not wait for that.
+    asked: Mutex<Vec<Effort>>,
     changed: Condvar,
     stopped: AtomicBool,
 }
@@ -60,8 +66,6 @@ struct State {
     /// Number of flushes.
     flushes: u64,
     effort: Effort,
-    /// Ranges whose hidden rows are to go.
-    asked: Vec<Effort>,
     /// Whether the thread has nothing to do until something changes.
     is_idle: bool,
     /// Error of the last compaction, if it failed.
@@ -121,12 +125,17 @@ impl CompactedTables {
             is_clearing: false,
             flushes: 0,
             effort: Effort::Usual,
-            asked: Vec::new(),
             is_idle: false,
             failed: None,
             damaged: HashSet::new(),
         };
-        CompactedTables { maker, state: Mutex::new(state), changed: Condvar::new(), stopped: AtomicBool::new(false) }
+        CompactedTables {
+            maker,
+            state: Mutex::new(state),
+            asked: Mutex::default(),
+            changed: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -192,12 +201,21 @@ impl CompactedTables {
         Ok(())
     }
 
+    /// Puts tables in the place of one, when nothing else runs.
+    pub(crate) fn replace(&self, old: &Member, new: Finished) -> Result<()> {
+        let mut state = self.state();
+        let new = new.take();
+        let tables = state.current.tables.replaced(old, &new);
+        state.current.publish(tables, new)
+    }
+
     /// Asks for the space of all that is hidden between two keys.
     pub(crate) fn ask(&self, first: &[u8], last: &[u8]) {
         let mut state = self.state();
         let asked = Effort::Full { first: first.into(), last: last.into(), before: self.maker.next_flush() };
-        if !state.asked.contains(&asked) {
-            state.asked.push(asked);
+        let mut all = self.asked.lock();
+        if !all.contains(&asked) {
+            all.push(asked);
             state.is_idle = false;
             self.changed.notify_all();
         }
@@ -205,8 +223,8 @@ impl CompactedTables {
 
     /// Whether space between two keys that was asked for is not free yet.
     pub(crate) fn is_asked(&self, first: &[u8], last: &[u8]) -> bool {
-        let meets = |asked: &Effort| matches!(asked, Effort::Full { first: from, last: to, .. } if **from <= *last && *first <= **to);
-        self.state().asked.iter().any(meets)
+        let meets = |asked: &Effort| matches!(asked, Effort::Full { first: from, last: to, .. } if **from < *last && *first < **to);
+        self.asked.lock().iter().any(meets)
     }
 
     /// Waits until nothing is left to compact with an effort.
@@ -219,6 +237,13 @@ impl CompactedTables {
         while !state.is_idle {
             self.changed.wait(&mut state);
         }
+    }
+
+    /// Runs a test as while a manifest is written.
+    #[cfg(test)]
+    pub(crate) fn while_publishing(&self, test: impl FnOnce()) {
+        let _state = self.state();
+        test();
     }
 
     /// The sync of the next manifest's name fails.
@@ -272,37 +297,54 @@ impl CompactedTables {
         Ok(())
     }
 
+    /// Makes the next compaction, if there is one. The state is unlocked meanwhile.
+    fn next(&self, state: &mut MutexGuard<'_, State>) -> Result<bool> {
+        let tables = state.current.tables.clone();
+        let asked = self.asked.lock().first().cloned();
+        let effort = asked.as_ref().unwrap_or(&state.effort);
+        let Some(step) = caught("a compaction", || Ok(pick(&tables, effort, &state.damaged)))? else {
+            return Ok(false);
+        };
+        MutexGuard::unlocked(state, || {
+            let outcome = caught("a compaction", || self.compact(&tables, &step));
+            // The files of its tables are deleted before anybody is told.
+            drop((tables, step));
+            outcome.map(|()| true)
+        })
+    }
+
     /// The compaction thread.
     fn run(&self) {
         let mut state = self.state();
         let mut pause = RETRY;
         while !self.is_stopped() {
-            let tables = state.current.tables.clone();
-            if let Some(step) = pick(&tables, state.asked.first().unwrap_or(&state.effort), &state.damaged) {
-                drop(state);
-                let outcome = caught("a compaction", || self.compact(&tables, &step));
-                // The files of its tables are deleted before anybody is told.
-                drop((tables, step));
-                state = self.state();
-                state.failed = outcome.err();
-                self.changed.notify_all();
-                match &state.failed {
-                    Some(error) => {
-                        // Damage does not mend itself, and each try reads and writes up to it.
-                        let is_damage = error.code() == error::FILE_CORRUPT;
-                        pause = if is_damage { (pause * 2).min(LONGEST_RETRY) } else { RETRY };
-                        let until = Instant::now() + pause;
-                        while !self.is_stopped() && !self.changed.wait_until(&mut state, until).timed_out() {}
-                    }
-                    None => pause = RETRY,
+            match self.next(&mut state) {
+                Ok(true) => {
+                    state.failed = None;
+                    pause = RETRY;
+                    self.changed.notify_all();
                 }
-            } else if !state.asked.is_empty() {
-                state.asked.remove(0);
-            } else {
-                state.is_idle = true;
-                drop(tables);
-                self.changed.notify_all();
-                self.wait(&mut state);
+                Ok(false) if !self.asked.lock().is_empty() => drop(self.asked.lock().remove(0)),
+                Ok(false) => {
+                    state.is_idle = true;
+                    self.changed.notify_all();
+                    self.wait(&mut state);
+                }
+                Err(error) => {
+                    // Damage does not mend itself, a full disk seldom in a second, and each try reads and writes much.
+                    pause = match error.code() {
+                        error::FILE_CORRUPT => (pause * 2).min(LONGEST_RETRY),
+                        error::STORAGE_QUOTA_EXCEEDED => (pause * 2).min(LONGEST_WHEN_FULL),
+                        _ => RETRY,
+                    };
+                    if state.failed.as_ref() != Some(&error) {
+                        tracing::warn!("the store cannot compact its tables, and tries again: {error}");
+                    }
+                    state.failed = Some(error);
+                    self.changed.notify_all();
+                    let until = Instant::now() + pause;
+                    while !self.is_stopped() && !self.changed.wait_until(&mut state, until).timed_out() {}
+                }
             }
         }
     }

@@ -22,12 +22,14 @@
 //! * A range clear drops the tables that lie in the range, and writes a tombstone for each row of those that lie there in
 //!   part: rows are read and tombstones written one after the other, which takes no memory.
 //! * What tombstones hide leaves the disk: they are counted, and merged down where that frees about as much as it writes.
-//! * Every block has a checksum that is checked at each read, and so has the manifest (`manifest`).
+//! * Every block has a checksum that is checked at each read, and so has the manifest (`manifest`). An error names the keys between
+//!   which the rows of a damaged block are (`damage`).
 //! * Tables of large rows, such as parts of attachments, have a small cache of their own (`aside`).
 //! * A failed flush or compaction changes nothing, leaves no file behind, and is retried.
 
 mod aside;
 mod compactor;
+mod damage;
 mod error;
 pub mod keys;
 mod maker;
@@ -41,6 +43,7 @@ mod view;
 
 use disk::wal::WalStore;
 
+pub use damage::give_up;
 pub use store::LsmStore;
 pub use view::{LsmRange, LsmView};
 

@@ -14,7 +14,8 @@
 //!   next level: the one that overlaps least there. A table that overlaps nothing only moves.
 //! * **Space.** A tombstone hides a row below it, which takes space until both meet. The manifest does not tell which rows
 //!   are hidden, but each table counts its tombstones. So the hidden bytes are estimated: a row of mean size among the
-//!   tables below, for each tombstone. A compaction for space pays if it frees about as much as it writes. When nothing
+//!   tables below, for each tombstone. Where large and small rows are in the same tables, this is wrong for each kind, and right for a
+//!   document that has both. A compaction for space pays if it frees about as much as it writes. When nothing
 //!   is flushed for a while, it pays as long as more than a tenth of all bytes is hidden.
 //!
 //! The idea of the levels is RocksDB's `level_compaction_dynamic_level_bytes`; that of the tombstones its
@@ -39,8 +40,9 @@ const RATIO: u64 = 10;
 /// A table ends where it overlaps this much of the next level, so that its compaction is short.
 pub(crate) const MOST_BELOW: u64 = RATIO * TABLE_BYTES;
 
-/// A compaction of more is not made: its upper tables are first cut into smaller ones.
-const MOST_STEP: u64 = 2 * MOST_BELOW;
+/// A compaction of more is not made, neither for size nor for space: its upper tables are first cut into smaller ones, which
+/// overlap less.
+pub(crate) const MOST_STEP: u64 = 2 * MOST_BELOW;
 
 /// Part of all bytes that may be hidden when nothing is flushed.
 const HIDDEN_PART: u64 = 10;
@@ -52,7 +54,7 @@ pub(crate) enum Effort {
     Usual,
     /// Nothing is flushed: until little is hidden.
     Quiet,
-    /// All that is hidden in a range, from the first key up to the last one, is asked for, by tombstones that were flushed
+    /// All that is hidden in a range, from the first key up to, not including, the last one, is asked for, by tombstones that were flushed
     /// before this flush.
     Full { first: Box<[u8]>, last: Box<[u8]>, before: u64 },
 }
@@ -82,6 +84,13 @@ pub(crate) fn pick(tables: &Tables, effort: &Effort, damaged: &HashSet<u64>) -> 
     }
     let space = picker.for_space(effort, damaged);
     if matches!(effort, Effort::Full { .. }) { space } else { space.or_else(|| picker.for_size()) }
+}
+
+/// The compaction of the first table of a level, as if the level were too large.
+#[cfg(test)]
+pub(crate) fn pick_from(tables: &Tables, level: usize) -> Option<Step> {
+    let (picker, first) = (Picker::of(tables), tables.level(level).next()?);
+    Some(picker.sized(level, picker.with_overlapping(level, first)))
 }
 
 struct Picker<'a> {
@@ -154,10 +163,23 @@ impl<'a> Picker<'a> {
     fn sized(&self, level: usize, upper: Run) -> Step {
         let next = if level == 0 { self.base } else { level + 1 };
         match self.first_overlapping(level, &upper) {
-            Some(found) if found <= next => self.step(level, upper, found),
+            Some(found) if found <= next => self.merged_or_cut(level, upper, found),
             Some(found) => self.step(level, upper, found - 1),
             None => self.step(level, upper, LAST),
         }
+    }
+
+    /// Merges tables with those of the first level that they overlap. If that is too much, they are only cut into tables that overlap
+    /// less, in their level or, for flushes, above the other one.
+    fn merged_or_cut(&self, level: usize, upper: Run, found: usize) -> Step {
+        let lower: Run = self.overlapping(found, &upper).into_iter().flatten().collect();
+        // Where a cut would leave one table, it would be made again and again.
+        let can_be_cut = lower.split_last().is_some_and(|(_, rest)| bytes(rest) > MOST_BELOW);
+        if can_be_cut && bytes(&upper) + bytes(&lower) > MOST_STEP {
+            let to = if level == 0 { (found - 1).max(1) } else { level };
+            return self.step(level, upper, to);
+        }
+        self.step(level, upper, found)
     }
 
     /// A compaction of tombstones with what they hide.
@@ -169,7 +191,7 @@ impl<'a> Picker<'a> {
         });
         let mut candidates: Vec<Candidate> = match effort {
             Effort::Full { first, last, before } => {
-                let is_asked = |run: &Run| run.iter().any(|one| *one.first() <= **last && *one.last() >= **first);
+                let is_asked = |run: &Run| run.iter().any(|one| *one.first() < **last && *one.last() >= **first);
                 // Each flush brings new tombstones, so those of later ones are not waited for.
                 let is_new = |run: &Run| {
                     run.iter().filter(|one| one.tombstones() > 0).all(|one| one.table.global_seqno() >= *before)
@@ -191,12 +213,7 @@ impl<'a> Picker<'a> {
         let pays = |candidate: &Candidate| candidate.hidden.saturating_mul(1_000) / candidate.cost.max(1);
         let best = candidates.into_iter().max_by_key(pays)?;
         let found = self.first_overlapping(best.level, &best.upper)?;
-        if best.cost <= MOST_STEP {
-            return Some(self.step(best.level, best.upper, found));
-        }
-        // Cut into tables that overlap less.
-        let to = if best.level == 0 { (found - 1).max(1) } else { best.level };
-        Some(self.step(best.level, best.upper, to))
+        Some(self.merged_or_cut(best.level, best.upper, found))
     }
 
     /// Tables of a level that may be merged for space. Those of level 0 are merged together.

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use disk::DiskStore;
 use disk::folder::{io_error, sync_folder};
 use disk::panics::{Panicked, caught, silently};
-use kv_api::{Direction, Durability, Result, error};
+use kv_api::{Direction, Durability, Error, Result, error};
 use lsm_tree::{InternalValue, Slice, ValueType};
 use occ::RangeSet;
 use occ::store::{ApplyError, Batch, Store};
 
 use crate::compactor::{CompactedTables, Compactor};
-use crate::error::{corrupt, failed_to_read, kv_error};
+use crate::error::{corrupt, kv_error};
 use crate::keys;
 use crate::maker::{Maker, Place};
 use crate::manifest::{self, Manifest, TABLES};
@@ -25,7 +25,7 @@ use crate::view::LsmView;
 /// A log-structured merge tree as a store.
 #[derive(Debug)]
 pub struct LsmStore {
-    shared: Arc<CompactedTables>,
+    pub(crate) shared: Arc<CompactedTables>,
     compactor: Compactor,
     durability: Durability,
 }
@@ -169,17 +169,33 @@ impl Store for LsmStore {
 /// A key and its new value; `None` removes the key.
 type Point = (Bytes, Option<Bytes>);
 
+/// The rows of a range that is cleared. Those of damaged blocks stay unreadable; a flush that failed at them would fail for
+/// ever, and all commits with it.
+fn cleared_rows(
+    tables: &Arc<Tables>,
+    begin: &[u8],
+    end: &[u8],
+) -> impl Iterator<Item = Result<(Slice, Slice)>> + use<> {
+    let (tables, end) = (tables.clone(), keys::stored(end).into_owned());
+    let mut rows = tables.range(&keys::stored(begin), &end, Direction::Forward);
+    std::iter::from_fn(move || {
+        let row = rows.next()?;
+        let Some((from, _)) = row.as_ref().err().and_then(Error::damage) else { return Some(row) };
+        tracing::error!("some rows that are to be removed cannot be read: the data is damaged; check all databases");
+        rows = tables.readable(&keys::stored(from), &end);
+        rows.next()
+    })
+}
+
 /// The rows of a batch, merged with a tombstone for each stored row that the batch clears.
 fn with_tombstones<'a, P: Iterator<Item = Point> + 'a>(
     tables: &'a Arc<Tables>,
     points: P,
     clears: &'a RangeSet,
 ) -> impl Iterator<Item = Result<Point>> + use<'a, P> {
-    let cleared = clears
-        .iter()
-        .flat_map(|(begin, end)| tables.range(&keys::stored(begin), &keys::stored(end), Direction::Forward));
+    let cleared = clears.iter().flat_map(|(begin, end)| cleared_rows(tables, begin, end));
     let cleared = cleared.map(|row| {
-        let (key, _) = row.map_err(failed_to_read)?;
+        let (key, _) = row?;
         Ok((Bytes::copy_from_slice(keys::ours(&key)), None))
     });
     let (mut points, mut cleared) = (points.peekable(), cleared.peekable());

@@ -13,11 +13,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use disk::panics::caught;
+use kv_api::keys::key_after;
 use kv_api::{Direction, Result};
 use lsm_tree::Slice;
 use occ::store::View;
 use parking_lot::RwLock;
 
+use crate::damage::is_damage;
 use crate::error::failed_to_read;
 use crate::keys;
 use crate::tables::{Rows, Tables};
@@ -58,7 +60,10 @@ impl View for LsmView {
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         caught("a table", || {
-            let value = self.0.tables().get(&keys::stored(key)).map_err(failed_to_read)?;
+            let value = self.0.tables().get(&keys::stored(key)).map_err(|failure| match is_damage(&failure) {
+                true => failed_to_read(failure).with_damage(Bytes::copy_from_slice(key), key_after(key)),
+                false => failed_to_read(failure),
+            })?;
             Ok(value.map(|value| shared(value).unwrap_or_else(|value| Bytes::copy_from_slice(&value))))
         })
     }
@@ -87,7 +92,7 @@ impl Iterator for LsmRange {
 
     fn next(&mut self) -> Option<Self::Item> {
         let rows = self.0.as_mut()?;
-        let row = caught("a table", || rows.next().transpose().map_err(failed_to_read));
+        let row = caught("a table", || rows.next().transpose());
         if row.is_err() {
             self.0 = None;
         }

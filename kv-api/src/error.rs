@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 /// The result of an operation on a database or a transaction.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -25,12 +27,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error {
     code: i32,
     context: Option<Arc<str>>,
+    damage: Option<Arc<(Bytes, Bytes)>>,
 }
 
 impl Error {
     /// The error with this FoundationDB code.
     pub const fn new(code: i32) -> Self {
-        Error { code, context: None }
+        Error { code, context: None, damage: None }
     }
 
     /// The same error with a sentence about where or why it happened.
@@ -38,6 +41,19 @@ impl Error {
     pub fn with_context(mut self, context: impl AsRef<str>) -> Self {
         self.context = Some(Arc::from(context.as_ref()));
         self
+    }
+
+    /// The same error, which says where the data is damaged: see [`damage`](Self::damage).
+    #[must_use]
+    pub fn with_damage(mut self, begin: impl Into<Bytes>, end: impl Into<Bytes>) -> Self {
+        self.damage = Some(Arc::new((begin.into(), end.into())));
+        self
+    }
+
+    /// Where a read met damaged data: rows from the first key up to, not including, the second cannot be read. Those around
+    /// them can. It is not known which rows there are.
+    pub fn damage(&self) -> Option<(&Bytes, &Bytes)> {
+        self.damage.as_deref().map(|(begin, end)| (begin, end))
     }
 
     /// FoundationDB's number for this error, from `flow/error_definitions.h`.

@@ -106,6 +106,12 @@ impl<T: Transaction> PrefixedTransaction<T> {
         }
     }
 
+    /// The error of a read with keys without the prefix.
+    fn strip_error(prefix: &Bytes, error: Error) -> Error {
+        let damage = error.damage().map(|(begin, end)| (Self::strip(prefix, begin), Self::strip(prefix, end)));
+        damage.map_or(error.clone(), |(begin, end)| error.with_damage(begin, end))
+    }
+
     /// Makes an illegal write: 2004 at the next read or at the commit.
     fn write_outside(&self) {
         self.inner.set(keys::SYSTEM_BEGIN, b"");
@@ -157,7 +163,8 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
 
     fn get(&self, key: &[u8], read: Read) -> impl Future<Output = Result<Option<Bytes>>> + Send + use<T> {
         let value = Self::check_key(key).map(|()| self.inner.get(&self.key(key), read));
-        async move { value?.await }
+        let prefix = self.prefix.clone();
+        async move { value?.await.map_err(|error| Self::strip_error(&prefix, error)) }
     }
 
     fn get_key(&self, selector: &KeySelector, read: Read) -> impl Future<Output = Result<Bytes>> + Send + use<T> {
@@ -183,7 +190,7 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         let this = self.clone();
         async move {
             let batch = match issued? {
-                Issued::Batch(batch) => batch.await?,
+                Issued::Batch(batch) => batch.await,
                 Issued::Ends(begin, end) => {
                     let mut request = inner_request;
                     if let Some(begin) = begin {
@@ -192,9 +199,10 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
                     if let Some(end) = end {
                         request.end = KeySelector::first_greater_or_equal(this.key(&end.await?));
                     }
-                    this.inner.get_range(&request, read).await?
+                    this.inner.get_range(&request, read).await
                 }
             };
+            let batch = batch.map_err(|error| Self::strip_error(&this.prefix, error))?;
             let strip = |row: KeyValue| KeyValue { key: row.key.slice(this.prefix.len()..), value: row.value };
             Ok(RangeBatch { rows: batch.rows.into_iter().map(strip).collect(), more: batch.more })
         }

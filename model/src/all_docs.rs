@@ -137,6 +137,8 @@ pub(crate) struct Page {
     /// The last id that was read, and whether there may be more.
     last: Option<String>,
     more: bool,
+    /// The id at which to go on instead, after rows that the store cannot read, and whether it is among the rest.
+    resume: Option<(String, bool)>,
 }
 
 impl<D: Database> Documents<D> {
@@ -178,7 +180,7 @@ impl<D: Database> Documents<D> {
 
     async fn list_range(&self, transaction: &D::Transaction, request: &AllDocsRequest, at_once: usize) -> Result<Page> {
         let wanted = request.limit.unwrap_or(usize::MAX).min(request.rows_at_once());
-        let mut batch = Page { rows: Vec::new(), skipped: 0, last: None, more: false };
+        let mut batch = Page { rows: Vec::new(), skipped: 0, last: None, more: false, resume: None };
         if wanted == 0 {
             return Ok(batch);
         }
@@ -187,7 +189,15 @@ impl<D: Database> Documents<D> {
         while let Some(range) = next.take() {
             let left = (request.skip - batch.skipped).min(SKIPPED_AT_ONCE - batch.skipped) + wanted - found.len();
             let range = range.limit(left);
-            let mut read = transaction.get_range(&range, Read::Snapshot).await?;
+            let mut read = match transaction.get_range(&range, Read::Snapshot).await {
+                Ok(read) => read,
+                // The next batch begins with the damage.
+                Err(error) if error.damage().is_some() && batch.last.is_some() => {
+                    batch.more = true;
+                    break;
+                }
+                Err(error) => return self.past_damage(request, batch, error.into()),
+            };
             next = range.after(&read);
             batch.more = read.more;
             if let Some(last) = read.rows.last() {
@@ -214,6 +224,36 @@ impl<D: Database> Documents<D> {
             batch.last = batch.rows.last().map(|row| row.id.clone());
             batch.more = true;
         }
+        Ok(batch)
+    }
+
+    /// A batch of one row, for rows that the store cannot read. Its id is none of a document: the first one that may be missing.
+    fn past_damage(&self, request: &AllDocsRequest, mut batch: Page, error: Error) -> Result<Page> {
+        let Some((begin, end)) = error.unreadable() else { return Err(error) };
+        // The bounds are keys of rows, or the keys just after them.
+        let id_at = |key: &[u8]| match (self.keys().read_all_doc(key), key.split_last()) {
+            (Ok(id), _) => Some((id, false)),
+            (Err(_), Some((0, before))) => self.keys().read_all_doc(before).ok().map(|id| (id, true)),
+            _ => None,
+        };
+        let (low, high) = (id_at(begin), id_at(end));
+        let named =
+            |edge: &Option<(String, bool)>| edge.as_ref().map_or("the end".to_owned(), |(id, _)| format!("{id:?}"));
+        let what =
+            format!("documents between {} and {} cannot be listed: {}", named(&low), named(&high), error.reason());
+        let id = low
+            .as_ref()
+            .map_or_else(String::new, |(id, is_after)| format!("{id}{}", if *is_after { "\0" } else { "" }));
+        if request.skip > batch.skipped {
+            batch.skipped += 1;
+        } else {
+            batch.rows.push(AllDocsRow { id, entry: AllDocsEntry::Damaged { error: Error::corrupt(what) } });
+        }
+        batch.resume = match request.descending {
+            true => low,
+            false => high.map(|(id, is_after)| (id, !is_after)),
+        };
+        batch.more = batch.resume.is_some();
         Ok(batch)
     }
 
@@ -256,7 +296,7 @@ impl<D: Database> Documents<D> {
         rows.truncate(whole);
         let more = request.skip + rows.len() < ids.len();
         // The request for the rest skips the returned rows too, so nothing is counted as skipped here.
-        Ok(Page { skipped: 0, last: None, more, rows })
+        Ok(Page { skipped: 0, last: None, more, resume: None, rows })
     }
 
     /// Adds documents to the first rows, as many as a batch holds, reading `at_once` of them at the same time. Returns
@@ -417,8 +457,10 @@ impl AllDocsRequest {
             rest.skip = self.skip + batch.rows.len();
             return Some(rest);
         }
-        rest.start = Some(batch.last.clone()?);
-        rest.inclusive_start = false;
+        let last = || batch.last.clone().map(|id| (id, false));
+        let (start, inclusive) = batch.resume.clone().or_else(last)?;
+        rest.start = Some(start);
+        rest.inclusive_start = inclusive;
         rest.skip = self.skip - batch.skipped;
         Some(rest)
     }

@@ -389,8 +389,13 @@ impl Error {
     }
 
     /// Whether the error is about rows that cannot be read. Such an error concerns only the document that has the rows.
-    pub(crate) fn is_damage(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Corrupt(_) | ErrorKind::UnknownFormat(_))
+    pub fn is_damage(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Corrupt(_) | ErrorKind::UnknownFormat(_)) || self.unreadable().is_some()
+    }
+
+    /// The range of keys whose rows the store cannot read, since its files are damaged there.
+    pub(crate) fn unreadable(&self) -> Option<(&kv_api::Bytes, &kv_api::Bytes)> {
+        self.kv_error()?.damage()
     }
 
     /// Whether a validation refused an edit. Such an error concerns only that edit.

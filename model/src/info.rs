@@ -104,6 +104,12 @@ impl<D: Database> Documents<D> {
         .await
     }
 
+    /// The keys of all rows of the database: from the first, up to, not including, the second.
+    pub fn key_range(&self) -> (Vec<u8>, Vec<u8>) {
+        let (begin, end) = self.keys().everything();
+        (begin.to_vec(), end)
+    }
+
     /// Asks for the space on the disk that the database's removed rows still take. Returns before it is free.
     pub fn compact(&self) {
         let (begin, end) = self.keys().everything();

@@ -22,7 +22,8 @@ where
 }
 
 /// The same for a batch. `body` gets the number of items that it may read, `most` at first. Each time the read
-/// version becomes too old, the number is halved, so that a retry succeeds.
+/// version becomes too old, the number is halved, so that a retry succeeds. So it is where rows cannot be read, so that an error is
+/// about the first item.
 pub(crate) async fn run_batch<D, T, F, Fut>(engine: &D, most: usize, mut body: F) -> Result<T>
 where
     D: Database,
@@ -35,6 +36,7 @@ where
         match body(transaction.clone(), items).await {
             Ok(value) => return Ok(value),
             Err(failure) => match failure.kv_error().cloned() {
+                Some(error) if error.damage().is_some() && items > 1 => items /= 2,
                 Some(error) => {
                     if error.code() == TRANSACTION_TOO_OLD {
                         items = (items / 2).max(1);

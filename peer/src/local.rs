@@ -64,6 +64,7 @@ impl<D: Database> Local<D> {
                     Err(error) if *error.kind() == Model::NotFound(NotFound::Deleted) => {
                         row.entry = AllDocsEntry::Deleted { rev: document.rev.clone() };
                     }
+                    Err(error) if error.is_damage() => row.entry = AllDocsEntry::Damaged { error },
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -219,12 +220,19 @@ impl<D: Database> Peer for Local<D> {
                 is_full = true;
             }
             let reached = batch.rows.last().map(|row| row.id.clone());
+            // After a row about several documents, the listing goes on after all of them.
+            let next_start =
+                batch.next.as_ref().filter(|next| next.inclusive_start).and_then(|next| next.start.clone());
             let mut rows: Vec<Row> = Vec::with_capacity(batch.rows.len());
+            let mut damaged = Vec::new();
             for row in batch.rows {
                 match row.entry {
                     AllDocsEntry::Live { rev, doc } => {
                         let doc = doc.map(|document| document.to_text());
                         rows.push(Row { id: row.id, rev, doc });
+                    }
+                    AllDocsEntry::Damaged { error } if range.skips_damaged => {
+                        damaged.push((row.id, error.reason().into_owned()));
                     }
                     AllDocsEntry::Damaged { error } => return Err(error.into()),
                     // Deleted while its attachments were read.
@@ -234,7 +242,14 @@ impl<D: Database> Peer for Local<D> {
             // A batch may be empty and not be the last one.
             match batch.next {
                 Some(next) if reached.is_none() => request = next,
-                next => return Ok(range.page(rows, reached.filter(|_| is_full || next.is_some()))),
+                next => {
+                    let page = range.page(rows, reached.filter(|_| is_full || next.is_some()));
+                    let rest = match (page.rest, next_start) {
+                        (Some(rest), Some(start)) if start > rest.start => Some(IdRange { start, ..rest }),
+                        (rest, _) => rest,
+                    };
+                    return Ok(Page { damaged, rest, ..page });
+                }
             }
         }
     }

@@ -129,6 +129,9 @@ pub struct IdRange {
     pub limit: usize,
     /// The content of the listing.
     pub docs: Docs,
+    /// Whether documents that cannot be read are [listed apart](Page::damaged). Otherwise they are an error of the whole, since
+    /// nothing may take them for absent.
+    pub skips_damaged: bool,
 }
 
 /// A live document in a listing.
@@ -147,6 +150,8 @@ pub struct Row {
 pub struct Page {
     /// The rows.
     pub rows: Vec<Row>,
+    /// Documents that cannot be read, each with the reason.
+    pub damaged: Vec<(String, String)>,
     /// The rest of the range; `None` after the last page.
     pub rest: Option<IdRange>,
 }
@@ -156,7 +161,7 @@ impl IdRange {
     pub(crate) fn page(&self, rows: Vec<Row>, reached: Option<String>) -> Page {
         // The next possible id in byte order.
         let rest = reached.map(|id| IdRange { start: format!("{id}\0"), ..self.clone() });
-        Page { rows, rest }
+        Page { rows, damaged: Vec::new(), rest }
     }
 }
 

@@ -10,6 +10,8 @@ pub(crate) struct Checked {
     pub(crate) changes: u64,
     /// Number of inconsistencies.
     pub(crate) problem_count: u64,
+    /// Number of those that are rows which the store cannot read.
+    pub(crate) unreadable: u64,
     /// A sentence for each of the first inconsistencies.
     pub(crate) problems: Vec<String>,
     /// Number of view groups that were compared with their functions.
@@ -29,6 +31,7 @@ impl From<model::CheckReport> for Checked {
             revisions: report.revisions,
             changes: report.changes,
             problem_count: report.problem_count,
+            unreadable: report.unreadable,
             problems: report.problems.iter().map(ToString::to_string).collect(),
             changed_meanwhile: report.changed_meanwhile,
             view_groups: 0,

@@ -210,6 +210,67 @@ fn a_damaged_database_is_repaired_where_that_is_asked_for() {
     assert!(!elsewhere.status.success() && err(&elsewhere).contains("--repair"), "{}", err(&elsewhere));
 }
 
+/// Changes a byte of the file of tables that has this text.
+#[cfg(feature = "lsm")]
+fn damage(folder: &Path, text: &str) {
+    let tables = std::fs::read_dir(folder.join("data/tables")).expect("tables");
+    let found = tables.filter(|table| {
+        let path = table.as_ref().expect("an entry").path();
+        let mut bytes = std::fs::read(&path).expect("a table");
+        let at = bytes.windows(text.len()).position(|window| window == text.as_bytes());
+        at.is_some_and(|at| {
+            bytes[at + 3] ^= 1;
+            std::fs::write(path, bytes).is_ok()
+        })
+    });
+    assert_eq!(found.count(), 1);
+}
+
+/// A bad block of a table has some documents among many.
+#[cfg(feature = "lsm")]
+#[test]
+fn a_bad_block_costs_its_documents_and_no_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("store");
+    let place = format!("lsm:{}", store.display());
+    let run = |arguments: &[&str]| couch_layer_at(&["--engine", &place], arguments, "");
+    // Texts that do not compress.
+    let text = |n: u64| -> String {
+        (1..40)
+            .map(|part| format!("{:016x}", (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(part) ^ part as u64))
+            .collect()
+    };
+    let records: Vec<String> = (0..2_000).map(|n| format!(r#"{{"_id":"n{n:05}","text":"{}"}}"#, text(n))).collect();
+    succeed(couch_layer_at(&["--engine", &place], &["import", "db", "-"], &records.join("\n")));
+    let sound = succeed(run(&["export", "db"]));
+    damage(&store, &text(1_000)[..32]);
+
+    let checked = run(&["check", "db"]);
+    assert_eq!(checked.status.code(), Some(1));
+    let said = out(&checked);
+    assert!(said.contains("\"n01000\": cannot be read"), "{said}");
+    assert!(said.starts_with("db: 19"), "the others are counted: {said}");
+    let file = folder.path().join("exported");
+    let exported = run(&["export", "db", "--out", &file.display().to_string()]);
+    assert_eq!(exported.status.code(), Some(1));
+    let (left, named) = (std::fs::read_to_string(&file).expect("the file"), err(&exported));
+    assert!(named.contains("\"n01000\" cannot be read and is left out"), "{named}");
+    let lost = 2_000 - left.lines().count();
+    assert!((1..20).contains(&lost) && named.matches("is left out").count() == lost, "{lost}: {named}");
+    assert!(left.lines().all(|line| sound.lines().any(|other| other == line)));
+
+    let repaired = run(&["check", "db", "--repair"]);
+    let (said, messages) = (out(&repaired), err(&repaired));
+    assert!(repaired.status.success() && said.contains("everything agrees"), "{said}{messages}");
+    assert!(messages.contains("whose rows are given up: 1"), "{messages}");
+    // Those beside the damage, where rows of theirs might have been, are there again.
+    let kept = succeed(run(&["export", "db"]));
+    assert!((left.lines().count()..2_000).contains(&kept.lines().count()));
+    assert!(left.lines().all(|line| kept.lines().any(|other| other == line)), "the rest is kept");
+    assert!(kept.lines().all(|line| sound.lines().any(|other| other == line)));
+    succeed(couch_layer_at(&["--engine", &place], &["import", "db", "-"], &records[1_000]));
+}
+
 #[test]
 fn records_that_fail_are_named_and_spoil_nothing_else() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -115,6 +115,7 @@ impl DocumentStore for PeerStore {
             end: Some(range.end.clone()),
             limit: range.limit,
             docs: if range.bodies { Docs::Bodies } else { Docs::Revs },
+            skips_damaged: false,
         };
         let page = self.0.list(&asked).await?;
         let row = |row: peer::Row| {

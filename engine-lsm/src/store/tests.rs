@@ -1,5 +1,6 @@
 //! The store without the write-ahead log before it.
 
+mod damage;
 mod failures;
 mod space;
 

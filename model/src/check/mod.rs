@@ -31,13 +31,14 @@ mod views;
 
 use std::collections::BTreeMap;
 
+use kv_api::keys::key_after;
 use kv_api::{Database, KeySelector, KeyValue, RangeBatch, RangeRequest, Read, Transaction, TransactionExt};
 
 use crate::batch::BATCH_BYTES;
 use crate::branch::Branch;
 use crate::change_row::ChangeRow;
 use crate::documents::Documents;
-use crate::error::{Result, alone};
+use crate::error::{Error, Result, alone};
 use crate::info::read_last;
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, Subspace};
@@ -101,7 +102,7 @@ impl<D: Database> Documents<D> {
     /// 404 if the database is gone; the store's errors. Damage is no error, but part of the report.
     pub async fn check(&self, progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
         let Walked { mut report, sums, last, stats } = self.walk(progress).await?;
-        if !report.changed_meanwhile {
+        if !report.changed_meanwhile && report.unreadable == 0 {
             compare_totals(&mut report, &sums, last, stats);
         }
         Ok(report)
@@ -115,7 +116,10 @@ impl<D: Database> Documents<D> {
             match subspace {
                 // Compared with the totals.
                 Subspace::Last | Subspace::Stats => {}
-                Subspace::Instance => drop(self.check_validation(&instance, &mut report).await?),
+                Subspace::Instance => {
+                    let checked = self.check_validation(&instance, &mut report).await.map(drop);
+                    noted("the list of validators", checked, &mut report)?;
+                }
                 // No other rows depend on them.
                 Subspace::Security | Subspace::Local | Subspace::Counts => {}
                 Subspace::Revisions => self.walk_documents(&mut report, &mut sums, expected, &mut progress).await?,
@@ -128,17 +132,28 @@ impl<D: Database> Documents<D> {
                     }
                     progress(CheckProgress { documents: report.documents, changes: report.changes, expected });
                 }
-                Subspace::Contents => drop(self.check_contents(&mut report).await?),
+                Subspace::Contents => {
+                    let checked = self.check_contents(&mut report).await.map(drop);
+                    noted("contents of attachments", checked, &mut report)?;
+                }
                 Subspace::Indexes => {
                     if instance.indexes.next > 0 {
-                        self.check_definitions(&mut report).await?;
-                        self.stray_index_rows(&mut report).await?;
+                        let checked = self.check_definitions(&mut report).await.map(drop);
+                        noted("definitions of indexes", checked, &mut report)?;
+                        let checked = self.stray_index_rows(&mut report).await.map(drop);
+                        noted("rows of indexes", checked, &mut report)?;
                     }
                 }
                 // Walked with the revisions, or with the definitions.
                 Subspace::IndexRows | Subspace::Indexed => {}
-                Subspace::Purges => self.check_purges(&mut report).await?,
-                Subspace::Views => self.check_view_groups(&mut report).await?,
+                Subspace::Purges => {
+                    let checked = self.check_purges(&mut report).await;
+                    noted("purges", checked, &mut report)?;
+                }
+                Subspace::Views => {
+                    let checked = self.check_view_groups(&mut report).await;
+                    noted("views", checked, &mut report)?;
+                }
             }
         }
         let (_, last, stats) = self.totals().await?;
@@ -163,14 +178,47 @@ impl<D: Database> Documents<D> {
         let mut after: Option<String> = None;
         loop {
             let page = self.read_batch(PAGE_ROWS, |transaction, rows| self.page(transaction, after.as_deref(), rows));
-            let page = page.await?;
-            self.check_page(&page, report, sums);
+            after = match page.await {
+                Ok(page) => {
+                    self.check_page(&page, report, sums);
+                    page.upto
+                }
+                Err(error) => self.past_unreadable(after.as_deref(), error, report).await?,
+            };
             progress(CheckProgress { documents: report.documents, changes: 0, expected });
-            after = page.upto;
             if after.is_none() {
                 return Ok(());
             }
         }
+    }
+
+    /// Reports a document whose rows the store cannot read, the first one after an id. Returns the id after which the walk goes on.
+    async fn past_unreadable(
+        &self,
+        after: Option<&str>,
+        error: Error,
+        report: &mut CheckReport,
+    ) -> Result<Option<String>> {
+        let Some((_, end)) = error.unreadable() else { return Err(error) };
+        let first = self.after(DatabaseKey::All(Subspace::Revisions), DatabaseKey::RevisionsOf, after, None).limit(1);
+        let first = self.read(|transaction| {
+            let read = transaction.get_range(&first, Read::Snapshot);
+            async move { Ok(read.await?) }
+        });
+        let id_at = |key: &[u8]| self.keys().read_revision_id(key).ok();
+        let id = match alone(first.await)? {
+            Ok(batch) => batch.rows.first().and_then(|row| id_at(&row.key)),
+            // The first document that can be read again may lack rows.
+            Err(_) => {
+                let from = after.map_or("the first document".to_owned(), |id| format!("{id:?}"));
+                report.add_unreadable(None, format!("documents after {from} cannot be read"), &error);
+                id_at(end).or_else(|| id_at(end.split_last()?.1))
+            }
+        };
+        if let Some(id) = &id {
+            report.add_unreadable(Some(id), "cannot be read".to_owned(), &error);
+        }
+        Ok(id)
     }
 
     async fn totals(&self) -> Result<(Instance, Seq, Stats)> {
@@ -320,15 +368,12 @@ impl<D: Database> Documents<D> {
         documents
     }
 
-    /// Reads the rows of `changes` after a key.
-    async fn changes_page(&self, reached: &Option<kv_api::Bytes>) -> Result<ChangesPage> {
+    /// Reads the rows of `changes` from a key on.
+    async fn changes_page(&self, next: &Option<kv_api::Bytes>) -> Result<ChangesPage> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Changes);
-        let begin = match reached {
-            Some(key) => KeySelector::first_greater_than(key.clone()),
-            None => KeySelector::first_greater_or_equal(first),
-        };
-        let request = RangeRequest::selectors(begin, KeySelector::first_greater_or_equal(beyond)).limit(PAGE_ROWS);
+        let begin = next.clone().unwrap_or_else(|| first.into());
+        let request = RangeRequest::keys(begin, beyond).limit(PAGE_ROWS);
         self.read(|transaction| {
             let request = request.clone();
             async move {
@@ -355,9 +400,17 @@ impl<D: Database> Documents<D> {
     }
 
     /// Walks a page of the changes. Returns whether there are more.
-    async fn check_changes(&self, reached: &mut Option<kv_api::Bytes>, report: &mut CheckReport) -> Result<bool> {
+    async fn check_changes(&self, next: &mut Option<kv_api::Bytes>, report: &mut CheckReport) -> Result<bool> {
         let keys = self.keys();
-        let (batch, winners) = self.changes_page(reached).await?;
+        let (batch, winners) = match self.changes_page(next).await {
+            Ok(page) => page,
+            Err(error) => {
+                let Some((_, end)) = error.unreadable() else { return Err(error) };
+                report.add_unreadable(None, "changes cannot be read".to_owned(), &error);
+                *next = Some(end.clone());
+                return Ok(*end < keys.bounds(DatabaseKey::Changes).1);
+            }
+        };
         for (row, winner) in batch.rows.iter().zip(winners) {
             report.changes += 1;
             let read = keys.read_change(&row.key).and_then(|seq| Ok((seq, ChangeRow::read(&row.value)?)));
@@ -371,8 +424,23 @@ impl<D: Database> Documents<D> {
                 (Ok(_), Err(_)) => {}
             }
         }
-        *reached = batch.rows.last().map(|row| row.key.clone());
-        Ok(batch.more && reached.is_some())
+        *next = batch.rows.last().map(|row| key_after(&row.key));
+        Ok(batch.more && next.is_some())
+    }
+}
+
+/// Reports rows of a kind that the store cannot read. What comes after them in their order is not walked.
+fn noted(kind: &str, checked: Result<()>, report: &mut CheckReport) -> Result<()> {
+    match checked {
+        Err(error) if error.unreadable().is_some() => {
+            report.add_unreadable(
+                None,
+                format!("{kind} cannot be read, and those after them were not checked"),
+                &error,
+            );
+            Ok(())
+        }
+        checked => checked,
     }
 }
 

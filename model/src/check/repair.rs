@@ -23,6 +23,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kv_api::keys::key_after;
 use kv_api::{Database, KeyValue, MutationType, Read, Transaction, TransactionExt};
 
 use super::attachments::BadAttachment;
@@ -90,7 +91,20 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone; the store's errors. Each document is repaired in its own transaction. After an
     /// interruption, start the repair again.
-    pub async fn repair(&self, mut progress: impl FnMut(&Repair)) -> Result<RepairReport> {
+    pub async fn repair(&self, progress: impl FnMut(&Repair)) -> Result<RepairReport> {
+        self.repair_with(false, progress).await
+    }
+
+    /// The same after the store gave up rows that it could not read. Contents of attachments without an owner stay: it may be
+    /// among those rows.
+    ///
+    /// # Errors
+    /// As [`repair`](Self::repair).
+    pub async fn repair_after_loss(&self, progress: impl FnMut(&Repair)) -> Result<RepairReport> {
+        self.repair_with(true, progress).await
+    }
+
+    async fn repair_with(&self, is_after_loss: bool, mut progress: impl FnMut(&Repair)) -> Result<RepairReport> {
         let mut report = RepairReport::default();
         let mut after: Option<String> = None;
         loop {
@@ -124,7 +138,9 @@ impl<D: Database> Documents<D> {
         }
         let some_left = report.left > 0;
         self.repair_changes(some_left, &mut report, &mut progress).await?;
-        self.repair_contents(&mut report, &mut progress).await?;
+        if !is_after_loss {
+            self.repair_contents(&mut report, &mut progress).await?;
+        }
         self.repair_indexes(&mut report, &mut progress).await?;
         self.repair_views(&mut report, &mut progress).await?;
         self.repair_totals().await?;
@@ -301,9 +317,9 @@ impl<D: Database> Documents<D> {
         report: &mut RepairReport,
         progress: &mut impl FnMut(&Repair),
     ) -> Result<()> {
-        let mut reached = None;
+        let mut next = None;
         loop {
-            let (batch, winners) = self.changes_page(&reached).await?;
+            let (batch, winners) = self.changes_page(&next).await?;
             for (row, winner) in batch.rows.iter().zip(winners) {
                 let seq = self.keys().read_change(&row.key).ok();
                 let crown = winner.ok().flatten().and_then(|winner| winner.crown);
@@ -316,8 +332,8 @@ impl<D: Database> Documents<D> {
                 report.note(&repair);
                 progress(&repair);
             }
-            reached = batch.rows.last().map(|row| row.key.clone());
-            if !batch.more || reached.is_none() {
+            next = batch.rows.last().map(|row| key_after(&row.key));
+            if !batch.more || next.is_none() {
                 return Ok(());
             }
         }

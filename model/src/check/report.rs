@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::error::Error;
 use crate::seq::Seq;
 use crate::stats::Stats;
 
@@ -46,6 +47,9 @@ pub struct CheckReport {
     pub problems: Vec<Problem>,
     /// Number of problems.
     pub problem_count: u64,
+    /// Number of problems that are rows which the store cannot read, since its files are damaged. Then the counters, the last
+    /// sequence and the number of changes were not compared.
+    pub unreadable: u64,
     /// Number of leaves that are ancestors on another branch of their document. This is no problem: an edit made a
     /// revision that existed as the oldest of a branch without its parent. The next replicated edit of the document
     /// joins the two branches.
@@ -64,8 +68,15 @@ impl CheckReport {
     /// Adds the problems of another check.
     pub(crate) fn append(&mut self, other: CheckReport) {
         self.problem_count += other.problem_count;
+        self.unreadable += other.unreadable;
         self.problems.extend(other.problems);
         self.problems.truncate(PROBLEMS_LISTED);
+    }
+
+    /// Adds rows that the store cannot read.
+    pub(crate) fn add_unreadable(&mut self, document: Option<&str>, what: String, error: &Error) {
+        self.unreadable += 1;
+        self.add(document, format!("{what}: {}", error.reason()));
     }
 
     pub(crate) fn add(&mut self, document: Option<&str>, what: impl Into<String>) {

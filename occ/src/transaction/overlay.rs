@@ -40,7 +40,14 @@ impl Most {
         let mut taken = RangeBatch::default();
         let mut bytes = 0;
         for row in rows {
-            let (key, value) = row?;
+            let (key, value) = match row {
+                // The next batch begins with the error, and whoever reads can go on after the damage.
+                Err(error) if error.damage().is_some() && !taken.rows.is_empty() => {
+                    taken.more = true;
+                    break;
+                }
+                row => row?,
+            };
             if taken.rows.is_empty() {
                 taken.rows.reserve(self.rows.min(FEW));
             }

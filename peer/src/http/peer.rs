@@ -165,10 +165,19 @@ impl Http {
         };
         let answer = self.send(ceiling, Method::GET, &["_all_docs"], &query, None).await?.into_json()?;
         let found = list(answer.root(), "rows")?;
-        let reached = found.last().filter(|_| found.len() >= limit).and_then(|row| text(*row, "id"));
+        let reached = found
+            .last()
+            .filter(|_| found.len() >= limit)
+            .and_then(|row| text(*row, "id").or_else(|| text(*row, "key")));
         let reached = reached.map(|id| id.into_owned());
         let mut rows = Vec::with_capacity(found.len());
+        let mut damaged = Vec::new();
         for row in found {
+            if range.skips_damaged && text(row, "error").is_some() {
+                let id = text(row, "id").or_else(|| text(row, "key")).unwrap_or_default();
+                damaged.push((id.into_owned(), super::problem(row).unwrap_or_default()));
+                continue;
+            }
             let known = row.get("value").and_then(|value| text(value, "rev"));
             let (Some(id), Some(known)) = (text(row, "id"), known) else {
                 return Err(Error::nonsense("a row of the server's _all_docs has no id or no revision"));
@@ -182,7 +191,7 @@ impl Http {
             };
             rows.push(Row { rev: rev(&known)?, id: id.into_owned(), doc });
         }
-        Ok(range.page(rows, reached))
+        Ok(Page { damaged, ..range.page(rows, reached) })
     }
 }
 

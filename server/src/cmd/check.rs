@@ -1,13 +1,15 @@
 //! `couch-layer check`: checks that the parts of a database are consistent, and repairs them if told to. Views are compared
 //! with what their functions emit, if the build has JavaScript.
 //!
-//! With `--repair` it first reports the problems, then repairs, then reports what is left.
+//! With `--repair` it first reports the problems, then repairs, then reports what is left. Blocks of files that the store cannot read
+//! are given up first: their rows are lost, and the documents that had them are mended like all others.
 
 use clap::Args;
 
-use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, SourceArgs, failure};
+use super::progress::{self, Unit, remark};
+use super::source::{IfNoDatabase, Source, SourceArgs, failure};
 use crate::cmd::Failure;
+use crate::engine;
 use crate::report::Checked;
 
 /// Check that revisions, documents, listings, changes, counts, indexes and views of a database agree
@@ -29,7 +31,7 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let source = if self.repair {
+        let mut source = if self.repair {
             self.source.open(&self.database, IfNoDatabase::Fail).await?
         } else {
             self.source.open_or_remains(&self.database).await?
@@ -44,7 +46,11 @@ impl Check {
         let mut checked = checked?;
         self.print(&checked)?;
         if self.repair && checked.problem_count > 0 {
-            checked = source.repair().await?;
+            let is_after_loss = checked.unreadable > 0;
+            if is_after_loss {
+                source = self.give_up(source).await?;
+            }
+            checked = source.repair(is_after_loss).await?;
             self.print(&checked)?;
         }
         match checked.problem_count {
@@ -52,6 +58,17 @@ impl Check {
             1 => Err(failure(format!("a problem was found in {}", self.database))),
             several => Err(failure(format!("{several} problems were found in {}", self.database))),
         }
+    }
+
+    /// Lets the store forget the rows that it cannot read, and opens it again.
+    async fn give_up(&self, source: Source) -> Result<Source, Failure> {
+        let keys = source.keys();
+        drop(source);
+        if let Some((begin, end)) = keys {
+            let places = engine::give_up(&self.source.engine()?, &begin, &end)?;
+            remark(&format!("places of the store that cannot be read, and whose rows are given up: {places}"));
+        }
+        self.source.open(&self.database, IfNoDatabase::Fail).await
     }
 
     fn print(&self, checked: &Checked) -> Result<(), Failure> {

@@ -2,7 +2,8 @@
 //!
 //! A line is the winning revision of a document with its `_id` and `_rev`, in the order of ids. `import` restores it
 //! under the same revision. Conflicts and histories are not exported; a replication carries them. A document that
-//! changes meanwhile is written as it is when its page is read.
+//! changes meanwhile is written as it is when its page is read. Documents that cannot be read are named, and the rest is written;
+//! then the command fails.
 //!
 //! With `--out` the file appears complete or not at all: it is written under another name, synced, and then renamed.
 
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use peer::{Docs, IdRange, Peer};
 
-use super::progress::{self, Unit};
+use super::progress::{self, Unit, remark};
 use super::records::MAX_RECORD_BYTES;
 use super::source::{IfNoDatabase, Source, SourceArgs, failure};
 use crate::cmd::Failure;
@@ -42,7 +43,7 @@ impl Export {
             return match self.write(&source, BufWriter::new(io::stdout().lock())).await {
                 // The reader closed the pipe: it has read enough.
                 Err(error) if is_broken_pipe(&error) => Ok(()),
-                outcome => outcome.map(drop),
+                outcome => outcome.and_then(Written::complete),
             };
         };
         let mut draft = PartialFile::create(place)?;
@@ -50,20 +51,28 @@ impl Export {
             written = self.write(&source, BufWriter::new(&mut draft.file)) => written,
             _ = tokio::signal::ctrl_c() => Err(failure("interrupted; nothing was written")),
         };
-        let written = written?;
+        let written = written.map_err(|error| match error.downcast::<io::Error>() {
+            Ok(cause) => failure(format!("cannot write {}: {cause}", draft.path.display())),
+            Err(error) => error,
+        })?;
         draft.finish(place)?;
-        progress::tell(&format!("{written} documents written to {}", place.display()));
-        Ok(())
+        progress::tell(&format!("{} documents written to {}", written.documents, place.display()));
+        written.complete()
     }
 
-    async fn write(&self, source: &Source, mut out: impl Write) -> Result<u64, Failure> {
+    async fn write(&self, source: &Source, mut out: impl Write) -> Result<Written, Failure> {
         let peer = source.peer();
         let progress = progress::bar(peer.info().await?.documents, Unit::Documents);
         progress.set_message(self.database.clone());
-        let (mut written, mut bytes) = (0u64, 0u64);
-        let mut range = Some(IdRange { docs: Docs::WithAttachments, limit: 16, ..IdRange::default() });
+        let (mut written, mut bytes, mut damaged) = (0u64, 0u64, 0u64);
+        let first = IdRange { docs: Docs::WithAttachments, limit: 16, skips_damaged: true, ..IdRange::default() };
+        let mut range = Some(first);
         while let Some(wanted) = range {
             let page = peer.list(&wanted).await?;
+            for (id, reason) in &page.damaged {
+                remark(&format!("{id:?} cannot be read and is left out: {reason}"));
+            }
+            damaged += page.damaged.len() as u64;
             for (id, document) in page.rows.into_iter().filter_map(|row| Some((row.id, row.doc?))) {
                 if document.len() > MAX_RECORD_BYTES {
                     return Err(failure(format!(
@@ -82,7 +91,27 @@ impl Export {
         }
         out.flush()?;
         progress.finish_and_clear();
-        Ok(written)
+        Ok(Written { documents: written, damaged })
+    }
+}
+
+/// What was written.
+struct Written {
+    documents: u64,
+    /// Number of documents, or of gaps between them, that cannot be read.
+    damaged: u64,
+}
+
+impl Written {
+    /// Fails if something is missing.
+    fn complete(self) -> Result<(), Failure> {
+        match self.damaged {
+            0 => Ok(()),
+            1 => Err(failure("a document cannot be read and is left out; everything else is written")),
+            several => {
+                Err(failure(format!("{several} documents cannot be read and are left out; all others are written")))
+            }
+        }
     }
 }
 

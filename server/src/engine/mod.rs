@@ -75,6 +75,23 @@ pub fn open_with(url: &EngineUrl, if_missing: IfMissing, options: OpenOptions) -
     }
 }
 
+/// Lets a store that is not open forget the rows between two keys that it cannot read. Returns the number of places. Only a person
+/// may ask for it: what those rows hid comes back, and the rest must be checked.
+///
+/// # Errors
+/// [`EngineError`], whose message is for a person.
+#[cfg_attr(not(feature = "lsm"), allow(unused_variables, reason = "no other engine can do it"))]
+pub fn give_up(url: &EngineUrl, begin: &[u8], end: &[u8]) -> Result<usize, EngineError> {
+    let places = match url {
+        #[cfg(feature = "lsm")]
+        EngineUrl::Folder { path, .. } if Mark::read(path)?.is_some_and(|mark| mark.engine == Engine::Lsm.name()) => {
+            engine_lsm::give_up(path, begin, end)?.len()
+        }
+        _ => 0,
+    };
+    Ok(places)
+}
+
 /// Stops what an engine runs for the whole life of the process. Call it before `main` returns. No cluster can be opened
 /// afterwards.
 pub fn shut_down() {

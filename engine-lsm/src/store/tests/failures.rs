@@ -172,3 +172,17 @@ fn a_panic_ends_a_flush_and_nothing_else() {
     compacted(&store);
     assert!(store.shared.tables().flushes() < 4);
 }
+
+/// The state is locked while a manifest is synced, and clients ask what is being compacted.
+#[test]
+fn what_is_compacting_is_told_while_a_manifest_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let (told, answer) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        store.shared.while_publishing(|| {
+            scope.spawn(|| told.send(store.is_compacting(b"a", b"b")));
+            assert!(!answer.recv_timeout(std::time::Duration::from_secs(60)).unwrap());
+        });
+    });
+}

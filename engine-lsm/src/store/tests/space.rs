@@ -134,6 +134,9 @@ fn space_that_is_asked_for_is_freed_in_its_range() {
     store.shared.settle(Effort::Quiet);
     assert!(!store.is_compacting(b"", b"~"));
     assert_eq!(tombstones(), 4, "another range");
+    store.compact(b"db0/", b"db1/3/00000");
+    store.shared.settle(Effort::Quiet);
+    assert_eq!(tombstones(), 4, "a range that ends before them");
     store.compact(b"db1/", b"db1~");
     store.shared.settle(Effort::Quiet);
     assert!(!store.is_compacting(b"", b"~"));
@@ -162,6 +165,44 @@ fn a_request_for_space_has_an_end() {
     let step = picked(next + 1, &HashSet::new()).unwrap();
     let damaged = HashSet::from([step.lower[0][0].number()]);
     assert!(picked(next + 1, &damaged).is_none(), "it would end at the damage again");
+}
+
+/// Tables that were moved down, or that an earlier build wrote, may overlap very much of the level below.
+#[test]
+fn no_compaction_reads_more_than_a_step() {
+    use crate::merge::merge;
+    use crate::pick::{MOST_STEP, pick_from};
+
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    store.compactor.stop();
+    let maker = &store.shared.maker;
+    let mut random = Random(5);
+    let mut written = |level: usize, every: u64| {
+        let mut new = maker.begin(Place { level, base: level });
+        for n in (0..24_000).filter(|n| n % every == 0) {
+            let noise: Vec<u8> = (0..250).flat_map(|_| (random.below(1 << 31) as u32).to_le_bytes()).collect();
+            let row = InternalValue::from_components(format!("{n:08}"), noise, level as u64, ValueType::Value);
+            new.write(row).unwrap();
+        }
+        new.finish().unwrap().take()
+    };
+    let mut tables = Tables::default();
+    tables.add(LAST, written(LAST, 1));
+    // Each of these overlaps a quarter of the others, which is more than a step.
+    tables.add(LAST - 1, written(LAST - 1, 25));
+    let mut steps = 0;
+    while let Some(step) = pick_from(&tables, LAST - 1) {
+        let bytes: u64 = step.inputs().map(|member| member.bytes()).sum();
+        assert!(bytes <= MOST_STEP, "step {steps} reads {bytes} bytes");
+        let inputs: HashSet<u64> = step.inputs().map(|member| member.number()).collect();
+        let new = merge(maker, &tables, &step, &std::sync::atomic::AtomicBool::new(false)).unwrap().unwrap();
+        tables = tables.filtered(|member| !inputs.contains(&member.number()));
+        tables.add(step.to.level, new.take());
+        steps += 1;
+        assert!(steps < 100);
+    }
+    assert!(steps > 8, "{steps}");
 }
 
 /// `lsm-tree` opens the folder, and has the same rows: tables, levels and the manifest are in its format.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kv_api::AnyDatabase;
-use model::{BodyFormat, CheckReport, CreateOptions, Documents, ErrorKind, Layer, LayerOptions};
+use model::{BodyFormat, CheckReport, CreateOptions, Documents, ErrorKind, Layer, LayerOptions, Repair};
 use peer::Peer;
 
 use super::{IfNoDatabase, failure};
@@ -132,8 +132,14 @@ impl Local {
         Ok(self.documents.rewrite_bodies(|at| progress(at.bodies)).await?)
     }
 
-    pub(super) async fn repair(&self) -> Result<Checked, Failure> {
-        let repaired = self.documents.repair(|repair| {
+    /// The keys of its rows: from the first, up to the second.
+    pub(super) fn keys(&self) -> (Vec<u8>, Vec<u8>) {
+        self.documents.key_range()
+    }
+
+    /// `is_after_loss`: the store gave up rows that it could not read.
+    pub(super) async fn repair(&self, is_after_loss: bool) -> Result<Checked, Failure> {
+        let tell = |repair: &Repair| {
             let what = repair.document.as_ref().map_or("a change".to_owned(), |id| format!("{id:?}"));
             remark(&match &repair.outcome {
                 Ok(0) => format!("{what}: written anew"),
@@ -141,8 +147,11 @@ impl Local {
                 Ok(moved) => format!("{what}: repaired, {moved} rows moved out of the way"),
                 Err(error) => format!("{what}: left as it is: {}", error.reason()),
             });
-        });
-        let report = repaired.await?;
+        };
+        let report = match is_after_loss {
+            true => self.documents.repair_after_loss(tell).await?,
+            false => self.documents.repair(tell).await?,
+        };
         remark(&format!("repaired: {}, left: {}, rows moved: {}", report.repaired, report.left, report.moved));
         let removed = |name: &str| remark(&format!("the views of {name:?}: removed, the next query builds them anew"));
         repair_views(&Functions::new(THREADS), &self.documents, removed).await?;

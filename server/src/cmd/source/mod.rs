@@ -252,10 +252,19 @@ impl Source {
         }
     }
 
-    /// Repairs what a check reports. Returns the report of another check.
-    pub(crate) async fn repair(&self) -> Result<Checked, Failure> {
+    /// The keys of its rows, in a store that this process opens.
+    pub(crate) fn keys(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         match &self.place {
-            Whereabouts::Local(local) => local.repair().await,
+            Whereabouts::Local(local) => Some(local.keys()),
+            Whereabouts::Remote(_) => None,
+        }
+    }
+
+    /// Repairs what a check reports. Returns the report of another check. `is_after_loss`: the store gave up rows that it could
+    /// not read.
+    pub(crate) async fn repair(&self, is_after_loss: bool) -> Result<Checked, Failure> {
+        match &self.place {
+            Whereabouts::Local(local) => local.repair(is_after_loss).await,
             Whereabouts::Remote(_) => {
                 Err(failure("a repair works on the store itself: stop the server and use --engine"))
             }

@@ -88,6 +88,8 @@ impl Remote {
             revisions: number("revisions")?,
             changes: number("changes")?,
             problem_count: number("problem_count")?,
+            // A repair works on the store itself.
+            unreadable: 0,
             changed_meanwhile: answer.get("changed_meanwhile").and_then(JsonRef::as_bool).unwrap_or_default(),
             problems: sentences("problems"),
             view_groups: number("view_groups").unwrap_or_default(),

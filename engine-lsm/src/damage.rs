@@ -1,0 +1,156 @@
+//! Where tables are damaged, and how to go on without the damaged blocks.
+//!
+//! ```text
+//!   blocks of a table   │ a b c │ ..... │ g h i │     rows after c and before g cannot be read
+//! ```
+//!
+//! A block whose checksum is wrong says nothing about its rows, but its neighbours tell between which keys they are. An error of
+//! a read names that range. Rows of other tables there count as unreadable too: the block may hide them.
+//!
+//! A store never goes on as if such rows were absent. Only [`give_up`] writes tables without their damaged blocks, when a
+//! person asks for it.
+
+use std::ops::Bound;
+use std::path::Path;
+
+use bytes::Bytes;
+use disk::DiskStore;
+use disk::folder::Folder;
+use disk::panics::caught;
+use kv_api::keys::key_after;
+use kv_api::{Direction, Durability, Error, Result, error};
+use lsm_tree::{InternalValue, Slice};
+use occ::store::Store;
+
+use crate::error::{failed_to_read, kv_error};
+use crate::keys;
+use crate::maker::Place;
+use crate::store::LsmStore;
+use crate::tables::{BoxedRows, LAST, Member, Tables};
+
+/// A range of stored keys whose rows cannot be read.
+type Range = (Bytes, Bytes);
+
+/// Whether a failed read met damage. Other failures may pass.
+pub(crate) fn is_damage(failure: &lsm_tree::Error) -> bool {
+    kv_error(failure, "").code() == error::FILE_CORRUPT
+}
+
+/// The damaged places of a table between two stored keys, in a direction. Empty if a second read meets no damage.
+fn places(member: &Member, begin: &[u8], end: &[u8], direction: Direction) -> impl Iterator<Item = Range> + use<> {
+    let from = Bytes::copy_from_slice(begin.max(member.first()));
+    let to = Bytes::copy_from_slice(end).min(key_after(member.last()));
+    let bounds = (Bound::Included(Slice::from(&*from)), Bound::Excluded(Slice::from(&*to)));
+    let mut rows: Option<BoxedRows> = (from < to).then(|| match direction {
+        Direction::Forward => Box::new(member.table.range(bounds)) as BoxedRows,
+        Direction::Reverse => Box::new(member.table.range(bounds).rev()),
+    });
+    let between = move |near: Option<Slice>, far: Option<Slice>| {
+        let after = |key: Option<Slice>| key.map_or(from.clone(), |key| key_after(&key));
+        let before = |key: Option<Slice>| key.map_or(to.clone(), |key| Bytes::copy_from_slice(&key));
+        match direction {
+            Direction::Forward => (after(near), before(far)),
+            Direction::Reverse => (after(far), before(near)),
+        }
+    };
+    // After a damaged block the next one is read. Where the index is damaged, there is none.
+    let mut most_failures = member.table.metadata.data_block_count;
+    let mut near = None;
+    let places = std::iter::from_fn(move || {
+        let mut is_damaged = false;
+        loop {
+            match rows.as_mut()?.next() {
+                Some(Ok(row)) => {
+                    let before = near.replace(row.key.user_key.clone());
+                    if is_damaged {
+                        return Some(between(before, near.clone()));
+                    }
+                }
+                Some(Err(failure)) if is_damage(&failure) && most_failures > 0 => {
+                    most_failures -= 1;
+                    is_damaged = true;
+                }
+                _ => {
+                    rows = None;
+                    return is_damaged.then(|| between(near.take(), None));
+                }
+            }
+        }
+    });
+    // A block may be read that has no rows between the keys.
+    places.filter(|(from, to)| from < to)
+}
+
+/// Adds to the error of a read from `begin` to `end`, stored keys, the first damaged place in its direction.
+pub(crate) fn located(failure: Error, tables: &Tables, begin: &[u8], end: &[u8], direction: Direction) -> Error {
+    if failure.code() != error::FILE_CORRUPT {
+        return failure;
+    }
+    let places = tables.iter().filter_map(|member| places(member, begin, end, direction).next());
+    let first = match direction {
+        Direction::Forward => places.min(),
+        Direction::Reverse => places.max_by(|one, other| one.1.cmp(&other.1)),
+    };
+    match first.map(ours) {
+        Some((begin, end)) => failure.with_damage(begin, end),
+        None => failure,
+    }
+}
+
+fn ours((begin, end): Range) -> Range {
+    (Bytes::copy_from_slice(keys::ours(&begin)), Bytes::copy_from_slice(keys::ours(&end)))
+}
+
+/// The rows of a table that can be read.
+fn readable(member: &Member) -> impl Iterator<Item = lsm_tree::Result<InternalValue>> + use<> {
+    let mut most_failures = member.table.metadata.data_block_count;
+    member.table.range::<std::ops::RangeFull>(..).filter(move |row| match row {
+        Err(failure) if is_damage(failure) && most_failures > 0 => {
+            most_failures -= 1;
+            false
+        }
+        _ => true,
+    })
+}
+
+/// Writes the tables in a closed folder again without the blocks that cannot be read, if those are between two keys. Returns the
+/// ranges whose rows are lost. A table that has such blocks elsewhere too, where others would miss their rows, stays as it is.
+///
+/// What the lost rows hid may come back: older values of their keys, and keys that they removed.
+///
+/// # Errors
+///
+/// As of an opening. What was done before an error is complete.
+pub fn give_up(folder: &Path, begin: &[u8], end: &[u8]) -> Result<Vec<(Bytes, Bytes)>> {
+    let owned = Folder::open(folder, LsmStore::ENGINE)?;
+    let store = LsmStore::open(folder, 1 << 20, Durability::Disk)?;
+    store.close()?;
+    let (begin, end) = (keys::stored(begin), keys::stored(end));
+    let mut lost = Vec::new();
+    let failed = |failure| kv_error(&failure, "cannot write a table");
+    caught("a table", || {
+        let shared = &store.shared;
+        let tables = shared.tables();
+        for (level, member) in tables
+            .levels()
+            .iter()
+            .enumerate()
+            .flat_map(|(level, runs)| runs.iter().flatten().map(move |member| (level, member)))
+        {
+            let damaged: Vec<Range> =
+                places(member, member.first(), &key_after(member.last()), Direction::Forward).collect();
+            if damaged.is_empty() || !damaged.iter().all(|(from, to)| **from < *end && *begin < **to) {
+                continue;
+            }
+            let mut new = shared.maker.begin(Place { level, base: if level == 0 { LAST } else { level } });
+            for row in readable(member) {
+                new.write(row.map_err(failed_to_read)?).map_err(failed)?;
+            }
+            shared.replace(member, new.finish().map_err(failed)?)?;
+            lost.extend(damaged.into_iter().map(ours));
+        }
+        Ok(())
+    })?;
+    drop((store, owned));
+    Ok(lost)
+}
