@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_long};
 use std::process::ExitCode;
 
 use server::cli::Cli;
+use server::cmd::serve::StoreFailed;
 
 /// Documents are allocated and freed in many small pieces on many threads. The system's allocator takes locks for that,
 /// which cost a committing thread a sixth of its time.
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
                 source = cause.source();
             }
             eprintln!();
-            ExitCode::FAILURE
+            if error.is::<StoreFailed>() { ExitCode::from(StoreFailed::EXIT_CODE) } else { ExitCode::FAILURE }
         }
     }
 }

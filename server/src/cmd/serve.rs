@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use kv_api::error::SHUTDOWN_IN_PROGRESS;
 use kv_api::{Database, Durability};
 use model::{Layer, LayerOptions, Setting};
 use tracing::level_filters::LevelFilter;
@@ -134,17 +135,41 @@ enum ServeError {
     ColonInUser,
 }
 
+/// The store of a server failed, and is closed. Another process can open it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; the server ends, so that whoever watches it starts it again")]
+pub struct StoreFailed(kv_api::Error);
+
+impl StoreFailed {
+    /// The exit code: `EX_IOERR` of `sysexits.h`.
+    pub const EXIT_CODE: u8 = 74;
+}
+
+/// Time between two looks whether the store has failed.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// Completes when a store failed, for example because the disk reported an error when a commit was synced. What such a disk has is
+/// not known to this process, so it ends. The next one reads what is there.
+async fn failure_of(engine: impl Database) -> StoreFailed {
+    loop {
+        match engine.begin() {
+            Err(error) if error.code() != SHUTDOWN_IN_PROGRESS => return StoreFailed(error),
+            _ => tokio::time::sleep(BETWEEN_LOOKS).await,
+        }
+    }
+}
+
 /// Time for a server to stop. Requests and jobs have ten seconds each of it, and the store the rest. It loses nothing if it is cut
 /// off, as by a kill.
 const STOPPING: Duration = Duration::from_secs(40);
 
 /// Ends the process after this time, if it has not ended by itself. sled, when it closes after a full disk, waits without end for
 /// what it could not write.
-fn end_within(time: Duration) {
+fn end_within(time: Duration, code: u8) {
     std::thread::spawn(move || {
         std::thread::sleep(time);
         tracing::error!("the server does not stop by itself; its store is left as it is");
-        std::process::exit(1);
+        std::process::exit(code.into());
     });
 }
 
@@ -196,17 +221,24 @@ impl Serve {
             threads: options.threads,
             ..LayerOptions::default()
         };
+        let failed = failure_of(engine.clone());
         let layer = Layer::open(engine, layer_options).await?;
         let server = Server::start(layer, address, options).await?;
         if let Err(error) = announce(&server, &self.engine, durability, self.tls.is_passing()) {
             // A script may read the first line and close the pipe.
             tracing::debug!(%error, "nobody reads the output");
         }
-        stop_signal().await?;
-        tracing::info!("stopping");
-        end_within(STOPPING);
+        let failed = tokio::select! {
+            stopped = stop_signal() => stopped.map(|()| None)?,
+            failed = failed => Some(failed),
+        };
+        match &failed {
+            Some(failed) => tracing::error!("{failed}"),
+            None => tracing::info!("stopping"),
+        }
+        end_within(STOPPING, if failed.is_some() { StoreFailed::EXIT_CODE } else { 1 });
         server.stop().await;
-        Ok(())
+        failed.map_or(Ok(()), |failed| Err(failed.into()))
     }
 
     fn administrator(&self) -> Result<Option<Administrator>, ServeError> {
@@ -291,4 +323,51 @@ fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passi
         writeln!(out, "There is no administrator: everyone on this machine may read and write everything.")?;
     }
     out.flush()
+}
+
+#[cfg(all(test, feature = "mem"))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use kv_api::error::IO_ERROR;
+    use kv_api::{AnyDatabase, AnyTransaction, Limits, Result};
+
+    use super::*;
+
+    /// A database that fails with a code, unless it is 0.
+    #[derive(Clone)]
+    struct Failing(AnyDatabase, Arc<AtomicI32>);
+
+    impl Database for Failing {
+        type Transaction = AnyTransaction;
+
+        fn begin(&self) -> Result<AnyTransaction> {
+            match self.1.load(Ordering::Relaxed) {
+                0 => self.0.begin(),
+                code => Err(kv_api::Error::new(code).with_context("the disk is ill")),
+            }
+        }
+
+        fn limits(&self) -> Limits {
+            self.0.limits()
+        }
+
+        fn durability(&self) -> Durability {
+            self.0.durability()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_failed_ends_the_server_and_a_closed_one_does_not() {
+        let inner = engine::open(&EngineUrl::Memory, IfMissing::Create).unwrap();
+        let code = Arc::new(AtomicI32::new(0));
+        let failed = tokio::spawn(failure_of(Failing(inner, code.clone())));
+        code.store(SHUTDOWN_IN_PROGRESS, Ordering::Relaxed);
+        tokio::time::sleep(2 * BETWEEN_LOOKS).await;
+        assert!(!failed.is_finished());
+        code.store(IO_ERROR, Ordering::Relaxed);
+        let said = failed.await.unwrap().to_string();
+        assert!(said.contains("the disk is ill") && said.contains("starts it again"), "{said}");
+    }
 }
