@@ -182,6 +182,7 @@ macro_rules! __scenarios {
                 large_contents_are_staged_and_read_in_pieces,
                 bad_uploads_are_refused_and_leave_nothing,
                 uploads_that_nobody_names_are_swept,
+                uploads_that_are_dropped_give_their_space_back,
                 uploads_through_faults_are_stored_once,
                 the_last_of_two_writers_removes_the_content,
                 damage_to_contents_is_found_and_what_nobody_has_is_removed,

@@ -165,6 +165,15 @@ impl<D: Database> Layer<D> {
         }
     }
 
+    /// Removes the chunks of uploads that were dropped before an edit named them, for example because a client left. Costs nothing
+    /// when there are none. The next upload does it too; what a process leaves behind when it ends is swept after a day.
+    pub async fn give_back_uploads(&self)
+    where
+        D: Database,
+    {
+        self.guard().give_back().await;
+    }
+
     /// Checks that the store is the layer's. One that `is_opened` is marked if it is empty, and refused if its versions went
     /// back.
     pub(crate) async fn admit(&self, is_opened: bool) -> Result<()> {

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use kv_api::{Database, RangeRequest, Read, RetryError, Transaction, error};
 
-use crate::attachments::sweep;
+use crate::attachments::{Abandoned, sweep};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::keys::Key;
@@ -66,6 +66,7 @@ pub(crate) struct Guard<D> {
     pub(crate) engine: D,
     pub(crate) root: Bytes,
     pub(crate) environment: Arc<dyn Environment>,
+    pub(crate) abandoned: Arc<Abandoned>,
     nonces: Nonces,
     /// Number of runs so far.
     runs: AtomicU64,
@@ -97,7 +98,7 @@ impl Nonces {
 impl<D: Database> Guard<D> {
     pub(crate) fn new(engine: D, root: Bytes, environment: Arc<dyn Environment>) -> Self {
         let nonces = Nonces::draw(environment.as_ref());
-        Guard { engine, root, environment, nonces, runs: AtomicU64::new(0) }
+        Guard { engine, root, environment, abandoned: Arc::default(), nonces, runs: AtomicU64::new(0) }
     }
 
     /// The claim of a run that begins now, and whether this run clears expired ids.
@@ -116,6 +117,7 @@ impl<D: Database> Guard<D> {
     /// Removes abandoned uploads. A run that clears expired ids does it first, and not after its commit: a caller that
     /// gives up waiting would not know of the commit.
     pub(crate) async fn sweep(&self, began: u64) {
+        Box::pin(self.give_back()).await;
         Box::pin(sweep(&self.engine, &self.root, began)).await;
     }
 

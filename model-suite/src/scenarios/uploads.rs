@@ -241,6 +241,30 @@ pub(crate) async fn uploads_that_nobody_names_are_swept(stage: Stage) {
     assert_sound(&documents).await;
 }
 
+pub(crate) async fn uploads_that_are_dropped_give_their_space_back(stage: Stage) {
+    let layer = stage.layer().await;
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let mut begun = documents.upload("f", PLAIN);
+    begun.write(&noise(4_200_000)).await.unwrap();
+    let finished = upload(&documents, PLAIN, &noise(2_100_000), 1 << 20).await.unwrap();
+    let named = upload(&documents, PLAIN, &noise(2_200_000), 1 << 20).await.unwrap();
+    documents.put_attachment("a", None, "f", "x", named.clone()).await.unwrap();
+    let also = finished.clone();
+    drop(finished);
+    layer.give_back_uploads().await;
+    assert_eq!(rows(&stage.engine()).await[3], 2, "nothing that is held");
+    drop((begun, also, named));
+    assert_eq!(rows(&stage.engine()).await[3], 2);
+    layer.give_back_uploads().await;
+    let [contents, _, references, staged] = rows(&stage.engine()).await;
+    assert_eq!([contents, references, staged], [1, 1, 0], "what an edit named stays");
+    assert_sound(&documents).await;
+    // The next upload does it too.
+    drop(upload(&documents, PLAIN, &noise(2_100_000), 1 << 20).await.unwrap());
+    drop(upload(&documents, PLAIN, &noise(2_100_000), 1 << 20).await.unwrap());
+    assert_eq!(rows(&stage.engine()).await[3], 1);
+}
+
 pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(stage: Stage) {
     let (engine, documents) = (stage.engine(), stage.documents().await);
     let fill = vec![inline("f", "x", noise(200_000)), inline("g", "text/plain", "some text")];

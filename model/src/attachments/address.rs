@@ -12,6 +12,7 @@ use md5::Md5;
 use sha2::{Digest, Sha256};
 
 use super::Encoding;
+use super::staging::Staged;
 use crate::error::{Error, Result};
 use crate::row::Reader;
 use crate::tuple;
@@ -123,8 +124,8 @@ pub(super) struct Uploaded {
 pub(super) enum UploadedBytes {
     /// In memory: the edit writes them.
     Memory(Bytes),
-    /// In the store already. Swept after this time if no edit names them.
-    Staged { store: StoreId, deadline_ms: u64 },
+    /// In the store already.
+    Staged(Staged),
 }
 
 impl Content {
@@ -164,7 +165,7 @@ impl Content {
     pub(crate) fn bytes_in_memory(&self) -> usize {
         match &self.0.place {
             UploadedBytes::Memory(bytes) => bytes.len(),
-            UploadedBytes::Staged { .. } => 0,
+            UploadedBytes::Staged(_) => 0,
         }
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use kv_api::{KeyValue, Read, Transaction, TransactionExt};
 
 use super::address::{ContentRow, UploadedBytes};
-use super::staging::{chunk_rows, new_store};
+use super::staging::{Staged, chunk_rows, new_store};
 use super::sweep::clear_staged;
 use super::{Attachment, AttachmentEdit, AttachmentSource, Content, ContentId, read_list};
 use crate::environment::Environment;
@@ -237,7 +237,7 @@ impl Ledger {
         };
         let staged = staging_key(root, keys, content).filter(|key| self.staged.remove(key));
         if let Some(there) = there {
-            if let (UploadedBytes::Staged { store, .. }, Some(staged)) = (&uploaded.place, staged) {
+            if let (UploadedBytes::Staged(Staged { store, .. }), Some(staged)) = (&uploaded.place, staged) {
                 // The same content exists already. These chunks are not needed, unless they are its own.
                 if there.store == *store {
                     transaction.clear(&staged);
@@ -257,12 +257,12 @@ impl Ledger {
                 }
                 store
             }
-            (UploadedBytes::Staged { store, .. }, Some(staged)) => {
+            (UploadedBytes::Staged(Staged { store, .. }), Some(staged)) => {
                 transaction.clear(&staged);
                 *store
             }
             // Checked before.
-            (UploadedBytes::Staged { .. }, None) => return,
+            (UploadedBytes::Staged(_), None) => return,
         };
         let row = ContentRow { store, chunk_bytes: uploaded.chunk_bytes, md5: uploaded.md5 };
         transaction.set(keys.key(DatabaseKey::Content(&uploaded.id)), row.write());
@@ -282,7 +282,7 @@ fn staging_key(root: &[u8], keys: &DatabaseKeys, content: &Content) -> Option<Ve
     let uploaded = content.uploaded();
     match &uploaded.place {
         UploadedBytes::Memory(_) => None,
-        UploadedBytes::Staged { store, deadline_ms } => {
+        UploadedBytes::Staged(Staged { store, deadline_ms, .. }) => {
             Some(Key::Staging { deadline_ms: *deadline_ms, database: keys.number(), store }.under(root))
         }
     }

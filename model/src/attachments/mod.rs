@@ -48,6 +48,7 @@ pub(crate) use ledger::{Added, Change, Ledger, clear_content, list_of};
 pub(crate) use list::{list_rows, read_list, split_rows};
 pub use reader::{AttachmentReader, ContentAhead, ContentStep};
 pub(crate) use resolve::resolve;
+pub(crate) use staging::Abandoned;
 pub(crate) use sweep::sweep;
 pub use upload::{Upload, UploadAs};
 

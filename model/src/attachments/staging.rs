@@ -5,7 +5,7 @@
 //!  transaction 2   read, cleared, set with a later deadline   (10, Store, 22…43)
 //!  …
 //!  the edit        read, cleared                              (9, Sha256, Length) = Store …
-//!     or, after the deadline
+//!     or, when it was dropped, or after the deadline
 //!  a sweep         read, cleared                              (10, Store, …) cleared
 //! ```
 //!
@@ -13,17 +13,20 @@
 //! a sweep removes it, whichever is first. The clocks of processes that share a store must differ by far less than
 //! an upload's deadline.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use kv_api::{Database, Read, Transaction};
+use kv_api::{Database, Read, Runner, Transaction};
+use parking_lot::Mutex;
 
 use super::StoreId;
 use super::address::chunk_bytes;
-use super::sweep::{clear_staged, sweep};
+use super::sweep::clear_staged;
 use crate::documents::Documents;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
-use crate::txids::Outcome;
+use crate::txids::{Guard, Outcome};
 use crate::unguarded::Unguarded;
 
 /// Time for which an upload is kept after its last bytes, in milliseconds: a day. The first part of a multipart
@@ -40,15 +43,53 @@ pub(super) struct Stager<D> {
     pub(super) chunk_bytes: usize,
     /// Number of parts written.
     parts: u64,
-    /// Deadline of the written parts.
-    pub(super) deadline_ms: Option<u64>,
+    /// The written parts.
+    pub(super) staged: Option<Staged>,
+}
+
+/// Keys of uploads that were dropped, which [`Guard::give_back`] removes.
+#[derive(Debug, Default)]
+pub(crate) struct Abandoned(Mutex<Vec<Vec<u8>>>);
+
+impl Abandoned {
+    /// Takes the keys.
+    pub(crate) fn take(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+/// An upload in the store. Once it is dropped, its chunks are given back, unless an edit has taken them over.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub(super) store: StoreId,
+    /// Swept after this time if the process ends.
+    pub(super) deadline_ms: u64,
+    /// The key of its row.
+    key: Vec<u8>,
+    abandoned: Arc<Abandoned>,
+}
+
+impl PartialEq for Staged {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Staged {}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.key.is_empty() {
+            self.abandoned.0.lock().push(std::mem::take(&mut self.key));
+        }
+    }
 }
 
 impl<D: Database> Stager<D> {
     pub(super) fn new(documents: &Documents<D>) -> Self {
         let store = new_store(documents.shared.guard.environment.as_ref());
         let chunk_bytes = chunk_bytes(documents.engine().limits().value_bytes);
-        Stager { documents: documents.clone(), store, chunk_bytes, parts: 0, deadline_ms: None }
+        Stager { documents: documents.clone(), store, chunk_bytes, parts: 0, staged: None }
     }
 
     /// Number of bytes that fill a transaction.
@@ -62,9 +103,9 @@ impl<D: Database> Stager<D> {
     /// 404 if the database is gone, 503 if the upload took too long, the store's errors.
     pub(super) async fn write(&mut self, bytes: &Bytes) -> Result<()> {
         let guard = &self.documents.shared.guard;
-        if self.deadline_ms.is_none() {
+        if self.staged.is_none() {
             // A writer that may leave an upload behind also sweeps old ones.
-            sweep(&guard.engine, &guard.root, guard.environment.now_ms()).await;
+            guard.sweep(guard.environment.now_ms()).await;
         }
         let at_once = self.bytes_at_once();
         for begin in (0..bytes.len()).step_by(at_once) {
@@ -75,10 +116,9 @@ impl<D: Database> Stager<D> {
 
     async fn write_some(&mut self, bytes: Bytes) -> Result<()> {
         let (documents, guard, keys) = (&self.documents, &self.documents.shared.guard, self.documents.keys());
-        let row =
-            |deadline_ms| Key::Staging { deadline_ms, database: keys.number(), store: &self.store }.under(&guard.root);
         let deadline_ms = guard.environment.now_ms() + KEPT_FOR_MS;
-        let (before, after) = (self.deadline_ms.map(row), row(deadline_ms));
+        let before = self.staged.as_ref().map(|staged| staged.key.clone());
+        let after = Key::Staging { deadline_ms, database: keys.number(), store: &self.store }.under(&guard.root);
         let chunks: Vec<(Bytes, Bytes)> = chunk_rows(keys, &self.store, self.parts, &bytes, self.chunk_bytes).collect();
         guard
             .run(|transaction| {
@@ -100,14 +140,22 @@ impl<D: Database> Stager<D> {
             })
             .await?;
         self.parts += chunks.len() as u64;
-        self.deadline_ms = Some(deadline_ms);
+        match &mut self.staged {
+            Some(staged) => (staged.deadline_ms, staged.key) = (deadline_ms, after),
+            None => {
+                let (store, abandoned) = (self.store, guard.abandoned.clone());
+                self.staged = Some(Staged { store, deadline_ms, key: after, abandoned });
+            }
+        }
         Ok(())
     }
 
     /// Removes the written chunks.
-    pub(super) async fn discard(&self) -> Result<()> {
-        let Some(deadline_ms) = self.deadline_ms else { return Ok(()) };
-        discard(&self.documents, &self.store, deadline_ms).await
+    pub(super) async fn discard(&mut self) -> Result<()> {
+        match &mut self.staged {
+            Some(staged) => staged.discard(&self.documents.shared.guard).await,
+            None => Ok(()),
+        }
     }
 }
 
@@ -133,18 +181,34 @@ pub(super) fn chunk_rows<'a>(
     })
 }
 
-/// Removes an upload, unless an edit has taken it over.
-pub(super) async fn discard<D: Database>(documents: &Documents<D>, store: &StoreId, deadline_ms: u64) -> Result<()> {
-    let (guard, keys) = (&documents.shared.guard, documents.keys());
-    let row = Key::Staging { deadline_ms, database: keys.number(), store }.under(&guard.root);
-    let row = row.as_slice();
-    guard
-        .run(|transaction| async move {
-            if transaction.get(row, Read::Serializable).await?.is_none() {
-                return Ok(Outcome::ReadOnly(()));
-            }
-            clear_staged(&transaction, keys, row, store);
-            Ok(Outcome::Write(()))
-        })
-        .await
+impl Staged {
+    /// Removes the upload, unless an edit has taken it over.
+    pub(super) async fn discard<D: Database>(&self, guard: &Guard<D>) -> Result<()> {
+        guard.discard(&self.key).await
+    }
+}
+
+impl<D: Database> Guard<D> {
+    /// Removes the chunks of uploads that were dropped. What cannot be removed now is swept later.
+    pub(crate) async fn give_back(&self) {
+        for key in self.abandoned.take() {
+            drop(self.discard(&key).await);
+        }
+    }
+
+    /// Removes the upload with a row at `key`, unless an edit has taken it over.
+    async fn discard(&self, key: &[u8]) -> Result<()> {
+        let (database, store) = Key::read_staging(&self.root, key)?;
+        let keys = &DatabaseKeys::new(&self.root, database);
+        let store = &store;
+        // It can be repeated, so this run needs no transaction id.
+        Runner::new(&self.engine)
+            .run(|transaction, _| async move {
+                if transaction.get(key, Read::Serializable).await?.is_some() {
+                    clear_staged(&transaction, keys, key, store);
+                }
+                Ok(())
+            })
+            .await
+    }
 }

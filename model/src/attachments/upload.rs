@@ -15,7 +15,7 @@ use kv_api::Database;
 use md5::{Digest, Md5};
 
 use super::address::{Hashes, Uploaded, UploadedBytes};
-use super::staging::{Stager, discard};
+use super::staging::Stager;
 use super::zip::{self, Proof};
 use super::{AttachmentEdit, AttachmentSource, Content, Encoding};
 use crate::documents::Documents;
@@ -44,7 +44,7 @@ pub enum UploadAs<'a> {
 }
 
 /// An upload in progress. It accepts bytes as fast as [`write`](Upload::write) is awaited, and holds about 2 MB of
-/// them. A dropped upload leaves rows, which are swept after a day.
+/// them. The rows of a dropped upload are removed by the next one, or by [`Layer::give_back_uploads`](crate::Layer::give_back_uploads).
 pub struct Upload<D> {
     /// Name of the attachment, for errors.
     name: String,
@@ -129,7 +129,7 @@ impl<D: Database> Documents<D> {
         })
     }
 
-    /// Removes an upload that no edit has named. Otherwise it is swept a day after its last bytes.
+    /// Removes an upload that no edit has named at once, instead of some time after it was dropped.
     ///
     /// # Errors
     /// The store's errors.
@@ -137,7 +137,7 @@ impl<D: Database> Documents<D> {
         let uploaded = content.uploaded();
         match &uploaded.place {
             UploadedBytes::Memory(_) => Ok(()),
-            UploadedBytes::Staged { store, deadline_ms } => discard(self, store, *deadline_ms).await,
+            UploadedBytes::Staged(staged) => staged.discard(&self.shared.guard).await,
         }
     }
 
@@ -151,7 +151,7 @@ impl<D: Database> Documents<D> {
         let UploadedBytes::Memory(bytes) = &uploaded.place else { return Ok(content.clone()) };
         let mut stager = Stager::new(self);
         stager.write(bytes).await?;
-        Ok(Content::new(Uploaded { place: place(&stager, Bytes::new()), ..*uploaded }))
+        Ok(Content::new(Uploaded { place: place(&mut stager, Bytes::new()), ..*uploaded }))
     }
 
     /// The content of these bytes.
@@ -167,9 +167,9 @@ impl<D: Database> Documents<D> {
     }
 }
 
-fn place<D>(stager: &Stager<D>, held: Bytes) -> UploadedBytes {
-    match stager.deadline_ms {
-        Some(deadline_ms) => UploadedBytes::Staged { store: stager.store, deadline_ms },
+fn place<D>(stager: &mut Stager<D>, held: Bytes) -> UploadedBytes {
+    match stager.staged.take() {
+        Some(staged) => UploadedBytes::Staged(staged),
         None => UploadedBytes::Memory(held),
     }
 }
@@ -192,11 +192,11 @@ impl<D: Database> Upload<D> {
         self.begin()?;
         let written = self.write_pieces(bytes).await;
         self.is_torn = written.is_err();
-        Self::discard_on_error(&self.stager, written).await
+        Self::discard_on_error(&mut self.stager, written).await
     }
 
     /// Removes what was staged if a step failed. What cannot be removed now is swept later.
-    async fn discard_on_error(stager: &Stager<D>, outcome: Result<()>) -> Result<()> {
+    async fn discard_on_error(stager: &mut Stager<D>, outcome: Result<()>) -> Result<()> {
         if outcome.is_err() {
             drop(stager.discard().await);
         }
@@ -229,13 +229,13 @@ impl<D: Database> Upload<D> {
     pub async fn finish(mut self) -> Result<Content> {
         self.begin()?;
         let closed = self.close();
-        Self::discard_on_error(&self.stager, closed).await?;
+        Self::discard_on_error(&mut self.stager, closed).await?;
         let held = std::mem::take(&mut self.held).freeze();
-        if self.stager.deadline_ms.is_some() || held.len() > MEMORY_BYTES {
+        if self.stager.staged.is_some() || held.len() > MEMORY_BYTES {
             let written = self.stager.write(&held).await;
-            Self::discard_on_error(&self.stager, written).await?;
+            Self::discard_on_error(&mut self.stager, written).await?;
         }
-        let place = place(&self.stager, held);
+        let place = place(&mut self.stager, held);
         Ok(self.content(place))
     }
 

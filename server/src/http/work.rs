@@ -103,6 +103,9 @@ struct Slot {
     due: Option<Instant>,
 }
 
+/// Time between two looks for uploads whose clients left.
+const BETWEEN_GIVING_BACK: Duration = Duration::from_secs(1);
+
 /// Runs jobs until the server stops. `name` is the server's. `opened` receives further stores that are opened.
 pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedReceiver<Store>) -> JoinHandle<()> {
     if app.options.pause_jobs {
@@ -112,6 +115,7 @@ pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedRece
         let mut stores = JoinSet::new();
         let own = Store { url: app.options.store.clone(), layer: app.layer.clone() };
         stores.spawn(work(app.clone(), name.clone(), own, true));
+        stores.spawn(give_back(app.clone()));
         stores.spawn(documents::begin(app.clone()));
         stores.spawn(peruser::begin(app.clone()));
         loop {
@@ -122,6 +126,16 @@ pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedRece
         }
         while stores.join_next().await.is_some() {}
     })
+}
+
+/// Gives the space of uploads back whose clients left.
+async fn give_back(app: Arc<App>) {
+    loop {
+        tokio::select! {
+            () = app.stopping() => return,
+            () = tokio::time::sleep(BETWEEN_GIVING_BACK) => app.layer.give_back_uploads().await,
+        }
+    }
 }
 
 /// Runs the jobs of one store.

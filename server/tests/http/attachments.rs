@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
 use md5::{Digest, Md5};
 use serde_json::json;
 
@@ -475,6 +476,39 @@ async fn large_attachments_are_streamed() {
     drop(stream);
     couch.attach("/db/other/a", "x/y", b"hello").await;
     assert_eq!(couch.get("/db/cut").await.status, 404);
+}
+
+/// Number of rows with parts of contents.
+async fn parts(couch: &Couch) -> usize {
+    let transaction = couch.layer.engine().begin().unwrap();
+    let all = transaction.get_all(RangeRequest::keys("", "\u{7f}"), Read::Snapshot).await.unwrap();
+    all.iter().filter(|row| row.value.len() > 80_000).count()
+}
+
+/// A client leaves in the middle of an upload, by itself or in parts of a document: the space comes back, without further requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_whose_client_left_gives_its_space_back() {
+    let couch = start().await;
+    let alone = "PUT /db/cut/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n\r\n".to_owned();
+    let document = r#"{"_attachments": {"a": {"follows": true, "content_type": "x/y", "length": 9000000}}}"#;
+    let parts_of = format!(
+        "PUT /db/cut HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/related; boundary=b\r\n\
+         Content-Length: 9100000\r\n\r\n--b\r\nContent-Type: application/json\r\n\r\n{document}\r\n--b\r\n\r\n"
+    );
+    for head in [alone, parts_of] {
+        let mut stream = tokio::net::TcpStream::connect(couch.server.address()).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.unwrap();
+        let noise: Vec<u8> = (0..5_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, &noise).await.unwrap();
+        while parts(&couch).await == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        drop(stream);
+        while parts(&couch).await > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert_eq!(couch.get("/db/cut").await.status, 404);
+    }
 }
 
 /// An answer with contents is sent in pieces. A server that held all of them would need as much memory as the database.
