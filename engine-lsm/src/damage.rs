@@ -26,7 +26,7 @@ use crate::error::{failed_to_read, kv_error};
 use crate::keys;
 use crate::maker::Place;
 use crate::store::LsmStore;
-use crate::tables::{BoxedRows, LAST, Member, Tables};
+use crate::tables::{BoxedRows, LAST, Member, Tables, overlapping};
 
 /// A range of stored keys whose rows cannot be read.
 type Range = (Bytes, Bytes);
@@ -36,8 +36,22 @@ pub(crate) fn is_damage(failure: &lsm_tree::Error) -> bool {
     kv_error(failure, "").code() == error::FILE_CORRUPT
 }
 
+/// How far to look for damage.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Up to the first row that can be read.
+    FirstRow,
+    All,
+}
+
 /// The damaged places of a table between two stored keys, in a direction. Empty if a second read meets no damage.
-fn places(member: &Member, begin: &[u8], end: &[u8], direction: Direction) -> impl Iterator<Item = Range> + use<> {
+fn places(
+    member: &Member,
+    begin: &[u8],
+    end: &[u8],
+    direction: Direction,
+    reach: Reach,
+) -> impl Iterator<Item = Range> + use<> {
     let from = Bytes::copy_from_slice(begin.max(member.first()));
     let to = Bytes::copy_from_slice(end).min(key_after(member.last()));
     let bounds = (Bound::Included(Slice::from(&*from)), Bound::Excluded(Slice::from(&*to)));
@@ -65,6 +79,9 @@ fn places(member: &Member, begin: &[u8], end: &[u8], direction: Direction) -> im
                     if is_damaged {
                         return Some(between(before, near.clone()));
                     }
+                    if reach == Reach::FirstRow {
+                        return None;
+                    }
                 }
                 Some(Err(failure)) if is_damage(&failure) && most_failures > 0 => {
                     most_failures -= 1;
@@ -81,12 +98,20 @@ fn places(member: &Member, begin: &[u8], end: &[u8], direction: Direction) -> im
     places.filter(|(from, to)| from < to)
 }
 
-/// Adds to the error of a read from `begin` to `end`, stored keys, the first damaged place in its direction.
+/// Adds to the error of a read its place, between `begin` and `end`, stored keys, of what is not read yet. A run whose next row can
+/// be read has not failed.
 pub(crate) fn located(failure: Error, tables: &Tables, begin: &[u8], end: &[u8], direction: Direction) -> Error {
     if failure.code() != error::FILE_CORRUPT {
         return failure;
     }
-    let places = tables.iter().filter_map(|member| places(member, begin, end, direction).next());
+    let places = tables.levels().iter().flatten().filter_map(|run| {
+        let mut members = overlapping(run, begin, end).iter().filter(|member| member.first() < end);
+        let next = match direction {
+            Direction::Forward => members.next(),
+            Direction::Reverse => members.next_back(),
+        };
+        places(next?, begin, end, direction, Reach::FirstRow).next()
+    });
     let first = match direction {
         Direction::Forward => places.min(),
         Direction::Reverse => places.max_by(|one, other| one.1.cmp(&other.1)),
@@ -138,7 +163,7 @@ pub fn give_up(folder: &Path, begin: &[u8], end: &[u8]) -> Result<Vec<(Bytes, By
             .flat_map(|(level, runs)| runs.iter().flatten().map(move |member| (level, member)))
         {
             let damaged: Vec<Range> =
-                places(member, member.first(), &key_after(member.last()), Direction::Forward).collect();
+                places(member, member.first(), &key_after(member.last()), Direction::Forward, Reach::All).collect();
             if damaged.is_empty() || !damaged.iter().all(|(from, to)| **from < *end && *begin < **to) {
                 continue;
             }

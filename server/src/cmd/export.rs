@@ -52,7 +52,7 @@ impl Export {
             _ = tokio::signal::ctrl_c() => Err(failure("interrupted; nothing was written")),
         };
         let written = written.map_err(|error| match error.downcast::<io::Error>() {
-            Ok(cause) => failure(format!("cannot write {}: {cause}", draft.path.display())),
+            Ok(cause) => failure(format!("cannot write {}: {cause}", place.display())),
             Err(error) => error,
         })?;
         draft.finish(place)?;

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
+use kv_api::{Database, RangeRequest, Read, TransactionExt};
 use md5::{Digest, Md5};
 use serde_json::json;
 
@@ -500,13 +500,16 @@ async fn an_upload_whose_client_left_gives_its_space_back() {
         tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.unwrap();
         let noise: Vec<u8> = (0..5_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         tokio::io::AsyncWriteExt::write_all(&mut stream, &noise).await.unwrap();
-        while parts(&couch).await == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+        let are_there = async |some: bool| {
+            while (parts(&couch).await > 0) != some {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        // Only a server that is wrong takes so long.
+        let minute = std::time::Duration::from_secs(60);
+        tokio::time::timeout(minute, are_there(true)).await.unwrap();
         drop(stream);
-        while parts(&couch).await > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+        tokio::time::timeout(minute, are_there(false)).await.unwrap();
         assert_eq!(couch.get("/db/cut").await.status, 404);
     }
 }
