@@ -218,7 +218,7 @@ impl Page<'_> {
         }
         if let Some(ids) = &request.keys {
             let is_left = done < ids.len();
-            return Ok(is_left.then(|| Rest::Documents(AllDocsRequest { skip: done, ..request })));
+            return Ok(is_left.then_some(Rest::Documents(AllDocsRequest { skip: done, ..request })));
         }
         let is_whole = last == page.rows.last().map(|row| &row.id);
         let next = page.next.filter(|_| is_whole).or_else(|| {
