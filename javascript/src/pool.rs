@@ -7,7 +7,7 @@
 //! Each database has its own sandboxes, also where its design documents are equal to those of another: functions keep
 //! what they like in global variables. Databases have their turns ([`turns`](crate::turns)).
 //!
-//! Threads start when they are needed. Each keeps the sandboxes that it used last, within [`KEPT`] and [`KEPT_BYTES`],
+//! Threads start when they are needed. Each keeps the sandboxes that it used last, within [`KEPT`] and [`KEPT_PART`],
 //! however many databases there are.
 
 use std::any::Any;
@@ -27,11 +27,9 @@ use crate::{Error, ErrorKind, Limits, Sandbox};
 /// Maximum number of sandboxes that a thread keeps.
 const KEPT: usize = 32;
 
-/// Bytes of heap above which a sandbox is not kept.
-const KEPT_BYTES: usize = 16 << 20;
-
-/// Maximum number of bytes of all heaps that a thread keeps.
-const ALL_KEPT_BYTES: usize = 64 << 20;
+/// The part of the heap that a call may have, above which a sandbox is not kept. All that a thread keeps have one such heap
+/// together.
+const KEPT_PART: usize = 4;
 
 /// Maximum number of runs that wait.
 const MAX_WAITING: usize = 10_000;
@@ -257,7 +255,7 @@ impl PoolState {
                     let outcome: Result<(), Box<dyn Any + Send>> =
                         catch_unwind(AssertUnwindSafe(|| work(Ok(&mut entry.sandbox))));
                     if outcome.is_ok() {
-                        kept.put(entry);
+                        kept.put(entry, self.limits);
                     }
                 }
             }
@@ -288,21 +286,22 @@ impl Kept {
         }
     }
 
-    fn put(&mut self, mut entry: Entry) {
+    fn put(&mut self, mut entry: Entry, limits: Limits) {
         let sandbox = &entry.sandbox;
         if sandbox.is_full() {
             return;
         }
         entry.bytes = sandbox.memory_held();
-        if entry.bytes > KEPT_BYTES {
+        let most = limits.memory / KEPT_PART;
+        if entry.bytes > most {
             // This measure takes a walk over the heap.
             entry.bytes = sandbox.memory_used();
-            if entry.bytes > KEPT_BYTES {
+            if entry.bytes > most {
                 return;
             }
         }
         self.0.push_back(entry);
-        while self.0.len() > KEPT || self.bytes() > ALL_KEPT_BYTES {
+        while self.0.len() > KEPT || self.bytes() > limits.memory {
             self.0.pop_front();
         }
     }
@@ -354,7 +353,7 @@ mod tests {
             database[..2].copy_from_slice(&number.to_be_bytes());
             let mut entry = kept.take(Design { database, text: text.clone() }, Limits::default()).unwrap();
             entry.sandbox.map(&["v"], document).remove(0).unwrap();
-            kept.put(entry);
+            kept.put(entry, Limits::default());
             (kept.0.len(), kept.bytes())
         };
         for number in 0..200 {
@@ -363,7 +362,7 @@ mod tests {
         }
         for number in 0..20 {
             let (heaps, bytes) = run(number, r#"{"bytes":10000000}"#);
-            assert!(heaps <= KEPT && bytes <= ALL_KEPT_BYTES, "{heaps} {bytes}");
+            assert!(heaps <= KEPT && bytes <= Limits::default().memory, "{heaps} {bytes}");
         }
         assert_eq!(run(0, r#"{"bytes":10000000}"#).0, 6, "the bytes count too");
     }

@@ -191,7 +191,7 @@ pub struct Revision {
     pub history: Option<RevHistory>,
     /// Its attachments.
     pub attachments: Vec<Attachment>,
-    /// The room that it takes among the answers of servers.
+    /// What it reserves among the answers of servers.
     pub held: Held,
 }
 

@@ -18,5 +18,6 @@ pub mod cli;
 pub mod cmd;
 pub mod engine;
 pub mod http;
+pub mod memory;
 mod relocation;
 mod report;

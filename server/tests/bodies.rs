@@ -1,5 +1,5 @@
 //! Bodies of millions of small entries, as a server program takes them: each in a few times its bytes, and the server answers
-//! the next one.
+//! the next one. All of them at once, and clients that stop, stay within `--memory`, and others are answered meanwhile.
 
 #![cfg(feature = "mem")]
 
@@ -7,10 +7,14 @@
 mod process;
 
 use std::io::Write;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use futures_util::{StreamExt, stream};
 use process::Process;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Size of a body.
 const BYTES: usize = 2 << 20;
@@ -29,14 +33,14 @@ fn memory(server: &Process, line: &str) -> Option<u64> {
 }
 
 /// A body that repeats an entry between two texts, until it is large.
-fn filled(before: &str, entry: &str, after: &str) -> String {
-    let count = (BYTES - before.len() - after.len()) / (entry.len() + 1);
+fn filled(bytes: usize, before: &str, entry: &str, after: &str) -> String {
+    let count = (bytes - before.len() - after.len()) / (entry.len() + 1);
     format!("{before}{}{after}", vec![entry; count].join(","))
 }
 
 /// The same with a number in place of `#`, so that no two entries are equal.
-fn numbered(before: &str, entry: &str, after: &str) -> String {
-    let count = (BYTES - before.len() - after.len()) / (entry.len() + 7);
+fn numbered(bytes: usize, before: &str, entry: &str, after: &str) -> String {
+    let count = (bytes - before.len() - after.len()) / (entry.len() + 7);
     let entries: Vec<String> = (0..count).map(|number| entry.replace('#', &number.to_string())).collect();
     format!("{before}{}{after}", entries.join(","))
 }
@@ -50,76 +54,82 @@ fn packed(body: &str) -> Vec<u8> {
 /// A request: its method, path and body, and the status of its answer.
 type Case = (&'static str, &'static str, String, u16);
 
-fn cases() -> Vec<Case> {
+fn cases(bytes: usize) -> Vec<Case> {
     let post = |path, body, status| ("POST", path, body, status);
     let mut cases = Vec::new();
     for entry in ["0", "{}", "[]", "\"\""] {
-        cases.push(post("/pub/_bulk_docs", filled("{\"docs\":[", entry, "]}"), 413));
-        cases.push(post("/pub/_bulk_get", filled("{\"docs\":[", entry, "]}"), 413));
+        cases.push(post("/pub/_bulk_docs", filled(bytes, "{\"docs\":[", entry, "]}"), 413));
+        cases.push(post("/pub/_bulk_get", filled(bytes, "{\"docs\":[", entry, "]}"), 413));
     }
-    let attachments = numbered("", r##""#":{"stub":true}"##, "");
-    let within = numbered(r#"{"docs":[{"_attachments":{"#, r##""#":{"stub":true}"##, "}}]}");
+    let attachments = numbered(bytes, "", r##""#":{"stub":true}"##, "");
+    let within = numbered(bytes, r#"{"docs":[{"_attachments":{"#, r##""#":{"stub":true}"##, "}}]}");
     let histories = r#"{"new_edits":false,"docs":[{"_id":"a","_revisions":{"start":99999999,"ids":["#;
     cases.extend([
         post("/pub/_bulk_docs", within, 413),
-        post("/pub/_bulk_docs", filled(histories, "\"a\"", "]}}]}"), 201),
-        post("/pub/_bulk_docs", numbered("{\"docs\":[{", "\"_#\":0", "}]}"), 400),
-        post("/pub/_bulk_docs", format!("{{\"docs\":{}", "[".repeat(BYTES)), 400),
-        post("/pub/_bulk_get", filled(r#"{"docs":[{"id":"a","atts_since":["#, "\"1-a\"", "]}]}"), 200),
-        post("/_transact", filled("{\"edits\":[", r#"{"db":"pub","doc":{}}"#, "]}"), 413),
-        post("/pub/_revs_diff", numbered("{", "\"#\":[\"1-a\"]", "}"), 200),
-        post("/pub/_missing_revs", numbered("{", "\"#\":[]", "}"), 200),
-        post("/pub/_revs_diff", filled("{\"a\":[", "\"1-a\"", "]}"), 413),
-        post("/pub/_purge", filled("{\"a\":[", "\"1-a\"", "]}"), 413),
-        post("/pub/_all_docs", filled("{\"keys\":[", "0", "]}"), 200),
-        post("/pub/_all_docs?descending=true", filled("{\"keys\":[", "\"a\"", "]}"), 200),
-        post("/pub/_design_docs", filled("{\"keys\":[", "\"a\"", "]}"), 200),
-        post("/pub/_local_docs", filled("{\"keys\":[", "\"_local/a\"", "]}"), 200),
-        post("/pub/_all_docs/queries", filled("{\"queries\":[", "{}", "]}"), 413),
-        post("/pub/_all_docs/queries", numbered("{\"queries\":[{", "\"#\":0", "}]}"), 413),
-        post("/pub/_all_docs/queries", filled("{\"queries\":[{\"keys\":[", "0", "]}]}"), 200),
-        post("/pub/_changes?filter=_doc_ids", filled("{\"doc_ids\":[", "0", "]}"), 400),
-        post("/pub/_changes?filter=_doc_ids", numbered("{\"doc_ids\":[", "\"#\"", "]}"), 200),
-        post("/pub/_changes?filter=_selector", filled(r#"{"selector":{"$or":["#, "{}", "]}}"), 400),
-        post("/pub/_find", filled(r#"{"selector":{"n":{"$in":["#, "0", "]}}}"), 200),
-        post("/pub/_find", filled(r#"{"selector":{"n":{"$all":["#, "0", "]}}}"), 200),
-        post("/pub/_find", filled(r#"{"selector":{"$or":["#, r#"{"$and":[]}"#, "]}}"), 400),
-        post("/pub/_find", filled(r#"{"selector":{"$nor":["#, r#"{"$and":[{"$and":[{"$and":[]}]}]}"#, "]}}"), 400),
-        post("/pub/_find", format!(r#"{{"selector":{{"{}":1}}}}"#, "a.".repeat(BYTES / 2)), 400),
-        post("/pub/_find", filled(r#"{"selector":{},"sort":["#, "\"a\"", "]}"), 400),
-        post("/pub/_find", filled(r#"{"selector":{},"fields":["#, "\"a\"", "]}"), 400),
-        post("/pub/_find", filled(r#"{"selector":{},"use_index":["#, "\"a\"", "]}"), 400),
-        post("/pub/_find", format!(r#"{{"selector":{{}},"use_index":"{}"}}"#, "/".repeat(BYTES)), 400),
-        post("/pub/_index", filled(r#"{"index":{"fields":["#, "\"a\"", "]}}"), 400),
-        post("/pub/_index/_bulk_delete", filled("{\"docids\":[", "\"a\"", "]}"), 400),
-        post("/_dbs_info", filled("{\"keys\":[", "\"a\"", "]}"), 400),
-        post("/_cluster_setup", filled("{\"ensure_dbs_exist\":[", "\"A\"", "]}"), 413),
-        ("PUT", "/pub/large", numbered("{", "\"#\":0", "}"), 201),
-        ("PUT", "/pub/doubled", filled("{", "\"\":0", "}"), 201),
+        post("/pub/_bulk_docs", filled(bytes, histories, "\"a\"", "]}}]}"), 201),
+        post("/pub/_bulk_docs", numbered(bytes, "{\"docs\":[{", "\"_#\":0", "}]}"), 400),
+        post("/pub/_bulk_docs", format!("{{\"docs\":{}", "[".repeat(bytes)), 400),
+        post("/pub/_bulk_get", filled(bytes, r#"{"docs":[{"id":"a","atts_since":["#, "\"1-a\"", "]}]}"), 200),
+        post("/_transact", filled(bytes, "{\"edits\":[", r#"{"db":"pub","doc":{}}"#, "]}"), 413),
+        post("/pub/_revs_diff", numbered(bytes, "{", "\"#\":[\"1-a\"]", "}"), 200),
+        post("/pub/_missing_revs", numbered(bytes, "{", "\"#\":[]", "}"), 200),
+        post("/pub/_revs_diff", filled(bytes, "{\"a\":[", "\"1-a\"", "]}"), 413),
+        post("/pub/_purge", filled(bytes, "{\"a\":[", "\"1-a\"", "]}"), 413),
+        post("/pub/_all_docs", filled(bytes, "{\"keys\":[", "0", "]}"), 200),
+        post("/pub/_all_docs?descending=true", filled(bytes, "{\"keys\":[", "\"a\"", "]}"), 200),
+        post("/pub/_design_docs", filled(bytes, "{\"keys\":[", "\"a\"", "]}"), 200),
+        post("/pub/_local_docs", filled(bytes, "{\"keys\":[", "\"_local/a\"", "]}"), 200),
+        post("/pub/_all_docs/queries", filled(bytes, "{\"queries\":[", "{}", "]}"), 413),
+        post("/pub/_all_docs/queries", numbered(bytes, "{\"queries\":[{", "\"#\":0", "}]}"), 413),
+        post("/pub/_all_docs/queries", filled(bytes, "{\"queries\":[{\"keys\":[", "0", "]}]}"), 200),
+        post("/pub/_changes?filter=_doc_ids", filled(bytes, "{\"doc_ids\":[", "0", "]}"), 400),
+        post("/pub/_changes?filter=_doc_ids", numbered(bytes, "{\"doc_ids\":[", "\"#\"", "]}"), 200),
+        post("/pub/_changes?filter=_selector", filled(bytes, r#"{"selector":{"$or":["#, "{}", "]}}"), 400),
+        post("/pub/_find", filled(bytes, r#"{"selector":{"n":{"$in":["#, "0", "]}}}"), 200),
+        post("/pub/_find", filled(bytes, r#"{"selector":{"n":{"$all":["#, "0", "]}}}"), 200),
+        post("/pub/_find", filled(bytes, r#"{"selector":{"$or":["#, r#"{"$and":[]}"#, "]}}"), 400),
+        post("/pub/_find", filled(bytes, r#"{"selector":{"$nor":["#, r#"{"$and":[{"$and":[{"$and":[]}]}]}"#, "]}}"), 400),
+        post("/pub/_find", format!(r#"{{"selector":{{"{}":1}}}}"#, "a.".repeat(bytes / 2)), 400),
+        post("/pub/_find", filled(bytes, r#"{"selector":{},"sort":["#, "\"a\"", "]}"), 400),
+        post("/pub/_find", filled(bytes, r#"{"selector":{},"fields":["#, "\"a\"", "]}"), 400),
+        post("/pub/_find", filled(bytes, r#"{"selector":{},"use_index":["#, "\"a\"", "]}"), 400),
+        post("/pub/_find", format!(r#"{{"selector":{{}},"use_index":"{}"}}"#, "/".repeat(bytes)), 400),
+        post("/pub/_index", filled(bytes, r#"{"index":{"fields":["#, "\"a\"", "]}}"), 400),
+        post("/pub/_index/_bulk_delete", filled(bytes, "{\"docids\":[", "\"a\"", "]}"), 400),
+        post("/_dbs_info", filled(bytes, "{\"keys\":[", "\"a\"", "]}"), 400),
+        post("/_cluster_setup", filled(bytes, "{\"ensure_dbs_exist\":[", "\"A\"", "]}"), 413),
+        ("PUT", "/pub/large", numbered(bytes, "{", "\"#\":0", "}"), 201),
+        ("PUT", "/pub/doubled", filled(bytes, "{", "\"\":0", "}"), 201),
         ("PUT", "/pub/attached", format!("{{\"_attachments\":{{{attachments}}}}}"), 413),
-        ("PATCH", "/pub/doc", filled("[", r#"{"op":"remove","path":""}"#, "]"), 409),
-        ("PATCH", "/pub/doc", filled("[", &format!(r#"{{"op":"remove","path":"{}"}}"#, "/a".repeat(999)), "]"), 400),
+        ("PATCH", "/pub/doc", filled(bytes, "[", r#"{"op":"remove","path":""}"#, "]"), 409),
+        ("PATCH", "/pub/doc", filled(bytes, "[", &format!(r#"{{"op":"remove","path":"{}"}}"#, "/a".repeat(999)), "]"), 400),
     ]);
     #[cfg(feature = "javascript")]
     cases.extend([
-        post("/pub/_design/d/_view/v", filled("{\"keys\":[", "0", "]}"), 200),
-        post("/pub/_design/d/_view/v/queries", filled("{\"queries\":[", "{}", "]}"), 413),
-        post("/pub/_design/d/_update/form", "a&".repeat(BYTES / 2), 413),
+        post("/pub/_design/d/_view/v", filled(bytes, "{\"keys\":[", "0", "]}"), 200),
+        post("/pub/_design/d/_view/v/queries", filled(bytes, "{\"queries\":[", "{}", "]}"), 413),
+        post("/pub/_design/d/_update/form", "a&".repeat(bytes / 2), 413),
     ]);
     cases
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_body_takes_a_few_times_its_bytes() {
-    let server = Process::start(&["--engine", "mem:"]);
-    let client = reqwest::Client::new();
-    let send = async |method: &str, path: &str, kind: &str, body: Vec<u8>, is_packed: bool| {
-        let request = client.request(method.parse().unwrap(), server.url(path)).header("content-type", kind);
-        let request = if is_packed { request.header("content-encoding", "gzip") } else { request };
-        request.body(body).send().await.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"))
-    };
+/// The media type of a case.
+fn kind(method: &str, path: &str) -> &'static str {
+    match (method, path.ends_with("/form")) {
+        ("PATCH", _) => "application/json-patch+json",
+        (_, true) => "application/x-www-form-urlencoded",
+        _ => "application/json",
+    }
+}
+
+fn with_json(request: reqwest::RequestBuilder, body: &serde_json::Value) -> reqwest::RequestBuilder {
+    request.header("content-type", "application/json").body(body.to_string())
+}
+
+/// Makes the database that the cases need.
+async fn prepare(server: &Process, client: &reqwest::Client) {
     let put = async |path: &str, body: serde_json::Value| {
-        let answer = send("PUT", path, "application/json", body.to_string().into_bytes(), false).await;
+        let answer = with_json(client.put(server.url(path)), &body).send().await.unwrap();
         assert!(answer.status().is_success(), "{path}: {}", answer.text().await.unwrap());
     };
     put("/pub", json!({})).await;
@@ -129,22 +139,29 @@ async fn a_body_takes_a_few_times_its_bytes() {
     let updates = json!({"form": "function (doc, req) { return [null, 'ok']; }"});
     put("/pub/_design/d", json!({"views": views, "updates": updates})).await;
     if cfg!(feature = "javascript") {
-        let built = send("POST", "/pub/_design/d/_view/v", "application/json", b"{}".to_vec(), false).await;
+        let built = with_json(client.post(server.url("/pub/_design/d/_view/v")), &json!({})).send().await.unwrap();
         assert_eq!(built.status(), 200);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_takes_a_few_times_its_bytes() {
+    let server = Process::start(&["--engine", "mem:"]);
+    let client = reqwest::Client::new();
+    let send = async |method: &str, path: &str, body: Vec<u8>| {
+        let request = client.request(method.parse().unwrap(), server.url(path));
+        let request = request.header("content-type", kind(method, path)).header("content-encoding", "gzip");
+        request.body(body).send().await.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"))
+    };
+    prepare(&server, &client).await;
     // What an earlier request took may still be there, so nothing else is compared with.
     let before = memory(&server, "VmRSS");
     let mut wrong = Vec::new();
-    for (method, path, body, expected) in cases() {
-        let kind = match (method, path.ends_with("/form")) {
-            ("PATCH", _) => "application/json-patch+json",
-            (_, true) => "application/x-www-form-urlencoded",
-            _ => "application/json",
-        };
+    for (method, path, body, expected) in cases(BYTES) {
         let (begun, bytes) = (Instant::now(), body.len() as u64);
         // From here on the peak counts anew.
         let _ = std::fs::write(format!("/proc/{}/clear_refs", server.child.id()), "5");
-        let mut answer = send(method, path, kind, packed(&body), true).await;
+        let mut answer = send(method, path, packed(&body)).await;
         let status = answer.status().as_u16();
         // Long answers are sent while they are made.
         let (mut text, mut length) = (Vec::new(), 0);
@@ -170,4 +187,187 @@ async fn a_body_takes_a_few_times_its_bytes() {
         assert_eq!(client.get(server.url("/pub/doc")).send().await.unwrap().status(), 200, "{what}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// `--memory` of the tests below.
+const MEMORY: u64 = 448 << 20;
+
+fn start(memory: u64) -> Process {
+    Process::start(&["--engine", "mem:", "--memory", &memory.to_string()])
+}
+
+/// A client at another address of this machine.
+fn at(address: [u8; 4]) -> reqwest::Client {
+    reqwest::Client::builder().local_address(std::net::IpAddr::from(address)).build().unwrap()
+}
+
+/// Asks for a small document again and again while `work` runs. Each answer must be there. Returns the longest time of one.
+async fn beside<T>(server: &Process, client: &reqwest::Client, work: impl Future<Output = T>) -> (T, Duration) {
+    let mut longest = Duration::ZERO;
+    let asking = async {
+        loop {
+            let begun = Instant::now();
+            let answer = client.get(server.url("/pub/doc")).send().await.unwrap();
+            assert_eq!(answer.status(), 200, "{}", answer.text().await.unwrap());
+            longest = longest.max(begun.elapsed());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let done = tokio::select! {
+        done = work => done,
+        () = asking => unreachable!("it never ends"),
+    };
+    (done, longest)
+}
+
+fn assert_within(server: &Process, memory: u64) {
+    if let Some(peak) = memory_line(server) {
+        println!("peak: {} of {} MiB", peak >> 20, memory >> 20);
+        assert!(peak <= memory, "the peak is {peak} bytes, and {memory} are allowed");
+    }
+}
+
+fn memory_line(server: &Process) -> Option<u64> {
+    memory(server, "VmHWM")
+}
+
+/// Sends all bodies of this size, many at a time.
+async fn all_at_once(memory: u64, bytes: usize) {
+    let server = start(memory);
+    let client = reqwest::Client::new();
+    prepare(&server, &client).await;
+    let (refused, base) = (AtomicUsize::new(0), server.base.clone());
+    let one = async |(method, path, body, _): Case| {
+        let packed = packed(&body);
+        drop(body);
+        for _ in 0..200 {
+            let request = client.request(method.parse().unwrap(), format!("{base}{path}")).body(packed.clone());
+            let request = request.header("content-type", kind(method, path)).header("content-encoding", "gzip");
+            let mut answer = request.send().await.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"));
+            let status = answer.status().as_u16();
+            let mut length = 0;
+            while length < 2 * BYTES
+                && let Some(piece) = answer.chunk().await.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"))
+            {
+                length += piece.len();
+            }
+            if status != 503 {
+                assert!(status < 500, "{method} {path}: {status}");
+                return;
+            }
+            assert!(answer.headers().contains_key("retry-after"), "{method} {path}");
+            refused.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        panic!("{method} {path} was never served");
+    };
+    let work = stream::iter(cases(bytes)).for_each_concurrent(24, one);
+    let ((), longest) = beside(&server, &at([127, 0, 0, 2]), work).await;
+    println!("{} refusals; another client waited {longest:?} at most", refused.load(Ordering::Relaxed));
+    assert_within(&server, memory);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_come_at_once_stay_within_the_memory() {
+    all_at_once(MEMORY, BYTES / 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: the largest bodies that are accepted"]
+async fn the_largest_bodies_stay_within_the_memory() {
+    all_at_once(2 << 30, 60 << 20).await;
+}
+
+/// A connection from an address of this machine.
+async fn connect(server: &Process, from: [u8; 4]) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    socket.bind((std::net::Ipv4Addr::from(from), 0).into()).unwrap();
+    socket.connect(server.base.strip_prefix("http://").unwrap().parse().unwrap()).await.unwrap()
+}
+
+/// The status of an answer that comes soon, if any.
+async fn status(connection: &mut TcpStream) -> Option<u16> {
+    let mut head = [0; 12];
+    tokio::time::timeout(Duration::from_millis(100), connection.read_exact(&mut head)).await.ok()?.ok()?;
+    std::str::from_utf8(&head[9..]).ok()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn senders_that_stop_take_their_part_of_the_memory() {
+    let server = start(MEMORY);
+    prepare(&server, &reqwest::Client::new()).await;
+    let work = async {
+        let mut all = Vec::new();
+        for _ in 0..100 {
+            let mut connection = connect(&server, [127, 0, 0, 3]).await;
+            let head = format!("POST /pub/_bulk_docs HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n", 9 << 20);
+            let head = format!("{head}content-type: application/json\r\n\r\n");
+            // Where the server does not read, this ends all the same.
+            let sending = async {
+                connection.write_all(head.as_bytes()).await?;
+                connection.write_all(&vec![b' '; 8 << 20]).await
+            };
+            let _ = tokio::time::timeout(Duration::from_millis(300), sending).await;
+            all.push(connection);
+        }
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        let mut refused = 0;
+        for connection in &mut all {
+            refused += usize::from(status(connection).await == Some(503));
+        }
+        refused
+    };
+    let other = at([127, 0, 0, 2]);
+    let (refused, longest) = beside(&server, &other, work).await;
+    println!("{refused} of 100 are refused; another client waited {longest:?} at most");
+    assert!(refused > 0);
+    // Another client sends while they hold what they have.
+    let documents = json!({"docs": vec![json!({"text": "x".repeat(1_000)}); 1_000]});
+    let written = with_json(other.post(server.url("/pub/_bulk_docs")), &documents).send().await.unwrap();
+    assert_eq!(written.status(), 201);
+    assert_within(&server, MEMORY);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_stop_take_their_part_of_the_memory() {
+    let server = start(MEMORY);
+    let client = reqwest::Client::new();
+    prepare(&server, &client).await;
+    for number in 0..4 {
+        let large = client.put(server.url(&format!("/pub/large{number}")));
+        let large = with_json(large, &json!({"text": "x".repeat(7_000_000)}));
+        assert_eq!(large.send().await.unwrap().status(), 201);
+    }
+    let work = async {
+        let mut all = Vec::new();
+        for number in 0..200 {
+            let mut connection = connect(&server, [127, 0, 0, 3]).await;
+            let path = ["/pub/large1", "/pub/_all_docs?include_docs=true", "/pub/_changes?include_docs=true"][number % 3];
+            let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            let _ = connection.write_all(head.as_bytes()).await;
+            all.push(connection);
+        }
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let mut statuses = Vec::new();
+        for connection in &mut all {
+            statuses.push(status(connection).await);
+        }
+        statuses
+    };
+    let (statuses, longest) = beside(&server, &at([127, 0, 0, 2]), work).await;
+    let count = |status| statuses.iter().filter(|one| **one == status).count();
+    println!("{} begun, {} refused, {} without an answer; another client waited {longest:?} at most",
+        count(Some(200)), count(Some(503)), count(None));
+    assert!(count(Some(200)) > 0 && count(Some(503)) + count(None) > 0);
+    assert_within(&server, MEMORY);
+}
+
+#[test]
+fn too_little_memory_is_refused_with_the_least_that_works() {
+    let output = process::command(&["--engine", "mem:", "--memory", "1000000"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    let least = text.split_whitespace().rfind(|word| word.parse::<u64>().is_ok()).unwrap_or_else(|| panic!("{text}"));
+    drop(Process::start(&["--engine", "mem:", "--memory", least]));
 }

@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use budget::{Budget, Owner, Part};
 use parking_lot::Mutex;
 use reqwest::Client;
 use reqwest::redirect::Policy;
 
-use super::exchange::{Line, Room};
+use super::exchange::Line;
 use super::{Address, Http, Trust};
 use crate::error::{Error, Result};
 
@@ -48,6 +49,9 @@ struct Settings {
     is_kept_alive: bool,
 }
 
+/// Number of bytes of answers that a program keeps in memory, if it has no budget of its own.
+const MEMORY: usize = 512 << 20;
+
 /// HTTP clients of one program, made when they are first needed. Peers whose settings are equal share one.
 ///
 /// A connection belongs to the runtime in which it was opened. So all peers must be used in runtimes that live as long as
@@ -58,13 +62,19 @@ pub struct Clients(Arc<Parts>);
 struct Parts {
     trust: Trust,
     made: Mutex<HashMap<Settings, Client>>,
-    room: Room,
+    /// What all answers take that are in memory.
+    memory: Part,
 }
 
 impl Clients {
     /// Clients that trust these servers.
     pub fn new(trust: Trust) -> Self {
-        Clients(Arc::new(Parts { trust, made: Mutex::default(), room: Room::default() }))
+        Clients::within(trust, Budget::new(MEMORY).part(Owner::Work("answers")))
+    }
+
+    /// The same, where the answers that are in memory come out of a budget.
+    pub fn within(trust: Trust, memory: Part) -> Self {
+        Clients(Arc::new(Parts { trust, made: Mutex::default(), memory }))
     }
 
     /// The database at this address. Sends nothing yet.
@@ -91,7 +101,7 @@ impl Clients {
                 client
             }
         };
-        let line = Line::new(client, silence, connections.max(2), self.0.room.clone());
+        let line = Line::new(client, silence, connections.max(2), self.0.memory.clone());
         Ok(Http::through(line, address))
     }
 }

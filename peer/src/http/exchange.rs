@@ -1,13 +1,13 @@
 //! Sends requests, and reads what comes back. Only this module has the HTTP client, so no answer is read without a ceiling.
 //!
 //! ```text
-//!  request ── a turn ── redirects ──► Incoming ─┬─ whole: up to a ceiling, from the room of all answers
+//!  request ── a turn ── redirects ──► Incoming ─┬─ whole: up to a ceiling, out of the budget
 //!                                               └─ stream: as many bytes as were promised
 //! ```
 //!
 //! * An answer has a ceiling ([`ceilings`](super::ceilings)). One that is longer is an error, and is not read further.
-//! * All answers of a program that are in memory take room from one [`Room`]. Where there is none, a request waits, and fails in
-//!   the end as one that a busy server refused.
+//! * All answers of a program that are in memory come out of one part of a budget. Where there is nothing left, a request waits,
+//!   and fails in the end as one that a busy server refused.
 //! * An answer that comes slower than [`SLOWEST`] ends after [`PATIENCE`] times the longest silence.
 //! * Credentials and headers go to the server that they were given for: not to another one to which that redirects.
 
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use budget::{Part, Use};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use reqwest::header::{
@@ -36,28 +37,16 @@ const PATIENCE: u32 = 10;
 const SLOWEST: u64 = 1_024;
 /// Maximum number of redirects of one request.
 const MOST_REDIRECTS: usize = 10;
-/// Number of bytes for which an answer takes room at once. The first ones of each answer are free.
+/// Number of bytes that an answer reserves at once. The first ones of each answer are free.
 const UNIT: usize = 64 << 10;
-/// Units in a program's room: 256 MiB.
-const UNITS: usize = 4_096;
-/// Units that a single answer may take.
-const UNITS_OF_ONE: usize = UNITS / 2;
+/// What an answer may reserve at most is this part of the budget. Answers have ceilings of their own beside.
+const PART_OF_ONE: usize = 8;
 
-/// The room that all answers take which are in memory.
-#[derive(Clone, Debug)]
-pub(super) struct Room(Arc<Semaphore>);
-
-impl Default for Room {
-    fn default() -> Self {
-        Room(Arc::new(Semaphore::new(UNITS)))
-    }
-}
-
-/// The room that an answer takes, until the last clone is dropped.
+/// What an answer reserves, until the last clone is dropped.
 #[derive(Clone, Debug, Default)]
-pub struct Held(#[expect(dead_code, reason = "it is held")] Option<Arc<OwnedSemaphorePermit>>);
+pub struct Held(#[expect(dead_code, reason = "it is held")] Option<Arc<budget::Held>>);
 
-/// Room is no part of what is compared.
+/// What is reserved is no part of what is compared.
 impl PartialEq for Held {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -66,25 +55,11 @@ impl PartialEq for Held {
 
 impl Eq for Held {}
 
-impl Room {
-    /// Makes what is held enough for this many bytes.
-    async fn grow(&self, held: &mut Option<OwnedSemaphorePermit>, bytes: usize, patience: Duration) -> Result<()> {
-        let have = held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let more = (bytes / UNIT).min(UNITS_OF_ONE).saturating_sub(have);
-        if more == 0 {
-            return Ok(());
-        }
-        let full =
-            || Error::new(ErrorKind::Unavailable, "the answers of other servers take all room that answers have");
-        let more = u32::try_from(more).unwrap_or(u32::MAX);
-        let taking = self.0.clone().acquire_many_owned(more);
-        let taken = tokio::time::timeout(patience, taking).await.map_err(|_| full())?.map_err(|_| full())?;
-        match held {
-            Some(held) => held.merge(taken),
-            None => *held = Some(taken),
-        }
-        Ok(())
-    }
+/// Makes what is held enough for this many bytes.
+async fn grow(held: &mut budget::Held, bytes: usize, patience: Duration) -> Result<()> {
+    let most = held.part().budget().total() / PART_OF_ONE;
+    let full = |_| Error::new(ErrorKind::Unavailable, "there is no memory for answers of other servers at the moment");
+    held.grow((bytes / UNIT * UNIT).min(most), Use::Slow, patience).await.map_err(full)
 }
 
 /// The way to one server.
@@ -95,13 +70,13 @@ pub(super) struct Line {
     silence: Duration,
     /// One for each request that may be under way.
     turns: Arc<Semaphore>,
-    room: Room,
+    memory: Part,
 }
 
 impl Line {
-    pub(super) fn new(client: Client, silence: Duration, connections: usize, room: Room) -> Line {
+    pub(super) fn new(client: Client, silence: Duration, connections: usize, memory: Part) -> Line {
         let turns = Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS)));
-        Line { client, silence, turns, room }
+        Line { client, silence, turns, memory }
     }
 
     pub(super) fn silence(&self) -> Duration {
@@ -113,8 +88,8 @@ impl Line {
         // Nobody closes it.
         let turn = self.turns.clone().acquire_owned().await.ok();
         let response = self.deliver(home, request).await?;
-        let (room, silence, home) = (self.room.clone(), self.silence, home.clone());
-        Ok(Incoming { response, home, silence, room, waited: Duration::ZERO, bytes: 0, _turn: turn })
+        let (memory, silence, home) = (self.memory.clone(), self.silence, home.clone());
+        Ok(Incoming { response, home, silence, memory, waited: Duration::ZERO, bytes: 0, _turn: turn })
     }
 
     /// Sends a request, and again where the server redirects. A body that is a stream cannot be sent again.
@@ -184,7 +159,7 @@ pub(super) struct Incoming {
     response: Response,
     home: Address,
     silence: Duration,
-    room: Room,
+    memory: Part,
     /// Time that was spent waiting for its body.
     waited: Duration,
     /// Number of bytes that came.
@@ -228,12 +203,12 @@ impl Incoming {
     pub(super) async fn whole_or_refusal(mut self, ceiling: usize, refusal: usize) -> Result<Answer> {
         let (status, path) = (self.status(), self.response.url().path().to_owned());
         let most = if is_success(status) { ceiling } else { refusal };
-        let (mut body, mut held) = (Vec::new(), None);
+        let (mut body, mut held) = (Vec::new(), self.memory.nothing());
         let mut is_longer = self.response.content_length().is_some_and(|length| length > most as u64);
         while !is_longer && let Some(piece) = self.piece().await? {
             is_longer = body.len() + piece.len() > most;
             if !is_longer {
-                self.room.grow(&mut held, body.len() + piece.len(), self.silence).await?;
+                grow(&mut held, body.len() + piece.len(), self.silence).await?;
                 body.extend_from_slice(&piece);
             }
         }
@@ -244,7 +219,7 @@ impl Incoming {
         if is_longer {
             body.clear();
         }
-        Ok(Answer { status, path, body, held: Held(held.map(Arc::new)) })
+        Ok(Answer { status, path, body, held: Held(Some(Arc::new(held))) })
     }
 
     /// The next piece of a body of which at most `ceiling` bytes are read.
@@ -296,22 +271,26 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers_share_a_room_and_give_it_back() {
-        let (room, patience) = (Room(Arc::new(Semaphore::new(4))), Duration::from_millis(10));
-        let (mut one, mut other) = (None, None);
-        room.grow(&mut one, UNIT - 1, patience).await.unwrap();
-        assert!(one.is_none(), "small ones take none");
-        for bytes in [UNIT, 3 * UNIT, 3 * UNIT + 1, 4 * UNIT] {
-            room.grow(&mut one, bytes, patience).await.unwrap();
+    async fn answers_share_a_budget_and_give_it_back() {
+        let (budget, patience) = (budget::Budget::new(64 * UNIT), Duration::from_millis(10));
+        let held = || budget.part(budget::Owner::Work("test")).nothing();
+        let mut all = Vec::new();
+        for bytes in [UNIT - 1, UNIT, 3 * UNIT, 3 * UNIT + 1, 100 * UNIT] {
+            let mut one = held();
+            grow(&mut one, bytes, patience).await.unwrap();
+            all.push(one);
         }
-        assert_eq!(one.as_ref().map(OwnedSemaphorePermit::num_permits), Some(4));
-        let full = room.grow(&mut other, UNIT, patience).await.unwrap_err();
+        let units: Vec<usize> = all.iter().map(|held| held.bytes() / UNIT).collect();
+        assert_eq!(units, [0, 1, 3, 3, 8], "small ones take none, and large ones a part");
+        let mut more = held();
+        grow(&mut more, 8 * UNIT, patience).await.unwrap();
+        let full = grow(&mut held(), 8 * UNIT, patience).await.unwrap_err();
         assert!(full.is_transient(), "{full}");
-        let held = Held(one.map(Arc::new));
-        let clone = held.clone();
-        drop(held);
-        assert!(room.grow(&mut other, UNIT, patience).await.is_err());
+        let one = Held(Some(Arc::new(more)));
+        let clone = one.clone();
+        drop(one);
+        assert!(grow(&mut held(), 8 * UNIT, patience).await.is_err());
         drop(clone);
-        room.grow(&mut other, 2 * UNIT, patience).await.unwrap();
+        grow(&mut held(), 8 * UNIT, patience).await.unwrap();
     }
 }

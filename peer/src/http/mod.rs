@@ -201,7 +201,7 @@ impl Answer {
         self.json()
     }
 
-    /// The same, with the room that it takes.
+    /// The same, with what it reserves.
     fn into_held(self) -> Result<(JsonText, Held)> {
         Ok((self.json()?, self.held))
     }

@@ -18,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::{Failure, descriptors, stop_signal};
 use crate::engine::{self, EngineUrl, IfMissing};
+use crate::memory::{Asked, Memory};
 use crate::http::{Administrator, CorsOptions, Options, Server, StartError};
 
 /// Serve databases over HTTP
@@ -59,17 +60,23 @@ pub struct Serve {
           value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
     max_document_size: u32,
 
+    /// The memory that the server may take, in bytes [default: a quarter of the machine's, or of what its control group lets it
+    /// take]
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MEMORY")]
+    memory: Option<u64>,
+
     /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served, together
     /// with the data parsed from it. Attachments that are sent by themselves, or after their document, do not count
-    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_REQUEST_SIZE", default_value_t = 64 << 20,
+    /// [default: 67108864, less where --memory leaves no room for that]
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_REQUEST_SIZE",
           value_parser = clap::value_parser!(u32).range(1024..))]
-    max_request_size: u32,
+    max_request_size: Option<u32>,
 
     /// The largest attachment, in bytes as sent [default: no limit]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_ATTACHMENT_SIZE")]
     max_attachment_size: Option<u64>,
 
-    /// The most connections at a time; fewer where the limit of open files leaves no room for them. Further clients wait
+    /// The most connections at a time; fewer where the limit of open files or --memory leaves no room for them. Further clients wait
     /// until one ends
     #[arg(long, value_name = "COUNT", env = "COUCH_LAYER_MAX_CONNECTIONS", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -80,8 +87,8 @@ pub struct Serve {
     #[arg(long, value_name = "UUID", env = "COUCH_LAYER_UUID", value_parser = read_uuid)]
     uuid: Option<String>,
 
-    /// The cache of a store in a folder, in bytes; the process takes up to some four times that
-    /// [default: 96 MiB]
+    /// The cache of a store in a folder, in bytes; the store takes up to three times that of --memory [default: 96 MiB, less where
+    /// --memory is small]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_CACHE_SIZE",
           value_parser = clap::value_parser!(u64).range(1 << 20..))]
     cache_size: Option<u64>,
@@ -189,15 +196,25 @@ impl Serve {
 
     async fn serve(self) -> Result<(), Failure> {
         let address = resolve(&self.listen)?;
+        let threads = Options::default().threads;
+        let asked = Asked {
+            cache: self.cache_size,
+            request: self.max_request_size.map(usize::try_from).transpose()?,
+            threads,
+            in_folder: matches!(self.engine, EngineUrl::Folder { .. }),
+        };
+        let memory = Memory::of(self.memory, &asked)?;
         let options = Options {
             administrator: self.administrator()?,
             cors: CorsOptions { origins: self.cors_origins, credentials: self.cors_credentials },
-            max_request_size: usize::try_from(self.max_request_size)?,
+            max_request_size: memory.request,
+            memory,
+            threads,
             settings: self.settings,
             store: Some(self.engine.clone()),
             tls: self.tls.read(&self.listen, address)?,
             trust: self.trust.read()?,
-            max_connections: usize::try_from(descriptors::connections(self.max_connections))?,
+            max_connections: usize::try_from(descriptors::connections(self.max_connections).min(memory.connections()))?,
             uuid: self.uuid,
             pause_jobs: self.pause_jobs,
             ..Options::default()
@@ -212,7 +229,7 @@ impl Serve {
         if needs_administrator && is_new {
             return Err(StartError::OpenToAll { address }.into());
         }
-        let opening = engine::OpenOptions { cache_bytes: self.cache_size, wait: self.wait_for_store };
+        let opening = engine::OpenOptions { cache_bytes: Some(memory.cache), wait: self.wait_for_store };
         let engine = engine::open_with(&self.engine, IfMissing::Create, opening)?;
         let durability = engine.durability();
         let layer_options = LayerOptions {

@@ -191,6 +191,13 @@ impl ApiError {
     }
 }
 
+impl From<budget::Full> for ApiError {
+    fn from(_: budget::Full) -> Self {
+        ApiError::unavailable("The server has no memory for this request at the moment; try again.")
+            .with_header(RETRY_AFTER, HeaderValue::from_static("5"))
+    }
+}
+
 impl From<jobs::Error> for ApiError {
     fn from(error: jobs::Error) -> Self {
         model::Error::from(error).into()

@@ -7,28 +7,32 @@
 //!            idle connections close; after a grace period the rest is cut off
 //! ```
 //!
-//! A connection takes a seat and gives it back at its end. While all are taken, clients wait in the system's queue.
+//! A connection takes a seat and gives it back at its end. While all are taken, clients wait in the system's queue. The memory
+//! of its buffers is its client's.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use budget::{Held, Owner};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kv_api::AnyDatabase;
 use model::{Layer, Setting};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_io_timeout::TimeoutStream;
 
+use crate::http::access::lockout::network;
 use crate::http::access::settings::ADMINS;
 use crate::http::app::{App, Identity, Options};
-use crate::http::serve::serve;
+use crate::http::serve::{CONNECTION_BYTES, serve};
 use crate::http::tls;
 use crate::http::wire::quotes::{BodyLength, Quotes};
 use crate::http::work;
@@ -189,8 +193,11 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
         };
         match accepted {
             Ok((stream, peer)) => {
+                // Counted, and not asked for: a client that holds too much is answered 503.
+                let mut memory = app.budget.part(Owner::Address(network(peer.ip()))).nothing();
+                memory.count(CONNECTION_BYTES);
                 let held = (seat, alive.clone());
-                tokio::spawn(connection(app.clone(), stream, peer, stopping.clone(), cut.clone(), held));
+                tokio::spawn(connection(app.clone(), stream, peer, stopping.clone(), cut.clone(), memory, held));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -240,6 +247,7 @@ async fn connection(
     peer: SocketAddr,
     mut stopping: watch::Receiver<bool>,
     cut: watch::Receiver<bool>,
+    memory: Held,
     held: (Option<OwnedSemaphorePermit>, mpsc::Sender<()>),
 ) {
     let _held = held;
@@ -250,7 +258,7 @@ async fn connection(
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(app.options.write_patience));
     let stream = Box::pin(stream);
-    let Some(tls) = app.options.tls.clone() else { return requests(app, stream, peer, stopping, cut).await };
+    let Some(tls) = app.options.tls.clone() else { return requests(app, stream, peer, stopping, cut, memory).await };
     // Boxed: only some connections need it, and unboxed its size would be part of every connection's future.
     let secured = Box::pin(async move {
         let accepted = tokio::time::timeout(app.options.handshake_patience, tls.accept(stream));
@@ -259,7 +267,7 @@ async fn connection(
             () = turned_true(&mut stopping) => return,
         };
         match accepted {
-            Ok(Ok(stream)) => requests(app, stream, peer, stopping, cut).await,
+            Ok(Ok(stream)) => requests(app, stream, peer, stopping, cut, memory).await,
             Ok(Err(error)) => tracing::debug!(peer = %peer.ip(), %error, "a TLS handshake failed"),
             Err(_) => tracing::debug!(peer = %peer.ip(), "a client took too long for its handshake"),
         }
@@ -274,13 +282,16 @@ async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     peer: SocketAddr,
     mut stopping: watch::Receiver<bool>,
     mut cut: watch::Receiver<bool>,
+    memory: Held,
 ) {
+    let seat = Arc::new(Mutex::new(memory));
     let length = BodyLength::default();
     let stream = Quotes::new(stream, length.clone());
     let head_patience = app.options.head_patience;
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         length.tell(request.body());
-        serve(app.clone(), request, peer)
+        let (app, seat) = (app.clone(), seat.clone());
+        async move { serve(app, request, peer, &seat).await }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head_patience);

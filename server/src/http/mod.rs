@@ -62,4 +62,6 @@ pub(crate) use functions::Functions;
 pub(crate) use functions::validate::{THREADS, validated};
 pub use listen::{Server, StartError};
 pub use tls::{Tls, TlsError};
+pub(crate) use serve::CONNECTION_BYTES;
+pub(crate) use wire::body::largest as largest_body;
 pub(crate) use views::check::{check as check_views, repair as repair_views};

@@ -15,6 +15,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
+use budget::{Held, Owner, Use};
 use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::header::{
@@ -23,7 +24,9 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
+use parking_lot::Mutex;
 
+use crate::http::access::lockout::network;
 use crate::http::access::principal::{ANONYMOUS, Principal, Proof};
 use crate::http::access::sandbox::Foreign;
 use crate::http::access::settings::{Required, Settings};
@@ -50,11 +53,18 @@ static BODY_TIME: HeaderName = HeaderName::from_static("x-couchdb-body-time");
 /// The header with the id of a request, which the log has too.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 
-/// Serves a request. It always answers.
+/// Number of bytes that a connection reserves when it begins.
+pub(crate) const CONNECTION_BYTES: usize = 32 << 10;
+
+/// The same after a request or an answer that was not small: the connection keeps its buffers until it ends.
+const USED_CONNECTION_BYTES: usize = 256 << 10;
+
+/// Serves a request. It always answers. `seat` is what its connection reserves.
 pub(crate) async fn serve(
     app: Arc<App>,
     request: hyper::Request<Incoming>,
     peer: SocketAddr,
+    seat: &Mutex<Held>,
 ) -> Result<Response, Infallible> {
     let started = Instant::now();
     let (Parts { method, uri, headers, .. }, incoming) = request.into_parts();
@@ -65,6 +75,7 @@ pub(crate) async fn serve(
     let address = settings.forwarded.address(&headers).unwrap_or(peer.ip());
     let counted = app.clone();
     let body_patience = app.options.body_patience;
+    let part = seat.lock().part().clone();
     let request = Request {
         app,
         method: effective_method(method.clone(), &headers),
@@ -73,8 +84,9 @@ pub(crate) async fn serve(
         principal: Cow::Borrowed(&ANONYMOUS),
         is_database_admin: false,
         address,
-        body: RequestBody::new(incoming, settings.max_request_size, body_patience),
+        body: RequestBody::new(incoming, settings.max_request_size, body_patience, &part),
     };
+    let is_small_body = request.body.is_small();
     let answer = AssertUnwindSafe(answer(request, &settings, &method, &uri)).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
         tracing::error!(%method, path = uri.path(), "a request ended in a panic");
@@ -84,6 +96,14 @@ pub(crate) async fn serve(
     if method == Method::HEAD && matches!(response.body(), Body::Streamed(..)) {
         // Dropping the stream stops its writer.
         *response.body_mut() = Body::Untold;
+    }
+    if !is_small_body || !response.body().is_small() {
+        let mut seat = seat.lock();
+        if let Some(more) = seat.part().try_take(USED_CONNECTION_BYTES.saturating_sub(seat.bytes()), Use::Quick) {
+            seat.add(more);
+        } else {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
     }
     counted.statistics.answered(&method, response.status());
     let foreign = response.extensions().get::<Foreign>().copied();
@@ -124,6 +144,7 @@ async fn answer(mut request: Request, settings: &Settings, method: &Method, uri:
     let mut response = outcome.unwrap_or_else(response::refusal);
     let waited = request.body.waited().as_millis();
     response.headers_mut().insert(&BODY_TIME, u64::try_from(waited).unwrap_or(u64::MAX).into());
+    response.body_mut().hold(request.body.into_held());
     if response.status() == StatusCode::UNAUTHORIZED {
         let challenge = request.headers.get("x-couchdb-www-authenticate").or(settings.challenge.as_ref());
         if let Some(challenge) = challenge {
@@ -193,6 +214,7 @@ async fn admit_and_route(
         }
         require_user(&request.principal, settings.required, &segments)?;
     }
+    request.body.admit(&request.app.budget.part(owner(request))).await?;
     let resource = routes::find(&segments, &request.method)?;
     request.is_database_admin = request.principal.is_server_admin() || Box::pin(authorize(request, &resource)).await?;
     // In the last step of a relocation its database's writes would fail, so they wait here.
@@ -201,6 +223,14 @@ async fn admit_and_route(
         _ => None,
     };
     resource.answer(request, has_no_name).await
+}
+
+/// Who holds the memory of a request.
+fn owner(request: &Request) -> Owner {
+    match &request.principal.name {
+        Some(name) => Owner::User(name.as_str().into()),
+        None => Owner::Address(network(request.address)),
+    }
 }
 
 /// 301 from a path below `_design%2Fx` to the same path below `_design/x`, as in CouchDB.

@@ -198,6 +198,8 @@ async fn settings_are_kept() {
     for wrong in [json!([]), json!({"members": {"names": "a"}}), json!({"admins": {"roles": [1]}})] {
         assert_eq!(couch.json("PUT", "/db/_security", wrong.clone()).await.status, 400, "{wrong}");
     }
+    let large = json!({"note": "x".repeat(1 << 20)});
+    couch.json("PUT", "/db/_security", large).await.refused(413, "too_large", "the request entity is too large");
 }
 
 #[tokio::test(flavor = "multi_thread")]

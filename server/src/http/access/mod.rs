@@ -32,7 +32,7 @@ pub(crate) mod cors;
 pub(crate) mod forwarded;
 mod hashing;
 pub(crate) mod known;
-mod lockout;
+pub(crate) mod lockout;
 pub(crate) mod passwords;
 pub(crate) mod peruser;
 mod policy;

@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use budget::{Budget, Owner};
 use kv_api::{AnyDatabase, BoxFuture};
 use model::{IDENTITY_BYTES, Layer, LayerOptions, Setting};
 use peer::{Clients, Trust};
@@ -39,6 +40,8 @@ use crate::http::error::{ApiError, Result};
 use crate::http::functions::Functions;
 use crate::http::ids::{RequestIds, Uuids};
 use crate::http::tls::Tls;
+use crate::http::wire::body::WAIT;
+use crate::memory::Memory;
 
 /// Pause before the configuration is read again when the store could not be read.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -52,6 +55,8 @@ pub struct Options {
     pub cors: CorsOptions,
     /// The largest body of a request in bytes, packed and unpacked. Larger ones are answered 413.
     pub max_request_size: usize,
+    /// The memory that the server may take, and its parts.
+    pub memory: Memory,
     /// Settings that count where the store has none, as in CouchDB's own files. No administrators.
     pub settings: Vec<Setting>,
     /// Number of threads for long scans, beside those that serve requests.
@@ -88,6 +93,7 @@ impl Default for Options {
             administrator: None,
             cors: CorsOptions::default(),
             max_request_size: 64 << 20,
+            memory: Memory::default(),
             settings: Vec::new(),
             scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
             store: None,
@@ -151,6 +157,8 @@ pub(crate) struct App {
     /// The clients of all replications.
     pub(crate) clients: Clients,
     scans: Scans,
+    /// The memory for what comes from outside, and for answers.
+    pub(crate) budget: Budget,
     /// Functions of design documents.
     pub(crate) functions: Arc<Functions>,
     stopping: watch::Receiver<bool>,
@@ -176,10 +184,11 @@ impl App {
         let is_local = address.ip().is_loopback();
         let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
         let scans = Scans::new(options.scan_threads)?;
-        let functions = Arc::new(Functions::new(options.threads.max(2)));
+        let functions = Arc::new(Functions::within(options.threads.max(2), &options.memory));
+        let budget = Budget::new(options.memory.budget);
         let others = LayerOptions { threads: options.threads, ..LayerOptions::default() };
         let stores = Stores::new(layer.clone(), options.store.as_ref(), others, opened);
-        let clients = Clients::new(options.trust.clone());
+        let clients = Clients::within(options.trust.clone(), budget.part(Owner::Work("replications")));
         Ok(App {
             layer,
             databases: Databases::new(stores),
@@ -194,6 +203,7 @@ impl App {
             repeats: Repeats::default(),
             clients,
             scans,
+            budget,
             functions,
             stopping,
         })
@@ -229,7 +239,13 @@ impl App {
         T: Send + 'static,
     {
         let page = Box::pin(page);
-        async move { self.aside(page).await?.map_err(ApiError::from) }
+        let budget = self.budget.clone();
+        // How much memory a page takes shows when it is read. So it is read while there is some, and on few threads.
+        let read = async move {
+            budget.room(WAIT).await?;
+            page.await.map_err(ApiError::from)
+        };
+        async move { self.aside(read).await? }
     }
 
     /// Runs work that reads much on the threads for scans. It is aborted when the caller stops waiting.

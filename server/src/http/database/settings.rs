@@ -9,6 +9,9 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
+/// Maximum size of a security object: it is read for each request of a client that is no server administrator.
+const MOST_SECURITY_BYTES: usize = 1 << 20;
+
 /// `GET /{db}/_security`
 pub(crate) async fn security(request: &Request, db: &str) -> Result<Response> {
     let security = request.with_database(db, |database| async move { Ok(database.security().await?) }).await?;
@@ -17,6 +20,7 @@ pub(crate) async fn security(request: &Request, db: &str) -> Result<Response> {
 
 /// `PUT /{db}/_security`
 pub(crate) async fn set_security(request: &mut Request, db: &str) -> Result<Response> {
+    request.body.narrow(MOST_SECURITY_BYTES);
     let security = request.json().await?;
     validate(&security)?;
     let auth = &request.app.auth;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
+use bytes::Bytes;
 use hyper::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName,
     HeaderValue, RANGE,
@@ -114,7 +115,7 @@ async fn whole(app: &Arc<App>, contents: Contents, length: Option<u64>) -> Resul
     // Reads the first piece before it sends the status, so that an error has its own status.
     let mut contents = read_ahead(app, contents);
     let body = match contents.next().await? {
-        None => Body::Whole(None),
+        None => Body::whole(Bytes::new()),
         Some(first) => response::stream_bytes(|writer| async move {
             writer.send(first).await?;
             send_all(contents, &writer).await

@@ -76,9 +76,11 @@ pub(crate) async fn edit(
             if json.len() + data.len() > limit {
                 return Err(ApiError::too_large());
             }
+            parts.body.keep(json.len() + data.len()).await?;
             json.extend_from_slice(&data);
         }
     }
+    parts.body.reserve(&json).await?;
     let json = parse_json(json.freeze()).await?;
     let mut edit = Edit::from_json_or_rev(Some(id), named, &json, mode)?;
     let mut held = 0;

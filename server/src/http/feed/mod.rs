@@ -108,7 +108,7 @@ async fn send(kind: FeedKind, mut reader: Reader, first: Page) -> Result<Respons
         body.extend_from_slice(b"{\"results\":[\n");
         body.extend_from_slice(&first.bytes);
         reader.write_end(&mut body).await?;
-        return Ok(response::with_json(StatusCode::OK, response::Body::Whole(Some(body.into()))));
+        return Ok(response::with_json(StatusCode::OK, response::Body::whole(body)));
     }
     let body = response::stream(|writer| Feed::new(reader, writer).run(first));
     let mut response = response::with_json(StatusCode::OK, body);

@@ -17,6 +17,7 @@ use model::{GetOptions, JsonText, View, ViewFunctions};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
+use crate::memory::Memory;
 
 /// A design document whose functions may be called.
 #[cfg(feature = "javascript")]
@@ -34,12 +35,20 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// Uses this many threads.
-    #[cfg_attr(not(feature = "javascript"), expect(unused_variables, reason = "nothing runs"))]
+    /// Uses this many threads, of which each has heaps of the usual size.
     pub(crate) fn new(threads: usize) -> Functions {
+        Functions::within(threads, &Memory::default())
+    }
+
+    /// The same, as far as there is memory for so many, and for heaps of that size.
+    #[cfg_attr(not(feature = "javascript"), expect(unused_variables, reason = "nothing runs"))]
+    pub(crate) fn within(threads: usize, memory: &Memory) -> Functions {
         Functions {
             #[cfg(feature = "javascript")]
-            pool: javascript::Pool::new(threads, javascript::Limits::default()),
+            pool: {
+                let limits = javascript::Limits { memory: memory.heap, ..javascript::Limits::default() };
+                javascript::Pool::new(memory.function_threads(threads), limits)
+            },
         }
     }
 

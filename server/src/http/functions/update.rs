@@ -183,7 +183,7 @@ fn respond(answer: &JsonText, is_saved: bool) -> Result<Response> {
             _ => {}
         }
     }
-    let mut response = response::typed(content_type, Body::Whole(Some(body.into())));
+    let mut response = response::typed(content_type, Body::whole(body));
     *response.status_mut() = status;
     for (name, value) in headers {
         // The framing is the server's.

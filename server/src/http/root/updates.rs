@@ -134,7 +134,7 @@ impl Output {
         let mut body = b"{\"results\":[\n".to_vec();
         self.rows(page, &mut body);
         self.end(&mut body);
-        response::with_json(StatusCode::OK, response::Body::Whole(Some(body.into())))
+        response::with_json(StatusCode::OK, response::Body::whole(body))
     }
 
     fn rows(&mut self, page: DatabaseEvents, out: &mut Vec<u8>) {

@@ -3,10 +3,14 @@
 //! A body is read piece by piece, or as a whole. A whole body is held in memory, so its size is limited, as sent and
 //! after gzip is unpacked. The size as sent is checked by `Content-Length` before the first byte, or while reading if
 //! there is none.
+//!
+//! Its memory comes out of the budget. While it is received, its bytes are reserved as they come. Before it is
+//! unpacked or parsed, the multiple is reserved that it takes then.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
 
+use budget::{Held, Part, Use};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::StatusCode;
@@ -23,12 +27,45 @@ const SLOWEST: u64 = 1024;
 /// Bodies above this many bytes are parsed and unpacked on other threads than those that serve requests.
 const LARGE: usize = 256 * 1024;
 
+/// Number of bytes that a request reserves at least.
+pub(crate) const REQUEST_BYTES: usize = 64 << 10;
+
+/// How many times its own bytes a body takes at most while it is served: as sent, as unpacked, as parsed, and as what a request
+/// makes of it. `server/tests/bodies.rs` and `server/tests/memory.rs` measure it.
+const TIMES: usize = 12;
+
+/// Number of bytes that a value in a body takes beside that, for example a document of a bulk request, or a condition of a
+/// selector.
+const VALUE_BYTES: usize = 2_560;
+
+/// Maximum number of values that are taken at once: the greatest number of documents in a bulk request, and of conditions in a
+/// selector. Lists that may be longer are taken in pages.
+const MOST_VALUES: usize = 10_000;
+
+/// How long a request waits for memory until it is refused.
+pub(crate) const WAIT: Duration = Duration::from_secs(10);
+
+/// The largest body that such a part of a budget has room for.
+pub(crate) const fn largest(memory: usize) -> usize {
+    memory.saturating_sub(REQUEST_BYTES + MOST_VALUES * VALUE_BYTES) / TIMES
+}
+
+/// The memory that this body takes while it is served.
+fn cost_of(bytes: &[u8]) -> usize {
+    let values = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+    bytes.len().saturating_mul(TIMES).saturating_add(values.min(MOST_VALUES) * VALUE_BYTES)
+}
+
+/// Size of bodies and answers for which a connection has no large buffers.
+pub(crate) const SMALL: usize = 16 << 10;
+
 /// The unread body of a request.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
     limit: usize,
     patience: Patience,
+    held: Held,
 }
 
 /// The time that a client may let the server wait for its body: between two pieces, and altogether beyond the time that
@@ -54,10 +91,39 @@ impl Patience {
 }
 
 impl RequestBody {
-    /// `pause` is the longest time between two pieces, and the time that a slow client has beyond its rate.
-    pub(crate) fn new(incoming: Incoming, limit: usize, pause: Duration) -> Self {
+    /// `pause` is the longest time between two pieces, and the time that a slow client has beyond its rate. The memory comes
+    /// from this part of the budget.
+    pub(crate) fn new(incoming: Incoming, limit: usize, pause: Duration, part: &Part) -> Self {
         let patience = Patience { pause, waited: Duration::ZERO, received: 0 };
-        RequestBody { incoming: Some(incoming), limit, patience }
+        let limit = limit.min(largest(part.budget().most_of_one()));
+        RequestBody { incoming: Some(incoming), limit, patience, held: part.nothing() }
+    }
+
+    /// Reserves what every request takes, from the part of who sends it.
+    pub(crate) async fn admit(&mut self, part: &Part) -> Result<()> {
+        self.held = part.take(REQUEST_BYTES, Use::Quick, WAIT).await?;
+        Ok(())
+    }
+
+    /// What is reserved for the request.
+    pub(crate) fn into_held(self) -> Held {
+        self.held
+    }
+
+    /// Reserves what is needed to keep so many bytes of a body that is still being received.
+    pub(crate) async fn keep(&mut self, bytes: usize) -> Result<()> {
+        let wanted = REQUEST_BYTES.saturating_add(bytes);
+        if wanted > self.held.bytes() {
+            // A step at a time, and not each piece.
+            self.held.grow(wanted.saturating_add(bytes.clamp(LARGE, 16 * LARGE)), Use::Slow, WAIT).await?;
+        }
+        Ok(())
+    }
+
+    /// Reserves what it takes to serve a body that was received.
+    pub(crate) async fn reserve(&mut self, body: &[u8]) -> Result<()> {
+        let wanted = REQUEST_BYTES.saturating_add(cost_of(body));
+        Ok(self.held.grow(wanted, Use::Quick, WAIT).await?)
     }
 
     /// How long the server has waited for pieces of the body.
@@ -80,6 +146,12 @@ impl RequestBody {
         self.incoming.as_ref().is_none_or(|incoming| incoming.is_end_stream())
     }
 
+    /// Whether the request needs no large buffer of its connection, according to its headers.
+    pub(crate) fn is_small(&self) -> bool {
+        let upper = |incoming: &Incoming| incoming.size_hint().upper().unwrap_or(u64::MAX);
+        self.incoming.as_ref().map_or(0, upper) <= SMALL as u64
+    }
+
     /// The whole body. Gzip is unpacked.
     pub(crate) async fn bytes(&mut self, headers: &HeaderMap) -> Result<Bytes> {
         enum Encoding {
@@ -96,11 +168,27 @@ impl RequestBody {
             }
         };
         let packed = self.read().await?;
-        match encoding {
-            Encoding::Identity => Ok(packed),
-            Encoding::Gzip => {
-                let limit = self.limit;
-                aside_if_large(16 * packed.len(), move || gunzip(&packed, limit)).await?
+        let body = match encoding {
+            Encoding::Identity => packed,
+            Encoding::Gzip => self.unpack(packed).await?,
+        };
+        self.reserve(&body).await?;
+        Ok(body)
+    }
+
+    /// Unpacks step by step, since only the end shows how large it becomes.
+    async fn unpack(&mut self, packed: Bytes) -> Result<Bytes> {
+        let mut most = (8 * packed.len()).max(LARGE);
+        let mut unpacking = Unpacking::new(packed);
+        loop {
+            most = most.min(self.limit + 1);
+            let wanted = REQUEST_BYTES + unpacking.packed + most;
+            self.held.grow(wanted, Use::Quick, WAIT).await?;
+            unpacking = aside_if_large(most, move || unpacking.up_to(most)).await??;
+            match unpacking.unpacked.len() {
+                bytes if bytes > self.limit => return Err(ApiError::too_large()),
+                bytes if bytes < most => return Ok(unpacking.unpacked.into()),
+                _ => most *= 4,
             }
         }
     }
@@ -149,9 +237,11 @@ impl RequestBody {
                 joined.extend_from_slice(&std::mem::take(&mut whole));
                 joined.extend_from_slice(&data);
             }
-            if whole.len() + joined.len() > self.limit {
+            let bytes = whole.len() + joined.len();
+            if bytes > self.limit {
                 return Err(ApiError::too_large());
             }
+            self.keep(bytes).await?;
         }
         Ok(if joined.is_empty() { whole } else { joined.freeze() })
     }
@@ -185,7 +275,8 @@ impl RequestBody {
         const AT_MOST: Duration = Duration::from_secs(30);
         // A client that waits for `100 Continue` sends nothing, and reading its body would ask for it.
         let is_held_back = headers.contains_key(EXPECT) && self.patience.received == 0;
-        let mut rest = RequestBody { incoming: self.incoming.take(), ..*self };
+        let held = self.held.part().nothing();
+        let mut rest = RequestBody { incoming: self.incoming.take(), held, ..*self };
         if rest.is_absent() || is_held_back {
             return;
         }
@@ -240,18 +331,29 @@ fn parse(bytes: &[u8]) -> Result<JsonText> {
     })
 }
 
-/// Unpacks gzip, of any number of members, up to `limit` bytes.
-fn gunzip(packed: &[u8], limit: usize) -> Result<Bytes> {
-    let mut unpacked = Vec::new();
-    let decoder = flate2::read::MultiGzDecoder::new(packed);
-    decoder
-        .take((limit as u64).saturating_add(1))
-        .read_to_end(&mut unpacked)
-        .map_err(|_| ApiError::bad_request("Request body is not properly gzipped."))?;
-    if unpacked.len() > limit {
-        return Err(ApiError::too_large());
+/// A body in gzip, of any number of members, of which a part is unpacked.
+struct Unpacking {
+    decoder: flate2::read::MultiGzDecoder<std::io::Cursor<Bytes>>,
+    /// Number of bytes as sent.
+    packed: usize,
+    unpacked: Vec<u8>,
+}
+
+impl Unpacking {
+    fn new(packed: Bytes) -> Self {
+        let bytes = packed.len();
+        let decoder = flate2::read::MultiGzDecoder::new(std::io::Cursor::new(packed));
+        Unpacking { decoder, packed: bytes, unpacked: Vec::new() }
     }
-    Ok(unpacked.into())
+
+    /// Unpacks until there are `most` bytes, or to the end.
+    fn up_to(mut self, most: usize) -> Result<Self> {
+        let left = most.saturating_sub(self.unpacked.len());
+        self.unpacked.reserve_exact(left);
+        let unpacked = self.decoder.by_ref().take(left as u64).read_to_end(&mut self.unpacked);
+        unpacked.map_err(|_| ApiError::bad_request("Request body is not properly gzipped."))?;
+        Ok(self)
+    }
 }
 
 /// Runs long work on a thread for blocking work.
@@ -301,15 +403,46 @@ mod tests {
         assert_eq!(patience.left(), Duration::ZERO);
     }
 
-    #[test]
-    fn gzip_unpacks_up_to_the_limit() {
+    /// A body that is received, which others must end, in a budget of so many bytes.
+    fn body(limit: usize, total: usize) -> RequestBody {
+        let part = budget::Budget::new(total).part(budget::Owner::Work("test"));
+        let patience = Patience { pause: Duration::from_secs(1), waited: Duration::ZERO, received: 0 };
+        RequestBody { incoming: None, limit, patience, held: part.nothing() }
+    }
+
+    #[tokio::test]
+    async fn gzip_unpacks_up_to_the_limit() {
+        let unpack = async |packed: &[u8], limit: usize| body(limit, 1 << 30).unpack(packed.to_vec().into()).await;
         let bomb = gzip(&vec![0; 10_000_000]);
         assert!(bomb.len() < 20_000);
-        assert_eq!(gunzip(&bomb, 9_999_999).unwrap_err().status(), 413);
-        assert_eq!(gunzip(&bomb, 10_000_000).unwrap().len(), 10_000_000);
-        assert_eq!(gunzip(b"not gzip", 100).unwrap_err().status(), 400);
-        assert_eq!(gunzip(&bomb[..bomb.len() / 2], 100_000_000).unwrap_err().status(), 400);
+        assert_eq!(unpack(&bomb, 9_999_999).await.unwrap_err().status(), 413);
+        assert_eq!(unpack(&bomb, 10_000_000).await.unwrap().len(), 10_000_000);
+        assert_eq!(unpack(b"not gzip", 100).await.unwrap_err().status(), 400);
+        assert_eq!(unpack(&bomb[..bomb.len() / 2], 100_000_000).await.unwrap_err().status(), 400);
         let two_members = [gzip(b"{\"a\""), gzip(b":1}")].concat();
-        assert_eq!(gunzip(&two_members, 100).unwrap(), "{\"a\":1}");
+        assert_eq!(unpack(&two_members, 100).await.unwrap(), "{\"a\":1}");
+        assert_eq!(unpack(&gzip(b""), 0).await.unwrap(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_fit_into_memory_is_refused_for_now() {
+        let bomb = gzip(&vec![0; 10_000_000]);
+        let refused = body(10_000_000, 8 << 20).unpack(bomb.into()).await.unwrap_err();
+        assert_eq!(refused.status(), 503);
+        assert!(refused.into_headers().contains_key(hyper::header::RETRY_AFTER));
+        let mut small = body(1 << 20, 32 << 20);
+        small.reserve(&[b'x'; 1 << 20]).await.unwrap();
+        assert_eq!(small.held.bytes(), REQUEST_BYTES + (12 << 20));
+        // Twenty kilobytes of ten thousand values.
+        assert_eq!(small.reserve(&b",0".repeat(10_000)).await.unwrap_err().status(), 503);
+    }
+
+    #[test]
+    fn the_largest_body_costs_what_there_is() {
+        for memory in [64 << 20, 1 << 30, 5 << 30] {
+            let costs = |bytes: usize| REQUEST_BYTES + TIMES * bytes + MOST_VALUES * VALUE_BYTES;
+            assert!(costs(largest(memory)) <= memory && costs(largest(memory) + 1) > memory);
+        }
+        assert_eq!(largest(1 << 20), 0);
     }
 }

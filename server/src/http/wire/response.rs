@@ -2,24 +2,31 @@
 //!
 //! A streamed body is complete only if its writer finishes. If the writer is dropped before, by a panic for example, the
 //! connection breaks, so that no client takes half an answer for a whole one.
+//!
+//! An answer's bytes are counted in the [budget](crate::http::app::App::budget), where its client holds them, until the
+//! connection has them. A writer whose client holds too much already makes no more.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use budget::{Held, Use};
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION};
 use model::RevId;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::http::access::sandbox::Foreign;
 use crate::http::error::ApiError;
+use crate::http::wire::body::{REQUEST_BYTES, SMALL};
 
 /// A response of this server.
 pub(crate) type Response = hyper::Response<Body>;
@@ -31,15 +38,89 @@ const PIECES_AHEAD: usize = 1;
 /// Number of bytes that a connection gets at once. It copies them, and keeps the memory until it ends.
 const MOST_FRAME: usize = 64 << 10;
 
+/// How long a writer waits until its client holds less, before it breaks off.
+const HELD_UP: Duration = Duration::from_secs(60);
+
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// The whole body; `None` after it is sent.
-    Whole(Option<Bytes>),
-    /// A streamed body, whose pieces come from a [`BodyWriter`], and the rest of the piece that is being sent.
-    Streamed(mpsc::Receiver<Piece>, Bytes),
+    /// The whole body, as far as it is not sent, and what is reserved for it.
+    Whole(Bytes, Option<Held>),
+    /// A streamed body, whose pieces come from a [`BodyWriter`].
+    Streamed(Stream),
     /// The body of an answer to `HEAD` that would be streamed for `GET`: empty, without a length.
     Untold,
+}
+
+/// A streamed body.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pieces: mpsc::Receiver<Piece>,
+    /// The rest of the piece that is being sent.
+    rest: Bytes,
+    account: Arc<Account>,
+}
+
+/// The memory of a streamed answer.
+#[derive(Debug, Default)]
+struct Account {
+    ahead: Mutex<Ahead>,
+    /// Wakes the writer when its client has all that was written.
+    drained: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Ahead {
+    /// Number of bytes that were written and not sent.
+    bytes: usize,
+    /// What is reserved for the request, and for these bytes; `None` before the answer begins.
+    held: Option<Held>,
+    /// What of it is the request's.
+    request: usize,
+}
+
+impl Account {
+    /// `counted` changes the number of bytes.
+    fn change(&self, counted: impl FnOnce(usize) -> usize) {
+        let mut ahead = self.ahead.lock();
+        ahead.bytes = counted(ahead.bytes);
+        if ahead.bytes == 0 {
+            self.drained.notify_one();
+        }
+        let bytes = ahead.request + ahead.bytes;
+        if let Some(held) = &mut ahead.held {
+            held.count(bytes);
+        }
+    }
+
+    fn hold(&self, held: Held) {
+        let mut ahead = self.ahead.lock();
+        ahead.request = held.bytes();
+        ahead.held = Some(held);
+        drop(ahead);
+        self.change(|bytes| bytes);
+    }
+
+    /// Waits until the client may hold more, or has read what there is.
+    async fn room(&self) -> Result<(), Gone> {
+        let part = self.ahead.lock().held.as_ref().map(|held| held.part().clone());
+        let Some(part) = part else { return Ok(()) };
+        let granted = tokio::select! {
+            biased;
+            granted = part.take(1, Use::Slow, HELD_UP) => granted.map(drop),
+            () = self.is_drained() => Ok(()),
+        };
+        granted.map_err(|_| {
+            tracing::debug!("an answer broke off: its client does not read, and memory is needed for others");
+            Gone
+        })
+    }
+
+    async fn is_drained(&self) {
+        while self.ahead.lock().bytes > 0 {
+            self.drained.notified().await;
+        }
+    }
 }
 
 /// A message of a writer to its body.
@@ -67,11 +148,17 @@ impl HttpBody for Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
-            Body::Whole(bytes) => {
-                Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|b| Ok(Frame::data(b))))
+            Body::Whole(rest, held) => {
+                let frame = rest.split_to(rest.len().min(MOST_FRAME));
+                match held {
+                    _ if rest.is_empty() => *held = None,
+                    Some(held) => held.count(REQUEST_BYTES + rest.len()),
+                    None => {}
+                }
+                Poll::Ready((!frame.is_empty()).then(|| Ok(Frame::data(frame))))
             }
             Body::Untold => Poll::Ready(None),
-            Body::Streamed(pieces, rest) => {
+            Body::Streamed(Stream { pieces, rest, account }) => {
                 if rest.is_empty() {
                     match ready!(pieces.poll_recv(cx)) {
                         Some(Piece::Bytes(bytes)) => *rest = bytes,
@@ -80,19 +167,48 @@ impl HttpBody for Body {
                     }
                 }
                 let frame = rest.split_to(rest.len().min(MOST_FRAME));
+                account.change(|bytes| bytes.saturating_sub(frame.len()));
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Body::Whole(bytes) if bytes.as_ref().is_none_or(Bytes::is_empty))
+        matches!(self, Body::Whole(rest, _) if rest.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Body::Whole(rest, _) => SizeHint::with_exact(rest.len() as u64),
             Body::Streamed(..) | Body::Untold => SizeHint::default(),
+        }
+    }
+}
+
+impl Body {
+    /// The whole body.
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
+        Body::Whole(bytes.into(), None)
+    }
+
+    /// Whether a connection needs no large buffer for it.
+    pub(crate) fn is_small(&self) -> bool {
+        match self {
+            Body::Whole(bytes, _) => bytes.len() <= SMALL,
+            Body::Streamed(_) => false,
+            Body::Untold => true,
+        }
+    }
+
+    /// Keeps what is reserved for its request, and counts the answer there.
+    pub(crate) fn hold(&mut self, mut held: Held) {
+        match self {
+            Body::Whole(bytes, place) => {
+                held.count(REQUEST_BYTES + bytes.len());
+                *place = Some(held);
+            }
+            Body::Streamed(stream) => stream.account.hold(held),
+            Body::Untold => {}
         }
     }
 }
@@ -103,21 +219,26 @@ pub(crate) struct Gone;
 
 /// Writes a streamed body.
 #[derive(Debug)]
-pub(crate) struct BodyWriter(mpsc::Sender<Piece>);
+pub(crate) struct BodyWriter {
+    pieces: mpsc::Sender<Piece>,
+    account: Arc<Account>,
+}
 
 impl BodyWriter {
-    /// Sends a piece. Waits while the client is slower than the writer.
+    /// Sends a piece. Waits while the client is slower than the writer, or holds too much memory.
     pub(crate) async fn send(&self, bytes: impl Into<Bytes>) -> Result<(), Gone> {
         let bytes = bytes.into();
         if bytes.is_empty() {
             return Ok(());
         }
-        self.0.send(Piece::Bytes(bytes)).await.map_err(|_| Gone)
+        self.account.change(|ahead| ahead + bytes.len());
+        self.pieces.send(Piece::Bytes(bytes)).await.map_err(|_| Gone)?;
+        self.account.room().await
     }
 
     /// Completes when the client is gone.
     pub(crate) async fn gone(&self) {
-        self.0.closed().await;
+        self.pieces.closed().await;
     }
 }
 
@@ -227,7 +348,8 @@ where
     Fut: Future<Output = Result<(), Stop>> + Send + 'static,
 {
     let (sender, receiver) = mpsc::channel(PIECES_AHEAD);
-    let writing = write(BodyWriter(sender.clone()));
+    let account = Arc::new(Account::default());
+    let writing = write(BodyWriter { pieces: sender.clone(), account: account.clone() });
     tokio::spawn(async move {
         let last = match writing.await {
             Ok(()) => None,
@@ -242,7 +364,7 @@ where
             let _ = sender.send(piece).await;
         }
     });
-    Body::Streamed(receiver, Bytes::new())
+    Body::Streamed(Stream { pieces: receiver, rest: Bytes::new(), account })
 }
 
 /// A response with a JSON body, whole or streamed, and the headers that every response of CouchDB has.
@@ -258,7 +380,7 @@ pub(crate) fn with_json(status: StatusCode, body: Body) -> Response {
 /// A response with the complete JSON `body`, and a line feed as in CouchDB.
 pub(crate) fn json(status: StatusCode, mut body: Vec<u8>) -> Response {
     body.push(b'\n');
-    with_json(status, Body::Whole(Some(body.into())))
+    with_json(status, Body::whole(body))
 }
 
 /// 200 and a JSON object that `write` fills.
@@ -290,7 +412,7 @@ pub(crate) fn ok(status: StatusCode) -> Response {
 
 /// A response with a status and no body.
 pub(crate) fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::Whole(None));
+    let mut response = Response::new(Body::whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
@@ -423,6 +545,61 @@ mod tests {
             got.extend_from_slice(&frame);
         }
         assert!(got == page);
+    }
+
+    #[tokio::test]
+    async fn a_whole_answer_goes_out_in_frames_and_gives_its_memory_back() {
+        let budget = budget::Budget::new(1 << 30);
+        let mut body = Body::whole(vec![7; 2 * MOST_FRAME + 1]);
+        body.hold(budget.part(budget::Owner::Work("test")).nothing());
+        for left in [MOST_FRAME + 1, 1] {
+            assert_eq!(budget.used(), REQUEST_BYTES + left + MOST_FRAME);
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), MOST_FRAME);
+            assert_eq!((budget.used(), body.size_hint().exact()), (REQUEST_BYTES + left, Some(left as u64)));
+        }
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), vec![7]);
+        assert!(body.frame().await.is_none() && body.is_end_stream());
+        assert_eq!(budget.used(), 0);
+    }
+
+    /// A client that reads nothing holds what was made, and its writer makes no more.
+    #[tokio::test(start_paused = true)]
+    async fn a_writer_stops_where_its_client_holds_too_much() {
+        let budget = budget::Budget::new(800_000);
+        let part = budget.part(budget::Owner::Work("test"));
+        let (sent, mut made) = tokio::sync::mpsc::unbounded_channel();
+        let write = |writer: BodyWriter| {
+            let sent = sent.clone();
+            async move {
+                loop {
+                    writer.send(vec![0; 200_000]).await?;
+                    let _ = sent.send(());
+                }
+            }
+        };
+        let mut bodies = Vec::new();
+        for _ in 0..10 {
+            let mut body = stream_bytes(write);
+            body.hold(part.nothing());
+            bodies.push(body);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!((made.len(), budget.used()), (1, 2_200_000), "the others have the page that they began with");
+        made.recv().await.unwrap();
+        // A client that has read all goes on, whatever others hold.
+        let last = &mut bodies[9];
+        for _ in 0..4 {
+            last.frame().await.unwrap().unwrap();
+        }
+        made.recv().await.unwrap();
+        // When the others are gone, and its client has read, one goes on.
+        drop(bodies.split_off(1));
+        let body = &mut bodies[0];
+        for _ in 0..3 {
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), MOST_FRAME);
+        }
+        made.recv().await.unwrap();
+        assert!(budget.used() < 420_000, "{budget:?}");
     }
 
     #[test]
