@@ -3,11 +3,12 @@
 //! ```text
 //!  --memory ─┬─ the program: code, threads, tables of small things
 //!            ├─ the store: its cache, and what it writes
+//!            ├─ pages of answers in the making: for each thread that reads them
 //!            ├─ functions of design documents: for each thread a heap that runs, and those that it keeps
 //!            └─ the budget: bodies, what is parsed from them, answers, connections, what replications read
 //! ```
 //!
-//! The first three are bounded by their own limits, which follow from the whole. All else is reserved in the
+//! The first four are bounded by their own limits, which follow from the whole. All else is reserved in the
 //! [budget](Budget).
 
 use std::path::Path;
@@ -27,6 +28,9 @@ const CACHE_TIMES: u64 = 3;
 
 /// What a store takes that is elsewhere, or in memory beside its rows.
 const OTHER_STORE: u64 = 32 << 20;
+
+/// What a page takes while it is read and written: rows, documents and text of four megabytes and one document of eight.
+const PAGE: u64 = 32 << 20;
 
 /// The usual heap of a function, and the smallest.
 const HEAPS: (u64, u64) = (64 << 20, 16 << 20);
@@ -58,6 +62,8 @@ pub struct Memory {
     pub request: usize,
     /// Maximum number of functions of a database at the same time.
     functions: usize,
+    /// Maximum number of pages that are read at the same time.
+    pages: usize,
 }
 
 /// What is asked for beside the memory.
@@ -85,7 +91,7 @@ pub struct TooSmall {
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory { budget: 1 << 30, cache: CACHES.0, heap: 64 << 20, request: REQUEST, functions: usize::MAX }
+        Memory { budget: 1 << 30, cache: CACHES.0, heap: 64 << 20, request: REQUEST, functions: usize::MAX, pages: usize::MAX }
     }
 }
 
@@ -113,6 +119,11 @@ impl Memory {
         }
     }
 
+    /// The number of threads that read pages.
+    pub(crate) fn scan_threads(&self, threads: usize) -> usize {
+        threads.min(self.pages)
+    }
+
     /// The number of connections that take a quarter of the budget, as long as they have small requests only.
     pub(crate) fn connections(&self) -> u32 {
         u32::try_from(self.budget / 4 / CONNECTION_BYTES).unwrap_or(u32::MAX)
@@ -132,7 +143,8 @@ fn split(all: u64, asked: &Asked) -> Option<Memory> {
     let of_thread = HEAPS_OF_THREAD * heap;
     // There is one thread more than functions of one database.
     let functions = (all / 4 / of_thread).clamp(2, asked.threads.max(2) as u64 + 1) - 1;
-    let fixed = PROGRAM.checked_add(store)?.checked_add((functions + 1) * of_thread)?;
+    let pages = (all / 8 / PAGE).clamp(2, asked.threads.max(2) as u64);
+    let fixed = PROGRAM.checked_add(store)?.checked_add((functions + 1) * of_thread + pages * PAGE)?;
     let budget = usize::try_from(all.checked_sub(fixed)?).ok()?;
     let largest = largest_body(Budget::new(budget).most_of_one());
     let request = asked.request.unwrap_or(REQUEST.min(largest));
@@ -144,6 +156,7 @@ fn split(all: u64, asked: &Asked) -> Option<Memory> {
         heap: usize::try_from(heap).ok()?,
         request,
         functions,
+        pages: usize::try_from(pages).ok()?,
     })
 }
 
@@ -194,11 +207,12 @@ mod tests {
 
     #[test]
     fn the_parts_are_within_the_whole() {
-        for mib in [400, 512, 1_000, 2_048, 6_000, 64_000] {
+        for mib in [480, 512, 1_000, 2_048, 6_000, 64_000] {
             for threads in [1, 2, 16, 256] {
                 let memory = Memory::of(Some(mib << 20), &Asked { threads, ..USUAL }).unwrap();
                 let functions = 2 * (memory.functions as u64 + 1) * memory.heap as u64;
-                let whole = PROGRAM + 3 * memory.cache + functions + memory.budget as u64;
+                let pages = PAGE * memory.pages as u64;
+                let whole = PROGRAM + 3 * memory.cache + functions + pages + memory.budget as u64;
                 assert_eq!(whole, mib << 20);
                 assert!(memory.request >= SMALLEST_REQUEST && memory.functions <= threads.max(2), "{memory:?}");
             }
@@ -221,7 +235,7 @@ mod tests {
             assert!(Memory::of(Some(smallest - MIB), &asked).is_err());
         }
         let TooSmall { smallest, .. } = Memory::of(Some(0), &USUAL).unwrap_err();
-        assert!(smallest <= 400 << 20, "{smallest}");
+        assert!(smallest <= 460 << 20, "{smallest}");
         // Without a wish it takes what it needs.
         assert!(Memory::of(None, &Asked { request: Some(2 << 30), ..USUAL }).is_ok());
     }

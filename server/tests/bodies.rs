@@ -190,7 +190,7 @@ async fn a_body_takes_a_few_times_its_bytes() {
 }
 
 /// `--memory` of the tests below.
-const MEMORY: u64 = 448 << 20;
+const MEMORY: u64 = 480 << 20;
 
 fn start(memory: u64) -> Process {
     Process::start(&["--engine", "mem:", "--memory", &memory.to_string()])

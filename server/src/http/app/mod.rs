@@ -183,7 +183,7 @@ impl App {
         };
         let is_local = address.ip().is_loopback();
         let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
-        let scans = Scans::new(options.scan_threads)?;
+        let scans = Scans::new(options.memory.scan_threads(options.scan_threads))?;
         let functions = Arc::new(Functions::within(options.threads.max(2), &options.memory));
         let budget = Budget::new(options.memory.budget);
         let others = LayerOptions { threads: options.threads, ..LayerOptions::default() };
