@@ -363,6 +363,33 @@ async fn readers_that_stop_take_their_part_of_the_memory() {
     assert_within(&server, MEMORY);
 }
 
+/// Contents in JSON are reserved before they are read.
+#[cfg(feature = "lsm")]
+#[tokio::test(flavor = "multi_thread")]
+async fn attachments_in_json_stay_within_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = format!("lsm:{}", folder.path().join("data").display());
+    let server = Process::start(&["--engine", &engine, "--memory", &MEMORY.to_string()]);
+    let client = reqwest::Client::new();
+    prepare(&server, &client).await;
+    for (name, bytes) in [("small", 8 << 20), ("large", 64 << 20)] {
+        let put = client.put(server.url(&format!("/pub/{name}/a"))).body(vec![7; bytes]).send().await.unwrap();
+        assert_eq!(put.status(), 201);
+    }
+    let get = async |path: &str| {
+        let mut answer = client.get(server.url(path)).send().await.unwrap();
+        let status = answer.status().as_u16();
+        while let Ok(Some(_)) = answer.chunk().await {}
+        status
+    };
+    let small = stream::iter(0..20).map(|_| get("/pub/small?attachments=true")).buffer_unordered(20);
+    let work = async { (small.collect::<Vec<u16>>().await, get("/pub/large?attachments=true").await) };
+    let ((small, large), _) = beside(&server, &at([127, 0, 0, 2]), work).await;
+    assert!(small.contains(&200) && small.iter().all(|status| matches!(status, 200 | 503)), "{small:?}");
+    assert_eq!((large, get("/pub/large/a").await), (413, 200));
+    assert_within(&server, MEMORY);
+}
+
 #[test]
 fn too_little_memory_is_refused_with_the_least_that_works() {
     let output = process::command(&["--engine", "mem:", "--memory", "1000000"]).output().unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -81,6 +81,11 @@ pub struct Serve {
     #[arg(long, value_name = "COUNT", env = "COUCH_LAYER_MAX_CONNECTIONS", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
+
+    /// Addresses of proxies, separated by commas, whose X-Forwarded-For is believed: it says which address a client has, for its part
+    /// of the memory and for its failed logins
+    #[arg(long, value_name = "ADDRESS", env = "COUCH_LAYER_PROXIES", value_delimiter = ',')]
+    proxies: Vec<IpAddr>,
 
     /// The server's uuid instead of the store's own, for example that of a CouchDB whose replications go on here: it is part
     /// of the names of their checkpoints
@@ -215,6 +220,7 @@ impl Serve {
             tls: self.tls.read(&self.listen, address)?,
             trust: self.trust.read()?,
             max_connections: usize::try_from(descriptors::connections(self.max_connections).min(memory.connections()))?,
+            proxies: self.proxies,
             uuid: self.uuid,
             pause_jobs: self.pause_jobs,
             ..Options::default()

@@ -50,6 +50,9 @@ const SERVER_NAME: HeaderValue =
 /// The header with the milliseconds for which the server waited for the body of a request.
 static BODY_TIME: HeaderName = HeaderName::from_static("x-couchdb-body-time");
 
+/// The addresses of a client and of the proxies that it came through, each added by the next one.
+static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
 /// The header with the id of a request, which the log has too.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 
@@ -72,8 +75,9 @@ pub(crate) async fn serve(
     let origin = headers.get(ORIGIN).cloned();
 
     let settings = app.auth.settings();
-    let address = settings.forwarded.address(&headers).unwrap_or(peer.ip());
     let counted = app.clone();
+    let named = settings.forwarded.address(&headers);
+    let address = named.unwrap_or_else(|| client_address(peer.ip(), &headers, &app.options.proxies));
     let body_patience = app.options.body_patience;
     let part = seat.lock().part().clone();
     let request = Request {
@@ -120,6 +124,26 @@ pub(crate) async fn serve(
     let took_ms = || started.elapsed().as_secs_f64() * 1000.0;
     tracing::debug!(peer = %address, "{method} {} {} {:.1} ms", uri.path(), response.status().as_u16(), took_ms());
     Ok(response)
+}
+
+/// The address of the client: of a proxy that was named, the last one before it that is none. What stands before that may be
+/// invented.
+fn client_address(peer: IpAddr, headers: &HeaderMap, proxies: &[IpAddr]) -> IpAddr {
+    let is_proxy = |address: &IpAddr| proxies.contains(&address.to_canonical());
+    if !is_proxy(&peer) {
+        return peer;
+    }
+    let lines = headers.get_all(&FORWARDED_FOR).iter().rev().map(|line| line.to_str().unwrap_or_default());
+    let forwarded = lines.flat_map(|line| line.rsplit(',')).map(|text| text.trim().parse::<IpAddr>());
+    // What is no address ends the search.
+    let mut client = peer;
+    for address in forwarded.map_while(Result::ok) {
+        client = address;
+        if !is_proxy(&address) {
+            break;
+        }
+    }
+    client
 }
 
 /// The client's own request id if it is safe in a header and a log, otherwise a new one.
@@ -316,5 +340,33 @@ async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
         (_, None) if resource.lists_databases() && !request.app.auth.settings().admin_only_all_dbs => Ok(false),
         (_, Some(_)) if resource.is_closed_to_members() => Err(not_member(&request.principal)),
         _ => Err(not_server_admin()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_that_is_named_tells_the_address_of_its_client() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let proxies = [address("10.0.0.1"), address("10.0.0.2")];
+        let seen = |peer: &str, lines: &[&str]| {
+            let headers = lines.iter().map(|line| (FORWARDED_FOR.clone(), HeaderValue::from_str(line).unwrap()));
+            let mut map = HeaderMap::new();
+            headers.for_each(|(name, value)| {
+                map.append(name, value);
+            });
+            client_address(address(peer), &map, &proxies).to_string()
+        };
+        assert_eq!(seen("10.0.0.9", &["1.2.3.4"]), "10.0.0.9", "nobody else is believed");
+        assert_eq!(seen("10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
+        assert_eq!(seen("::ffff:10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
+        assert_eq!(seen("10.0.0.1", &["6.6.6.6, 1.2.3.4"]), "1.2.3.4", "a client may invent others before it");
+        assert_eq!(seen("10.0.0.1", &["6.6.6.6", "1.2.3.4, 10.0.0.2"]), "1.2.3.4");
+        assert_eq!(seen("10.0.0.1", &["2001:db8::1"]), "2001:db8::1");
+        for none in [&[][..], &["unknown"], &["1.2.3.4, unknown"]] {
+            assert_eq!(seen("10.0.0.1", none), "10.0.0.1", "{none:?}");
+        }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) mod views;
 
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +73,8 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// Time after which a client that has not ended its TLS handshake is cut off.
     pub handshake_patience: Duration,
+    /// Proxies whose `X-Forwarded-For` says who a client is.
+    pub proxies: Vec<IpAddr>,
     /// Number of connections at a time. Further ones wait until one ends.
     pub max_connections: usize,
     /// The server's uuid instead of the store's own. It is part of the names of checkpoints.
@@ -102,6 +104,7 @@ impl Default for Options {
             write_patience: Duration::from_secs(300),
             tls: None,
             handshake_patience: Duration::from_secs(20),
+            proxies: Vec::new(),
             max_connections: 2048,
             uuid: None,
             trust: Trust::default(),

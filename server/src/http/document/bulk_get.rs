@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use budget::Held;
 use hyper::StatusCode;
 use model::{BulkGet, Document, GetOptions, JsonRef, JsonText, JsonWriter, OpenRev, RevId};
 
@@ -241,12 +242,12 @@ impl Reader {
         Ok(found)
     }
 
-    /// The document with the contents of its attachments; an error if its leaf was replaced meanwhile.
-    async fn load(&self, document: Document) -> Result<Leaf> {
+    /// The document with the contents of its attachments, and what they reserve; an error if its leaf was replaced meanwhile.
+    async fn load(&self, document: Document) -> Result<(Leaf, Option<Held>)> {
         let rev = document.rev.to_string();
         Ok(match contents::load(&self.app, &self.database, document).await? {
-            Some(document) => Leaf::Document(Box::new(document)),
-            None => Leaf::Refused { rev: Some(rev), error: "not_found".into(), reason: "missing".to_owned() },
+            Some((document, held)) => (Leaf::Document(Box::new(document)), Some(held)),
+            None => (Leaf::Refused { rev: Some(rev), error: "not_found".into(), reason: "missing".to_owned() }, None),
         })
     }
 
@@ -266,9 +267,9 @@ impl Reader {
             if place > 0 {
                 body.push(b',');
             }
-            let leaf = match leaf {
+            let (leaf, _held) = match leaf {
                 Leaf::Document(document) => self.load(*document).await?,
-                refused => refused,
+                refused => (refused, None),
             };
             match leaf {
                 Leaf::Document(document) => {

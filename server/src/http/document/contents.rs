@@ -2,13 +2,19 @@
 
 use std::sync::Arc;
 
+use budget::{Held, Owner, Use};
+use hyper::StatusCode;
 use kv_api::AnyDatabase;
-use model::Document;
+use model::{Attachment, Document};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
-use crate::http::error::Result;
+use crate::http::error::{ApiError, Result};
+use crate::http::wire::body::WAIT;
 use crate::http::wire::response::{BodyWriter, Stop};
+
+/// How many times its own bytes a content takes in an answer in JSON: as read, as Base64, and as a part of a page.
+const TIMES: u64 = 4;
 
 /// Reader of a content.
 pub(crate) type Contents = model::AttachmentReader<AnyDatabase>;
@@ -32,21 +38,39 @@ pub(crate) fn are_wanted(document: &Document) -> bool {
     document.attachments.iter().any(|attachment| attachment.wanted)
 }
 
-/// The document with the contents of the requested attachments, for an answer in JSON; `None` if its leaf was replaced or
-/// removed meanwhile.
-pub(crate) async fn load(app: &Arc<App>, database: &Documents, mut document: Document) -> Result<Option<Document>> {
+/// Reserves what these contents take.
+async fn reserve<'a>(app: &App, of: &Document, wanted: impl Iterator<Item = &'a Attachment>) -> Result<Held> {
+    let bytes = wanted.fold(0_u64, |bytes, attachment| bytes.saturating_add(attachment.length));
+    let taken = usize::try_from(bytes.saturating_mul(TIMES)).unwrap_or(usize::MAX);
+    if taken > app.budget.most_of_one() {
+        let reason = format!("the attachments of {} have {bytes} bytes: read them one by one", of.id);
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason));
+    }
+    Ok(app.budget.part(Owner::Work("attachments")).take(taken, Use::Quick, WAIT).await?)
+}
+
+/// The document with the contents of the requested attachments, for an answer in JSON, and what they reserve until they are
+/// written; `None` if its leaf was replaced or removed meanwhile.
+pub(crate) async fn load(
+    app: &Arc<App>,
+    database: &Documents,
+    mut document: Document,
+) -> Result<Option<(Document, Held)>> {
+    let held = reserve(app, &document, document.attachments.iter().filter(|attachment| attachment.wanted)).await?;
     if !are_wanted(&document) {
-        return Ok(Some(document));
+        return Ok(Some((document, held)));
     }
     let database = database.clone();
-    app.scan(async move { Ok(database.load_attachments_of_leaf(&mut document).await?.then_some(document)) }).await
+    let load = async move { Ok(database.load_attachments_of_leaf(&mut document).await?.then_some(document)) };
+    Ok(app.scan(load).await?.map(|document| (document, held)))
 }
 
 /// Adds the contents of all attachments to a document's winner, for an answer in JSON. If the winner was replaced
-/// meanwhile, `document` becomes the new one.
-pub(crate) async fn load_all(app: &Arc<App>, database: &Documents, document: &mut Document) -> Result<()> {
+/// meanwhile, `document` becomes the new one. Returns what they reserve until they are written.
+pub(crate) async fn load_all(app: &Arc<App>, database: &Documents, document: &mut Document) -> Result<Held> {
+    let held = reserve(app, document, document.attachments.iter()).await?;
     if document.attachments.is_empty() {
-        return Ok(());
+        return Ok(held);
     }
     let (database, mut winner) = (database.clone(), document.clone());
     let load = async move {
@@ -54,5 +78,5 @@ pub(crate) async fn load_all(app: &Arc<App>, database: &Documents, document: &mu
         Ok(winner)
     };
     *document = app.scan(load).await?;
-    Ok(())
+    Ok(held)
 }

@@ -85,7 +85,7 @@ async fn write(app: &Arc<App>, database: &Documents, place: usize, one: OpenRev,
         OpenRev::Found(document) => {
             let rev = document.rev.clone();
             match contents::load(app, database, document).await? {
-                Some(document) => {
+                Some((document, _held)) => {
                     body.extend_from_slice(b"{\"ok\":");
                     document.write_json(body);
                     body.push(b'}');

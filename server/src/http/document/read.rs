@@ -120,7 +120,7 @@ async fn with_contents(
         return Ok(Some(response));
     }
     let document = contents::load(&request.app, database, document).await?;
-    Ok(document.map(|document| as_json(&document, fields)))
+    Ok(document.map(|(document, _held)| as_json(&document, fields)))
 }
 
 fn as_json(document: &Document, fields: Option<&Projection>) -> Response {

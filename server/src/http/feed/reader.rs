@@ -107,10 +107,11 @@ impl Reader {
             if !self.plan.include_docs {
                 change.doc = None;
             }
+            let mut _held = None;
             if let Some(document) = &mut change.doc {
                 document.att_encoding_info = self.plan.att_encoding_info;
                 if self.plan.attachments {
-                    contents::load_all(&self.app, &self.database, document).await?;
+                    _held = Some(contents::load_all(&self.app, &self.database, document).await?);
                 }
             }
             self.write_row(&mut page.bytes, &mut change);

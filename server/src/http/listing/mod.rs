@@ -207,10 +207,11 @@ impl Lister {
         while out.len() <= most
             && let Some(mut row) = self.read.next()
         {
+            let mut _held = None;
             if let AllDocsEntry::Live { rev, doc: Some(document) } = &mut row.entry {
                 document.att_encoding_info = self.query.att_encoding_info;
                 if self.query.attachments {
-                    contents::load_all(&self.app, &self.database, document).await?;
+                    _held = Some(contents::load_all(&self.app, &self.database, document).await?);
                     rev.clone_from(&document.rev);
                 }
             }

@@ -105,10 +105,11 @@ impl Answer {
         while out.len() <= MOST_PAGE
             && let Some(mut row) = self.read.next()
         {
+            let mut _held = None;
             if let Some(Some(document)) = &mut row.doc {
                 document.att_encoding_info = self.query.att_encoding_info;
                 if self.query.attachments {
-                    contents::load_all(&self.app, &self.database, document).await?;
+                    _held = Some(contents::load_all(&self.app, &self.database, document).await?);
                 }
             }
             self.separate(out);
