@@ -52,8 +52,7 @@ fn owners_who_ask_again_and_again_get_equal_parts() {
 #[test]
 fn what_others_must_end_takes_one_half() {
     let budget = Budget::new(100_000);
-    let slow: Vec<Held> =
-        (0..50).map(|name| fill(&budget.part(user(&name.to_string())), Use::Slow)).collect();
+    let slow: Vec<Held> = (0..50).map(|name| fill(&budget.part(user(&name.to_string())), Use::Slow)).collect();
     let taken: usize = slow.iter().map(Held::bytes).sum();
     assert!((49_000..=50_000).contains(&taken), "{taken}");
     assert!(budget.part(user("x")).try_take(30_000, Use::Quick).is_some(), "{budget:?}");

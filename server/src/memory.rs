@@ -91,7 +91,14 @@ pub struct TooSmall {
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory { budget: 1 << 30, cache: CACHES.0, heap: 64 << 20, request: REQUEST, functions: usize::MAX, pages: usize::MAX }
+        Memory {
+            budget: 1 << 30,
+            cache: CACHES.0,
+            heap: 64 << 20,
+            request: REQUEST,
+            functions: usize::MAX,
+            pages: usize::MAX,
+        }
     }
 }
 
@@ -137,7 +144,7 @@ impl Memory {
 
 /// `None` if it is too little.
 fn split(all: u64, asked: &Asked) -> Option<Memory> {
-    let cache = asked.cache.unwrap_or((all / 16).clamp(CACHES.1, CACHES.0));
+    let cache = asked.cache.unwrap_or((all / 24).clamp(CACHES.1, CACHES.0));
     let store = if asked.in_folder { cache.checked_mul(CACHE_TIMES)? } else { OTHER_STORE };
     let heap = (all / 32).clamp(HEAPS.1, HEAPS.0);
     let of_thread = HEAPS_OF_THREAD * heap;
@@ -235,7 +242,7 @@ mod tests {
             assert!(Memory::of(Some(smallest - MIB), &asked).is_err());
         }
         let TooSmall { smallest, .. } = Memory::of(Some(0), &USUAL).unwrap_err();
-        assert!(smallest <= 460 << 20, "{smallest}");
+        assert!(smallest <= 470 << 20, "{smallest}");
         // Without a wish it takes what it needs.
         assert!(Memory::of(None, &Asked { request: Some(2 << 30), ..USUAL }).is_ok());
     }

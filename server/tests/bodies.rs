@@ -88,7 +88,11 @@ fn cases(bytes: usize) -> Vec<Case> {
         post("/pub/_find", filled(bytes, r#"{"selector":{"n":{"$in":["#, "0", "]}}}"), 200),
         post("/pub/_find", filled(bytes, r#"{"selector":{"n":{"$all":["#, "0", "]}}}"), 200),
         post("/pub/_find", filled(bytes, r#"{"selector":{"$or":["#, r#"{"$and":[]}"#, "]}}"), 400),
-        post("/pub/_find", filled(bytes, r#"{"selector":{"$nor":["#, r#"{"$and":[{"$and":[{"$and":[]}]}]}"#, "]}}"), 400),
+        post(
+            "/pub/_find",
+            filled(bytes, r#"{"selector":{"$nor":["#, r#"{"$and":[{"$and":[{"$and":[]}]}]}"#, "]}}"),
+            400,
+        ),
         post("/pub/_find", format!(r#"{{"selector":{{"{}":1}}}}"#, "a.".repeat(bytes / 2)), 400),
         post("/pub/_find", filled(bytes, r#"{"selector":{},"sort":["#, "\"a\"", "]}"), 400),
         post("/pub/_find", filled(bytes, r#"{"selector":{},"fields":["#, "\"a\"", "]}"), 400),
@@ -102,7 +106,12 @@ fn cases(bytes: usize) -> Vec<Case> {
         ("PUT", "/pub/doubled", filled(bytes, "{", "\"\":0", "}"), 201),
         ("PUT", "/pub/attached", format!("{{\"_attachments\":{{{attachments}}}}}"), 413),
         ("PATCH", "/pub/doc", filled(bytes, "[", r#"{"op":"remove","path":""}"#, "]"), 409),
-        ("PATCH", "/pub/doc", filled(bytes, "[", &format!(r#"{{"op":"remove","path":"{}"}}"#, "/a".repeat(999)), "]"), 400),
+        (
+            "PATCH",
+            "/pub/doc",
+            filled(bytes, "[", &format!(r#"{{"op":"remove","path":"{}"}}"#, "/a".repeat(999)), "]"),
+            400,
+        ),
     ]);
     #[cfg(feature = "javascript")]
     cases.extend([
@@ -343,7 +352,8 @@ async fn readers_that_stop_take_their_part_of_the_memory() {
         let mut all = Vec::new();
         for number in 0..200 {
             let mut connection = connect(&server, [127, 0, 0, 3]).await;
-            let path = ["/pub/large1", "/pub/_all_docs?include_docs=true", "/pub/_changes?include_docs=true"][number % 3];
+            let path =
+                ["/pub/large1", "/pub/_all_docs?include_docs=true", "/pub/_changes?include_docs=true"][number % 3];
             let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
             let _ = connection.write_all(head.as_bytes()).await;
             all.push(connection);
@@ -357,8 +367,12 @@ async fn readers_that_stop_take_their_part_of_the_memory() {
     };
     let (statuses, longest) = beside(&server, &at([127, 0, 0, 2]), work).await;
     let count = |status| statuses.iter().filter(|one| **one == status).count();
-    println!("{} begun, {} refused, {} without an answer; another client waited {longest:?} at most",
-        count(Some(200)), count(Some(503)), count(None));
+    println!(
+        "{} begun, {} refused, {} without an answer; another client waited {longest:?} at most",
+        count(Some(200)),
+        count(Some(503)),
+        count(None)
+    );
     assert!(count(Some(200)) > 0 && count(Some(503)) + count(None) > 0);
     assert_within(&server, MEMORY);
 }
@@ -377,7 +391,8 @@ async fn attachments_in_json_stay_within_the_memory() {
         assert_eq!(put.status(), 201);
     }
     let get = async |path: &str| {
-        let mut answer = client.get(server.url(path)).send().await.unwrap();
+        let request = client.get(server.url(path)).header("accept", "application/json");
+        let mut answer = request.send().await.unwrap();
         let status = answer.status().as_u16();
         while let Ok(Some(_)) = answer.chunk().await {}
         status

@@ -18,8 +18,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::{Failure, descriptors, stop_signal};
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::memory::{Asked, Memory};
 use crate::http::{Administrator, CorsOptions, Options, Server, StartError};
+use crate::memory::{Asked, Memory};
 
 /// Serve databases over HTTP
 #[derive(Args)]
