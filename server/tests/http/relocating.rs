@@ -371,8 +371,8 @@ async fn active_tasks_are_the_jobs_that_run() {
     let mut elsewhere = jobs::Server::new(jobs.clone(), [1; 16], options);
     let Accepted::Job(_, hold) = elsewhere.accept("sorting", 1_700_000_000_999).await.unwrap() else { panic!("a job") };
     let mut expected = json!({
-        "node": "elsewhere", "pid": "<0.0.0>", "type": "sorting", "started_on": 1_700_000_000, "updated_on": 1_700_000_000,
-        "database": "db", "design_document": "_design/x",
+        "node": "nonode@nohost", "server": "elsewhere", "pid": "<0.0.0>", "process_status": "running", "type": "sorting",
+        "started_on": 1_700_000_000, "updated_on": 1_700_000_000, "database": "db", "design_document": "_design/x",
     });
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([expected]));
     jobs.update(&hold, br#"{"changes_done":3,"progress":30}"#, 1_700_000_005_500).await.unwrap();
