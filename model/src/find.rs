@@ -126,7 +126,7 @@ impl<D: Database> IndexBuilder<D> {
                 Err(error) => return Err(error),
             }
         };
-        self.documents.build_indexes(|_| ()).await?;
+        Box::pin(self.documents.build_indexes(|_| ())).await?;
         Ok(created)
     }
 
@@ -223,7 +223,7 @@ impl<D: Database> Find<D> {
             let (plan, number) = match choose_index(&query, &active, Purpose::Find) {
                 Ok(chosen) => chosen,
                 Err(_) if active.len() < known.len() => {
-                    self.documents.build_indexes(|_| ()).await?;
+                    Box::pin(self.documents.build_indexes(|_| ())).await?;
                     continue;
                 }
                 Err(error) => return Err(refused(error)),
@@ -308,7 +308,7 @@ impl<D: Database> Search<D> {
         }
         let mut planned = match self.planned.take() {
             Some(planned) => planned,
-            None => self.find.plan().await?,
+            None => Box::pin(self.find.plan()).await?,
         };
         loop {
             while let Some(document) = self.found.pop_front() {
@@ -321,8 +321,8 @@ impl<D: Database> Search<D> {
             }
             planned.rest = match planned.rest.take() {
                 None => return Ok(None),
-                Some(Rest::Documents(request)) => self.documents(&planned, request).await?,
-                Some(Rest::Rows(request)) => self.rows(&planned, request).await?,
+                Some(Rest::Documents(request)) => Box::pin(self.documents(&planned, request)).await?,
+                Some(Rest::Rows(request)) => Box::pin(self.rows(&planned, request)).await?,
             };
             self.page = (self.page * GROWTH).min(PAGE);
         }
@@ -330,7 +330,7 @@ impl<D: Database> Search<D> {
 
     async fn documents(&mut self, planned: &Planned, mut request: AllDocsRequest) -> Result<Option<Rest>> {
         request.at_once = Some(self.page);
-        let page = self.find.documents.all_docs(&request).await?;
+        let page = Box::pin(self.find.documents.all_docs(&request)).await?;
         for row in page.rows.into_iter().filter(|row| !row.id.starts_with(DESIGN_PREFIX)) {
             self.examine(planned, row.entry)?;
         }
@@ -381,7 +381,7 @@ impl<D: Database> Search<D> {
     }
 
     async fn index_page(&self, request: &IndexRequest) -> Result<IndexPage> {
-        self.find.documents.index_rows(request).await
+        Box::pin(self.find.documents.index_rows(request)).await
     }
 
     /// Keeps a document that matches. One that cannot be read ends the search: it might match.

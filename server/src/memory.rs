@@ -137,6 +137,7 @@ impl Memory {
     }
 
     /// The number of functions of a database that run at the same time, where there are threads for so many.
+    #[cfg_attr(not(feature = "javascript"), expect(dead_code, reason = "there are none then"))]
     pub(crate) fn function_threads(&self, threads: usize) -> usize {
         threads.min(self.functions)
     }
