@@ -72,8 +72,8 @@ impl Sync {
         self.run_until(pending()).await
     }
 
-    /// Runs until `stop` completes, and writes checkpoints then. With anything else than a continuous one it is as
-    /// [`run`](Self::run), and ends when both directions are done.
+    /// Runs until `stop` completes, and writes checkpoints then. One that is not continuous ignores `stop`: it ends when both
+    /// directions are done.
     ///
     /// # Errors
     /// As [`run`](Self::run).

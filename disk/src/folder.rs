@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   folder/
-//!     couch-layer.json    the mark: {"engine":"sled","format":10}, written once and whole
+//!     couch-layer.json    the mark: {"engine":"sled","format":12}, written once and whole
 //!     LOCK                locked by the process that has the database open, and so is the mark
 //!     …                   the engine's own files
 //! ```
@@ -11,8 +11,8 @@
 //! before anything in it is touched. A new folder gets its mark first: the mark is written under another name,
 //! synced and renamed, and the folder is synced. So a crash leaves either a new folder or one of ours.
 //!
-//! `LOCK` is locked first, so that one process at a time makes a folder. But it holds nothing, and who removes it makes way
-//! for another `LOCK`. So the mark is locked too: without the mark, the folder is not opened.
+//! `LOCK` is locked first, so that one process at a time makes a folder. But it holds nothing, so somebody may remove it, and
+//! the next process would lock a new file. So the mark is locked too: without the mark, the folder is not opened.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};

@@ -180,13 +180,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone.
     pub async fn numbered(&self, seq: Seq) -> Result<NumberedSeq> {
-        self.read(|transaction| async move {
-            let instance = self.instance(&transaction, Read::Snapshot);
-            let numbered = self.number_one(&transaction, seq).await;
-            instance.await?;
-            numbered
-        })
-        .await
+        Ok(self.numbered_all(&[seq]).await?[0])
     }
 
     /// Several sequences with their numbers, in the order in which they are given.
@@ -203,20 +197,17 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    pub(crate) async fn number_one(&self, transaction: &D::Transaction, seq: Seq) -> Result<NumberedSeq> {
-        Ok(NumberedSeq { number: self.window(transaction, seq, false).await?.number(seq), seq })
-    }
-
+    /// One numbered sequence for each of `seqs`, in their order.
     pub(crate) async fn number(&self, transaction: &D::Transaction, seqs: &[Seq]) -> Result<Vec<NumberedSeq>> {
         let mut numbered: Vec<NumberedSeq> = seqs.iter().map(|&seq| NumberedSeq { number: 0, seq }).collect();
         let mut places: Vec<usize> = (0..seqs.len()).collect();
         places.sort_unstable_by_key(|&place| seqs[place]);
+        let greatest = seqs.iter().max().copied();
         let mut window = Window::default();
         for place in places {
             let seq = seqs[place];
             if window.upto.is_none_or(|upto| upto < seq) {
-                let is_last = seqs.iter().all(|&other| other <= seq);
-                window = self.window(transaction, seq, !is_last).await?;
+                window = self.window(transaction, seq, Some(seq) < greatest).await?;
             }
             numbered[place].number = window.number(seq);
         }
@@ -228,8 +219,9 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Counts);
         let behind = KeySelector::first_greater_than(keys.key(DatabaseKey::Count(seq)));
-        let ahead = RangeRequest::selectors(behind.clone(), KeySelector::first_greater_or_equal(beyond));
-        let ahead = others_follow.then(|| transaction.get_range(&ahead.clone().limit(ROWS_AHEAD), Read::Snapshot));
+        let ahead =
+            RangeRequest::selectors(behind.clone(), KeySelector::first_greater_or_equal(beyond)).limit(ROWS_AHEAD);
+        let ahead = others_follow.then(|| transaction.get_range(&ahead, Read::Snapshot));
         let read = |row: &KeyValue| Ok((keys.read_count(&row.key)?, EditCount::read(&row.value)?));
         let mut rows: Vec<(Seq, EditCount)> = Vec::new();
         let mut end = behind;
@@ -264,8 +256,8 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Looks at `most` rows, from where the last call ended, and clears those between which and the next one there is no
-    /// sequence in the feed. None can come there: new sequences follow all rows that a transaction reads.
+    /// Looks at `most` rows, from where the last call ended. A row is cleared if the feed has no sequence between it and the next
+    /// row. None can come there: new sequences follow all rows that a transaction reads.
     async fn thin_counts(&self, most: usize) -> Result<()> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Counts);

@@ -81,7 +81,7 @@ impl<D: Database> Documents<D> {
                 let last = read_last(last.await?.as_deref())?;
                 self.check_last(&instance, last, version.await?)?;
                 let stats = Stats::read(stats.await?.as_deref())?;
-                let numbered = self.number_one(&transaction, last).await?;
+                let numbered = self.number(&transaction, &[last]).await?[0];
                 let count = |value: i64| u64::try_from(value).unwrap_or(0);
                 Ok(DatabaseInfo {
                     name: self.name().to_owned(),

@@ -82,8 +82,8 @@ pub struct Serve {
           value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
 
-    /// Addresses of proxies, separated by commas, whose X-Forwarded-For is believed: it says which address a client has, for its part
-    /// of the memory and for its failed logins
+    /// Addresses of trusted proxies, separated by commas: their X-Forwarded-For says which address a client has, for its part of the
+    /// memory and for its failed logins
     #[arg(long, value_name = "ADDRESS", env = "COUCH_LAYER_PROXIES", value_delimiter = ',')]
     proxies: Vec<IpAddr>,
 

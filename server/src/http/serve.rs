@@ -126,8 +126,8 @@ pub(crate) async fn serve(
     Ok(response)
 }
 
-/// The address of the client: of a proxy that was named, the last one before it that is none. What stands before that may be
-/// invented.
+/// The address of the client. Behind a trusted proxy it is the last address in `X-Forwarded-For` that is not a trusted proxy's.
+/// A client may have invented those before it.
 fn client_address(peer: IpAddr, headers: &HeaderMap, proxies: &[IpAddr]) -> IpAddr {
     let is_proxy = |address: &IpAddr| proxies.contains(&address.to_canonical());
     if !is_proxy(&peer) {
@@ -135,7 +135,7 @@ fn client_address(peer: IpAddr, headers: &HeaderMap, proxies: &[IpAddr]) -> IpAd
     }
     let lines = headers.get_all(&FORWARDED_FOR).iter().rev().map(|line| line.to_str().unwrap_or_default());
     let forwarded = lines.flat_map(|line| line.rsplit(',')).map(|text| text.trim().parse::<IpAddr>());
-    // What is no address ends the search.
+    // Text that is not an address ends the search.
     let mut client = peer;
     for address in forwarded.map_while(Result::ok) {
         client = address;
@@ -359,7 +359,7 @@ mod tests {
             });
             client_address(address(peer), &map, &proxies).to_string()
         };
-        assert_eq!(seen("10.0.0.9", &["1.2.3.4"]), "10.0.0.9", "nobody else is believed");
+        assert_eq!(seen("10.0.0.9", &["1.2.3.4"]), "10.0.0.9", "nobody else is trusted");
         assert_eq!(seen("10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
         assert_eq!(seen("::ffff:10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
         assert_eq!(seen("10.0.0.1", &["6.6.6.6, 1.2.3.4"]), "1.2.3.4", "a client may invent others before it");

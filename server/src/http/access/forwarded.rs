@@ -53,7 +53,7 @@ impl Forwarded {
 
 #[cfg(test)]
 #[test]
-fn a_proxy_is_believed_by_the_headers_that_are_configured() {
+fn a_proxy_is_trusted_by_the_headers_that_are_configured() {
     use crate::http::access::rows::rows_of;
 
     let headers: HeaderMap = [

@@ -4,8 +4,8 @@
 //! starts here. Its value then comes from the first of these places that has one that can be read: the store, the server's
 //! file, what the server was started with, this table.
 
-/// Sections, each with its settings: name and default. A default that is empty is that the setting is not set. A name that
-/// ends with a colon is how any number of names begin.
+/// Sections, each with its settings: name and default. An empty default means that the setting is not set. A name that
+/// ends with a colon stands for all names that begin with it.
 ///
 /// Reading another setting fails in builds with assertions. Clients may set others, which have no effect.
 pub const KNOWN_SETTINGS: &[(&str, &[(&str, &str)])] = &[

@@ -89,7 +89,7 @@ pub(crate) async fn active_tasks(request: &Request) -> Result<Response> {
 fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     let Some(run) = &job.run else { return };
     let seconds = |ms: u64| ms / 1000;
-    // The name by which `_node` knows it. Which server runs it is told apart.
+    // `node` has the name by which `_node` knows the server, and `server` that of the one which runs the task.
     json.begin_object().name("node").str(NODE);
     if let Some(server) = &run.server {
         json.name("server").str(server);
