@@ -23,13 +23,15 @@
 pub(crate) mod plan;
 mod reader;
 
+use std::ops::ControlFlow;
+
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use model::{ErrorKind, JsonText};
 use tokio::time::Instant;
 
 use crate::http::app::stores::Documents;
-use crate::http::error::{ApiError, Result};
+use crate::http::error::Result;
 use crate::http::feed::plan::{FeedKind, Filter, Idle, Plan};
 use crate::http::feed::reader::{Page, Reader};
 use crate::http::request::Request;
@@ -66,8 +68,8 @@ async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&Json
             FeedKind::Normal if request.method == Method::GET => Some(tag_of(&database).await?),
             _ => None,
         };
-        if tag.as_ref().is_some_and(|tag| tag.is_known(&request.headers)) {
-            return Ok((None, tag));
+        if let Some(known) = tag.as_ref().filter(|tag| tag.is_known(&request.headers)) {
+            return Ok(ControlFlow::Break(known.clone()));
         }
         let resume = match plan.descending && kind != FeedKind::Normal {
             true => Some(database.last_seq().await?),
@@ -75,14 +77,13 @@ async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&Json
         };
         let mut reader = Reader::new(request.app.clone(), database, plan.clone(), since, resume);
         let first = reader.page().await?;
-        Ok((Some((reader, first)), tag))
+        Ok(ControlFlow::Continue((reader, first, tag)))
     };
-    let (begun, tag) = request.with_database(db, begin).await?;
-    let mut response = match (begun, &tag) {
-        (None, Some(tag)) => return Ok(response::not_modified(tag.clone())),
-        (None, None) => return Err(ApiError::internal()),
-        (Some((reader, first)), _) => send(kind, reader, first).await?,
+    let (reader, first, tag) = match request.with_database(db, begin).await? {
+        ControlFlow::Break(known) => return Ok(response::not_modified(known)),
+        ControlFlow::Continue(begun) => begun,
     };
+    let mut response = send(kind, reader, first).await?;
     if let Some(tag) = tag {
         response::set_etag(&mut response, tag);
     }
@@ -91,10 +92,9 @@ async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&Json
 
 /// The tag of a list of changes: another one after each edit and each purge, as in CouchDB.
 async fn tag_of(database: &Documents) -> Result<Tag> {
-    let info = database.info().await?;
-    let purges = info.purge_seq.to_string();
-    let state = [&database.instance_id(), info.update_seq.to_string().as_bytes(), b" ", purges.as_bytes()].concat();
-    Ok(Tag::of_content(&state))
+    // A purge that removes something sets the last sequence too.
+    let last = database.last_seq().await?;
+    Ok(Tag::of_content(&[&database.instance_id(), &last.as_bytes()[..]].concat()))
 }
 
 async fn send(kind: FeedKind, mut reader: Reader, first: Page) -> Result<Response> {
