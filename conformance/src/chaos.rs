@@ -37,7 +37,7 @@ use kv_api::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::interleave::Hold;
+use crate::hold::Hold;
 use crate::random::Random;
 
 /// A fault of a commit.

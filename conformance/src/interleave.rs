@@ -10,32 +10,11 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kv_api::Database;
-use tokio::sync::Notify;
 
 use crate::chaos::Chaos;
-
-/// Holds one commit.
-#[derive(Debug)]
-pub(crate) struct Hold {
-    /// Number of commits before it.
-    before: usize,
-    commits: AtomicUsize,
-    reached: Notify,
-    released: Notify,
-}
-
-impl Hold {
-    /// Called before each commit of a transaction that writes.
-    pub(crate) async fn before_commit(&self) {
-        if self.commits.fetch_add(1, Ordering::Relaxed) == self.before {
-            self.reached.notify_one();
-            self.released.notified().await;
-        }
-    }
-}
+use crate::hold::Hold;
 
 /// Runs `operation` on `inner`. Its commit number `nth`, from 0, waits while `meanwhile` runs. Commits of transactions
 /// that write nothing do not count. Returns what the operation returned, and whether it came to that commit; if not,
@@ -48,8 +27,7 @@ pub async fn interleave<D: Database, T>(
     operation: impl AsyncFnOnce(Chaos<D>) -> T,
     meanwhile: impl AsyncFnOnce(),
 ) -> (T, bool) {
-    let (reached, released) = (Notify::new(), Notify::new());
-    let hold = Arc::new(Hold { before: nth, commits: AtomicUsize::new(0), reached, released });
+    let hold = Arc::new(Hold::new(nth));
     let mut operation = pin!(operation(Chaos::holding(inner, hold.clone())));
     tokio::select! {
         biased;

@@ -32,6 +32,7 @@ pub mod chaos;
 pub mod durability;
 mod expect;
 mod harness;
+mod hold;
 pub mod interleave;
 mod list;
 pub mod mirror;

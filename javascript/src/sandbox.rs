@@ -19,7 +19,7 @@ use crate::{
     deadline::thread_time,
     heap::Heap,
     limits::MAX_STACK,
-    state::{Purpose, Row, State},
+    state::{Purpose, Row, State, is_deep},
 };
 
 const PRELUDE: &str = include_str!("prelude.js");
@@ -333,23 +333,7 @@ fn compile<'js>(ctx: &Ctx<'js>, state: &State, name: &str, source: &str) -> Resu
     value.into_function().ok_or_else(|| refused(format!("Expression does not eval to a function. ({source})")))
 }
 
-/// Maximum number of brackets of a source that are open at a time. QuickJS takes quadratic time for nested blocks.
-const MAX_NESTING: u32 = 2_000;
-
 const TOO_DEEP: &str = "the brackets of the source are nested too deeply";
-
-/// Whether a source is nested too deeply. Brackets in strings and comments count too: few have so many more that open.
-pub(crate) fn is_deep(source: &str) -> bool {
-    let mut open = 0_u32;
-    source.bytes().any(|byte| {
-        match byte {
-            b'(' | b'[' | b'{' => open += 1,
-            b')' | b']' | b'}' => open = open.saturating_sub(1),
-            _ => {}
-        }
-        open > MAX_NESTING
-    })
-}
 
 /// Evaluates a script in the global scope.
 fn evaluate<'js>(ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {

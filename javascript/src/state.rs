@@ -10,7 +10,7 @@ use std::{
 
 use rquickjs::{Ctx, Exception, Function, Object, Result, Value, function::Opt};
 
-use crate::{Limits, deadline::Deadline, error::shortened, sandbox::is_deep};
+use crate::{Limits, deadline::Deadline, error::shortened};
 
 /// Lines that one call may log.
 const MAX_LOG_LINES: u32 = 100;
@@ -241,4 +241,20 @@ fn without_halves(mut text: String) -> String {
 pub(crate) fn seed(text: &str) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// Maximum number of brackets of a source that are open at a time. QuickJS takes quadratic time for nested blocks.
+const MAX_NESTING: u32 = 2_000;
+
+/// Whether a source is nested too deeply. Brackets in strings and comments count too: few have so many more that open.
+pub(crate) fn is_deep(source: &str) -> bool {
+    let mut open = 0_u32;
+    source.bytes().any(|byte| {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > MAX_NESTING
+    })
 }

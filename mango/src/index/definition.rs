@@ -11,10 +11,15 @@
 
 use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 
-use super::{MAX_COLUMNS, MAX_DEFINITION};
 use crate::error::{Error, echo};
 use crate::query::{Direction, sort, use_index};
 use crate::selector::Selector;
+
+/// Maximum size of the view that defines an index, in bytes.
+pub const MAX_DEFINITION: usize = 50_000;
+
+/// Maximum number of fields of an index.
+pub const MAX_COLUMNS: usize = 100;
 
 /// Maximum number of design documents whose indexes one request deletes.
 const MAX_DELETED: usize = 10_000;
@@ -257,4 +262,9 @@ pub(super) fn with_member(
 /// Parses JSON that was just written. It may be nested too deeply.
 fn read(json: &[u8]) -> Result<JsonText, Error> {
     JsonText::parse(json).map_err(|problem| Error::plain("bad_request", &problem.to_string()))
+}
+
+/// The name of a design document, whose prefix may be left out.
+pub(super) fn without_prefix(design: &str) -> &str {
+    design.strip_prefix("_design/").unwrap_or(design)
 }

@@ -80,7 +80,3 @@ fn is_sorted(columns: &[Vec<String>], sort: &[Vec<String>], selector: &Selector)
     let constants = columns.iter().take_while(|path| *path != first && selector.is_constant(path)).count();
     columns[constants..].starts_with(sort)
 }
-
-pub(super) fn without_prefix(design: &str) -> &str {
-    design.strip_prefix("_design/").unwrap_or(design)
-}

@@ -26,9 +26,8 @@ use json::{JsonRef, JsonText, JsonWriter};
 use md5::{Digest, Md5};
 
 pub use candidates::Candidate;
-use definition::with_member;
-pub use definition::{NewIndex, parse_bulk_delete};
-use known::without_prefix;
+pub use definition::{MAX_COLUMNS, MAX_DEFINITION, NewIndex, parse_bulk_delete};
+use definition::{with_member, without_prefix};
 pub use plan::{Choice, IdBounds, KeyRange, Plan, Purpose, Scan};
 
 use crate::collate::{COLLATION_VERSION, append_key};
@@ -41,12 +40,6 @@ pub const MAX_KEY: usize = 1_000;
 
 /// Maximum size of a row's values in bytes. Larger ones are not stored.
 pub const MAX_VALUES: usize = 1_000;
-
-/// Maximum size of the view that defines an index, in bytes.
-pub const MAX_DEFINITION: usize = 50_000;
-
-/// Maximum number of fields of an index.
-pub const MAX_COLUMNS: usize = 100;
 
 /// The member of a definition that is the partial filter.
 const FILTER: &str = "partial_filter_selector";

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use json::JsonText;
 
 use super::candidates::{self, Candidate};
-use super::known::{Known, without_prefix};
+use super::definition::without_prefix;
+use super::known::Known;
 use super::{Index, MAX_KEY};
 use crate::collate::Order;
 use crate::error::Error;

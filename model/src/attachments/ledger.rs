@@ -19,9 +19,10 @@ use std::sync::Arc;
 
 use kv_api::{KeyValue, Read, Transaction, TransactionExt};
 
-use super::address::{ContentRow, UploadedBytes};
+use super::address::ContentRow;
 use super::staging::{Staged, chunk_rows, new_store};
 use super::sweep::clear_staged;
+use super::uploaded::UploadedBytes;
 use super::{Attachment, AttachmentEdit, AttachmentSource, Content, ContentId, read_list};
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind, Result, alone};

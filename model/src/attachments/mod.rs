@@ -26,6 +26,7 @@
 //! * Chunks belong to a content or to an upload. The transaction that makes a content of an upload reads and clears its
 //!   row in `staging`. So does the transaction that removes the upload after the deadline.
 
+mod abandoned;
 mod address;
 mod json;
 mod ledger;
@@ -36,21 +37,22 @@ mod single;
 mod staging;
 mod sweep;
 mod upload;
+mod uploaded;
 mod zip;
 
 use bytes::Bytes;
 
 pub(crate) use self::json::read_attachments;
 pub(crate) use self::json::{JsonForm, write_attachments};
-pub use address::Content;
+pub(crate) use abandoned::Abandoned;
 pub(crate) use address::{ContentId, ContentRow, Hashes, StoreId};
 pub(crate) use ledger::{Added, Change, Ledger, clear_content, list_of};
 pub(crate) use list::{list_rows, read_list, split_rows};
 pub use reader::{AttachmentReader, ContentAhead, ContentStep};
 pub(crate) use resolve::resolve;
-pub(crate) use staging::Abandoned;
 pub(crate) use sweep::sweep;
 pub use upload::{Upload, UploadAs};
+pub use uploaded::Content;
 
 use crate::error::{Error, Result};
 use crate::limits::{MAX_ATTACHMENT_NAME_BYTES, check_attachment_count};

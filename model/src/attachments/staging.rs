@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{Database, Read, Runner, Transaction};
-use parking_lot::Mutex;
 
 use super::StoreId;
+use super::abandoned::Abandoned;
 use super::address::chunk_bytes;
 use super::sweep::clear_staged;
 use crate::documents::Documents;
@@ -47,17 +47,6 @@ pub(super) struct Stager<D> {
     pub(super) staged: Option<Staged>,
 }
 
-/// Keys of uploads that were dropped, which [`Guard::give_back`] removes.
-#[derive(Debug, Default)]
-pub(crate) struct Abandoned(Mutex<Vec<Vec<u8>>>);
-
-impl Abandoned {
-    /// Takes the keys.
-    pub(crate) fn take(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut *self.0.lock())
-    }
-}
-
 /// An upload in the store. Once it is dropped, its chunks are given back, unless an edit has taken them over.
 #[derive(Debug)]
 pub(super) struct Staged {
@@ -80,7 +69,7 @@ impl Eq for Staged {}
 impl Drop for Staged {
     fn drop(&mut self) {
         if !self.key.is_empty() {
-            self.abandoned.0.lock().push(std::mem::take(&mut self.key));
+            self.abandoned.push(std::mem::take(&mut self.key));
         }
     }
 }

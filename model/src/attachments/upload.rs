@@ -14,8 +14,9 @@ use flate2::write::GzEncoder;
 use kv_api::Database;
 use md5::{Digest, Md5};
 
-use super::address::{Hashes, Uploaded, UploadedBytes};
+use super::address::Hashes;
 use super::staging::Stager;
+use super::uploaded::{Uploaded, UploadedBytes};
 use super::zip::{self, Proof};
 use super::{AttachmentEdit, AttachmentSource, Content, Encoding};
 use crate::documents::Documents;

@@ -6,7 +6,9 @@ use kv_api::{KeySelector, RangeRequest};
 use super::elements::{ATTACHMENTS, BEYOND, cut, end_of, pending_stamp, push_content, push_id, push_leaf, push_seq};
 use super::{Key, Leaf};
 use crate::attachments::{ContentId, StoreId};
+use crate::error::Error;
 use crate::limits::MAX_ID_BYTES;
+use crate::row::Reader;
 use crate::seq::Seq;
 use crate::tuple;
 
@@ -168,7 +170,7 @@ pub(crate) enum DatabaseKey<'a> {
 /// Distance in subspaces by which a repair moves a row that cannot be read.
 const MOVED: u8 = 20;
 
-pub(super) const INSTANCE: u64 = Subspace::Instance.number();
+const INSTANCE: u64 = Subspace::Instance.number();
 pub(super) const SECURITY: u64 = Subspace::Security.number();
 pub(super) const LAST: u64 = Subspace::Last.number();
 pub(super) const STATS: u64 = Subspace::Stats.number();
@@ -405,4 +407,12 @@ impl DatabaseKeys {
 
 fn append_all(out: &mut Vec<u8>, numbers: &[u64]) {
     numbers.iter().for_each(|number| tuple::append_u64(out, *number));
+}
+
+/// Whether `key`, of a layer without a root, is the instance key of a database. Every transaction on the database reads
+/// it, so counts of rows list it separately (`kv_api::Counted::apart`).
+pub fn is_instance_key(key: &[u8]) -> bool {
+    let mut reader = Reader::new(key);
+    let parts = (|| Ok::<_, Error>((reader.int()?, reader.int()?, reader.int()?, reader.end()?)))();
+    matches!(parts, Ok((Key::DATABASE, _, INSTANCE, ())))
 }

@@ -1,9 +1,8 @@
 //! The keys of the layer itself, outside of its databases.
 
-use super::database::INSTANCE;
 use super::elements::{cut, end_of, misplaced};
 use crate::attachments::StoreId;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits::MAX_DATABASE_NAME_BYTES;
 use crate::row::Reader;
 use crate::tuple;
@@ -46,7 +45,7 @@ impl Key<'_> {
     const CATALOG: u64 = 1;
     const ALLOCATOR: u64 = 2;
     const TRANSACTION: u64 = 3;
-    const DATABASE: u64 = 4;
+    pub(super) const DATABASE: u64 = 4;
     const IDENTITY: u64 = 5;
     const ARRIVAL: u64 = 6;
     const STAGING: u64 = 7;
@@ -203,12 +202,4 @@ impl Key<'_> {
         reader.end()?;
         Ok((database, store))
     }
-}
-
-/// Whether `key`, of a layer without a root, is the instance key of a database. Every transaction on the database reads
-/// it, so counts of rows list it separately (`kv_api::Counted::apart`).
-pub fn is_instance_key(key: &[u8]) -> bool {
-    let mut reader = Reader::new(key);
-    let parts = (|| Ok::<_, Error>((reader.int()?, reader.int()?, reader.int()?, reader.end()?)))();
-    matches!(parts, Ok((Key::DATABASE, _, INSTANCE, ())))
 }

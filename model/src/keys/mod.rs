@@ -47,10 +47,10 @@ mod tests;
 
 use crate::revid::RevId;
 
+pub use database::is_instance_key;
 pub(crate) use database::{DatabaseKey, DatabaseKeys, Subspace};
 pub(crate) use elements::{ATTACHMENTS, BEYOND, end_of, pending_stamp, read_incarnation, read_rev, read_seq};
 pub(crate) use layer::Key;
-pub use layer::is_instance_key;
 
 /// A leaf of a document's revision tree. Sorts like its keys: the greatest of a document's leaves is the winner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -251,6 +251,21 @@ pub(super) fn below(url: &Url, names: &[&str]) -> Result<Url, AddressError> {
     }
 }
 
+/// The path segments of a document's id. The slash of `_design/` and `_local/` stays a slash.
+pub(super) fn id_path(id: &str) -> Vec<&str> {
+    match id.split_once('/') {
+        Some((prefix @ ("_design" | "_local"), name)) => vec![prefix, name],
+        _ => vec![id],
+    }
+}
+
+/// The path segments of an attachment.
+pub(super) fn attachment_path<'a>(id: &'a str, name: &'a str) -> Vec<&'a str> {
+    let mut path = id_path(id);
+    path.push(name);
+    path
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

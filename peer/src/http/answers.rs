@@ -4,9 +4,8 @@ use std::borrow::Cow;
 
 use model::{AttachmentSource, Edit, Encoding, JsonRef, JsonText, RevId, WriteMode};
 
-use super::address::is_carried;
-use super::peer::attachment_path;
-use super::{Held, problem};
+use super::address::{attachment_path, is_carried};
+use super::answer::{Held, problem};
 use crate::error::{Error, ErrorKind, Result};
 use crate::text::cut;
 use crate::types::{Attachment, Change, Revision};

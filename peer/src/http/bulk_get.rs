@@ -9,10 +9,11 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use model::{BulkGet, JsonRef, JsonText, JsonWriter};
 
+use super::address::id_path;
+use super::answer::{Answer, Held, problem as problem_of};
 use super::answers::{list, refusal, revision, text};
 use super::ceilings::{DOCUMENT, SEVERAL};
-use super::peer::id_path;
-use super::{Answer, Held, Http, Method};
+use super::{Http, Method};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{ReadOptions, Revision, is_enough};
 
@@ -169,7 +170,7 @@ fn leaves(id: &str, answer: &JsonText, held: &Held, result: JsonRef<'_>) -> Resu
         if problem.and_then(|problem| text(problem, "error")).as_deref() == Some("not_found") {
             continue;
         }
-        let sentence = format!("\"{id}\" cannot be read: {}", problem.and_then(super::problem).unwrap_or_default());
+        let sentence = format!("\"{id}\" cannot be read: {}", problem.and_then(problem_of).unwrap_or_default());
         let error = Error::new(ErrorKind::Unavailable, sentence);
         let status = problem.and_then(refusal).and_then(|error| error.status());
         return Err(status.map_or(error.clone(), |status| error.with_status(status)));

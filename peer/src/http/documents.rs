@@ -2,8 +2,9 @@
 
 use model::{JsonText, JsonWriter, RevId};
 
+use super::answer::{Answer, is_success};
 use super::answers::{refusal, text};
-use super::{Answer, Http, Method, ceilings, is_success};
+use super::{Http, Method, ceilings};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum size of the documents in one request, except a single larger document.

@@ -26,8 +26,9 @@ use reqwest::header::{
 use reqwest::{Client, Method, Request, Response, Url};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::answer::{Answer, Held, is_success};
 use super::ceilings::SMALL;
-use super::{Address, Answer, is_success, trust};
+use super::{Address, trust};
 use crate::ByteStream;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -41,19 +42,6 @@ const MOST_REDIRECTS: usize = 10;
 const UNIT: usize = 64 << 10;
 /// What an answer may reserve at most is this part of the budget. Answers have ceilings of their own beside.
 const PART_OF_ONE: usize = 8;
-
-/// What an answer reserves, until the last clone is dropped.
-#[derive(Clone, Debug, Default)]
-pub struct Held(#[expect(dead_code, reason = "it is held")] Option<Arc<budget::Held>>);
-
-/// What is reserved is no part of what is compared.
-impl PartialEq for Held {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Held {}
 
 /// Makes what is held enough for this many bytes.
 async fn grow(held: &mut budget::Held, bytes: usize, patience: Duration) -> Result<()> {

@@ -9,9 +9,10 @@ use model::limits::MAX_ATTACHMENT_NAME_BYTES;
 use model::{JsonText, JsonWriter, RevId};
 use reqwest::header::{ACCEPT, HeaderValue};
 
+use super::answer::is_success;
 use super::ceilings::{SMALL, WITH_ATTACHMENTS};
 use super::exchange::Incoming;
-use super::{Http, Method, is_success};
+use super::{Http, Method};
 use crate::ByteStream;
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::Attachment;

@@ -1,6 +1,7 @@
 //! A database on a server that speaks CouchDB's protocol: the one HTTP client.
 
 mod address;
+mod answer;
 mod answers;
 mod bulk_get;
 mod ceilings;
@@ -19,19 +20,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use model::{JsonRef, JsonText};
+use model::JsonText;
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Request};
 
 pub use address::{Address, AddressError, Given};
+pub use answer::{Held, problem};
 pub use clients::{Clients, Connecting};
-pub use exchange::Held;
 
 pub use reqwest::{Method, Url};
 pub use trust::{Trust, TrustError};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::pace::Pace;
+use answer::Answer;
 use ceilings::{COMMAND, SMALL};
 use exchange::Line;
 
@@ -186,70 +188,10 @@ impl fmt::Debug for Http {
     }
 }
 
-/// A complete response.
-struct Answer {
-    status: u16,
-    path: String,
-    /// Empty in a refusal that was too long.
-    body: Vec<u8>,
-    held: Held,
-}
-
-impl Answer {
-    /// The body of a successful response; otherwise the server's error.
-    fn into_json(self) -> Result<JsonText> {
-        self.json()
-    }
-
-    /// The same, with what it reserves.
-    fn into_held(self) -> Result<(JsonText, Held)> {
-        Ok((self.json()?, self.held))
-    }
-
-    fn json(&self) -> Result<JsonText> {
-        let path = &self.path;
-        match JsonText::parse(&self.body) {
-            Ok(json) if is_success(self.status) => Ok(json),
-            Ok(json) => {
-                let problem = problem(json.root()).unwrap_or_default();
-                Err(refusal(self.status, format!("the server answered {} to {path}: {problem}", self.status)))
-            }
-            Err(_) if self.status >= 500 || self.body.is_empty() && !is_success(self.status) => {
-                Err(refusal(self.status, format!("the server answered {} to {path}", self.status)))
-            }
-            Err(error) => Err(Error::nonsense(format!("the server's answer ({}) to {path} is {error}", self.status))
-                .with_status(self.status)),
-        }
-    }
-}
-
 fn no_name(error: AddressError) -> Error {
     Error::refused(error.to_string())
 }
 
 fn header(value: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(value).map_err(|_| Error::refused("a header cannot be sent"))
-}
-
-fn is_success(status: u16) -> bool {
-    (200..300).contains(&status)
-}
-
-/// The failure that a status means.
-fn refusal(status: u16, sentence: String) -> Error {
-    let kind = match status {
-        404 => ErrorKind::NoDatabase,
-        408 | 425 | 429 | 500 | 502..=599 => ErrorKind::Unavailable,
-        409 => ErrorKind::Conflict,
-        413 => ErrorKind::TooLarge,
-        _ => ErrorKind::Refused,
-    };
-    Error::new(kind, sentence).with_status(status)
-}
-
-/// `error: reason` of a response or a row, if it has them.
-pub fn problem(row: JsonRef<'_>) -> Option<String> {
-    let error = row.get("error")?.as_str()?;
-    let reason = row.get("reason").and_then(JsonRef::as_str).unwrap_or_default();
-    Some(format!("{error}: {reason}"))
 }

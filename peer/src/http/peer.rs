@@ -9,13 +9,14 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use model::{BulkGet, Edit, Encoding, JsonRef, JsonText, JsonWriter, Purge, RevId, RevsDiff, WriteMode};
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue};
 
-use super::address::is_carried;
+use super::address::{attachment_path, id_path, is_carried};
+use super::answer::{is_success, problem, refusal};
 use super::answers::{change, list, local_rev, rev, seq, text};
 use super::ceilings::{self, DOCUMENT, SMALL, WITH_ATTACHMENTS};
 use super::inline::is_pouchdb;
 use super::related::Related;
 use super::sent::document;
-use super::{Http, Method, is_success, refusal};
+use super::{Http, Method};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{
     Attachment, Changes, ChangesRequest, Docs, Filter, IdRange, Info, LocalDocument, Page, ReadOptions, Revision, Row,
@@ -175,7 +176,7 @@ impl Http {
         for row in found {
             if range.skips_damaged && text(row, "error").is_some() {
                 let id = text(row, "id").or_else(|| text(row, "key")).unwrap_or_default();
-                damaged.push((id.into_owned(), super::problem(row).unwrap_or_default()));
+                damaged.push((id.into_owned(), problem(row).unwrap_or_default()));
                 continue;
             }
             let known = row.get("value").and_then(|value| text(value, "rev"));
@@ -193,21 +194,6 @@ impl Http {
         }
         Ok(Page { damaged, ..range.page(rows, reached) })
     }
-}
-
-/// The path segments of a document's id. The slash of `_design/` and `_local/` stays a slash.
-pub(super) fn id_path(id: &str) -> Vec<&str> {
-    match id.split_once('/') {
-        Some((prefix @ ("_design" | "_local"), name)) => vec![prefix, name],
-        _ => vec![id],
-    }
-}
-
-/// The path segments of an attachment.
-pub(super) fn attachment_path<'a>(id: &'a str, name: &'a str) -> Vec<&'a str> {
-    let mut path = id_path(id);
-    path.push(name);
-    path
 }
 
 #[async_trait]
@@ -275,7 +261,7 @@ impl Peer for Http {
             for (id, row) in some.into_iter().zip(rows) {
                 // A document that cannot be read does exist.
                 if text(row, "error").is_some_and(|error| error != "not_found") {
-                    let problem = super::problem(row).unwrap_or_default();
+                    let problem = problem(row).unwrap_or_default();
                     return Err(Error::nonsense(format!("\"{id}\" cannot be read: {problem}")));
                 }
                 let value = row.get("value");
@@ -381,7 +367,7 @@ impl Peer for Http {
             Some(went) if went.is_array() => {
                 went.elements().filter_map(|went| went.as_str()).map(|went| rev(&went)).collect()
             }
-            Some(failed) => Err(Error::refused(super::problem(failed).unwrap_or_default())),
+            Some(failed) => Err(Error::refused(problem(failed).unwrap_or_default())),
         };
         Ok(purges.iter().map(outcome).collect())
     }

@@ -32,8 +32,9 @@ use tokio_io_timeout::TimeoutStream;
 use crate::http::access::lockout::network;
 use crate::http::access::settings::ADMINS;
 use crate::http::app::{App, Identity, Options};
-use crate::http::serve::{CONNECTION_BYTES, serve};
+use crate::http::serve::serve;
 use crate::http::tls;
+use crate::http::wire::body::CONNECTION_BYTES;
 use crate::http::wire::quotes::{BodyLength, Quotes};
 use crate::http::work;
 

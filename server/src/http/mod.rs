@@ -61,7 +61,6 @@ pub use app::Options;
 pub(crate) use functions::Functions;
 pub(crate) use functions::validate::{THREADS, validated};
 pub use listen::{Server, StartError};
-pub(crate) use serve::CONNECTION_BYTES;
 pub use tls::{Tls, TlsError};
 pub(crate) use views::check::{check as check_views, repair as repair_views};
-pub(crate) use wire::body::largest as largest_body;
+pub(crate) use wire::body::{CONNECTION_BYTES, largest as largest_body};

@@ -56,10 +56,7 @@ static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The header with the id of a request, which the log has too.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 
-/// Number of bytes that a connection reserves when it begins.
-pub(crate) const CONNECTION_BYTES: usize = 32 << 10;
-
-/// The same after a request or an answer that was not small: the connection keeps its buffers until it ends.
+/// Number of bytes that a connection reserves after a request or an answer that was not small: the connection keeps its buffers until it ends.
 const USED_CONNECTION_BYTES: usize = 256 << 10;
 
 /// Serves a request. It always answers. `seat` is what its connection reserves.

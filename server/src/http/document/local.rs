@@ -13,7 +13,6 @@ use model::{Edit, ErrorKind, JsonRef, JsonText, NotFound, WriteMode};
 use sha2::{Digest, Sha256};
 
 use crate::http::app::stores::Documents;
-use crate::http::document::write::is_batch;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, Tag};
@@ -68,7 +67,7 @@ pub(crate) async fn write(
     status: StatusCode,
 ) -> Result<Response> {
     let rev = request.with_database(db, |database| edit.write(database, id)).await?;
-    let is_batch = is_batch(&request.params);
+    let is_batch = request.params.is_batch();
     let mut response = written(id, rev, status, is_batch);
     if !is_batch && !edit.deleted {
         response::set_etag(&mut response, tag_of(rev, &edit.body));

@@ -9,7 +9,7 @@ use model::Patch;
 
 use crate::http::app::stores::Documents;
 use crate::http::document::guarded;
-use crate::http::document::write::{is_batch, require_design_admin, written};
+use crate::http::document::write::{require_design_admin, written};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::content_type_is;
@@ -40,7 +40,7 @@ pub(crate) async fn patch(request: &mut Request, db: &str, id: &str) -> Result<R
     let patch = &patch;
     let apply = |database: Documents| async move { Ok(database.patch(id, named.as_ref(), patch).await?) };
     let rev = request.with_database(db, apply).await?;
-    let mut response = written(id, &rev, StatusCode::CREATED, is_batch(&request.params));
+    let mut response = written(id, &rev, StatusCode::CREATED, request.params.is_batch());
     response::set_location(&mut response, request.absolute(&[db, id]));
     Ok(response)
 }

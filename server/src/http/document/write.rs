@@ -58,7 +58,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
             return Err(refused);
         }
     };
-    let mut response = written(id, &rev, status, is_batch(&request.params));
+    let mut response = written(id, &rev, status, request.params.is_batch());
     response::set_location(&mut response, request.absolute(&[db, id]));
     Ok(response)
 }
@@ -117,7 +117,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
         edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
     }
     let (id, rev) = write_admitted(request, db, edit).await?;
-    let mut response = written(&id, &rev, StatusCode::CREATED, is_batch(&request.params));
+    let mut response = written(&id, &rev, StatusCode::CREATED, request.params.is_batch());
     // CouchDB sends no `ETag` here.
     response.headers_mut().remove(ETAG);
     response::set_location(&mut response, request.absolute(&[db, &id]));
@@ -208,10 +208,4 @@ pub(crate) fn refuse_design(principal: &Principal, is_database_admin: bool, id: 
         return Ok(());
     }
     Err(not_database_admin(principal))
-}
-
-/// Whether the query has `batch=ok`. With it CouchDB does not wait for the disk, and answers 202 without a revision. Here
-/// the answer is the same, and the write is as durable as any other.
-pub(crate) fn is_batch(params: &Params) -> bool {
-    params.get("batch") == Some("ok")
 }

@@ -120,6 +120,32 @@ fn absent() -> ApiError {
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", ABSENT)
 }
 
+/// The status, the name and the reason of the error that a function means by throwing `["error", NAME, REASON]`.
+#[cfg(feature = "javascript")]
+fn named(error: &javascript::Error) -> Option<(StatusCode, String, String)> {
+    let thrown = JsonText::parse(error.thrown()?.as_bytes()).ok()?;
+    let parts: Vec<String> = thrown.root().elements().map(|part| part.str_or_text().into_owned()).collect();
+    let Ok([kind, name, mut reason]) = <[String; 3]>::try_from(parts) else { return None };
+    if kind != "error" && kind != "fatal" {
+        return None;
+    }
+    let status = match name.as_str() {
+        "bad_request" | "query_parse_error" | "illegal_docid" | "doc_validation" => StatusCode::BAD_REQUEST,
+        "unauthorized" => StatusCode::UNAUTHORIZED,
+        "forbidden" => StatusCode::FORBIDDEN,
+        "not_found" => StatusCode::NOT_FOUND,
+        "method_not_allowed" => StatusCode::METHOD_NOT_ALLOWED,
+        "not_acceptable" => StatusCode::NOT_ACCEPTABLE,
+        "conflict" => {
+            reason = model::ErrorKind::Conflict.to_string();
+            StatusCode::CONFLICT
+        }
+        "gone" => StatusCode::GONE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Some((status, name, reason))
+}
+
 #[cfg(feature = "javascript")]
 impl From<javascript::Error> for ApiError {
     fn from(error: javascript::Error) -> ApiError {

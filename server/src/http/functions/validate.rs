@@ -54,8 +54,7 @@ mod running {
     use crate::http::access::principal::Principal;
     use crate::http::access::users;
     use crate::http::app::App;
-    use crate::http::functions::update::named;
-    use crate::http::functions::{Functions, design_of};
+    use crate::http::functions::{Functions, design_of, named};
     use crate::http::views::design::builtin;
 
     const JAVASCRIPT: &str = "javascript";

@@ -28,9 +28,9 @@ use crate::http::error::{ApiError, Result};
 use crate::http::functions::validate::on_behalf;
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::owner::Owner;
-use crate::http::replicator::record::{KIND, Origin, ReplicationJob, job_of_document, object, time};
+use crate::http::replicator::record::{KIND, Origin, ReplicationJob, job_of_document, time};
 use crate::http::replicator::requested::RequestedReplication;
-use crate::http::wire::response;
+use crate::http::wire::response::{self, json_object};
 
 /// The kind of the jobs that follow such databases. Their ids are the names of the databases.
 pub(crate) const FOLLOWERS: &str = "replicator";
@@ -87,7 +87,7 @@ impl ReplicationDocument {
 
     /// A hash of the members that clients wrote.
     fn definition(&self) -> String {
-        let own = object(|json| write_definition(&self.body, json));
+        let own = json_object(|json| write_definition(&self.body, json));
         model::hex(&Sha256::digest(own.as_bytes()))
     }
 }
@@ -303,7 +303,7 @@ async fn set_outcome_in(database: &Documents, id: &str, definition: &str, outcom
         if !found.is_to_run() || found.definition() != definition {
             return Ok(());
         }
-        let body = object(|json| {
+        let body = json_object(|json| {
             write_definition(&found.body, json);
             outcome.write(now_ms(), json);
         });

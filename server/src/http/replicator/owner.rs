@@ -29,10 +29,10 @@ use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::proven::{self, Proven};
-use crate::http::replicator::record::object;
+
 use crate::http::replicator::requested::without_credentials;
 use crate::http::request::Request;
-use crate::http::wire::response::{self, Response};
+use crate::http::wire::response::{self, Response, json_object};
 
 /// The members of a document that may have credentials.
 const SIDES: [&str; 2] = ["source", "target"];
@@ -108,7 +108,7 @@ impl Owner {
 
     /// The owner for a job's data.
     pub(crate) fn to_json(&self) -> JsonText {
-        object(|json| {
+        json_object(|json| {
             match &self.name {
                 Some(name) => json.name("name").str(name),
                 None => json.name("name").null(),

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use crate::http::access::auth::SECRET_BYTES;
     use crate::http::access::settings::Flags;
-    use crate::http::replicator::record::object;
+    use crate::http::wire::response::json_object;
 
     fn auth(secret: u8) -> Auth {
         Auth::new(None, [secret; SECRET_BYTES], true, Flags::default())
@@ -230,7 +230,7 @@ mod tests {
         for proven in all() {
             let side = JsonText::parse(br#"{"source":{"url":"a","headers":{"x":"1"}},"target":"b"}"#).unwrap();
             let written = |side: &JsonText| {
-                object(|json| {
+                json_object(|json| {
                     json.members_of(side);
                     proven.write_signed(&auth(1), "anna", side, json);
                 })
@@ -245,7 +245,7 @@ mod tests {
                 body.as_str().replace(r#"{"url":"a","headers":{"x":"1"}}"#, r#"{"headers":{"x":"1"},"url":"a"}"#);
             let sorted = JsonText::parse(sorted.as_bytes()).unwrap();
             assert_eq!(Proven::of_document(&auth(1), &sorted, "anna"), Some(proven.clone()), "as rows have it");
-            let unsigned = object(|json| proven.write(json));
+            let unsigned = json_object(|json| proven.write(json));
             assert_eq!(Proven::read(unsigned.root()), Some(proven));
         }
     }
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn no_member_of_a_proof_can_be_changed() {
         let proven = &all()[2];
-        let body = object(|json| proven.write_signed(&auth(1), "anna", &JsonText::empty_object(), json));
+        let body = json_object(|json| proven.write_signed(&auth(1), "anna", &JsonText::empty_object(), json));
         for (member, other) in [
             (r#""by":"token""#, r#""by":"proxy""#),
             (r#""by":"token""#, r#""by":"admin""#),

@@ -17,13 +17,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use hyper::StatusCode;
 use jobs::{Job, JobId};
-use model::{JsonRef, JsonText, JsonWriter};
+use model::{JsonRef, JsonText};
 use replicate::{Figures, Progress, Report};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::requested::RequestedReplication;
-use crate::http::wire::response;
+use crate::http::wire::response::{self, json_object};
 
 /// The kind of these jobs.
 pub(crate) const KIND: &str = "replication";
@@ -118,7 +118,7 @@ impl ReplicationJob {
         added_ms: u64,
     ) -> ReplicationJob {
         let shown = |name: &str| name.chars().take(MOST_SHOWN).collect::<String>();
-        let task = object(|json| {
+        let task = json_object(|json| {
             match &origin {
                 Origin::Document { database, id, .. } => {
                     json.name("database").str(database).name("doc_id").str(id);
@@ -219,7 +219,7 @@ impl Answer {
     pub(crate) fn new(ended: &Result<Report>) -> Answer {
         match ended {
             Ok(report) => Answer { status: StatusCode::OK, body: record_of(report) },
-            Err(error) => Answer { status: error.status(), body: object(|json| error.write_members(json)) },
+            Err(error) => Answer { status: error.status(), body: json_object(|json| error.write_members(json)) },
         }
     }
 }
@@ -228,7 +228,7 @@ impl Answer {
 fn record_of(report: &Report) -> JsonText {
     let mut sessions = report.record.get("history").map_or(0, |history| history.elements().count());
     loop {
-        let record = object(|json| {
+        let record = json_object(|json| {
             json.name("ok").bool(true);
             if report.no_changes {
                 json.name("no_changes").bool(true);
@@ -367,7 +367,7 @@ pub(crate) fn figures(progress: &Progress) -> JsonText {
         bulk_get_docs,
         bulk_get_attempts,
     } = progress.of_all_sessions;
-    object(|json| {
+    json_object(|json| {
         json.name("revisions_checked").u64(missing_checked).name("missing_revisions_found").u64(missing_found);
         json.name("docs_read").u64(docs_read).name("docs_written").u64(docs_written);
         json.name("doc_write_failures").u64(doc_write_failures).name("changes_pending");
@@ -384,11 +384,6 @@ pub(crate) fn figures(progress: &Progress) -> JsonText {
 /// A time as CouchDB's scheduler writes it.
 pub(crate) fn time(ms: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
-}
-
-/// An object with these members.
-pub(crate) fn object(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
-    JsonText::parse(&response::object_text(write)).unwrap_or_else(|_| JsonText::empty_object())
 }
 
 #[cfg(test)]
@@ -476,7 +471,7 @@ mod tests {
     #[test]
     fn whatever_a_peer_says_there_is_a_row() {
         let long = |name: &str| {
-            object(|json| {
+            json_object(|json| {
                 json.name(name).str(&"x".repeat(200_000));
             })
         };

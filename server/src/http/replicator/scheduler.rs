@@ -15,11 +15,11 @@ use crate::http::error::{ApiError, Result};
 use crate::http::replicator::documents::{ReplicationDocument, find_in};
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::record::{
-    Event, JobProgress, KIND, ReplicationJob, job_of_document, object, of_lost, plus_for_space, time,
+    Event, JobProgress, KIND, ReplicationJob, job_of_document, of_lost, plus_for_space, time,
 };
 use crate::http::replicator::requested::shown;
 use crate::http::request::Request;
-use crate::http::wire::response::{self, Response};
+use crate::http::wire::response::{self, Response, json_object};
 
 /// Default number of jobs in an answer.
 const USUAL_LIMIT: usize = 100;
@@ -287,7 +287,7 @@ impl Row<'_> {
             }
             Some("failed") => {
                 let info = |reason: String| {
-                    object(|json| {
+                    json_object(|json| {
                         json.name("error").str(&reason);
                     })
                 };
@@ -308,7 +308,7 @@ impl Row<'_> {
 }
 
 fn without_start_time(stats: JsonRef<'_>) -> JsonText {
-    object(|json| {
+    json_object(|json| {
         for (name, value) in stats.members().filter(|(name, _)| name != "start_time") {
             json.name(&name).value(value);
         }

@@ -27,6 +27,9 @@ const SLOWEST: u64 = 1024;
 /// Bodies above this many bytes are parsed and unpacked on other threads than those that serve requests.
 const LARGE: usize = 256 * 1024;
 
+/// Number of bytes that a connection reserves when it begins.
+pub(crate) const CONNECTION_BYTES: usize = 32 << 10;
+
 /// Number of bytes that a request reserves at least.
 pub(crate) const REQUEST_BYTES: usize = 64 << 10;
 

@@ -69,6 +69,12 @@ pub(crate) fn encode(segment: &str) -> PercentEncode<'_> {
 pub(crate) struct Params(Vec<(String, String)>);
 
 impl Params {
+    /// Whether the query has `batch=ok`. With it CouchDB does not wait for the disk, and answers 202 without a revision. Here
+    /// the answer is the same, and the write is as durable as any other.
+    pub(crate) fn is_batch(&self) -> bool {
+        self.get("batch") == Some("ok")
+    }
+
     /// Decodes a query, or a form. As in CouchDB, `;` separates pairs too.
     pub(crate) fn parse(query: &str) -> Result<Self> {
         let mut params = Vec::new();

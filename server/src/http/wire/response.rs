@@ -393,6 +393,11 @@ pub(crate) fn object_with(status: StatusCode, write: impl FnOnce(&mut model::Jso
     json(status, object_text(write))
 }
 
+/// A JSON object with these members.
+pub(crate) fn json_object(write: impl FnOnce(&mut model::JsonWriter<'_>)) -> model::JsonText {
+    model::JsonText::parse(&object_text(write)).unwrap_or_else(|_| model::JsonText::empty_object())
+}
+
 /// The text of a JSON object that `write` fills.
 pub(crate) fn object_text(write: impl FnOnce(&mut model::JsonWriter<'_>)) -> Vec<u8> {
     let mut text = Vec::with_capacity(256);

@@ -10,7 +10,7 @@
 //! `Stamp` is that of the transaction. `Before` is the number of edits committed at `Version`, the version that it read, by
 //! the [counters](crate::stats). `Own` is the number of its own edits. The number of a sequence is the greatest count of the
 //! rows up to it. So for each sequence it is one number for ever, since only later rows follow, and it never falls along the
-//! feed. The number at the end of the feed lags behind by less than [`EDITS_BETWEEN`] edits for each process that writes.
+//! feed. The number at the end of the feed lags behind by less than [`EDITS_BETWEEN`](due::EDITS_BETWEEN) edits for each process that writes.
 //!
 //! A row is written without a conflict, and read by no edit. A later row can have the lower count, if its transaction read
 //! before the other one committed. That one's stamp is greater than the `Version` of the later row, so nothing before that
@@ -19,12 +19,12 @@
 //! A row that no sequence in the feed needs any more is cleared ([`Documents::thin_counts`]). So there are not more rows
 //! than documents, however often these are edited.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use bytes::Bytes;
 use kv_api::{Database, KeySelector, KeyValue, MutationType, RangeRequest, Read, Transaction, TransactionOption};
-use parking_lot::Mutex;
 
+mod due;
+
+pub(crate) use self::due::EditCounts;
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::keys::{DatabaseKey, DatabaseKeys};
@@ -35,12 +35,6 @@ use crate::tuple;
 use crate::txids::Outcome;
 use crate::unguarded::Unguarded;
 
-/// Number of edits of a database by one process between two rows. A transaction with more has a row of its own.
-const EDITS_BETWEEN: u32 = 32;
-
-/// Number of rows that a process writes between two calls of [`Documents::thin_counts`].
-const ROWS_BETWEEN_THINNING: u32 = 16;
-
 /// Number of rows that one call of it looks at: several times those that were written since the last.
 const ROWS_THINNED: usize = 64;
 
@@ -49,55 +43,6 @@ const ROWS_AHEAD: usize = 256;
 
 /// Number of rows that are read before a sequence at once. Few are needed: those of transactions that ran side by side.
 const ROWS_BEHIND: usize = 8;
-
-/// The edits of each database by this process since its last row. Databases share the slots: one that has a slot with
-/// others gets a row a little earlier, or later.
-pub(crate) struct EditCounts {
-    slots: [Slot; SLOTS],
-}
-
-const SLOTS: usize = 256;
-
-#[derive(Default)]
-struct Slot {
-    /// Edits since the last row.
-    edits: AtomicU32,
-    /// Rows since the last thinning.
-    rows: AtomicU32,
-    /// The key after which the next thinning goes on.
-    thinned: Mutex<Bytes>,
-}
-
-impl Default for EditCounts {
-    fn default() -> Self {
-        EditCounts { slots: std::array::from_fn(|_| Slot::default()) }
-    }
-}
-
-impl EditCounts {
-    fn slot(&self, keys: &DatabaseKeys) -> &Slot {
-        &self.slots[keys.number() as usize % SLOTS]
-    }
-
-    /// Counts the edits of a transaction that is about to commit. Returns whether it is to write a row. Edits of an attempt
-    /// that fails count too: the next row is written a little earlier.
-    fn is_row_due(&self, keys: &DatabaseKeys, edits: usize) -> bool {
-        let slot = self.slot(keys);
-        let edits = u32::try_from(edits).unwrap_or(EDITS_BETWEEN);
-        if slot.edits.fetch_add(edits, Ordering::Relaxed).saturating_add(edits) < EDITS_BETWEEN {
-            return false;
-        }
-        slot.edits.store(0, Ordering::Relaxed);
-        slot.rows.fetch_add(1, Ordering::Relaxed);
-        true
-    }
-
-    fn is_thinning_due(&self, keys: &DatabaseKeys) -> bool {
-        let rows = &self.slot(keys).rows;
-        rows.load(Ordering::Relaxed) >= ROWS_BETWEEN_THINNING
-            && rows.swap(0, Ordering::Relaxed) >= ROWS_BETWEEN_THINNING
-    }
-}
 
 /// The row of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
