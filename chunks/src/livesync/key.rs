@@ -49,7 +49,8 @@ pub(crate) struct Key {
 impl Key {
     /// Derives the keys, which takes a noticeable part of a second.
     pub(crate) fn derive(passphrase: &str, salt: &[u8]) -> Key {
-        let master = pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(passphrase.as_bytes(), salt, ROUNDS);
+        let mut master = [0; 32];
+        kdf::pbkdf2(kdf::Hash::Sha256, passphrase.as_bytes(), salt, ROUNDS, &mut master);
         let units: Vec<u16> = passphrase.encode_utf16().collect();
         // Three quarters of it, rounded down.
         let part = units.len() * 3 / 4;

@@ -76,14 +76,14 @@ impl Prf {
     }
 
     fn derive(self, password: &str, salt: &str, iterations: u32, key: &mut [u8]) {
-        let (password, salt) = (password.as_bytes(), salt.as_bytes());
-        match self {
-            Prf::Sha1 => pbkdf2::pbkdf2_hmac::<Sha1>(password, salt, iterations, key),
-            Prf::Sha224 => pbkdf2::pbkdf2_hmac::<Sha224>(password, salt, iterations, key),
-            Prf::Sha256 => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, key),
-            Prf::Sha384 => pbkdf2::pbkdf2_hmac::<Sha384>(password, salt, iterations, key),
-            Prf::Sha512 => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, key),
-        }
+        let hash = match self {
+            Prf::Sha1 => kdf::Hash::Sha1,
+            Prf::Sha224 => kdf::Hash::Sha224,
+            Prf::Sha256 => kdf::Hash::Sha256,
+            Prf::Sha384 => kdf::Hash::Sha384,
+            Prf::Sha512 => kdf::Hash::Sha512,
+        };
+        kdf::pbkdf2(hash, password.as_bytes(), salt.as_bytes(), iterations, key);
     }
 }
 
