@@ -8,21 +8,22 @@
 //!                        not adopted 0·60 ─── 0·70     before it: feeds that read 0·900 never see them
 //! ```
 //!
-//! A sequence is an incarnation and a commit version. Versions grow in one store. Rows that were restored into a cluster
-//! with lower versions have sequences of its future, and new ones would lie before them. So such a store is refused when it
-//! is opened, by the newest version of which rows tell:
+//! A sequence is an incarnation and a commit version. Versions grow in one store. If rows were restored into a cluster
+//! with lower versions, their sequences lie in its future, and new sequences would come before them. So such a store is
+//! refused when it is opened. The check finds the newest version that rows record:
 //!
-//! * the last [transaction id](crate::txids), which every write leaves, and nobody clears while it is the last;
+//! * the last [transaction id](crate::txids), which every write leaves, and which is never cleared while it is the
+//!   last;
 //! * the last creation or drop of a database.
 //!
-//! A server that runs while its store is replaced finds it where it reads the last sequence of a database.
+//! A server that runs while its store is replaced notices it when it reads the last sequence of a database.
 //!
 //! Adopting raises the incarnation of every database. Rows stay as they are: all old sequences lie before all new ones, so
-//! feeds, views, consumers and replications go on where they were. Sequences that the lost store gave out after the backup
-//! remain with clients. A feed that is to begin after one which lies ahead begins at the beginning.
+//! feeds, views, consumers and replications go on where they were. Clients may still have sequences that the lost store
+//! gave out after the backup. A feed that is to begin after such a sequence begins at the beginning.
 //!
-//! Each database is one transaction, and the versions that the check reads are forgotten last. So an adoption that ended
-//! midway left a store which is still refused, and the next one does the rest.
+//! Each database is one transaction, and the versions that the check reads are removed last. So if an adoption ends
+//! midway, the store is still refused, and the next adoption does the rest.
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -45,11 +46,11 @@ use crate::seq::Seq;
 pub struct Adopted {
     /// Number of databases whose incarnation was raised.
     pub databases: u64,
-    /// Databases whose own row cannot be read, and which cannot be used therefore. They are as they were.
+    /// Databases whose own row cannot be read, and which therefore cannot be used. They are unchanged.
     pub unreadable: Vec<String>,
 }
 
-/// Fails if rows of the store tell of a version that its engine has not reached. The reads are issued by the call.
+/// Fails if rows of the store record a version that its engine has not reached. The reads are issued by the call.
 pub(crate) fn check_versions<T: Transaction>(
     transaction: &T,
     root: &[u8],
@@ -74,12 +75,12 @@ impl<D: Database> Layer<D> {
     /// Adopts a store whose versions went back ([`ErrorKind::WentBack`]): raises the incarnation of each database, so that
     /// new sequences come after all that were given out before. No process may have the store open.
     ///
-    /// An adoption that failed midway is continued by another one, which raises all incarnations once more: nothing tells
-    /// whether a raised one stems from it, or is older than the backup.
+    /// An adoption that failed midway is continued by another one, which raises all incarnations once more: it cannot
+    /// know whether the failed adoption raised an incarnation, or whether that happened before the backup.
     ///
     /// # Errors
-    /// 400 if there is no store; as [`open`](Layer::open) for other formats; [`ErrorKind::Relocation`] for a database that
-    /// has its last incarnation already.
+    /// 400 if there is no store; like [`open`](Layer::open) for other formats; [`ErrorKind::Relocation`] for a database
+    /// that already has its last incarnation.
     pub async fn adopt(engine: D, options: LayerOptions) -> Result<Adopted> {
         let layer = Layer::assemble(engine, options);
         layer.admit(false).await?;
@@ -96,9 +97,9 @@ impl<D: Database> Layer<D> {
         Ok(adopted)
     }
 
-    /// Raises the incarnation of a database. Returns false where none is needed.
+    /// Raises the incarnation of a database. Returns false if that is not needed.
     async fn raise(&self, name: &str) -> Result<bool> {
-        // An attempt that finds another one than the first did follows one that committed.
+        // If an attempt finds another incarnation than the first attempt did, an earlier attempt committed.
         let first = OnceLock::new();
         let first = &first;
         let root = &self.guard().root;
@@ -137,8 +138,8 @@ impl<D: Database> Layer<D> {
             .await
     }
 
-    /// Clears what tells of later versions, and leaves a transaction id of now. Earlier ids stay: a write may still look for
-    /// its own.
+    /// Clears the rows that record later versions, and writes a transaction id of the current version. Earlier ids
+    /// stay: a write may still look for its own.
     async fn forget_versions(&self) -> Result<()> {
         let root = &self.guard().root;
         let (_, end) = Key::transactions(root);
@@ -169,7 +170,8 @@ impl<D: Database> Layer<D> {
 impl<D: Database> Documents<D> {
     /// Fails if the database's last sequence lies ahead of a transaction that reads at `version`.
     pub(crate) fn check_last(&self, instance: &Instance, last: Seq, version: i64) -> Result<()> {
-        // What is being copied here has the sequences of another store, and what moved away gets no new ones.
+        // A database that is being copied here has the sequences of another store, and one that moved away gets no new
+        // ones.
         if self.home.access == Access::Living && last.is_after(instance.incarnation, version) {
             return Err(ErrorKind::WentBack { newest: last.version(), version }.into());
         }

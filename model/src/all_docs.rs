@@ -50,7 +50,7 @@ pub struct AllDocsRequest {
     pub descending: bool,
     /// Maximum number of rows.
     pub limit: Option<usize>,
-    /// Maximum number of rows in an answer, if less than this program's. The rest is in its `next`.
+    /// Maximum number of rows in an answer, if it is less than the built-in one. The rest is in its `next`.
     pub at_once: Option<usize>,
     /// Number of rows to skip first.
     pub skip: usize,
@@ -90,7 +90,7 @@ pub struct AllDocsRow {
     pub entry: AllDocsEntry,
 }
 
-/// What a listing finds for an id.
+/// The state of an id in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllDocsEntry {
     /// A live document.
@@ -137,7 +137,7 @@ pub(crate) struct Page {
     /// The last id that was read, and whether there may be more.
     last: Option<String>,
     more: bool,
-    /// The id at which to go on instead, after rows that the store cannot read, and whether it is among the rest.
+    /// After rows that the store cannot read: the id at which to continue instead, and whether it belongs to the rest.
     resume: Option<(String, bool)>,
 }
 
@@ -227,7 +227,8 @@ impl<D: Database> Documents<D> {
         Ok(batch)
     }
 
-    /// A batch of one row, for rows that the store cannot read. Its id is none of a document: the first one that may be missing.
+    /// A batch of one row, for rows that the store cannot read. Its id is the first one that may be missing; it need
+    /// not be that of a document.
     fn past_damage(&self, request: &AllDocsRequest, mut batch: Page, error: Error) -> Result<Page> {
         let Some((begin, end)) = error.unreadable() else { return Err(error) };
         // The bounds are keys of rows, or the keys just after them.
@@ -323,7 +324,7 @@ impl<D: Database> Documents<D> {
         self.read_docs(transaction, request.conflicts, rows, at_once, listed).await
     }
 
-    /// The same, where `live` begins to read the winner of a row, or is `None` for a row without document.
+    /// The same. `live` begins to read the winner of a row, or returns `None` for a row without a document.
     pub(crate) async fn read_docs<F: Future<Output = Result<(Leaf, Body)>>>(
         &self,
         transaction: &D::Transaction,
@@ -393,7 +394,7 @@ async fn document(
 }
 
 impl AllDocsRequest {
-    /// The request for the documents in a range of ids, with their bodies. An empty range is the caller's to leave out.
+    /// The request for the documents in a range of ids, with their bodies. The caller must not pass an empty range.
     pub fn of_ids(ids: mango::IdRange, descending: bool) -> Self {
         if let Some(list) = ids.list {
             return AllDocsRequest { keys: Some(list.into()), descending, include_docs: true, ..Self::default() };

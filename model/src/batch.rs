@@ -14,8 +14,8 @@ pub(crate) const BATCH_BYTES: usize = 4_000_000;
 /// Number of bodies that are read at the same time.
 pub(crate) const BODIES_AT_ONCE: usize = 100;
 
-/// Number of bytes that are read of a body together with other bodies: all of them together fill a batch. The rest of
-/// a longer body is read when its turn comes, if the batch is not full by then.
+/// Number of bytes of each body that are read together with other bodies: all of them together fill a batch. The rest
+/// of a longer body is read when its turn comes, if the batch is not full by then.
 pub(crate) const FIRST_BYTES: usize = BATCH_BYTES / BODIES_AT_ONCE;
 
 /// Maximum number of retries of a transaction in long work, such as an index build or a relocation. After that, its

@@ -143,8 +143,8 @@ impl Branch {
         ancestors.append(out);
     }
 
-    /// The row of a branch of at most `limit` revisions, from its row `value`; `None` if it is that already. All before the
-    /// ancestors stays as it is.
+    /// The row of the branch stemmed to `limit` revisions, made from its row `value`; `None` if it is short enough.
+    /// Everything before the ancestors stays as it is.
     pub(crate) fn stemmed_row(&self, value: &[u8], limit: usize) -> Result<Option<Vec<u8>>> {
         let Some(stemmed) = self.ancestors.stemmed(limit.saturating_sub(1))? else { return Ok(None) };
         let mut old = Vec::with_capacity(self.ancestors.len() + 2);
@@ -187,7 +187,7 @@ impl Branch {
     }
 }
 
-/// Whether two rows of a leaf are the same but for ancestors that one of them has forgotten.
+/// Whether two rows of a leaf are the same, except for ancestors that one of them has forgotten.
 pub(crate) fn is_stem(leaf: &Leaf, one: &Bytes, other: &Bytes) -> bool {
     let same = || {
         let (a, b) = (Branch::read(leaf.clone(), one)?, Branch::read(leaf.clone(), other)?);
@@ -306,8 +306,8 @@ mod tests {
             assert_eq!(read[..], hashes[..read.len()]);
             assert_eq!(read.len(), hashes.len().min(2_437));
 
-            // After another row, since a document's rows are encoded into one buffer: the stamp's offset is
-            // relative to its own row.
+            // Encoded after another row, since a document's rows share one buffer: the stamp's offset must be relative
+            // to its own row.
             let begin = out.len();
             let crown = PendingCrown { incarnation: 1, edit: 5, branches: 9 };
             Branch::append_winner(&mut out, policy, crown, 300, &ancestors, true);

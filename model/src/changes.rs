@@ -39,8 +39,8 @@ const IDS_LOOKED_UP: usize = 100;
 /// Where a feed begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Since {
-    /// After this sequence. One that lies ahead is not of this store, or of a time before it was restored from a backup: then
-    /// the feed begins at its beginning.
+    /// After this sequence. If it lies ahead, it comes from another store, or from a time before this one was restored
+    /// from a backup. Then the feed begins at its beginning.
     Seq(Seq),
     /// After the last sequence at the time of the request.
     Now,

@@ -77,7 +77,7 @@ impl<D: Database> Layer<D> {
         .await
     }
 
-    /// Sets a setting, or removes it with `None`. Returns what it was.
+    /// Sets a setting, or removes it with `None`. Returns the previous value.
     ///
     /// # Errors
     /// 400 for names and values that are empty or too long, and above [`MAX_SETTINGS`].

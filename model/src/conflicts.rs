@@ -32,7 +32,7 @@ pub struct Conflicts {
 
 impl<D: Database> Documents<D> {
     /// The documents with conflicts in the next part of the feed, at most `limit` of them. One pass over the feed finds
-    /// all; only of documents with more than one branch are the leaves read. Documents whose rows are damaged are left
+    /// all of them. Leaves are read only for documents with more than one branch. Documents with damaged rows are left
     /// out: a [check](Self::check) finds them.
     ///
     /// # Errors

@@ -12,8 +12,8 @@
 //! later batch.
 //!
 //! The place is a local document. It moves with its database, and is dropped with it. A handle of a dropped database
-//! returns 404, and never reaches the place in another database of that name. A local document that is removed is a place
-//! that begins anew.
+//! returns 404, and never reaches the place in another database of that name. If the local document is removed, the
+//! consumer begins anew.
 
 use json::JsonText;
 use kv_api::{Database, RetryError};
@@ -60,15 +60,16 @@ impl<D: Database> Consumer<D> {
     /// Consumes the next rows of the feed, at most `limit` of them. Returns their number: 0 at the end of the feed,
     /// unless the feed is [live](Feed::live), which waits for a change.
     ///
-    /// `effect` gets the rows, and the edits of the transaction in which the new place is stored. What it writes there,
-    /// documents of any database of the layer and rows of the caller's own, is written exactly once for each row. As
-    /// `effect` may run any number of times, it has no other effects. It is not called without rows.
+    /// `effect` gets the rows, and the edits of the transaction in which the new place is stored. It may write
+    /// documents of any database of the layer, and rows of the caller's own. They are written exactly once for each
+    /// row. `effect` may run any number of times, so it must have no other effects. It is not called without rows.
     ///
-    /// Cancel-safe: after a call that was dropped, the place tells whether its transaction committed.
+    /// Cancel-safe: if a call is dropped, the place shows whether its transaction committed.
     ///
     /// # Errors
-    /// 404 if the database is gone; those of `effect`, of refused edits and of [`Layer::transact`](crate::Layer::transact).
-    /// The place is where it was then, unless the result is unknown (1021): the next call finds out.
+    /// 404 if the database is gone; errors of `effect`, of refused edits and of
+    /// [`Layer::transact`](crate::Layer::transact). The place is then unchanged, unless the result is unknown (1021):
+    /// the next call finds out.
     pub async fn consume<E, F, Fut>(&self, limit: usize, mut effect: F) -> Result<usize, E>
     where
         E: RetryError + From<Error>,

@@ -1,6 +1,6 @@
 //! The number of rows in a range.
 //!
-//! Rows do not have their number in the range, so the first rows are counted: about as many as the answer has, so that
+//! Rows do not store their position, so the first rows of the range are counted: about as many as the answer has, so
 //! counting costs no more than the answer. The store estimates the bytes of the rest, and the counted rows say how many
 //! bytes a row takes. Embedded engines count up to 1,000 more rows and then estimate from a sample of one row in about
 //! 128 KiB, so their answer is coarse below some ten megabytes.

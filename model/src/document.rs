@@ -1,4 +1,4 @@
-//! A document as a reader gets it, and the options of a read.
+//! A document as it is read, and the options of a read.
 //!
 //! Source: CouchDB's `couch_doc:to_json_obj/2`. The order of members is the same.
 
@@ -9,7 +9,7 @@ use crate::revid::RevId;
 use crate::seq::Seq;
 use json::{JsonText, JsonWriter};
 
-/// What a reader requests beyond the body. CouchDB's `meta=true` means `revs_info`, `conflicts` and
+/// The data that a reader requests in addition to the body. CouchDB's `meta=true` means `revs_info`, `conflicts` and
 /// `deleted_conflicts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
@@ -29,8 +29,8 @@ pub struct GetOptions {
     pub local_seq: bool,
     /// The contents of all attachments: each is [wanted](Attachment::wanted).
     pub attachments: bool,
-    /// The contents of the attachments that are newer than the newest of these revisions in the leaf's history; of all
-    /// attachments if none is in it. Overrides `attachments`.
+    /// The contents of the attachments that are newer than the newest of these revisions in the leaf's history. If none
+    /// of them is in it: the contents of all attachments. Overrides `attachments`.
     pub atts_since: Option<Vec<RevId>>,
     /// How compressed attachments are encoded, in their JSON.
     pub att_encoding_info: bool,
@@ -41,14 +41,14 @@ pub struct GetOptions {
 pub enum RevStatus {
     /// It can.
     Available,
-    /// It cannot: it is no leaf, and only leaves have bodies.
+    /// It cannot: it is not a leaf, and only leaves have bodies.
     Missing,
     /// It is a tombstone.
     Deleted,
 }
 
 impl RevStatus {
-    /// CouchDB's word for it.
+    /// CouchDB's name for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             RevStatus::Available => "available",
@@ -235,7 +235,7 @@ impl Document {
         out
     }
 
-    /// The same as a JSON value, without the revision: a document that is yet to get one.
+    /// The same as a JSON value, without the revision: for a document that has no revision yet.
     pub(crate) fn to_text_without_rev(&self) -> JsonText {
         let mut out = Vec::with_capacity(self.body.len() + self.id.len() + 64);
         self.write_json_as(&mut out, JsonForm::Inline { encoding_info: false }, false);

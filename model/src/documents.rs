@@ -79,7 +79,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The same database, with this validator for edits where its design documents have `validate_doc_update`.
+    /// The same database. If its design documents have `validate_doc_update`, this validator is asked about edits.
     #[must_use]
     pub fn validated_by(mut self, validator: Arc<dyn Validator>) -> Self {
         self.validating = Validating::By(validator);

@@ -119,13 +119,14 @@ impl Edit {
     /// overrides the id in the document.
     ///
     /// # Errors
-    /// `bad_request` if the document is no object, a revision is invalid, a replicated edit has no revision, or an
+    /// `bad_request` if the document is not an object, a revision is invalid, a replicated edit has no revision, or an
     /// attachment has no data; `illegal_docid`; `doc_validation` for unknown members that start with an underscore.
     pub fn from_json(id: Option<&str>, json: &JsonText, mode: WriteMode) -> Result<Edit> {
         Edit::from_json_or_rev(id, None, json, mode)
     }
 
-    /// The same. A replicated edit without a revision of its own has the one that the request `named` beside it.
+    /// The same. A replicated edit without a revision of its own gets the revision that the request `named` outside the
+    /// document.
     ///
     /// # Errors
     /// As [`Edit::from_json`].
@@ -209,8 +210,8 @@ const KNOWN: [&str; 9] = [
     "_deleted_conflicts",
 ];
 
-/// Whether a member is no part of a document's body. Some members of CouchDB's replicator are, despite their
-/// underscore.
+/// Whether a member is not part of a document's body. Some members of CouchDB's replicator are part of it, despite
+/// their underscore.
 fn is_special(name: &str) -> bool {
     const KEPT: [&str; 6] = [
         "_access",

@@ -27,7 +27,7 @@ pub enum NotFound {
     Index,
 }
 
-/// An edit that was refused, and with it the transaction.
+/// An edit that was refused, which refused the whole transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Its turn among the edits, from 0.
@@ -56,7 +56,7 @@ pub enum ErrorKind {
     /// The document with this id is over the database's limit. 413.
     #[error("{0}")]
     DocumentTooLarge(String),
-    /// The edit names a revision that is no live leaf, or another edit was faster. 409.
+    /// The edit names a revision that is not a live leaf, or another edit was faster. 409.
     #[error("Document update conflict.")]
     Conflict,
     /// A patch that does not fit the document, with the reason. 409.
@@ -144,7 +144,7 @@ pub enum ErrorKind {
     /// A `validate_doc_update` function wants another user, with its reason. 401.
     #[error("{0}")]
     Unauthorized(String),
-    /// One of both, with a reason that is no text. 401 or 403.
+    /// One of these two, with a reason that is not text. 401 or 403.
     #[error("{reason}")]
     RefusedWith {
         /// Whether the function wants another user.
@@ -201,7 +201,7 @@ pub enum ErrorKind {
          of the store and run `couch-layer adopt` on it, once."
     )]
     WentBack {
-        /// The newest version of which rows tell.
+        /// The newest version that rows record.
         newest: u64,
         /// The version at which they were read.
         version: i64,
@@ -426,7 +426,7 @@ pub(crate) fn alone<T>(result: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// The same for what may be removed if it is damaged: rows of a later version are not damage, and end the work.
+/// The same for rows that may be removed if they are damaged. Rows of a later version are not damage, and end the work.
 pub(crate) fn damaged<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
         Err(error) if !matches!(error.kind(), ErrorKind::Corrupt(_)) => Err(error),

@@ -7,9 +7,10 @@
 //! md5(term_to_binary([Deleted, OldPos, OldRev | 0, Body, Attachments], [{minor_version, 1}]))
 //! ```
 //! The same edit made in two places gets the same revision, and so replicates without a conflict, even between CouchDB
-//! and this layer. One edit differs: where a document with attachments is created again over a tombstone, CouchDB hashes
-//! `{undefined, undefined, undefined}` for each of them, since it has serialised them by then. Documents with different
-//! attachments get one revision so, and replicas keep different ones for ever. Here they are hashed as everywhere.
+//! and this layer. One edit differs: if a document with attachments is created again over a tombstone, CouchDB hashes
+//! `{undefined, undefined, undefined}` for each of them, since it has already serialised them. So documents with
+//! different attachments get the same revision, and replicas stay different for ever. Here they are hashed as in every
+//! other edit.
 //!
 //! Otherwise every byte counts:
 //!

@@ -9,11 +9,12 @@
 //! An update has no row: a database's last event is its last sequence, which each edit writes anyway. So edits pay
 //! nothing for this, and a request for events reads three rows of each database.
 //!
-//! The events of all databases are in the order of their commits, and a page of them must have all up to its end. It is
-//! read in several transactions, so it ends at the read version of the first one; later events are left for the next page.
+//! The events of all databases are in the order of their commits, and a page must have every event up to its end. A
+//! page is read in several transactions, so it ends at the read version of the first one; later events are left for the
+//! next page.
 //!
-//! Sequences of another store say nothing here. A database that moved to another store has no more events, and one that
-//! came from there has none of its edits from before.
+//! Sequences of another store have no meaning here. A database that moved to another store has no more events. One that
+//! came from another store has no events for earlier edits.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -125,11 +126,11 @@ struct Found {
     last: Seq,
     /// `None` if its row is gone.
     created: Option<Seq>,
-    /// `None` if its last edit was made in another store, or if there is none.
+    /// `None` if it has no edits, or if its last edit was made in another store.
     updated: Option<Seq>,
 }
 
-/// All events, and the databases that there are.
+/// All events, and the existing databases.
 struct Page {
     events: DatabaseEvents,
     databases: Vec<Found>,
@@ -138,8 +139,8 @@ struct Page {
 }
 
 impl<D: Database> Layer<D> {
-    /// The events after `since`: of each database its creation and its last update, and of each name its last drop. After a
-    /// sequence that lies ahead, which is not of this store, those are all events.
+    /// The events after `since`: for each database its creation and its last update, and for each name its last drop.
+    /// If `since` lies ahead, it comes from another store, and all events are returned.
     ///
     /// This reads three rows of each database in the store.
     ///
@@ -221,7 +222,7 @@ impl<D: Database> Layer<D> {
         Ok(drops)
     }
 
-    /// Records anew the drops that lie ahead, as of now: the store's versions went back.
+    /// Records the drops that lie ahead again, at the current version: the store's versions went back.
     pub(crate) async fn renew_drops(&self) -> Result<()> {
         let root = &self.guard().root;
         for drops in self.drops().await?.chunks(BATCH) {
@@ -345,7 +346,7 @@ impl<D: Database> DatabaseWatcher<D> {
             self.waiting.push(Box::pin(async move {
                 let changed = match watcher.changed().await {
                     Ok(_) => Ok(true),
-                    // What it was dropped by is seen in the list.
+                    // The list shows that it was dropped.
                     Err(error) if is_gone(&error) => Ok(false),
                     Err(error) => Err(error),
                 };

@@ -33,7 +33,7 @@ pub(crate) struct Armed {
     pub(crate) fired: Fired,
 }
 
-/// The time from the arming of a watch until it has fired.
+/// The time from arming a watch until it fires.
 #[derive(Clone)]
 pub(crate) struct Epoch {
     pub(crate) number: u64,

@@ -99,8 +99,8 @@ impl<D: Database> IndexBuilder<D> {
         self
     }
 
-    /// Creates the index, and builds it over the documents that there are. Returns false if it existed already. An index
-    /// of the same name with other fields is replaced.
+    /// Creates the index, and builds it over the existing documents. Returns false if it existed already. An index of
+    /// the same name with other fields is replaced.
     ///
     /// # Errors
     /// 400 if the fields or the filter are invalid; errors of the design document's edit and of the build.
@@ -281,7 +281,7 @@ pub fn choose_index(
 struct Planned {
     query: Query,
     index: Option<Arc<Index>>,
-    /// The part that is left; `None` at the end.
+    /// The remaining part; `None` at the end.
     rest: Option<Rest>,
 }
 
@@ -347,7 +347,7 @@ impl<D: Database> Search<D> {
             last = Some((row.key, row.id));
             self.examine(planned, row.entry.unwrap_or(AllDocsEntry::Missing))?;
         }
-        // A page may have fewer rows than its limit, and not be the last one.
+        // A page may have fewer rows than its limit even if it is not the last one.
         let is_last = page.next.is_none() && count < self.page;
         Ok(last.filter(|_| !is_last).map(|last| Rest::Rows(IndexRequest { after: Some(last), ..request })))
     }
@@ -399,7 +399,7 @@ impl<D: Database> Search<D> {
     }
 }
 
-/// A query or an index that is refused.
+/// The error for a refused query or index.
 fn refused(error: mango::Error) -> Error {
     Error::bad_request(error.reason().to_owned())
 }

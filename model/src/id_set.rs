@@ -36,7 +36,7 @@ impl IdSet {
         self.0.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.ends.is_empty()
     }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Transactions that write read the row with a conflict range, and dropping the database clears it. So a late writer
-//! never writes keys of a dropped database. The row has all that a write must know about the database, so that takes no
-//! other read.
+//! never writes keys of a dropped database. The row has everything that a write must know about the database, so no
+//! other read is needed.
 //!
 //! The row is also the fence of a relocation ([`relocate`](mod@crate::relocate)). A write gets the state with the same
 //! read. So closing a database costs its writers nothing, and no write is missed.
@@ -96,7 +96,7 @@ pub(crate) struct Instance {
 /// The design documents that edits of a database ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Validation {
-    /// Number of times that they changed. It never falls, so that of two equal numbers the documents are equal.
+    /// Number of times that they changed. It never falls, so equal numbers mean equal documents.
     pub(crate) generation: u64,
     /// The documents at their winners, in the order of their ids.
     pub(crate) designs: Vec<(String, RevId)>,
@@ -131,7 +131,7 @@ impl Indexes {
         self.kept.iter().any(|one| !one.active && !before.kept.contains(one))
     }
 
-    /// The same indexes, none of them built.
+    /// The same indexes, all of them not built.
     pub(crate) fn to_build(&self) -> Indexes {
         Indexes { next: self.next, kept: self.kept.iter().map(|one| Kept { active: false, ..*one }).collect() }
     }

@@ -96,9 +96,9 @@ impl Limits {
 
 /// A limit in bytes that changes while requests read it.
 pub(crate) struct Limit {
-    /// That of the options.
+    /// The limit from the options.
     usual: u64,
-    /// A higher one counts as this one.
+    /// A higher limit counts as this one.
     highest: u64,
     now: AtomicU64,
 }
@@ -144,7 +144,7 @@ impl<D: Database> Layer<D> {
         Ok(layer)
     }
 
-    /// A handle of a store that nobody has looked at.
+    /// A handle of a store that was not checked yet.
     pub(crate) fn assemble(engine: D, options: LayerOptions) -> Self {
         let limits = Limits::of(&options);
         Self::with_limits(engine, options, limits)

@@ -78,7 +78,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Reads a local document in a transaction that writes.
+    /// Reads a local document in a writing transaction.
     pub(crate) async fn local_within(&self, transaction: &D::Transaction, id: &str) -> Result<Option<LocalDocument>> {
         check_local_id(id)?;
         self.local(transaction, id, Read::Serializable).await
@@ -104,7 +104,7 @@ impl<D: Database> Documents<D> {
     /// Writes a local document, whatever is stored. Returns the `N` of its new revision: `rev` plus one.
     ///
     /// # Errors
-    /// `illegal_docid`; 413; 400 for a body that is no object or has special members.
+    /// `illegal_docid`; 413; 400 for a body that is not an object or has special members.
     pub async fn put_local(&self, id: &str, rev: Option<u64>, body: JsonText) -> Result<u64> {
         let (id, body) = (id, &body);
         let put = |transaction: D::Transaction| async move {

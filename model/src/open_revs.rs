@@ -79,11 +79,11 @@ impl Answer {
 }
 
 impl<D: Database> Documents<D> {
-    /// Leaves of a document, in the requested order; if all leaves are requested, the best first. Of `options`
-    /// only `latest` and `revs` count.
+    /// Leaves of a document, in the requested order; if all leaves are requested, the best first. Only `latest` and
+    /// `revs` of `options` count.
     ///
     /// # Errors
-    /// 404 if the database is gone. A missing leaf is an answer and no error.
+    /// 404 if the database is gone. A missing leaf is an answer, not an error.
     pub async fn open_revs(&self, id: &str, which: &OpenRevs, options: &GetOptions) -> Result<Vec<OpenRev>> {
         check_document_id(id)?;
         // Without `latest` each revision is a separate request, so their bodies need not fit in one transaction.
@@ -109,7 +109,7 @@ impl<D: Database> Documents<D> {
     /// request for a damaged document fails alone.
     ///
     /// # Errors
-    /// As there. An id that no document may have is a missing one.
+    /// As there. An id that no document may have counts as missing.
     pub async fn get_many(
         &self,
         requests: Vec<BulkGet>,

@@ -18,8 +18,8 @@
 //! can repeat a purge without removing newer leaves. Another purge with a remembered UUID, of another document or of
 //! other revisions, is refused.
 //!
-//! A large purge takes several rows. The first has the purge's UUID; those of the others are hashes of it and of the
-//! part's number, so that they are the same when the purge is repeated, and nobody else's.
+//! A large purge takes several rows. The first row has the purge's UUID. The UUIDs of the others are hashes of it and
+//! of the part's number. So they are the same when the purge is repeated, and no other purge has them.
 
 use kv_api::{Bytes, Database, KeyValue, RangeRequest, Read, RetryError, Transaction};
 use sha2::{Digest, Sha256};
@@ -249,7 +249,7 @@ impl<D: Database> Documents<D> {
     fn units<'p>(&self, purges: &'p [Purge]) -> Vec<Unit<'p>> {
         let mut units = Vec::with_capacity(purges.len());
         for (turn, Purge { id, revs, uuid }) in purges.iter().enumerate() {
-            // No document can have such an id, and such a purge is not remembered.
+            // No document can have such an id, so such a purge is not remembered.
             if id.len() > MAX_ID_BYTES {
                 continue;
             }

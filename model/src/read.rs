@@ -1,16 +1,16 @@
 //! Reads a document at its winner.
 //!
 //! RFC 004, "CRUD Operations", describes two ways: read the winner from `revisions` and then its body, or read the
-//! document's bodies in reverse order and stop at another revision. This module uses that a live leaf always has rows
-//! in `docs` and sorts after tombstones. So the last live leaf there is the winner:
+//! document's bodies in reverse order and stop at another revision. This module relies on two facts: a live leaf always
+//! has rows in `docs`, and it sorts after tombstones. So the last live leaf there is the winner:
 //!
 //! ```text
 //!  first round trip    the last row of the document's live leaves: its key names the winner
 //!  second              the other rows of the winner; skipped if the body is a single row
 //! ```
 //!
-//! So no row of `revisions` is read, whose ancestors may be longer than the document. And no other branch's body is
-//! read: a document with conflicts may have thousands.
+//! So it reads no row of `revisions`, whose ancestors may be longer than the document. It reads no other branch's body
+//! either: a document with conflicts may have thousands.
 //!
 //! Only if there is no live leaf, `revisions` is read too. It distinguishes a deleted document from one that never
 //! existed. What is requested beyond the body (`revs`, `conflicts`, …) is read in the first round trip.
@@ -74,7 +74,7 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
         let live = last_live(&transaction, keys, id);
-        // What is rarer is boxed: otherwise its large future makes every other read slower.
+        // Rare cases are boxed: otherwise their large future makes every other read slower.
         let tree = Tree::wanted_by(options).map(|wanted| Box::pin(wanted.read(&transaction, keys, id)));
         let instance = instance.await?;
         let Some((leaf, body)) = live.await? else {
@@ -112,7 +112,7 @@ pub(crate) fn last_live<T: Transaction>(
         let prefix = last.key.slice(..prefix);
         let mut rows = Vec::new();
         if last.key.len() > prefix.len() {
-            // In reverse like the read above: the memory engine then need not search for the range's beginning.
+            // In reverse, like the read above: then the memory engine need not search for the beginning of the range.
             let before = RangeRequest::keys(prefix.clone(), last.key.clone()).reverse();
             let batch = transaction.get_range(&before, Read::Snapshot).await?;
             let rest = before.after(&batch);

@@ -21,9 +21,9 @@ where
     run_batch(engine, 1, |transaction, _| body(transaction)).await
 }
 
-/// The same for a batch. `body` gets the number of items that it may read, `most` at first. Each time the read
-/// version becomes too old, the number is halved, so that a retry succeeds. So it is where rows cannot be read, so that an error is
-/// about the first item.
+/// The same for a batch. `body` gets the number of items that it may read, `most` at first. Each time the read version
+/// becomes too old, the number is halved, so that a retry succeeds. It is also halved if rows cannot be read, so that
+/// the error is about the first item.
 pub(crate) async fn run_batch<D, T, F, Fut>(engine: &D, most: usize, mut body: F) -> Result<T>
 where
     D: Database,

@@ -18,15 +18,15 @@ use thiserror::Error;
 /// Maximum length of a hash in bytes.
 pub const MAX_REV_HASH_BYTES: usize = 255;
 
-/// The error for a text that is no revision identifier. CouchDB answers 400 `bad_request` with this reason.
+/// The error for a text that is not a revision identifier. CouchDB answers 400 `bad_request` with this reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("Invalid rev format")]
 pub struct InvalidRev;
 
 /// The hash of a revision: up to [`MAX_REV_HASH_BYTES`] bytes, compared as bytes. It may be empty, as in CouchDB.
 ///
-/// Sixteen bytes, the length of all but foreign revisions, are stored inline: a branch of a thousand ancestors is
-/// one allocation. So are fewer bytes, of which a client may send millions.
+/// Sixteen bytes, the length of all but foreign revisions, are stored inline: a branch of a thousand ancestors is one
+/// allocation. Shorter hashes are too: a client may send millions of them.
 #[derive(Clone)]
 pub struct RevHash(Repr);
 

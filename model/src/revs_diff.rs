@@ -28,8 +28,8 @@ pub struct RevsDiff {
 }
 
 impl<D: Database> Documents<D> {
-    /// The unknown revisions among the given ones, without documents of which all are known. Of a damaged document
-    /// none counts as known: a client that sends them then gets the error.
+    /// The unknown revisions among the given ones. Documents whose revisions are all known are left out. All revisions
+    /// of a damaged document count as unknown: a client that sends them then gets the error.
     ///
     /// # Errors
     /// 404 if the database is gone.

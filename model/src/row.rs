@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         };
         let mut bytes = [0; 8];
         let taken = self.take(len)?;
-        // A key that is read is the key of what was read, so walks that continue after it advance.
+        // A key must have exactly one reading, so that walks which continue after it advance.
         if taken.first() == Some(&0) {
             return Err(malformed("an integer that is longer than it must be"));
         }
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         Ok(stamp)
     }
 
-    /// Reads bytes that are no element.
+    /// Reads bytes that are not an element.
     pub(crate) fn raw(&mut self, len: u64) -> Result<&'a [u8]> {
         self.take(usize::try_from(len).unwrap_or(usize::MAX))
     }

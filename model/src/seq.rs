@@ -65,7 +65,8 @@ impl Seq {
         Seq::new(incarnation, &[0; STAMP_LEN])
     }
 
-    /// Whether a database of this incarnation can have given the sequence out only after `version`, or in another store.
+    /// Whether the sequence lies ahead: a database of this incarnation can give it out only after `version`, or in
+    /// another store.
     pub(crate) fn is_after(&self, incarnation: u8, version: i64) -> bool {
         self.0[0] > incarnation
             || (self.0[0] == incarnation && self.version() > u64::try_from(version).unwrap_or_default())

@@ -70,11 +70,11 @@ impl<D: Database> Documents<D> {
     /// Sets the security object.
     ///
     /// # Errors
-    /// 400 if it is no object, 413 if it is larger than a document may be.
+    /// 400 if it is not an object, 413 if it is larger than a document may be.
     pub async fn set_security(&self, object: JsonText) -> Result<()> {
         self.check_security(&object)?;
         let key = self.keys().key(DatabaseKey::Security);
-        // What is stored is not read, so that a damaged object can be replaced.
+        // The stored object is not read, so that a damaged one can be replaced.
         self.shared
             .guard
             .run(|transaction| {
@@ -96,8 +96,8 @@ impl<D: Database> Documents<D> {
         check_document_size("_security", object.len(), self.max_document_size())
     }
 
-    /// Changes the security object. `change` gets the one that is set, if one is, and returns the new one, or `None` to
-    /// leave it as it is. It may be called several times.
+    /// Changes the security object. `change` gets the current object, if one is set, and returns the new one, or `None`
+    /// to leave it unchanged. It may be called several times.
     ///
     /// # Errors
     /// Those of [`set_security`](Self::set_security).

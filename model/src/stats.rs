@@ -22,7 +22,7 @@ pub(crate) struct Stats {
     pub(crate) doc_del_count: i64,
     /// Size of all leaves' bodies in bytes, as compact JSON.
     pub(crate) external: i64,
-    /// Number of edits so far: of sequences that were given out.
+    /// Number of edits so far, which is the number of sequences that were given out.
     pub(crate) edits: i64,
 }
 

@@ -1,8 +1,8 @@
 //! The feed as a stream of rows.
 //!
 //! Rows are read in batches, each in a transaction of its own, as they are taken. A live stream waits at the end with the
-//! watch that all waiters of a database share ([`feed`](crate::feed)). A filter is a closure: it sees rows that were read,
-//! so it saves what follows and not the reading.
+//! watch that all waiters of a database share ([`feed`](crate::feed)). A filter is a closure. It sees rows that were
+//! already read, so it saves the work after the read, not the read itself.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::watcher::Watcher;
 
 type Filter = Arc<dyn Fn(&Change) -> bool + Send + Sync>;
 
-/// What to read of a database's feed, from [`Documents::feed`]. It is read by a [stream](Self::stream), or by a
+/// A part of a database's feed to read, from [`Documents::feed`]. It is read by a [stream](Self::stream), or by a
 /// [consumer](Self::consumer), which keeps its place in the store.
 #[derive(Clone)]
 pub struct Feed<D> {
@@ -46,7 +46,7 @@ impl<D: Database> Documents<D> {
 }
 
 impl<D: Database> Feed<D> {
-    /// Only what changed after `seq`, or from now on. A consumer begins there if its name has no place yet.
+    /// Only changes after `seq`, or from now on. A consumer begins there if its name has no place yet.
     #[must_use]
     pub fn since(mut self, since: impl Into<Since>) -> Self {
         self.request.since = since.into();
@@ -106,7 +106,7 @@ impl<D: Database> Feed<D> {
     }
 }
 
-/// A stream under way.
+/// A running stream.
 struct Reading<D> {
     /// Its request begins after the rows that were read.
     feed: Feed<D>,

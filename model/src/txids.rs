@@ -16,14 +16,15 @@
 //! row has the attempt's number, since attempts may have different results.
 //!
 //! An id contains the read version of the attempt that wrote it first. Versions are the clock that all processes share:
-//! every engine advances them by about a million a second. An id has expired where a transaction reads
-//! [`EXPIRED_AFTER`] versions later. Whoever clears ids clears those that have expired at its read version, and whoever
-//! asks for one that has expired at its own gets no answer. A transaction that sees the clearing reads later than the one
-//! that cleared. So no id is missed that still decides something, whatever the clocks of the processes show.
+//! every engine advances them by about a million a second. An id has expired for a transaction that reads
+//! [`EXPIRED_AFTER`] versions later. A transaction clears only ids that have expired at its own read version. A run
+//! that asks for an id which has expired at its own read version gets no answer. A transaction that sees the clearing
+//! reads later than the one that cleared. So no id is missing that could still decide something, whatever the clocks of
+//! the processes show.
 //!
 //! A run gives up [`DEADLINE_MS`] after its beginning, by its own clock. Every [`RUNS_BETWEEN_CLEARING`]th run clears up
 //! to [`CLEARED_AT_ONCE`] expired ids in its own transaction, which is more than the new ones. So writers clean
-//! up, and no background task is needed. The same runs first sweep abandoned uploads
+//! up, and no background task is needed. These runs first sweep abandoned uploads
 //! ([`attachments`](crate::attachments)), in a separate transaction.
 
 use std::future::Future;
@@ -227,8 +228,8 @@ fn before(version: i64) -> u64 {
     u64::try_from(version).unwrap_or_default().saturating_sub(EXPIRED_AFTER)
 }
 
-/// Whether the id of this version decides nothing for a transaction that reads at `version`: it has expired, or the store
-/// is not the one any more in which it was written.
+/// Whether the id of this version decides nothing for a transaction that reads at `version`: it has expired, or it was
+/// written in another store, before a restore.
 fn has_expired(id: u64, version: i64) -> bool {
     id < before(version) || u64::try_from(version).unwrap_or_default() < id
 }
@@ -247,7 +248,7 @@ pub(crate) struct Claim<T> {
     answers: Vec<(u64, T)>,
 }
 
-/// What a transaction reads about the attempts before it.
+/// The result of reading about earlier attempts.
 pub(crate) struct Asked {
     /// The id's row.
     row: Option<Bytes>,
@@ -256,7 +257,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Whether nobody can tell any more: the row is not there, and it is too late to ask.
+    /// Whether the outcome cannot be known any more: the row is missing, and it is too late to ask.
     pub(crate) fn is_in_vain(&self, is_late: bool) -> bool {
         self.row.is_none() && (is_late || self.has_expired)
     }
@@ -281,10 +282,10 @@ impl<T> Claim<T> {
         }
     }
 
-    /// The attempt that committed, as [`ask`](Self::ask) found it, and its answer; `None` where none did.
+    /// The attempt that committed, as [`ask`](Self::ask) found it, and its answer; `None` if no attempt did.
     ///
     /// # Errors
-    /// 1021 where there is no row and it is too late to ask: it may have existed and expired.
+    /// 1021 if there is no row and it is too late to ask: the row may have existed and expired.
     pub(crate) fn answer(&mut self, asked: &Asked, is_late: bool) -> Result<Option<(u64, T)>> {
         if asked.is_in_vain(is_late) {
             let context = "an earlier attempt, of which it is too late to ask";
@@ -341,7 +342,7 @@ mod tests {
             (0, 600_000_001, true),
         ] {
             assert_eq!(has_expired(id, version), expired, "{id} at {version}");
-            // Whoever reads earlier has not cleared it.
+            // A transaction that reads earlier has not cleared it.
             assert!(expired || before(version) <= id);
         }
     }

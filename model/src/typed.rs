@@ -1,7 +1,7 @@
 //! Documents as values of the caller's own type, by serde.
 //!
-//! A body is JSON text, so a value is read from it and written to it with no tree between. What a type does not name is
-//! lost when its value is written: `#[serde(flatten)]` on a map keeps it.
+//! A body is JSON text, so a value is read from it and written to it without a tree in between. Members that the type
+//! does not name are lost when its value is written: `#[serde(flatten)]` on a map keeps them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -59,17 +59,17 @@ impl Document {
 }
 
 impl Edit {
-    /// An edit that creates a document with this value. [Over](Edit::over) a leaf, it
-    /// [keeps](Edit::keeps_attachments) the leaf's attachments: a value has none that it could name.
+    /// An edit that creates a document with this value. [Over](Edit::over) a leaf, it [keeps](Edit::keeps_attachments)
+    /// the leaf's attachments: a value cannot name any.
     ///
     /// # Errors
-    /// 400 where the value is no object of JSON.
+    /// 400 if the value is not a JSON object.
     pub fn of_value<T: Serialize>(id: impl Into<String>, value: &T) -> Result<Edit> {
         let id = id.into();
         let text = serde_json::to_vec(value);
         let text = text.map_err(|error| Error::doc_validation(format!("{id:?} cannot be written: {error}")))?;
-        // Parsed like every other body: it takes 0.8 µs for 750 bytes, where serde writes them in 0.6, and a type may write a name
-        // twice.
+        // Parsed like every other body, since a type may write a name twice. Parsing takes 0.8 µs for 750 bytes; serde
+        // writes them in 0.6.
         let body = JsonText::parse(&text);
         let body = body.map_err(|error| Error::doc_validation(format!("{id:?} cannot be written: {error}")))?;
         Ok(Edit { keeps_attachments: true, ..Edit::new(id, body) })
@@ -89,14 +89,14 @@ impl<D: Database, T: Serialize + DeserializeOwned> Typed<D, T> {
     /// Writes a value over the revision `over`, whose attachments are kept, or as a new document without any.
     ///
     /// # Errors
-    /// 409, and what [`Documents::put`] has.
+    /// 409, and the errors of [`Documents::put`].
     pub async fn put(&self, id: &str, over: Option<RevId>, value: &T) -> Result<RevId> {
         let edit = Edit { rev: over, ..Edit::of_value(id, value)? };
         self.documents.put(edit).await
     }
 
-    /// Changes the document, with its attachments as they are: the value afterwards. Where somebody else changes it at the
-    /// same time, `change` is applied again to what they wrote. So it may run any number of times.
+    /// Changes the document, and keeps its attachments. Returns the value afterwards. If somebody else changes the
+    /// document at the same time, `change` is applied again to the new value. So it may run any number of times.
     ///
     /// # Errors
     /// 404; 400 where the body does not fit the type; never 409.
@@ -127,7 +127,7 @@ impl<D: Database, T: Serialize + DeserializeOwned> Typed<D, T> {
                 (Err(error), _) => return Err(error),
             };
             change(&mut value);
-            // All are named, so none need to be looked up.
+            // All attachments are named, so none has to be looked up.
             let edit = Edit { rev, attachments, keeps_attachments: false, ..Edit::of_value(id, &value)? };
             edits.put(documents, edit)?;
             Ok(value)

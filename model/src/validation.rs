@@ -7,7 +7,7 @@
 //!                                                                     and this list? if not, all functions run
 //! ```
 //!
-//! This crate runs no functions: a [`Validator`] does, which a handle is given ([`Documents::validated_by`]). A handle
+//! This crate does not run functions. A handle gets a [`Validator`] that does ([`Documents::validated_by`]). A handle
 //! without one refuses the edits of a database whose design documents validate ([`ErrorKind::NotValidated`]), except
 //! those of design documents, so that there is a way out. [`Documents::unvalidated`] is for those who decide to write
 //! past the functions.
@@ -15,11 +15,11 @@
 //! As in CouchDB, edits of design documents and of `_local` documents are not validated, and neither are purges.
 //!
 //! # Invariant
-//! An edit that a handle with a validator commits has a verdict about exactly the leaf that it replaces, and from exactly
-//! the functions that hold at its commit. The transaction reads the leaf, the instance row and the security object with
-//! conflict ranges, and a verdict is valid as long as all three are the same. Leaves never change. So a verdict outlives
-//! an attempt. Most functions run before the transaction begins; a repeated attempt runs them again only if one of the
-//! three has changed.
+//! Every edit that a handle with a validator commits has a verdict. The verdict is about exactly the leaf that the edit
+//! replaces, and from exactly the functions that apply at its commit. The transaction reads the leaf, the instance row
+//! and the security object with conflict ranges, and a verdict is valid as long as all three are the same. Leaves never
+//! change. So a verdict outlives an attempt. Most functions run before the transaction begins; a repeated attempt runs
+//! them again only if one of the three has changed.
 //!
 //! [`Documents::unvalidated`]: crate::Documents::unvalidated
 //! [`Documents::validated_by`]: crate::Documents::validated_by
@@ -43,8 +43,8 @@ pub const OPTIONS: &str = "options";
 /// Maximum number of design documents of a database that validate edits. The instance row lists them.
 pub const MAX_VALIDATING: usize = 64;
 
-/// How many bytes their ids may have together. Every write reads the instance row, and FoundationDB takes 100,000 bytes
-/// at most.
+/// Maximum number of bytes of their ids together. Every write reads the instance row, and FoundationDB takes 100,000
+/// bytes at most.
 pub const MAX_VALIDATING_BYTES: usize = 32_000;
 
 /// A question to a validator.
@@ -52,17 +52,17 @@ pub const MAX_VALIDATING_BYTES: usize = 32_000;
 pub struct Question {
     /// The whole design document.
     pub design: JsonText,
-    /// The document to be: `_id`, its members, `_deleted`, stubs of its attachments. A replicated one has its `_rev` and
-    /// its `_revisions`; another one has the `_rev` that it replaces, and none if it is new.
+    /// The new document: `_id`, its members, `_deleted`, stubs of its attachments. A replicated one has its `_rev` and
+    /// its `_revisions`. Another one has the `_rev` that it replaces, or no `_rev` if it is new.
     pub new: JsonText,
-    /// The document that it replaces, with its newest `_revisions`. `None` if there is none, and where an edit without a
-    /// revision creates a deleted document again.
+    /// The document that it replaces, with its newest `_revisions`. `None` for a new document, also if it is created
+    /// again after a deletion.
     pub old: Option<JsonText>,
     /// The database's security object.
     pub security: JsonText,
 }
 
-/// The answer of a validator, later.
+/// The future of a validator's answer.
 pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'v>>;
 
 /// Answers for the design documents that have `validate_doc_update`. A closure from [`Question`] to a result is one.
@@ -91,7 +91,7 @@ impl<F: Fn(&Question) -> Result<()> + Send + Sync> Validator for F {
 /// What the edits of a handle ask.
 #[derive(Clone, Default)]
 pub(crate) enum Validating {
-    /// Nobody, so edits that have to be asked about are refused.
+    /// There is no validator, so edits that have to be validated are refused.
     #[default]
     Impossible,
     By(Arc<dyn Validator>),

@@ -1,4 +1,4 @@
-//! Waits for changes of a database, with the [watch](crate::feed) that all waiters share. Where the store has no watch
+//! Waits for changes of a database, with the [watch](crate::feed) that all waiters share. If the store has no watch
 //! left (1032), they look again after a pause, until it has one.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::info;
 use crate::keys::DatabaseKey;
 use crate::seq::Seq;
 
-/// Pause before the database is looked at again where the store has no watch left.
+/// Pause before looking at the database again, if the store has no watch left.
 const POLL: Duration = Duration::from_secs(2);
 
 /// Waits for changes of a database.

@@ -26,10 +26,10 @@ const BASE_64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Reads the `_attachments` of the document `id`, in order. A member that is no object is dropped, as in CouchDB.
+/// Reads the `_attachments` of the document `id`, in order. A member that is not an object is dropped, as in CouchDB.
 ///
 /// # Errors
-/// 413 for too many; `doc_validation` if `_attachments` is no object; `bad_request` for invalid data, and for a
+/// 413 for too many; `doc_validation` if `_attachments` is not an object; `bad_request` for invalid data, and for a
 /// following attachment without a length.
 pub(crate) fn read_attachments(id: &str, value: JsonRef<'_>) -> Result<Vec<AttachmentEdit>> {
     if !value.is_object() {
@@ -39,7 +39,7 @@ pub(crate) fn read_attachments(id: &str, value: JsonRef<'_>) -> Result<Vec<Attac
     for (name, value) in value.members().filter(|(_, value)| value.is_object()) {
         check_attachment_name(&name)?;
         let attachment = read_one(&name, value)?;
-        // Of two attachments with one name, the later counts.
+        // If two attachments have the same name, the later one counts.
         match places.entry(name) {
             Entry::Occupied(place) => attachments[*place.get()] = attachment,
             Entry::Vacant(place) => {

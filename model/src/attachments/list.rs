@@ -66,7 +66,7 @@ pub(crate) fn split_rows(prefix_len: usize, rows: &[KeyValue]) -> (&[KeyValue], 
     }
 }
 
-/// The attachments in these rows; none without rows.
+/// The attachments in these rows; empty without rows.
 pub(crate) fn read_list(prefix_len: usize, rows: &[KeyValue]) -> Result<Vec<Attachment>> {
     let mut list = Vec::with_capacity(rows.iter().map(|row| row.value.len()).sum());
     for (part, row) in (0u64..).zip(rows) {

@@ -19,8 +19,8 @@
 //! * The list of attachments is part of a leaf's rows: it is written, read and removed with the body. The format of the
 //!   leaf's row in `revisions` tells whether there is a list. So an edit of a document without attachments reads
 //!   nothing for them.
-//! * Each content that a leaf's list names exists, and has a row in `references` for that leaf. These are rows and no
-//!   counter, so two edits that refer to one content do not conflict.
+//! * Each content that a leaf's list names exists, and has a row in `references` for that leaf. References are rows
+//!   instead of a counter, so two edits that refer to one content do not conflict.
 //! * A content is removed only in a transaction that reads, serializably, that no leaf refers to it. An edit that
 //!   refers to it reads the content's row serializably. So one of the two conflicts and is retried.
 //! * Chunks belong to a content or to an upload. The transaction that makes a content of an upload reads and clears its
@@ -67,7 +67,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The word for it in CouchDB and HTTP.
+    /// Its name in CouchDB and HTTP.
     pub const fn as_str(self) -> &'static str {
         match self {
             Encoding::Identity => "identity",

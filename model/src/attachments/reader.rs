@@ -132,14 +132,14 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// The next step of a reading, which may run on another thread. `None` if that thread gave up.
+/// The next step of a read, which may run on another thread. `None` if that thread gave up.
 pub type ContentAhead<D> = BoxFuture<Option<Result<ContentStep<D>>>>;
 
-/// What a step of a reading found.
+/// The result of a step of a read.
 pub struct ContentStep<D> {
     /// The parts as stored, to be hashed.
     stored: Vec<Bytes>,
-    /// What the caller gets: the same, or decompressed.
+    /// The parts as the caller gets them: the same, or decompressed.
     pieces: Vec<Bytes>,
     rest: Rest<D>,
 }
@@ -163,8 +163,8 @@ struct Unpacking {
 
 impl Unpacking {
     fn of(attachment: &Attachment) -> Self {
-        // With room for a byte more, so that a small content is seen to be at its end. One that arrived compressed may have
-        // its compressed length.
+        // With room for one byte more, so that the end of a small content is noticed. `length` may be the compressed
+        // length, if the content arrived compressed.
         let Attachment { length, encoded_length, .. } = *attachment;
         let piece_bytes = if length == encoded_length { UNPACKED_AT_ONCE } else { length.saturating_add(1) };
         let piece_bytes = piece_bytes.min(UNPACKED_AT_ONCE) as usize;
@@ -198,7 +198,7 @@ impl<D: Database> Rest<D> {
         self.range.is_empty() && self.unpacking.as_ref().is_none_or(|unpacking| unpacking.packed.is_empty())
     }
 
-    /// Reads some parts, and decompresses them. If those before are not decompressed yet, it goes on with them.
+    /// Reads some parts, and decompresses them. If earlier parts are not decompressed yet, it continues with those.
     async fn step(mut self) -> Result<ContentStep<D>> {
         let mut stored = Vec::new();
         if self.unpacking.as_ref().is_none_or(|unpacking| unpacking.packed.is_empty()) {
@@ -227,9 +227,9 @@ pub struct AttachmentReader<D> {
     hash: Option<Sha256>,
     /// Pieces that were read and hashed, and not returned yet.
     ready: VecDeque<Bytes>,
-    /// What is left, if no step is under way.
+    /// The rest, if no step is running.
     rest: Option<Rest<D>>,
-    /// The step that is under way. After one that failed there is neither this nor a rest.
+    /// The running step. After a failed step, this and `rest` are both `None`.
     ahead: Option<ContentAhead<D>>,
     spawn: Box<dyn Fn(ContentAhead<D>) -> ContentAhead<D> + Send>,
 }
@@ -289,8 +289,8 @@ impl<D: Database> AttachmentReader<D> {
     /// is right. Reads several parts at once, and returns them one after the other as they are in the store.
     ///
     /// # Errors
-    /// 404 if the attachment or the database was removed meanwhile; damage; the store's errors. The reader is of no use
-    /// afterwards, as where this future was dropped.
+    /// 404 if the attachment or the database was removed meanwhile; damage; the store's errors. The reader cannot be
+    /// used afterwards. The same holds if this future was dropped.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
@@ -331,7 +331,7 @@ impl<D: Database> AttachmentReader<D> {
     }
 }
 
-/// The error of a reader whose step was given up, or failed before.
+/// The error of a reader whose step was abandoned, or failed before.
 fn cancelled() -> Error {
     kv_api::Error::new(kv_api::error::TRANSACTION_CANCELLED).into()
 }

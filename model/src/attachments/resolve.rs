@@ -28,7 +28,7 @@ impl AttachmentEdit {
 /// `missing_stub` if a stub names nothing, or an attachment with another `revpos`. `bad_request` for data that was
 /// not uploaded.
 pub(crate) fn resolve(edit: &Edit, mode: WriteMode, replaced: &[Attachment]) -> Result<Vec<Attachment>> {
-    // As in CouchDB: the position after the named revision, and 1 without one.
+    // As in CouchDB, the position after that of the named revision; 1 without one.
     let made = edit.rev.as_ref().map_or(0, RevId::position).saturating_add(1);
     let replaced: HashMap<&str, &Attachment> = replaced.iter().map(|other| (other.name.as_str(), other)).collect();
     let resolved = edit.attachments.iter().map(|attachment| {

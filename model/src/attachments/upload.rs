@@ -176,8 +176,8 @@ fn place<D>(stager: &mut Stager<D>, held: Bytes) -> UploadedBytes {
 }
 
 impl<D: Database> Upload<D> {
-    /// The same upload, which fails at its end if the MD5 of the bytes as they arrive is another.
-    /// Before the first [`write`](Self::write).
+    /// The same upload, which fails at its end if the received bytes have another MD5. To be called before the first
+    /// [`write`](Self::write).
     #[must_use]
     pub fn expect_md5(mut self, md5: [u8; 16]) -> Self {
         self.expected_md5 = Some((md5, Md5::default()));
@@ -286,8 +286,8 @@ impl<D: Database> Upload<D> {
         self.hashes.update(stored);
         let most = self.stager.bytes_at_once() + PIECE_BYTES;
         if self.held.capacity() < most && self.held.len() + stored.len() > MEMORY_BYTES {
-            // Doubled step by step, the buffer would take up to twice that. After the first bytes were staged, this takes
-            // their memory.
+            // If the buffer doubled step by step, it would take up to twice that. After the first bytes were staged,
+            // this reuses their memory.
             self.held.reserve(most.saturating_sub(self.held.len()));
         }
         self.held.extend_from_slice(stored);

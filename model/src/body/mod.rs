@@ -118,7 +118,7 @@ pub fn row_cost(key_bytes: usize, value_bytes: usize) -> usize {
 /// A body that cannot be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BodyError {
-    /// The body is JSON but no object.
+    /// The body is JSON but not an object.
     #[error("Document must be a JSON object")]
     NotAnObject,
     /// The common prefix of the body's keys is too long.

@@ -99,7 +99,7 @@ impl<D: Database> Documents<D> {
     /// Walks the database and lists the problems. `progress` is called after every page.
     ///
     /// # Errors
-    /// 404 if the database is gone; the store's errors. Damage is no error, but part of the report.
+    /// 404 if the database is gone; the store's errors. Damage is not an error, but part of the report.
     pub async fn check(&self, progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
         let Walked { mut report, sums, last, stats } = self.walk(progress).await?;
         if !report.changed_meanwhile && report.unreadable == 0 {
@@ -162,7 +162,7 @@ impl<D: Database> Documents<D> {
             // When a database leaves, its last sequence becomes the beginning of the next incarnation.
             sums.last = Seq::beginning_of(instance.incarnation.saturating_add(1));
         } else if last == Seq::beginning_of(instance.incarnation) {
-            // So it does when its store is adopted.
+            // The same happens when its store is adopted.
             sums.last = sums.last.max(last);
         }
         Ok(Walked { report, sums, last, stats })
@@ -429,7 +429,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// Reports rows of a kind that the store cannot read. What comes after them in their order is not walked.
+/// Reports rows of a kind that the store cannot read. Rows after them are not walked.
 fn noted(kind: &str, checked: Result<()>, report: &mut CheckReport) -> Result<()> {
     match checked {
         Err(error) if error.unreadable().is_some() => {

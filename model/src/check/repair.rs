@@ -1,7 +1,7 @@
 //! Repairs a damaged database.
 //!
-//! What can be read decides. A document with a problem is written again from its readable rows, with a new sequence.
-//! What cannot be read is moved, byte for byte, and never removed:
+//! Readable rows decide. A document with a problem is written again from its readable rows, with a new sequence.
+//! Unreadable rows are moved, byte for byte, and never removed:
 //!
 //! ```text
 //!  a live leaf     its body can be read       it stays; without ancestors if its row cannot be read
@@ -95,8 +95,8 @@ impl<D: Database> Documents<D> {
         self.repair_with(false, progress).await
     }
 
-    /// The same after the store gave up rows that it could not read. Contents of attachments without an owner stay: it may be
-    /// among those rows.
+    /// The same, after the store gave up rows that it could not read. Contents of attachments without an owner stay:
+    /// the lost rows may have been their owners.
     ///
     /// # Errors
     /// As [`repair`](Self::repair).
@@ -162,7 +162,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// Corrects the definitions of indexes and the list of design documents that validate, from the design documents.
-    /// Removes rows that belong to no index or no document: they have nothing that the documents do not have.
+    /// Removes rows that belong to no index or no document: all their data are in the documents.
     async fn repair_indexes(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let (instance, ..) = self.totals().await?;
         let unlisted = self.check_validation(&instance, &mut CheckReport::default()).await?;
@@ -183,9 +183,9 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Removes view groups whose rows cannot be read or do not agree with each other, and rows without a group. They have
-    /// nothing that the documents do not have. A group with rows of a later version stays. All stay if the head of one cannot be
-    /// read, and so do rows without a group if the group of one cannot be.
+    /// Removes view groups whose rows cannot be read or do not agree with each other, and rows without a group. All
+    /// their data are in the documents. A group with rows of a later version stays. If the head of one group cannot be
+    /// read, all groups stay. If the group of one row cannot be read, all rows without a group stay.
     async fn repair_views(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let Ok(groups) = settled(self.view_groups().await)? else { return Ok(()) };
         for group in groups {
@@ -429,7 +429,7 @@ fn settled<T>(outcome: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// Damage is to be repaired. Rows of a later version are not damage.
+/// Damage has to be repaired. Rows of a later version are not damage.
 fn unless_unknown(error: Error) -> Result<()> {
     if matches!(error.kind(), ErrorKind::UnknownFormat(_)) { Err(error) } else { Ok(()) }
 }

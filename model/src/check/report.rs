@@ -50,9 +50,9 @@ pub struct CheckReport {
     /// Number of problems that are rows which the store cannot read, since its files are damaged. Then the counters, the last
     /// sequence and the number of changes were not compared.
     pub unreadable: u64,
-    /// Number of leaves that are ancestors on another branch of their document. This is no problem: an edit made a
-    /// revision that existed as the oldest of a branch without its parent. The next replicated edit of the document
-    /// joins the two branches.
+    /// Number of leaves that are ancestors on another branch of their document. This is not a problem: an edit made a
+    /// revision that already existed as the oldest one of a branch without its parent. The next replicated edit of the
+    /// document joins the two branches.
     pub unjoined: u64,
     /// Whether the database changed during the check. Then the counters, the last sequence and the number of changes
     /// were not compared.

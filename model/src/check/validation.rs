@@ -14,8 +14,8 @@ use crate::revid::RevId;
 use crate::validation::VALIDATE;
 
 impl<D: Database> Documents<D> {
-    /// Checks that exactly those design documents are listed that have `validate_doc_update`, at their winners. Returns the
-    /// others.
+    /// Checks that the list has exactly the design documents with `validate_doc_update`, at their winners. Returns the
+    /// wrong ones.
     pub(super) async fn check_validation(&self, instance: &Instance, report: &mut CheckReport) -> Result<Vec<String>> {
         // A damaged listing is reported with its document.
         let live = alone(self.design_ids().await)?.unwrap_or_default();

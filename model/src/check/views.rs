@@ -1,5 +1,6 @@
-//! Checks view groups: rows against id rows, id rows against documents, and nodes against rows. Whether rows are those that the map functions emit,
-//! [`Documents::check_views`] tells, which has the functions.
+//! Checks view groups: rows against id rows, id rows against documents, and nodes against rows.
+//! [`Documents::check_views`], which has the functions, also checks that the rows are those that the map functions
+//! emit.
 
 use kv_api::Database;
 

@@ -1,7 +1,8 @@
 //! The number before a sequence: about how many edits the database had had by then.
 //!
-//! CouchDB's sequences are `N-…`, and programs use `N`: they take the difference of two for the changes that are left. A
-//! versionstamp has no such number, so some transactions leave a row with the edits that were counted until then:
+//! CouchDB's sequences are `N-…`, and programs use `N`: they take the difference of two as the number of changes
+//! between them. A versionstamp has no such number, so some transactions write a row with the number of edits until
+//! then:
 //!
 //! ```text
 //!  (17, Incarnation, Stamp) = (Before, Own, Version)
@@ -12,9 +13,9 @@
 //! rows up to it. So for each sequence it is one number for ever, since only later rows follow, and it never falls along the
 //! feed. The number at the end of the feed lags behind by less than [`EDITS_BETWEEN`](due::EDITS_BETWEEN) edits for each process that writes.
 //!
-//! A row is written without a conflict, and read by no edit. A later row can have the lower count, if its transaction read
-//! before the other one committed. That one's stamp is greater than the `Version` of the later row, so nothing before that
-//! version needs to be read.
+//! A row is written without a conflict, and read by no edit. A later row can have a lower count than an earlier one, if
+//! its transaction read before the earlier one committed. Then the stamp of the earlier row is greater than the
+//! `Version` of the later row. So no row before that version needs to be read.
 //!
 //! A row that no sequence in the feed needs any more is cleared ([`Documents::thin_counts`]). So there are not more rows
 //! than documents, however often these are edited.
@@ -38,10 +39,10 @@ use crate::unguarded::Unguarded;
 /// Number of rows that one call of it looks at: several times those that were written since the last.
 const ROWS_THINNED: usize = 64;
 
-/// Number of rows that are read behind a sequence, where another one is to be numbered.
+/// Number of rows that are read after a sequence, if another sequence is to be numbered.
 const ROWS_AHEAD: usize = 256;
 
-/// Number of rows that are read before a sequence at once. Few are needed: those of transactions that ran side by side.
+/// Number of rows that are read before a sequence at once. Few are needed: those of concurrent transactions.
 const ROWS_BEHIND: usize = 8;
 
 /// The row of a transaction.
@@ -92,7 +93,7 @@ impl EditCount {
 struct Window {
     /// In ascending order.
     rows: Vec<(Seq, EditCount)>,
-    /// Up to which sequence all rows are known; `None` if none are.
+    /// All rows up to this sequence are known; `None` if no rows are.
     upto: Option<Seq>,
 }
 
@@ -194,7 +195,7 @@ impl<D: Database> Documents<D> {
         Ok(Window { rows, upto: Some(upto) })
     }
 
-    /// Clears some rows that no sequence in the feed needs, once in a while. An error is left to the next time.
+    /// Clears some rows that no sequence in the feed needs, once in a while. After an error, the next call tries again.
     pub(crate) async fn thin_counts_if_due(&self) {
         if self.shared.edit_counts.is_thinning_due(self.keys()) {
             let _ = Box::pin(self.thin_counts(ROWS_THINNED)).await;

@@ -7,14 +7,14 @@
 //!  batch 3                   read ───────┴─ commit
 //! ```
 //!
-//! A transaction that begins before the last commit cannot see the progress which that commit writes. It does not read it:
-//! it knows it, for it is committed only after the other one was. That is enough:
+//! A transaction that begins before the last commit cannot see the progress which that commit writes. It need not read
+//! it: the builder knows it, and commits this transaction only after the other one. That is enough:
 //! * Progress only means that no document up to it must be built. Somebody else may have gone further meanwhile. Then the
 //!   same rows are written again.
-//! * What takes the ground from a build changes the instance: an index is deleted, added or active, or the database is
-//!   dropped or moved. The transaction read the instance, and conflicts. So it does with an edit of one of its documents,
-//!   and with whoever took the job over.
-//! * It goes on only while there is no inactive index beside its own. So two builders at a document write the same id row.
+//! * Every change that makes a build invalid changes the instance: an index is deleted, added or active, or the
+//!   database is dropped or moved. The transaction read the instance, so it conflicts. It also conflicts with an edit
+//!   of one of its documents, and with a server that took over the job.
+//! * It goes on only while no other index is inactive. So two builders at a document write the same id row.
 //!
 //! If anything fails, what was read ahead is dropped, and [`build`](super::build) goes on from the stored progress.
 
@@ -98,7 +98,7 @@ impl<D: Database> IndexBuild<D> {
                 return Ok(Some(progress));
             }
         }
-        // Begins, or mends what failed: it reads the progress, and has the error if there is one.
+        // Begins, or continues after a failure: it reads the progress, and returns the error if there is one.
         let batched = self.documents.write_next_batch(most, hold).await?;
         Ok(batched.map(|Batched { progress, place }| {
             self.place = place;
@@ -107,7 +107,7 @@ impl<D: Database> IndexBuild<D> {
     }
 }
 
-/// Reads the batch behind `place`. `None` if that fails, or the build must look again what there is to build.
+/// Reads the batch after `place`. `None` if that fails, or if the set of indexes to build has to be read again.
 fn read_ahead<D: Database>(documents: Documents<D>, most: usize, hold: Option<Hold>, place: Place) -> ReadAhead<D> {
     Box::pin(async move {
         let transaction = documents.engine().begin().ok()?;

@@ -110,7 +110,7 @@ impl Built {
 
 impl<D: Database> Documents<D> {
     /// Builds the indexes that are not active, in batches of one transaction each. `progress` is called after each batch.
-    /// If a build is interrupted, the next call continues it. Several calls at the same time do no harm.
+    /// If a build is interrupted, the next call continues it. Several calls may run at the same time.
     ///
     /// A document whose fields cannot be read has no rows until it is repaired.
     ///
@@ -141,7 +141,7 @@ impl<D: Database> Documents<D> {
             let batch = Runner::new(self.engine())
                 .option(RETRIES)
                 .run(|transaction, attempt| {
-                    // It was too old, or an edit was faster. A smaller batch is sooner done, and meets fewer edits.
+                    // It was too old, or an edit was faster. A smaller batch ends sooner, and meets fewer edits.
                     if attempt.number > 1 {
                         fewer();
                     }

@@ -295,7 +295,7 @@ impl<D: Database> Documents<D> {
 }
 
 impl Changing {
-    /// The indexes afterwards, if they are others.
+    /// The indexes afterwards, if they changed.
     fn write(self, keys: &DatabaseKeys, instance: &Instance, indexing: &mut Indexing) -> Option<Indexes> {
         let validation = self.validation;
         if self.gone.is_empty() && self.come.is_empty() {

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Invariants:
-//! * In each active index, a live document that is no design document has the row that [`mango::Index::row`] makes of
-//!   its winner, or none if that makes none. In an index that is being built, this holds for documents up to the
-//!   progress. No other document has rows. The document's id row names the same rows, and may also name rows of dropped
-//!   indexes.
+//! * In each active index, a live document that is not a design document has the row that [`mango::Index::row`] makes
+//!   of its winner; it has no row if that returns none. In an index that is being built, this holds for documents up to
+//!   the progress. No other document has rows. The document's id row names the same rows, and may also name rows of
+//!   dropped indexes.
 //! * The number of an index is used only once, and its definition never changes. So a process reads each definition
 //!   once.
 //! * Every writer reads the instance with a conflict range, and so knows the indexes to maintain.

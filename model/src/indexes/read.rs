@@ -27,14 +27,14 @@ const ROWS_AT_ONCE: usize = 2_000;
 /// Maximum number of rows in a batch that reads documents.
 const DOCUMENTS_AT_ONCE: usize = 500;
 
-/// Number of documents from which half of them are read beside the others. A search of a hundred exploded documents on
-/// engine-lsm takes 0.6 ms instead of 0.9 (docs/adr/0066).
+/// From this number of documents on, half of them are read in parallel with the others. A search of a hundred exploded
+/// documents on engine-lsm takes 0.6 ms instead of 0.9 (docs/adr/0066).
 const WORTH_HALVING: usize = 40;
 
 /// The reading of a batch's second half of documents, which may run on another thread.
 pub type ReadBeside = Pin<Box<dyn Future<Output = Option<DocumentsBeside>> + Send>>;
 
-/// Documents that were read beside others.
+/// Documents that were read in parallel with others.
 #[derive(Debug)]
 pub struct DocumentsBeside(Vec<AllDocsRow>);
 
@@ -160,8 +160,8 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// The same, where half of many documents is read beside the others. `spawn` gets the reading of that half: it may
-    /// start it on another thread, or return it as it is. An embedded engine reads on the thread that asks.
+    /// The same, but if there are many documents, half of them are read in parallel. `spawn` gets the reading of that
+    /// half: it may start it on another thread, or return it as it is. An embedded engine reads on the calling thread.
     ///
     /// # Errors
     /// Like [`index_rows`](Self::index_rows).
@@ -240,7 +240,7 @@ impl<D: Database> Documents<D> {
         if entries.len() == first.len() {
             let others = match beside {
                 Some(DocumentsBeside(others)) => others,
-                // Nobody read them, or with an error that shows here again.
+                // They were not read, or with an error that comes again here.
                 None => self.entries(transaction, ids(second), request.conflicts, at_once).await?,
             };
             entries.extend(others);
@@ -274,8 +274,8 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// Reads documents at the read version of another transaction. `None` if that fails, for example since the engine keeps
-/// that version no longer.
+/// Reads documents at the read version of another transaction. `None` if that fails, for example because the engine no
+/// longer keeps that version.
 fn read_beside<D: Database>(
     documents: Documents<D>,
     version: i64,

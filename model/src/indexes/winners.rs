@@ -2,17 +2,17 @@
 //!
 //! | bodies | what is read |
 //! |---|---|
-//! | exploded | the rows of the indexes' fields (RFC 004): by key, and where there is none, also below it |
+//! | exploded | the rows of the indexes' fields (RFC 004): by key, and also below it if that row is missing |
 //! | packed | one range over the bodies, which follow each other in the store like the documents |
 //!
-//! A scalar is the row at the field's own key. Only where that row is missing, the metadata and the rows below are read:
-//! the field may be an object, an array or a long string, or missing, or the body is packed.
+//! A scalar is the row at the field's own key. Only if that row is missing, the metadata and the rows below it are
+//! read: the field may be an object, an array or a long string, or missing, or the body is packed.
 //!
-//! The whole body is read, when its turn comes, where this is not enough: an exploded database may have packed bodies, the
-//! order of an object's members may be that of the whole body, a packed database may have very long bodies or many of
-//! leaves that lost.
+//! If this is not enough, the whole body is read when its turn comes. That happens if an exploded database has packed
+//! bodies, if the order of an object's members is stored with the whole body, or if a packed database has very long
+//! bodies or many bodies of losing leaves.
 //!
-//! Members alone have no checksum. Damage elsewhere in a document is not noticed, and its rows are right.
+//! Single members have no checksum. Damage elsewhere in the document is not noticed, and its index rows are right.
 
 use std::future::Future;
 
@@ -33,7 +33,7 @@ use crate::tuple;
 /// Maximum number of members. For more, reading the body is cheaper.
 const MAX_MEMBERS: usize = 20;
 
-/// Maximum number of rows that are read for each packed body. Bodies of leaves that lost lie between those of winners.
+/// Maximum number of rows that are read for each packed body. Bodies of losing leaves lie between those of winners.
 const ROWS_OF_PACKED: usize = 4;
 
 /// What indexes need of documents.

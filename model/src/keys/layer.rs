@@ -179,7 +179,7 @@ impl Key<'_> {
     pub(crate) fn settings(root: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let mut begin = Key::Configuration.under(root);
         let end = end_of(&begin);
-        // Behind the row of the last change, which is the prefix itself.
+        // After the row of the last change, whose key is the prefix itself.
         begin.push(0);
         (begin, end)
     }

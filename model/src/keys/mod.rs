@@ -55,7 +55,7 @@ pub(crate) use layer::Key;
 /// A leaf of a document's revision tree. Sorts like its keys: the greatest of a document's leaves is the winner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Leaf {
-    /// Whether it is a live revision and no tombstone. Live revisions win over tombstones.
+    /// Whether it is a live revision, not a tombstone. Live revisions win over tombstones.
     pub not_deleted: bool,
     /// The revision. The higher position wins, then the greater hash.
     pub rev: RevId,

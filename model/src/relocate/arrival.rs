@@ -173,8 +173,9 @@ impl<D: Database> Arriving<D> {
         Ok(Begun::UnderWay(Arriving { layer, name, key, documents, arrival, hidden, is_mixed }))
     }
 
-    /// Called with the source's instance as it is where bodies were read, before they are written here. The source's layout
-    /// may change and change back meanwhile, and what was copied in between is old then.
+    /// Must be called before bodies are written here, with the source's instance from the transaction that read them.
+    /// The source's layout may change and change back meanwhile; bodies that were copied in between then have the other
+    /// layout.
     pub(super) async fn note_layout(&self, format: BodyFormat, rewrites: bool) -> Result<()> {
         let is_mixed = rewrites || format != self.hidden.format;
         if !is_mixed || self.is_mixed.load(Ordering::Relaxed) {
@@ -281,7 +282,7 @@ impl<D: Database> Arriving<D> {
                 async move {
                     let known = known.await?;
                     if known.as_deref() == Some(&place.write()) {
-                        // An earlier attempt, whose result was unknown, did it.
+                        // An earlier attempt of unknown result did it.
                         return Ok(());
                     }
                     self.still_mine(held.await?.as_deref())?;
@@ -289,7 +290,8 @@ impl<D: Database> Arriving<D> {
                         let (begin, end) = DatabaseKeys::new(root, remains.number).everything();
                         transaction.clear_range(&begin, &end);
                     }
-                    // Bodies may have been copied before they were rewritten at the source, or in a layout of the meantime.
+                    // Bodies may have been copied before they were rewritten at the source, or in a layout that it had
+                    // in between.
                     let begun = begun.await?.map(|row| Instance::read(&row)).transpose()?;
                     let rewrites = begun.is_none_or(|begun| begun.rewrites || begun.format != open.format);
                     let published = Instance { rewrites: rewrites || open.rewrites, ..open.clone() };

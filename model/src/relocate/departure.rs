@@ -144,7 +144,7 @@ impl<D: Database> Departing<D> {
                         return Err(Error::relocation("The database was opened to writers again meanwhile."));
                     }
                     let next = Seq::beginning_of(instance.incarnation + 1);
-                    // They are built where it went, and bodies are rewritten there.
+                    // Indexes are built at the target, and bodies are rewritten there.
                     shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;
                     shared.plan_rewrite(&transaction, name, instance.rewrites, None).await?;
                     let moved = Instance { rewrites: false, state: State::Moved { to: to.to_owned() }, ..instance };

@@ -95,7 +95,7 @@ impl Difference {
     }
 }
 
-/// The differences up to the key to which both sides are known, and the cursor for the next step.
+/// The differences up to the last key that both sides have reached, and the cursor for the next step.
 fn differences(source: RangeBatch, target: RangeBatch) -> (Vec<Difference>, Option<Cursor>) {
     let last = |batch: &RangeBatch| if batch.more { batch.rows.last().map(|row| row.key.clone()) } else { None };
     let upto = match (last(&source), last(&target)) {

@@ -21,7 +21,7 @@
 //! # Invariants
 //! * The fence is the state in the instance row, which every writer reads with a conflict range. So nothing is written
 //!   to the source after it is closed, and nothing to the target before it is published.
-//! * Old sequences stay the same. The target's incarnation is one higher, so new sequences sort after the old ones,
+//! * Old sequences stay the same. The target's incarnation is one higher. So new sequences sort after the old ones,
 //!   whatever their commit versions.
 //! * Each step is one transaction in one store, and finds out whether it was done before. A run may end anywhere, and
 //!   the next one continues. The source is authoritative until the target is published, which happens only while the
@@ -79,7 +79,7 @@ pub enum RelocatePhase {
     Verifying,
     /// The rest is copied. The database can be read and not written.
     Finishing,
-    /// The target is published. What remains is the marker at the source.
+    /// The target is published. Only the marker at the source remains to be written.
     Leaving,
 }
 

@@ -185,7 +185,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
         ours.1 == theirs.1 && self.are_same_or_stemmed(&ours.0, &theirs.0)
     }
 
-    /// Whether rows, with keys of the source, are equal but for forgotten ancestors.
+    /// Whether rows, with keys of the source, are equal except for forgotten ancestors.
     fn are_same_or_stemmed(&self, ours: &[KeyValue], theirs: &[KeyValue]) -> bool {
         let keys = self.source.keys();
         let is_same = |(ours, theirs): (&KeyValue, &KeyValue)| {
@@ -196,7 +196,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
         ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_same)
     }
 
-    /// Whether a document has the same branches on both sides, but for forgotten ancestors.
+    /// Whether a document has the same branches on both sides, except for forgotten ancestors.
     async fn has_same_branches(&self, id: &str) -> Result<bool> {
         let keys = self.source.keys();
         let (ours, theirs) =

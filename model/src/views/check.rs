@@ -28,7 +28,7 @@ const AT_ONCE: usize = 100;
 /// More parts than a row has.
 const MAX_PARTS: u64 = 1_000;
 
-/// A set, in any order: the number of its things, the sum of their numbers, and a hash of all.
+/// Summary of a set, in any order: the number of its elements, the sum of their numbers, and a hash of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     count: u64,
@@ -45,7 +45,7 @@ impl Tally {
         self.hash = self.hash.wrapping_add(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
     }
 
-    /// What is wrong if another set is found.
+    /// A description of the difference if another set is found.
     fn other(&self, found: &Tally, what: &str) -> Option<String> {
         (self != found).then(|| format!("{what}: there must be {self:?}, and there are {found:?}"))
     }
@@ -73,8 +73,8 @@ struct Walked {
 }
 
 impl<D: Database> Documents<D> {
-    /// Brings a group up to date, and compares it with its documents ([`check_built_views`](Self::check_built_views)), and
-    /// its rows with each other. Returns what is wrong. What was updated meanwhile is left out.
+    /// Brings a group up to date, and compares it with its documents ([`check_built_views`](Self::check_built_views)),
+    /// and its rows with each other. Returns the differences. Rows that were updated meanwhile are left out.
     ///
     /// # Errors
     /// Like [`update_views`](Self::update_views).
@@ -88,8 +88,8 @@ impl<D: Database> Documents<D> {
     }
 
     /// Compares the rows of a group with what its functions emit now, and each node with the reduction of the rows below
-    /// it. Writes nothing: a group that is behind has rows of documents as they were, so those that changed since are left
-    /// out. What is wrong is added to `report`. `progress` is called with the number of documents that were compared.
+    /// it. Writes nothing. If the group is behind, documents that changed since are left out. Differences are added to
+    /// `report`. `progress` is called with the number of documents that were compared.
     ///
     /// A function whose result differs from call to call is reported like a wrong row.
     ///
@@ -208,8 +208,9 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// How the rows of a document differ from what it emits; empty if they do not. Where some do not fit into a transaction,
-    /// only the views with rows are compared, and named.
+    /// How the rows of a document differ from what the functions emit for it; empty if they do not. If some views were
+    /// left out because their rows do not fit into a transaction, only the other views are compared, and the left-out
+    /// ones are named.
     async fn differs(&self, group: &ViewGroup, one: &Prepared) -> Result<(&'static str, Option<BTreeSet<usize>>)> {
         let keys = self.keys();
         self.read(|tx| async move {
@@ -280,9 +281,9 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// What is wrong with the rows of a group, as far as that is known without its functions: each row and each error is
-    /// named by an id row, of a document that exists, each part belongs to a row, and the nodes are those that the rows
-    /// make, with the numbers of rows below them. Nothing if the group was updated meanwhile.
+    /// Checks the rows of a group without its functions, and returns what is wrong. Each row and each error must be
+    /// named by an id row of an existing document. Each part must belong to a row. The nodes must follow from the rows,
+    /// with the numbers of rows below them. Returns nothing if the group was updated meanwhile.
     pub(crate) async fn wrong_view_rows(&self, signature: &[u8; 16]) -> Result<Vec<String>> {
         let before = match self.upto_of(signature).await {
             Err(error) if super::upkeep::is_gone(&error) => return Ok(Vec::new()),
@@ -312,7 +313,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The numbers of groups that have rows and no head, so that nothing removes them.
+    /// The numbers of groups that have rows but no head, so nothing else would remove them.
     pub(crate) async fn headless_view_groups(&self) -> Result<Vec<u64>> {
         let keys = self.keys();
         self.read(|tx| async move {
@@ -356,7 +357,7 @@ impl<D: Database> Documents<D> {
         heads.iter().map(|row| Ok(Head::read(&row.value)?.number)).collect()
     }
 
-    /// What the keys below one have after it.
+    /// Summary of the keys below this one, without its bytes.
     async fn tally_keys(&self, below: DatabaseKey<'_>) -> Result<Tally> {
         let (begin, end) = self.keys().bounds(below);
         let mut tally = Tally::default();
@@ -401,8 +402,8 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// What the id rows of a group name that handled the purges up to one. A document that was purged later has rows for
-    /// now.
+    /// Summary of what the id rows of a group name. The group handled the purges up to `purge_seq`; a document that was
+    /// purged later still has rows.
     async fn claims(&self, group: u64, purge_seq: u64) -> Result<Claims> {
         let keys = self.keys();
         let (begin, end) = keys.bounds(DatabaseKey::ViewAllIds(group));
@@ -462,7 +463,7 @@ impl<D: Database> Documents<D> {
                         continue;
                     }
                     Place::read(place)?;
-                    // A row that cannot be read is not the one that an id row names.
+                    // An unreadable row does not count as the row that an id row names.
                     let parts = damaged(parts_of(&row.value))?.ok();
                     walked.rows.add(place, parts.map_or(2, |parts| u64::from(parts > 0)));
                     for part in 0..parts.unwrap_or(0).min(MAX_PARTS) {

@@ -78,7 +78,7 @@ pub struct Mapped {
 /// The result of a reduce function.
 pub type Reduced = Result<JsonText, FunctionError>;
 
-/// A row as a reduce function gets it.
+/// A row that is passed to a reduce function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReduceRow {
     /// The emitted key.
@@ -107,8 +107,8 @@ pub trait ViewFunctions: Send + Sync + 'static {
     /// is noted for the document, which has no rows in that view. An error of the whole call ends the update.
     fn map(&self, documents: Vec<JsonText>) -> BoxFuture<Result<Vec<Mapped>>>;
 
-    /// How many calls of [`map`](Self::map) an update makes at the same time, with different documents. More than one is
-    /// of use where they run on several threads.
+    /// How many calls of [`map`](Self::map) an update makes at the same time, with different documents. More than one
+    /// helps if the calls run on several threads.
     fn at_once(&self) -> usize {
         1
     }
@@ -154,7 +154,8 @@ impl Reduce {
             Ok(_) => Err("rank value must be between 1 and 100"),
             Err(_) => Err("invalid rank reducer"),
         };
-        // As CouchDB does, by their beginnings: some designs have a line break behind the name.
+        // Names are compared by their beginnings, as in CouchDB: some design documents have a line break after the
+        // name.
         let known = [
             ("_sum", Reduce::Sum),
             ("_count", Reduce::Count),
@@ -234,7 +235,7 @@ pub struct ViewOptions {
 }
 
 impl ViewGroup {
-    /// A group. `sources` is the text of all functions, or whatever else changes when they change.
+    /// A group. `sources` is the text of all functions, or any other text that changes when they change.
     pub fn new(
         name: impl Into<String>,
         sources: &str,
@@ -247,7 +248,7 @@ impl ViewGroup {
         ViewGroup(Arc::new(Inner { name, is_of_design, signature, views, include_design, local_seq, functions }))
     }
 
-    /// What it is called, for people.
+    /// Its name, for people.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -289,7 +290,8 @@ impl ViewGroup {
     }
 }
 
-/// What distinguishes a group. Keys are ordered by the collation's data, so other data makes other rows.
+/// The hash that distinguishes groups. Keys are ordered by the collation's data, so other collation data needs another
+/// group.
 fn signature(collation: &str, sources: &str, options: ViewOptions, views: &[View]) -> [u8; 16] {
     let ViewOptions { is_of_design, include_design, local_seq } = options;
     let mut hash = Md5::new();

@@ -138,7 +138,7 @@ impl Group {
                 // Of normalised values.
                 let key = JsonText::from_normalised(out).unwrap_or_else(null);
                 let mut prefix = whole_key(key.root(), is_raw);
-                // Without the end of the array, it is how longer ones begin too.
+                // Without the end of the array, longer arrays begin with these bytes too.
                 prefix.pop();
                 let low = at_prefix(&cut(prefix.clone()));
                 return Group { key, high: end_of(&low), low, prefix, is_open: true };
@@ -167,7 +167,7 @@ impl<T: Transaction> Tree<'_, T> {
             seen: 0,
         };
         let resume = request.resume.clone().unwrap_or_default();
-        // Unlike rows, groups have the order of the keys also with `descending`, as in CouchDB.
+        // Unlike rows, groups follow the order of the keys even with `descending`, as in CouchDB.
         for at in resume.key..request.ranges() {
             let key = request.key_of(at, false);
             let mut window = Window::of(request, key.as_ref(), self.is_raw());
@@ -218,13 +218,13 @@ impl<T: Transaction> Tree<'_, T> {
                 if page.is_full() {
                     break;
                 }
-                // Of rows with the same cut key all are read again, so a page does not end among them.
+                // All rows with the same cut key are read again, so a page does not end among them.
                 if page.is_long_enough() && !is_cut(&buffer[0].position.key) {
                     page.stop(at, &whole.beginning_at(&self.place_of(&buffer[0])));
                     return Ok(page.page);
                 }
                 let mut group = Group::of(&self.key_of(&buffer[0]).await?, grouping, self.is_raw());
-                // Rows may have other keys of the same place, such as composed and decomposed letters.
+                // Rows at the same place may have different keys, such as composed and decomposed letters.
                 if let (Some(key), Grouping::Exact) = (&key, grouping) {
                     group.key = key.clone();
                 }
@@ -244,7 +244,7 @@ impl<T: Transaction> Tree<'_, T> {
                     }
                     continue;
                 }
-                // The group continues after the rows that were read: the tree sums all of it that is in the range.
+                // The group continues after the rows that were read: the tree sums the part of it that is in the range.
                 let Some(window) = rest.as_mut() else { break };
                 let (mut low, mut high) = (group.low.clone().max(window.low.clone()), group.high.clone());
                 match window.descending {
@@ -285,7 +285,7 @@ impl<T: Transaction> Tree<'_, T> {
                 rows.reverse();
             }
             let rows = rows.into_iter().map(|one| one.row);
-            // The end at which the range has them.
+            // The end of the range at which these rows are.
             if begin == low {
                 before.extend(rows);
                 low = end;
@@ -344,7 +344,7 @@ impl Groups {
         self.request.at_once.is_some_and(|most| self.page.rows.len() >= most)
     }
 
-    /// Takes the next group; whether it is one to return.
+    /// Counts the next group. Returns whether it is to be returned.
     fn takes(&mut self) -> bool {
         self.seen += 1;
         let skipped = self.request.skip > 0;

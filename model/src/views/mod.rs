@@ -12,9 +12,9 @@
 //! ```
 //!
 //! A view group has the views of one design document, or those of a program that embeds this crate. Its signature names
-//! the functions, so equal groups share their rows, and other functions make another group. Nothing is written to it
-//! with an edit: a query first brings the group up to date from the changes feed. So databases without views pay nothing,
-//! and map functions may take their time.
+//! the functions, so equal groups share their rows, and other functions make another group. An edit writes nothing to
+//! it: a query first brings the group up to date from the changes feed. So databases without views pay nothing, and
+//! slow map functions do not slow down edits.
 //!
 //! Invariants:
 //! * A group that is built up to a sequence has, for each document whose last change is not after it, the rows that the

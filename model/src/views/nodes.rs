@@ -129,7 +129,8 @@ impl<T: Transaction> Tree<'_, T> {
         Ok(())
     }
 
-    /// What these nodes of a level must be by the level below. Each is given by its place, and by the key of the next one.
+    /// The correct contents of these nodes, computed from the level below. Each node is given by its place, and by the
+    /// key of the next one.
     async fn computed(&self, level: u64, nodes: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<Node>> {
         let depth = self.level(level).0.len();
         let reads: Vec<_> = nodes
@@ -159,12 +160,12 @@ impl<T: Transaction> Tree<'_, T> {
         Ok(counts.into_iter().zip(reduced).map(|(count, reduced)| Node { count, reduced }).collect())
     }
 
-    /// The nodes of a level after a place, at most a page of them, that are not what they must be. Returns the last place
-    /// that was looked at too; `None` after the last page.
+    /// Looks at up to one page of the nodes of a level, after a place. Returns those that are wrong, and the last place
+    /// that was looked at; `None` after the last page.
     pub(super) async fn wrong_nodes(&self, level: u64, after: Option<&[u8]>) -> Result<(usize, Option<Vec<u8>>)> {
         let (begin, end) = self.level(level);
         let from = after.map_or(begin.clone(), |place| [self.at(level, place).as_slice(), &[0]].concat());
-        // One more, which is the end of the last.
+        // One more node, whose place is the end of the last one.
         let range = RangeRequest::keys(from, end.clone()).limit(COMPUTED_AT_ONCE + 1);
         let mut rows = self.tx.get_all(range, Read::Snapshot).await?;
         let beyond = if rows.len() > COMPUTED_AT_ONCE { rows.pop().map(|row| row.key.to_vec()) } else { None };
@@ -173,7 +174,7 @@ impl<T: Transaction> Tree<'_, T> {
             rows.iter().zip(ends).map(|(row, end)| (row.key[begin.len()..].to_vec(), end)).collect();
         let mut wrong = 0;
         for (row, expected) in rows.iter().zip(self.computed(level, &nodes).await?) {
-            // As it is read back.
+            // Compared in the form in which it is read back.
             let expected = Node::read(&expected.write().into())?;
             wrong += usize::from(expected.count == 0 || Node::read(&row.value).ok() != Some(expected));
         }

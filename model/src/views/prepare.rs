@@ -73,7 +73,7 @@ pub(super) async fn prepare_some(group: &ViewGroup, changes: Vec<Change>) -> Res
         let some = some?;
         bytes += some.iter().map(|one| one.bytes).sum::<usize>();
         prepared.extend(some);
-        // Calls that are under way are given up: their documents are read again.
+        // Running calls are abandoned: their documents are read again.
         if bytes >= PREPARED_BYTES {
             break;
         }
@@ -119,7 +119,7 @@ impl Prepared {
             let is_raw = group.is_raw(view);
             let mut rows: Vec<_> =
                 emitted.into_iter().map(|row| (cut(whole_key(row.key.root(), is_raw)), row)).collect();
-            // As CouchDB keeps the values of equal keys.
+            // CouchDB keeps the values of equal keys in this order.
             rows.sort_by(|(a, one), (b, other)| {
                 a.cmp(b).then_with(|| mango::compare_terms(one.value.root(), other.value.root()))
             });

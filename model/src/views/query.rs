@@ -2,8 +2,8 @@
 //!
 //! One call reads one page in one transaction, and returns the request for the rest. So a query of any length takes
 //! bounded memory, and no transaction grows too old. Rows whose keys are cut are read together with all rows that have the
-//! same cut key, and ordered by the whole keys. Descending, rows of one document with one key are ascending, as in CouchDB, and read
-//! together too.
+//! same cut key, and ordered by the whole keys. In descending order, rows of one document with one key are still
+//! ascending, as in CouchDB, and are read together too.
 
 use futures_util::StreamExt;
 use json::JsonRef;
@@ -27,7 +27,7 @@ use crate::seq::Seq;
 /// Maximum number of rows in a page.
 const ROWS_AT_ONCE: usize = 2_000;
 
-/// Number of requested keys that are looked up in one transaction, for each document that one reads at most.
+/// A transaction looks up at most this many times as many requested keys as it may read documents.
 const KEYS_FOR_EACH: usize = 10;
 
 /// Maximum number of rows skipped in one transaction.
@@ -114,9 +114,9 @@ impl<T: Transaction> Tree<'_, T> {
 }
 
 impl<T: Transaction> Tree<'_, T> {
-    /// Puts rows that were read in descending order into the order of a descending view: those of one document and key are
-    /// ascending there too. Reads the others of the last document and key, which the rest does not have then. They are not
-    /// too many, since all rows of a document fit into a transaction.
+    /// Puts rows that were read in descending order into the order of a descending view, where those of one document
+    /// and key are still ascending. Also reads the other rows of the last document and key, and removes them from the
+    /// rest. They are not too many, since all rows of a document fit into a transaction.
     async fn descending(&self, mut found: Vec<Found>, rest: &mut Option<Window>) -> Result<Vec<Found>> {
         if let (Some(last), Some(window)) = (found.last(), rest.as_mut())
             && last.position.emit > 0
@@ -201,7 +201,7 @@ impl<D: Database> Documents<D> {
             {
                 let leaf = GetOptions { rev: Some(rev), ..GetOptions::default() };
                 row.doc = Some(match self.get(&id, &leaf).await {
-                    // The row stays without what its value names.
+                    // The row stays, without the document that its value names.
                     Err(error) if is_no_revision(&error) => None,
                     found => crate::error::alone(found)?.ok().map(Box::new),
                 });
@@ -215,7 +215,8 @@ fn is_no_revision(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing | NotFound::Deleted))
 }
 
-/// The document that a row means: that of its value's `_id` and `_rev`, or its own. None has an id that is no string.
+/// The document that a row refers to: the one that its value names by `_id` and `_rev`, or its own. An `_id` that is
+/// not a string names no document.
 fn linked(row: &ViewRow) -> (Option<String>, Option<RevId>) {
     let text = |value: JsonRef<'_>| value.as_str().map(std::borrow::Cow::into_owned);
     let id = match row.value.get("_id") {
@@ -231,7 +232,7 @@ struct Reading {
     total_rows: u64,
     offset: u64,
     seq: Seq,
-    /// Which of the requested keys each row has.
+    /// The requested key of each row.
     at: Vec<usize>,
     next: Option<ViewRequest>,
 }
@@ -262,7 +263,7 @@ impl<T: Transaction> Tree<'_, T> {
         let mut page = Reading { rows: Vec::new(), total_rows, offset: 0, seq: Seq::ZERO, at: Vec::new(), next: None };
         let mut first: Option<Position> = None;
         let resume = request.resume.clone().unwrap_or_default();
-        // Without rows, the first one is read all the same: it has the offset.
+        // With a limit of 0, the first row is still read: the offset needs it.
         let is_empty = request.limit == Some(0);
         let wanted = request.limit.map_or(ROWS_AT_ONCE, |limit| usize::try_from(limit).unwrap_or(ROWS_AT_ONCE));
         let wanted = wanted.min(ROWS_AT_ONCE).min(request.at_once.unwrap_or(ROWS_AT_ONCE)).max(usize::from(is_empty));
@@ -335,18 +336,19 @@ impl<T: Transaction> Tree<'_, T> {
             let resume = Some(Resume { key, after: last, bound: None });
             page.next = Some(ViewRequest { skip, limit: left, resume, ..request.clone() });
         }
-        // Further pages of one answer need none, unless all keys before them were missing.
+        // Further pages of one answer need no offset, unless all keys before them were missing.
         let is_first = request.resume.as_ref().is_none_or(|resume| resume.after.is_none());
         if is_first || request.at_once.is_some() {
-            // As in CouchDB: skipped rows count one by one, also where they are not neighbours or there are not so many.
+            // As in CouchDB, each skipped row counts as one, even if the rows are not neighbours, or there are fewer
+            // rows.
             let before = self.offset(request, first.as_ref(), total_rows).await?;
             page.offset = before.saturating_add(request.skip).min(total_rows);
         }
         Ok(page)
     }
 
-    /// Number of rows before the first one, or before the range if there is none. Of several keys, the range is that of the
-    /// last one.
+    /// Number of rows before the first one, or before the range if it has no rows. With several keys, it is the range
+    /// of the last key.
     async fn offset(&self, request: &ViewRequest, first: Option<&Position>, total: u64) -> Result<u64> {
         let Some(last) = request.ranges().checked_sub(1) else { return Ok(0) };
         let window = Window::of(request, request.key_of(last, request.descending).as_ref(), self.is_raw());

@@ -13,8 +13,8 @@ use crate::seq::Seq;
 /// The rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewRequest {
-    /// These keys, in this order, instead of a range; with `descending` from the last one, except for groups. Each is
-    /// `start` and `end` of a range of its own, so `start_id`, `end_id` and `inclusive_end` hold for it.
+    /// These keys, in this order, instead of a range; with `descending` from the last one, except for groups. Each key
+    /// is both `start` and `end` of a range of its own, so `start_id`, `end_id` and `inclusive_end` apply to it.
     pub keys: Option<JsonArray>,
     /// The first key; with `descending` the highest.
     pub start: Option<JsonText>,
@@ -32,7 +32,7 @@ pub struct ViewRequest {
     pub skip: u64,
     /// Maximum number of rows.
     pub limit: Option<u64>,
-    /// Maximum number of rows in a page, if less than this program's. Only groups whose keys are longer than
+    /// Maximum number of rows in a page, if it is less than the built-in one. Only groups whose keys are longer than
     /// [`MAX_KEY`](super::MAX_KEY) and begin with the same bytes stay together.
     pub at_once: Option<usize>,
     /// Include the documents, or those that the values name by `_id`.

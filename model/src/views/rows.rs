@@ -51,7 +51,7 @@ pub(super) fn at_key(key: &[u8]) -> Vec<u8> {
 /// The beginning of the places of all rows with this key and document.
 pub(super) fn at_id(key: &[u8], id: &str) -> Vec<u8> {
     let mut out = at_key(key);
-    // An id in a request may have any length; one that is too long is after all that begin like it.
+    // An id in a request may have any length. One that is too long sorts after all ids with the same beginning.
     let id = &id[..id.floor_char_boundary(id.len().min(crate::limits::MAX_ID_BYTES + 1))];
     tuple::append_str(&mut out, id);
     out

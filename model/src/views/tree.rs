@@ -6,15 +6,16 @@
 //!  level 0     a  b  c   d   d   d   d   e   e   f   g   h         level; · is the beginning of the view
 //! ```
 //!
-//! A row has a node at level 1 with a chance of one in 32, at level 2 with one in 32 times 32, and so on. The hash of its
-//! place decides, so the nodes of a view are known from its rows alone: a row that comes or goes changes only the nodes
-//! around it, and nothing has to be balanced. The hash has a secret of the group, so nobody can choose keys without nodes.
+//! A row has a node at level 1 with a chance of one in 32, at level 2 with one in 32 times 32, and so on. The hash of
+//! its place decides, so the nodes of a view follow from its rows alone. A row that comes or goes changes only the
+//! nodes around it, and nothing has to be balanced. The hash uses a secret of the group, so nobody can choose keys
+//! without nodes.
 //!
 //! An update clears and sets rows, and then computes each node above them anew from the level below, so sums of
 //! doubles never drift. A node without rows below it is the beginning of an empty view, and is removed.
 //!
-//! The sum over a range goes up from its first row to the highest level that fits into it, and down again to its last:
-//! about 16 nodes of each level on either side.
+//! The sum over a range goes up from its first row to the highest level that fits into it, and down again to its last
+//! row. It reads about 16 nodes of each level on either side.
 //!
 //! ```text
 //!  sum from b to g:   b | c ─────────────► e | e f       level 0, level 1, level 0
@@ -218,7 +219,7 @@ impl<T: Transaction> Tree<'_, T> {
         RangeRequest::keys(self.at(level, begin), end).limit(PAGE)
     }
 
-    /// The reduction of a range that is not empty, for a client; `None` for one that is.
+    /// The reduction of a range, for a client; `None` for an empty range.
     pub(super) async fn sum(&self, cover: Cover) -> Result<Option<Reduced>> {
         Ok(self.sums_of(vec![cover]).await?.pop().flatten().map(|sum| self.finished(sum)))
     }
@@ -335,7 +336,7 @@ enum Walk {
     End(Option<(Vec<u8>, Node)>),
 }
 
-/// The request for the rest of a range whose limit is that of one batch.
+/// The request for the rest of a range, whose limit is for each batch.
 fn after(request: &RangeRequest, batch: &kv_api::RangeBatch) -> Option<RangeRequest> {
     let last = batch.rows.last().filter(|_| batch.more)?;
     Some(RangeRequest { begin: KeySelector::first_greater_than(last.key.clone()), ..request.clone() })

@@ -16,11 +16,12 @@
 //! result finds the group's row changed, and does the same. So any server may continue an update at any time.
 //!
 //! A purge has no row in the feed. Each transaction first takes the next purges, and removes the rows of documents that
-//! do not exist any more. If it took some, the other documents that were read are read again, those of the next batch too:
-//! one of them may be gone. If purges were forgotten meanwhile, the group is built anew.
+//! do not exist any more. If it took some, all documents that were read already, also those of the next batch, are read
+//! again: one of them may be gone. If purges were forgotten meanwhile, the group is built anew.
 //!
-//! A transaction that is too large or becomes too old is tried again with half as many documents. A document that does not
-//! fit alone gets an error, and no rows in the view where it has the most bytes; then in the next one, until the rest fits.
+//! A transaction that is too large or becomes too old is tried again with half as many documents. A document that does
+//! not fit even alone gets an error. It has no rows in the view where it emits the most bytes, then in the next such
+//! view, until the rest fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +53,7 @@ const DOCUMENTS_AT_ONCE: usize = 1_000;
 /// Maximum number of purges that a transaction handles.
 const PURGES_AT_ONCE: usize = 50;
 
-/// How often the share of a transaction is halved. After that it is one document or one purge, at most.
+/// How often the share of a transaction is halved. After that the share is at most one document or one purge.
 const HALVINGS: u32 = 10;
 
 /// Number of id rows that are read at the same time.
@@ -95,7 +96,7 @@ impl<D: Database> ViewUpdate<D> {
         let next = Upto { seq: batch.last_seq, ..state.upto };
         let more = batch.more;
         let ahead = async {
-            // An error comes again, when it is its turn.
+            // An error comes again when the batch is read in its turn.
             if more { documents.view_batch(group, next, most).await.ok() } else { None }
         };
         let (progress, ahead) = join(documents.write_batch(group, state, batch, hold), ahead).await;
@@ -107,7 +108,7 @@ impl<D: Database> ViewUpdate<D> {
 /// Documents that were read and mapped.
 #[derive(Debug)]
 struct Batch {
-    /// What is built before it.
+    /// Up to where the group was built before it.
     after: Upto,
     documents: Vec<Prepared>,
     /// Up to where the feed was read.
@@ -209,7 +210,7 @@ impl<D: Database> Documents<D> {
                 written => written?,
             };
             let Some((upto, taken)) = written else {
-                // Somebody else went on. There may be more.
+                // Another update continued the group. There may be more.
                 return Ok(ViewProgress { more: true, ..progress });
             };
             progress.seq = upto.seq;
@@ -221,7 +222,7 @@ impl<D: Database> Documents<D> {
                 return Ok(ViewProgress { more, ..progress });
             }
             if upto.purge_seq != state.upto.purge_seq {
-                // A document of this batch may be gone, and nothing will tell of it again: the rest is read anew.
+                // A document of this batch may be gone, and the purge will not be seen again: the rest is read anew.
                 return Ok(ViewProgress { more: true, ..progress });
             }
             state.upto = upto;
@@ -440,7 +441,7 @@ impl<D: Database> Documents<D> {
             })
             .collect();
         for (id, read) in reads {
-            // Of a document that cannot be read, the feed tells.
+            // A document that cannot be read is reported by the feed.
             if crate::error::alone(read.await)?.is_ok_and(|branches| branches.is_empty()) {
                 gone.insert(id);
             }
@@ -480,7 +481,7 @@ struct Share {
     purges: usize,
 }
 
-/// An error that is returned at once if less may succeed, and otherwise retried as usual.
+/// An error that is returned at once if a smaller transaction may succeed, and otherwise retried as usual.
 struct OrTooMuch(Error);
 
 impl From<kv_api::Error> for OrTooMuch {

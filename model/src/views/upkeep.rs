@@ -18,9 +18,9 @@ const ERRORS_AT_ONCE: usize = 500;
 /// A view group that has rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewGroupInfo {
-    /// What distinguishes it.
+    /// Its signature, which distinguishes it.
     pub signature: [u8; 16],
-    /// What it was called when it was made.
+    /// Its name when it was created.
     pub name: String,
     /// Whether it belongs to a design document.
     pub is_of_design: bool,
@@ -164,7 +164,7 @@ impl<D: Database> Documents<D> {
     pub(crate) async fn rebuild_all_views(&self, tx: &D::Transaction) -> Result<()> {
         let (begin, end) = self.keys().bounds(DatabaseKey::ViewGroups);
         for row in tx.get_all(RangeRequest::keys(begin, end), Read::Serializable).await? {
-            // Nobody can read the rows of a group whose head cannot be read.
+            // If the head of a group cannot be read, its rows cannot be found.
             if let Ok(head) = Head::read(&row.value) {
                 self.rebuild_views(tx, head.number).await?;
             }

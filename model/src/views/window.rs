@@ -44,7 +44,7 @@ pub(super) struct Window {
     end: Option<Bound>,
     inclusive_end: bool,
     pub(super) descending: bool,
-    /// The places of the range. At either end there may be rows with cut keys that do not belong to it.
+    /// The places of the range. At either end, there may be rows with cut keys that do not belong to the range.
     pub(super) low: Vec<u8>,
     pub(super) high: Vec<u8>,
 }

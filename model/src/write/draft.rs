@@ -238,7 +238,7 @@ mod tests {
         let rows = |leaf: &Leaf, format| draft.rows(leaf, place, format).unwrap().unwrap();
         assert!(Arc::ptr_eq(&rows(&leaf, BodyFormat::Exploded), &drafted));
 
-        // Now over a tombstone, and packed: drafted again, once.
+        // Now it extends a tombstone, and is packed: it is drafted again, once.
         let tombstone: RevId = "2-abc".parse().unwrap();
         let other = draft.made_over(Some(&tombstone)).unwrap();
         assert_eq!((leaf.rev.position(), other.rev.position()), (1, 3));

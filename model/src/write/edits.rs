@@ -15,8 +15,8 @@
 //! * A winner that was just written cannot be read back, since its row waits for the versionstamp (1036). So a second
 //!   edit of a document is refused, and so are two collections of edits of one database.
 //!
-//! Why there is a token: a loop that simply repeats a transaction of unknown result (1021) may find the edits that it
-//! made itself, and take them for those of another writer. The token is a [transaction id](crate::txids).
+//! Why there is a token: a loop may repeat a transaction of unknown result (1021) that did commit. Without a token it
+//! would take its own edits for those of another writer. The token is a [transaction id](crate::txids).
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ use crate::txids::{Claim, Outcome};
 /// Changes are numbered by sixteen bits.
 const MOST_EDITS: usize = 65_535;
 
-/// What makes a transaction of the caller's own repeatable. Made before the loop, by [`Layer::token`], for one
-/// transaction: its clones are the same token.
+/// Makes a caller's own transaction repeatable. [`Layer::token`] makes it before the loop, for one transaction. Its
+/// clones are the same token.
 #[derive(Clone)]
 pub struct Token(Arc<Claimed>);
 
@@ -60,7 +60,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What an attempt of a transaction begins with.
+/// The result of [`Layer::edits`], at the start of an attempt.
 #[derive(Debug)]
 pub enum Begun<D: Database> {
     /// No earlier attempt committed: collect the edits.
@@ -94,8 +94,8 @@ impl<D: Database> fmt::Debug for Edits<D> {
 }
 
 impl<D: Database> Layer<D> {
-    /// Runs a transaction with edits and with whatever else `body` writes to it, until it commits or fails for good:
-    /// the answer of `body`, and the revisions that the edits made, in their order. All of it happens once, or none.
+    /// Runs a transaction with edits and all other writes of `body`, until it commits or fails for good. Returns the
+    /// answer of `body`, and the revisions that the edits made, in their order. All of it happens once, or not at all.
     ///
     /// `body` may run any number of times and must have no effects outside its transaction. An error of its own ends
     /// the run, and nothing is written. Rows of the caller's own are read and written through
@@ -135,9 +135,9 @@ impl<D: Database> Layer<D> {
     /// Begins an attempt of a transaction: asks whether an earlier attempt with this token committed, and collects edits
     /// if none did.
     ///
-    /// A loop asks for the edits first, [finishes](Edits::finish) them last, and then commits. Everything that it writes
-    /// is part of the same transaction, and happens once. A token is good for a minute: later nobody could tell any more
-    /// whether the attempt before committed.
+    /// A loop asks for the edits first, [finishes](Edits::finish) them last, and then commits. Everything that it
+    /// writes is part of the same transaction, and happens once. A token is valid for a minute: later it cannot be
+    /// known whether an earlier attempt committed.
     ///
     /// # Errors
     /// [`ErrorKind::OutcomeUnknown`] after that minute, if an earlier attempt may have committed: it ends the loop. The
@@ -181,8 +181,8 @@ impl<D: Database> Edits<D> {
         &self.0.transaction
     }
 
-    /// Reads a document at its winner. If somebody edits it before the commit, the attempt fails and is repeated, whether
-    /// the transaction edits it too or not. Edits that are collected are not seen.
+    /// Reads a document's winner. If somebody edits the document before the commit, the attempt fails and is repeated,
+    /// even if the transaction does not edit it. Collected edits are not seen.
     ///
     /// # Errors
     /// 404: `missing` or `deleted`; the store's.
@@ -205,8 +205,8 @@ impl<D: Database> Edits<D> {
     /// [`finish`](Self::finish).
     ///
     /// # Errors
-    /// What is wrong with it by itself: a bad id, 413 for a body that is too large; 400 for a database of another layer,
-    /// and for data of attachments, which has to be [uploaded](Documents::upload_data) before.
+    /// Errors of the edit itself: a bad id; 413 for a body that is too large; 400 for a database of another layer, and
+    /// for data of attachments, which has to be [uploaded](Documents::upload_data) first.
     pub fn put(&self, database: &Documents<D>, edit: Edit) -> Result<()> {
         self.0.admit(database)?;
         database.check_edit(&edit)?;
@@ -224,12 +224,13 @@ impl<D: Database> Edits<D> {
         Ok(())
     }
 
-    /// Writes the edits to the transaction, all or none: the revisions that they make, in their order. Commit then. The
-    /// documents cannot be read in this transaction any more.
+    /// Writes the edits to the transaction, all or none. Returns the revisions that they make, in their order. The
+    /// caller commits then. The documents cannot be read in this transaction any more.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] names the edits that were refused. The transaction is cancelled then, with all that the
-    /// caller wrote to it, and so it is by any other error but those of the store that a loop repeats.
+    /// [`ErrorKind::Refused`] names the edits that were refused. The transaction is then cancelled, with everything
+    /// that the caller wrote to it. Every other error cancels it too, except for those errors of the store that a loop
+    /// retries.
     pub async fn finish(&self) -> Result<Vec<RevId>> {
         let collected = {
             let mut state = self.0.state.lock();
@@ -267,9 +268,9 @@ impl<D: Database> Edits<D> {
     }
 }
 
-/// Cancels its transaction when it is dropped. Rows of some edits may be in the transaction, or the job that builds an
-/// index, and nobody may commit these alone: not after an error, and not after a [`finish`](Edits::finish) whose future was
-/// dropped.
+/// Cancels its transaction when it is dropped. The transaction may have rows of some edits, or the job that builds an
+/// index. These must not be committed alone, neither after an error nor after the future of [`finish`](Edits::finish)
+/// was dropped.
 struct Whole<'a, T: Transaction>(Option<&'a T>);
 
 impl<T: Transaction> Drop for Whole<'_, T> {
@@ -289,7 +290,7 @@ impl<D: Database> Collection<D> {
         }
     }
 
-    /// Writes edits; the revisions that they make.
+    /// Writes edits. Returns the revisions that they make.
     async fn write(&self, mut edits: Vec<(Documents<D>, Edit)>) -> Result<Vec<RevId>> {
         let transaction = &self.transaction;
         for turn in 0..edits.len() {

@@ -5,8 +5,8 @@
 //! ```text
 //!                        first round trip                          second
 //!  no named revision     the last branch                           –
-//!  extend                the named branch                          if it is no winner: the last branch
-//!  delete                the named branch and the one before it    if it is no winner: the last branch
+//!  extend                the named branch                          if it is not the winner: the last branch
+//!  delete                the named branch and the one before it    if it is not the winner: the last branch
 //! ```
 //!
 //! The named branch is searched among live branches only. So an edit that names an unknown revision, an ancestor
@@ -109,7 +109,7 @@ where
                 Err(error) => return Ok(FirstDecision::Decided(Err(error))),
             };
             if target.crown.is_some() {
-                // Live, and one position beyond the winner: no branch can be greater.
+                // The new leaf is live, and one position beyond the winner: no branch can be greater.
                 FirstDecision::Decided(Ok(extend(instance, edit, target, made, Vec::new())?))
             } else {
                 FirstDecision::Losing { target, made }

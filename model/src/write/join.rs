@@ -4,7 +4,7 @@
 //! describe one tree:
 //!
 //! ```text
-//!  stored     5-e ─ 4-d              4-d is a leaf, and an ancestor of 5-e: no leaf of the tree
+//!  stored     5-e ─ 4-d              4-d is a leaf, and an ancestor of 5-e: not a leaf of the tree
 //!             4-d ─ 3-c ─ 2-b        so 5-e continues like 4-d
 //!  arrives    3-x ─ 2-b ─ 1-a        and 4-d continues like 3-x
 //!
@@ -49,10 +49,10 @@ struct Lookups {
     seen: Vec<(usize, usize)>,
 }
 
-/// Extends each path by the others' knowledge below its oldest revision. Returns which of the paths end in an
-/// ancestor of another path, and so are no branches.
+/// Extends each path by what the others know below its oldest revision. Returns which paths end in an ancestor of
+/// another path, and so are not branches.
 ///
-/// Takes time in proportion to all paths together, and hardly any if none is truncated and all leaves have one
+/// Takes time in proportion to all paths together, and hardly any if no path is truncated and all leaves have the same
 /// position.
 pub(super) fn join(paths: &mut [Path]) -> Vec<bool> {
     let mut inner = vec![false; paths.len()];
@@ -107,7 +107,7 @@ mod tests {
         Path { position: position.parse().unwrap(), ids: ids.split(' ').map(|id| id.parse().unwrap()).collect() }
     }
 
-    /// The paths after joining. Those that are no branches are in brackets.
+    /// The paths after joining. Those that are not branches are in brackets.
     fn joined(texts: &[&str]) -> Vec<String> {
         let mut paths: Vec<Path> = texts.iter().map(|text| path(text)).collect();
         let inner = join(&mut paths);

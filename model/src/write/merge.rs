@@ -15,7 +15,7 @@
 //! most two branches, so it may make a revision that is an ancestor elsewhere, on a branch that arrived without
 //! the edit's parent. The next merge joins the two.
 //!
-//! Where the [last write wins](crate::policy) there is no tree: the greatest revision replaces the one that is there.
+//! Where the [last write wins](crate::policy) there is no tree: the greatest revision replaces the existing one.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -59,8 +59,8 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
         [path] if extends_all(path, &known, limit) => known.into_iter().map(|branch| (branch, Fate::Removed)).collect(),
         _ => {
             let (known, inner) = meet(&mut paths, known, limit)?;
-            // One of several new revisions may be an ancestor of another, and so no leaf. Of equal ones the first
-            // has the body. All histories are joined by now.
+            // One of several new revisions may be an ancestor of another, and so not a leaf. The body comes from the
+            // first of equal ones. All histories are joined by now.
             let mut seen = HashSet::with_capacity(new.len());
             let added: Vec<bool> =
                 new.iter().zip(inner).map(|(one, inner)| !inner && seen.insert(one.rev.clone())).collect();
@@ -79,8 +79,8 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
     Plan::new(known, added.collect()).map(Some)
 }
 
-/// Replaces the leaf by the greatest revision, with the history of its edit and no other, so that the result does not
-/// depend on the order. Of equal revisions the first one's body is kept.
+/// Replaces the leaf by the greatest revision, with the history of its edit only, so that the result does not depend on
+/// the order. If revisions are equal, the first one's body is kept.
 fn replace(new: Vec<Incoming<'_>>, known: Vec<Branch>, limit: usize) -> Result<Option<Plan>> {
     let greatest = new.into_iter().rev().max_by(|one, other| one.rev.cmp(&other.rev));
     let added = greatest.map(|Incoming { edit, place, rev, history }| {
@@ -109,7 +109,7 @@ pub(super) fn branches_on<'b>(known: &'b [Branch], history: &RevHistory) -> impl
     })
 }
 
-/// Whether a path is complete by itself: it needs nothing of the branches, and continues each of them.
+/// Whether a path is complete by itself: it needs nothing from the branches, and continues each of them.
 fn extends_all(path: &Path, known: &[Branch], limit: usize) -> bool {
     let is_on = |branch: &Branch| {
         let back = path.position.checked_sub(branch.leaf.rev.position());
@@ -119,8 +119,8 @@ fn extends_all(path: &Path, known: &[Branch], limit: usize) -> bool {
     (path.ids.len() >= limit || path.ids.len() as u64 == path.position) && known.iter().all(is_on)
 }
 
-/// Joins the paths that arrive with those that are there: what becomes of the branches, and which of the new
-/// paths end in a revision that is an ancestor.
+/// Joins the arriving paths with the existing ones. Returns the fates of the branches, and which new paths end in a
+/// revision that is an ancestor.
 fn meet(new: &mut Vec<Path>, known: Vec<Branch>, limit: usize) -> Result<(Fates, Vec<bool>)> {
     let mut paths = Vec::with_capacity(known.len() + new.len());
     for branch in &known {

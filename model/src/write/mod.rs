@@ -135,8 +135,8 @@ impl<D: Database> Documents<D> {
                         let is_one_of_several =
                             || group.iter().filter(|&&other| edits[other].id == edits[index].id).count() > 1;
                         if result.as_ref().is_err_and(Error::is_refusal) && is_one_of_several() {
-                            // A plan is refused as a whole. So each of its edits gets a plan of its own, and the
-                            // verdicts are known already.
+                            // A plan is refused as a whole. So each of its edits gets a plan of its own. The verdicts
+                            // are known already.
                             groups.push(vec![index]);
                             continue;
                         }
@@ -208,7 +208,7 @@ impl<D: Database> Documents<D> {
         if self.validates_seen() && matches!(self.validating, Validating::By(_)) {
             Box::pin(self.ask_early(drafts, mode, verdicts)).await;
         }
-        // A transaction of several edits that grew too old is not retried, but done in halves.
+        // A transaction of several edits that became too old is not retried, but done in halves.
         let hopeless = |error: &kv_api::Error| edits.len() > 1 && is_too_much(error);
         self.thin_counts_if_due().await;
         self.shared
@@ -220,7 +220,7 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// Drafts edits, as far as that needs nothing of the store.
+    /// Drafts edits, as far as that needs no read from the store.
     fn drafts<'e>(&self, edits: &[Turn<'e>], mode: WriteMode) -> Vec<Draft<'e>> {
         let (place, format) = (self.body_context(), self.format_seen());
         parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
@@ -371,8 +371,8 @@ impl<D: Database> Documents<D> {
         self.write_prepared(transaction, instance, prepared).await
     }
 
-    /// Reads what the plans need beside documents. Whatever may still refuse an edit does it here, before anything is
-    /// written.
+    /// Reads what the plans need besides documents. Every check that may still refuse an edit is made here, before
+    /// anything is written.
     async fn prepare<'e>(
         &self,
         transaction: &D::Transaction,
@@ -419,7 +419,7 @@ impl<D: Database> Documents<D> {
         Ok(Prepared { decided, ready, bodies, attached, indexing, edit_count })
     }
 
-    /// Writes what was prepared; the plans, and how many were written.
+    /// Writes what was prepared. Returns the plans, and how many were written.
     async fn write_prepared<'e>(
         &self,
         transaction: &D::Transaction,

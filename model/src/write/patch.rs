@@ -8,8 +8,8 @@
 //!
 //! The edit reads its leaf's row with a conflict range, and every edit of a document writes the winner's row. So if
 //! another edit was written after the body was read, the transaction fails, and the patch is applied to the new
-//! document. So of two patches of different members neither is lost. The revision is the same as that of a `PUT` of the
-//! result.
+//! document. So two concurrent patches of different members both take effect. The revision is the same as that of a
+//! `PUT` of the result.
 
 use kv_api::error::TRANSACTION_TOO_LARGE;
 use kv_api::{Database, Read, RetryError};
@@ -36,8 +36,8 @@ impl<D: Database> Documents<D> {
     /// attachments.
     ///
     /// # Errors
-    /// 404 if the document is missing or deleted; 409 if `rev` is no live leaf, if the patch changes `_rev`, or if it
-    /// does not fit the document; 400 for a malformed patch, or if the result is no valid document; 413.
+    /// 404 if the document is missing or deleted; 409 if `rev` is not a live leaf, if the patch changes `_rev`, or if
+    /// it does not fit the document; 400 for a malformed patch, or if the result is not a valid document; 413.
     pub async fn patch(&self, id: &str, rev: Option<&RevId>, patch: &Patch) -> Result<RevId> {
         check_document_id(id)?;
         let verdicts = &Verdicts::default();
@@ -65,7 +65,7 @@ impl<D: Database> Documents<D> {
         instance.await?;
         let document = Document::new(id.to_owned(), base.clone(), false, body);
         let mut edit = Edit::from_json(Some(id), &patch.apply(&document.to_text())?, WriteMode::Interactive)?;
-        // As text: a hash that is no text, as other programs may make, is not read back from it.
+        // Compared as text: a hash that is not text, which other programs may make, cannot be read back.
         if edit.rev.map(|rev| rev.to_string()) != Some(base.to_string()) {
             return Err(Error::conflict());
         }
@@ -93,7 +93,7 @@ impl<D: Database> Documents<D> {
             if let Some(body) = body_of(transaction, keys, id, &leaf).await? {
                 return Ok((leaf.rev, body));
             }
-            // If the document is missing, that is the error, and not that `rev` is none of its leaves.
+            // If the document is missing, that is the error, and not that `rev` is not one of its leaves.
             return Err(match live.await? {
                 Some(_) => Error::conflict(),
                 None => why_not_live(transaction, keys, id).await?,

@@ -28,14 +28,15 @@ use crate::revid::RevId;
 use crate::txids::Outcome;
 
 impl<D: Database> Documents<D> {
-    /// Ends the conflicts of a document: deletes all live leaves but the winner, and gives that the body which `merge`
-    /// makes of them. `merge` gets the live leaves, the winner first; it may run any number of times. The winner keeps
-    /// its attachments, and its revision where the body is its own. The revision of the winner afterwards.
+    /// Ends the conflicts of a document: deletes all live leaves except the winner, and gives the winner the body that
+    /// `merge` returns. `merge` gets the live leaves, the winner first, and may run any number of times. The winner
+    /// keeps its attachments. It keeps its revision if its body stays the same. Returns the winner's revision
+    /// afterwards.
     ///
     /// A document without conflicts stays as it is.
     ///
     /// # Errors
-    /// 404; what is wrong with the body; what `merge` answers.
+    /// 404; an invalid body; errors of `merge`.
     pub async fn resolve(&self, id: &str, merge: impl Fn(&[Document]) -> Result<JsonText>) -> Result<RevId> {
         check_document_id(id)?;
         let merge = &merge;

@@ -6,7 +6,7 @@
 //!  a batch           docs   a  b  c  d  e  f  g …
 //!                           └──────┘└────┘
 //!                            before  this batch: old bodies are read, and written in the new layout
-//!  the last batch    the instance says that none is left; removes the job
+//!  the last batch    the instance says that no other is left; removes the job
 //! ```
 //!
 //! Each body states its own layout, so readers need not know of this, and any mixture is valid. Text, revisions,
@@ -17,9 +17,9 @@
 //! batch: it reads nothing that a batch writes, and removes its old body as a range, in whatever layout. Two batches write
 //! the same rows.
 //!
-//! The checkpoint is the progress of the job ([`jobs`]), written by the batch itself. It belongs to one request, named in
-//! the job's data: after another request a walk begins at the first body. A body that cannot be read, or that does not fit
-//! into the new layout, stays as it is.
+//! The checkpoint is the progress of the job ([`jobs`]), written by the batch itself. It belongs to one request, named
+//! in the job's data. After another request, a walk begins at the first body. A body that cannot be read, or that does
+//! not fit into the new layout, stays as it is.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -94,8 +94,8 @@ pub(super) fn concerns(instance: &Instance, decided: &[Decided<'_>]) -> bool {
 }
 
 impl<D: Database> Documents<D> {
-    /// Asks about edits before the transaction that writes them, so that it is short. What fails here fails there too,
-    /// or does not any more.
+    /// Asks about edits before the transaction that writes them, so that the transaction is short. Errors are ignored
+    /// here: they come again in the transaction, if they still hold.
     pub(super) async fn ask_early(&self, drafts: &[Draft<'_>], mode: WriteMode, verdicts: &Verdicts) {
         let ask = |transaction: D::Transaction| async move {
             let (instance, mut decided) = self.decide(&transaction, drafts, mode).await?;
@@ -149,7 +149,7 @@ impl<D: Database> Documents<D> {
                         self.verdicts(transaction, some, &context, validator, verdicts, &mut refused).await?;
                     }
                 }
-                // Nobody knows what the functions are, so nothing passes.
+                // The functions are unknown, so no edit passes.
                 Err(damage) => refused.extend(asks.iter().map(|ask| (ask.place, damage.clone()))),
             },
         }
@@ -302,8 +302,8 @@ async fn ask_all(
     Ok(())
 }
 
-/// The stored leaf that a new one replaces. For a replicated one that is its nearest ancestor, if that is a leaf: of other
-/// ancestors nothing is stored.
+/// The stored leaf that a new one replaces. For a replicated edit it is the nearest ancestor, if that is a leaf: other
+/// ancestors have no stored body.
 fn parent<'p>(instance: &Instance, plan: &'p Plan, new: &NewLeaf, draft: &Draft<'_>) -> Result<Option<&'p Branch>> {
     if draft.mode() == WriteMode::Interactive {
         // A tombstone is not given to the function, as in CouchDB.
@@ -311,10 +311,10 @@ fn parent<'p>(instance: &Instance, plan: &'p Plan, new: &NewLeaf, draft: &Draft<
         return Ok(replaced.find(|branch| Some(&branch.leaf.rev) == draft.edit.rev.as_ref()));
     }
     if instance.policy == ConflictPolicy::LastWriteWins {
-        // It replaces what is there, whatever its history.
+        // It replaces the existing leaf, whatever its history.
         return Ok(plan.removed.iter().max_by(|one, other| one.leaf.cmp(&other.leaf)));
     }
-    // The history that came may be longer than what is kept of it, and what is kept may be joined from several.
+    // The history of the edit may be longer than the stored one, and the stored one may be joined from several.
     let mut joined = RevHistory { position: new.leaf.rev.position(), ids: vec![new.leaf.rev.hash().clone()] };
     joined.ids.extend(new.ancestors.to_vec()?);
     let own = draft.edit.incoming()?;
@@ -332,7 +332,7 @@ fn old_document(id: &str, parent: &Branch, body: Body) -> Result<JsonText> {
     Ok(old.to_text())
 }
 
-/// The document to be, as functions see it. An interactive edit has no revision of its own yet.
+/// The new document, as functions see it. An interactive edit has no revision of its own yet.
 fn new_document(ask: &Ask<'_>) -> Result<JsonText> {
     let edit = ask.draft.edit;
     let attachments = if edit.attachments.is_empty() { Vec::new() } else { ask.draft.attachments()?.to_vec() };

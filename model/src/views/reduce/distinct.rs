@@ -2,12 +2,12 @@
 //!
 //! A key is hashed. The first 11 bits choose one of 2,048 registers, which keeps the longest run of zeros, plus one, that
 //! the other bits of its keys began with. Registers are merged by their maxima, so it does not matter how rows are
-//! divided. The estimate has a standard error of 2.3 %, as CouchDB's.
+//! divided. The estimate has a standard error of 2.3 %, like CouchDB's.
 //!
 //! ```text
 //!  SHA-256 of the key's Erlang term    0110 0101 110 │ 0001 0110 …      register 814 gets 4, unless it has more
 //! ```
-//! Like CouchDB, it takes keys that collate equal and have other bytes for different ones.
+//! As in CouchDB, keys that collate equal but have other bytes count as different.
 //!
 //! Sources: Flajolet and others, "HyperLogLog" (2007), and for the estimate, which needs no tables, algorithm 6 of Ertl,
 //! "New cardinality estimation algorithms for HyperLogLog sketches" (2017).
@@ -29,7 +29,7 @@ const REGISTERS: usize = 1 << BITS;
 /// The largest value of a register.
 const MOST: u8 = 64 - BITS as u8 + 1;
 
-/// Up to so many registers are written one by one, more of them as a string with a character for each.
+/// Up to this many registers are written one by one; more are written as a string with one character for each.
 const FEW: usize = 256;
 
 /// The character of an empty register. No character from here on needs an escape in JSON.
@@ -74,7 +74,7 @@ impl Registers {
         *had = value.max(*had);
     }
 
-    /// Few as `[register * 64 + value, …]`, many as a string.
+    /// A few registers are written as `[register * 64 + value, …]`, many as a string.
     pub(super) fn write(&self) -> JsonText {
         text_of(|json| {
             if self.0.len() <= FEW {

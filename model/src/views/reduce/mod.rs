@@ -1,7 +1,8 @@
 //! The reduce functions that come with CouchDB.
 //!
-//! Each reduces rows, and reduces its own results again. Results are JSON, so that nodes of a tree can hold them. What a
-//! client gets is made of the last one ([`finished`]): the others may need more than they show.
+//! Each reduces rows, and reduces its own results again. Results are JSON, so that nodes of a tree can hold them. The
+//! client's result is computed from the last of them ([`finished`]): intermediate results may need more data than the
+//! client sees.
 //!
 //! Source: `builtin_reduce` and `finalize` of CouchDB's `couch_query_servers.erl`.
 
@@ -35,7 +36,7 @@ pub(super) fn reduce(reduce: Reduce, reduction: &Reduction) -> Reduced {
     }
 }
 
-/// What a client gets.
+/// The result for a client.
 pub(super) fn finished(reduce: Reduce, reduced: Reduced) -> Reduced {
     let reduced = reduced?;
     match reduce {

@@ -1,6 +1,6 @@
 //! `_sum` and `_stats`.
 //!
-//! Integers are added exactly as long as they fit into 128 bits, everything else as doubles.
+//! Integers are added exactly as long as they fit into 128 bits. All other numbers are added as doubles.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -57,7 +57,7 @@ impl Number {
         {
             return Number::Integer(result);
         }
-        // The largest double, where the sum is beyond all of them: JSON has no infinity.
+        // The largest double if the sum is beyond it: JSON has no infinity.
         Number::Float(floats(self.float(), other.float()).clamp(f64::MIN, f64::MAX))
     }
 
@@ -201,8 +201,8 @@ fn lists(a: Vec<Number>, b: Vec<Number>) -> Vec<Number> {
     long
 }
 
-/// As in CouchDB, a value that cannot be added makes the sum an object that tells so. A sum that grows beyond what a node
-/// can hold is an error at once, since each further value would be added to all of it.
+/// As in CouchDB, a value that cannot be added turns the sum into an object with the error. A sum that grows beyond the
+/// size of a node is an error at once, since each further value would be added to all of it.
 pub(super) fn sum(values: Vec<&JsonText>) -> Reduced {
     // An object alone is its own sum, whatever it holds.
     if let [only] = values.as_slice()
@@ -217,7 +217,7 @@ pub(super) fn sum(values: Vec<&JsonText>) -> Reduced {
         }
         let plus = Sum::of(value.root(), 0).and_then(|value| match total.take() {
             Some(total) => Sum::plus(total, value),
-            // A sum begins with 0, which an object replaces, and a list has as its first number.
+            // A sum begins with 0. An object replaces it; a list has it as its first number.
             None => match value {
                 Sum::List(numbers) if numbers.is_empty() => Some(Sum::List(vec![Number::Integer(0)])),
                 value => Some(value),

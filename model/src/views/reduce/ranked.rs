@@ -1,6 +1,6 @@
 //! `_top_N` and `_bottom_N`, the greatest and least values, and `_first` and `_last`, the values of the outermost rows.
 //!
-//! As in CouchDB, values that collate equal count once; here it is the first of them that stays.
+//! As in CouchDB, values that collate equal count once; the first of them stays.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use json::{JsonRef, JsonText};
 use super::super::group::{FunctionError, ReduceRow, Reduced, Reduction};
 use super::{elements, text_of};
 
-/// The greatest of these values, from the greatest one, or the least.
+/// The greatest of these values, greatest first, or the least, least first.
 pub(super) fn most(values: impl Iterator<Item = JsonText>, count: u8, is_top: bool) -> JsonText {
     let mut kept: BTreeMap<Vec<u8>, JsonText> = BTreeMap::new();
     for value in values {
@@ -41,7 +41,7 @@ pub(super) fn outermost(reduction: &Reduction, is_first: bool) -> Reduced {
         Reduction::Values(values) => values.iter().filter_map(read).collect(),
     };
     let place = |row: &ReduceRow| (order(row.key.root()), row.id.clone());
-    // Of equal ones the first, and the last.
+    // Among equal ones, the first or the last.
     let row = match is_first {
         true => rows.into_iter().min_by_key(place),
         false => rows.into_iter().max_by_key(place),
