@@ -16,8 +16,8 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// What an acknowledged commit survives.
     fn durability(&self) -> Durability;
 
-    /// Asks for the space on the disk that removed rows between two keys still take. Returns at once. Nothing happens where an
-    /// engine needs no request.
+    /// Asks for the space on the disk that removed rows between two keys still take. Returns at once. Does nothing if
+    /// the engine frees space without a request.
     fn compact(&self, begin: &[u8], end: &[u8]) {
         let _ = (begin, end);
     }

@@ -50,8 +50,8 @@ impl Error {
         self
     }
 
-    /// Where a read met damaged data: rows from the first key up to, not including, the second cannot be read. Those around
-    /// them can. It is not known which rows there are.
+    /// The damaged range that a read met: rows from the first key up to, not including, the second cannot be read. Rows
+    /// around the range can. It is not known which rows the range has.
     pub fn damage(&self) -> Option<(&Bytes, &Bytes)> {
         self.damage.as_deref().map(|(begin, end)| (begin, end))
     }
@@ -61,7 +61,7 @@ impl Error {
         self.code
     }
 
-    /// What the engine added, if anything. For people, never to be parsed.
+    /// The sentence that the engine added, if any. It is for people, never to be parsed.
     pub fn context(&self) -> Option<&str> {
         self.context.as_deref()
     }

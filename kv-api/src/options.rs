@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// An option of a transaction, by FoundationDB's names (`fdb.options`, scope `TransactionOption`).
 ///
-/// *Persistent* options survive [`on_error`](crate::Transaction::on_error). None survives
+/// *Persistent* options survive [`on_error`](crate::Transaction::on_error). No option survives
 /// [`reset`](crate::Transaction::reset), unless it is a default of the engine's database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -28,8 +28,8 @@ pub enum TransactionOption {
     ReadYourWritesDisable,
     /// A key with a pending versionstamp reads as its operand, instead of failing with 1036.
     BypassUnreadable,
-    /// The read version may miss commits that other clients made just before. Embedded engines ignore the option:
-    /// their read versions miss none.
+    /// The read version may miss commits that other clients made just before. Embedded engines ignore the option: their
+    /// read versions miss no commits.
     CausalReadRisky,
     /// Lower priority than the default, for background work.
     PriorityBatch,

@@ -8,7 +8,7 @@ use std::future::Future;
 
 use crate::{Database, Error, Result, Transaction, TransactionOption, error};
 
-/// What the body of a transaction may need to know about earlier attempts.
+/// Facts about earlier attempts that the body of a transaction may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// Number of the attempt, from 1.
@@ -114,7 +114,7 @@ impl<'a, D: Database> Runner<'a, D> {
                     let unknown = Error::new(error::COMMIT_UNKNOWN_RESULT);
                     return Err(unknown.with_context(format!("an earlier attempt; the last one: {last}")).into());
                 }
-                // Returns the body's error where it is the last error: it may say more.
+                // If the body's error is the last error, it is returned: it may say more.
                 return Err(if last == error { failure } else { last.into() });
             }
             self.observe(|observer| observer.retrying(attempt, &error));

@@ -1,4 +1,4 @@
-//! Turns of tasks.
+//! Yielding to other tasks.
 
 use std::future::poll_fn;
 use std::task::Poll;

@@ -19,9 +19,9 @@ pub enum Read {
 /// Kind of a conflict range that is added by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConflictRange {
-    /// As if the transaction had read the range.
+    /// The same conflict as a read of the range.
     Read,
-    /// As if the transaction had written the range.
+    /// The same conflict as a write to the range.
     Write,
 }
 
@@ -75,7 +75,7 @@ pub trait Transaction: Clone + Send + Sync + 'static {
     fn get_key(&self, selector: &KeySelector, read: Read) -> impl Future<Output = Result<Bytes>> + Send + use<Self>;
 
     /// The first batch of `request`. A serializable read conflicts only over the rows it returned and the gaps
-    /// that it proved empty. A range that is inverted after resolution is empty, and no error.
+    /// that it proved empty. A range that is inverted after resolution is empty; it is not an error.
     fn get_range(
         &self,
         request: &RangeRequest,

@@ -15,9 +15,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The database does not exist.
     NoDatabase,
-    /// Another edit was faster, or the edit names no live leaf.
+    /// Another edit was faster, or the edit does not name a live leaf.
     Conflict,
-    /// A document or an attachment is larger than the peer allows, or the response is longer than what was asked for can be.
+    /// A document or an attachment is larger than the peer allows, or the response is longer than any valid answer to
+    /// the request.
     TooLarge,
     /// There was no response, or one that asks to try again. A write may have happened.
     Unavailable,
@@ -107,7 +108,7 @@ impl From<model::Error> for Error {
 mod tests {
     use super::*;
 
-    /// Otherwise a replication leaves documents out for good.
+    /// Otherwise a replication would leave out documents for good.
     #[test]
     fn a_full_store_is_one_to_wait_for() {
         let full = kv_api::Error::new(kv_api::error::STORAGE_QUOTA_EXCEEDED);

@@ -12,7 +12,7 @@
 //! atomic: what a part of it wrote stays if a later part fails.
 //!
 //! [`Local`] and [`Http`] send each request once. [`Retry`] is the retry loop. [`Steady`] uses it for a whole peer, and
-//! the chunk store for its documents: that finds out the result of an edit before it sends the edit again.
+//! the chunk store for its documents. The chunk store finds out the result of an edit before it sends the edit again.
 //!
 //! Attachments are streams: no peer has more than a piece of one in memory.
 
@@ -87,10 +87,11 @@ pub trait Peer: fmt::Debug + Send + Sync + 'static {
     /// that the peer has, in the leaf that is replaced.
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()>;
 
-    /// Purges leaves of different documents. Returns the removed leaves of each; revisions that are no leaves are ignored.
+    /// Purges leaves of different documents. Returns the removed leaves of each; revisions that are not leaves are
+    /// ignored.
     async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>>;
 
-    /// A local document. Listings and feeds do not have it. `id` starts with `_local/`.
+    /// A local document, which is not in listings and feeds. `id` starts with `_local/`.
     async fn get_local(&self, id: &str) -> Result<Option<LocalDocument>>;
 
     /// Writes a local document over the revision that was read. Returns the new revision.

@@ -77,7 +77,7 @@ impl<D: Database> Local<D> {
         let mut rows = Vec::with_capacity(batch.rows.len());
         for mut change in batch.rows {
             let passes = match selector {
-                // A document that cannot be read may match.
+                // An unreadable document may match.
                 Some(selector) if change.error.is_none() => self.select(selector, &mut change).await?,
                 _ => true,
             };
@@ -94,7 +94,7 @@ impl<D: Database> Local<D> {
         Ok(rows)
     }
 
-    /// Whether a row passes. Of several leaves, those that match stay.
+    /// Whether a row passes. If it has several leaves, only the matching ones stay.
     async fn select(&self, selector: &Selector, change: &mut model::Change) -> Result<bool> {
         if change.revs.len() == 1 {
             return Ok(change.doc.as_ref().is_some_and(|document| selector.matches(document.to_text().root())));
@@ -262,7 +262,7 @@ impl<D: Database> Peer for Local<D> {
             let request = AllDocsRequest { keys: Some(some.into()), ..AllDocsRequest::default() };
             let began = Instant::now();
             match self.documents.all_docs(&request).await {
-                // The model does not split a listing of ids itself.
+                // The model does not split a listing of ids by itself.
                 Err(error) if count > 1 && is_undone(&error) => self.reading.failed(count),
                 Err(error) => return Err(error.into()),
                 Ok(batch) if batch.rows.is_empty() => return Err(Error::nonsense("a listing of keys without rows")),

@@ -42,7 +42,7 @@ impl Retry {
         Retry { environment, most: None, has_answered: Arc::default() }
     }
 
-    /// Repeats a failed request this many times; with `None` as usual.
+    /// Repeats a failed request this many times; `None` means the default.
     #[must_use]
     pub fn repeating(mut self, times: Option<u32>) -> Self {
         self.most = times.map(|times| times.saturating_add(1));

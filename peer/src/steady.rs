@@ -28,7 +28,7 @@ impl Steady {
         Steady { inner, retry: Retry::new(environment) }
     }
 
-    /// Repeats a failed request this many times; with `None` as usual.
+    /// Repeats a failed request this many times; `None` means the default.
     #[must_use]
     pub fn repeating(mut self, times: Option<u32>) -> Self {
         self.retry = self.retry.repeating(times);
@@ -101,7 +101,7 @@ impl Peer for Steady {
             match failure {
                 Some(failure) => match self.retry.pause(&mut effort, failure).await {
                     Ok(()) => {}
-                    // The peer answers, and always fails with these edits: that is theirs.
+                    // The peer answers, and always fails with these edits: the failure belongs to the edits.
                     Err(given_up) if is_of_rows => {
                         open.drain(..).for_each(|place| outcomes[place] = Some(Err(given_up.clone())));
                     }
@@ -134,7 +134,7 @@ impl Peer for Steady {
             match self.inner.put_local(id, rev, body).await {
                 Err(failure) if failure.is_transient() => self.retry.pause(&mut effort, failure).await?,
                 Err(failure) if failure.kind() == ErrorKind::Conflict => {
-                    // This may be our own write, with a response that was lost.
+                    // This may be our own write, whose response was lost.
                     return match self.get_local(id).await? {
                         Some(found) if found.body == *body => Ok(found.rev),
                         _ => Err(failure),

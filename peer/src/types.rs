@@ -50,7 +50,7 @@ pub struct ChangesRequest {
     pub since: Option<String>,
     /// Maximum number of rows.
     pub limit: usize,
-    /// Whether rows name all leaves and not only the winner.
+    /// Whether rows name all leaves instead of only the winner.
     pub all_leaves: bool,
     /// The changes to return.
     pub filter: Filter,
@@ -129,8 +129,8 @@ pub struct IdRange {
     pub limit: usize,
     /// The content of the listing.
     pub docs: Docs,
-    /// Whether documents that cannot be read are [listed apart](Page::damaged). Otherwise they are an error of the whole, since
-    /// nothing may take them for absent.
+    /// Whether documents that cannot be read are [listed separately](Page::damaged). Otherwise the whole listing fails,
+    /// since they must not be taken for absent.
     pub skips_damaged: bool,
 }
 
@@ -170,7 +170,7 @@ impl IdRange {
 pub struct ReadOptions {
     /// Read their ancestors.
     pub ancestors: bool,
-    /// If a revision is no leaf any more, read the leaves that descend from it.
+    /// If a revision is not a leaf any more, read the leaves that descend from it.
     pub latest: bool,
     /// Answer only the first requests, at least one, if their bodies have about this many bytes together.
     pub most_bytes: Option<usize>,
@@ -191,11 +191,11 @@ pub struct Revision {
     pub history: Option<RevHistory>,
     /// Its attachments.
     pub attachments: Vec<Attachment>,
-    /// What it reserves among the answers of servers.
+    /// The memory that it reserves among the answers of servers.
     pub held: Held,
 }
 
-/// Whether these leaves have more bytes than are wanted.
+/// Whether these leaves have more bytes than the caller wants.
 pub(crate) fn is_enough(leaves: &[Result<Vec<Revision>>], most_bytes: Option<usize>) -> bool {
     most_bytes.is_some_and(|most| leaves.iter().flatten().flatten().map(Revision::bytes).sum::<usize>() > most)
 }

@@ -1,4 +1,4 @@
-//! Servers that answer without end, slowly, or send elsewhere.
+//! Servers that answer without end or slowly, or redirect to another server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,7 @@ fn serve(answer: impl Fn(&str, &mut TcpStream) -> std::io::Result<()> + Send + S
                 let mut body = vec![0; length.unwrap_or(0)];
                 let _ = std::io::Read::read_exact(&mut reader, &mut body);
                 seen.lock().unwrap().push(head.clone());
-                // The peer may have gone, which is what this is about.
+                // The peer may have closed the connection, as these tests expect.
                 let _ = answer(&head, &mut client);
             });
         }
@@ -108,7 +108,7 @@ async fn an_answer_without_end_is_an_error_and_is_not_read_further() {
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{name}: {error}");
         assert!(error.to_string().contains("is longer than"), "{name}: {error}");
     }
-    // All of them together: the ceilings, of which that of documents is asked for often, and what lay in sockets.
+    // All answers together: the ceilings, with the one of documents several times, and the buffers of sockets.
     before += sent.load(Ordering::Relaxed);
     assert!(before < 700 << 20, "{before}");
 }
@@ -119,7 +119,7 @@ async fn an_answer_that_names_its_endless_length_is_not_read_at_all() {
     for (name, error) in failures(&peer(address)).await {
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{name}: {error}");
     }
-    // What lay in sockets.
+    // The rest was in the buffers of sockets.
     assert!(sent.load(Ordering::Relaxed) < 400 << 20);
 }
 
@@ -188,7 +188,7 @@ async fn an_attachment_has_no_more_bytes_than_its_document_says() {
     assert!(came <= 100_000 && sent.load(Ordering::Relaxed) < 50 << 20, "{came}");
 }
 
-/// What is sent for a name is seen in the requests as they come.
+/// The received requests show what was sent for each name.
 #[tokio::test]
 async fn names_are_sent_as_they_are_or_not_in_a_url() {
     let body = r#"{"results":[{"id":"a","docs":[{"ok":{"_id":"a","_attachments":{"..":{"data":"eWVz"}}}}]}]}"#;
@@ -209,7 +209,7 @@ async fn names_are_sent_as_they_are_or_not_in_a_url() {
     let in_json = "POST /db/_bulk_get?attachments=true HTTP/1.1";
     let in_url = format!("GET /db/a%09%0D%0A/report%09March?rev={} HTTP/1.1", rev());
     assert_eq!(lines, [&*in_url, in_json, in_json]);
-    // Each is the failure of a document, and not one to try again.
+    // Each is the failure of a document, and is not tried again.
     for (name, length, said) in [("..", 2, "another length"), ("..", 4, "another length"), (".", 3, "did not send")] {
         let error = read("a", name, length).await.unwrap_err();
         assert!(error.to_string().contains(said) && !error.is_transient(), "{error}");

@@ -25,7 +25,8 @@ const OF_RECORDS: [&str; 8] = [
     "doc_write_failures",
 ];
 
-/// Maximum number of sessions of a peer's record that are looked at. CouchDB may be configured to keep more than it does.
+/// Maximum number of sessions of a peer's record that are looked at. CouchDB may be configured to keep more than its
+/// default.
 const MOST_READ: usize = 1_000;
 
 /// Maximum length of a peer's record: sessions after that are left out, the newest first.
@@ -99,7 +100,7 @@ impl Checkpoint {
 }
 
 impl Common {
-    /// What the sessions have done.
+    /// The total of the sessions' work.
     pub(crate) fn figures(&self) -> Figures {
         self.history.first().map(|newest| Figures::read(newest.root())).unwrap_or_default()
     }
@@ -133,7 +134,8 @@ impl Session {
     }
 }
 
-/// A peer's record with what a replicator may have written: it is compared, kept, and in part written back on both sides.
+/// Limits a peer's record to what a replicator may have written: the record is compared, kept, and in part written back
+/// on both sides.
 fn bounded(found: LocalDocument) -> LocalDocument {
     let mut out = Vec::new();
     let mut json = JsonWriter::new(&mut out);
@@ -247,11 +249,11 @@ mod tests {
         let plain = [session("a", "9"), session("b", "5")];
         let usual = read("", &plain);
         assert_eq!(sessions(usual.root()).len(), 2);
-        // What no replicator writes is not kept.
+        // Members that no replicator writes are not kept.
         assert_eq!(read(&format!(r#""more":"{}","#, "x".repeat(5_000_000)), &plain), usual);
         // A session that is too long is left out, wherever it is.
         assert_eq!(read("", &[plain[0].clone(), session("x", &"y".repeat(100_000)), plain[1].clone()]), usual);
-        // So is what follows the longest history.
+        // Sessions beyond the longest history are left out too.
         let long = read("", &vec![session("c", &"y".repeat(60_000)); 100]);
         assert!(long.len() < MOST_BYTES + 1_000 && sessions(long.root()).len() > 10, "{}", long.len());
         let many = read("", &vec!["{}".to_owned(); 2_000_000]);

@@ -4,7 +4,7 @@
 //!  md5(term_to_binary([Uuid, Source, Target | Filter ++ Options], [{minor_version, 1}]))
 //!  Source, Target = {remote, User, Host, Port | default, Path, Headers, undefined}
 //! ```
-//! CouchDB 3 has no local endpoints. Here these are `{local, Name}`, as in CouchDB 2.
+//! CouchDB 3 has no local endpoints. Here they are `{local, Name}`, as in CouchDB 2.
 //!
 //! URLs and headers count as they were given. A user in a header counts as one in the URL, and not as a header.
 //!
@@ -49,7 +49,7 @@ impl Identity {
         named_function(&options.filter).is_none().then(|| self.id_with(options, None))
     }
 
-    /// The same, from the source where that has to be asked.
+    /// The same. Asks the source if that is needed.
     ///
     /// # Errors
     /// Errors of the source; a function that it does not have is [`Refused`](peer::ErrorKind::Refused), with status 404.
@@ -191,8 +191,8 @@ fn without_user(given: &[(String, String)]) -> (Option<String>, Vec<(String, Str
     (user, headers)
 }
 
-/// The source code of a function as `couch_replicator_filters:fetch/3` trims it: `^ *(.*?) *$`, where `.` is no end of a
-/// line, matches one line only, with or without its end.
+/// The source code of a function as `couch_replicator_filters:fetch/3` trims it: `^ *(.*?) *$`, where `.` does not
+/// match a line end, matches one line only, with or without its end.
 fn trimmed(function: &str) -> String {
     let (line, end) = function.strip_suffix('\n').map_or((function, ""), |line| (line, "\n"));
     if line.contains('\n') { function.to_owned() } else { format!("{}{end}", line.trim_matches(' ')) }

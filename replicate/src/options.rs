@@ -14,7 +14,7 @@ pub struct Options {
     pub filter: Filter,
     /// Start after this sequence of the source, ignoring the checkpoint. A number and its text are two replications, as in CouchDB.
     pub since_seq: Option<JsonText>,
-    /// Only replicate winners, and no conflicts.
+    /// Replicate only winners, no conflicts.
     pub winning_revs_only: bool,
     /// Whether to write checkpoints on both sides.
     pub use_checkpoints: bool,
@@ -24,7 +24,8 @@ pub struct Options {
     pub batch_size: usize,
     /// Number of groups of documents that are processed at the same time.
     pub workers: usize,
-    /// Number of times that a failed request is repeated. `None`: for half a minute, or less where a peer has never responded.
+    /// Number of times that a failed request is repeated. `None`: for half a minute, or less if a peer has never
+    /// responded.
     pub retries: Option<u32>,
 }
 

@@ -15,14 +15,14 @@ pub struct Figures {
     pub docs_written: u64,
     /// Number of leaves that could not be read, or that the target refused.
     pub doc_write_failures: u64,
-    /// Number of leaves that were asked for by `_bulk_get`, as CouchDB counts: without those of design documents.
+    /// Number of leaves that were requested by `_bulk_get`. As in CouchDB, leaves of design documents are not counted.
     pub bulk_get_attempts: u64,
-    /// Number of these that came with nothing else to read: those without attachments.
+    /// Number of these that were complete in the answer: those without attachments.
     pub bulk_get_docs: u64,
 }
 
 impl Figures {
-    /// Numbers of a record may be anything.
+    /// A record may have any numbers.
     pub(crate) fn add(&mut self, other: Figures) {
         for (number, other) in [
             (&mut self.missing_checked, other.missing_checked),
@@ -77,7 +77,7 @@ pub struct Failed {
 pub struct Progress {
     /// The work done since it began.
     pub figures: Figures,
-    /// The work done since its first session, with this one, as in its record.
+    /// The work of all sessions, including this one, as in its record.
     pub of_all_sessions: Figures,
     /// Size of the bodies and attachments that were written.
     pub bytes: u64,

@@ -20,7 +20,7 @@ use crate::transfer::Transfer;
 
 /// Time that a feed without changes is kept open.
 const WAIT: Duration = Duration::from_secs(30);
-/// The same, where checkpoints are written all the time.
+/// The same, if checkpoints are written all the time.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
@@ -96,7 +96,7 @@ impl Replication {
         self.run_until(pending())
     }
 
-    /// Runs until `stop` completes: then it writes a checkpoint of what was replicated, and ends as if that were all.
+    /// Runs until `stop` completes. Then it writes a checkpoint of what was replicated, and ends like a complete run.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -118,7 +118,7 @@ impl Replication {
         let id = self.identity.find_id(&self.options, &*source).await?;
         let (checkpoint, born) = match self.options.use_checkpoints {
             true => {
-                // Asked first: a database that is made anew after this has another time, or no checkpoint.
+                // Asked first: a database that is created again after this has another time, or no checkpoint.
                 let born = born(&*source, &*target).await?;
                 (Some(Checkpoint::read(&id, &*source, &*target).await?), born)
             }
@@ -194,7 +194,7 @@ impl Replication {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<Report> {
         let (mut steps, mut stop) = (pin!(steps), pin!(stop));
-        // There may be nothing to do for long.
+        // Nothing may happen for a long time.
         (self.on_progress)(&run.progress);
         loop {
             let done = match select(steps.try_next(), stop.as_mut()).await {
@@ -243,11 +243,11 @@ fn written(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
     JsonText::parse(&out).unwrap_or_else(|_| JsonText::empty_object())
 }
 
-/// When the databases of the source and the target were created, as these say it.
+/// When the databases of the source and the target were created, as the peers report it.
 type Born = (String, String);
 
-/// Ensures that both have all writes on disk. A checkpoint is written only while `Born` stays what it was: in a
-/// database that was created anew it would hide all documents before it. CouchDB compares the same in
+/// Ensures that both have all writes on disk. A checkpoint is written only while `Born` stays the same: in a database
+/// that was created again, the checkpoint would hide all documents before it. CouchDB compares the same in
 /// `couch_replicator_scheduler_job`.
 async fn born(source: &dyn Peer, target: &dyn Peer) -> Result<Born> {
     let target = target.commit().await?;
@@ -260,7 +260,7 @@ struct Run {
     target: Arc<dyn Peer>,
     session: Session,
     checkpoint: Option<Checkpoint>,
-    /// As it was before the checkpoint was read.
+    /// The times before the checkpoint was read.
     born: Born,
     common: Common,
     /// The last checkpoint.
@@ -272,7 +272,8 @@ struct Run {
 }
 
 impl Run {
-    /// Writes a checkpoint on both sides, and whether there was something to write. The target has everything up to it.
+    /// Writes a checkpoint on both sides. Returns whether there was something to write. The target has everything up to
+    /// it.
     async fn save(&mut self, environment: &dyn Environment) -> Result<bool> {
         self.saved_ms = environment.now_ms();
         if self.progress.checkpointed_seq == self.progress.through_seq {

@@ -19,9 +19,9 @@ use peer::{Changes, ChangesRequest, Peer, Result};
 
 use crate::transfer::{Missing, Step, Transfer};
 
-/// What the target lacks, in the order of the feed.
+/// The work that is left, in the order of the feed.
 pub(crate) enum Work {
-    /// What asking the target has shown.
+    /// The figures of asking the target.
     Asked(Step),
     /// Leaves to copy.
     Group(Vec<Missing>),
@@ -44,7 +44,8 @@ pub(crate) enum Done {
     End(End),
 }
 
-/// Reads the feed: to its end, or for as long as somebody receives pages. At the end of the feed it waits this long for more.
+/// Reads the feed to its end, or, with a wait, for as long as somebody receives pages. At the end of the feed it waits
+/// this long for more.
 pub(crate) async fn feed(
     source: &dyn Peer,
     mut request: ChangesRequest,

@@ -1,4 +1,4 @@
-//! Finds out what the target lacks of a page of the feed, and copies it.
+//! Finds the leaves of a page of the feed that the target lacks, and copies them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl Transfer {
     /// Copies the first of these leaves, as many as are read at once, and returns their number.
     async fn first(&self, group: &[Missing], seen: &mut HashSet<(String, RevId)>, step: &mut Step) -> Result<usize> {
         let wanted: Vec<BulkGet> = group.iter().map(|missing| missing.wanted.clone()).collect();
-        // Documents may be larger than those before them, by which groups are made.
+        // The size of a group follows from earlier documents; these may be larger.
         let options = ReadOptions { ancestors: true, latest: true, most_bytes: Some(GROUP_BYTES) };
         let read = self.source.read(&wanted, options).await?;
         let copied = read.len().min(group.len());
@@ -169,7 +169,7 @@ impl Transfer {
         if let Some(usual) = bytes.checked_div(leaves) {
             self.usual_bytes.store(usual.max(1), Ordering::Relaxed);
         }
-        // The room is held until they are written.
+        // Their memory stays reserved until they are written.
         let _held: Vec<Held> = together.iter().map(|revision| revision.held.clone()).collect();
         let sizes: Vec<u64> = together.iter().map(|revision| revision.body.len() as u64).collect();
         let edits: Vec<model::Edit> = together.into_iter().map(Revision::into_edit).collect();
@@ -277,8 +277,8 @@ fn ends_replication(error: &Error) -> bool {
     }
 }
 
-/// Whether a failure that came at each attempt is one of the document: 500, as when a function that validates it throws,
-/// or when it is damaged. A server that is busy, or not there, answers otherwise or not at all.
+/// Whether a failure of every attempt belongs to the document. That is a 500: a validation function throws, or the
+/// document is damaged. A busy server gives another answer, and an unreachable one gives no answer.
 fn is_of_document(error: &Error) -> bool {
     error.status() == Some(500)
 }

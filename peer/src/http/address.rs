@@ -61,7 +61,7 @@ impl Given {
 /// The reason why an address cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressError {
-    /// It is no URL, with the reason.
+    /// It is not a URL, with the reason.
     NoUrl(String),
     /// Its scheme is neither `http` nor `https`.
     NotHttp,
@@ -198,7 +198,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// What stays as it is in a segment of a path. Servers take a plus for a space, in paths too.
+/// Characters that are not escaped in a segment of a path. A plus is escaped: servers read it as a space, in paths too.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -217,14 +217,14 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b':')
     .remove(b'@');
 
-/// Whether a URL can carry a name as a segment of its path. It resolves `.` and `..`, however they are escaped, and servers
-/// skip empty segments.
+/// Whether a URL can have this name as a segment of its path. URLs resolve `.` and `..`, even if they are escaped, and
+/// servers skip empty segments.
 pub(super) fn is_carried(name: &str) -> bool {
     !matches!(name, "" | "." | "..")
 }
 
-/// The URL with these names behind its path. Each is one segment and is escaped here, since [`Url`] leaves tabs and ends of
-/// lines out.
+/// The URL with these names after its path. Each is one segment, and is escaped here, since [`Url`] drops tabs and line
+/// ends.
 ///
 /// # Errors
 /// [`AddressError::NoName`] for the first name that does not arrive as it is.
@@ -242,7 +242,7 @@ pub(super) fn below(url: &Url, names: &[&str]) -> Result<Url, AddressError> {
     if !names.is_empty() {
         whole.set_path(&path);
     }
-    // What is sent is what the URL has made of it.
+    // The text after parsing is what is sent.
     let sent = whole.path().get(above..).unwrap_or_default();
     let mut segments = sent.split('/').skip(1).map(percent_decode_str);
     match names.iter().find(|name| segments.next().is_none_or(|segment| !segment.eq(name.bytes()))) {
@@ -314,7 +314,7 @@ mod tests {
             let segments = url.path().split('/').skip(1);
             segments.map(|segment| percent_decode_str(segment).decode_utf8().unwrap().into_owned()).collect()
         };
-        // The server's parser has to take it too.
+        // The server's parser has to accept it too.
         let sent = |url: &Url| url.as_str().parse::<reqwest::Url>().map(|again| again == *url).unwrap();
         let mut names: Vec<String> = (0..=0xff_u8).map(|byte| format!("a{}b", char::from(byte))).collect();
         names.extend((0..=0x7f_u8).map(|byte| char::from(byte).to_string()).filter(|name| name != "."));

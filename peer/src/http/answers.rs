@@ -28,7 +28,8 @@ const MOST_SEQ: usize = 16_000;
 /// Maximum length of the revision of a local document.
 const MOST_LOCAL_REV: usize = 1_000;
 
-/// A sequence: a string, or a number from older servers. It is stored, so a longer one than any server has is refused.
+/// A sequence: a string, or a number from older servers. It is stored, so one that is longer than any server's is
+/// refused.
 pub(super) fn seq(value: JsonRef<'_>) -> Result<String> {
     if value.text().len() > MOST_SEQ {
         return Err(Error::nonsense(format!("the server names a sequence of more than {MOST_SEQ} bytes")));
@@ -78,7 +79,7 @@ pub(super) fn revision(id: &str, document: &JsonText, held: &Held) -> Result<Rev
         let no_length = || Error::nonsense(format!("an attachment of \"{id}\" has no length"));
         let length = number("length").ok_or_else(no_length)?;
         let is_gzip = details.and_then(|details| text(details, "encoding")).as_deref() == Some("gzip");
-        // Without its compressed length it is requested uncompressed. JSON has it uncompressed.
+        // If the compressed length is unknown, it is requested uncompressed. In JSON it is always uncompressed.
         let in_json = !attachment_path(id, &made.name).iter().all(|name| is_carried(name));
         let packed = number("encoded_length").filter(|_| is_gzip && !in_json);
         attachments.push(Attachment {
@@ -106,7 +107,7 @@ pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
     let status = match name.as_ref() {
         "unauthorized" => Some(401),
         "forbidden" => Some(403),
-        // What is wrong with the document, as when a function that validates it throws: it stays so.
+        // An error of the document itself, for example a validation function that throws. A retry would not help.
         "unknown_error" | "internal_server_error" => Some(500),
         "insufficient_storage" => Some(507),
         _ => None,

@@ -1,4 +1,4 @@
-//! Leaves read by `_bulk_get`, or one document at a time where a server has no such endpoint.
+//! Reads leaves by `_bulk_get`, or one document at a time if the server has no such endpoint.
 //!
 //! Source: CouchDB's `couch_replicator_api_wrap.erl`, which falls back in the same way.
 
@@ -17,7 +17,7 @@ use super::{Http, Method};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{ReadOptions, Revision, is_enough};
 
-/// Documents asked for at the same time, where each takes a request.
+/// Number of documents requested at the same time, if each takes its own request.
 const AT_ONCE: usize = 8;
 
 /// Maximum length of an answer, as a multiple of the bytes that are wanted.
@@ -75,9 +75,9 @@ impl Http {
                 Ok(Some((answer, held))) => all.extend(matched(&some, &answer, &held)?),
                 Ok(None) => self.has_no_bulk_get.store(true, Ordering::Relaxed),
                 Err(error) if error.kind() == ErrorKind::TooLarge && some.len() > 1 => at_most = some.len() / 2,
-                // The others may be shorter.
+                // The other documents may be shorter.
                 Err(error) if error.kind() == ErrorKind::TooLarge => all.push(Err(error)),
-                // What was read is used before the rest is asked for again.
+                // The documents that were read are used before the rest is requested again.
                 Err(error) if error.is_transient() && options.most_bytes.is_some() && !all.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -109,7 +109,8 @@ impl Http {
 }
 
 impl Answer {
-    /// Whether the server does not know `_bulk_get`; one that takes it for a document among them.
+    /// Whether the server does not know `_bulk_get`. A server that takes it for a document's id does not know it
+    /// either.
     fn has_no_such_endpoint(&self) -> bool {
         match self.status {
             400 | 405 | 501 => true,
@@ -119,8 +120,8 @@ impl Answer {
     }
 }
 
-/// The leaves for each that was asked for. Results stand in the order of the request at CouchDB. Others have them in
-/// another one, or one result for all revisions of a document.
+/// The leaves for each request. CouchDB's results are in the order of the requests. Other servers have another order,
+/// or one result for all revisions of a document.
 fn matched(some: &[&BulkGet], answer: &JsonText, held: &Held) -> Result<Vec<Result<Vec<Revision>>>> {
     let mut results: HashMap<String, VecDeque<JsonRef<'_>>> = HashMap::new();
     for result in list(answer.root(), "results")? {
@@ -135,7 +136,7 @@ fn matched(some: &[&BulkGet], answer: &JsonText, held: &Held) -> Result<Vec<Resu
                 last.insert(&one.id, result);
                 all.push(leaves(&one.id, answer, held, result));
             }
-            // It came with another revision.
+            // It came in the result of another revision.
             None if last.get(&*one.id).is_some_and(|result| names(*result, one)) => all.push(Ok(Vec::new())),
             None => {
                 let sentence = format!("the server's _bulk_get says nothing of \"{}\"", one.id);
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(found(&wanted, &others).unwrap(), [["1-a"], ["1-b"], ["1-c"]]);
         let merged = format!(r#"{{"results":[{{"id":"b","docs":[{b}]}},{{"id":"a","docs":[{c},{a}]}}]}}"#);
         assert_eq!(found(&wanted, &merged).unwrap(), [vec!["1-c", "1-a"], vec!["1-b"], vec![]]);
-        // What nothing is said of is not taken for missing.
+        // A leaf that the answer does not mention does not count as missing.
         for docs in
             [format!(r#"{{"id":"a","docs":[{a}]}}"#), format!(r#"{{"id":"a","docs":[{a}]}},{{"id":"b","docs":[]}}"#)]
         {

@@ -1,21 +1,21 @@
-//! How long the answer to a request may be, in bytes. It follows from what is asked.
+//! Maximum length of the answer to a request, in bytes. It follows from the request.
 //!
 //! | answer | ceiling |
 //! |---|---|
 //! | description of a database, results of single writes, every refusal | [`SMALL`] |
 //! | `_local/ID`, one document with all leaves that are asked for | [`DOCUMENT`] |
 //! | one document of a listing with the contents of its attachments | [`WITH_ATTACHMENTS`] |
-//! | several documents | [`SEVERAL`], or what their reader wants |
+//! | several documents | [`SEVERAL`], or the size that their reader asks for |
 //! | `_changes` | [`changes`]: the rows that are asked for |
 //! | `_all_docs` | [`listing`], [`winners`]: the rows or ids that are asked for |
 //! | `_revs_diff`, `_bulk_docs`, `_purge` | [`revs_diff`], [`written`], [`purged`]: what was sent |
 //! | an attachment | the length that its document gives |
 //! | heads | the HTTP library's: 100 fields, some 400 KB |
 //!
-//! A page that is longer is asked for again in smaller pages, since rows of few documents may be long: those of documents with
-//! many conflicts. So these ceilings need no room for the longest of all rows.
+//! A page that is longer is requested again in smaller pages: documents with many conflicts have long rows. So these
+//! ceilings need no room for a page of the longest rows.
 
-/// An answer of few fields. Sequences of databases with many shards are its longest ones.
+/// An answer of few fields. The longest are sequences of databases with many shards.
 pub(super) const SMALL: usize = 64 << 10;
 
 /// An answer to a command.
@@ -30,10 +30,10 @@ pub(super) const WITH_ATTACHMENTS: usize = DOCUMENT + ((1 << 30) / 3) * 4;
 /// Several documents, where their reader names no size.
 pub(super) const SEVERAL: usize = 64 << 20;
 
-/// The longest page of which a single row is asked for.
+/// The longest page for a request of a single row.
 const ROW: usize = 4 << 20;
 
-/// What the receiver's JSON may make of a text in the sender's: a byte becomes `\u0000`.
+/// Factor by which JSON escapes may lengthen a text: a byte becomes `\u0000`.
 const ESCAPED: usize = 6;
 
 /// A page of the feed.
@@ -55,7 +55,7 @@ pub(super) fn winners(sent: usize, ids: usize) -> usize {
     SMALL + sent.saturating_mul(2 * ESCAPED) + ids.saturating_mul(1 << 10)
 }
 
-/// What is missing of these revisions, with ancestors that may be the target's.
+/// The missing ones of these revisions, with possible ancestors at the target.
 pub(super) fn revs_diff(sent: usize, documents: usize) -> usize {
     if documents <= 1 {
         return ROW + sent.saturating_mul(ESCAPED);

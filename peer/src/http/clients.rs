@@ -40,7 +40,7 @@ impl Default for Connecting {
     }
 }
 
-/// The settings of a client. Credentials are in each request, so they are no part of it.
+/// The settings of a client. Credentials are in each request, so they are not part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Settings {
     is_secure: bool,
@@ -62,7 +62,7 @@ pub struct Clients(Arc<Parts>);
 struct Parts {
     trust: Trust,
     made: Mutex<HashMap<Settings, Client>>,
-    /// What all answers take that are in memory.
+    /// The part of the budget for all answers in memory.
     memory: Part,
 }
 
@@ -72,7 +72,7 @@ impl Clients {
         Clients::within(trust, Budget::new(MEMORY).part(Owner::Work("answers")))
     }
 
-    /// The same, where the answers that are in memory come out of a budget.
+    /// The same. Memory for answers comes out of a budget.
     pub fn within(trust: Trust, memory: Part) -> Self {
         Clients(Arc::new(Parts { trust, made: Mutex::default(), memory }))
     }
@@ -117,7 +117,8 @@ fn make(settings: Settings, trust: &Trust) -> Result<Client> {
     let Settings { silence, is_nodelay, is_kept_alive, .. } = settings;
     let client = Client::builder().no_proxy().connect_timeout(CONNECTING.min(silence)).read_timeout(silence);
     let client = client.tcp_nodelay(is_nodelay).tcp_keepalive(is_kept_alive.then_some(PROBING));
-    // Redirects are followed where credentials are added. Bodies count as they come, so nothing unpacks them.
+    // Redirects are followed by the code that adds credentials. Bodies are counted as received, so they are not
+    // decompressed here.
     let client = client.pool_max_idle_per_host(IDLE).redirect(Policy::none());
     let client = client.no_gzip().no_brotli().no_zstd().no_deflate();
     client.tls_backend_preconfigured(tls).build().map_err(|error| Error::refused(error.to_string()))

@@ -89,7 +89,7 @@ impl Http {
 }
 
 impl Answer {
-    /// Whether it says that the document does not exist, in a database that exists.
+    /// Whether the answer says that the document does not exist, in a database that exists.
     pub(super) fn is_missing(&self) -> bool {
         const NO_DATABASE: [&str; 2] = ["Database does not exist.", "no_db_file"];
         let Ok(json) = JsonText::parse(&self.body) else { return false };

@@ -1,15 +1,17 @@
-//! Sends requests, and reads what comes back. Only this module has the HTTP client, so no answer is read without a ceiling.
+//! Sends requests, and reads their answers. Only this module has the HTTP client, so no answer is read without a
+//! ceiling.
 //!
 //! ```text
 //!  request ── a turn ── redirects ──► Incoming ─┬─ whole: up to a ceiling, out of the budget
 //!                                               └─ stream: as many bytes as were promised
 //! ```
 //!
-//! * An answer has a ceiling ([`ceilings`](super::ceilings)). One that is longer is an error, and is not read further.
-//! * All answers of a program that are in memory come out of one part of a budget. Where there is nothing left, a request waits,
-//!   and fails in the end as one that a busy server refused.
-//! * An answer that comes slower than [`SLOWEST`] ends after [`PATIENCE`] times the longest silence.
-//! * Credentials and headers go to the server that they were given for: not to another one to which that redirects.
+//! * An answer has a ceiling ([`ceilings`](super::ceilings)). A longer answer is an error, and is not read further.
+//! * The memory for all answers of a program comes out of one part of a budget. If nothing is left, a request waits. In
+//!   the end it fails like a request that a busy server refused.
+//! * An answer that is slower than [`SLOWEST`] is ended after [`PATIENCE`] times the longest silence.
+//! * Credentials and headers are sent only to the server that they were given for, never to a server to which it
+//!   redirects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +42,7 @@ const SLOWEST: u64 = 1_024;
 const MOST_REDIRECTS: usize = 10;
 /// Number of bytes that an answer reserves at once. The first ones of each answer are free.
 const UNIT: usize = 64 << 10;
-/// What an answer may reserve at most is this part of the budget. Answers have ceilings of their own beside.
+/// An answer may reserve at most this fraction of the budget. Its own ceiling applies too.
 const PART_OF_ONE: usize = 8;
 
 /// Makes what is held enough for this many bytes.
@@ -56,7 +58,7 @@ pub(super) struct Line {
     client: Client,
     /// Maximum time without a byte from the server.
     silence: Duration,
-    /// One for each request that may be under way.
+    /// A permit for each request that may run at the same time.
     turns: Arc<Semaphore>,
     memory: Part,
 }
@@ -73,7 +75,7 @@ impl Line {
 
     /// Sends a request when there is a turn for it. The turn ends with the answer.
     pub(super) async fn send(&self, home: &Address, request: Request) -> Result<Incoming> {
-        // Nobody closes it.
+        // The semaphore is never closed.
         let turn = self.turns.clone().acquire_owned().await.ok();
         let response = self.deliver(home, request).await?;
         let (memory, silence, home) = (self.memory.clone(), self.silence, home.clone());
@@ -107,7 +109,7 @@ impl Line {
     }
 }
 
-/// The request for what a write was redirected to.
+/// The read request after a write was redirected.
 fn read_instead(url: &Url, mut headers: HeaderMap) -> Request {
     for name in [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING] {
         headers.remove(name);
@@ -117,7 +119,7 @@ fn read_instead(url: &Url, mut headers: HeaderMap) -> Request {
     request
 }
 
-/// Where an answer redirects to.
+/// The URL to which an answer redirects.
 fn redirect(response: &Response) -> Option<Url> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;
@@ -128,7 +130,7 @@ fn redirect(response: &Response) -> Option<Url> {
     Some(url)
 }
 
-/// Everything that was given for this server alone.
+/// Adds the credentials and headers that were given for this server only.
 fn add_credentials(home: &Address, headers: &mut HeaderMap) {
     if let Some((user, password)) = home.user() {
         let basic = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
@@ -142,7 +144,7 @@ fn add_credentials(home: &Address, headers: &mut HeaderMap) {
     }
 }
 
-/// An answer of which the head has come.
+/// An answer whose head was received.
 pub(super) struct Incoming {
     response: Response,
     home: Address,
@@ -150,7 +152,7 @@ pub(super) struct Incoming {
     memory: Part,
     /// Time that was spent waiting for its body.
     waited: Duration,
-    /// Number of bytes that came.
+    /// Number of received bytes.
     bytes: u64,
     _turn: Option<OwnedSemaphorePermit>,
 }
@@ -180,8 +182,8 @@ impl Incoming {
         Ok(piece)
     }
 
-    /// Reads the whole answer. One of more than `ceiling` bytes is an error, [`ErrorKind::TooLarge`]. Of a refusal that is
-    /// [longer](SMALL), only the status stays.
+    /// Reads the whole answer. One of more than `ceiling` bytes is an error, [`ErrorKind::TooLarge`]. If a refusal is
+    /// [longer](SMALL), only its status is kept.
     pub(super) async fn whole(self, ceiling: usize) -> Result<Answer> {
         let refusal = ceiling.min(SMALL);
         self.whole_or_refusal(ceiling, refusal).await
@@ -245,7 +247,7 @@ fn unreachable(home: &Address, error: &reqwest::Error) -> Error {
     let mut cause = std::error::Error::source(error);
     while let Some(source) = cause {
         if trust::is_disbelief(source) {
-            // It stays so until somebody acts, so it is not tried again.
+            // Only an administrator can correct that, so it is not tried again.
             return Error::refused(format!("the certificate of {server} is not believed: {source}"));
         }
         sentence = format!("{sentence}: {source}");

@@ -1,5 +1,5 @@
-//! The bytes of one attachment out of the JSON of `_bulk_get`, for ids and names that no URL carries. The answer is searched as it
-//! comes, so no document is in memory.
+//! Reads the bytes of one attachment from the JSON of `_bulk_get`, for ids and names that a URL cannot have. The answer
+//! is searched as it is received, so no document is kept in memory.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,7 +23,7 @@ const GROUP: usize = 4;
 const MOST_NAME: usize = 6 * MAX_ATTACHMENT_NAME_BYTES;
 
 impl Http {
-    /// Requests an attachment of which a URL carries the id or the name not. It comes uncompressed.
+    /// Requests an attachment whose id or name a URL cannot have. It is received uncompressed.
     pub(super) async fn open_in_json(&self, id: &str, rev: &RevId, attachment: &Attachment) -> Result<ByteStream> {
         let mut body = Vec::new();
         let mut json = JsonWriter::new(&mut body);
@@ -49,9 +49,9 @@ impl Http {
 struct Reading {
     incoming: Incoming,
     search: Search,
-    /// Letters that fill no group yet.
+    /// Characters of an incomplete group.
     letters: Vec<u8>,
-    /// Number of bytes of the attachment that have not come.
+    /// Number of bytes of the attachment that were not received yet.
     left: u64,
     missing: Error,
     wrong: Error,
@@ -92,18 +92,18 @@ enum State {
     Between,
     /// In the name of a member, which is kept with its quotes.
     Name(Vec<u8>),
-    /// In a string that does not matter.
+    /// In another string.
     Text,
-    /// In the string that is searched for.
+    /// In the wanted string.
     Wanted,
-    /// Behind it.
+    /// After the wanted string.
     Found,
 }
 
 /// Finds a string in JSON that comes in pieces.
 ///
-/// Objects and arrays that are open, from the outermost one, lie on the path for a while: these are `on_path`. In the last of
-/// them, `is_here` says whether the current member or element is the path's.
+/// `on_path` counts the open objects and arrays, from the outermost one, that lie on the path. In the last of them,
+/// `is_here` says whether the current member or element is the next one of the path.
 struct Search {
     path: Vec<Step>,
     state: State,
@@ -134,7 +134,7 @@ impl Search {
         Search { path, state, is_escaped: false, depth: 0, on_path: 0, is_here, is_name_next: false }
     }
 
-    /// Appends what the piece has of the string.
+    /// Appends the part of the string that is in this piece.
     fn read(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<()> {
         for &byte in piece {
             match &mut self.state {
@@ -176,7 +176,7 @@ impl Search {
         match &mut self.state {
             State::Wanted => out.push(byte),
             State::Name(name) if name.len() < MOST_NAME => name.push(byte),
-            // No member that matters has so long a name.
+            // No wanted member has such a long name.
             State::Name(_) => self.state = State::Text,
             _ => {}
         }

@@ -1,6 +1,6 @@
-//! A document with its attachments inside the JSON of `_bulk_docs`, streamed: for ids that no URL carries, and for
-//! pouchdb-server. It reads parts of `multipart/related` in a way of its own, stores what is compressed as it comes, and ends at
-//! a part without a file's name.
+//! Streams a document with its attachments inside the JSON of `_bulk_docs`: for ids that a URL cannot have, and for
+//! pouchdb-server. That server reads `multipart/related` differently: it stores compressed parts as they are, and
+//! crashes at a part without a file name.
 
 use std::io::Write;
 
@@ -25,7 +25,7 @@ const MISSING_STUB: u16 = 412;
 /// Number of compressed bytes that are unpacked at a time.
 const PACKED_AT_ONCE: usize = 4 << 10;
 
-/// Number of bytes that become a group of four letters in base64.
+/// Number of bytes that become a group of four characters in base64.
 const GROUP: usize = 3;
 
 impl Http {
@@ -81,7 +81,7 @@ fn piece(bytes: Vec<u8>) -> ByteStream {
     stream::once(std::future::ready(Ok::<_, Error>(Bytes::from(bytes)))).boxed()
 }
 
-/// The bytes of an attachment as they were before they were compressed.
+/// The decompressed bytes of an attachment.
 fn unpacked(attachment: &Attachment, packed: ByteStream) -> ByteStream {
     if attachment.encoding == Encoding::Identity {
         return packed;
@@ -94,7 +94,7 @@ fn unpacked(attachment: &Attachment, packed: ByteStream) -> ByteStream {
             rest = packed.try_next().await?.unwrap_or_default();
         }
         let is_last = rest.is_empty();
-        // A little at a time, since it may become a thousand times as much.
+        // Decompressed in small pieces, since they may become a thousand times as long.
         decoder.write_all(&rest.split_to(rest.len().min(PACKED_AT_ONCE))).map_err(|_| damaged())?;
         let out = match is_last {
             true => decoder.try_finish().map(|()| std::mem::take(decoder.get_mut())).map_err(|_| damaged())?,
@@ -106,7 +106,7 @@ fn unpacked(attachment: &Attachment, packed: ByteStream) -> ByteStream {
     stream::try_unfold(state, step).boxed()
 }
 
-/// The letters of base64. Bytes that fill no group wait for the next ones.
+/// The bytes in base64. Bytes of an incomplete group wait for the next ones.
 fn in_base64(bytes: ByteStream) -> ByteStream {
     let step = |state: Option<(ByteStream, Vec<u8>)>| async move {
         let Some((mut bytes, mut waiting)) = state else { return Ok(None) };

@@ -57,7 +57,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// The database at this address. Sends nothing yet. Behind `https://` the server is believed by the system's roots.
+    /// The database at this address. Sends nothing yet. A server behind `https://` is trusted by the system's roots.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`] if the system provides no HTTP client, or no roots.

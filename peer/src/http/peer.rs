@@ -23,14 +23,14 @@ use crate::types::{
 };
 use crate::{ByteStream, Peer};
 
-/// After a page that was too long, this part of its rows is asked for.
+/// After a page that was too long, this fraction of its rows is requested.
 const FEWER: usize = 8;
 
 /// Time that a server may take beyond the requested wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Http {
-    /// Reads a page, of fewer rows where these are long.
+    /// Reads a page, with fewer rows if they are long.
     async fn feed(&self, request: &ChangesRequest) -> Result<Changes> {
         let mut limit = request.limit;
         loop {

@@ -1,4 +1,4 @@
-//! Which servers are believed over TLS.
+//! Which servers are trusted over TLS.
 //!
 //! ```text
 //!  roots of the system ─┐
@@ -7,7 +7,7 @@
 //!      └── or is it one of them itself, as self-signed certificates are
 //! ```
 //!
-//! Nothing else makes a certificate believed: there is no option that switches the check off.
+//! No other certificate is trusted: no option turns off the check.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -25,17 +25,17 @@ use rustls_platform_verifier::Verifier;
 
 use crate::error::{Error, Result};
 
-/// The system's roots, read once for all peers that have no own ones.
+/// The system's roots, read once for all peers without roots of their own.
 static SYSTEM: LazyLock<Trust> = LazyLock::new(|| Trust(Arc::default()));
 
-/// The certificates by which servers are believed: those that the system trusts, and own ones beside them.
+/// The certificates by which servers are trusted: those of the system, and additional ones.
 #[derive(Clone)]
 pub struct Trust(Arc<Parts>);
 
 #[derive(Default)]
 struct Parts {
     own: Vec<CertificateDer<'static>>,
-    /// Made at the first use, since the roots of a system are many.
+    /// Made at the first use, since a system has many roots.
     config: OnceLock<Result<ClientConfig>>,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Debug for Trust {
     }
 }
 
-/// Why a text gives no roots.
+/// The reason why a text has no valid roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustError {
     /// It has no certificate in PEM.
@@ -111,21 +111,21 @@ impl Trust {
 }
 
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
-    // Named, since another crate of the program may enable another one.
+    // The provider is named, since another crate of the program may enable another one.
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     builder.with_safe_default_protocol_versions().map_err(|error| Error::refused(error.to_string()))
 }
 
-/// Whether a failure is that of a certificate which is not believed.
+/// Whether a failure is that of a certificate which is not trusted.
 pub(super) fn is_disbelief(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return matches!(error, rustls::Error::InvalidCertificate(_));
     }
-    // An I/O error has the error that it was made of, and does not name it as its source.
+    // An I/O error contains the error that it was made of, but does not return it as its source.
     error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref).is_some_and(|inner| is_disbelief(inner))
 }
 
-/// Believes what the system and own roots vouch for.
+/// Trusts the certificates that the system's and the additional roots sign.
 #[derive(Debug)]
 struct Believer {
     verifier: Verifier,
@@ -143,8 +143,8 @@ impl ServerCertVerifier for Believer {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let verified = self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            // Self-signed certificates are mostly marked as an authority's, which a server must not show. Dates are checked
-            // before that, names after it.
+            // Most self-signed certificates are marked as those of an authority, and a server must not present such a
+            // certificate. Dates are checked before that mark, names after it.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(_))) if self.own.contains(end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())

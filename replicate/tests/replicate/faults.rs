@@ -208,7 +208,7 @@ async fn ends_are_equal_whatever_fails_on_the_way() {
     assert!(faults > 100, "{faults}");
 }
 
-/// Groups are made by the size of the documents before them, which tells nothing here about those that follow.
+/// The size of a group follows from earlier documents. Here these tell nothing about the next ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_documents_behind_small_ones_are_copied_few_at_a_time() {
     let world = World::new().await;

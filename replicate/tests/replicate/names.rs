@@ -1,4 +1,4 @@
-//! Ids and names of attachments that a URL changes, or cannot carry.
+//! Ids and names of attachments that a URL changes, or cannot have.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use replicate::{Figures, replicate};
 
 use crate::support::{World, contents, identity, json};
 
-/// What URLs escape, leave out, resolve or take for something else.
+/// Characters that URLs escape, drop, resolve or read as something else.
 const CHARACTERS: [&str; 26] = [
     ".",
     "..",

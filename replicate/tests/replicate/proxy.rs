@@ -1,5 +1,5 @@
-//! What a network and the proxies on it do to a replication, on the wire: answers that are lost, cut off, late or 5xx, and
-//! servers without `_bulk_get`.
+//! Faults of a network and its proxies, on the wire: answers that are lost, cut off, late or 5xx, and servers without
+//! `_bulk_get`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use tokio::sync::Barrier;
 use crate::faults::hasty;
 use crate::support::{World, contents, fill, identity};
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Pass,
@@ -43,7 +43,7 @@ async fn stand(server: SocketAddr, decide: impl Fn(&str) -> Fate + Send + Sync +
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let decide = decide.clone();
-            // An error is a connection that ended, which is what this is about.
+            // An error means that a connection ended, as these tests expect.
             tokio::spawn(async move { drop(pass(client, server, &*decide).await) });
         }
     });

@@ -154,7 +154,7 @@ async fn a_document_that_is_refused_is_named_and_the_rest_goes_on() {
     }
 }
 
-/// A function that throws is no reason to wait: the document stays as it is.
+/// If a function throws, waiting does not help: the document stays as it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_document_at_which_the_target_fails_each_time_is_named_and_the_rest_goes_on() {
     let world = World::new().await;
@@ -181,7 +181,7 @@ async fn a_document_at_which_the_target_fails_each_time_is_named_and_the_rest_go
     failed.sort();
     assert_eq!((failed[0].0.as_str(), failed[1].0.as_str()), ("bad", "bad picture"));
     assert!(failed.iter().all(|(_, reason)| reason.contains("broken")), "{failed:?}");
-    // It goes on behind them.
+    // The next run continues after them.
     assert!(replication.run().await.unwrap().no_changes);
 }
 
@@ -211,7 +211,7 @@ async fn attachments_that_are_there_are_not_sent_again() {
         documents.put(edit).await.unwrap();
         let again = run().run().await.unwrap();
         assert_eq!(again.figures.docs_written, 1);
-        // A record counts on, as CouchDB's does.
+        // The figures of a record add up over its sessions, as in CouchDB.
         let session = again.record.get("history").unwrap().elements().next().unwrap();
         let counted = ["docs_read", "docs_written", "bulk_get_docs", "bulk_get_attempts"];
         let counted = counted.map(|name| session.get(name).unwrap().as_u64().unwrap());
