@@ -1,4 +1,4 @@
-//! The memory of a program, as one budget of bytes. Whoever keeps bytes that came from outside reserves them here first.
+//! The memory of a program, as one budget of bytes. Code that keeps bytes from outside reserves them here first.
 //!
 //! ```text
 //!  Budget ── part of an owner ── take, grow ──► Held ── dropped ──► the next one that waits and fits
@@ -8,19 +8,21 @@
 //!
 //! Two rules decide whether a reservation is granted:
 //!
-//! * **An owner holds at most three times what is free.** One alone may hold three quarters of the budget, two of them three
-//!   sevenths each, and there is always something left for one more. So nobody has to know how many owners there are. (This is
-//!   how switches share their buffers: A. K. Choudhury and E. L. Hahne, *Dynamic queue length thresholds for shared-memory packet
-//!   switches*, 1998.) A small reservation of an owner that holds little needs only free bytes.
-//! * **What ends only when somebody outside goes on is granted while less than half of the budget is taken** ([`Use::Slow`]): a
-//!   body that is being received, an answer that is being read. The other half is for work that ends by itself
-//!   ([`Use::Quick`]). So those who wait for the rest of their work never wait for clients that stopped.
+//! * **An owner holds at most three times what is free.** A single owner may hold three quarters of the budget, and two
+//!   owners three sevenths each. Something is always left for one more, so the number of owners need not be known.
+//!   (This is how switches share their buffers: A. K. Choudhury and E. L. Hahne, *Dynamic queue length thresholds for
+//!   shared-memory packet switches*, 1998.) An owner that holds little may always take a small reservation, if it is
+//!   free.
+//! * **A reservation whose end depends on somebody outside is granted only while less than half of the budget is
+//!   taken** ([`Use::Slow`]): a body that is being received, an answer that is being read. The other half is for work
+//!   that ends by itself ([`Use::Quick`]). So such work never waits for clients that stopped.
 //!
-//! A reservation that grows holds what it has while it waits. No such wait is endless: it ends with [`Full`], and then its owner
-//! gives everything back.
+//! A reservation that grows keeps its bytes while it waits. Such a wait is never endless: it ends with [`Full`], and
+//! then its owner gives everything back.
 //!
-//! Bytes that exist already are [counted](Held::count) without a wait. They may exceed the budget; then nothing is granted
-//! until enough has been given back. Who counts makes sure that this stays little: it [asks](Budget::room) before it makes more.
+//! Bytes that exist already are [counted](Held::count) without a wait. They may exceed the budget; then nothing is
+//! granted until enough has been given back. Callers that count keep the excess small: they [ask](Budget::room) before
+//! they make more.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -34,26 +36,26 @@ use tokio::sync::oneshot;
 /// An owner may hold this many times what is free.
 const TIMES_FREE: usize = 3;
 
-/// An owner that holds at most this part of the budget needs only free bytes.
+/// An owner that holds at most this fraction of the budget may take any free bytes.
 const SMALL_PART: usize = 256;
 
-/// Who holds bytes.
+/// The holder of reserved bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A user that has logged in.
     User(Arc<str>),
-    /// Clients that have not, at this address.
+    /// Clients without a login, at this address.
     Address(IpAddr),
     /// Work of the program itself.
     Work(&'static str),
 }
 
-/// What the end of a reservation depends on.
+/// The event that ends a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// It ends by itself.
     Quick,
-    /// It ends when somebody outside goes on.
+    /// It ends when a client or a peer goes on.
     Slow,
 }
 
@@ -75,9 +77,9 @@ struct Shared {
 struct State {
     used: usize,
     most: usize,
-    /// What each owner holds; never zero.
+    /// Number of bytes that each owner holds; never zero.
     held: HashMap<Owner, usize>,
-    /// Those that grow, then the others, each in the order in which they came.
+    /// Reservations that grow come first, then the others. Each group is in the order of arrival.
     waiting: Vec<Waiting>,
 }
 
@@ -134,7 +136,7 @@ impl Budget {
         Part { budget: self.clone(), owner }
     }
 
-    /// Waits until something is free, for work whose size shows when it is done.
+    /// Waits until something is free, for work whose size is known only at its end.
     ///
     /// # Errors
     /// [`Full`], after this patience.
@@ -178,7 +180,8 @@ impl Budget {
                 state.held.remove(owner);
             }
         }
-        // Owners of which one must wait on. The others behind it wait too, or small ones would pass a large one for ever.
+        // Owners with a reservation that must wait longer. Their later ones wait too: otherwise small reservations
+        // would pass a large one for ever.
         let mut behind = HashSet::new();
         for next in std::mem::take(&mut state.waiting) {
             if next.granted.is_closed() {
@@ -234,7 +237,8 @@ impl Part {
             .then(|| self.budget.give(state, &self.owner, bytes))
     }
 
-    /// `grows`: it is added to one that the owner has. It waits for no other one, which may wait for that.
+    /// `grows`: the bytes are added to a reservation that the owner has. They do not wait for the owner's other
+    /// reservations, which may wait for that one.
     async fn wait(&self, bytes: usize, kind: Use, patience: Duration, grows: bool) -> Result<Held, Full> {
         if bytes > self.budget.most_of_one() {
             return Err(Full);
@@ -263,7 +267,7 @@ impl Held {
         self.bytes
     }
 
-    /// The part that it is taken from.
+    /// The part of the budget that it comes from.
     pub fn part(&self) -> &Part {
         &self.part
     }

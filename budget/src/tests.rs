@@ -21,7 +21,7 @@ fn an_owner_holds_three_times_what_is_free() {
     let held: Vec<Held> = ["a", "b", "c", "d"].map(|name| fill(&budget.part(user(name)), Use::Quick)).into();
     let bytes: Vec<usize> = held.iter().map(Held::bytes).collect();
     assert_eq!(bytes, [75_000, 18_750, 4_680, 1_170], "the last one holds three times what is free");
-    // One that holds little needs only free bytes.
+    // An owner that holds little may take any free bytes.
     assert!(budget.part(user("e")).try_take(390, Use::Quick).is_some());
     assert!(budget.part(user("e")).try_take(399, Use::Quick).is_none(), "{budget:?}");
     drop(held);
@@ -77,13 +77,13 @@ async fn a_wait_ends() {
     let begun = tokio::time::Instant::now();
     assert_eq!(budget.part(user("b")).take(60, Use::Quick, SHORT).await.err(), Some(Full));
     assert_eq!(begun.elapsed(), SHORT);
-    // What can never be is refused at once.
+    // A reservation that can never be granted is refused at once.
     assert_eq!(budget.part(user("b")).take(76, Use::Quick, SHORT).await.err(), Some(Full));
     assert_eq!(begun.elapsed(), SHORT);
     assert_eq!(budget.used(), 70);
 }
 
-/// Two that hold and want what the other holds: one gives up, and the other goes on.
+/// Two owners each want what the other holds: one gives up, and the other goes on.
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_for_each_other_do_not_wait_for_ever() {
     let budget = Budget::new(100);
@@ -115,7 +115,7 @@ async fn reservations_of_an_owner_are_granted_in_order() {
     assert!(part.try_take(1, Use::Quick).is_some());
 }
 
-/// What a reservation grows by is not behind one that waits for its end.
+/// Growing a reservation does not wait behind one that waits for its end.
 #[tokio::test(start_paused = true)]
 async fn one_that_grows_waits_for_no_new_one() {
     let budget = Budget::new(100);
@@ -131,7 +131,7 @@ async fn one_that_grows_waits_for_no_new_one() {
     assert_eq!(large.await.unwrap().unwrap().bytes(), 60);
 }
 
-/// One that stopped waiting at the moment of its grant gives it back.
+/// A caller that stops waiting at the moment of its grant gives the bytes back.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lost_by_those_who_leave() {
     let budget = Budget::new(100);

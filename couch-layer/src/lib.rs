@@ -32,7 +32,7 @@ pub use {peer, replicate};
 #[cfg(feature = "sync")]
 pub use sync::{Sync, Synced};
 
-/// Why a store cannot be opened, or what failed in it.
+/// The reason why a store cannot be opened, or an error in it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -54,11 +54,11 @@ pub enum Error {
     /// An error of the documents, with CouchDB's status and name.
     #[error(transparent)]
     Documents(model::Error),
-    /// A URL that names no database.
+    /// A URL that does not name a database.
     #[cfg(feature = "sync")]
     #[error(transparent)]
     Address(#[from] peer::AddressError),
-    /// An error of the other side of a replication: it is not there, does not know the password, or refuses.
+    /// An error of the other side of a replication: it cannot be reached, rejects the password, or refuses.
     #[cfg(feature = "sync")]
     #[error(transparent)]
     Peer(#[from] peer::Error),
@@ -112,10 +112,10 @@ impl CouchLayer {
         Ok(CouchLayer { layer: Layer::open(AnyDatabase::new(engine), options).await? })
     }
 
-    /// The database of this name. It is created if there is none.
+    /// The database of this name. It is created if it does not exist.
     ///
     /// # Errors
-    /// 400 for a name that none can have.
+    /// 400 for an invalid name.
     pub async fn database(&self, name: &str) -> Result<Db, Error> {
         let documents = match self.layer.database(name).await {
             Err(error) if *error.kind() == ErrorKind::NotFound(NotFound::Database) => {
@@ -156,10 +156,10 @@ impl From<Documents<AnyDatabase>> for Db {
     }
 }
 
-/// Runs a program's future, on a runtime of its own. A program that has tokio's runtime has no use for it.
+/// Runs a program's future, on a runtime of its own. A program that already uses tokio's runtime does not need it.
 ///
 /// # Panics
-/// Within a runtime, and where the system gives no threads.
+/// Within a runtime, and if the system provides no threads.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.expect("threads for the runtime").block_on(future)

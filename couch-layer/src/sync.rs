@@ -16,7 +16,7 @@ pub struct Sync {
     is_continuous: bool,
 }
 
-/// What a [`Sync`] did.
+/// The result of a [`Sync`].
 #[derive(Clone, Debug)]
 pub struct Synced {
     /// From here to there.
@@ -30,7 +30,7 @@ impl Db {
     /// name and a password, and the database must exist there. Nothing is sent yet.
     ///
     /// # Errors
-    /// [`Error::Address`] for a URL that names no database.
+    /// [`Error::Address`] for a URL that does not name a database.
     pub fn sync(&self, url: &str) -> Result<Sync, Error> {
         let address: Address = url.parse()?;
         let here: Arc<dyn Peer> = Arc::new(Local::new((**self).clone()));
@@ -63,17 +63,17 @@ impl Sync {
         Sync { push, pull, is_continuous }
     }
 
-    /// Sends what the other side does not have, then fetches what is new there; at the same time if it is continuous. Dropping
-    /// the future stops it. What was copied stays, and the next run goes on there.
+    /// Sends what the other side lacks, then fetches what is new there. A continuous one does both at the same time.
+    /// Dropping the future stops it. Copied documents stay, and the next run continues there.
     ///
     /// # Errors
-    /// [`Error::Peer`] where the other side cannot be reached, refuses, or does not have the database.
+    /// [`Error::Peer`] if the other side cannot be reached, refuses, or does not have the database.
     pub async fn run(&self) -> Result<Synced, Error> {
         self.run_until(pending()).await
     }
 
-    /// Runs until `stop` completes, and writes checkpoints then. One that is not continuous ignores `stop`: it ends when both
-    /// directions are done.
+    /// Runs until `stop` completes, and then writes checkpoints. A run that is not continuous ignores `stop`: it ends
+    /// when both directions are done.
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -1,4 +1,4 @@
-//! What a program meets that has this crate alone.
+//! This crate as a program sees it that depends on nothing else.
 
 use std::time::Duration;
 

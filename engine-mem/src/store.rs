@@ -82,8 +82,8 @@ impl View for MemView {
     }
 
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> MemRange<'a> {
-        // An iterator over both bounds searches for both. A reverse read usually wants one or two rows, and the
-        // check of the other end is cheaper than a search.
+        // An iterator with two bounds searches for both. A reverse read usually wants one or two rows, so comparing
+        // with the other bound is cheaper than searching for it.
         let (first, begin) = match direction {
             Direction::Forward => (Bound::Included(begin), Bytes::new()),
             Direction::Reverse => (Bound::Unbounded, Bytes::copy_from_slice(begin)),

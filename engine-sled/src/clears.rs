@@ -13,8 +13,8 @@
 //! Invariants: a key in a pending interval is absent, whatever the tree holds; every other key is as in the tree.
 //! Every snapshot has the intervals of its epoch. Rows are removed only when no snapshot from before the clear is
 //! alive, so none needs their before-images. A batch that changes the intervals contains their record. A purge
-//! changes the record after it has removed the rows. So after a crash the record is right: rows may be purged
-//! twice, which does no harm.
+//! changes the record after it has removed the rows. So after a crash the record is right. Rows may be purged twice,
+//! without effect.
 //!
 //! The record's format is in [`disk::clears`].
 //!

@@ -67,7 +67,7 @@ impl Purger {
         self.signal.changed.notify_all();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // Its result is of no interest.
+            // Its result is not needed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What sled keeps after kills, damage and a full disk.
+//! The data that sled keeps after kills, damage and a full disk.
 
 use disk::testing::DurabilityHarness;
 use engine_sled::SledDatabase;

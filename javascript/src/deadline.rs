@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 /// Maximum age of the base, and the most by which it lengthens a call.
 const OLD: Duration = Duration::from_millis(10);
 
-/// The deadline of the work under way. It stays on its thread.
+/// The deadline of the running work. It stays on its thread.
 pub(crate) struct Deadline {
     /// The processor time of the thread at an instant.
     base: Cell<(Instant, Duration)>,
-    /// How much of it may be used since then.
+    /// Processor time that may be used since then.
     allowed: Cell<Duration>,
     /// Before this instant the work cannot be late. `None` if it has no deadline.
     earliest: Cell<Option<Instant>>,
@@ -31,7 +31,7 @@ impl Deadline {
         }
     }
 
-    /// Work begins that may take this long.
+    /// Begins work that may take this long.
     pub(crate) fn set(&self, time: Duration) {
         let now = Instant::now();
         let mut age = now - self.base.get().0;

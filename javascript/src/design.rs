@@ -7,7 +7,7 @@ use crate::{
     views::id_of,
 };
 
-/// What a `validate_doc_update` function throws to refuse an edit.
+/// The refusal that a `validate_doc_update` function throws.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// `throw({forbidden: …})`, with the reason as JSON text.
@@ -32,12 +32,12 @@ pub struct Edit<'e> {
 }
 
 impl Sandbox {
-    /// Whether the filter function `filters/NAME` lets a document through. Any value that is true in JavaScript does.
+    /// Whether the filter function `filters/NAME` lets a document pass. Any value that is true in JavaScript means yes.
     ///
     /// # Errors
-    /// Whatever the function fails with.
+    /// The error of the function.
     pub fn filter(&mut self, name: &str, document: &str, request: &str) -> Result<bool, Error> {
-        // Unlike a map function, which shares its document with others, it may change it.
+        // It may change its document. A map function may not, since it shares its document with others.
         let inputs = [Input::Json(document), Input::Json(request)];
         let outcome = self.call(&["filters", name], Purpose::Any, &inputs, |_, value| value.get::<Truth>());
         outcome.map(|outcome| outcome.value.0).map_err(|error| error.at(id_of(document)))
@@ -46,7 +46,7 @@ impl Sandbox {
     /// Whether the map function of a view emits anything for a document: the view as a filter.
     ///
     /// # Errors
-    /// Whatever the function fails with.
+    /// The error of the function.
     pub fn filter_by_view(&mut self, view: &str, document: &str) -> Result<bool, Error> {
         let parsed = self.parse("document", document)?;
         let inputs = [Input::Parsed(&parsed)];
@@ -57,7 +57,7 @@ impl Sandbox {
     /// Runs `validate_doc_update`.
     ///
     /// # Errors
-    /// What it throws.
+    /// The value that it throws.
     pub fn validate(&mut self, edit: Edit<'_>) -> Result<(), Refusal> {
         let inputs = [Input::Json(edit.new), Input::Json(edit.old), Input::Json(edit.user), Input::Json(edit.security)];
         let outcome = self.call(&["validate_doc_update"], Purpose::Any, &inputs, |_, _| Ok(()));
@@ -76,11 +76,11 @@ impl Sandbox {
         Err(Refusal::Failed(error.at(id_of(edit.new))))
     }
 
-    /// Calls the function `updates/NAME` with a document, or `null`, and a request. The
-    /// result is its own as JSON text: a list of a document, or `null`, and a response.
+    /// Calls the function `updates/NAME` with a document, or `null`, and a request. Returns its result as JSON text: a
+    /// list of a document, or `null`, and a response.
     ///
     /// # Errors
-    /// Whatever the function fails with.
+    /// The error of the function.
     pub fn update(&mut self, name: &str, document: &str, request: &str) -> Result<String, Error> {
         let inputs = [Input::Json(document), Input::Json(request)];
         let outcome = self.call(&["updates", name], Purpose::Any, &inputs, json_of);
@@ -92,7 +92,7 @@ impl Sandbox {
     }
 }
 
-/// What a value is as a condition.
+/// The truth of a value as a condition.
 struct Truth(bool);
 
 impl<'js> rquickjs::FromJs<'js> for Truth {

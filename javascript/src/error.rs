@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The longest reason that is kept of what a function threw.
+/// Maximum length of the reason that is kept of a thrown value.
 pub(crate) const MAX_REASON: usize = 1_000;
 
 /// What is wrong.
@@ -11,13 +11,13 @@ pub(crate) const MAX_REASON: usize = 1_000;
 pub enum ErrorKind {
     /// The design document has no such function.
     Missing,
-    /// The source is no JavaScript, or no function.
+    /// The source is not JavaScript, or not a function.
     Compilation,
-    /// The function threw, or returned what has no JSON.
+    /// The function threw, or returned a value without JSON.
     Thrown,
     /// The call took too long.
     Time,
-    /// An argument of the call has no room: its nesting is too deep, or the heap too small. The function was not called.
+    /// An argument does not fit: its nesting is too deep, or the heap is too small. The function was not called.
     Input,
     /// The heap is full.
     Memory,
@@ -31,7 +31,7 @@ pub enum ErrorKind {
     Engine,
 }
 
-/// Why a function gave no result.
+/// The reason why a function has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
@@ -74,7 +74,7 @@ impl Error {
         self
     }
 
-    /// Says that the function did not even get its arguments, where they had no room.
+    /// If memory or stack ran out: says that the function did not get its arguments, since they did not fit.
     pub(crate) fn of_input(mut self) -> Error {
         if matches!(self.0.kind, ErrorKind::Memory | ErrorKind::Stack) {
             self.0.kind = ErrorKind::Input;
@@ -82,7 +82,7 @@ impl Error {
         self
     }
 
-    /// Says that a function could not be compiled, where it threw as it was.
+    /// If a source threw while it was compiled: says that the function could not be compiled.
     pub(crate) fn while_compiling(mut self) -> Error {
         if self.0.kind == ErrorKind::Thrown {
             self.0.kind = ErrorKind::Compilation;
@@ -110,12 +110,12 @@ impl Error {
         self.0.name.as_deref()
     }
 
-    /// What the function threw, as JSON text, if it was an object and no error.
+    /// The thrown value as JSON text, if it was an object and not an error.
     pub fn thrown(&self) -> Option<&str> {
         self.0.thrown.as_deref()
     }
 
-    /// What happened, without the names of function and document.
+    /// The reason, without the names of function and document.
     pub fn reason(&self) -> &str {
         &self.0.reason
     }

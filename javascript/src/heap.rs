@@ -1,12 +1,13 @@
 //! The memory of a sandbox.
 //!
 //! An allocator of our own, for three reasons:
-//! * QuickJS checks the time at each 10,000th loop or call only, and a built-in function may take long each time. So large
-//!   allocations check it too, and fail after the deadline. Only new blocks do: QuickJS bears it better.
-//! * A script that is late ends by an error that it cannot catch. QuickJS has to allocate that error. Where it cannot, it
-//!   throws `null`, which any script can catch. So there is a reserve for it.
-//! * QuickJS ends the process if an object is left when a heap is closed. So a heap in which something is left is not
-//!   closed: its blocks are freed.
+//! * QuickJS checks the time only at each 10,000th loop or call, and a built-in function may take long each time. So
+//!   large allocations check it too, and fail after the deadline. Only allocations of new blocks do: QuickJS handles
+//!   their failure better.
+//! * A late script ends by an error that it cannot catch. QuickJS has to allocate that error. If it cannot, it throws
+//!   `null`, which any script can catch. So there is a reserve for this error.
+//! * QuickJS ends the process if an object is left when a heap is closed. So a heap with objects left is not closed:
+//!   its blocks are freed instead.
 
 use std::{cell::RefCell, collections::HashSet, ptr, rc::Rc};
 
@@ -17,7 +18,7 @@ use rquickjs::{
 
 use crate::state::State;
 
-/// Size in bytes from which an allocation checks the time. Of smaller allocations, every 64th checks it.
+/// Size in bytes from which an allocation checks the time. Every 64th smaller allocation checks it too.
 const LARGE: usize = 64 << 10;
 const ASKED_AFTER: u32 = 64;
 
@@ -34,13 +35,13 @@ struct Held {
     bytes: usize,
     /// Whether the limits apply: QuickJS cannot fail to open a heap.
     is_open: bool,
-    /// Allocations since one asked about the time.
+    /// Allocations since the last one that checked the time.
     allocations: u32,
 }
 
 /// A heap of QuickJS. It is dropped after the context and the values in it.
 pub(crate) struct Heap {
-    /// It is there until the heap is dropped.
+    /// Present until the heap is dropped.
     runtime: Option<Runtime>,
     blocks: Blocks,
 }
@@ -84,7 +85,7 @@ impl Drop for Heap {
     }
 }
 
-/// What QuickJS allocates with.
+/// The allocator of QuickJS.
 struct Memory {
     state: Rc<State>,
     blocks: Blocks,
@@ -113,7 +114,7 @@ impl Memory {
             return true;
         }
         held.allocations = 0;
-        // The error that ends the script comes after the deadline.
+        // The error that ends the script is allocated after the deadline.
         self.state.is_stopped.get() && size < LARGE || !self.state.is_late()
     }
 

@@ -1,25 +1,25 @@
 //! Functions of design documents, run by [QuickJS](https://quickjs-ng.github.io/quickjs/) in a sandbox.
 //!
-//! JSON text goes in and JSON text comes out. The crate knows no database, only ids that tell databases apart.
+//! JSON text goes in and JSON text comes out. The crate does not know databases, only ids that distinguish them.
 //!
 //! # Sandboxes
 //! A [`Sandbox`] holds one design document and its compiled functions, in a heap and with built-in objects of its own:
-//! what a function does to `Array.prototype` never reaches another design document. There are no files, no network, no
-//! timers. Functions of views have no current time, and their `Math.random` begins anew with each document, so that a
-//! view depends on its documents alone. Documents are frozen, as in CouchDB, so that a function changes nothing that the
-//! next one sees.
+//! if a function changes `Array.prototype`, no other design document sees it. There are no files, no network, no
+//! timers. Functions of views have no current time, and their `Math.random` starts again with each document, so that a
+//! view depends only on its documents. Documents are frozen, as in CouchDB, so that a function cannot change the
+//! document for the next one.
 //!
-//! A [`Pool`] has sandboxes on threads of their own, for programs whose threads must not block. Databases share no sandbox
-//! there, also where they have the same design document.
+//! A [`Pool`] has sandboxes on threads of their own, for programs whose threads must not block. Databases never share a
+//! sandbox there, even if they have the same design document.
 //!
 //! # Limits
-//! [`Limits`] apply to each call of a function. Time is that of the processor, so a busy machine breaks no document. A call
-//! that exceeds a limit ends with an [`Error`] that names the function and the document, and the sandbox stays usable.
-//! QuickJS checks the time in loops of a script and of a regular expression, but not in every iteration. So allocations
-//! check it too (`heap`), and so do built-in functions that may take long (`prelude.js`).
+//! [`Limits`] apply to each call of a function. Time means processor time, so no document fails because the machine is
+//! busy. A call that exceeds a limit ends with an [`Error`] that names the function and the document, and the sandbox
+//! stays usable. QuickJS checks the time in loops of a script and of a regular expression, but not in every iteration.
+//! So allocations check it too (`heap`), and so do built-in functions that may take long (`prelude.js`).
 //!
 //! # Results
-//! They are what CouchDB's query server writes: `JSON.stringify` with `undefined` as `null`. Numbers are doubles, so an
+//! Results are those of CouchDB's query server: `JSON.stringify` with `undefined` as `null`. Numbers are doubles, so an
 //! integer beyond 2^53 loses digits as it does in CouchDB.
 
 mod deadline;

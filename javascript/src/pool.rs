@@ -4,8 +4,8 @@
 //! has the sandbox of the design document or opens it. The future returns what the closure returned. It needs no
 //! particular executor.
 //!
-//! Each database has its own sandboxes, also where its design documents are equal to those of another: functions keep
-//! what they like in global variables. Databases have their turns ([`turns`](crate::turns)).
+//! Each database has its own sandboxes, even if its design documents equal those of another one: functions may keep
+//! data in global variables. Databases take turns ([`turns`](crate::turns)).
 //!
 //! Threads start when they are needed. Each keeps the sandboxes that it used last, within [`KEPT`] and [`KEPT_PART`],
 //! however many databases there are.
@@ -27,8 +27,8 @@ use crate::{Error, ErrorKind, Limits, Sandbox};
 /// Maximum number of sandboxes that a thread keeps.
 const KEPT: usize = 32;
 
-/// The part of the heap that a call may have, above which a sandbox is not kept. All that a thread keeps have one such heap
-/// together.
+/// A sandbox that uses more than this fraction of a call's heap is not kept. All sandboxes that a thread keeps use at
+/// most one such heap together.
 const KEPT_PART: usize = 4;
 
 /// Maximum number of runs that wait.
@@ -40,7 +40,7 @@ const OTHER_STACK: usize = 1 << 20;
 /// The design document of a database. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Design {
-    /// Identifies the database among all that there are and were.
+    /// Identifies the database among all that exist or existed.
     pub database: [u8; 16],
     /// The design document as JSON text.
     pub text: Arc<str>,
@@ -50,11 +50,12 @@ pub struct Design {
 #[derive(Clone)]
 pub struct Pool(Arc<Owner>);
 
-/// Held by the clones only. The threads hold the state within, so this is dropped with the last clone, and closes the queue.
+/// Held only by the clones. The threads hold the inner state, so this is dropped with the last clone, and closes the
+/// queue.
 struct Owner(Arc<PoolState>);
 
 struct PoolState {
-    /// How many of them the runs of one database may take. There is one more, for other databases.
+    /// Number of threads that the runs of one database may take. There is one more, for other databases.
     threads: usize,
     limits: Limits,
     queue: Mutex<Queue>,
@@ -83,8 +84,8 @@ impl Job {
 }
 
 impl Pool {
-    /// A pool that runs at most this many functions of one database at the same time. It has one thread more, so that the
-    /// others need not wait for them. None is started yet.
+    /// A pool that runs at most this many functions of one database at the same time. It has one thread more, so that
+    /// other databases need not wait for them. No thread is started yet.
     pub fn new(threads: usize, limits: Limits) -> Pool {
         let threads = threads.max(1);
         let queue = Queue { turns: Turns::new(threads, MAX_WAITING), started: 0, idle: 0, closed: false };
@@ -92,7 +93,7 @@ impl Pool {
         Pool(Arc::new(Owner(Arc::new(PoolState { threads, limits, queue, filled }))))
     }
 
-    /// How many threads the runs of one database may take.
+    /// Number of threads that the runs of one database may take.
     pub fn threads(&self) -> usize {
         self.0.0.threads
     }
@@ -108,7 +109,7 @@ impl Pool {
         W: FnOnce(&mut Sandbox) -> T + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        // Held by the future. A thread cannot ask for the sender while it is to be sent through.
+        // Held by the future, to show that somebody waits. A thread cannot ask the sender while the sender is in use.
         let held = Arc::new(());
         let wanted = Arc::downgrade(&held);
         let work = move |sandbox: Result<&mut Sandbox, Error>| {
@@ -140,8 +141,8 @@ impl Pool {
     }
 
     /// Calls functions with each input in the sandbox of a design document, which `begin` prepares. When the
-    /// [turn](Limits::turn) is over, or the sandbox is full, the rest is another run, so that others come between. `call`
-    /// returns `None` for an input that it has not finished: it gets it again in the next turn.
+    /// [turn](Limits::turn) is over, or the sandbox is full, the rest becomes another run, so that other runs come in
+    /// between. `call` returns `None` for an input that it has not finished: it gets it again in the next turn.
     ///
     /// # Errors
     /// The first error of `begin` and `call`, and those of [`run`](Self::run).
@@ -198,7 +199,7 @@ impl PoolState {
     fn push(self: Arc<Self>, job: Job) {
         let mut queue = self.queue.lock();
         let database = job.design.database;
-        // Otherwise the thread takes it that ends another run of the database.
+        // Otherwise the thread that ends another run of the database takes it.
         if queue.turns.may_run(&database) {
             if queue.idle > 0 {
                 queue.idle -= 1;
@@ -237,13 +238,13 @@ impl PoolState {
             if queue.closed {
                 return None;
             }
-            // Whoever wakes the thread takes it back.
+            // The caller that wakes the thread decrements it again.
             queue.idle += 1;
             self.filled.wait(&mut queue);
         }
     }
 
-    /// What a thread does.
+    /// The loop of a thread.
     fn work(&self) {
         let (mut kept, mut ended) = (Kept::default(), None);
         while let Some(Job { design, work }) = self.next(ended) {
@@ -294,7 +295,7 @@ impl Kept {
         entry.bytes = sandbox.memory_held();
         let most = limits.memory / KEPT_PART;
         if entry.bytes > most {
-            // This measure takes a walk over the heap.
+            // This walks over the whole heap.
             entry.bytes = sandbox.memory_used();
             if entry.bytes > most {
                 return;

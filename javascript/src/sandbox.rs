@@ -25,8 +25,8 @@ use crate::{
 const PRELUDE: &str = include_str!("prelude.js");
 
 /// There is no `Proxy` and no `WeakRef`. With a proxy, a length could change between its check and its use. A weak
-/// reference depends on the collector, and a result must depend on the document alone. Nothing runs promises, but async
-/// functions need the class.
+/// reference depends on the collector, and a result must depend on the document alone. Promises are never run, but
+/// async functions need the class.
 type Builtins = (
     intrinsic::Date,
     intrinsic::Eval,
@@ -44,7 +44,7 @@ const OWN_TIME: Duration = Duration::from_secs(60);
 /// Cycles are collected after this many calls.
 const COLLECTED_AFTER: u32 = 64;
 
-/// How long it may take to describe what a function threw, which may run code of its own.
+/// Maximum time to describe a thrown value, which may run code of its own.
 const TIME_TO_DESCRIBE: Duration = Duration::from_millis(100);
 
 /// A design document and its functions. It stays on its thread.
@@ -58,12 +58,12 @@ pub struct Sandbox {
     source: Persistent<Function<'static>>,
     context: Context,
     heap: Heap,
-    /// A function ran out of memory, and what it allocated may still be reachable; or it was stopped because nobody waits for
-    /// it, and may have left anything half done.
+    /// A function ran out of memory, and its objects may still be reachable. Or it was stopped because nobody waits for
+    /// it, and may have left its work half done.
     is_full: bool,
     /// Calls since cycles were collected.
     calls: u32,
-    /// When others have their turn, in a pool.
+    /// In a pool, the end of this sandbox's turn.
     turn_ends: Option<Instant>,
     pub(crate) state: Rc<State>,
 }
@@ -93,7 +93,7 @@ impl Input<'_> {
     }
 }
 
-/// What a call gave: its value, and what it emitted.
+/// The result of a call: its value, and the emitted rows.
 pub(crate) struct Outcome<T> {
     pub value: T,
     pub rows: Vec<Row>,
@@ -104,7 +104,7 @@ impl Sandbox {
     /// Opens a sandbox for a design document, given as JSON text. No function is compiled yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`] if QuickJS could not be started or the text is no JSON, [`ErrorKind::Memory`] if it does
+    /// [`ErrorKind::Engine`] if QuickJS could not be started or the text is not JSON, [`ErrorKind::Memory`] if it does
     /// not fit.
     pub fn open(design: &str, limits: Limits) -> Result<Sandbox, Error> {
         let engine = |error: &dyn std::fmt::Display| Error::new(ErrorKind::Engine, "QuickJS", error.to_string());
@@ -113,8 +113,8 @@ impl Sandbox {
         let state = State::new(limits, id);
         let heap = Heap::new(&state).map_err(|error| engine(&error))?;
         heap.set_max_stack_size(limits.stack.clamp(1, MAX_STACK));
-        // QuickJS collects cycles when it makes an object, and it makes one, the error, in the midst of a change that ran
-        // out of memory: then the collector would walk over a broken heap. So it runs between calls only.
+        // QuickJS collects cycles when it makes an object. When memory runs out in the middle of a change, it makes an
+        // error object. The collector would then walk over a broken heap. So it runs only between calls.
         heap.set_gc_threshold(usize::MAX);
         let handler = state.clone();
         heap.set_interrupt_handler(Some(Box::new(move || handler.must_stop())));
@@ -148,15 +148,16 @@ impl Sandbox {
         })
     }
 
-    /// Compiles the function at a path of the design document, such as `["views", "by_name", "map"]`, unless it is.
+    /// Compiles the function at a path of the design document, such as `["views", "by_name", "map"]`, unless it is
+    /// compiled already.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`], or [`ErrorKind::Compilation`] if its source is no function.
+    /// [`ErrorKind::Missing`], or [`ErrorKind::Compilation`] if its source is not a function.
     pub fn compile(&mut self, path: &[&str]) -> Result<(), Error> {
         self.compile_within(path, &mut self.state.limits.time.clone())
     }
 
-    /// The same, for several functions that share their time. `left` is what is left of it: compiling runs code too.
+    /// The same, for several functions that share their time. `left` is the time that is left: compiling runs code too.
     pub(crate) fn compile_within(&mut self, path: &[&str], left: &mut Duration) -> Result<(), Error> {
         let name = path.join("/");
         if self.functions.contains_key(&name) {
@@ -186,7 +187,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Works for a turn. The running script is stopped once every holder of `wanted` is dropped.
+    /// Does `work` in one turn. The running script is stopped once every holder of `wanted` is dropped.
     pub(crate) fn work_while<T>(&mut self, wanted: Weak<()>, work: impl FnOnce(&mut Sandbox) -> T) -> T {
         self.begin_turn();
         self.state.wanted.replace(Some(wanted));
@@ -207,8 +208,8 @@ impl Sandbox {
         self.turn_ends.is_some_and(|end| self.is_full || end < Instant::now())
     }
 
-    /// Calls a function, which is compiled if it is not. `this` is the design document. The result is read by
-    /// `read`, within the limits of the call.
+    /// Calls a function, and compiles it first if needed. `this` is the design document. The result is read by `read`,
+    /// within the limits of the call.
     pub(crate) fn call<T>(
         &mut self,
         path: &[&str],
@@ -260,7 +261,7 @@ impl Sandbox {
         Ok(Outcome { value: result?, rows, emitted })
     }
 
-    /// Runs `work` in the context, outside of any function, and explains its error as one of `name`.
+    /// Runs `work` in the context, outside of any function. Its errors name `name`.
     pub(crate) fn with<T>(
         &self,
         name: &str,
@@ -272,7 +273,7 @@ impl Sandbox {
         result
     }
 
-    /// Parses a document and freezes it with all that it holds.
+    /// Parses a document and freezes it with all its values.
     pub(crate) fn parse(&self, name: &str, text: &str) -> Result<Persistent<Value<'static>>, Error> {
         self.with(name, |ctx| {
             let value = ctx.json_parse(text)?;
@@ -287,12 +288,12 @@ impl Sandbox {
         self.is_full
     }
 
-    /// Bytes of the heap, with what is not in use any more.
+    /// Bytes of the heap, including those that are not in use any more.
     pub(crate) fn memory_held(&self) -> usize {
         self.heap.bytes()
     }
 
-    /// Bytes of the heap that are in use. It looks at the whole heap.
+    /// Bytes of the heap that are in use. This walks over the whole heap.
     pub fn memory_used(&self) -> usize {
         self.heap.run_gc();
         usize::try_from(self.heap.memory_usage().malloc_size).unwrap_or(usize::MAX)
@@ -362,12 +363,12 @@ fn explain(ctx: &Ctx<'_>, state: &State, name: &str, error: rquickjs::Error) -> 
         };
     };
     if thrown.is_null() {
-        // QuickJS throws it where there is no memory for an error. A function that throws it itself is rare.
+        // QuickJS throws `null` if there is no memory for an error. Functions rarely throw it themselves.
         return Error::new(ErrorKind::Memory, name, "the function threw null, or ran out of memory");
     }
     state.go_on(TIME_TO_DESCRIBE);
     let described = describe(ctx, &thrown);
-    // A getter may throw in its turn.
+    // A getter may throw too.
     if ctx.has_exception() {
         ctx.catch();
     }
@@ -383,7 +384,7 @@ fn explain(ctx: &Ctx<'_>, state: &State, name: &str, error: rquickjs::Error) -> 
     }
 }
 
-/// The name and the message of what was thrown.
+/// The name and the message of a thrown value.
 fn describe<'js>(ctx: &Ctx<'js>, thrown: &Value<'js>) -> (Option<String>, String) {
     let unknown = || "something that has no JSON was thrown".to_owned();
     if let Some(text) = thrown.as_string() {
@@ -403,7 +404,7 @@ fn describe<'js>(ctx: &Ctx<'js>, thrown: &Value<'js>) -> (Option<String>, String
     (None, text.and_then(|text| text.to_string().ok()).unwrap_or_else(unknown))
 }
 
-/// Reads a result as JSON text, with `null` for what has none.
+/// Reads a result as JSON text, with `null` for a value without JSON.
 pub(crate) fn json_of<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> rquickjs::Result<String> {
     crate::state::text_of(ctx, Some(value))
 }

@@ -1,4 +1,4 @@
-//! What a sandbox and the functions that it gives to JavaScript share.
+//! The state that a sandbox shares with its native functions for JavaScript.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,18 +12,18 @@ use rquickjs::{Ctx, Exception, Function, Object, Result, Value, function::Opt};
 
 use crate::{Limits, deadline::Deadline, error::shortened};
 
-/// Lines that one call may log.
+/// Maximum number of lines that one call may log.
 const MAX_LOG_LINES: u32 = 100;
 
-/// What the result of a call may depend on.
+/// The inputs on which the result of a call may depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A function of a view, which must give the same whenever it gets the same: it has no current time, and `Math.random`
-    /// begins with this seed.
+    /// A function of a view, which must have the same result for the same arguments: it has no current time, and
+    /// `Math.random` starts with this seed.
     View(u64),
     /// The same, and `emit` keeps rows. Elsewhere it only notes that it was called.
     Map(u64),
-    /// A filter, a validation or an update: it has the current time, and chance.
+    /// A filter, a validation or an update: it has the current time, and real randomness.
     Any,
 }
 
@@ -34,7 +34,7 @@ impl Purpose {
     }
 }
 
-/// What a map function emitted once.
+/// A row that a map function emitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The key as JSON text.
@@ -43,11 +43,11 @@ pub struct Row {
     pub value: String,
 }
 
-/// The state of the call under way.
+/// The state of the running call.
 pub(crate) struct State {
     pub limits: Limits,
     deadline: Deadline,
-    /// Refers to what those hold who wait for the calls.
+    /// Alive as long as somebody waits for the calls.
     pub wanted: RefCell<Option<Weak<()>>>,
     /// Whether the call exceeded its deadline, or nobody waits for it any more.
     pub timed_out: Cell<bool>,
@@ -56,7 +56,7 @@ pub(crate) struct State {
     /// Whether the call emitted too much. It stays set even if the function catches the error.
     pub too_much: Cell<bool>,
     pub emitted: Cell<bool>,
-    /// Number of the call. What a call that was stopped threw is described in one of its own.
+    /// Number of the call. The error of a stopped call is described in a call of its own.
     call: Cell<u32>,
     purpose: Cell<Purpose>,
     bytes: Cell<usize>,
@@ -97,7 +97,7 @@ impl State {
         self.lines.set(0);
         self.random.set(match purpose {
             Purpose::View(seed) | Purpose::Map(seed) => seed,
-            // Its keys differ from call to call.
+            // Its keys are random, and differ from call to call.
             Purpose::Any => RandomState::new().hash_one(()),
         });
         self.rows.borrow_mut().clear();
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    /// Milliseconds since 1970, if the function may know them.
+    /// Milliseconds since 1970, if the function may know the time.
     fn now(&self) -> Option<f64> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
         (self.purpose.get() == Purpose::Any).then_some(now.as_millis() as f64)
@@ -231,7 +231,7 @@ fn without_halves(mut text: String) -> String {
         if let Some([b'u', b'd' | b'D', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', _, _]) = escape {
             text.replace_range(at + 2..at + 6, "fffd");
         }
-        // Behind the escaped character, which may be a backslash.
+        // After the escaped character, which may be a backslash.
         from = at + 2;
     }
     text

@@ -1,7 +1,8 @@
 //! The runs that wait for a thread.
 //!
-//! Databases have their turn, not runs: the next run is one of the database that was served longest ago, however many
-//! runs others wait with. Of one database, only some run at the same time, so that its runs never take all threads.
+//! Databases take turns, not runs: the next run belongs to the database that was served longest ago, however many runs
+//! other databases have waiting. Only a limited number of runs of one database run at the same time, so they never take
+//! all threads.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,13 +18,13 @@ pub(crate) struct Turns<J> {
     waiting: usize,
     /// The databases with waiting runs. The next one is in front.
     order: VecDeque<Id>,
-    /// The databases with runs that wait or are under way.
+    /// The databases with waiting or running runs.
     databases: HashMap<Id, Runs<J>>,
 }
 
 struct Runs<J> {
     waiting: VecDeque<J>,
-    /// Number of those under way.
+    /// Number of running ones.
     running: usize,
 }
 
@@ -37,7 +38,8 @@ impl<J> Turns<J> {
         self.databases.get(database).is_none_or(|runs| runs.running + runs.waiting.len() < self.share)
     }
 
-    /// Adds a run. If too many wait, it returns one that is refused: the last one of the database with the most of them.
+    /// Adds a run. If too many wait, returns the one that is refused: the last run of the database with the most
+    /// waiting runs.
     pub(crate) fn push(&mut self, database: Id, run: J) -> Option<J> {
         let runs = self.databases.entry(database).or_insert_with(|| Runs { waiting: VecDeque::new(), running: 0 });
         if runs.waiting.is_empty() {

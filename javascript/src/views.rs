@@ -17,7 +17,7 @@ impl Sandbox {
     /// as long as one call.
     ///
     /// # Errors
-    /// That of the first source that is no function, and [`ErrorKind::Time`].
+    /// The error of the first source that is not a function, and [`ErrorKind::Time`].
     pub fn compile_views<'n>(&mut self, views: impl IntoIterator<Item = (&'n str, bool)>) -> Result<(), Error> {
         let mut left = self.state.limits.time;
         for (view, reduces) in views {
@@ -30,8 +30,8 @@ impl Sandbox {
     }
 
     /// Runs the map functions of the named views on a document, given as JSON text. Each view has its own result: an
-    /// error in one does not affect the others. In a pool the last views have none when the [turn](crate::Limits::turn) is
-    /// over before them, or the heap is full.
+    /// error in one does not affect the others. In a pool, the last views have no result if the
+    /// [turn](crate::Limits::turn) ends before them, or if the heap is full.
     pub fn map(&mut self, views: &[&str], document: &str) -> Vec<Rows> {
         let parsed = match self.parse("document", document) {
             Ok(parsed) => parsed,

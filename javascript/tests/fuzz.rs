@@ -1,4 +1,4 @@
-//! Random hostile functions. Whatever they do, each call ends, and another design document is not affected.
+//! Random hostile functions. Each call must end, and another design document must not be affected.
 //!
 //! `SEED` and `COUNT` choose others: `COUNT=100000 cargo test --release -p javascript --test fuzz`.
 
@@ -167,7 +167,7 @@ fn function(random: &mut Random) -> String {
     format!("function(doc, req) {{ {body} }}")
 }
 
-/// Words and what is between them.
+/// Words and the text between them.
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut begin = 0;

@@ -1,4 +1,4 @@
-//! Functions that would harm: each ends with an error that names it, and its sandbox stays usable.
+//! Harmful functions: each ends with an error that names it, and its sandbox stays usable.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ fn built_in_functions_ask_about_the_time() {
         let mut sandbox = Sandbox::open(&design, limits).unwrap();
         let mut results = sandbox.map(&["bad"], "{}");
         assert_eq!(results.remove(0).unwrap_err().kind(), ErrorKind::Time, "{call}");
-        // QuickJS alone asks after 10,000 loops and calls.
+        // QuickJS itself checks only after 10,000 loops and calls.
         let turns = sandbox.map(&["n"], "{}").remove(0).unwrap().remove(0).key;
         assert!(turns.parse::<u32>().unwrap() < 3_000, "{call}: {turns}");
     }

@@ -30,7 +30,7 @@ fn equal_design_documents_of_a_database_share_a_sandbox() {
     assert_eq!(key(&pool, &design(COUNTED)), "1");
     assert_eq!(key(&pool, &design(COUNTED)), "2");
     assert_eq!(key(&pool, &design(&format!("{COUNTED} "))), "1");
-    // As many others as are kept push it out.
+    // As many other sandboxes as are kept push it out.
     for other in 0..32 {
         key(&pool, &design(&format!("doc => emit({other})")));
     }
@@ -253,7 +253,7 @@ fn threads_work_beside_each_other_and_leave_with_the_pool() {
 
 #[test]
 fn functions_recurse_as_deep_as_in_couchdb_and_no_deeper() {
-    // More than QuickJS can be told is as much as it can be told.
+    // A larger stack than QuickJS allows is set to the largest one.
     for stack in [Limits::default().stack, 20 << 20] {
         recurses(&Pool::new(1, Limits { stack, ..Limits::default() }));
     }
@@ -273,7 +273,7 @@ fn recurses(pool: &Pool) {
         let rows = wait(pool.run(&map(caught), |sandbox| sandbox.map(&["v"], "{}"))).unwrap().remove(0).unwrap();
         assert!(rows[0].key.parse::<f64>().unwrap() >= f64::from(at_least), "{call}: {rows:?}");
         assert_eq!(rows[0].value, r#""RangeError""#, "{call}");
-        // The thread goes on.
+        // The thread continues.
         for _ in 0..2 {
             let rows = wait(pool.run(&map("f(1)"), |sandbox| sandbox.map(&["v"], "{}"))).unwrap().remove(0);
             assert_eq!(rows.unwrap_err().kind(), ErrorKind::Stack, "{call}");
@@ -312,7 +312,7 @@ fn sources_that_are_nested_too_deeply_are_refused_at_once() {
     assert_eq!(key(&pool, &of(1, serde_json::json!({ "views": views }).to_string())), r#""compilation_error""#);
 }
 
-/// QuickJS's parser goes on where its list of scopes cannot grow, and would read beyond it.
+/// QuickJS's parser continues if its list of scopes cannot grow, and would read beyond it.
 #[test]
 fn a_source_that_is_late_while_it_is_parsed_ends_no_process() {
     let map = "doc => { eval('{'.repeat(1e4) + '}'.repeat(1e4)) }";

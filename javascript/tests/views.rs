@@ -128,7 +128,7 @@ fn modules_that_failed_leave_nothing_half_loaded() {
             let error = sandbox.map(&[module], "{}").remove(0).unwrap_err();
             assert!(kinds.contains(&error.kind()), "{module}: {error:?}");
         }
-        // What held it up is gone: it is loaded anew, and whole.
+        // The obstacle is gone: it is loaded again, completely.
         sandbox.map(&["set"], &format!(r#"{{"{module}":false}}"#)).remove(0).unwrap();
         let rows = sandbox.map(&[module], "{}").remove(0).unwrap();
         assert_eq!(rows[0].key, r#"{"begun":1,"done":1}"#, "{module}");
@@ -137,7 +137,7 @@ fn modules_that_failed_leave_nothing_half_loaded() {
     sandbox.map(&["set"], r#"{"throws":true,"outer":true}"#).remove(0).unwrap();
     let rows = sandbox.map(&["both"], "{}").remove(0).unwrap();
     assert!(rows.iter().all(|row| row.key == r#""compilation_error""#), "{rows:?}");
-    // A module that is sound saw the one that failed.
+    // A valid module required the one that failed.
     sandbox.map(&["outer"], "{}").remove(0).unwrap_err();
     sandbox.map(&["set"], r#"{"outer":false}"#).remove(0).unwrap();
     assert_eq!(sandbox.map(&["outer"], "{}").remove(0).unwrap()[0].key, "1");

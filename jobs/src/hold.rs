@@ -83,7 +83,7 @@ impl Hold {
     /// # Errors
     /// Like [`check`](Self::check), also if the job was added again.
     pub async fn rename<T: Transaction>(&self, transaction: &T, name: Option<&str>) -> Result<Option<JobId>> {
-        // What was added again has its own name.
+        // A job that was added again has the name of that request.
         let row = self.row(transaction).await?;
         if row.is_resubmitted {
             return Err(Error::Lost);
@@ -193,7 +193,7 @@ impl<D: Database> Jobs<D> {
             let row = self.registry().row(&transaction, &hold.id, Read::Serializable).await?;
             match row {
                 Some(row) if row.is_run_by(&hold.token) => self.registry().end(&transaction, &hold.id, &row, end),
-                // An earlier attempt, whose result was unknown, did it.
+                // An earlier attempt of unknown result did it.
                 Some(row) if attempt.maybe_committed && row.ended == Some(hold.token) => {}
                 None if attempt.maybe_committed && matches!(end, End::Removed) => {}
                 _ => return Err(Error::Lost),

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `State` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended the
-//! job last; empty and 0 before that. By them a run recognises its own commit after an unknown result.
+//! job last; empty and 0 before that. A run uses them to recognise its own commit after an unknown result.
 
 use std::fmt;
 
@@ -78,7 +78,7 @@ pub struct NewJob {
     pub priority: Priority,
     /// Earliest time of a run, in milliseconds since 1970. 0: now.
     pub scheduled_ms: u64,
-    /// A name that one job of the kind has at a time. The job is without it while another one has it.
+    /// A name that only one job of the kind has at a time. The job does not have it while another one does.
     pub name: Option<String>,
 }
 
@@ -178,7 +178,7 @@ pub struct LostRun {
 /// deployment.
 const LONGEST_PAUSE_MS: u64 = 600_000;
 
-/// Pause after this many lost runs in a row, in milliseconds: the run may be what ended the server, and would do so again.
+/// Pause after this many lost runs in a row, in milliseconds: the run may have ended the server, and could do so again.
 pub fn pause_after_lost(times: u64) -> u64 {
     (1_000 << times.min(20)).min(LONGEST_PAUSE_MS)
 }

@@ -14,7 +14,7 @@ pub(crate) struct Lease {
     pub(crate) is_alive: bool,
     /// A number that changes each time the row is written.
     pub(crate) beat: u64,
-    /// Time that it must be seen unchanged before it expires.
+    /// Time for which it must be seen unchanged before it expires.
     pub(crate) for_ms: u64,
     /// The server's name.
     pub(crate) server: String,

@@ -1,5 +1,5 @@
-//! Long work in the background. Its state is in the store: of several servers on one store, any can take over what
-//! another left (RFC 007 of CouchDB on FoundationDB).
+//! Long work in the background. Its state is in the store, so any of several servers on one store can take over the
+//! jobs that another left (RFC 007 of CouchDB on FoundationDB).
 //!
 //! ```text
 //!   add ──► pending ── accept ──► running ── finish ──► finished ── add ──► pending …
@@ -21,7 +21,7 @@
 //!
 //! # Invariants
 //! * **Fence.** A job's row names the [`Hold`] of its run. Every transaction in which the run writes reads the row
-//!   ([`Hold::check`]), and every operation that takes the job away rewrites it. So of two runs that both believe they
+//!   ([`Hold::check`]), and every operation that takes the job away rewrites it. So if two runs both assume that they
 //!   hold the job, only one can write.
 //! * **Takeover.** A server takes over from another when it has itself seen the other's lease unchanged for the time in
 //!   the lease. Clocks of different machines are never compared. A takeover that comes too early only costs time: the
@@ -34,7 +34,8 @@
 //! * Each name row has a job whose row has that name, and the other way round. They change in one transaction, so no two
 //!   jobs of a type have one name.
 //! * A job whose last run was lost waits before it runs again, the longer the more runs were lost in a row: 2 s, 4 s, up to an
-//!   hour. Otherwise a job that ends its server would end each one that takes it over, and each one that starts.
+//!   hour. Otherwise a job that ends its server would also end each server that takes it over, and each one that
+//!   starts.
 //! * Rows that cannot be read, or are of a later version, stay unchanged and do not delay other jobs.
 //!
 //! The crate has no clock, no randomness and no runtime. Its callers pass the time, draw the server's id and run the

@@ -36,7 +36,7 @@ impl Registry {
     /// Adds a job. A new or finished job becomes pending, and a pending one is replaced. A running one gets the new
     /// data and name at once, and becomes pending again when its run ends. Returns the new state.
     ///
-    /// A pause after lost runs stays, unless the data is other data.
+    /// A pause after lost runs stays, unless the data changes.
     ///
     /// # Errors
     /// The store's errors; a row that cannot be read.
@@ -402,7 +402,7 @@ impl<D: Database> Jobs<D> {
     }
 
     /// The job, and a future that completes when the job's state changes: it was accepted, taken over, added again,
-    /// ended or removed. Progress is no change of state.
+    /// ended or removed. Progress is not a change of state.
     ///
     /// # Errors
     /// The store's errors; a row that cannot be read.

@@ -12,8 +12,8 @@
 //! lease dead in its first transaction and removes it in its last, so another server can continue an interrupted
 //! takeover. Accepting reads the row, so no job is accepted under a dead lease.
 //!
-//! A takeover tells what a server did not: that it ended while its jobs ran. The run may be the cause, so its job waits. A server
-//! that stops gives its jobs up itself ([`Server::close`]), and nothing is counted.
+//! A takeover shows that a server ended while its jobs ran. A run may be the cause, so its job waits. A server that
+//! stops gives up its jobs itself ([`Server::close`]), and nothing is counted.
 //!
 //! An acceptance with an unknown commit result is recognised by its held row. The row's key has the number of the next
 //! acceptance, which reads it first.
@@ -89,7 +89,7 @@ pub struct Server<D> {
     /// Whether the lease's row may exist.
     may_have_lease: bool,
     is_lost: Arc<AtomicBool>,
-    /// Leases of other servers: the row, and the time since when it is unchanged.
+    /// Leases of other servers: the row, and the time since which it is unchanged.
     seen: HashMap<Bytes, (Bytes, Duration)>,
     /// Time of the last look at them.
     looked: Option<Duration>,
@@ -228,7 +228,7 @@ impl<D: Database> Server<D> {
     /// Renews the lease, if there is one. Removes it if no job is held under it; the next acceptance begins another.
     ///
     /// # Errors
-    /// The store's errors. Then the lease expires as if this had not been called.
+    /// The store's errors. Then the lease may expire.
     pub async fn renew(&mut self) -> Result<()> {
         if !self.may_have_lease {
             return Ok(());

@@ -9,8 +9,8 @@ use super::{JsonText, JsonWriter};
 
 /// An array whose elements are found by their number, and can be sorted: its text, and where each element begins in it.
 ///
-/// An element takes four bytes beside the text, and at least two in it. So an array of millions of small values takes at
-/// most three times its text, where a vector of values would take twenty times as much. Clones share the memory.
+/// An element takes four bytes in addition to its text, which has at least two. So an array of millions of small values
+/// takes at most three times its text. A vector of values would take twenty times as much. Clones share the memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JsonArray {
     text: JsonText,
@@ -18,7 +18,7 @@ pub struct JsonArray {
 }
 
 impl JsonText {
-    /// This array; `None` if the value is none, or has more than four gigabytes.
+    /// This array; `None` if the value is not an array, or has more than four gigabytes.
     pub fn to_array(&self) -> Option<JsonArray> {
         let root = self.root();
         if !root.is_array() || u32::try_from(self.len()).is_err() {

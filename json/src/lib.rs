@@ -1,10 +1,10 @@
 //! JSON values as one flat buffer of normalised text.
 //!
-//! A document is parsed once, then hashed, stored, read and sent, but rarely edited. So it is kept as text and not as a
+//! A document is parsed once, then hashed, stored, read and sent, but rarely edited. So it is kept as text, not as a
 //! tree. External text enters only through [`JsonText::parse`].
 //!
 //! # Normalised text
-//! * There is no white space. Members have the order of the input. Of equal names, only the last one stays, in its
+//! * There is no white space. Members have the order of the input. If names are equal, only the last one stays, in its
 //!   place.
 //! * Strings are UTF-8 and escaped in exactly one way (see `string`).
 //! * Integers keep all digits, whatever their length. `-0` becomes `0`.
@@ -131,7 +131,7 @@ impl JsonText {
         self.root().events()
     }
 
-    /// The value of the member with this name; `None` if there is none, or if the value is no object.
+    /// The value of the member with this name; `None` if it is missing, or if the value is not an object.
     pub fn get(&self, name: &str) -> Option<JsonRef<'_>> {
         self.root().get(name)
     }

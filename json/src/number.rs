@@ -16,8 +16,8 @@ pub fn is_integer(text: &[u8]) -> bool {
 ///
 /// # The text of a double
 /// It has the shortest digits that read back as the same double. If several are that short, they are the nearest to its
-/// value; of two equally near ones, the even one. The layout is that of ECMAScript's `Number::toString` (plain from
-/// 1e-6 to below 1e21, otherwise `1.5e-7`, `1e+21`), but with `.0` where the text would be an integer.
+/// value. If two are equally near, the even one is taken. The layout is that of ECMAScript's `Number::toString` (plain
+/// from 1e-6 to below 1e21, otherwise `1.5e-7`, `1e+21`), but with `.0` where the text would be an integer.
 ///
 /// The text is part of the format of stored documents: the text of an exploded document is built again from its rows,
 /// and its checksum must never change. So the layout is fixed here and does not depend on the library that finds the
@@ -249,7 +249,7 @@ mod tests {
                 digits.trim_matches('0').to_owned()
             };
             if digits(text) != digits(&shortest) {
-                // Of two equally near texts, the standard library takes the greater.
+                // If two texts are equally near, the standard library takes the greater one.
                 let exact = digits(&format!("{value:.40e}"));
                 let ours = digits(text);
                 let (kept, beyond) = exact.split_at(ours.len());

@@ -77,7 +77,7 @@ struct Parser<'i> {
     dead: Vec<(u32, u32)>,
 }
 
-/// Normalises one JSON value. The output is UTF-8 whenever the input is.
+/// Normalises one JSON value. The output is UTF-8 if the input is.
 pub(super) fn normalise(input: &[u8], options: ParseOptions) -> Result<Vec<u8>, JsonError> {
     if input.len() > MAX_INPUT_BYTES {
         return Err(JsonError { offset: MAX_INPUT_BYTES, kind: JsonErrorKind::TooLarge });
@@ -133,7 +133,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Opens a container. Returns whether a value comes next, and not the container's end.
+    /// Opens a container. Returns whether a value comes next, instead of the container's end.
     fn open(&mut self, is_object: bool) -> Result<bool, JsonErrorKind> {
         if self.frames.len() >= self.options.max_depth {
             return Err(JsonErrorKind::TooDeep);
@@ -454,7 +454,7 @@ impl Parser<'_> {
         if self.dead.is_empty() {
             return self.out;
         }
-        // Beside two texts, the memory of many members matters.
+        // Two texts are in memory here, so the memory of many members matters.
         self.members = Vec::new();
         self.dead.sort_unstable();
         let mut kept = Vec::with_capacity(self.out.len());

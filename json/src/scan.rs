@@ -151,7 +151,7 @@ impl<'a> Scan<'a> {
         Some(Token::Float(if sign == 1 { -magnitude } else { magnitude }))
     }
 
-    /// Parses a number that is no short integer. Its first `len` bytes are its sign and digits.
+    /// Parses a number that is not a short integer. Its first `len` bytes are its sign and digits.
     fn long_number(&mut self, mut len: usize, is_float: bool) -> Option<Token<'a>> {
         let rest = &self.text[self.at..];
         if is_float {

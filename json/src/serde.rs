@@ -107,7 +107,7 @@ impl JsonText {
     /// The text of a tree.
     ///
     /// # Errors
-    /// [`FromSerdeError`] for a number that is no JSON. It can only exist with `serde_json`'s arbitrary precision.
+    /// [`FromSerdeError`] for a number that is not JSON. It can only exist with `serde_json`'s arbitrary precision.
     pub fn from_serde(value: &Value) -> Result<JsonText, FromSerdeError> {
         let mut out = Vec::new();
         let mut json = JsonWriter::new(&mut out);

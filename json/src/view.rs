@@ -84,7 +84,7 @@ impl<'a> JsonRef<'a> {
         Some(JsonStr::new(raw, memchr::memchr(b'\\', raw.as_bytes()).is_some()))
     }
 
-    /// The integer, if this is one and it fits. A float is no integer, not even `1.0`.
+    /// The integer, if this is one and it fits. A float is not an integer, not even `1.0`.
     pub fn as_i64(self) -> Option<i64> {
         self.0.parse().ok()
     }
@@ -127,17 +127,17 @@ impl<'a> JsonRef<'a> {
         self.kind() == JsonKind::Array
     }
 
-    /// The members in text order; none if this is no object.
+    /// The members in text order; empty if this is not an object.
     pub fn members(self) -> Members<'a> {
         Members(Children::new(self.0, b'{'))
     }
 
-    /// The elements in order; none if this is no array.
+    /// The elements in order; empty if this is not an array.
     pub fn elements(self) -> Elements<'a> {
         Elements(Children::new(self.0, b'['))
     }
 
-    /// The value of the member with this name; `None` if there is none, or if this is no object.
+    /// The value of the member with this name; `None` if it is missing, or if this is not an object.
     pub fn get(self, name: &str) -> Option<JsonRef<'a>> {
         let mut members = self.members();
         while let Some(member) = members.next_raw() {
@@ -208,7 +208,7 @@ struct Children<'a> {
 }
 
 impl<'a> Children<'a> {
-    /// The children of `text`; none if it does not begin with `opening`.
+    /// The children of `text`; empty if it does not begin with `opening`.
     fn new(text: &'a str, opening: u8) -> Children<'a> {
         if text.as_bytes().first() == Some(&opening) { Children { text, at: 0 } } else { Children { text: "", at: 0 } }
     }
@@ -234,7 +234,7 @@ impl<'a> Children<'a> {
     }
 }
 
-/// The value that begins at `start`. Of the text only this part is looked at, however long it is.
+/// The value that begins at `start`. Only this part of the text is looked at, however long the text is.
 pub(super) fn value_at(bytes: &[u8], start: usize) -> Option<JsonRef<'_>> {
     std::str::from_utf8(bytes.get(start..value_end(bytes, start)?)?).ok().map(JsonRef)
 }

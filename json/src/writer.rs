@@ -7,7 +7,7 @@ use super::{JsonKind, JsonText};
 
 /// Appends normalised JSON to a buffer, commas included.
 ///
-/// It does not check the order of calls. Unbalanced calls, or a value in place of a name, give text that is no JSON.
+/// It does not check the order of calls. Unbalanced calls, or a value in place of a name, give text that is not JSON.
 ///
 /// ```
 /// use json::JsonWriter;
@@ -157,8 +157,8 @@ impl<'o> JsonWriter<'o> {
         self.plain(value.as_str())
     }
 
-    /// Writes the members of `object` into the open object; nothing if it has none or is no object. Documents are
-    /// composed like that: `_id`, `_rev`, then the members of the body.
+    /// Writes the members of `object` into the open object; nothing if it has no members or is not an object. Documents
+    /// are composed like that: `_id`, `_rev`, then the members of the body.
     pub fn members_of(&mut self, object: &JsonText) -> &mut Self {
         let text = object.as_bytes();
         if object.kind() == JsonKind::Object && text.len() > 2 {

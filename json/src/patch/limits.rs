@@ -1,4 +1,4 @@
-//! What a patch may take, and how it fails.
+//! The limits of a patch, and its errors.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub(super) const TEXT_WEIGHT: usize = 8;
 /// The reason why a patch cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchError {
-    /// It is no valid patch, for any value.
+    /// It is not a valid patch, for any value.
     Malformed(String),
     /// The value does not fit the patch: a path does not exist, or a test fails.
     Failed(String),
