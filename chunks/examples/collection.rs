@@ -4,8 +4,8 @@
 //! cargo run --release -p chunks --example collection -- 116000 1000000
 //! ```
 //!
-//! The first collection condemns. The second one, after the grace period, removes and repacks. The database is in
-//! the memory of the same process; the figure beside it is the peak that the collection adds.
+//! The first collection condemns. The second one, after the grace period, removes and repacks. The database is in the
+//! memory of the same process. The other figure is the peak that the collection adds to it.
 
 #[path = "vaults/processor.rs"]
 mod processor;

@@ -7,8 +7,8 @@
 //! | value | `data` |
 //! |---|---|
 //! | `ZnJvbS1hCg==` | text, in base64 |
-//! | `=iVBORw0K…` | what follows, which has base64 characters only |
-//! | `*%=Lx6Xqs…` | what follows, which is encrypted and opaque |
+//! | `=iVBORw0K…` | the rest, which has base64 characters only |
+//! | `*%=Lx6Xqs…` | the rest, which is encrypted and opaque |
 //!
 //! Each form gives back the same string, byte by byte. Nothing depends on the choice.
 
@@ -23,7 +23,7 @@ use crate::store::Body;
 pub struct Chunk {
     /// The piece: text, base64 of bytes, or ciphertext.
     pub data: String,
-    /// Whether it is ciphertext. Each writer of a piece makes another ciphertext of it, and all are right.
+    /// Whether it is ciphertext. Each writer of a piece makes another ciphertext of it, and all of them are valid.
     /// Ciphertexts are never compared and never replaced.
     pub encrypted: bool,
 }
@@ -61,8 +61,7 @@ impl Chunk {
         String::from_utf8(STANDARD.decode(value).ok()?).ok().map(Chunk::plain)
     }
 
-    /// The chunk in a document of its own; `None` where the document has more or less than this module could
-    /// restore.
+    /// The chunk in a document of its own; `None` if the document has more or less than this module can restore.
     pub(crate) fn from_document(body: &Body) -> Option<Chunk> {
         let data = body.get("data")?.as_str()?;
         let encrypted = match body.get("e_") {

@@ -8,8 +8,8 @@
 //! while it is small ([`OPEN_BELOW`]). After that it is not written again, so each chunk is sent a bounded number
 //! of times.
 //!
-//! Leaves are united like those of an index. Of two values under one id the winner's stays, and neither is
-//! examined: ciphertexts of one piece differ, and each is right.
+//! Leaves are united like those of an index. If leaves have two values under one id, the winner's stays. Neither is
+//! examined: ciphertexts of one piece differ, and each is valid.
 
 use std::collections::BTreeMap;
 

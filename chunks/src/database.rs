@@ -26,7 +26,7 @@ pub struct ChunkStore {
     pub(crate) store: Arc<dyn DocumentStore>,
     pub(crate) environment: Arc<dyn Environment>,
     pub(crate) attempts: u32,
-    /// Last known prefix length. It only grows, so an old one costs an additional look and is no error.
+    /// Last known prefix length. It only grows, so an old value costs one more lookup and is not an error.
     length: Arc<AtomicU8>,
     pub(crate) handles: Arc<Handles>,
     pub(crate) seen: Arc<Seen>,

@@ -20,7 +20,7 @@ pub enum Error {
         /// Number of attempts.
         attempts: u32,
     },
-    /// A document does not have the form that its id promises.
+    /// A document does not have the form that belongs to its id.
     #[error("the document \"{id}\" is damaged: {what}")]
     Malformed {
         /// Its id.

@@ -79,7 +79,7 @@ impl ChunkStore {
     /// Looks up every chunk of every file, at all of the file's live leaves.
     ///
     /// # Errors
-    /// The store's errors. A missing chunk is no error.
+    /// The store's errors. A missing chunk is not an error.
     pub async fn verify(&self, mut progress: impl FnMut(u64) + Send) -> Result<Verified> {
         let mut verified = Verified::default();
         let mut wanted: BTreeMap<String, Vec<String>> = BTreeMap::new();

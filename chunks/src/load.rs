@@ -171,7 +171,7 @@ impl ChunkStore {
         stored.into_iter().collect()
     }
 
-    /// Why data documents that indexes name for these chunks cannot be read.
+    /// The reasons why data documents that indexes name for these chunks cannot be read.
     ///
     /// # Errors
     /// The errors of both stores.

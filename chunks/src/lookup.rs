@@ -16,7 +16,7 @@ pub(crate) const DATA_AT_ONCE: usize = 16;
 pub(crate) struct Shelf {
     /// Union of its leaves.
     pub(crate) index: Index,
-    /// The leaf to write over; `None` if there is no live one.
+    /// The leaf to write over; `None` if no leaf is live.
     pub(crate) rev: Option<String>,
     /// Live leaves that lost, to be ended once the union is written.
     pub(crate) losers: Vec<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Shelf {
     pub(crate) damage: Option<Error>,
 }
 
-/// What the leaves of a data document say about a chunk.
+/// The verdict of a data document's leaves about a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     /// It is absent, or the document is deleted.
@@ -40,7 +40,7 @@ impl ChunkStore {
     /// what seems to be garbage.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for a leaf that is no index; the store's errors.
+    /// [`Error::Malformed`] for a leaf that is not an index; the store's errors.
     pub(crate) async fn whole_shelves(&self, found: Vec<(String, Vec<Leaf>)>) -> Result<BTreeMap<String, Shelf>> {
         let shelves = self.shelves(found).await?;
         match shelves.values().find_map(|shelf| shelf.damage.clone()) {
@@ -105,7 +105,7 @@ impl ChunkStore {
                         Ok(None) => Claim::Refuted,
                         Err(_) => Claim::Open,
                     };
-                    // Of equal claims the first place wins, so that all clients choose the same.
+                    // If claims are equal, the first place wins, so that all clients choose the same one.
                     let known = best.entry(chunk).or_insert((claim, place));
                     if claim > known.0 {
                         *known = (claim, place);

@@ -192,8 +192,8 @@ impl ChunkStore {
         Ok(migrated)
     }
 
-    /// Writes the chunks of a data document as documents of their own, and reads them back. Returns whether the
-    /// data document may end: not if a chunk has a document of its own that cannot be compared.
+    /// Writes the chunks of a data document as documents of their own, and reads them back. Returns whether the data
+    /// document may end. It may not if a chunk has a document of its own that cannot be compared.
     async fn take_apart(&self, place: &str, data: &Data, dry_run: bool, migrated: &mut Migrated) -> Result<bool> {
         let (mut chunks, mut whole) = (Vec::new(), true);
         for id in data.chunks().keys() {
@@ -210,8 +210,8 @@ impl ChunkStore {
             if dry_run {
                 continue;
             }
-            // Its tombstone exists since the migration, so after a failed write it does not tell whether the write
-            // happened. Writing the same content again does no harm here.
+            // Its tombstone exists since the migration, so after a failed write it does not show whether the write
+            // happened. Writing the same content again is harmless here.
             for attempt in 0..self.attempts {
                 if absent.is_empty() {
                     break;
@@ -249,7 +249,7 @@ impl ChunkStore {
         Ok(whole)
     }
 
-    /// Removes indexes and settings, if there are no data documents. Returns whether there are none.
+    /// Removes indexes and settings, if there are no data documents. Returns whether there are no data documents.
     async fn remove_indexes(&self, migrated: &mut Migrated) -> Result<bool> {
         let data = self.ids(DATA_PREFIX).await?;
         let data = data.into_iter().filter(|id| data_parts(id).is_some());

@@ -8,8 +8,8 @@
 //!
 //! Only sealed documents move: only collections write them again. Writers continue to write documents,
 //! and do not need the object store for that. The stub replaces the revision that was read, so it fails if a
-//! collection has replaced the document or a client has united leaves. The object then has no stub, and is removed
-//! as such. There is no other state: an interrupted move is completed by repeating it.
+//! collection has replaced the document or a client has united leaves. The object then has no stub, and is removed for
+//! that reason. There is no other state: an interrupted move is completed by repeating it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

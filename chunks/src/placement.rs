@@ -109,7 +109,7 @@ fn is_prefix(text: &str) -> bool {
     text.len() <= usize::from(MAX_PREFIX_LENGTH) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether a document is this crate's or a chunk, and so no file.
+/// Whether a document is this crate's or a chunk, and so not a file.
 pub(crate) fn is_no_file(id: &str) -> bool {
     id.starts_with(CHUNK_PREFIX) || index_prefix(id).is_some() || data_parts(id).is_some() || id == SETTINGS_ID
 }

@@ -11,8 +11,8 @@ use crate::settings::Settings;
 use crate::write::{Attempt, Put, Receipt};
 
 impl ChunkStore {
-    /// Stores those chunks that do not exist yet. Of two contents under one id the first one stays. Everything is
-    /// written when this returns.
+    /// Stores those chunks that do not exist yet. If there are two contents under one id, the first one stays.
+    /// Everything is written when this returns.
     ///
     /// Memory: the chunks, their indexes, and one small data document for each prefix among them. Batches of some
     /// thousands of chunks or some megabytes work well.

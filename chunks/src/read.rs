@@ -8,7 +8,7 @@
 //! 3. a document of its own, as LiveSync has it;
 //! 4. every data document of its prefixes.
 //!
-//! Damaged indexes are skipped here: reading must work as long as anything does.
+//! Damaged indexes are skipped here: reading must work as long as anything can be read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -153,7 +153,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// A chunk as any leaf of a data document has it.
+    /// A chunk from any leaf of a data document.
     pub(crate) async fn value_in(&self, place: &str, chunk: &str) -> Result<Option<String>> {
         let leaves = self.store.leaves(&[place.to_owned()], false).await?.pop().unwrap_or_default();
         let live: Vec<(&str, &Leaf)> = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| (place, leaf)).collect();

@@ -26,7 +26,7 @@ pub struct Reindexed {
     pub data_documents: u64,
     /// Number of chunks that files refer to and that got a missing or corrected entry.
     pub entered: u64,
-    /// Number of copies marked for collection: copies beside the one that the index names, and chunks that no file
+    /// Number of copies marked for collection: copies other than the one that the index names, and chunks that no file
     /// refers to and no index names.
     pub copies: u64,
     /// Number of damaged indexes and settings that were replaced.

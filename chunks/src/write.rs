@@ -80,11 +80,11 @@ pub(crate) enum Attempt {
 /// A put in progress.
 pub(crate) struct Put<'s> {
     chunks: &'s ChunkStore,
-    /// Encoded chunks; `None` for a chunk that should exist, and whose content is not at hand.
+    /// Encoded chunks; `None` for a chunk that should exist, and whose content is not available.
     pub(crate) pending: BTreeMap<String, Option<String>>,
     /// The data documents into which this put has written chunks.
     placed: BTreeMap<String, String>,
-    /// Chunks that were found in a data document and in no index. Their writers were given time.
+    /// Chunks that were found in a data document and in no index. Their writers had time to enter them.
     waited: HashSet<String>,
     /// Chunks without content that are in no index.
     pub(crate) missing: BTreeSet<String>,
@@ -150,7 +150,7 @@ impl<'s> Put<'s> {
 
         let mut touched: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (shelf, id) in revived {
-            // A newer entry stays. What was stored here is a copy, which will be collected.
+            // A newer entry stays. The chunk that was stored here is a copy, which will be collected.
             self.placed.remove(&id);
             if let Some(shelf) = shelves.get_mut(&shelf) {
                 shelf.index.condemned.remove(&id);
@@ -218,7 +218,7 @@ impl<'s> Put<'s> {
                 }
                 _ => {}
             }
-            // A collection may have moved what an earlier attempt stored.
+            // A collection may have moved the chunks that an earlier attempt stored.
             if self.placed.get(&id).is_some_and(|place| live.contains(place)) {
                 continue;
             }

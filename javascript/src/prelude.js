@@ -1,6 +1,6 @@
-// What a sandbox gives to functions of design documents. It runs once in each new context, before any of their code,
-// and returns what the Rust side calls. It keeps the built-in functions that it needs in constants, because functions
-// may replace them.
+// The built-in functions that a sandbox gives to functions of design documents. It runs once in each new context,
+// before any of their code, and returns the functions that the Rust side calls. It keeps the built-in functions that it
+// needs in constants, because functions may replace them.
 (function (native) {
   'use strict';
 
@@ -14,14 +14,14 @@
   const define = (object, name, value) =>
     defineProperty(object, name, { value, writable: true, enumerable: false, configurable: true });
 
-  // QuickJS asks about the time at each 10,000th loop or call only. So what may take long asks by itself, and a script that
-  // is late gets into a loop which QuickJS ends.
+  // QuickJS checks the time only at each 10,000th loop or call. So functions that may take long check it themselves,
+  // and a late script enters a loop which QuickJS ends.
   const ask = () => {
     if (native.isLate()) for (;;);
   };
 
-  // Functions in C that loop without asking the interrupt handler. An array holds at most as many elements as fit into
-  // the memory limit, but its `length` may be 4,294,967,295 all the same, and that of an object even 2^53 - 1.
+  // Functions in C that loop without calling the interrupt handler. An array has at most as many elements as fit into
+  // the memory limit. But its `length` may still be 4,294,967,295, and that of an object even 2^53 - 1.
   const LONGEST = 4_000_000;
   const checkLength = (object) => {
     if (object === null || typeof object !== 'object' && typeof object !== 'function') return;
@@ -32,7 +32,7 @@
   const isShort = (value) => (typeof value === 'string' || isArray(value)) && value.length < LONG;
   const guarded = (holder, name, check) => {
     const original = holder[name];
-    // A method, since it has no `prototype` and is no constructor, as the original.
+    // A method: like the original, it has no `prototype` and is not a constructor.
     define(holder, name, {
       [name](...inputs) {
         check?.(this, inputs);
@@ -41,7 +41,7 @@
       },
     }[name]);
   };
-  // Another function in the place of a built-in one. It gets its arguments as a list.
+  // Replaces a built-in function by another one, which gets its arguments as a list.
   const replace = (holder, name, by) => define(holder, name, { [name](...inputs) { return apply(by, this, [inputs]); } }[name]);
   for (const name of ['copyWithin', 'fill', 'includes', 'indexOf', 'join', 'lastIndexOf', 'reverse', 'shift', 'slice', 'sort',
     'splice', 'toLocaleString', 'toReversed', 'toSorted', 'toSpliced', 'toString', 'unshift', 'with']) {
@@ -70,7 +70,7 @@
     });
   }
 
-  // Loops over what may be of any length are loops of JavaScript.
+  // Loops over values of any length are written in JavaScript.
   const { concat } = Array.prototype;
   const isObject = (value) => typeof value === 'object' && value !== null || typeof value === 'function';
   replace(Array.prototype, 'concat', function (inputs) {
@@ -176,8 +176,8 @@
   };
   for (const name of ['normalize', 'localeCompare']) guarded(String.prototype, name, checkShort);
 
-  // The current time, and chance. In functions of views there is no current time, and chance begins anew with each document:
-  // an index must depend on its documents alone.
+  // The current time, and random numbers. Functions of views have no current time, and their random numbers start again
+  // with each document: an index must depend only on its documents.
   const now = () => {
     const time = native.now();
     if (time === undefined) {
@@ -218,8 +218,8 @@
     return total;
   });
 
-  // Freezes a JSON value with all that it holds, without recursion. It calls nothing that functions may replace: they have
-  // no time of their own here.
+  // Freezes a JSON value with all its values, without recursion. It calls nothing that functions may replace: their
+  // time is not limited here.
   const freezeAll = (value) => {
     let open = { value, rest: null };
     while (open !== null) {
@@ -239,8 +239,9 @@
   // CommonJS modules are strings in the design document. A path starts at the document, or, with `.` or `..`, at the
   // folder of the module that asks.
   //
-  // Modules that require each other are loaded together or not at all: one that failed leaves none behind that saw it
-  // half loaded. A call that is stopped runs no `catch`, so the next call finds its modules still loading, and drops them.
+  // Modules that require each other are loaded together or not at all: if one fails, those that saw it half loaded are
+  // dropped too. A call that is stopped runs no `catch`, so the next call finds its modules still loading, and drops
+  // them.
   const modules = { __proto__: null };
   let loading = { id: null, rest: null };
   const none = loading;
@@ -305,7 +306,7 @@
       return design;
     },
     freeze: freezeAll,
-    // The string at a path of the design document. Its own members only: `views/constructor` is no view.
+    // The string at a path of the design document. Its own members only: `views/constructor` is not a view.
     source(...path) {
       let value = design;
       for (let i = 0; i < path.length; i++) {

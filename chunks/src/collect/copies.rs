@@ -65,8 +65,8 @@ impl Held {
         expired.map(|(_, size)| size).sum()
     }
 
-    /// Whether it holds copies that must stay until their marks expire. Of several strays only one became the
-    /// named copy; the others are marked.
+    /// Whether it holds copies that must stay until their marks expire. If there were several strays, only one became
+    /// the named copy; the others are marked.
     pub(super) fn has_young_copies(&self) -> bool {
         let is_young = |copy: &Copy| {
             matches!(copy, Copy::Spare { expired: false, .. } | Copy::Superseded { .. } | Copy::Stray { .. })
@@ -135,9 +135,9 @@ impl Collection<'_> {
                         Copy::Spare { index, known: since.is_some(), expired, wrong: BTreeSet::new() }
                     }
                     (None, None) if is_referenced => Copy::Stray { wrong },
-                    // The named copy goes too, or there is none. Then it does not matter which index has the mark
-                    // of this copy. It gets no entry: another collection may have taken the entry away and be
-                    // about to remove the document, and a writer would rely on the entry.
+                    // The named copy goes too, or does not exist. Then it does not matter which index has the mark of
+                    // this copy. It gets no entry: another collection may have taken the entry away and be about to
+                    // remove the document, and a writer would rely on the entry.
                     (None, _) => match mark {
                         Some((index, expired)) => Copy::Spare { index, known: true, expired, wrong },
                         None => Copy::Spare { index: self.home_of(chunk), known: false, expired: false, wrong },

@@ -82,7 +82,7 @@ impl Collection<'_> {
     }
 
     /// Reads data documents, unites their leaves, and makes sure that an index names each of their chunks. Returns
-    /// nothing where an index is damaged, since it may name any chunk.
+    /// nothing if an index is damaged, since it may name any chunk.
     pub(crate) async fn look_at(&mut self, ids: &[String]) -> Result<Vec<Held>> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -207,7 +207,8 @@ impl Collection<'_> {
                         Entry::Refute { wrong } if entry.is_some_and(|entry| wrong.contains(entry)) => {
                             index.remove(chunk);
                         }
-                        // Of two copies without an entry, the other one was entered first. This one is spare now.
+                        // There were two copies without an entry, and the other one was entered first. This one is
+                        // spare now.
                         Entry::Adopt { .. } | Entry::Spare if entry.is_none_or(|entry| entry != *place) => {
                             let marks = index.spare.entry((*place).to_owned()).or_default();
                             marks.entry((*chunk).to_owned()).or_insert(now);
@@ -314,8 +315,8 @@ impl Collection<'_> {
         Ok(values)
     }
 
-    /// The edits that write new data documents; as objects and stubs where the old ones were stubs and the new
-    /// ones are sealed. `None` where that took too long to be safe.
+    /// The edits that write new data documents; as objects and stubs if the old ones were stubs and the new ones are
+    /// sealed. `None` if that took too long to be safe.
     async fn bodies(&self, due: &[Held], filled: &[(String, Data)]) -> Result<Option<Vec<Edit>>> {
         let place = due.iter().flat_map(Held::stubs).map(|stub| stub.place().to_owned()).next();
         let is_sealed = |data: &Data| data.bytes() >= OPEN_BELOW;

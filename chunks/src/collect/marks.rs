@@ -172,7 +172,8 @@ impl Collection<'_> {
                         index.remove(chunk);
                     }
                 }
-                // Marks of copies are made again beside their entries. Marks of chunks without an entry stay.
+                // Marks of copies are made again in the indexes of their entries. Marks of chunks without an entry
+                // stay.
                 let Index { entries, spare, .. } = index;
                 for chunks in spare.values_mut() {
                     chunks.retain(|chunk, _| entries.contains_key(chunk) || !parent.entries.contains_key(chunk));

@@ -88,8 +88,8 @@ pub struct Collected {
     pub removed_bytes: u64,
     /// Number of chunks that files refer to and that got a missing entry.
     pub adopted: u64,
-    /// Number of copies marked now: copies beside the one that the index names, and chunks in no index that nobody
-    /// refers to.
+    /// Number of copies marked now: copies other than the one that the index names, and chunks that are in no index and
+    /// that no file refers to.
     pub copies_marked: u64,
     /// Number of copies removed.
     pub copies_removed: u64,
@@ -119,21 +119,21 @@ pub(crate) struct Collection<'s> {
     options: CollectOptions,
     settings: Settings,
     references: References,
-    /// Begin of the scan of the files, in milliseconds since 1970.
+    /// Start of the scan of the files, in milliseconds since 1970.
     began_ms: u64,
     objects: Inventory,
     report: Collected,
 }
 
 impl ChunkStore {
-    /// Collects once. Chunks that nobody refers to are condemned by one collection, and removed by the first one
-    /// that begins after the grace period.
+    /// Collects once. Chunks that no file refers to are condemned by one collection, and removed by the first one that
+    /// begins after the grace period.
     ///
     /// # Errors
     /// [`Error::NotMigrated`]. [`Error::Setting`] if there are aggregated chunks and no settings, and
-    /// [`Error::Malformed`] if the settings are damaged: then the grace period is unknown, and nothing changes.
-    /// [`Error::Unread`] if a file's references cannot be read: nothing changes either. [`Error::Contended`], and
-    /// the store's errors: changes made before stay, and are right.
+    /// [`Error::Malformed`] if the settings are damaged. Then the grace period is unknown, and nothing changes.
+    /// [`Error::Unread`] if a file's references cannot be read: nothing changes either. [`Error::Contended`], and the
+    /// store's errors: earlier changes stay, and are valid.
     pub async fn collect(
         &self,
         options: CollectOptions,

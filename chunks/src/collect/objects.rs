@@ -8,7 +8,7 @@
 //! An object is named by one revision of one document, written soon after it. No other one ever names it, since
 //! object names are never reused. So there are two times to wait for, each as long as the grace period.
 //!
-//! * A younger object may get a stub that is still on its way from an offline replica, so it is not marked. An
+//! * The stub of a younger object may still be on its way from an offline replica, so the object is not marked. An
 //!   unnamed object of that age stays unnamed.
 //! * Under a younger mark, an offline replica may still have the stub, and read the object.
 //!

@@ -38,10 +38,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Reads a live leaf of a document; `None` if it is no file.
+    /// Reads a live leaf of a document; `None` if it is not a file.
     ///
     /// # Errors
-    /// Why its list of chunks cannot be read, as a predicate of the document.
+    /// The reason why its list of chunks cannot be read, as a predicate of the document.
     pub(crate) fn read(id: &str, body: &Body, key: Option<&Key>) -> Result<Option<Entry>, String> {
         let was_sealed = sealed_path(body).is_some();
         let body = in_clear(body, key)?;
@@ -72,7 +72,7 @@ pub(crate) fn sealed_path(body: &Body) -> Option<&str> {
 /// A document's members, with the encrypted ones decrypted.
 ///
 /// # Errors
-/// Why not, as a predicate of the document.
+/// The reason why they cannot be decrypted, as a predicate of the document.
 pub(crate) fn in_clear<'b>(body: &'b Body, key: Option<&Key>) -> Result<Cow<'b, Body>, String> {
     let mut clear = Cow::Borrowed(body);
     if let Some(sealed) = sealed_path(body) {
@@ -94,7 +94,7 @@ pub(crate) fn in_clear<'b>(body: &'b Body, key: Option<&Key>) -> Result<Cow<'b, 
     Ok(clear)
 }
 
-/// A document's members, encrypted like LiveSync's where paths are obfuscated.
+/// A document's members, encrypted like LiveSync's with obfuscated paths.
 ///
 /// # Errors
 /// The errors of `seal`.

@@ -16,7 +16,7 @@ use crate::vault::{Listing, id_of};
 /// The local document with the settings that LiveSync's clients must agree on.
 const MILESTONE: &str = "_local/obsydian_livesync_milestone";
 
-/// Number of data documents examined at a time; where files are in clear, in all.
+/// Number of data documents examined at a time. If files are in clear, it is the total number.
 const DATA_SAMPLES: usize = 4;
 
 /// Form of new files and chunks.
@@ -130,7 +130,7 @@ impl Form {
     /// The id of a file's document.
     ///
     /// # Errors
-    /// Why the path has no id.
+    /// The reason why the path has no id.
     pub(crate) fn file_id(&self, path: &str) -> std::result::Result<String, String> {
         match &self.key {
             Some(_) if self.obfuscates && path.contains(':') => {

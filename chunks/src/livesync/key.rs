@@ -42,7 +42,7 @@ pub(crate) struct Key {
     in_chunk_ids: String,
     /// The same in the ids of files with obfuscated paths.
     in_file_ids: String,
-    /// Whether it may differ from the vault's key: there are files, and nothing was found to test it on.
+    /// Whether it may differ from the vault's key: the vault has files, but nothing was found to test the key on.
     pub(crate) is_doubtful: bool,
 }
 
@@ -77,7 +77,7 @@ impl Key {
     /// Decrypts a ciphertext.
     ///
     /// # Errors
-    /// Why not, as a predicate of the ciphertext.
+    /// The reason why it cannot be decrypted, as a predicate of the ciphertext.
     pub(crate) fn open(&self, sealed: &str) -> Result<String, String> {
         let text = sealed.strip_prefix(SEALED);
         let text = text.ok_or("is encrypted in a way that this program does not know (only LiveSync's E2EE V2)")?;
@@ -116,8 +116,8 @@ fn hex(text: &str) -> String {
     model::hex(&Sha256::digest(text.as_bytes()))
 }
 
-/// LiveSync's hash of a passphrase: variants of murmur3 and FNV-1a over UTF-16 units, each in base 36. Where
-/// murmur3 multiplies integers, JavaScript multiplies doubles and loses low bits, so they must be lost here too.
+/// LiveSync's hash of a passphrase: variants of murmur3 and FNV-1a over UTF-16 units, each in base 36. Murmur3
+/// multiplies integers. JavaScript multiplies doubles instead and loses low bits, so they must be lost here too.
 fn mixed_hash(units: &[u16]) -> String {
     let length: Vec<u16> = units.len().to_string().encode_utf16().collect();
     let (mut murmur, mut fnv) = (1.0_f64, 0x811c_9dc5_u32);

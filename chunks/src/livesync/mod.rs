@@ -1,4 +1,4 @@
-//! The documents that Self-hosted LiveSync's clients write and check beside chunks.
+//! The documents other than chunks that Self-hosted LiveSync's clients write and check.
 
 mod entry;
 mod form;

@@ -60,8 +60,7 @@ impl ChunkStore {
         Ok(winner.and_then(|leaf| version_of(&leaf.body)).is_some_and(|version| version < STOPPED))
     }
 
-    /// Changes the version by `change`, which gets the present one and may leave it. An inner `None` is no
-    /// document.
+    /// Changes the version by `change`, which gets the present one and may leave it. An inner `None` means no document.
     async fn edit_version(&self, change: impl Fn(Option<u64>) -> Option<Option<u64>>) -> Result<()> {
         let mut failure = None;
         for attempt in 0..self.attempts {

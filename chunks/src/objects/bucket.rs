@@ -33,7 +33,7 @@ impl Bucket {
     /// The part of a store below `root`, with a name for error messages.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Refused`] if `root` is no valid path.
+    /// [`StoreErrorKind::Refused`] if `root` is not a valid path.
     pub fn new(store: Arc<dyn ObjectStore>, root: &str, name: &str) -> StoreResult<Self> {
         let root =
             Path::parse(root).map_err(|error| StoreError::new(StoreErrorKind::Refused, format!("{name}: {error}")))?;
@@ -169,8 +169,7 @@ impl Connect for Connector {
                     let sentence = format!("the object store {location}: the directory must be there: {error}");
                     StoreError::new(StoreErrorKind::Refused, sentence)
                 })?;
-                // The chunks have no other copy: an object must be on the disk before its document lets go of
-                // them.
+                // The chunks have no other copy: an object must be on the disk before its document drops them.
                 Bucket::new(Arc::new(store.with_fsync(true)), "", location)?
             }
         };

@@ -55,7 +55,7 @@ pub trait Objects: fmt::Debug + Send + Sync + 'static {
     /// The store's errors, with its name; the object may have been written.
     async fn put(&self, name: &str, content: Bytes) -> StoreResult<()>;
 
-    /// Reads an object; `None` if there is none with that name.
+    /// Reads an object; `None` if no object has that name.
     ///
     /// # Errors
     /// The store's errors, with its name.
@@ -67,7 +67,7 @@ pub trait Objects: fmt::Debug + Send + Sync + 'static {
     /// The store's errors, with its name.
     async fn list(&self, folder: &str) -> StoreResult<Vec<Object>>;
 
-    /// Removes an object. A missing one is no error.
+    /// Removes an object. A missing one is not an error.
     ///
     /// # Errors
     /// The store's errors, with its name.

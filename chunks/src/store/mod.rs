@@ -71,14 +71,14 @@ impl Edit {
     }
 }
 
-/// Why an edit was refused.
+/// The reason why an edit was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The named revision is no longer a leaf, or the document exists already.
     Conflict,
     /// The document exceeds the store's limit.
     TooLarge,
-    /// Unknown whether it was written.
+    /// It is unknown whether the edit was written.
     Unknown(String),
     /// Any other reason, in the store's words.
     Other(String),
@@ -94,7 +94,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Result of an edit: the new revision, or why there is none.
+/// Result of an edit: the new revision, or the reason why it has none.
 pub type Written = std::result::Result<String, Refusal>;
 
 /// A range of ids, in byte order.
@@ -191,8 +191,8 @@ pub struct Figures {
 /// One database of a document store. An implementation is a cheap handle.
 #[async_trait]
 pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
-    /// All leaves of each document, in the requested order, the winner first; none for a document that does not
-    /// exist. `with_ancestors` is for copying leaves to another store.
+    /// All leaves of each document, in the requested order, the winner first; an empty list for a document that does
+    /// not exist. `with_ancestors` is for copying leaves to another store.
     ///
     /// # Errors
     /// The store's errors.

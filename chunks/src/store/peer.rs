@@ -36,7 +36,7 @@ impl PeerStore {
     /// one. Nothing is sent yet.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Refused`] where the address cannot be used.
+    /// [`StoreErrorKind::Refused`] if the address cannot be used.
     pub fn http(database: &str, user: Option<(String, String)>) -> StoreResult<Self> {
         let address: Result<Address, _> = database.parse();
         let address = address.map_err(|error| refused(format!("{database}: {error}")))?;
@@ -57,7 +57,7 @@ impl DocumentStore for PeerStore {
         let options = ReadOptions { ancestors: with_ancestors, ..ReadOptions::default() };
         let mut all = Vec::with_capacity(ids.len());
         for found in self.0.read(&wanted, options).await? {
-            // A document that cannot be read is not one that is not there.
+            // An unreadable document must not count as absent.
             let mut leaves = found?.into_iter().map(leaf).collect::<StoreResult<Vec<Leaf>>>()?;
             sort(&mut leaves);
             all.push(leaves);
@@ -145,7 +145,7 @@ impl DocumentStore for PeerStore {
     }
 
     async fn takes(&self, bytes: usize) -> StoreResult<bool> {
-        // A database looks at the size before it looks for the revision, which is one of no document.
+        // A database checks the size before it looks for the revision, which belongs to no document.
         const FRAME: usize = r#"{"pad":""}"#.len();
         let mut body = Body::new();
         body.insert("pad".into(), "x".repeat(bytes.saturating_sub(FRAME)).into());

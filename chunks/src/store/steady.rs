@@ -131,7 +131,7 @@ fn infer_outcome(edit: &Edit, leaves: &[Leaf], reason: &str) -> Inferred {
     let Some(rev) = &edit.rev else {
         let live = || leaves.iter().filter(|leaf| !leaf.deleted);
         return match live().find(is_it) {
-            // Whoever wrote it, it is there as it should be.
+            // The leaf has the edit's content, whoever wrote it.
             Some(leaf) => Inferred::Outcome(Ok(leaf.rev.clone())),
             None if leaves.is_empty() => Inferred::Again,
             None if live().next().is_some() && leaves.iter().all(|leaf| leaf.ancestors.is_empty()) => {

@@ -4,9 +4,9 @@
 //! {"_id":"chunks:settings","format":1,…,"cutting":"fastcdc-2020-a"}
 //! ```
 //!
-//! Different cuts are not wrong, since any file can be read however it was cut. But clients with different cuts
-//! would share no chunks, and store each pushed version completely. So the first push writes its way of cutting,
-//! and a program that does not know that way refuses to push.
+//! Different cuts are not wrong: any file can be read, however it was cut. But clients with different cuts would share
+//! no chunks, and would store each pushed version completely. So the first push records its way of cutting. A program
+//! that does not know that way refuses to push.
 
 use serde_json::Value;
 

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::id::chunk_id;
 use crate::livesync::ENCRYPTED_CHUNK;
 
-/// Number of a file's missing chunks that are named. All are counted.
+/// Maximum number of a file's missing chunks that are named. All of them are counted.
 const NAMED: usize = 3;
 
 /// Destination of assembled files.
@@ -26,7 +26,7 @@ pub(crate) trait Sink: Send {
     fn begin(&mut self, file: &FileDocument) -> std::result::Result<(), String>;
     /// The next bytes of the file.
     fn piece(&mut self, bytes: &[u8]) -> std::result::Result<(), String>;
-    /// Ends a file. All bytes have come, and the size is right.
+    /// Ends a file: all bytes were passed, and the size is right.
     fn end(&mut self, file: &FileDocument) -> std::result::Result<(), String>;
     /// Gives up the current file.
     fn abort(&mut self);
@@ -109,7 +109,7 @@ impl<S: Sink> Assembly<S> {
         let (mut wanted, mut ends, mut bytes) = (BTreeSet::new(), Vec::new(), 0);
         'jobs: for job in &self.jobs {
             let count = job.file.children.len();
-            // Chunk sizes are unknown yet, so all chunks of a file count alike.
+            // Chunk sizes are not known yet, so all chunks of a file count the same.
             let each = job.file.size.div_ceil(count.max(1) as u64);
             let mut end = job.next;
             for id in job.file.children.get(job.next..).unwrap_or_default() {

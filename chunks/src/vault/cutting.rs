@@ -19,8 +19,8 @@
 //!
 //! Small pieces make new versions cheap, and cost an index entry each. So a note is cut as LiveSync cuts it, and
 //! larger files into some thousands of pieces. A file that grows beyond a limit is stored anew. The limits are a
-//! factor of sixteen apart, so in all such a file is stored about twice, however slowly it grows. They are no
-//! round sizes, so that files of round sizes do not lie on them. The largest piece fits a data document of the
+//! factor of sixteen apart, so in all such a file is stored about twice, however slowly it grows. The limits are not
+//! round numbers, so that files of round sizes do not lie on them. The largest piece fits a data document of the
 //! default size limit in base64.
 //!
 //! Text is cut between characters: a cut inside a character moves in front of it.
@@ -89,7 +89,7 @@ pub(crate) struct Pieces<R> {
 }
 
 impl<R: Read> Pieces<R> {
-    /// The pieces of `source`, which should have this number of bytes. With a wrong number the cuts are not the
+    /// The pieces of `source`, which should have this number of bytes. With a wrong number, the cuts differ from the
     /// usual ones.
     pub(crate) fn new(source: R, kind: Kind, bytes: u64) -> Self {
         Pieces::with_sizes(source, kind, Sizes::of(kind, bytes), bytes)
@@ -271,7 +271,7 @@ mod tests {
             assert!(pieces(b"", kind, Sizes::of(kind, 0), 1).is_empty());
             assert_eq!(pieces(b"x", kind, Sizes::of(kind, 1), 1), [b"x".to_vec()]);
         }
-        // Equal bytes have no place to cut at. Bytes that are no text are returned all the same.
+        // Equal bytes have no place to cut at. Bytes that are not text are returned nevertheless.
         for content in [vec![b'a'; 10_000], vec![0x80; 10_000]] {
             let all = pieces(&content, Kind::Text, Sizes::of(Kind::Text, 10_000), 1);
             assert_eq!(all.concat(), content);

@@ -45,7 +45,7 @@ pub(crate) enum Meaning {
     File(FileDocument),
     /// An unreadable file, with the reason.
     Closed(String),
-    /// No file, or a document of LiveSync itself.
+    /// Not a file, or a document of LiveSync itself.
     Other,
 }
 

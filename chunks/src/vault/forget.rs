@@ -81,7 +81,7 @@ impl Vault {
         Ok(fate)
     }
 
-    /// Ends all leaves, the winner last. Returns why not, if another client was faster.
+    /// Ends all leaves, the winner last. If another client was faster, returns the reason why not.
     async fn end(&self, id: &str, leaves: Vec<Leaf>) -> Result<Option<String>> {
         for leaf in leaves.into_iter().rev() {
             for written in self.chunks.store.write(vec![Edit::delete(id, leaf.rev)]).await? {

@@ -1,4 +1,4 @@
-//! What the database has of a file that is to be pushed.
+//! The database's state of a file that is to be pushed.
 
 use super::cutting::Kind;
 use super::document::{FileDocument, Meaning};
@@ -20,7 +20,7 @@ pub(super) struct Known {
 /// The database's state of a file: its winner, with the revision.
 ///
 /// # Errors
-/// Why the file must not be written.
+/// The reason why the file must not be written.
 pub(super) fn look(
     path: &str,
     id: &str,
@@ -53,7 +53,7 @@ pub(super) fn others(path: &str, live: usize) -> Problem {
 impl Known {
     pub(super) fn of(file: &FileDocument, rev: String) -> Known {
         let content = content(&file.children, file.kind, file.size);
-        // Chunks inside the document are none of ours.
+        // Chunks inside the document are not this program's.
         let content = if file.inline.is_empty() { content } else { !content };
         Known { rev, ctime: file.ctime, content, path: file.path.clone(), deleted: file.deleted }
     }

@@ -9,13 +9,13 @@ use crate::store::{IdRange, Leaf};
 
 /// Number of ids in a page of the listing.
 const IDS_AT_ONCE: usize = 1_000;
-/// Number of documents read at a time. That of a large file may have some hundred KB.
+/// Number of documents read at a time. The document of a large file may have some hundred KB.
 const LEAVES_AT_ONCE: usize = 50;
 
 /// A live document, with all its live leaves, the winner first.
 pub(crate) type ListedDocument = (String, Vec<Leaf>);
 
-/// State of a listing. It may have documents that are written meanwhile, or not.
+/// State of a listing. It may or may not have documents that are written meanwhile.
 #[derive(Debug)]
 pub(crate) struct Listing {
     /// Ranges to list, the last one first: all ids except those of chunks, indexes and data documents.
@@ -78,7 +78,7 @@ pub struct Listed {
     pub chunks: u64,
     /// Number of live leaves besides the winner: unresolved conflicts.
     pub conflicts: u64,
-    /// Why it cannot be read, if so. The fields above are then unknown.
+    /// The reason why it cannot be read, if it cannot. The fields above are then unknown.
     pub closed: Option<String>,
 }
 

@@ -4,7 +4,7 @@
 //! in both directions: nothing is pushed that could not be pulled again, and no document leads out of the folder
 //! that a pull writes.
 
-/// Prefixes of the ids of documents that are no files, or files of LiveSync itself: chunks, this crate's
+/// Prefixes of the ids of documents that are not files, or that are files of LiveSync itself: chunks, this crate's
 /// documents, obfuscated paths, hidden files, customizations.
 const RESERVED: [&str; 8] = ["h:", "idx:", "dat:", "chunks:", "f:", "i:", "ix:", "ps:"];
 

@@ -48,7 +48,7 @@ pub struct PushOptions {
 pub struct Pushed {
     /// Number of files that got a new revision.
     pub written: u64,
-    /// Number of files that needed none.
+    /// Number of files that needed no new revision.
     pub unchanged: u64,
     /// Number of files marked as deleted.
     pub deleted: u64,
@@ -64,7 +64,7 @@ pub struct Pushed {
     pub document_bytes: u64,
     /// Files that could not be pushed, with the reason.
     pub problems: Vec<Problem>,
-    /// Files that need attention: other leaves beside the written one, edits that were replaced.
+    /// Files that need attention: those with other leaves than the written one, or with replaced edits.
     pub notes: Vec<Problem>,
 }
 
@@ -209,7 +209,7 @@ impl<P: FnMut(Progress) + Send> Push<'_, P> {
                     self.step(0, 1);
                 }
             }
-            // Preferably between two files: then the receipts of the files before can be dropped.
+            // Preferably between two files: then the receipts of the earlier files can be dropped.
             let is_full = bytes >= ROUND_BYTES
                 || round.len() >= ROUND_CHUNKS
                 || children >= 4 * ROUND_CHUNKS

@@ -1,7 +1,7 @@
 //! Writes files below a folder, and nowhere else.
 //!
 //! A file is written under a separate name (`.HASH.couch-layer-part`) beside its place, and renamed when it is
-//! complete, so no partial file is ever seen. The next pull replaces what an interruption leaves.
+//! complete, so no partial file is ever seen. If a pull is interrupted, the next one replaces the partial file.
 //!
 //! No link is followed: each folder on the way is checked, and created if needed. A process that may write into
 //! the folder during a pull could put a link there between check and write. That is not prevented.
@@ -17,7 +17,7 @@ use super::path::{self, DRAFT_SUFFIX};
 
 type Outcome<T> = Result<T, String>;
 
-/// What is at a file's place.
+/// The entry at a file's place.
 #[derive(Debug)]
 pub(crate) enum Present {
     /// Nothing.
@@ -59,10 +59,10 @@ impl Target {
         Ok(Target { root: root.canonicalize()? })
     }
 
-    /// Looks what is at a file's place.
+    /// Looks up the entry at a file's place.
     ///
     /// # Errors
-    /// Why nothing can be written there.
+    /// The reason why nothing can be written there.
     pub(crate) fn look(&self, path: &str) -> Outcome<Present> {
         path::check(path)?;
         for (end, _) in path.match_indices('/') {
@@ -104,7 +104,7 @@ impl Target {
     /// Starts a file, and creates its folders.
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// The reason why it cannot be written.
     pub(crate) fn begin(&self, path: &str) -> Outcome<PartialFile> {
         self.look(path)?;
         for (end, _) in path.match_indices('/') {
@@ -129,7 +129,7 @@ impl Target {
     /// Moves a complete file to its place. Replaces a different file only with `force`.
     ///
     /// # Errors
-    /// Why it was not moved. The file there is unchanged.
+    /// The reason why it was not moved. The file there is unchanged.
     pub(crate) fn place(&self, draft: PartialFile, file: &FileDocument, force: bool) -> Outcome<Placed> {
         let name = draft.name.clone();
         let placed = self.try_place(draft, file, force);
@@ -146,8 +146,8 @@ impl Target {
         if let Present::File(metadata) = &present {
             let is_equal = metadata.len() == file.size && is_equal(&place, &name).map_err(|error| cannot(&error))?;
             if is_equal {
-                // So that the next pull sees at once that it is equal. If that fails, the next pull compares
-                // contents.
+                // Sets the time, so that the next pull sees at once that the file is equal. If that fails, the next
+                // pull compares contents.
                 if let Ok(there) = File::options().write(true).open(&place) {
                     let _ = set_mtime(&there, file.mtime);
                 }
@@ -165,7 +165,7 @@ impl Target {
     }
 }
 
-/// Why a different file is kept.
+/// The reason why a different file is kept.
 pub(crate) const DIFFERS: &str = "is different here, and is left; --force writes over it";
 
 /// Whether a file on disk counts as equal to a document's without reading it.
@@ -181,7 +181,7 @@ impl PartialFile {
     /// Removes it.
     pub(crate) fn remove(self) {
         let name = self.name.clone();
-        // The buffered rest is not wanted.
+        // The buffered rest is not needed.
         drop(self.writer.into_parts());
         let _ = fs::remove_file(name);
     }

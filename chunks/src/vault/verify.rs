@@ -22,7 +22,7 @@ impl Vault {
     /// that the file has the size in its document.
     ///
     /// # Errors
-    /// The store's errors. A file that cannot be restored is no error.
+    /// The store's errors. A file that cannot be restored is not an error.
     pub async fn verify(&self, progress: impl FnMut(Progress) + Send) -> Result<VerifiedFiles> {
         let mut at = Progress::default();
         self.files(|file| at.total_bytes += file.size).await?;

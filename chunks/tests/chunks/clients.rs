@@ -90,7 +90,7 @@ async fn a_vault_that_was_never_migrated_is_not_collected(world: World) {
     let refused = chunks.collect(EAGER, |_| ()).await.unwrap_err();
     assert!(matches!(refused, Error::NotMigrated) && refused.to_string().contains("never migrated"), "{refused}");
     assert_eq!(content(&*store).await, before);
-    // Settings alone are no migration.
+    // Settings alone do not count as a migration.
     chunks.prepare(360).await.unwrap();
     assert!(matches!(chunks.collect(EAGER, |_| ()).await, Err(Error::NotMigrated)));
 }

@@ -61,7 +61,7 @@ async fn nobody_relies_on_what_is_about_to_be_removed(reindex: bool) {
 
     assert_read(&chunks.get(&ids(&some)).await.unwrap(), &some);
     assert!(chunks.verify(|_| ()).await.unwrap().missing.is_empty());
-    // What the second collection marked is removed too.
+    // The chunks that the second collection marked are removed too.
     clock.pass(GRACE);
     collect(&chunks).await;
     let indexes = documents.list(&IdRange::prefix("idx:").with_bodies()).await.unwrap().rows;

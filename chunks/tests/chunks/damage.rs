@@ -1,4 +1,4 @@
-//! States that no writer of this crate leaves in a vault. They stop no writer, and nothing wrong is concluded from them.
+//! States that no writer of this crate leaves in a vault. They must not stop writers or lead to wrong conclusions.
 
 use std::sync::Arc;
 
@@ -85,11 +85,11 @@ async fn leaves_that_differ_are_not_ended_by_a_migration(world: World) {
     // The winner does not match its id.
     graft(&*store, &id, "1-ffff", body(wrong)).await;
     graft(&*store, &id, "1-0000", body(right)).await;
-    // Without the passphrase nobody can tell whether these are equal.
+    // Without the passphrase it cannot be known whether these are equal.
     let secret = |data: &str| json!({"type": "leaf", "e_": true, "data": data});
     graft(&*store, "h:+secret", "1-aa", secret("%=one")).await;
     graft(&*store, "h:+secret", "1-bb", secret("%=two")).await;
-    // A leaf that is no chunk beside one that is.
+    // One leaf is a chunk, and another is not.
     graft(&*store, "h:odd", "1-aa", json!({"type": "leaf", "data": 7})).await;
     graft(&*store, "h:odd", "1-bb", body("odd")).await;
     // These are equal.
@@ -133,7 +133,7 @@ async fn the_highest_sequence_is_one_like_any_other(world: World) {
         chunks.put(new.clone()).await.unwrap();
         assert_read(&chunks.get(&ids(&new)).await.unwrap(), &new);
     }
-    // Nobody refers to any of it, so all is removed; the same documents are repacked on the way.
+    // No file refers to any of it, so all of it is removed. The same documents are repacked in the process.
     let kept = texts("kept", 1);
     let receipt = chunks.put(kept.clone()).await.unwrap();
     let body = json!({"children": ids(&kept), "type": "plain", "size": 1}).as_object().unwrap().clone();

@@ -1,4 +1,4 @@
-//! Transient failures: every operation ends as if there had been none, or with a clear error at the limit.
+//! Transient failures: every operation has the same result as without failures, or a clear error at the limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -139,7 +139,7 @@ async fn a_store_that_stays_away_is_given_up() {
     let refused = gone.chunks(1).settings().await.unwrap_err().to_string();
     assert!(refused.starts_with("not done (given up after 5 attempts in"), "{refused}");
     assert_eq!(gone.operations.load(Ordering::Relaxed), 5);
-    // Nobody listens there.
+    // No server listens there.
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let nobody = PeerStore::http(&format!("http://{nobody}/db"), None).unwrap();
     let environment = Hasty::new(1);

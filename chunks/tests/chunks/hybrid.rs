@@ -180,7 +180,7 @@ async fn a_vault_goes_to_a_bucket_and_comes_back(world: World) {
     assert!(s3.folder().join("vaults/notes/mine").is_dir());
 }
 
-/// Two replicas with one place: what one removes, the other can still read until it has replicated.
+/// Two replicas with one place: objects that one replica removes stay readable for the other until it has replicated.
 async fn replicas_share_a_bucket(world: World) {
     let clock = Clock::new();
     let objects = clock.dated();
@@ -487,7 +487,7 @@ async fn who_cannot_reach_the_objects_is_told_which() {
             assert!(refused.contains(wanted), "{refused}");
         }
     }
-    // A place that could not be reached is not announced to anybody.
+    // A place that could not be reached is not written into the settings.
     assert_eq!(chunks.object_figures().await.unwrap().objects, 0);
     chunks.offload("s3://vaults/a", false, |_, _| ()).await.unwrap();
 

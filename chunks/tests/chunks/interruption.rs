@@ -104,7 +104,7 @@ pub(crate) fn edit(id: &str, body: Value) -> Edit {
     Edit { id: id.into(), rev: None, deleted: false, body: body.as_object().unwrap().clone() }
 }
 
-/// A vault as LiveSync leaves it, with some documents that are no chunks.
+/// A vault as LiveSync leaves it, with some documents that are not chunks.
 pub(crate) async fn vault(world: &World, name: &str) -> (Arc<dyn DocumentStore>, Vec<(String, Chunk)>) {
     vault_of(world, name, 120).await
 }

@@ -48,7 +48,7 @@ fn vault() -> (Vec<(String, Value)>, Files) {
         // Obfuscated paths and encrypted pieces, as LiveSync's first encryption left them: the list is in clear.
         "f:5d41402abc4b2a76b9719d911017c592": {"path": path, "children": ["h:+u3yj679xuo58"], "ctime": 0,
             "mtime": 0, "size": 0, "type": "plain", "eden": {}, "e_": true},
-        // No file: a document of LiveSync itself.
+        // Not a file: a document of LiveSync itself.
         "obsydian_livesync_version": {"version": 12, "type": "versioninfo"},
     });
     let documents = documents.as_object().unwrap().iter().map(|(id, body)| (id.clone(), body.clone())).collect();

@@ -103,7 +103,7 @@ impl S3 {
                 tokio::spawn(async move {
                     let connection = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
                     let io = hyper_util::rt::TokioIo::new(socket);
-                    // A closed connection is no failure of the test.
+                    // A closed connection is not a failure of the test.
                     drop(connection.serve_connection(io, service).await);
                 });
             }

@@ -38,7 +38,7 @@ async fn without_settings_nothing_is_collected(world: World) {
     let edit = Edit::delete(ID, rev(&chunks).await);
     chunks.store().write(vec![edit]).await.unwrap().remove(0).unwrap();
     let before = content(&**chunks.store()).await;
-    // Once as it was opened, and once as a handle that has never seen settings.
+    // Once with the first handle, and once with a handle that has never seen settings.
     for chunks in [&chunks, &ChunkStore::new(chunks.store().clone())] {
         let refused = chunks.collect(EVERYTHING, |_| ()).await.unwrap_err();
         assert!(matches!(&refused, Error::Setting(_)) && refused.to_string().contains("chunks reindex"), "{refused}");

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// Size limit of the databases' documents, in bytes. Low, so that tests of the limit are quick.
 pub(crate) const DOCUMENT_LIMIT: usize = 1_000_000;
 
-/// Some databases, and what keeps them alive.
+/// Some databases, and the handles that keep them alive.
 pub(crate) struct World {
     layer: Layer<AnyDatabase>,
     server: Option<Server>,

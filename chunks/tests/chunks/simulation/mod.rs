@@ -53,7 +53,7 @@ struct Play {
     objects: Option<Arc<Dated>>,
 }
 
-/// The number of steps, or why a play has failed.
+/// The number of steps, or the reason why a play failed.
 type Verdict = Result<u64, String>;
 
 impl Play {
@@ -89,7 +89,7 @@ impl Play {
         play
     }
 
-    /// The chunks of a replica, as an actor sees them; `None` is an observer that nothing stops.
+    /// The chunks of a replica, as an actor sees them; `None` is an observer that is never stopped.
     fn chunks(&self, replica: usize, actor: Option<usize>, fault: Fault) -> ChunkStore {
         let played = Played { stage: self.stage.clone(), actor };
         let stepped =
@@ -399,7 +399,7 @@ async fn one_seed_is_one_play() {
     assert_ne!(play(&one, seed + 100, Fault::None).await, play(&other, seed + 101, Fault::None).await);
 }
 
-/// A suite that passes a faulty store proves nothing.
+/// If the suite passed with a faulty store, it would prove nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn planted_faults_are_caught() {
     for fault in [Fault::NoGrace, Fault::IndexFirst, Fault::LastWriterWins] {

@@ -138,7 +138,7 @@ async fn nothing_is_written_outside_the_folder(world: World) {
             assert!(messages.contains(wanted), "{wanted}: {messages}");
         }
         assert_eq!((pulled.written, pulled.equal), (0, 1), "{messages}");
-        // `into/linked` is no folder of this tree: reading it would follow the link.
+        // `into/linked` is not a folder of this tree: reading it would follow the link.
         assert_eq!(content(&outside), [("precious.md".into(), b"precious".to_vec())].into());
         assert_eq!(content(root.path()), before);
     }

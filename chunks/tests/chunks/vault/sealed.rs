@@ -60,7 +60,7 @@ async fn what_is_pushed_into_an_encrypted_vault_is_encrypted(world: World) {
             let is_encrypted = |(at, _): (usize, &str)| quoted[at..].starts_with("\"h:+");
             assert!(quoted.match_indices("\"h:").all(is_encrypted), "{quoted}");
         }
-        // All of it is restored in either form.
+        // Everything is restored, in both forms.
         for _ in 0..2 {
             let into = tempfile::tempdir().unwrap();
             let pulled = bench.pull(into.path()).await;
@@ -154,7 +154,7 @@ async fn nothing_is_pushed_in_clear_where_chunks_tell_nothing(world: World) {
     put(&*store, "dat:ffff-001-9c0de1b2", json!({"chunks": {"h:+a": "*%=x"}})).await;
     assert_refused(Vault::new(chunks), "encrypted").await;
 
-    // Only a damaged one: it stays unknown.
+    // There is only a damaged file, so it stays unknown whether the vault is encrypted.
     let store = world.database("alone").await;
     let chunks = ChunkStore::new(store.clone());
     chunks.put([("h:plain".to_owned(), Chunk::plain("a"))]).await.unwrap();
