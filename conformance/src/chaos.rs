@@ -159,7 +159,7 @@ pub struct Chaos<D> {
 }
 
 impl<D: Database> Chaos<D> {
-    /// No faults, but one commit that is held.
+    /// A database without faults, except for one commit that is held.
     pub(crate) fn holding(inner: D, hold: Arc<Hold>) -> Self {
         Chaos { hold: Some(hold), ..Chaos::scripted(inner, []) }
     }
@@ -169,8 +169,8 @@ impl<D: Database> Chaos<D> {
         Chaos::of(inner, Plan::Seeded { random: Random::new(seed), rates })
     }
 
-    /// Takes one entry for each commit of a transaction that writes. `None` lets the commit pass, and so does the
-    /// end of the script.
+    /// Takes one entry for each commit of a transaction that writes. `None` lets the commit pass. After the end of the
+    /// script, all commits pass.
     pub fn scripted(inner: D, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
         Chaos::of(inner, Plan::Script(faults.into_iter().collect()))
     }
@@ -244,10 +244,10 @@ struct Attempt {
     bytes: usize,
     /// Error of every operation after a fault, until a reset.
     failed: Option<Error>,
-    /// The version of its versionstamp, where the store has [other versions](Chaos::with_versions).
+    /// The version of its versionstamp, if the store has [other versions](Chaos::with_versions).
     stamp: Option<u64>,
-    /// Fails watches and versionstamps after a commit that failed on purpose: the inner transaction does not know
-    /// about that failure.
+    /// Fails watches and versionstamps after a commit that failed on purpose: the inner transaction does not know of
+    /// that failure.
     doom: watch::Sender<Option<Error>>,
 }
 
@@ -347,7 +347,7 @@ impl<T: Transaction> ChaosTransaction<T> {
         }
     }
 
-    /// The versionstamp, where the store has other versions.
+    /// The versionstamp, if the store has other versions.
     fn other_stamp(&self) -> Option<Versionstamp> {
         let versions = self.versions.as_ref()?;
         let next = || versions.fetch_add(1, Ordering::SeqCst) + 1;

@@ -1,4 +1,4 @@
-//! What the suite needs from an engine: a database for each scenario, and a way to move its time.
+//! The interface that the suite needs from an engine: a database for each scenario, and a way to move its time.
 
 use std::any::Any;
 use std::fmt;
@@ -45,12 +45,12 @@ pub trait Harness: Send + Sync + 'static {
     fn open(&self, scenario: &str) -> Fixture<Self::Database>;
 }
 
-/// Who else may have keys in a fixture's database.
+/// Whether other clients may have keys in a fixture's database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keyspace {
-    /// Nobody: the scenario has the database for itself.
+    /// No: the scenario has the database for itself.
     Own,
-    /// Other clients, outside the fixture's subspace: a cluster.
+    /// Yes, outside the fixture's subspace: a cluster.
     Shared,
 }
 
@@ -115,8 +115,7 @@ impl<D: Database> Fixture<D> {
         }
     }
 
-    /// Lets time pass: on the harness's clock where there is one, else by waiting. Needs a tokio runtime with
-    /// timers.
+    /// Lets time pass: on the harness's clock if it has one, else by waiting. Needs a tokio runtime with timers.
     pub async fn pass(&self, time: Duration) {
         pass(self.clock.as_ref(), time).await;
     }

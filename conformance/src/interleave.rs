@@ -1,4 +1,4 @@
-//! Two operations, of which one happens between the reads of the other and their commit.
+//! Runs one operation between the reads of another and its commit.
 //!
 //! ```text
 //!   operation    reads ─────────── the commit waits ──────────── commit: a conflict, or not ── the rest
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A scenario plays this for every commit of the operation. If the operation reads something without a conflict range
-//! and decides by it, one of these histories shows what that costs. Nothing depends on time.
+//! and its decision depends on it, one of these histories shows the fault. Nothing depends on time.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::chaos::Chaos;
 use crate::hold::Hold;
 
 /// Runs `operation` on `inner`. Its commit number `nth`, from 0, waits while `meanwhile` runs. Commits of transactions
-/// that write nothing do not count. Returns what the operation returned, and whether it came to that commit; if not,
+/// that write nothing do not count. Returns the operation's result, and whether it reached that commit. If it did not,
 /// `meanwhile` was not run.
 ///
 /// The two must share no layer or other state of the process: the operation makes no progress meanwhile.

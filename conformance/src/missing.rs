@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// Environment variable: names, separated by commas, of things that must not be missing, such as `fdb`.
 pub const REQUIRE: &str = "CONFORMANCE_REQUIRE";
 
-/// Something that this machine lacks, with the reason why we believe so.
+/// Something that this machine lacks, with the reason for this conclusion.
 ///
 /// ```
 /// use conformance::Missing;

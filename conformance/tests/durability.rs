@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
-/// Number of the fault of a log: none.
+/// Number of the fault of a log: no fault.
 const SOUND: u8 = 0;
 /// A batch is written when the next one comes, so a sync misses it.
 const LATE: u8 = 1;

@@ -1,4 +1,4 @@
-//! Tests of the suite: faulty engines are caught, every time, and by what.
+//! Tests of the suite: every faulty engine is caught each time, by a known check.
 //!
 //! Some faults are planted in `occ` (its feature `faults`), others are in a store that breaks its contract.
 
@@ -168,7 +168,7 @@ fn forgets_after_a_crash(engine: Faulty) -> bool {
 
 #[test]
 fn planted_faults_are_caught() {
-    // Panics are expected here, and thousands of messages help nobody.
+    // Panics are expected here, so their thousands of messages are suppressed.
     std::panic::set_hook(Box::new(|_| {}));
     let faults = [
         Faulty { store: Broken::Nothing, occ: Some(Fault::ConflictRangesDropped) },

@@ -1,4 +1,5 @@
-//! Recorded tapes survive their text form, engines of one kind answer them alike, and every wrong answer is shown.
+//! Recorded tapes survive their text form, engines of one kind give the same answers, and every wrong answer is
+//! reported.
 
 use std::time::Duration;
 

@@ -67,7 +67,7 @@ fn is_name(text: &str) -> bool {
     text.contains('_') && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// What stands between backquotes.
+/// The texts between backquotes.
 fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -78,13 +78,13 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     targets.filter(|target| !target.is_empty() && !target.contains("://"))
 }
 
-/// Whether a span looks like the name of a test, wherever it stands. No parameter has so many words.
+/// Whether a span looks like the name of a test, in any column. No parameter has so many words.
 fn is_long_name(span: &str) -> bool {
     is_name(span) && span.matches('_').count() > 3
 }
 
-/// What is wrong with the page. In a table, spans of the column `file` are files, those of `test` are tests; a row
-/// without a test says why in its last column. Elsewhere, long names are tests.
+/// The problems of the page. In a table, spans of the column `file` are files, and those of `test` are tests. A row
+/// without a test gives the reason in its last column. Elsewhere, long names are tests.
 fn problems(page: &str, known: &Known) -> Vec<String> {
     let mut problems = Vec::new();
     let mut columns: Vec<&str> = Vec::new();
@@ -143,7 +143,7 @@ fn planted_mistakes_are_found() {
     for (right, wrong) in [
         ("model/src/lib.rs", "model/src/libb.rs"),
         ("known_revisions_change_nothing", "known_revisions_change_something"),
-        // A function that is no test, and a name outside the column of tests.
+        // A function that is not a test, and a name outside the column of tests.
         ("known_revisions_change_nothing", "tests_in"),
         ("not_a_test", "a_test_that_is_not_there"),
         ("keyspace.md", "keyspaces.md"),

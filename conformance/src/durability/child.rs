@@ -1,4 +1,4 @@
-//! What the process that is killed does.
+//! The work of the process that is killed.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -68,7 +68,7 @@ pub fn full_disk<H: DiskHarness>(harness: &H) {
         assert!(acknowledged < 20_000, "the disk does not fill up");
     };
     assert!(is_clear(&error), "{error}");
-    // It keeps saying so, whether or not the failure of this commit is certain.
+    // Later commits must have the same error, whether or not the failure of this commit is certain.
     let maybe = error.is_maybe_committed();
     for _ in 0..3 {
         match put(&database, acknowledged) {

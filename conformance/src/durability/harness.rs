@@ -1,4 +1,4 @@
-//! What the tests need of an engine on disk.
+//! The interface that the tests need from an engine on disk.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ pub trait DiskHarness: Send + Sync + 'static {
     /// Name of the engine, for reports.
     fn engine(&self) -> String;
 
-    /// Opens the database in `folder`, and creates the folder where there is none. The cache is small, so that
-    /// reads reach the files.
+    /// Opens the database in `folder`, and creates the folder if it does not exist. The cache is small, so that reads
+    /// reach the files.
     fn open(&self, folder: &Path) -> Result<Self::Database>;
 
     /// Opens it with the engine's default cache, as users do.

@@ -1,4 +1,4 @@
-//! Processes that are killed, and what they leave on disk.
+//! Processes that are killed, and the data that they leave on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -225,7 +225,7 @@ pub fn kills_at_points<H: DiskHarness>(harness: &H, module: &str) {
 /// Reports, past the test runner's capture, that something was not tested.
 pub(super) fn skip<H: DiskHarness>(harness: &H, why: &str) {
     use std::io::Write;
-    // An error here can be reported to nobody.
+    // An error here cannot be reported.
     let _ = writeln!(std::io::stderr(), "*** skipped: {} {why}", harness.engine());
 }
 

@@ -1,4 +1,4 @@
-//! What an engine on disk keeps, whatever happens to its process, its files and its disk.
+//! Tests what an engine on disk keeps after its process is killed, its files are damaged, or its disk fills up.
 //!
 //! ```ignore
 //! conformance::durability!(MyDisk); // in a separate file: tests/durability.rs
@@ -8,7 +8,7 @@
 //!   test ── starts ──► child: this same test binary, in which one test writes
 //!     │                  │  prints every commit once it is acknowledged
 //!     │                  ✗  killed at a random moment, or ended at a point of a commit
-//!     └─ opens the folder again, and holds it against what was printed
+//!     └─ opens the folder again, and compares it with what was printed
 //! ```
 //!
 //! # Invariants

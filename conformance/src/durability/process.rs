@@ -1,4 +1,4 @@
-//! The process that is killed: how a test starts it, and what the two say to each other.
+//! The process that is killed: how a test starts it, and the messages between the two.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What must hold when a folder is opened again: versions, clears, and one serial order over all openings.
+//! Requirements for opening a folder again: versions, clears, and one serial order over all openings.
 
 use std::path::Path;
 
@@ -49,8 +49,8 @@ pub fn versions_over_a_reopen<H: DiskHarness>(harness: &H) {
     assert_eq!(code(block_on(blind.commit())), 0, "it has read nothing");
 }
 
-/// Many rows are cleared at once. A transaction from before the clear sees all of them, and later ones none, also after the
-/// folder is opened again. Rows that are set after the clear stay.
+/// Many rows are cleared at once. A transaction from before the clear sees all of them. Later ones see none, also after
+/// the folder is opened again. Rows that are set after the clear stay.
 pub fn a_large_clear<H: DiskHarness>(harness: &H) {
     const ROWS: usize = 12_000;
     let folder = temporary();

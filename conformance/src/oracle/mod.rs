@@ -91,7 +91,7 @@ impl Oracle {
         self.commits.iter().rev().nth(back).map(|commit| commit.version)
     }
 
-    /// What `key` held at `version`, and after each commit since.
+    /// The value of `key` at `version`, and after each later commit.
     pub fn values_since(&self, version: i64, key: &[u8]) -> Vec<Option<Vec<u8>>> {
         let later = self.commits.iter().filter(|commit| commit.version > version);
         let values = later.map(|commit| commit.map.get(key).cloned());

@@ -43,7 +43,7 @@ impl Answer {
     }
 }
 
-/// Why a step has no comparable answer.
+/// The reason why a step has no comparable answer.
 #[derive(Clone, Debug)]
 pub(super) enum Unanswered {
     /// A disturbance that another attempt may avoid: elapsed time, or a lost node.
@@ -80,7 +80,7 @@ impl<T: Transaction> Answers<T> {
             Action::GetRange { request, read } => transaction.get_range(request, *read).await.map(|b| self.rows(b)),
             Action::ReadVersion => transaction.get_read_version().await.map(|version| self.sees(version)),
             Action::Commit => return self.commit(instruction.transaction).await,
-            // The pause of a retry is no disturbance, and the error belongs to the instruction.
+            // The pause of a retry is not a disturbance, and the error belongs to the instruction.
             Action::OnError { code } => {
                 let decided = transaction.on_error(Error::new(*code)).await;
                 return Ok(decided.map_or_else(|error| Answer::Error(error.code()), |()| Answer::Nothing));

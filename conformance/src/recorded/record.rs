@@ -10,7 +10,7 @@ use super::{FORMAT, Origin, Recording, Step};
 
 use crate::tape::{Action, Instruction, TRANSACTIONS, generate};
 
-/// Why a tape was not recorded.
+/// The reason why a tape was not recorded.
 #[derive(Clone, Debug)]
 pub enum Unfit {
     /// The keyspace is not empty.

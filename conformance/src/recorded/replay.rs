@@ -100,7 +100,7 @@ pub async fn replay_all<D: Database>(database: &D, prefix: &[u8]) -> Result<(), 
 ///
 /// # Panics
 ///
-/// When a tape cannot be read or is malformed, or when there is none.
+/// When a tape cannot be read or is malformed, or when no tape exists.
 pub fn tapes() -> Vec<(String, Recording)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tapes");
     let read = || -> std::io::Result<Vec<(String, String)>> {

@@ -113,7 +113,7 @@ pub(crate) async fn a_read_while_committing_is_2017(s: Space) -> Outcome {
     let mut commit = pin!(tx.commit());
     let begun = commit.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     fails(tx.get("a").await, USED_DURING_COMMIT);
-    // A commit in progress is failed by it. One that was done stays done.
+    // It makes a commit in progress fail. A commit that was done stays done.
     match begun {
         Poll::Ready(outcome) => outcome?,
         Poll::Pending => match commit.await {

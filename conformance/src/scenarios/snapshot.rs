@@ -94,7 +94,7 @@ pub(crate) async fn snapshot_ryw_disable_leaves_serializable_reads_alone(s: Spac
     Ok(())
 }
 
-/// The two options increment and decrement a counter. They are no switch.
+/// The two options increment and decrement a counter. They are not a switch.
 pub(crate) async fn snapshot_ryw_disabled_twice_needs_enabling_twice(s: Space) -> Outcome {
     let tx = s.tx();
     tx.set("a", "own");

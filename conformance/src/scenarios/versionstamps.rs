@@ -1,4 +1,4 @@
-//! Versionstamps: what the commit writes, and what cannot be read before it.
+//! Versionstamps: the values that the commit writes, and the keys that cannot be read before it.
 //!
 //! Source: `Atomic.h`, `WriteMap.cpp` (`addUnmodifiedAndUnreadableRange`), `CommitProxyServer`, the
 //! workloads `VersionStamp` and `Unreadable`.

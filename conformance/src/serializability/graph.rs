@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Why the first of two transactions comes before the second.
+/// The reason why the first of two transactions comes before the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Dependency {
     /// The second overwrote what the first wrote.

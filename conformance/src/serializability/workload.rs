@@ -48,7 +48,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// Errors of the engine that are no outcome of a transaction, such as an I/O error.
+    /// Errors of the engine that are not the outcome of a transaction, such as an I/O error.
     pub fn run<D: Database>(&self, database: &D, prefix: &[u8], workload: Workload) -> Result<(), Error> {
         // A second run must not repeat the choices of the first.
         let runs = self.recorded.lock().len() as u64;
@@ -140,7 +140,7 @@ impl<D: Database> Client<'_, D> {
                     operations.push(Operation::Append { key, element });
                 }
             }
-            // Lets other threads run between the operations, on a single core too.
+            // Lets other threads run between the operations, even on a single core.
             if self.random.chance(0.3) {
                 std::thread::yield_now();
             }

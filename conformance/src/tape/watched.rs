@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::instruction::{Action, Step};
 use crate::oracle::Oracle;
 
-/// Patience with a watch that must end. Only a faulty engine needs so long.
+/// Maximum time to wait for a watch that must end. Only a faulty engine needs so long.
 const LONG: Duration = if cfg!(test) { Duration::from_millis(10) } else { Duration::from_secs(5) };
 
 /// A watch.
