@@ -1,7 +1,7 @@
 //! The twelve atomic operations.
 
-/// A change to a key that the store applies at the commit version. The transaction does not read the key, so there
-/// is no read conflict.
+/// A change to a key that the store applies at the commit version. The transaction does not read the key, so it has no
+/// read conflict.
 ///
 /// The discriminants are FoundationDB's numbers (`fdb.options`, scope `MutationType`). "The operand" is the
 /// parameter, "the value" is what the key holds.

@@ -2,7 +2,7 @@
 //!
 //! [`conformance`] tests an engine's transactions, and this crate tests the documents on top of them. Each scenario is
 //! written once, with the public API of [`model`], and reaches every engine by the same list. The RFCs of CouchDB on
-//! FoundationDB decide what is right (001: revisions, 003: changes, 004: bodies). Where they say nothing, CouchDB 3
+//! FoundationDB decide what is right (001: revisions, 003: changes, 004: bodies). If they do not say, CouchDB 3
 //! decides.
 //!
 //! ```text
@@ -20,7 +20,7 @@
 //!
 //! * Each scenario gets its own keyspace. No scenario clears a store.
 //! * Scenarios are compiled once, in this crate, for [`kv_api::AnyDatabase`].
-//! * This crate knows no engine. `model` and `conformance` do not know each other.
+//! * This crate depends on no engine. `model` and `conformance` do not depend on each other.
 
 mod list;
 mod scenario;

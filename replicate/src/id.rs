@@ -365,7 +365,8 @@ mod tests {
         let auth: Address = "http://url:p@host/a".parse().unwrap();
         let auth = auth.with_user(Some(("au%th".into(), "p".into()))).with_header(basic.0, basic.1).unwrap();
         assert_eq!(id_from(auth), id_with(b"k\0\x05au%th", b"j"));
-        // decode_basic_creds/1: {undefined, undefined}, of what is no Base64, and of what has no colon. The header is gone.
+        // decode_basic_creds/1: {undefined, undefined}, for a text that is not Base64, and for one without a colon. The
+        // header is gone.
         assert_eq!(id(url, &[("Authorization", "Basic bad!")]), id_with(nobody, b"j"));
         assert_eq!(id(url, &[("Authorization", "Basic bWU=")]), id_with(nobody, b"j"));
         // maybe_remove_basic_auth(_, _, Headers): other credentials stay.
@@ -424,7 +425,8 @@ mod tests {
         assert_eq!(plain.id(&view, None, false, None), id_of(5, source, b"m\0\0\0\x05_viewh\x01j"));
         // replication_id/2: [SinceSeq], of its type.
         assert_eq!(plain.id(&Filter::None, None, false, Some(&json("0"))), id_of(4, source, b"a\0"));
-        // fetch/3: re:replace(Code, "^ *(.*?) *$", "\\1"), where a dot is no line feed and a dollar may stand before the last.
+        // fetch/3: re:replace(Code, "^ *(.*?) *$", "\\1"), where a dot is not a line feed, and a dollar may stand
+        // before the last one.
         for (code, kept) in [
             ("  fn  ", "fn"),
             ("\tfn", "\tfn"),

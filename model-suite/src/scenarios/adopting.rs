@@ -84,7 +84,7 @@ pub(crate) async fn a_store_whose_versions_went_back_is_refused_and_adopted(stag
     let other = restored(stage.engine());
     went_back(opened(other.clone()).await);
     assert_eq!(adopt(other.clone()).await.unwrap(), 2);
-    // A backup of an adopted store that nobody has written may be restored too.
+    // An adopted store may be backed up and restored before anybody writes to it.
     assert_eq!(adopt(other.clone()).await.unwrap(), 2);
     let there = opened(other.clone()).await.unwrap();
     let adopted = there.database("db").await.unwrap();
@@ -116,7 +116,7 @@ pub(crate) async fn a_store_whose_versions_went_back_is_refused_and_adopted(stag
     let renewed = names(there.database_events(events.last_seq).await.unwrap());
     assert_eq!(renewed, ["Deleted dropped", "Created db", "Created empty", "Updated db"]);
 
-    // It is a store as any other.
+    // It can be used like any other store.
     went_back(opened(Chaos::with_versions(stage.engine(), Arc::new(AtomicU64::new(1)))).await);
     there.delete_database("empty").await.unwrap();
     opened(other).await.unwrap();

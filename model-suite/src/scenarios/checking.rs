@@ -41,7 +41,7 @@ pub(crate) async fn sound_databases_pass(stage: Stage) {
 const LAST: u8 = 2;
 const STATS: u8 = 3;
 
-/// A change of the rows without the layer.
+/// A change of the rows that bypasses the layer.
 enum Damage {
     Remove(KeyValue),
     Put(Vec<u8>, Vec<u8>),

@@ -50,7 +50,7 @@ pub(crate) async fn the_feed_is_a_stream_that_may_go_on(stage: Stage) {
     assert!(live.next().await.is_none());
 }
 
-/// A layer beside rows of the caller's own.
+/// A layer in a store that also has rows of the caller's own.
 async fn beside<D: Database>(engine: D) -> Layer<D> {
     let prefix = "documents".into();
     Layer::open(engine, LayerOptions { prefix, ..LayerOptions::default() }).await.unwrap()
@@ -192,7 +192,7 @@ pub(crate) async fn what_a_consumer_does_at_an_unknown_result_happens_once(stage
         assert_eq!(copy(&source.feed().consumer("copier"), &target, 5).await.unwrap(), 1, "{fault:?}");
         assert_consumed(&stage.engine(), &documents, &copies).await;
 
-        // One that may not ask any more does not know. The next one does.
+        // A run that is too late to ask does not know. The next one does.
         documents.put(edit(&format!("late-{n}"), "{}")).await.unwrap();
         let environment = super::unknown::Ticking::by(70_000);
         let options = LayerOptions { prefix: "documents".into(), environment, ..LayerOptions::default() };
@@ -216,7 +216,7 @@ pub(crate) async fn a_place_goes_where_its_database_goes(stage: Stage) {
     let place = consumer.place().await.unwrap();
     assert_eq!(place, Some(documents.last_seq().await.unwrap()));
 
-    // To another store, where it goes on behind the move.
+    // It moves to another store, and continues there after the move.
     let prefix = "elsewhere".into();
     let elsewhere = Layer::open(stage.engine(), LayerOptions { prefix, ..LayerOptions::default() }).await.unwrap();
     let options = RelocateOptions { from: "a:".into(), to: "b:".into(), ..RelocateOptions::default() };
@@ -231,7 +231,7 @@ pub(crate) async fn a_place_goes_where_its_database_goes(stage: Stage) {
     moved.put(edit("b", "{}")).await.unwrap();
     assert_eq!(copy(&consumer, &there, 5).await.unwrap(), 1, "only what is new");
 
-    // And with it: of its successor it knows nothing.
+    // The place is dropped with the database: a new database of that name has none.
     elsewhere.delete_database("source").await.unwrap();
     let anew = elsewhere.create_database("source", CreateOptions::default()).await.unwrap();
     anew.put(edit("c", "{}")).await.unwrap();
@@ -269,7 +269,7 @@ pub(crate) async fn a_place_moves_only_with_its_effects(stage: Stage) {
     assert_eq!(consumer.place().await.unwrap(), None);
     assert!(stage.engine().begin().unwrap().get(b"seen/never", Read::Snapshot).await.unwrap().is_none());
 
-    // The names know nothing of each other. What is filtered out is passed once.
+    // The names are independent of each other. Rows that are filtered out are passed once.
     let none = documents.feed().filter(|row| row.id == "none").consumer("filter");
     assert_eq!(copy(&none, &copies, 1).await.unwrap(), 0);
     assert_eq!(none.place().await.unwrap(), Some(documents.last_seq().await.unwrap()));
@@ -278,14 +278,14 @@ pub(crate) async fn a_place_moves_only_with_its_effects(stage: Stage) {
     assert_eq!(copy(&none, &copies, 1).await.unwrap(), 1);
     assert_eq!(consumer.place().await.unwrap(), None);
 
-    // A place that was removed begins anew; one that is no place is an error.
+    // If a place was removed, the consumer begins anew; an invalid place is an error.
     let id = "_local/consumer/filter";
     documents.delete_local(id).await.unwrap();
     let all = documents.feed().consumer("filter");
     assert_eq!(all.consume(9, async |_, _| Ok::<_, Error>(())).await.unwrap(), 4);
     documents.put_local(id, None, json(r#"{"seq":7}"#)).await.unwrap();
     assert_eq!(copy(&all, &copies, 1).await.unwrap_err().status(), 500);
-    // A name that is no id is refused.
+    // A name that is not a valid id is refused.
     let long = documents.feed().consumer(&"n".repeat(5_000));
     assert_eq!(copy(&long, &copies, 1).await.unwrap_err().status(), 400);
 }

@@ -220,7 +220,7 @@ pub(crate) async fn uploads_that_failed_stay_failed(stage: Stage) {
         }
         assert_eq!(upload.finish().await.unwrap_err().status(), 503);
     }
-    // What they staged is not kept until the next day.
+    // Their staged data are not kept until the next day.
     let options = LayerOptions { max_attachment_size: 3_000_000, ..LayerOptions::default() };
     let layer = Layer::open(stage.engine(), options).await.unwrap();
     let documents = layer.database("db").await.unwrap();

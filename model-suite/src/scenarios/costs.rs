@@ -98,7 +98,7 @@ pub(crate) async fn documents_without_attachments_pay_nothing_for_those_of_other
     let after = cost_of_a_life(&counted, &documents, "b").await;
     assert_eq!(after, before, "with attachments in the database, and without");
 
-    // Beside its own row: the row of the content it keeps, the list it replaces twice, and no chunks.
+    // In addition to its own row: the row of the content it keeps, the list it replaces twice, and no chunks.
     counted.take();
     let kept = Edit { attachments: vec![AttachmentEdit::stub("f")], ..edit("with", "{}").over(first) };
     documents.put(kept).await.unwrap();
@@ -207,7 +207,7 @@ pub(crate) async fn a_feed_reads_its_rows_and_revisions_only_where_there_are_sev
         let rows = documents.changes(request).await.unwrap().rows.len();
         (rows, reads(of_one(&counted)))
     };
-    // Beside the feed's own rows: the last sequence and, from the beginning, the counters.
+    // In addition to the feed's own rows: the last sequence and, from the beginning, the counters.
     let main = ChangesRequest::default();
     assert_eq!(costs(&main).await, (50, (50 + 2, 1)));
     let leaves = ChangesRequest { style: Style::AllDocs, ..ChangesRequest::default() };

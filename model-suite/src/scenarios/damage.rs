@@ -24,7 +24,7 @@ pub(crate) async fn rows<D: Database>(engine: &D, subspace: u8, id: &str) -> Vec
     engine.begin().unwrap().get_all(RangeRequest::prefix(&prefix), Read::Snapshot).await.unwrap()
 }
 
-/// Sets rows without the layer, or clears those without a value.
+/// Sets rows, bypassing the layer, or clears those without a value.
 pub(crate) async fn put<D: Database>(engine: &D, rows: &[(&[u8], Option<&[u8]>)]) {
     let transaction = engine.begin().unwrap();
     for (key, value) in rows {

@@ -62,7 +62,7 @@ pub(crate) async fn each_database_has_its_last_events_in_order(stage: Stage) {
     let (all, end) = since(both).await;
     assert_eq!(all, "-b -a");
     assert_eq!(since(end).await, (String::new(), end));
-    // A sequence that lies ahead is not of this store.
+    // A sequence that lies ahead comes from another store.
     let never = Seq::from_bytes([0xff; Seq::LEN]);
     let events = layer.database_events(never).await.unwrap();
     assert_eq!((text(&events), events.last_seq), ("-b -a".to_owned(), end));
@@ -104,7 +104,7 @@ pub(crate) async fn watchers_of_events_wake_for_each(stage: Stage) {
             }
             soon(waiting).await;
         }
-        // Waking once too often is no fault.
+        // Waking once too often is allowed.
         let mut seen = DatabaseEvents::default();
         while seen.events.is_empty() {
             seen = watcher.read(last).await.unwrap();
@@ -112,7 +112,7 @@ pub(crate) async fn watchers_of_events_wake_for_each(stage: Stage) {
         assert_eq!(text(&seen), expected, "step {step}");
         assert!(!watcher.misses_some());
         last = seen.last_seq;
-        // The watch of a database that changed may have seen no more than that.
+        // The watch may only have seen that the database changed.
         watcher.read(last).await.unwrap();
         let mut idle = 0;
         while idle < 10 {
@@ -127,7 +127,7 @@ pub(crate) async fn watchers_of_events_wake_for_each(stage: Stage) {
     }
 }
 
-/// Reads on from its last sequence while others write, and ends with what there is.
+/// Continues from its last sequence while others write, and ends with all existing events.
 pub(crate) async fn who_reads_on_misses_no_event(stage: Stage) {
     let layer = stage.layer().await;
     let names = ["a", "b", "c", "d"];

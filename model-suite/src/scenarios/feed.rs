@@ -9,7 +9,7 @@ use model::{ErrorKind, NotFound};
 
 use crate::stage::*;
 
-/// Fails a test that waits in vain.
+/// Fails a test that waits for ever.
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("a wake-up")
 }
@@ -38,7 +38,7 @@ pub(crate) async fn waiters_wake_once_for_each_change(stage: Stage) {
         };
         watcher.saw(made);
     }
-    // A change between two waits is not lost. A local document is no change.
+    // A change between two waits is not lost. A local document is not a change.
     documents.put(edit("between", "{}")).await.unwrap();
     let last = documents.last_seq().await.unwrap();
     assert_eq!(soon(watcher.changed()).await.unwrap(), last);

@@ -1,4 +1,4 @@
-//! Searches of programs that embed the layer: random ones agree with a scan, and see what was written before them.
+//! Searches of programs that embed the layer: random ones agree with a scan, and see all earlier writes.
 
 use std::collections::BTreeSet;
 
@@ -130,7 +130,7 @@ async fn write<D: Database>(documents: &Documents<D>, random: &mut Random, ids: 
     }
 }
 
-/// What a run did, to notice one that tests nothing.
+/// Counts of a run's actions, to notice a run that tests nothing.
 #[derive(Debug, Default)]
 struct Tally {
     sorted: u64,
@@ -155,7 +155,7 @@ async fn search<D: Database>(documents: &Documents<D>, all: &[Document], random:
     let found = match find.all().await {
         Ok(found) => found,
         Err(error) => {
-            // Only an order that no index has is refused.
+            // Only a sort order that no index has is refused.
             assert!(matches!(error.kind(), ErrorKind::BadRequest(_)) && !sort.is_empty(), "{what}: {error}");
             tally.refused += 1;
             return;

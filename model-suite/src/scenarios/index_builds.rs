@@ -1,4 +1,4 @@
-//! What a build of an index reads, and when.
+//! The rows that a build of an index reads, and when it reads them.
 
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ pub(crate) async fn a_build_reads_the_rows_of_its_fields(stage: Stage) {
         (("nested", r#"{"o.m":"asc","o.x.y":"asc"}"#, "{}"), 2),
         (("nested filter", r#"{"a":"asc"}"#, r#"{"o.x.y":6}"#), 2),
         (("_id", r#"{"_id":"asc","a":"asc"}"#, "{}"), 1),
-        // Beside the field, the metadata tell whether it is missing, or the order of its elements.
+        // In addition to the field, the metadata are read: they tell whether it is missing, and the order of its
+        // elements.
         (("missing", r#"{"nowhere":"asc"}"#, "{}"), 1),
         (("array", r#"{"c":"asc"}"#, "{}"), 3 + 1),
         (("element", r#"{"c.1":"asc"}"#, "{}"), 3 + 1),
@@ -130,7 +131,7 @@ pub(crate) async fn a_build_reads_bodies_of_every_layout(stage: Stage) {
                 }
                 edits.push(if random.chance(0.15) { edit.deleting() } else { edit });
             }
-            // Many leaves that lost, between two winners.
+            // Many losing leaves, between two winners.
             edits.extend((0..40).map(|n| replicated(&format!("{half}-5"), &format!("1-0{n:02}"), r#"{"a":1}"#)));
             for written in documents.write(edits, WriteMode::Replicated).await.unwrap() {
                 written.unwrap();
@@ -204,13 +205,13 @@ pub(crate) async fn what_was_read_ahead_is_dropped_where_the_ground_has_moved(st
     assert!((10..=15).contains(&progress.documents), "{progress:?}");
     assert_sound(&documents).await;
 
-    // Somebody else goes on further, and then the build that knows nothing of it.
+    // Another build goes further. Then the first one continues, without knowing of it.
     next(&mut build, None).await.unwrap();
     documents.build_indexes_batch(20, None).await.unwrap();
     next(&mut build, None).await.unwrap();
     assert_sound(&documents).await;
 
-    // Its index goes while a batch is read ahead, and another one comes: nothing of the first is left.
+    // Its index is deleted while a batch is read ahead, and another one is added: no row of the first is left.
     next(&mut build, None).await.unwrap();
     documents.put(edit("_design/x", &design(&VIEWS[1..2])).over(first)).await.unwrap();
     assert_eq!(next(&mut build, None).await.unwrap().unwrap().indexes, [1], "from the beginning");
@@ -238,7 +239,7 @@ pub(crate) async fn what_was_read_ahead_is_dropped_where_the_ground_has_moved(st
     assert_eq!(*late.kind(), ErrorKind::JobLost);
     let progress = documents.build_indexes_batch(5, Some(&later)).await.unwrap().unwrap();
     assert_eq!(progress.documents, 15, "the late batch wrote nothing");
-    // The database goes.
+    // The database is dropped.
     let mut build = documents.index_build();
     for _ in 0..2 {
         next(&mut build, Some(&later)).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! There is a job as long as a database has an index to build, and no longer.
+//! The job exists exactly as long as a database has an index to build.
 
 use jobs::{Accepted, Hold, Job, Server, State};
 use kv_api::Database;
@@ -41,7 +41,7 @@ pub(crate) async fn an_index_comes_with_its_job_and_the_job_ends_with_the_build(
     let pending = job(&documents).await.unwrap();
     assert_eq!((pending.state, &pending.data[..]), (State::Pending, &br#"{"task":{"database":"db"}}"#[..]));
 
-    // One server begins, another one goes on where that is.
+    // One server begins, and another one continues from there.
     let jobs = documents.jobs();
     let (mut here, mut there) = (server(&jobs, 1), server(&jobs, 2));
     let (found, first) = accept(&mut here).await;
@@ -67,7 +67,7 @@ pub(crate) async fn an_index_comes_with_its_job_and_the_job_ends_with_the_build(
 pub(crate) async fn the_job_goes_with_the_last_index_that_is_to_be_built(stage: Stage) {
     let documents = stage.documents().await;
     fill(&documents, 5).await;
-    // As a replication brings it.
+    // A design document that comes by replication.
     merge(&documents, replicated("_design/x", "1-a", &design(&VIEWS[..1]))).await;
     assert_eq!(state(&documents).await, Some(State::Pending));
     documents.put(edit("_design/x", "{}").over(rev("1-a")).deleting()).await.unwrap();
@@ -77,7 +77,7 @@ pub(crate) async fn the_job_goes_with_the_last_index_that_is_to_be_built(stage: 
     let mut server = server(&documents.jobs(), 1);
     let (_, hold) = accept(&mut server).await;
     documents.build_indexes_batch(2, Some(&hold)).await.unwrap();
-    // One of them goes: the run may go on. Another one comes: it is asked again.
+    // One index is deleted: the run may go on. Another one is added: the job is requested again.
     let second = documents.put(edit("_design/x", &design(&VIEWS[2..3])).over(first)).await.unwrap();
     assert!(!job(&documents).await.unwrap().is_resubmitted);
     let third = documents.put(edit("_design/x", &design(&VIEWS[2..4])).over(second)).await.unwrap();
@@ -106,7 +106,7 @@ pub(crate) async fn a_build_that_nobody_is_at_is_asked_for_once(stage: Stage) {
     fill(&documents, 3).await;
     documents.put(edit("_design/x", &design(&VIEWS[..1]))).await.unwrap();
     let jobs = documents.jobs();
-    // As a program left it that removed the job.
+    // The state after a program removed the job.
     assert!(jobs.remove(&documents.build_job()).await.unwrap());
     documents.request_build().await.unwrap();
     let asked = job(&documents).await.unwrap();

@@ -64,7 +64,7 @@ async fn random_edit<D: Database>(documents: &Documents<D>, random: &mut Random,
 async fn random_design<D: Database>(documents: &Documents<D>, random: &mut Random) -> (Edit, WriteMode) {
     let id = *random.pick(&["_design/x", "_design/y"]);
     let views: Vec<_> = VIEWS.into_iter().filter(|_| random.chance(0.4)).collect();
-    // Of two views with one name the last counts, as always in JSON.
+    // If two views have one name, the last one counts, as always in JSON.
     let (mut edit, mode) = random_edit(documents, random, id).await;
     edit.body = json(&if random.chance(0.1) { "{}".to_owned() } else { design(&views) });
     if edit.deleted && mode == WriteMode::Interactive {
@@ -173,7 +173,7 @@ pub(crate) async fn an_index_is_built_beside_writers(stage: Stage) {
                 }
             }
         });
-        // Two concurrent builds do no harm.
+        // Two concurrent builds have the same result as one.
         futures_util::future::join3(build(), build(), futures_util::future::join_all(writers)).await;
         assert!(calm.indexes().await.unwrap().iter().all(|info| info.active), "{what}");
         assert_agrees(&calm, &what).await;

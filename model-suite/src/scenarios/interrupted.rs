@@ -85,7 +85,7 @@ pub(crate) async fn a_run_that_ends_anywhere_is_gone_on_with_through_faults(stag
     at_every_stop(&engine, Some(seed), true).await;
 }
 
-/// What was copied before has ancestors that the source has no longer.
+/// Documents that were copied earlier have ancestors that the source has forgotten.
 pub(crate) async fn branches_may_be_stemmed_while_their_database_moves(stage: Stage) {
     let engine = stage.engine();
     for stop in 1.. {

@@ -1,4 +1,4 @@
-//! Random histories of jobs: compared with an oracle, and races of servers that believe they hold the same job.
+//! Random histories of jobs: compared with an oracle, and races of servers that both assume they hold the same job.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -290,7 +290,7 @@ impl Play {
                 self.now += BEAT;
                 self.oracle.take_over(server, self.now);
                 let found = self.servers[server].take_over(self.now, self.now.as_millis() as u64).await;
-                // After an unknown result it does not name what it took.
+                // After an unknown result it does not name the jobs that it took.
                 same("take over", found.map(drop), Ok(()))?;
                 format!("take over by {server} at {:?}", self.now)
             }
@@ -368,8 +368,8 @@ pub(crate) async fn random_histories_of_jobs_agree_with_the_oracle(stage: Stage)
     }
 }
 
-/// One job, and two servers that may both believe they hold it. A run knows the next number from memory: it reads one
-/// at its beginning and then counts. If two runs never write at the same time, the log has each number once and in
+/// One job, and two servers that may both assume that they hold it. A run knows the next number from memory: it reads
+/// one at its beginning and then counts. If two runs never write at the same time, the log has each number once and in
 /// order.
 async fn race(engine: AnyDatabase, seed: u64, is_fenced: bool) -> Result<usize, String> {
     let prefix = format!("race-{seed}-{is_fenced}/").into_bytes();
@@ -378,7 +378,7 @@ async fn race(engine: AnyDatabase, seed: u64, is_fenced: bool) -> Result<usize, 
     let jobs = Jobs::new(chaos.clone(), Registry::new([&prefix[..], b"jobs/"].concat()));
     let mut random = Random::new(seed);
     let mut servers: Vec<_> = (0..2).map(|number| server(&jobs, number)).collect();
-    /// The belief of a server.
+    /// A server's assumption about the job.
     struct Believed<T> {
         hold: Option<Hold>,
         /// The last number written, as far as the run knows; `None` if it must read it.

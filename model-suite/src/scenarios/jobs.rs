@@ -444,7 +444,8 @@ pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {
         holds.push(accepted(&mut lost).await.1);
     }
     assert_eq!(jobs.running().await.unwrap().len(), 250);
-    // Looking commits nothing. The first transaction of the takeover commits, and the second fails permanently.
+    // A look at the leases commits nothing. The first transaction of the takeover commits, and the second fails
+    // permanently.
     let mut breaking = server(&registry(Chaos::scripted(stage.engine(), [None, Some(Fault::TooLarge)])), 2);
     let mut now = Duration::ZERO;
     for _ in 0..3 {
@@ -507,7 +508,7 @@ pub(crate) async fn a_job_whose_server_ended_waits_longer_each_time(stage: Stage
         now_ms += pause;
         assert_eq!(accept(&mut next, now_ms).await.unwrap().0.lost, times);
     }
-    // A server that stops in order counts for nothing, nor does one that gives its jobs up.
+    // An orderly stop of a server is not counted, and neither is a server that gives up its jobs.
     let mut next = alone();
     assert_eq!(next.take_over(Duration::ZERO, now_ms).await.unwrap().len(), 1);
     now_ms += 16_000;
@@ -515,7 +516,7 @@ pub(crate) async fn a_job_whose_server_ended_waits_longer_each_time(stage: Stage
     next.close().await.unwrap();
     assert_eq!(job().await.lost, 4);
     assert_eq!(alone().take_over(Duration::ZERO, now_ms).await, Ok(vec![]));
-    // A run that has settled forgets those before it, and so does one that ends.
+    // When a run has settled, or ends, the lost runs before it are forgotten.
     let (_, hold) = accept(&mut next, now_ms).await.unwrap();
     jobs.settle(&hold).await.unwrap();
     assert_eq!(job().await.lost, 0);

@@ -304,11 +304,11 @@ pub(crate) async fn a_lowered_limit_is_shown_at_once_and_rows_are_stemmed(stage:
     assert!(batches > 1 && after.0 == before.0 && after.1 < 24 * 150, "{batches} batches, {before:?} {after:?}");
     assert_eq!((shown().await, documents.last_seq().await.unwrap()), (limited.to_vec(), seq));
     assert_sound(&documents).await;
-    // They are edited like others, and nothing comes back when the limit does.
+    // They are edited like other documents, and nothing comes back when the limit is raised again.
     documents.set_revs_limit(1_000).await.unwrap();
     documents.put(edit("a", "{}").over(rev("5-y"))).await.unwrap();
     merge(&documents, replicated("a", "6-f e", "{}")).await;
-    // A merge joins what the branches still know together: the tombstone has 2-b.
+    // A merge joins the remaining history of all branches: the tombstone has 2-b.
     assert_eq!(leaves(&documents, "a").await.iter().map(|(_, path)| path.len()).collect::<Vec<_>>(), [5, 5, 3]);
     assert_sound(&documents).await;
 }

@@ -167,7 +167,7 @@ pub(crate) async fn edits_extend_the_only_leaf_and_a_tombstone_stays(stage: Stag
     assert_eq!(documents.last_seq().await.unwrap(), seq);
     let deleted = documents.get("a", &GetOptions::default()).await.unwrap_err();
     assert_eq!(*deleted.kind(), ErrorKind::NotFound(NotFound::Deleted));
-    // A stub without a content is no error if its revision is known.
+    // A stub without a content is not an error if its revision is known.
     let stub = Edit { attachments: vec![model::AttachmentEdit::stub("f")], ..replicated("a", "2-stub", "{}") };
     merge(&documents, stub).await;
 

@@ -377,7 +377,7 @@ pub(crate) async fn documents_purged_while_they_are_copied_do_not_arrive(stage: 
         assert_eq!((info.doc_count, info.purge_seq), (451 - gone.len() as u64, 23));
         assert_eq!(arrived.purged_infos(0).await.unwrap().len() as u64, 23.min(kept));
         assert_sound(&arrived).await;
-        // A purge at the target after the move is no difference.
+        // A purge at the target after the move does not count as a difference.
         purged(&arrived, purge("doc-001", &["1-x"])).await;
         let again = relocate(&from, &to, "db", &options, |_| ControlFlow::Continue(())).await.unwrap();
         assert!(again.moved_before && again.is_same(), "{again:?}");

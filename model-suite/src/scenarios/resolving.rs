@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::attachments::inline;
 use crate::stage::*;
 
-/// The documents with conflicts, in batches of so many.
+/// The documents with conflicts, in batches of this size.
 async fn conflicted<D: Database>(documents: &Documents<D>, limit: Option<usize>) -> Vec<(String, Vec<String>)> {
     let (mut found, mut since, mut more) = (Vec::new(), Seq::ZERO, true);
     while more {
@@ -131,7 +131,7 @@ pub(crate) async fn conflicts_are_ended_in_one_transaction(stage: Stage) {
     }
     assert!(made.windows(2).all(|pair| pair[0] == pair[1]), "replicas that resolve alike agree");
 
-    // What the caller refuses, and bad bodies, write nothing.
+    // If the caller refuses, or a body is bad, nothing is written.
     let calm = sound.create_database("d", CreateOptions::default()).await.unwrap();
     quarrel(&calm).await;
     let own = calm.resolve("three", |_| Err(ErrorKind::Conflict.into())).await.unwrap_err();
@@ -146,7 +146,7 @@ struct Counter {
     names: Vec<String>,
 }
 
-/// A value names no attachments, so an edit that is made of one leaves them.
+/// A value names no attachments, so an edit made of a value keeps them.
 pub(crate) async fn values_keep_the_attachments_of_their_documents(stage: Stage) {
     let documents = stage.documents().await;
     let counters = documents.of::<Counter>();
@@ -177,7 +177,7 @@ pub(crate) async fn values_keep_the_attachments_of_their_documents(stage: Stage)
     let written = documents.write(batch, WriteMode::Interactive).await.unwrap();
     assert_eq!(names().await, ["q", "r", "p"]);
     let last = written[1].clone().unwrap();
-    // Of a leaf that is gone nothing can be kept.
+    // Nothing can be kept from a leaf that is gone.
     assert_eq!(counters.put("a", Some(first), &value(6)).await.unwrap_err().status(), 409);
     documents.put(edit_of(7, &last).deleting()).await.unwrap();
     counters.put("a", None, &value(8)).await.unwrap();
@@ -216,7 +216,7 @@ pub(crate) async fn documents_are_values_of_a_type(stage: Stage) {
     }
     assert_eq!(documents.of::<u64>().put("number", None, &1).await.unwrap_err().status(), 400);
 
-    // Many at once, through faults: none is lost, and none conflicts.
+    // Many at once, through faults: no update is lost, and none conflicts.
     let chaos = Chaos::new(stage.engine(), 5, conformance::chaos::Rates::retryable(0.05));
     let counters = layer(chaos).await.database("db").await.unwrap().of::<Counter>();
     let writers = (0..6).map(|_| counters.update("a", |counter| counter.n += 1));

@@ -16,7 +16,7 @@ use super::jobs::server;
 use super::relocating::{Contents, at, contents, filled, large, options, rows_under, run};
 use crate::stage::*;
 
-/// What can be read, whatever the layout.
+/// Everything that can be read, in any layout.
 async fn readable<D: Database>(documents: &Documents<D>) -> Contents {
     let mut contents = contents(documents).await;
     (contents.info.format, contents.info.rewrites) = (BodyFormat::Exploded, false);
@@ -42,7 +42,7 @@ async fn accept<D: Database>(server: &mut Server<D>) -> (Job, Hold) {
     }
 }
 
-/// Edits documents before and behind the place that a rewriting has reached: the same in each database.
+/// Edits documents before and after the place that a rewrite has reached: the same ones in each database.
 async fn edit_some<D: Database>(documents: &Documents<D>, n: usize) {
     let id = format!("doc-{:03}", (n * 7) % 20);
     let old = get(documents, &id).await.rev;
@@ -231,7 +231,7 @@ pub(crate) async fn rewriting_and_edits_lose_nothing_through_faults(stage: Stage
     assert_sound(&documents).await;
     assert_layout(&engine, "a", &documents, BodyFormat::Packed).await;
 
-    // Of unknown result, both steps happen once.
+    // With an unknown result, both steps happen once.
     for fault in [Fault::UnknownCommitted, Fault::UnknownNotCommitted] {
         let before = readable(&documents).await;
         let layer = at(&Chaos::scripted(engine.clone(), [fault; 3].map(Some)), "a").await;

@@ -1,4 +1,4 @@
-//! Edits in the caller's own transaction: all of it happens once, or none.
+//! Edits in the caller's own transaction: all of it happens once, or not at all.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::stage::*;
 const ACCOUNTS: usize = 4;
 const MONEY: i64 = 100;
 
-/// A layer beside rows of the caller's own.
+/// A layer in a store that also has rows of the caller's own.
 async fn beside<D: Database>(engine: D) -> Layer<D> {
     let prefix = "documents".into();
     Layer::open(engine, LayerOptions { prefix, ..LayerOptions::default() }).await.unwrap()
@@ -38,7 +38,7 @@ async fn own_of<D: Database>(engine: &D) -> u64 {
     own(&engine.begin().unwrap()).await
 }
 
-/// Counts the row up, not idempotently.
+/// Increments the row, which is not idempotent.
 async fn count<T: Transaction>(transaction: &T) -> kv_api::Result<u64> {
     let next = own_row(transaction).await? + 1;
     transaction.set(b"own", next.to_string().into_bytes());
@@ -70,7 +70,7 @@ pub(crate) async fn edits_of_several_databases_commit_with_rows_of_the_callers(s
     let design = get(&left, "_design/n").await.rev;
     let (answer, revs) = layer
         .transact(async |edits: Edits<_>| {
-            // In no order of ids or of databases; the feed of each is in this one.
+            // The order is not that of ids or databases; each feed has this order.
             edits.put(&left, edit("z", r#"{"n":2}"#))?;
             edits.put(&right, edit("m", r#"{"n":3}"#))?;
             edits.put(&left, edit("m", r#"{"n":4}"#).over(first.clone()))?;
@@ -127,7 +127,7 @@ pub(crate) async fn a_refused_edit_refuses_the_whole_transaction(stage: Stage) {
     assert_eq!((refused.status(), refused.error()), (409, "conflict"));
     assert!(refused.reason().contains(r#""ghost" in right: Document update conflict."#), "{refused}");
 
-    // What is wrong by itself is said at once; what the caller says ends it as well.
+    // Errors of a single edit are returned at once. An error of the caller ends the transaction too.
     let elsewhere = beside(stage.engine()).await.database("left").await.unwrap();
     let own_error = layer
         .transact(async |edits: Edits<_>| {
@@ -154,7 +154,7 @@ pub(crate) async fn a_refused_edit_refuses_the_whole_transaction(stage: Stage) {
         .unwrap_err();
     assert_eq!(twice.status(), 400, "{twice}");
 
-    // Two collections would number their changes alike.
+    // Two collections would give their changes the same numbers.
     let transaction = stage.engine().begin().unwrap();
     for (turn, id) in ["one", "two"].into_iter().enumerate() {
         let Begun::Edits(edits) = layer.edits(&transaction, &layer.token()).await.unwrap() else { panic!() };
@@ -166,7 +166,7 @@ pub(crate) async fn a_refused_edit_refuses_the_whole_transaction(stage: Stage) {
     }
     drop(transaction);
 
-    // Nobody commits the rest of one that was refused.
+    // The rest of a refused transaction cannot be committed.
     let transaction = stage.engine().begin().unwrap();
     let Begun::Edits(edits) = layer.edits(&transaction, &layer.token()).await.unwrap() else { panic!() };
     count(&transaction).await.unwrap();
@@ -174,7 +174,7 @@ pub(crate) async fn a_refused_edit_refuses_the_whole_transaction(stage: Stage) {
     assert_eq!(edits.finish().await.unwrap_err().status(), 409);
     assert_eq!(transaction.commit().await.unwrap_err().code(), kv_api::error::TRANSACTION_CANCELLED);
 
-    // Nor of one that failed in another way: here a database is gone.
+    // Neither can the rest of one that failed in another way: here a database is gone.
     let gone = layer.create_database("gone", CreateOptions::default()).await.unwrap();
     layer.delete_database("gone").await.unwrap();
     let transaction = stage.engine().begin().unwrap();
@@ -185,7 +185,7 @@ pub(crate) async fn a_refused_edit_refuses_the_whole_transaction(stage: Stage) {
     assert_eq!(edits.finish().await.unwrap_err().status(), 404);
     assert_eq!(transaction.commit().await.unwrap_err().code(), kv_api::error::TRANSACTION_CANCELLED);
 
-    // Nor of one for whose end nobody waited.
+    // Neither can the rest of one whose future was dropped.
     let rates = Rates { latency: 1.0, longest: Duration::from_millis(1), ..Rates::default() };
     let slow = beside(Chaos::new(stage.engine(), 1, rates)).await;
     let transaction = slow.engine().begin().unwrap();
@@ -200,7 +200,7 @@ pub(crate) async fn a_refused_edit_refuses_the_whole_transaction(stage: Stage) {
     assert_sound(&left).await;
 }
 
-/// What the caller reads is as it was when the transaction commits.
+/// Documents that the caller reads are unchanged when the transaction commits.
 pub(crate) async fn documents_that_are_read_do_not_change_before_the_commit(stage: Stage) {
     let layer = beside(stage.engine()).await;
     let (left, right) = two_databases(&layer).await;
@@ -280,7 +280,7 @@ pub(crate) async fn transactions_of_unknown_result_happen_once(stage: Stage) {
             assert_eq!(revs, [get(&left, &id).await.rev, get(&right, &id).await.rev], "{what}");
             done += 1;
             assert_eq!(own_of(&stage.engine()).await, done, "{what}");
-            // A true conflict is one, whatever happened to the transaction.
+            // A true conflict is reported, whatever happened to the transaction.
             let faults = [fault].map(Some);
             let again = new_document(&beside(Chaos::scripted(stage.engine(), faults)).await, own_loop, &id).await;
             assert_eq!(again.unwrap_err().status(), 409, "{what}");
@@ -289,7 +289,7 @@ pub(crate) async fn transactions_of_unknown_result_happen_once(stage: Stage) {
     assert_eq!(feed(&right, ChangesRequest::default()).await.len() as u64, done);
     assert_sound(&left).await;
 
-    // Nobody can say whether an attempt landed whose id may have expired.
+    // If the id of an attempt may have expired, it cannot be known whether the attempt committed.
     for (by, is_written) in [(10_000, true), (70_000, false)] {
         for own_loop in [false, true] {
             let chaos = Chaos::scripted(stage.engine(), [Some(Fault::UnknownNotCommitted)]);
@@ -345,7 +345,7 @@ pub(crate) async fn money_is_moved_once_through_faults(stage: Stage) {
     let clerks = (0..3).map(|clerk| {
         let (layer, mut random) = (layer.clone(), Random::new(seed + clerk));
         async move {
-            // What each account has gained, as far as this clerk knows.
+            // The gains of each account, as far as this clerk knows.
             let (mut moved, mut gains) = (0, [0; ACCOUNTS]);
             for _ in 0..8 {
                 let from = random.below(ACCOUNTS as u64) as usize;

@@ -1,4 +1,4 @@
-//! Uploads that several processes take hold of: the first to commit has the upload, and the others find it gone.
+//! Several processes claim one upload: the first to commit gets it, and the others find it gone.
 
 use conformance::interleave::interleave;
 use kv_api::{AnyDatabase, Database};
@@ -91,7 +91,7 @@ pub(crate) async fn an_upload_is_swept_or_named_and_never_both(stage: Stage) {
             }
         }
     }
-    // Whoever uploads waits before a commit, and the upload is swept.
+    // The uploader waits before a commit, and the upload is swept meanwhile.
     for nth in 0.. {
         let operation = async |engine| {
             let documents = process(engine, &clock).await;

@@ -333,7 +333,7 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
     assert_eq!(rows(&engine).await, [2, 4, 2, 0], "{report:?}");
     // Chunks without an owner.
     let mut nobody = chunks[0].key.to_vec();
-    // A byte of the random address behind its code, which is no part of an escaped zero.
+    // A byte of the random address after its code, which is not part of an escaped zero.
     let at = (6..nobody.len()).find(|at| !matches!(nobody[*at], 0 | 1 | 0xff)).unwrap();
     nobody[at] ^= 1;
     put_rows(&engine, &[(&nobody, Some(b"x"))]).await;
@@ -413,7 +413,7 @@ pub(crate) async fn damaged_contents_are_never_returned_whole(stage: Stage) {
         let mut parts = super::damage::rows(&engine, 10, "").await;
         parts.retain(|part| others.iter().all(|other| other.key != part.key));
         assert!(parts.len() > 10);
-        // All that a reader returns, and whether it came to the end.
+        // Everything that a reader returns, and whether it reached the end.
         let read = async |spawn: Spawn| {
             let (_, reader) = documents.attachment(id, None, "f").await.unwrap();
             let (mut reader, mut read) = (reader.ahead(spawn), Vec::new());

@@ -1,4 +1,4 @@
-//! `validate_doc_update`: who is asked, when, and what a refusal leaves.
+//! `validate_doc_update`: which functions are asked, when, and the state after a refusal.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn judge(question: &Question) -> Result<()> {
     }
 }
 
-/// What somebody else does.
+/// An action of another client.
 type Meanwhile = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A judge that notes what it is asked.
@@ -162,7 +162,7 @@ pub(crate) async fn functions_get_the_documents_as_couchdb_gives_them(stage: Sta
     assert_eq!(clerk.take().len(), 1);
     merge(&documents, replicated("r", "6-f e", r#"{"n":4}"#)).await;
     assert!(old(&clerk.take_one()).contains(r#""_rev":"5-e","_deleted":true"#), "a replicated edit over a tombstone");
-    // By way of an edit that came with it.
+    // Through an edit of the same batch.
     let batch = vec![replicated("r", "7-g f", "{}"), replicated("r", "8-h g", "{}")];
     documents.write(batch, WriteMode::Replicated).await.unwrap().into_iter().for_each(|one| drop(one.unwrap()));
     assert!(old(&clerk.take_one()).contains(r#""_rev":"6-f""#));
@@ -183,7 +183,7 @@ pub(crate) async fn all_design_documents_with_functions_are_asked_and_no_others(
     assert_eq!(functions, ["other", "first"]);
     documents.put(edit("c", r#"{"bad":"x"}"#)).await.unwrap_err();
     assert_eq!(clerk.take().len(), 1, "one that refuses is enough");
-    // Another revision is asked anew, and a deleted one no more.
+    // Another revision is asked again, and a deleted one no longer.
     let changed = documents.put(edit("_design/c", r#"{"validate_doc_update":"changed"}"#).over(other)).await.unwrap();
     documents.put(edit("d", "{}")).await.unwrap();
     assert_eq!(function(&clerk.take()[0]), "changed");
@@ -247,7 +247,7 @@ pub(crate) async fn a_refused_edit_writes_nothing_and_leaves_the_others(stage: S
     assert!(results[0].is_ok() && results[2].is_ok());
     assert!(is_missing(&plain, "b").await);
 
-    // Of the leaves of one document only the bad one is refused.
+    // Among several leaves of one document, only the bad one is refused.
     let batch = vec![
         replicated("r", "1-a", "{}"),
         replicated("r", "1-b", r#"{"bad":"r"}"#),
@@ -301,7 +301,7 @@ pub(crate) async fn a_program_that_cannot_ask_writes_design_documents_only(stage
     documents.put(edit("a", "{}")).await.unwrap();
 }
 
-/// What was judged well under rules that are gone at the commit is judged again, and not written.
+/// An edit that passed rules which have changed by the commit is judged again, and not written.
 pub(crate) async fn rules_that_change_before_the_commit_refuse_the_edit(stage: Stage) {
     let (clerk, layer) = (Clerk::default(), stage.layer().await);
     let plain = layer.create_database("db", CreateOptions::default()).await.unwrap();
@@ -379,11 +379,11 @@ pub(crate) async fn a_verdict_holds_for_the_parent_and_the_functions_at_the_comm
     let olds: Vec<String> =
         clerk.take().iter().map(|one| one.old.as_ref().unwrap().get("_rev").unwrap().text().to_owned()).collect();
     assert_eq!(olds, [r#""1-a""#, r#""2-b""#]);
-    // The function begins while another one refuses nothing: it refuses what came before its commit.
+    // The function is added while no other function refuses the edit. It refuses edits from before its own commit.
     clerk.meanwhile(&plain, edit("_design/e", r#"{"validate_doc_update":"more"}"#));
     documents.put(edit("e", "{}")).await.unwrap();
     assert_eq!(clerk.take().iter().map(function).collect::<Vec<_>>(), ["third", "third", "more"]);
-    // What did not move is not asked about again.
+    // Edits whose parent did not change are not asked about again.
     clerk.meanwhile(&plain, edit("_design/f", r#"{"language":"query"}"#));
     documents.put(edit("b", "{}")).await.unwrap();
     assert_eq!(clerk.take().len(), 2);
@@ -494,7 +494,7 @@ pub(crate) async fn the_list_of_functions_is_checked_and_mended_and_moves_along(
     plain.put(edit("_design/d", DESIGN)).await.unwrap();
     plain.put(edit("_design/e", DESIGN)).await.unwrap();
     assert_ne!(row().await, before);
-    // As a program that knows no validation leaves it.
+    // The state that a program without validation leaves.
     let transaction = engine.begin().unwrap();
     transaction.set(&key, before);
     transaction.commit().await.unwrap();
@@ -542,7 +542,7 @@ pub(crate) async fn where_the_last_write_wins_the_function_sees_what_is_replaced
     documents.put(edit("_design/d", DESIGN)).await.unwrap();
     merge(&documents, replicated("r", "1-a", r#"{"n":1}"#)).await;
     assert_eq!(old(&clerk.take_one()), "null");
-    // It shares no history with what it replaces.
+    // It shares no history with the leaf that it replaces.
     merge(&documents, replicated("r", "3-x", r#"{"n":2}"#)).await;
     assert!(old(&clerk.take_one()).contains(r#""_rev":"1-a""#));
     let options = GetOptions::default();

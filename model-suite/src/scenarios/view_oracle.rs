@@ -13,7 +13,7 @@ use model::{
 
 use crate::stage::*;
 
-/// Emits what the document says: `{"e": [[key, value], …]}`.
+/// Emits the rows that the document lists: `{"e": [[key, value], …]}`.
 pub(super) fn emit_all(document: &JsonText, emit: &mut Emit) -> Result<(), FunctionError> {
     for pair in document.get("e").into_iter().flat_map(|list| list.elements()) {
         let mut pair = pair.elements().map(|value| document.slice_ref(value));
@@ -72,7 +72,7 @@ fn order(key: &JsonText) -> Vec<u8> {
     out
 }
 
-/// What a scan emits, sorted.
+/// The rows that a scan emits, sorted.
 async fn scan<D: Database>(
     documents: &Documents<D>,
     map: impl Fn(&JsonText, &mut Emit) -> Result<(), FunctionError>,
@@ -158,7 +158,7 @@ fn grouped(rows: Vec<Row>, grouping: Grouping) -> Vec<Group> {
     groups
 }
 
-/// What the view of this name makes of a group of rows.
+/// The reduction of a group of rows by the view of this name.
 fn reduction(view: &str, rows: &[Row]) -> String {
     let numbers = || rows.iter().filter_map(|row| row.4.root().as_i64());
     let different: BTreeSet<i64> = numbers().collect();
@@ -176,7 +176,7 @@ fn reduction(view: &str, rows: &[Row]) -> String {
     }
 }
 
-/// Whether a reduction is what it must be. `distinct` may be some percent off.
+/// Whether a reduction is right. `distinct` may be some percent off.
 fn is_reduction(view: &str, found: &str, rows: &[Row]) -> bool {
     let expected = reduction(view, rows);
     match (view, found.parse::<f64>(), expected.parse::<f64>()) {

@@ -91,7 +91,7 @@ pub(crate) async fn an_update_that_is_taken_over_goes_on_where_the_first_stopped
     let before = begun.next(10, Some(&first)).await.unwrap();
     assert_eq!((before.documents, before.more), (10, true));
 
-    // Nothing is heard of it any more. It has mapped its next documents meanwhile, one of which changes and one goes.
+    // Its server is lost. It has already mapped its next documents; one of them is changed, and one is deleted.
     let mut now = Duration::ZERO;
     outlive(&mut there, &mut now).await;
     let second = accept(&mut there).await;
@@ -107,7 +107,7 @@ pub(crate) async fn an_update_that_is_taken_over_goes_on_where_the_first_stopped
     let progress = update.next(10, Some(&second)).await.unwrap();
     assert_eq!((progress.documents, progress.more), (10, true));
     assert!(progress.seq > before.seq);
-    // The first one is late again, now behind the other.
+    // The first one is late again, now after the other.
     let late = begun.next(10, Some(&first)).await.unwrap_err();
     assert_eq!(*late.kind(), ErrorKind::JobLost);
     let progress = update.next(100, Some(&second)).await.unwrap();
@@ -431,7 +431,7 @@ pub(crate) async fn a_view_that_emits_too_much_leaves_the_others_their_rows(stag
     };
     let group = ViewGroup::of_closures("greedy", 1, vec![view("a", "a"), view("b", "b"), view("c", "c")]);
     let first = documents.put(edit("alone", r#"{"a":1,"b":40,"c":2}"#)).await.unwrap();
-    // Together they are too much, and none is alone.
+    // Together they are too large, but each alone is not.
     documents.put(edit("together", r#"{"a":25,"b":15,"c":1}"#)).await.unwrap();
     documents.put(edit("two", r#"{"a":50,"b":34,"c":1}"#)).await.unwrap();
     documents.put(edit("small", r#"{"a":1,"b":1,"c":1}"#)).await.unwrap();
@@ -523,7 +523,7 @@ pub(crate) async fn damaged_views_are_found(stage: Stage) {
     let all = rows_at(&engine, 16, "").await;
     let mut random = Random::new(3);
     for _ in 0..20 {
-        // Not the group's own rows, nor what only says where it stands.
+        // Not the group's own rows, nor those that only record its progress.
         let row = &all[3 + random.below(all.len() as u64 - 3) as usize];
         put_rows(&engine, &[(&row.key, None)]).await;
         assert!(!documents.check_views(&group).await.unwrap().is_empty(), "without {}", row.key.escape_ascii());
@@ -536,7 +536,8 @@ pub(crate) async fn damaged_views_are_found(stage: Stage) {
 /// Rows to set, or to clear.
 type Rows<'r> = Vec<(&'r [u8], Option<&'r [u8]>)>;
 
-/// Damage that leaves the numbers of rows as they are is found too, and rows that nobody knows. A repair removes them.
+/// Damage that does not change the numbers of rows is found too, and so are rows that no id row names. A repair removes
+/// them.
 pub(crate) async fn view_rows_that_belong_to_nothing_are_removed(stage: Stage) {
     let documents = stage.documents().await;
     let group = group(1);
@@ -609,7 +610,7 @@ pub(crate) async fn view_rows_that_belong_to_nothing_are_removed(stage: Stage) {
     }
 }
 
-/// A repair removes damaged rows only. Rows in a format that it does not know are no damage.
+/// A repair removes damaged rows only. Rows in an unknown format are not damage.
 pub(crate) async fn a_repair_leaves_view_rows_that_a_later_version_wrote(stage: Stage) {
     let documents = stage.documents().await;
     let group = group(1);
@@ -630,7 +631,7 @@ pub(crate) async fn a_repair_leaves_view_rows_that_a_later_version_wrote(stage: 
         let report = report.await.unwrap();
         assert!((report.repaired, report.left) == (0, 1) && !report.after.is_sound(), "{report:?}");
         assert_eq!(rows_at(&engine, 16, "").await, before);
-        // Who has the functions learns it too, and is not told that the rows are wrong.
+        // A check with the functions reports it too, and does not report that the rows are wrong.
         let mut found = CheckReport::default();
         let error = documents.check_built_views(&group, &mut found, |_| ()).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::UnknownFormat(_)) && found.is_sound(), "{error}: {found:?}");

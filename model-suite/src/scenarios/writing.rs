@@ -232,7 +232,7 @@ pub(crate) async fn bad_edits_are_refused_and_write_nothing(stage: Stage) {
             assert_eq!((refused.status(), refused.error()), (status, error), "{id:.20} {mode:?}: {refused}");
         }
     }
-    // Looking up an impossible id is no error of the store either.
+    // Looking up an impossible id is not an error of the store either.
     let endless = "x".repeat(20_000);
     let bulk = vec![model::BulkGet { id: endless.clone(), rev: Some(rev("1-a")) }];
     let found = documents.get_many(bulk, &GetOptions::default()).await.unwrap();

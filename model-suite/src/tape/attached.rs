@@ -3,7 +3,7 @@
 
 use model::{Attachment, AttachmentDigest, AttachmentEdit, AttachmentSource, Encoding};
 
-/// A content: a repeated byte, and what is stored of it, plain and compressed.
+/// A content: a repeated byte, and its stored forms, plain and compressed.
 struct Sample {
     byte: u8,
     length: usize,

@@ -297,7 +297,7 @@ impl Generator {
         let attachments = self.attachments(parent.len() as u64 + 1);
         let mut made = name(deleted, parent.first(), &body, &attachments);
         if self.random.chance(0.1) {
-            // A hash that is no MD5, as other programs make. The same edit gets the same hash.
+            // A hash that is not an MD5, like those of other programs. The same edit gets the same hash.
             let short = RevHash::from_bytes(&made.hash().as_bytes()[..3]).expect("a hash");
             made = RevId::new(made.position(), short).expect("a revision");
         }

@@ -62,7 +62,7 @@ impl Run {
     ///
     /// # Panics
     ///
-    /// If one of these is no number.
+    /// If one of these is not a number.
     pub fn short(format: BodyFormat, tapes: u64) -> Self {
         let setting = |name: &str, default: u64| {
             let name = format!("MODEL_TAPE_{name}");

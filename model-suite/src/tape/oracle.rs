@@ -1,6 +1,6 @@
 //! The oracle: revision trees as in RFC 001. A document is a set of edit branches, each a path from its leaf to the
-//! oldest known ancestor. There is no storage, no index and no counter: every result is computed from the paths. Of the
-//! layer it only uses the types and the computation of a revision.
+//! oldest known ancestor. There is no storage, no index and no counter: every result is computed from the paths. It
+//! uses only the types of the layer, and its computation of a revision.
 //!
 //! ```text
 //!  edit without a revision   no branch: the first one; a winning tombstone: extends it; otherwise 409
@@ -255,7 +255,7 @@ fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
             let named = tree.branches.iter().find(|branch| branch.live && branch.leaf() == rev);
             Some(named.ok_or(Refused::Conflict)?.clone())
         }
-        // A tombstone over a tombstone is no recreation.
+        // A tombstone over a tombstone does not count as a recreation.
         None => match tree.winner() {
             Some(winner) if winner.live || edit.deleted => return Err(Refused::Conflict),
             winner => winner.cloned(),
@@ -287,7 +287,7 @@ fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit:
             continue;
         }
         if !new.insert(path[0].clone()) {
-            // Of equal revisions, the first body and the longest history are kept.
+            // If revisions are equal, the first body and the longest history are kept.
             let first = tree.branches.iter_mut().find(|branch| *branch.leaf() == path[0]).expect("it is new");
             if path.len() > first.path.len() {
                 first.path = path;

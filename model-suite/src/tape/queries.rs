@@ -1,5 +1,5 @@
-//! The tape's Mango indexes and its view group: they come, change and go between other steps, are built a few documents at
-//! a time, and agree with the oracle's documents.
+//! The tape's Mango indexes and its view group. They are added, changed and deleted between other steps, and built a
+//! few documents at a time. They must agree with the oracle's documents.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +85,7 @@ pub(super) async fn compare_indexes<D: Database>(documents: &Documents<D>, oracl
     Ok(())
 }
 
-/// Goes on with all builds to the end, and compares.
+/// Completes all builds, and compares.
 pub(super) async fn finish<D: Database>(documents: &Documents<D>, oracle: &Oracle) -> Result<(), Failure> {
     documents.build_indexes(|_| ()).await?;
     ensure("all are built", &documents.indexes().await?.iter().all(|info| info.active), &true)?;

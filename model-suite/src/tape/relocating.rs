@@ -122,7 +122,7 @@ async fn journey(engines: &[AnyDatabase], run: &Run, seed: u64, tape: &[Step]) -
         let in_step = |failure: Failure| Failure(format!("step {at}: {failure}"));
         if journey.at + 1 < engines.len() && journey.random.chance(0.4) {
             let mut steps = 1 + journey.random.below(12);
-            // A database that is left closed takes no writes, so the move is continued until it does.
+            // A database that is left closed refuses writes, so the move is continued until it accepts them.
             while !journey.move_on(steps).await.map_err(in_step)? {
                 steps += 1 + journey.random.below(8);
             }
