@@ -1,8 +1,8 @@
 //! Instructions of hot operations, compared with committed figures.
 //!
 //! Times vary from run to run, counts of instructions hardly do. Callgrind counts those of one function,
-//! [`counted`], on one thread. CI fails if an operation takes over a tenth more than its figure; fewer is always
-//! right. Counts depend on the compiler and its target, which the file names.
+//! [`counted`], on one thread. CI fails if an operation takes over a tenth more instructions than its figure; fewer are
+//! always accepted. Counts depend on the compiler and its target, which the file names.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -86,7 +86,7 @@ fn group() -> ViewGroup {
 }
 
 fn edit(n: usize) -> Result<Edit> {
-    // Days in no order, as documents come in none.
+    // Days in no order, like documents from clients.
     let day = n.wrapping_mul(7_919) % 100_003;
     let body =
         format!(r#"{{"day":[{},{day}],"amount":{},"text":"{}"}}"#, 2000 + day % YEARS, n % 1_000, "lorem ".repeat(20));

@@ -114,8 +114,8 @@ async fn record(edits: Vec<Edit>) -> Result<Recorded> {
     Ok(Recorded { database, writes, reads })
 }
 
-/// Removes the reads of keys that every document sets, the counters: on the engine in memory `occ` makes them, to
-/// apply an atomic addition; on a cluster nobody does.
+/// Removes the reads of keys that every document sets, the counters: on the engine in memory, `occ` reads them to apply
+/// an atomic addition; on a cluster they are not read.
 fn forget_shared(writes: &mut [Write]) {
     let set = |write: &Write| -> HashSet<Bytes> {
         let rows = write.batches.iter().flat_map(Batch::rows);

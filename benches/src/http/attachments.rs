@@ -59,7 +59,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 
 const PIECE: usize = 1 << 20;
 
-/// 200 KB of English: this project's documents. zlib looks back 32 KB, so it does not see that they come again.
+/// 200 KB of English: this project's documents. zlib looks back only 32 KB, so it does not notice the repetition.
 const PROSE: [&str; 12] = [
     include_str!("../../../CHANGELOG.md"),
     include_str!("../../../README.md"),
@@ -79,7 +79,7 @@ const PROSE: [&str; 12] = [
 enum Kind {
     /// Random bytes, which are stored as they are.
     Noise,
-    /// English, which is stored compressed.
+    /// English text, which is stored compressed.
     Text,
 }
 

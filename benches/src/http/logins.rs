@@ -1,4 +1,4 @@
-//! Logins by the thousand: what they cost those who are logged in, and how soon they are answered.
+//! Thousands of logins: their cost for users who are logged in, and the time until they are answered.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ const ADMIN: &str = "adm:pass";
 pub(crate) async fn run(options: Options) -> Result<()> {
     let server = Spawned::start(&options.binary, &options.engine).await?;
     let mut party = Client::connect(&server.address).await?;
-    // Users whose documents an administrator wrote: nobody waits for their hashes.
+    // Users whose documents an administrator wrote: no request waits for their hashes.
     party.request("PUT", "/_users", "").await?;
     for number in 0..options.users {
         let user = json!({"type": "user", "name": format!("user{number}"), "roles": [], "password_scheme": "pbkdf2",

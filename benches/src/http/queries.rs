@@ -19,7 +19,7 @@ use super::server::Spawned;
 use super::work::{Database, Target};
 use super::{Format, Row, print_head, print_row};
 
-/// The group level 1 of the view has so many groups.
+/// Number of groups of the view at group level 1.
 const GROUPS: usize = 100;
 
 /// Number of rows that a range is to give.
@@ -70,8 +70,8 @@ const WORKS: [(&str, &str); 10] = [
     ("view, group_level=1 of all", "queries"),
 ];
 
-/// An answer whose documents or rows are counted and not built: on a machine of few cores, what the client does takes part of
-/// the rate.
+/// An answer whose documents or rows are counted and not built: on a machine with few cores, the client's own work
+/// lowers the rate.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(alias = "rows")]
@@ -169,7 +169,7 @@ impl Side {
         Ok(written as f64 / begun.elapsed().as_secs_f64())
     }
 
-    /// Builds an index that there was not, until a query has used it for its order.
+    /// Builds a new index, until a query has used it for its order.
     async fn build_index(&mut self, round: u32, documents: usize) -> Result<f64> {
         let name = format!("by-{round}");
         let mut fields = vec!["serial"];
@@ -177,7 +177,7 @@ impl Side {
         let begun = Instant::now();
         let index = json!({"index": {"fields": fields}, "ddoc": name, "name": name});
         self.post(&self.database.path("/_index"), &index).await?;
-        // Only a query that cannot do without it waits for an index.
+        // A query waits for an index only if it cannot be answered without it.
         let query = json!({"selector": {"serial": {"$gte": 0}}, "sort": fields, "limit": 1, "use_index": name});
         self.post(&self.database.path("/_find"), &query).await?;
         Ok(documents as f64 / begun.elapsed().as_secs_f64())

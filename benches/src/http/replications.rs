@@ -61,7 +61,7 @@ enum Way {
     /// The same into a database of its own.
     RivalHome(Address),
     Program(String),
-    /// The source's feed alone, with its documents: the most that a copy could be.
+    /// Only reads the source's feed with its documents: the highest possible rate of a copy.
     Feed,
 }
 

@@ -35,8 +35,8 @@ pub(crate) struct Options {
     seconds: u32,
 }
 
-/// Room for bytes that a client's system takes before the client reads them. With the usual size, megabytes of each
-/// answer would be on their way to the client, and the server would not wait.
+/// Size of the buffer for bytes that a client's system receives before the client reads them. With the usual size,
+/// megabytes of each answer would be on their way to the client, and the server would not wait.
 const RECEIVE_BUFFER: u32 = 16 << 10;
 
 pub(crate) async fn run(options: Options) -> Result<()> {
@@ -55,8 +55,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         ["/slow/_changes", "/slow/_all_docs", "/slow/_changes?include_docs=true", "/slow/_all_docs?include_docs=true"]
     {
         for clients in [1, options.clients] {
-            // Caches and memory that the allocator keeps are no part of a client's cost. The server ends connections that
-            // are idle as long as the clients before may have read.
+            // Caches and memory that the allocator keeps are not part of a client's cost. The server ends connections
+            // that are idle as long as the clients before may have read.
             client = Client::connect(&server.address).await?;
             client.download(path, "").await?;
             tokio::time::sleep(Duration::from_secs(3)).await;

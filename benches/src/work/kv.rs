@@ -1,4 +1,4 @@
-//! Keys and values: the cost of a transaction over its store, and what concurrent commits share.
+//! Keys and values: the cost of a transaction compared with its store, and the gain of concurrent commits.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -142,7 +142,7 @@ fn commit_raw<E: Engine>(keys: usize, scale: f64) -> Result<f64> {
     let begun = Instant::now();
     for rows in rows.chunks(keys) {
         batches.apply(&store, rows)?;
-        // As the engine does at each commit. On sled, unsynced data must have left the process.
+        // The engine does this at each commit. On sled, unsynced data must have left the process.
         store.sync()?;
     }
     Ok(rate(rows.len(), begun.elapsed()))
