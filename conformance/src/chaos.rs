@@ -234,6 +234,10 @@ impl<D: Database> Database for Chaos<D> {
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
         self.inner.is_compacting(begin, end)
     }
+
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        self.inner.disk_bytes(begin, end)
+    }
 }
 
 /// State of a transaction since its last reset.

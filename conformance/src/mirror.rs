@@ -141,6 +141,10 @@ impl<A: Database, B: Database> Database for Mirror<A, B> {
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
         self.a.is_compacting(begin, end) || self.b.is_compacting(begin, end)
     }
+
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        Some(self.a.disk_bytes(begin, end)? + self.b.disk_bytes(begin, end)?)
+    }
 }
 
 /// A transaction of a [`Mirror`].

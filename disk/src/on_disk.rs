@@ -147,6 +147,10 @@ impl<S: DiskStore> Store for OnDisk<S> {
         self.store.is_compacting(begin, end)
     }
 
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        self.store.disk_bytes(begin, end)
+    }
+
     fn close(&self) -> Result<()> {
         self.store.close()?;
         self.synced(|synced| synced.sync())

@@ -185,6 +185,10 @@ impl Database for FdbDatabase {
     fn is_compacting(&self, _: &[u8], _: &[u8]) -> bool {
         false
     }
+
+    fn disk_bytes(&self, _: &[u8], _: &[u8]) -> Option<u64> {
+        None
+    }
 }
 
 impl fmt::Debug for FdbDatabase {

@@ -160,6 +160,10 @@ impl Store for LsmStore {
         self.shared.is_asked(&keys::stored(begin), &keys::stored(end))
     }
 
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        Some(self.shared.tables().file_bytes(&keys::stored(begin), &keys::stored(end)))
+    }
+
     fn close(&self) -> Result<()> {
         self.compactor.stop();
         Ok(())

@@ -10,14 +10,17 @@
 //! file stays as long as anyone holds the table. So a set of tables is a snapshot without sequence numbers: each
 //! run has a key at most once.
 
+use std::fs::File;
 use std::iter::FusedIterator;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use disk::panics::caught;
 use kv_api::keys::key_after;
 use kv_api::{Direction, Result};
 use lsm_tree::table::filter::standard_bloom::Builder;
+use lsm_tree::table::{Block, BlockHandle, IndexBlock};
 use lsm_tree::{InternalValue, SeqNo, Slice, Table, UserKey};
 
 use crate::aside::AsideTable;
@@ -90,6 +93,20 @@ impl Member {
         self.aside.as_ref().map_or(&self.table, |aside| &aside.table)
     }
 
+    /// Bytes of the file before a key. What is not rows, such as the index, counts as if it were spread among them. Rows of
+    /// a table whose index cannot be read count for none: reads of them tell what is wrong.
+    fn position(&self, key: &[u8]) -> u64 {
+        if key <= self.first() {
+            return 0;
+        }
+        if key > self.last() {
+            return self.bytes();
+        }
+        let offset = caught("a table", || offset(&self.table, key).map_err(failed_to_read)).unwrap_or(0);
+        let scaled = u128::from(offset) * u128::from(self.bytes()) / u128::from(data_bytes(&self.table).max(1));
+        u64::try_from(scaled).unwrap_or(u64::MAX).min(self.bytes())
+    }
+
     pub(crate) fn first(&self) -> &[u8] {
         self.table.metadata.key_range.min()
     }
@@ -97,6 +114,30 @@ impl Member {
     pub(crate) fn last(&self) -> &[u8] {
         self.table.metadata.key_range.max()
     }
+}
+
+/// Bytes of a table's blocks of rows, which are the beginning of its file.
+fn data_bytes(table: &Table) -> u64 {
+    *table.regions.tli.offset()
+}
+
+/// Where the block begins that has a key, or the next one. The index is read from the file: that in memory cannot be asked
+/// for places.
+fn offset(table: &Table, key: &[u8]) -> lsm_tree::Result<u64> {
+    let file = File::open(&*table.path)?;
+    // The first block whose last key is not before `key`.
+    let find = |handle: BlockHandle| -> lsm_tree::Result<Option<BlockHandle>> {
+        let index = IndexBlock::new(Block::from_file(&file, handle, table.metadata.index_block_compression)?);
+        let mut blocks = index.iter();
+        let found = if blocks.seek(key, SeqNo::MAX) { blocks.next() } else { None };
+        Ok(found.map(|found| BlockHandle::new(found.offset, found.size)))
+    };
+    let mut found = find(table.regions.tli)?;
+    // An index of two levels.
+    if let (Some(part), Some(_)) = (found, table.regions.index) {
+        found = find(part)?;
+    }
+    Ok(found.map_or(data_bytes(table), |block| *block.offset()))
 }
 
 /// The tables of a run that have keys from `first` to `last`, both included.
@@ -147,6 +188,13 @@ impl Tables {
             false => member.bytes() / member.table.metadata.item_count.max(1),
         };
         tables.map(bytes).sum()
+    }
+
+    /// Bytes of the files of everything between two keys, to the block.
+    pub(crate) fn file_bytes(&self, begin: &[u8], end: &[u8]) -> u64 {
+        let runs = self.levels.iter().flatten();
+        let tables = runs.flat_map(|run| overlapping(run, begin, end));
+        tables.map(|member| member.position(end).saturating_sub(member.position(begin))).sum()
     }
 
     /// These tables with others in the place of one, which have no more keys.

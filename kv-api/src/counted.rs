@@ -108,6 +108,10 @@ impl<D: Database> Database for Counted<D> {
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
         self.inner.is_compacting(begin, end)
     }
+
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        self.inner.disk_bytes(begin, end)
+    }
 }
 
 #[derive(Clone, Debug, Default)]

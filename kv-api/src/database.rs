@@ -27,4 +27,12 @@ pub trait Database: Clone + Send + Sync + 'static {
         let _ = (begin, end);
         false
     }
+
+    /// Bytes on the disk of everything between two keys, as of now: also of removed rows whose space is not free yet. The
+    /// ranges of a partition of all keys add up to what the engine's files take, about. `None` where an engine does not
+    /// know it, or keeps nothing on a disk.
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        let _ = (begin, end);
+        None
+    }
 }

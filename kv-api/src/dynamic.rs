@@ -30,6 +30,8 @@ pub trait DynDatabase: Send + Sync + 'static {
     fn compact(&self, begin: &[u8], end: &[u8]);
     /// See [`Database::is_compacting`].
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool;
+    /// See [`Database::disk_bytes`].
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64>;
 }
 
 impl<D: Database> DynDatabase for D {
@@ -51,6 +53,10 @@ impl<D: Database> DynDatabase for D {
 
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
         Database::is_compacting(self, begin, end)
+    }
+
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        Database::disk_bytes(self, begin, end)
     }
 }
 
@@ -208,6 +214,10 @@ impl Database for AnyDatabase {
 
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
         self.0.is_compacting(begin, end)
+    }
+
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        self.0.disk_bytes(begin, end)
     }
 }
 

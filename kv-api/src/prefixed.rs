@@ -60,6 +60,10 @@ impl<D: Database> Database for Prefixed<D> {
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
         self.inner.is_compacting(&prefixed(&self.prefix, begin), &prefixed(&self.prefix, end))
     }
+
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        self.inner.disk_bytes(&prefixed(&self.prefix, begin), &prefixed(&self.prefix, end))
+    }
 }
 
 /// A transaction of a [`Prefixed`] database.

@@ -24,6 +24,8 @@ pub struct Sizes {
     pub external: u64,
     /// Size of all rows of the database. Estimated by the store.
     pub active: u64,
+    /// Bytes on the disk, also of removed rows whose space is not free yet. `active` where the store does not know it.
+    pub file: u64,
 }
 
 /// Information about a database.
@@ -76,10 +78,12 @@ impl<D: Database> Documents<D> {
             let purged = transaction.get_range(&purge::newest(keys), Read::Snapshot);
             let size = transaction.get_estimated_range_size(&begin, &end);
             let is_compacting = self.is_stemming() || self.shared.guard.engine.is_compacting(&begin, &end);
+            let file = self.shared.guard.engine.disk_bytes(&begin, &end);
             async move {
                 let instance = instance.await?;
                 let last = read_last(last.await?.as_deref())?;
                 self.check_last(&instance, last, version.await?)?;
+                let active = size.await?;
                 let stats = Stats::read(stats.await?.as_deref())?;
                 let numbered = self.number(&transaction, &[last]).await?[0];
                 let count = |value: i64| u64::try_from(value).unwrap_or(0);
@@ -89,7 +93,7 @@ impl<D: Database> Documents<D> {
                     doc_del_count: count(stats.doc_del_count),
                     update_seq: numbered,
                     purge_seq: purge::seq_of(keys, &purged.await?.rows)?,
-                    sizes: Sizes { external: count(stats.external), active: size.await? },
+                    sizes: Sizes { external: count(stats.external), active, file: file.unwrap_or(active) },
                     incarnation: instance.incarnation,
                     created_ms: instance.created_ms,
                     instance_id: instance.id,

@@ -197,6 +197,12 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Bytes on the disk of everything between two keys: see [`kv_api::Database::disk_bytes`].
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        let _ = (begin, end);
+        None
+    }
+
     /// Takes a function that lets go of old snapshots, and refreshes the newest. A store whose old snapshots keep files
     /// calls it some time after the last batch. Called once, before the first batch.
     fn when_quiet(&self, let_go: Box<dyn Fn() + Send + Sync>) {

@@ -558,6 +558,13 @@ impl<S: DiskStore> Store for WalStore<S> {
         is_waiting || self.inner.below.is_compacting(begin, end)
     }
 
+    /// With what is in the log and not flushed yet.
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        let below = self.inner.below.disk_bytes(begin, end)?;
+        let runs = self.inner.state.lock().runs.clone();
+        Some(below + runs.iter().map(|run| run.bytes_between(begin, end)).sum::<u64>())
+    }
+
     fn close(&self) -> Result<()> {
         self.stop_flusher();
         loop {

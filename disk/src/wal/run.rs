@@ -99,11 +99,10 @@ impl RunBuilder {
 
     /// Copies rows of another run.
     fn copy(&mut self, run: &Run, places: std::ops::Range<usize>) {
-        let from = run.rows[places.start];
-        let to = run.rows.get(places.end).map_or(run.bytes.len(), |end| *end as usize);
+        let (from, to) = (run.offset(places.start), run.offset(places.end));
         let here = self.bytes.len() as u32;
-        self.rows.extend(run.rows[places].iter().map(|row| here + (row - from)));
-        self.bytes.extend_from_slice(&run.bytes[from as usize..to]);
+        self.rows.extend(run.rows[places].iter().map(|row| here + (row - from as u32)));
+        self.bytes.extend_from_slice(&run.bytes[from..to]);
     }
 
     fn finish(mut self) -> Result<Self> {
@@ -329,6 +328,16 @@ impl Run {
         let end = start + self.key(place).len();
         let value = self.value(place)?;
         Some((self.bytes.slice(start..end), self.bytes.slice(end..end + value.len())))
+    }
+
+    /// Where a row begins; the end of the run after the last one.
+    fn offset(&self, place: usize) -> usize {
+        self.rows.get(place).map_or(self.bytes.len(), |at| *at as usize)
+    }
+
+    /// Bytes of the rows between two keys.
+    pub(crate) fn bytes_between(&self, begin: &[u8], end: &[u8]) -> u64 {
+        self.offset(self.before(end)).saturating_sub(self.offset(self.before(begin))) as u64
     }
 
     /// Number of rows before `key`.

@@ -101,7 +101,7 @@ pub(super) struct Contents {
 
 pub(super) async fn contents<D: Database>(documents: &Documents<D>) -> Contents {
     let mut info = documents.info().await.unwrap();
-    info.sizes.active = 0;
+    (info.sizes.active, info.sizes.file) = (0, 0);
     let request = ChangesRequest { style: Style::AllDocs, include_docs: true, ..ChangesRequest::default() };
     let feed = feed(documents, request).await;
     let mut trees = Vec::new();

@@ -39,6 +39,8 @@ pub struct ViewGroupStats {
     pub purge_seq: u64,
     /// Approximate number of bytes of all its rows.
     pub bytes: u64,
+    /// Bytes on the disk, also of removed rows whose space is not free yet. `bytes` where the store does not know it.
+    pub file_bytes: u64,
     /// Whether space that was [asked for](Documents::compact_views) is not free yet.
     pub is_compacting: bool,
 }
@@ -91,8 +93,10 @@ impl<D: Database> Documents<D> {
             let Upto { seq, purge_seq } = self.view_upto(&tx, head.number, Read::Snapshot).await?;
             let (begin, end) = self.keys().bounds(DatabaseKey::ViewRows(head.number));
             let bytes = tx.get_estimated_range_size(&begin, &end).await?;
-            let is_compacting = self.shared.guard.engine.is_compacting(&begin, &end);
-            Ok(ViewGroupStats { seq, purge_seq, bytes, is_compacting })
+            let engine = &self.shared.guard.engine;
+            let file_bytes = engine.disk_bytes(&begin, &end).unwrap_or(bytes);
+            let is_compacting = engine.is_compacting(&begin, &end);
+            Ok(ViewGroupStats { seq, purge_seq, bytes, file_bytes, is_compacting })
         })
         .await
     }

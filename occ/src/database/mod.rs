@@ -117,6 +117,10 @@ impl<S: Store> Database for OccDatabase<S> {
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
         self.0.core.store.is_compacting(begin, end)
     }
+
+    fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
+        self.0.core.store.disk_bytes(begin, end)
+    }
 }
 
 /// Options of a database.

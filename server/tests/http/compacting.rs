@@ -41,6 +41,10 @@ impl Database for Compacting {
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
         self.asked.lock().iter().any(|(from, to)| **from < *end && *begin < **to)
     }
+
+    fn disk_bytes(&self, _: &[u8], _: &[u8]) -> Option<u64> {
+        Some(54_321)
+    }
 }
 
 async fn couch() -> (Couch, Compacting) {
@@ -66,6 +70,14 @@ async fn a_compaction_runs_until_its_space_is_free() {
     assert!(engine.asked.lock().is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_size_of_the_file_is_what_the_database_takes_on_the_disk() {
+    let (couch, _) = couch().await;
+    let sizes = couch.get("/db").await.json()["sizes"].clone();
+    assert_eq!(sizes["file"], 54_321);
+    assert!(sizes["active"].as_u64().unwrap() < 10_000, "{sizes}");
+}
+
 #[cfg(feature = "javascript")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compaction_of_views_runs_until_its_space_is_free() {
@@ -83,4 +95,7 @@ async fn a_compaction_of_views_runs_until_its_space_is_free() {
     assert!(running().await);
     engine.asked.lock().clear();
     assert!(!running().await);
+    let sizes = couch.get("/db/_design/d/_info").await.json()["view_index"]["sizes"].clone();
+    assert_eq!(sizes["file"], 54_321);
+    assert!(sizes["active"].as_u64().unwrap() < 10_000, "{sizes}");
 }

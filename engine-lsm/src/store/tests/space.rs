@@ -229,3 +229,51 @@ fn the_folder_is_one_of_lsm_tree() {
     drop(tree);
     assert_eq!(rows(&open(folder.path()).view().unwrap()), expected);
 }
+
+/// The parts add up to the files, also of databases that are smaller than a table, and what was deleted counts as long as it
+/// takes space.
+#[test]
+fn the_bytes_of_ranges_add_up_to_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let mut random = Random(11);
+    // Databases of 1, 2, 4, … documents of 10 KB.
+    let end = |database: u32| Bytes::from(format!("{:02}", database + 1));
+    let begin = |database: u32| Bytes::from(format!("{database:02}"));
+    let sizes = || -> Vec<u64> { (0..9).map(|one| store.disk_bytes(&begin(one), &end(one)).unwrap()).collect() };
+    assert_eq!(sizes(), vec![0; 9]);
+    for version in 1..=4 {
+        let mut batch = Batch::new(version);
+        for database in 0..9 {
+            for n in (0..1 << database).filter(|n| n % 4 == version as u32 % 4) {
+                let noise: Vec<u8> = (0..2_500).flat_map(|_| (random.below(1 << 31) as u32).to_le_bytes()).collect();
+                batch.set(format!("{database:02}/{n:08}").into(), noise.into());
+            }
+        }
+        store.apply(batch).unwrap();
+    }
+    let check = |when: &str, sizes: &[u64], expected: &[u64]| {
+        let (sum, files) = (sizes.iter().sum::<u64>(), bytes(folder.path()));
+        assert!(sum.abs_diff(files) < files / 100, "{when}: {sum} of {files} bytes");
+        for (database, (size, expected)) in sizes.iter().zip(expected).enumerate() {
+            // A block more or less for each table.
+            assert!(
+                size.abs_diff(*expected) < expected / 10 + 40_000,
+                "{when}: {size} of {expected} bytes of {database}"
+            );
+        }
+    };
+    let mut expected: Vec<u64> = (0..9).map(|database| 10_000 << database).collect();
+    check("flushed", &sizes(), &expected);
+    store.shared.settle(Effort::Quiet);
+    check("compacted", &sizes(), &expected);
+    // The clear of a part of a table.
+    let mut batch = Batch::new(9);
+    (0..200).for_each(|n| batch.clear(format!("08/{n:08}").into()));
+    store.apply(batch).unwrap();
+    check("deleted", &sizes(), &expected);
+    store.compact(b"08", b"09");
+    store.shared.settle(Effort::Quiet);
+    expected[8] = 56 * 10_000;
+    check("given back", &sizes(), &expected);
+}

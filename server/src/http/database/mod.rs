@@ -83,7 +83,7 @@ pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseI
     json.name("purge_seq").display(info.purge_seq);
     json.name("update_seq").display(info.update_seq);
     json.name("sizes").begin_object();
-    json.name("file").u64(info.sizes.active);
+    json.name("file").u64(info.sizes.file);
     json.name("external").u64(info.sizes.external);
     json.name("active").u64(info.sizes.active);
     json.end_object();

@@ -137,7 +137,7 @@ pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Resp
         json.name("minimum").u64(0).name("preferred").u64(0).name("total").u64(0).end_object();
         json.name("waiting_commit").bool(false).name("waiting_clients").u64(0).name("updater_running").bool(running);
         json.name("update_seq").display(seq).name("sizes").begin_object();
-        json.name("file").u64(stats.bytes).name("external").u64(stats.bytes).name("active").u64(stats.bytes);
+        json.name("file").u64(stats.file_bytes).name("external").u64(stats.bytes).name("active").u64(stats.bytes);
         json.end_object().name("signature").str(&model::hex(group.signature())).name("purge_seq").u64(stats.purge_seq);
         // Rows are kept by this version alone: another one builds them anew.
         json.name("collator_versions").begin_array().str(COLLATION.1);
