@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use process::Process;
 use reqwest::{Client, Method};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A server as a process, and what was sent to it that nobody may read.
 struct Told {
@@ -85,7 +85,11 @@ const LEVELS: [&str; 2] = ["trace", "trace,server=trace"];
 async fn no_secret_reaches_the_log() {
     for level in LEVELS {
         let own = "geheim-own";
-        let mut server = Process::start(&["--engine", "mem:", "--log", level, "--user", "adm", "--password", own]);
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["audit", "access"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+        let logs = ["--audit-log", &files[0], "--access-log", &files[1]];
+        let options = ["--engine", "mem:", "--log", level, "--user", "adm", "--password", own];
+        let mut server = Process::start(&[&options[..], &logs].concat());
         let mut stderr = server.child.stderr.take().unwrap();
         // It is read while the server runs, so that a full pipe does not stop the server.
         let log = std::thread::spawn(move || {
@@ -194,6 +198,12 @@ async fn no_secret_reaches_the_log() {
         server.child.wait().unwrap();
         let mut log = log.join().unwrap().unwrap();
         server.out.read_to_string(&mut log).unwrap();
+        assert!(!log.contains('\u{1b}'), "colours");
+        for file in files {
+            let lines = std::fs::read_to_string(file).unwrap();
+            assert!(lines.lines().count() > 10, "{lines}");
+            log.push_str(&lines);
+        }
         assert!(log.contains("a login failed") && log.contains("PUT /_node/_local/_config/admins/x 200"), "{log}");
         assert!(log.contains("a replication failed") && log.contains("a job begins"), "{log}");
         for secret in secrets {
@@ -201,5 +211,143 @@ async fn no_secret_reaches_the_log() {
             assert!(line.is_none(), "{level}: {secret} is in {line:?}");
         }
         assert!(!log.contains("geheim"), "{log}");
+    }
+}
+
+/// The lines of a log, without what differs from run to run: the time, the client's address and milliseconds.
+fn lines(path: &std::path::Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let read = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        let members = line.as_object_mut().unwrap();
+        let time = members.remove("time").unwrap();
+        assert!(humantime::parse_rfc3339(time.as_str().unwrap()).is_ok(), "{time}");
+        if let Some(ms) = members.remove("ms") {
+            assert!(ms.is_u64());
+        }
+        line
+    };
+    text.lines().map(read).collect()
+}
+
+/// What a server with users writes to its two logs while it is used.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_logs_say_who_did_what_from_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let [audit, access] = ["audit", "access"].map(|name| folder.path().join(name));
+    let server = Process::start(&[
+        "--engine",
+        "mem:",
+        "--user",
+        "adm",
+        "--password",
+        "geheim",
+        "--audit-log",
+        audit.to_str().unwrap(),
+        "--access-log",
+        access.to_str().unwrap(),
+    ]);
+    let client = Client::new();
+    let adm = basic("adm", "geheim");
+    let mut sent = 0;
+    let mut send = async |method: &str, path: &str, authorization: &str, body: Value| {
+        sent += 1;
+        let request = client.request(Method::from_bytes(method.as_bytes()).unwrap(), server.url(path));
+        let request = request.header("x-couch-request-id", format!("r{sent}")).json(&body);
+        let answer = request.header("authorization", authorization).send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, answer.json::<Value>().await.unwrap_or_default())
+    };
+    let config = |key: &str| format!("/_node/_local/_config/{key}");
+    let no_member = json!({"members": {"roles": ["nobody"]}});
+    let (_, wrote) = {
+        assert_eq!(send("PUT", "/db", &adm, json!({})).await.0, 201); // r1
+        assert_eq!(send("PUT", "/db", &adm, json!({})).await.0, 412);
+        assert_eq!(send("PUT", "/db/_security", &adm, no_member).await.0, 200); // r3
+        assert_eq!(send("PUT", &config("admins/anna"), &adm, json!("secret")).await.0, 200); // r4
+        send("PUT", "/db/doc?token=x", &basic("anna", "secret"), json!({"a": 1})).await // r5
+    };
+    let purge = json!({"doc": [wrote["rev"]], "other": ["1-00000000000000000000000000000000"]});
+    for (method, path, authorization, body, status) in [
+        ("PUT", config("admins/anna"), adm.clone(), json!("other"), 200), // r6
+        ("DELETE", config("admins/anna"), adm.clone(), json!({}), 200),
+        ("PUT", config("log/level"), adm.clone(), json!("secret"), 200),
+        ("DELETE", config("log/level"), adm.clone(), json!({}), 200),
+        ("POST", config("_reload"), adm.clone(), json!({}), 200), // r10
+        ("POST", "/db/_purge".to_owned(), adm.clone(), purge, 201),
+        ("GET", "/db/doc".to_owned(), String::new(), json!({}), 401),
+        ("GET", "/db/doc".to_owned(), basic("adm", "guess"), json!({}), 401),
+        ("POST", "/_session".to_owned(), String::new(), json!({"name": "x\ny", "password": "guess"}), 401),
+        ("POST", "/_session?fail=/f".to_owned(), String::new(), json!({"name": "z", "password": "guess"}), 404), // r15
+        ("DELETE", "/db".to_owned(), adm.clone(), json!({}), 200),
+    ] {
+        assert_eq!(send(method, &path, &authorization, body).await.0, status, "{method} {path}");
+    }
+    assert!(server.stop("-TERM").success());
+
+    let by = |user: Option<&str>, number: u32, event: &str, members: Value| {
+        let mut line = json!({"user": user, "address": "127.0.0.1", "request": format!("r{number}"), "event": event});
+        line.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        line
+    };
+    let setting = |section: &str, key: &str| json!({"section": section, "key": key});
+    let refused = |method: &str, path: &str, status: &str| json!({"method": method, "path": path, "status": status});
+    let login = |name: &str, method: &str, path: &str, status: &str| {
+        json!({"name": name, "method": method, "path": path, "status": status})
+    };
+    let expected = [
+        by(Some("adm"), 1, "database_created", json!({"db": "db"})),
+        by(Some("adm"), 3, "security_changed", json!({"db": "db"})),
+        by(Some("adm"), 4, "administrator_named", setting("admins", "anna")),
+        by(Some("adm"), 6, "administrator_changed", setting("admins", "anna")),
+        by(Some("adm"), 7, "administrator_removed", setting("admins", "anna")),
+        by(Some("adm"), 8, "setting_changed", setting("log", "level")),
+        by(Some("adm"), 9, "setting_removed", setting("log", "level")),
+        by(Some("adm"), 10, "settings_reloaded", json!({})),
+        by(Some("adm"), 11, "document_purged", json!({"db": "db", "id": "doc"})),
+        by(None, 12, "refused", refused("GET", "/db/doc", "401")),
+        by(None, 13, "login_refused", login("adm", "GET", "/db/doc", "401")),
+        by(None, 14, "login_refused", login("x\ny", "POST", "/_session", "401")),
+        by(None, 15, "login_refused", login("z", "POST", "/_session", "302")),
+        by(Some("adm"), 16, "database_dropped", json!({"db": "db"})),
+    ];
+    let found = lines(&audit);
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+
+    let found = lines(&access);
+    let of = |id: &str| found.iter().filter(|line| line["request"] == id).collect::<Vec<_>>();
+    let written = json!({"user": "anna", "address": "127.0.0.1", "request": "r5", "method": "PUT", "path": "/db/doc", "status": 201,
+                         "bytes": wrote.to_string().len() + 1});
+    assert_eq!(of("r5"), [&written]);
+    // Every request has one line, and a redirected login is two requests.
+    assert_eq!(found.len(), sent + 1);
+    assert_eq!(of("r12")[0]["status"], 401);
+    assert_eq!(of("r12")[0]["user"], Value::Null);
+}
+
+/// A log that cannot be opened is refused at the start. One that cannot be written stops nothing, and its lines are in the
+/// server's log.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_full_disk_keeps_out_of_the_audit_log_is_in_the_log() {
+    let refused = process::command(&["--engine", "mem:", "--audit-log", "/dev/null/none"]).output().unwrap();
+    let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && complaint.contains("the log /dev/null/none cannot be opened"), "{complaint}");
+
+    let mut server = Process::start(&["--engine", "mem:", "--audit-log", "/dev/full"]);
+    for path in ["/a", "/b"] {
+        assert_eq!(Client::new().put(server.url(path)).send().await.unwrap().status().as_u16(), 201);
+    }
+    let mut stderr = server.child.stderr.take().unwrap();
+    assert!(server.stop("-TERM").success());
+    let mut log = String::new();
+    stderr.read_to_string(&mut log).unwrap();
+    assert_eq!(log.matches("a log cannot be written").count(), 1, "{log}");
+    for db in ["a", "b"] {
+        let line = format!(r#""event":"database_created","db":"{db}"}}"#);
+        assert!(log.lines().any(|one| one.contains("not in the audit log") && one.contains(&line)), "{log}");
     }
 }

@@ -1,9 +1,9 @@
 //! `couch-layer serve`: the CouchDB-compatible server.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -18,7 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::{Failure, descriptors, stop_signal};
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::{Administrator, CorsOptions, Options, Server, StartError};
+use crate::http::{Administrator, CorsOptions, LogFile, Options, Server, StartError};
 use crate::memory::{Asked, Memory};
 
 /// Serve databases over HTTP
@@ -115,6 +115,15 @@ pub struct Serve {
     #[arg(skip)]
     pub(crate) settings: Vec<Setting>,
 
+    /// A file to which one JSON object is added for each change of administrators, settings, _security and databases, each
+    /// purge, and each refused login and request; - for the standard output
+    #[arg(long, value_name = "FILE", env = "COUCH_LAYER_AUDIT_LOG")]
+    audit_log: Option<PathBuf>,
+
+    /// A file to which one JSON object is added for each request; - for the standard output
+    #[arg(long, value_name = "FILE", env = "COUCH_LAYER_ACCESS_LOG")]
+    access_log: Option<PathBuf>,
+
     /// The log level: error, warn, info, debug (a line for each request), trace, or TARGET=LEVEL
     /// pairs separated by commas
     #[arg(long, value_name = "LEVEL", env = "COUCH_LAYER_LOG", default_value = "info")]
@@ -145,6 +154,8 @@ enum ServeError {
     NoUser,
     #[error("an administrator's name must not contain a colon")]
     ColonInUser,
+    #[error("the log {} cannot be opened", .0.display())]
+    LogFile(PathBuf, #[source] io::Error),
 }
 
 /// The store of a server failed, and is closed. Another process can open it.
@@ -223,6 +234,8 @@ impl Serve {
             proxies: self.proxies,
             uuid: self.uuid,
             pause_jobs: self.pause_jobs,
+            audit_log: open_log(self.audit_log.as_deref())?,
+            access_log: open_log(self.access_log.as_deref())?,
             ..Options::default()
         };
         // A new store has no administrator, so none is created for a server that would not start.
@@ -284,13 +297,20 @@ impl Serve {
             format!("warn,server={level},model={level}")
         };
         let targets: Targets = directives.parse().map_err(|_| ServeError::Log(self.log.clone()))?;
-        let subscriber = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false);
+        // A person reads a terminal; a file or a journal would keep the colours as control characters.
+        let has_colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+        let subscriber = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false).with_ansi(has_colours);
         // A closed log pipe must not end the server: reporting the failed write would panic on the same pipe.
         let subscriber = subscriber.with_max_level(LevelFilter::TRACE).log_internal_errors(false).finish();
         // Fails harmlessly in tests that run several servers in one process.
         let _ = subscriber.with(targets).try_init();
         Ok(())
     }
+}
+
+fn open_log(path: Option<&Path>) -> Result<Option<LogFile>, ServeError> {
+    let open = |path: &Path| LogFile::open(path).map_err(|error| ServeError::LogFile(path.to_owned(), error));
+    path.map(open).transpose()
 }
 
 /// A uuid as CouchDB has it in its configuration: letters, digits and hyphens.

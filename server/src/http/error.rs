@@ -75,6 +75,11 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", reason)
     }
 
+    /// Whether it is for who sends the request: 401 or 403.
+    pub(crate) fn refuses_client(&self) -> bool {
+        matches!(self.0.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+
     /// `allowed`: the methods of the resource, as CouchDB lists them (`GET,HEAD`).
     pub(crate) fn method_not_allowed(allowed: &str) -> Self {
         let reason = format!("Only {allowed} allowed");

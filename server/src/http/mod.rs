@@ -20,6 +20,7 @@
 //!   wire, tls ─ bytes: bodies, parameters, responses, raw quotes in queries; certificates and handshakes
 //!      │
 //!   error, ids  answers to refused requests; new ids
+//!   journal     the audit log and the access log
 //! ```
 //!
 //! A module uses those below it and none above.
@@ -37,6 +38,7 @@ mod feed;
 mod find;
 mod functions;
 mod ids;
+mod journal;
 mod listen;
 mod listing;
 mod peruser;
@@ -60,6 +62,7 @@ pub(crate) use app::Identity;
 pub use app::Options;
 pub(crate) use functions::Functions;
 pub(crate) use functions::validate::{THREADS, validated};
+pub use journal::LogFile;
 pub use listen::{Server, StartError};
 pub use tls::{Tls, TlsError};
 pub(crate) use views::check::{check as check_views, repair as repair_views};

@@ -26,6 +26,7 @@ use crate::http::app::App;
 use crate::http::app::following::{self, Reached};
 use crate::http::app::jobs::{End, Run};
 use crate::http::error::Result;
+use crate::http::journal::Actor;
 use crate::http::wire::response;
 
 /// The kind of the job that follows `_users`.
@@ -126,7 +127,11 @@ async fn admit(app: &App, option: &PerUser, user: &str) -> Result<()> {
         Err(error) if error.is_no_database() => {
             match app.layer.create_database(&name, CreateOptions::default()).await {
                 Err(error) if *error.kind() == ErrorKind::FileExists => app.databases.stores.database(&name).await?,
-                created => created?,
+                created => {
+                    let created = created?;
+                    app.audit(&Actor::default(), "database_created", &[("db", &name)]);
+                    created
+                }
             }
         }
         found => found?,
@@ -158,7 +163,10 @@ async fn dismiss(app: &App, option: &PerUser, user: &str) -> Result<()> {
     }
     match app.databases.stores.drop_database(&name).await {
         Err(error) if error.is_no_database() => {}
-        dropped => dropped?,
+        dropped => {
+            dropped?;
+            app.audit(&Actor::default(), "database_dropped", &[("db", &name)]);
+        }
     }
     // Another server may have seen the user come back, and the database of before.
     if is_there(app, user).await? { admit(app, option, user).await } else { Ok(()) }

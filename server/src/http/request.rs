@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::Method;
-use hyper::header::{HOST, HeaderMap, IF_MATCH};
+use hyper::header::{HOST, HeaderMap, HeaderValue, IF_MATCH};
 use model::{JsonText, RevId};
 
 use crate::http::access::principal::Principal;
@@ -15,6 +15,7 @@ use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::validate::on_behalf;
+use crate::http::journal::Actor;
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::headers::text;
 use crate::http::wire::params::{self, Params};
@@ -30,6 +31,10 @@ pub(crate) struct Request {
     pub(crate) is_database_admin: bool,
     /// The address of the client.
     pub(crate) address: IpAddr,
+    /// The id of the request.
+    pub(crate) id: HeaderValue,
+    /// The name of a login that was refused; empty if it has none.
+    pub(crate) refused_login: Option<String>,
     pub(crate) body: RequestBody,
 }
 
@@ -41,6 +46,16 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
+    /// Writes what the client did to the audit log.
+    pub(crate) fn audit(&self, event: &str, members: &[(&str, &str)]) {
+        let actor = Actor {
+            user: self.principal.name.as_deref(),
+            address: Some(self.address),
+            request: self.id.to_str().ok(),
+        };
+        self.app.audit(&actor, event, members);
+    }
+
     /// Whether the client sees the server by TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.app.auth.is_secure(&self.headers)

@@ -26,17 +26,20 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
 use parking_lot::Mutex;
 
+use crate::http::access::auth::claimed_name;
 use crate::http::access::lockout::network;
 use crate::http::access::principal::{ANONYMOUS, Principal, Proof};
 use crate::http::access::sandbox::Foreign;
 use crate::http::access::settings::{Required, Settings};
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
+use crate::http::journal::{Access, Counted};
 use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::rights::{not_database_admin, not_member, not_server_admin, refuse_pages, require_member, security};
 use crate::http::routes::{self, Resource, Who};
 use crate::http::wire::body::RequestBody;
+use crate::http::wire::headers::text;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Body, Response};
 
@@ -65,7 +68,7 @@ pub(crate) async fn serve(
     request: hyper::Request<Incoming>,
     peer: SocketAddr,
     seat: &Mutex<Held>,
-) -> Result<Response, Infallible> {
+) -> Result<hyper::Response<Counted>, Infallible> {
     let started = Instant::now();
     let (Parts { method, uri, headers, .. }, incoming) = request.into_parts();
     let id = request_id(&app, &headers);
@@ -85,10 +88,13 @@ pub(crate) async fn serve(
         principal: Cow::Borrowed(&ANONYMOUS),
         is_database_admin: false,
         address,
+        id: id.clone(),
+        refused_login: None,
         body: RequestBody::new(incoming, settings.max_request_size, body_patience, &part),
     };
     let is_small_body = request.body.is_small();
-    let answer = AssertUnwindSafe(answer(request, &settings, &method, &uri)).catch_unwind().await;
+    let mut user = None;
+    let answer = AssertUnwindSafe(answer(request, &settings, &method, &uri, &mut user)).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
         tracing::error!(%method, path = uri.path(), "a request ended in a panic");
         let error = ApiError::internal().with_header(CONNECTION, HeaderValue::from_static("close"));
@@ -110,7 +116,7 @@ pub(crate) async fn serve(
     let foreign = response.extensions().get::<Foreign>().copied();
     let headers = response.headers_mut();
     headers.insert(SERVER, SERVER_NAME);
-    headers.insert(&REQUEST_ID, id);
+    headers.insert(&REQUEST_ID, id.clone());
     // A browser takes no answer for a page or a script that does not say it is one.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Some(foreign) = foreign {
@@ -120,7 +126,19 @@ pub(crate) async fn serve(
     // The time is read only if somebody sees the line.
     let took_ms = || started.elapsed().as_secs_f64() * 1000.0;
     tracing::debug!(peer = %address, "{method} {} {} {:.1} ms", uri.path(), response.status().as_u16(), took_ms());
-    Ok(response)
+    let access = counted.options.access_log.as_ref().map(|file| {
+        Box::new(Access {
+            file: file.clone(),
+            user,
+            address,
+            id: text(&id).into_owned(),
+            method,
+            path: uri.path().to_owned(),
+            status: response.status().as_u16(),
+            started,
+        })
+    });
+    Ok(response.map(|body| Counted::new(body, access)))
 }
 
 /// The address of the client. Behind a trusted proxy it is the last address in `X-Forwarded-For` that is not a trusted proxy's.
@@ -154,8 +172,14 @@ fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// `method` and `uri` are those of the client.
-async fn answer(mut request: Request, settings: &Settings, method: &Method, uri: &Uri) -> Response {
+/// `method` and `uri` are those of the client. `user` gets its name, if there is an access log.
+async fn answer(
+    mut request: Request,
+    settings: &Settings,
+    method: &Method,
+    uri: &Uri,
+    user: &mut Option<String>,
+) -> Response {
     if let Some(preflight) = settings.cors.preflight(method, &request.headers) {
         return preflight;
     }
@@ -163,6 +187,10 @@ async fn answer(mut request: Request, settings: &Settings, method: &Method, uri:
     let outcome = admit_and_route(&mut request, settings, uri, &mut renewal).await;
     request.body.discard(&request.headers);
     let mut response = outcome.unwrap_or_else(response::refusal);
+    audit_refusal(&request, method, uri, response.status());
+    if request.app.options.access_log.is_some() {
+        user.clone_from(&request.principal.name);
+    }
     let waited = request.body.waited().as_millis();
     response.headers_mut().insert(&BODY_TIME, u64::try_from(waited).unwrap_or(u64::MAX).into());
     response.body_mut().hold(request.body.into_held());
@@ -178,6 +206,19 @@ async fn answer(mut request: Request, settings: &Settings, method: &Method, uri:
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
     response
+}
+
+/// Writes a refused login, or another request that is refused for who sends it, to the audit log.
+fn audit_refusal(request: &Request, method: &Method, uri: &Uri, status: StatusCode) {
+    let login = request.refused_login.as_deref();
+    if login.is_none() && !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return;
+    }
+    let what = [("method", method.as_str()), ("path", uri.path()), ("status", status.as_str())];
+    match login {
+        Some(name) => request.audit("login_refused", &[&[("name", name)], &what[..]].concat()),
+        None => request.audit("refused", &what),
+    }
 }
 
 /// The method to route by: `GET` for `HEAD`, and the overriding method of a `POST` by a client that knows only `GET` and
@@ -228,7 +269,14 @@ async fn admit_and_route(
             Some(principal) => request.principal = Cow::Borrowed(principal),
             None => {
                 // Boxed: only some requests need it, and unboxed its size would be part of every request's future.
-                let found = Box::pin(app.auth.authenticate(&app.databases, &request.headers, request.address)).await?;
+                let found = Box::pin(app.auth.authenticate(&app.databases, &request.headers, request.address)).await;
+                let found = match found {
+                    Err(error) if error.refuses_client() => {
+                        request.refused_login = Some(claimed_name(&request.headers).unwrap_or_default());
+                        return Err(error);
+                    }
+                    found => found?,
+                };
                 request.principal = Cow::Owned(found.principal);
                 *renewal = found.renewal;
             }

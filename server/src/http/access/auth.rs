@@ -451,6 +451,12 @@ impl Auth {
     }
 }
 
+/// The name for which the credentials of a request are, whether they prove it or not.
+pub(crate) fn claimed_name(headers: &HeaderMap) -> Option<String> {
+    let basic = headers.get(AUTHORIZATION).and_then(|value| basic_credentials(value).ok()?).map(|(name, _)| name);
+    basic.or_else(|| Claim::read(headers).ok()?.map(|claim| claim.name))
+}
+
 /// The name and password of `Authorization: Basic`. Other schemes are ignored. So is `basic` in lower case, as in CouchDB, and
 /// `_:_`, by which browsers log out.
 fn basic_credentials(value: &HeaderValue) -> Result<Option<(String, String)>> {

@@ -39,6 +39,7 @@ use crate::http::app::views::ViewTurns;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::Functions;
 use crate::http::ids::{RequestIds, Uuids};
+use crate::http::journal::{self, Actor, LogFile};
 use crate::http::tls::Tls;
 use crate::http::wire::body::WAIT;
 use crate::memory::Memory;
@@ -85,6 +86,10 @@ pub struct Options {
     pub threads: usize,
     /// Whether this server runs no jobs. They can be looked at, changed and removed.
     pub pause_jobs: bool,
+    /// Who changed what, and whom the server refused.
+    pub audit_log: Option<LogFile>,
+    /// A line for each request.
+    pub access_log: Option<LogFile>,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
     pub lease: Duration,
 }
@@ -110,6 +115,8 @@ impl Default for Options {
             trust: Trust::default(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             pause_jobs: false,
+            audit_log: None,
+            access_log: None,
             lease: Duration::from_secs(30),
         }
     }
@@ -287,6 +294,11 @@ impl App {
             tracing::error!(%error, "the system's random number generator failed");
             ApiError::internal()
         })
+    }
+
+    /// Writes an event to the audit log.
+    pub(crate) fn audit(&self, actor: &Actor<'_>, event: &str, members: &[(&str, &str)]) {
+        journal::audit(self.options.audit_log.as_ref(), actor, event, members);
     }
 
     /// Refuses a request that would wait for a job, where this server runs none.

@@ -21,6 +21,7 @@ use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
     create_with(&request.app, name, request.params.iter()).await?;
+    request.audit("database_created", &[("db", name)]);
     let mut response = response::ok(StatusCode::CREATED);
     response::set_location(&mut response, request.absolute(&[name]));
     Ok(response)
@@ -68,6 +69,7 @@ pub(crate) async fn drop_database(request: &Request, name: &str) -> Result<Respo
         ));
     }
     request.app.databases.stores.drop_database(name).await?;
+    request.audit("database_dropped", &[("db", name)]);
     Ok(response::ok(StatusCode::OK))
 }
 

@@ -49,6 +49,9 @@ pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
                     }
                 }
                 for (purge, result) in purges.iter().zip(results) {
+                    if result.as_ref().is_ok_and(|revs| !revs.is_empty()) {
+                        request.audit("document_purged", &[("db", db), ("id", &purge.id)]);
+                    }
                     json.name(&purge.id);
                     match result {
                         Ok(revs) => write_revs(&mut json, &revs),

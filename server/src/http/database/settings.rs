@@ -30,6 +30,7 @@ pub(crate) async fn set_security(request: &mut Request, db: &str) -> Result<Resp
     let security = &security;
     let set = |database: Documents| async move { Ok(database.set_security(security.clone()).await?) };
     request.with_database(db, set).await?;
+    request.audit("security_changed", &[("db", db)]);
     Ok(response::ok(StatusCode::OK))
 }
 

@@ -19,6 +19,7 @@ use crate::http::app::App;
 use crate::http::app::jobs::{End, PAUSE, Run, backoff, now_ms};
 use crate::http::database;
 use crate::http::error::{ApiError, Result};
+use crate::http::journal::Actor;
 use crate::http::replicator::documents::{self, Outcome};
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{Answer, JobProgress, Origin, ReplicationJob, figures};
@@ -139,7 +140,10 @@ async fn open(
                         return Err(not_server_admin());
                     }
                     let parameters = parameters.iter().map(|(name, value)| (*name, value.as_str()));
-                    database::create_with(app, name, parameters).await?
+                    let created = database::create_with(app, name, parameters).await?;
+                    let actor = Actor { user: principal.name.as_deref(), ..Actor::default() };
+                    app.audit(&actor, "database_created", &[("db", name)]);
+                    created
                 }
                 (Err(error), _) if error.is_no_database() => return Err(not_found(side)),
                 (found, _) => found?,

@@ -119,6 +119,7 @@ pub(crate) async fn reload(request: &Request, node: &str) -> Result<Response> {
         return Err(last_administrator());
     }
     request.app.auth.unkept.forget_all();
+    request.audit("settings_reloaded", &[]);
     drop(request.app.auth.load(&request.app.layer).await?);
     Ok(response::ok(StatusCode::OK))
 }
@@ -173,6 +174,16 @@ async fn change(
         }
         shown
     };
+    if value.is_some() || old.is_some() {
+        let event = match (section == ADMINS, value, &old) {
+            (true, Some(_), None) => "administrator_named",
+            (true, Some(_), Some(_)) => "administrator_changed",
+            (true, None, _) => "administrator_removed",
+            (false, Some(_), _) => "setting_changed",
+            (false, None, _) => "setting_removed",
+        };
+        request.audit(event, &[("section", section), ("key", key)]);
+    }
     drop(app.auth.load(&app.layer).await?);
     Ok(old)
 }

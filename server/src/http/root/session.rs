@@ -71,8 +71,12 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
         match app.auth.begin(&app.databases, &name, &password, request.address, request.is_secure()).await {
             Ok(begun) => begun,
             // A session that there is goes on while the account is locked, or the server is busy.
-            Err(refused) if refused.status() != StatusCode::UNAUTHORIZED => return Err(refused),
+            Err(refused) if refused.status() != StatusCode::UNAUTHORIZED => {
+                request.refused_login = refused.refuses_client().then_some(name);
+                return Err(refused);
+            }
             Err(refused) => {
+                request.refused_login = Some(name);
                 let mut response = response::refusal(refused);
                 end_session(request, &mut response);
                 redirect(request, "fail", &mut response)?;

@@ -77,8 +77,12 @@ pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {
     };
     for name in &names {
         match request.app.layer.create_database(name, CreateOptions::default()).await {
-            Ok(_) if replicator::has_jobs(name) => replicator::documents::follow_anew(&request.app, name).await?,
-            Ok(_) => {}
+            Ok(_) => {
+                request.audit("database_created", &[("db", name)]);
+                if replicator::has_jobs(name) {
+                    replicator::documents::follow_anew(&request.app, name).await?;
+                }
+            }
             Err(error) if *error.kind() == ErrorKind::FileExists => {}
             Err(error) => return Err(error.into()),
         }
