@@ -292,9 +292,7 @@ async fn the_logs_say_who_did_what_from_where() {
     };
     let setting = |section: &str, key: &str| json!({"section": section, "key": key});
     let refused = |method: &str, path: &str, status: &str| json!({"method": method, "path": path, "status": status});
-    let login = |name: &str, method: &str, path: &str, status: &str| {
-        json!({"name": name, "method": method, "path": path, "status": status})
-    };
+    let login = |name: &str, method: &str, path: &str, status: &str| json!({"name": name, "method": method, "path": path, "status": status});
     let expected = [
         by(Some("adm"), 1, "database_created", json!({"db": "db"})),
         by(Some("adm"), 3, "security_changed", json!({"db": "db"})),

@@ -71,7 +71,9 @@ impl LogFile {
         let whole = [begin, line, b"\n"].concat();
         let written = out.to.write_all(&whole).and_then(|()| out.to.flush());
         match &written {
-            Err(error) if !out.is_torn => tracing::error!(path = %self.0.path.display(), %error, "a log cannot be written"),
+            Err(error) if !out.is_torn => {
+                tracing::error!(path = %self.0.path.display(), %error, "a log cannot be written")
+            }
             _ => {}
         }
         out.is_torn = written.is_err();

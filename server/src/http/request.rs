@@ -48,11 +48,8 @@ impl fmt::Debug for Request {
 impl Request {
     /// Writes what the client did to the audit log.
     pub(crate) fn audit(&self, event: &str, members: &[(&str, &str)]) {
-        let actor = Actor {
-            user: self.principal.name.as_deref(),
-            address: Some(self.address),
-            request: self.id.to_str().ok(),
-        };
+        let actor =
+            Actor { user: self.principal.name.as_deref(), address: Some(self.address), request: self.id.to_str().ok() };
         self.app.audit(&actor, event, members);
     }
 
