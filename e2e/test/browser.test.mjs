@@ -1,0 +1,145 @@
+// PouchDB in a real browser, on a page of another site, after PouchDB's set-up script `add-cors-to-couchdb`.
+
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import test from 'node:test';
+
+import { browser, emptyPages } from '../lib/browser.mjs';
+import { store } from '../lib/engines.mjs';
+import { Server, expectOk, request } from '../lib/server.mjs';
+
+const require = createRequire(import.meta.url);
+const addCors = require('add-cors-to-couchdb');
+
+const [NAME, PASSWORD] = ['admin', 'geheim'];
+const ADMIN = { authorization: `Basic ${btoa(`${NAME}:${PASSWORD}`)}` };
+
+/** A server with an administrator, set up by PouchDB's script. */
+async function setUp(t) {
+  const env = { COUCHDB_USER: NAME, COUCHDB_PASSWORD: PASSWORD };
+  const server = (await Server.start(await store(t, 'lsm'), { env })).endWith(t);
+  await addCors(server.url, `${NAME}:${PASSWORD}`);
+  return server;
+}
+
+/** A browser with an empty page of another site: `{ page, origin }`. Undefined, and the test is skipped, without a browser. */
+async function openPage(t) {
+  const started = await browser(t);
+  if (!started) return undefined;
+  const origin = await emptyPages(t);
+  const page = await (await started.newContext()).newPage();
+  page.setDefaultTimeout(60_000);
+  await page.goto(origin);
+  return { page, origin };
+}
+
+/** What a page sees of a request: the status and the body, or the name of the error if the browser keeps the answer from it. */
+const fetchFrom = (page, url, options = {}) => page.evaluate(async ({ url, options }) => {
+  try {
+    const response = await fetch(url, { credentials: 'include', ...options });
+    return { status: response.status, body: await response.json() };
+  } catch (error) {
+    return error.name;
+  }
+}, { url, options });
+
+test('PouchDB in a browser replicates both ways, with attachments and live', async (t) => {
+  const opened = await openPage(t);
+  if (!opened) return;
+  const { page } = opened;
+  const server = await setUp(t);
+  const url = `${server.url}/notes`;
+  const headers = ADMIN;
+  await expectOk(url, { method: 'PUT', headers });
+  const attachment = (text) => ({ 'text.txt': { content_type: 'text/plain', data: btoa(text) } });
+  await expectOk(`${url}/server`, { method: 'PUT', headers, body: { from: 'server', _attachments: attachment('of the server') } });
+
+  await page.addScriptTag({ path: require.resolve('pouchdb/dist/pouchdb.min.js') });
+  const once = await page.evaluate(async ({ url, auth, attachments }) => {
+    window.local = new PouchDB('notes');
+    // PouchDB fetches with `credentials: 'include'`.
+    window.remote = new PouchDB(url, { auth });
+    await local.put({ _id: 'page', from: 'page', _attachments: attachments });
+    const { push, pull } = await local.sync(remote);
+    const blob = await local.getAttachment('server', 'text.txt');
+    return { pushed: push.docs_written, pulled: pull.docs_written, text: await blob.text() };
+  }, { url, auth: { username: NAME, password: PASSWORD }, attachments: attachment('of the page') });
+  assert.deepEqual(once, { pushed: 1, pulled: 1, text: 'of the server' });
+  assert.equal((await request(`${url}/page/text.txt`, { headers })).text, 'of the page');
+
+  // Live, each side waits for the edit of the other one.
+  await page.evaluate(() => {
+    window.arrived = new Promise((resolve, reject) => {
+      window.live = local.sync(remote, { live: true })
+        .on('change', ({ direction, change }) => {
+          if (direction === 'pull' && change.docs.some(({ _id }) => _id === 'late server')) resolve();
+        })
+        .on('denied', reject)
+        .on('error', reject);
+    });
+  });
+  await expectOk(`${url}/late server`, { method: 'PUT', headers, body: { late: true } });
+  await page.evaluate(() => arrived);
+  const { update_seq: since } = await expectOk(url, { headers });
+  await page.evaluate(() => local.put({ _id: 'late page', late: true }));
+  await expectOk(`${url}/_changes?feed=longpoll&filter=_doc_ids&doc_ids=["late page"]&since=${since}&timeout=60000`, { headers });
+  assert.equal((await expectOk(`${url}/late page`, { headers })).late, true);
+  await page.evaluate(() => live.cancel());
+});
+
+test('a page that only the wildcard admits gets no session and nothing that acts with the server\'s rights', async (t) => {
+  const opened = await openPage(t);
+  if (!opened) return;
+  const { page, origin } = opened;
+  const server = await setUp(t);
+  for (const name of ['notes', '_users', '_replicator']) {
+    await request(`${server.url}/${name}`, { method: 'PUT', headers: ADMIN });
+  }
+  const json = { 'content-type': 'application/json' };
+  const replication = JSON.stringify({ source: `${server.url}/notes`, target: `${server.url}/copy` });
+  const closed = [
+    ['_node/_local/_config', {}],
+    ['_node/_local/_config/admins/intruder', { method: 'PUT', body: '"secret"' }],
+    ['_users/_all_docs', {}],
+    ['_users/org.couchdb.user:intruder', {
+      method: 'PUT', body: '{"name": "intruder", "type": "user", "roles": [], "password": "secret"}',
+    }],
+    ['_replicate', { method: 'POST', body: replication }],
+    ['_replicator/copy', { method: 'PUT', body: replication }],
+    ['_cluster_setup', {}],
+  ];
+  const asAdmin = ([path, options]) =>
+    fetchFrom(page, `${server.url}/${path}`, { ...options, headers: { ...ADMIN, ...(options.body ? json : {}) } });
+
+  // What a page may do with a password that it knows.
+  const own = await fetchFrom(page, `${server.url}/notes`, { headers: ADMIN });
+  assert.equal(own.body.db_name, 'notes');
+  for (const one of closed) {
+    const { status, body } = await asAdmin(one);
+    assert.deepEqual([one[0], status, body.error], [one[0], 403, 'forbidden']);
+    assert.match(body.reason, /cors\/origins/);
+  }
+  assert.equal((await request(`${server.url}/_node/_local/_config/admins/intruder`, { headers: ADMIN })).status, 404);
+
+  // The browser has a session of the server's own pages, and sends it from these alone.
+  const login = { method: 'POST', headers: json, body: JSON.stringify({ name: NAME, password: PASSWORD }) };
+  const inside = await page.context().newPage();
+  await inside.goto(`${server.url}/`);
+  assert.equal((await fetchFrom(inside, `${server.url}/_session`, login)).status, 200);
+  assert.equal((await fetchFrom(inside, `${server.url}/_session`)).body.userCtx.name, NAME);
+  assert.equal((await fetchFrom(page, `${server.url}/_session`)).body.userCtx.name, null);
+  assert.equal((await fetchFrom(page, `${server.url}/notes`)).status, 401);
+
+  // A named origin may do all of it.
+  await expectOk(`${server.url}/_node/_local/_config/cors/origins`, {
+    method: 'PUT', headers: ADMIN, body: JSON.stringify(`*,${origin}`),
+  });
+  for (const one of closed.filter(([path]) => path !== '_replicate')) {
+    const { status } = await asAdmin(one);
+    assert.ok(status < 300, `${one[0]}: ${status}`);
+  }
+
+  // Without the wildcard other pages see nothing.
+  await expectOk(`${server.url}/_node/_local/_config/cors/origins`, { method: 'PUT', headers: ADMIN, body: '"https://example.com"' });
+  assert.equal(await fetchFrom(page, `${server.url}/notes`, { headers: ADMIN }), 'TypeError');
+});
