@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::regex::TooManySteps;
+
 /// Maximum length of a quotation from a request in a reason, in bytes.
 const MAX_ECHO: usize = 200;
 
@@ -89,12 +91,14 @@ impl Error {
         Self { error: "invalid_index", reason: reason.into() }
     }
 
+    pub(crate) fn too_many_steps(error: TooManySteps) -> Self {
+        Self { error: "bad_arg", reason: format!("Bad argument for operator $regex: {error}") }
+    }
+
     pub(crate) fn bad_regex(pattern: &str, problem: &str) -> Self {
-        // The regex crate prints the pattern in several lines before the explanation.
-        let sentence = problem.lines().last().unwrap_or(problem).trim().trim_start_matches("error: ");
         Self {
             error: "bad_arg",
-            reason: format!("Bad argument for operator $regex: {}: {}", echo(pattern), echo(sentence)),
+            reason: format!("Bad argument for operator $regex: {}: {}", echo(pattern), echo(problem)),
         }
     }
 }

@@ -21,6 +21,7 @@ mod index;
 mod path;
 mod projection;
 mod query;
+mod regex;
 mod selector;
 
 pub use bookmark::Bookmark;
@@ -32,4 +33,5 @@ pub use index::{
 };
 pub use projection::Projection;
 pub use query::{Direction, Query, check_partition};
-pub use selector::{IdRange, MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, Selector, compile_regex};
+pub use regex::{Regex, TooManySteps};
+pub use selector::{IdRange, MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, Selector};

@@ -388,7 +388,7 @@ impl<D: Database> Search<D> {
     fn examine(&mut self, planned: &Planned, entry: AllDocsEntry) -> Result<()> {
         match entry {
             AllDocsEntry::Live { doc: Some(document), .. } => {
-                if planned.query.selector.matches(document.to_text().root()) {
+                if planned.query.selector.matches(document.to_text().root()).map_err(refused)? {
                     self.found.push_back(*document);
                 }
                 Ok(())

@@ -221,9 +221,15 @@ impl Index {
         Some(Row { key, values })
     }
 
+    /// Whether the filter admits a document. As in CouchDB, it does not if an expression takes too many steps: an edit must
+    /// not fail for it.
+    fn has(&self, document: JsonRef<'_>) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.matches(document).unwrap_or(false))
+    }
+
     /// The key of a document's row before truncation.
     pub fn whole_key(&self, document: JsonRef<'_>) -> Option<Vec<u8>> {
-        if self.filter.as_ref().is_some_and(|filter| !filter.matches(document)) {
+        if !self.has(document) {
             return None;
         }
         let mut key = Vec::new();
@@ -235,7 +241,7 @@ impl Index {
 
     /// The key of a document's row in CouchDB's view of the index: an array of the values. `None` as in [`row`](Self::row).
     pub fn view_key(&self, document: JsonRef<'_>) -> Option<JsonText> {
-        if self.filter.as_ref().is_some_and(|filter| !filter.matches(document)) {
+        if !self.has(document) {
             return None;
         }
         let mut key = Vec::new();

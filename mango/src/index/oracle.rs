@@ -215,7 +215,7 @@ fn by_index(
             }
             None => documents[id].clone(),
         };
-        if fault == Fault::NoSelector || query.selector.matches(document.root()) {
+        if fault == Fault::NoSelector || query.selector.matches(document.root()).unwrap() {
             let mut out = Vec::new();
             query.fields.write(document.root(), &mut out);
             found.push((id.clone(), String::from_utf8(out).unwrap()));
@@ -242,9 +242,9 @@ fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String,
         })
     };
     let matching = documents.iter().filter(|(_, document)| {
-        query.selector.matches(document.root())
+        query.selector.matches(document.root()).unwrap()
             && sort.iter().all(|path| has(document, path))
-            && scan.index.filter.as_ref().is_none_or(|filter| filter.matches(document.root()))
+            && scan.index.filter.as_ref().is_none_or(|filter| filter.matches(document.root()).unwrap())
     });
     let mut found: Vec<_> = matching.collect();
     // The requested order, then the other fields of the index, then ids.

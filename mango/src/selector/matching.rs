@@ -12,17 +12,18 @@ use unicode_segmentation::GraphemeCursor;
 use super::{Choice, Condition, Node, Relation};
 use crate::collate::{compare_terms, remainder as remainder_of};
 use crate::path::{AtPath, look_up};
+use crate::regex::TooManySteps;
 
 impl Node {
-    pub(super) fn matches(&self, value: JsonRef<'_>) -> bool {
+    pub(super) fn matches(&self, value: JsonRef<'_>) -> Result<bool, TooManySteps> {
         match self {
-            Node::And(parts) => parts.iter().all(|part| part.matches(value)),
-            Node::Or(parts) => parts.is_empty() || parts.iter().any(|part| part.matches(value)),
-            Node::Not(part) => !part.matches(value),
+            Node::And(parts) => all(parts, |part| part.matches(value)),
+            Node::Or(parts) => Ok(parts.is_empty() || any(parts, |part| part.matches(value))?),
+            Node::Not(part) => Ok(!part.matches(value)?),
             Node::Field { path, condition } => match look_up(value, path) {
                 AtPath::Value(value) => condition.matches(value),
-                AtPath::Nothing => matches!(condition, Condition::Exists(false)),
-                AtPath::BadPath => false,
+                AtPath::Nothing => Ok(matches!(condition, Condition::Exists(false))),
+                AtPath::BadPath => Ok(false),
             },
         }
     }
@@ -42,8 +43,8 @@ impl Condition {
         }
     }
 
-    fn matches(&self, value: JsonRef<'_>) -> bool {
-        match self {
+    fn matches(&self, value: JsonRef<'_>) -> Result<bool, TooManySteps> {
+        Ok(match self {
             Condition::Compare { relation, value: other, order } => {
                 let order = order.compare(value, other.root());
                 match relation {
@@ -64,20 +65,44 @@ impl Condition {
             Condition::Mod { divisor, remainder } => {
                 value.kind() == JsonKind::Integer && remainder_of(value.text(), *divisor) == Some(*remainder)
             }
-            Condition::Regex { regex, .. } => value.as_str().is_some_and(|text| regex.is_match(text.as_bytes())),
+            Condition::Regex { regex, .. } => match value.as_str() {
+                Some(text) => regex.is_match(&text)?,
+                None => false,
+            },
             Condition::BeginsWith(prefix) => value.as_str().is_some_and(|text| begins_with(&text, prefix)),
             Condition::All(values) => has_all(value, values.root()),
-            Condition::ElemMatch(node) => value.elements().any(|element| node.matches(element)),
+            Condition::ElemMatch(node) => any(value.elements(), |element| node.matches(element))?,
             Condition::AllMatch(node) => {
                 let mut elements = value.elements().peekable();
-                elements.peek().is_some() && elements.all(|element| node.matches(element))
+                elements.peek().is_some() && all(elements, |element| node.matches(element))?
             }
             Condition::KeyMapMatch(node) => {
-                value.members().any(|(name, _)| as_value(&name).is_some_and(|name| node.matches(name.root())))
+                any(value.members(), |(name, _)| as_value(&name).map_or(Ok(false), |name| node.matches(name.root())))?
             }
-            Condition::Not(condition) => !condition.matches(value),
+            Condition::Not(condition) => !condition.matches(value)?,
+        })
+    }
+}
+
+/// Whether one of them matches. Those behind it are not asked.
+fn any<T>(
+    parts: impl IntoIterator<Item = T>,
+    mut matches: impl FnMut(T) -> Result<bool, TooManySteps>,
+) -> Result<bool, TooManySteps> {
+    for part in parts {
+        if matches(part)? {
+            return Ok(true);
         }
     }
+    Ok(false)
+}
+
+/// Whether all of them match.
+fn all<T>(
+    parts: impl IntoIterator<Item = T>,
+    mut matches: impl FnMut(T) -> Result<bool, TooManySteps>,
+) -> Result<bool, TooManySteps> {
+    Ok(!any(parts, |part| matches(part).map(|matches| !matches))?)
 }
 
 impl Relation {

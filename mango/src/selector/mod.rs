@@ -22,9 +22,8 @@
 //! * `$beginsWith` compares whole graphemes: `é` does not begin with `e`, however it is encoded.
 //!
 //! # Unlike CouchDB
-//! * `$regex` has the syntax of the [`regex`] crate, without back-references and look-around. In return every pattern
-//!   takes linear time. `$` is only the end of the text. A pattern that is invalid on bytes, such as `[ä]`, is matched
-//!   on code points.
+//! * `$regex` that would cut characters apart, such as `[ä]`, is matched on code points. One that takes too many steps is
+//!   an error; CouchDB does not find the document. See [`crate::Regex`].
 //! * Selectors have at most [`MAX_DEPTH`] levels, [`MAX_CONDITIONS`] conditions and [`MAX_REGEXES`] regular
 //!   expressions. The divisor of `$mod` must fit in 64 bits.
 //! * Ids are sorted by bytes in an index too, as they are compared. CouchDB sorts them by collation there, and a range of
@@ -44,14 +43,14 @@ mod tests;
 mod write;
 
 use json::{JsonArray, JsonRef, JsonText};
-use regex::bytes::Regex;
 
 pub use analysis::IdRange;
-pub use parse::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, compile_regex};
+pub use parse::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES};
 pub(crate) use range::{ABOVE, Bound, FieldRange, Kind};
 
 use crate::collate::Order;
 use crate::error::Error;
+use crate::regex::Regex;
 
 /// A parsed selector.
 ///
@@ -62,7 +61,7 @@ use crate::error::Error;
 /// let selector = JsonText::parse(br#"{"type": "city", "population": {"$gt": 1000000}}"#).unwrap();
 /// let selector = Selector::parse(&selector).unwrap();
 /// let document = JsonText::parse(br#"{"type": "city", "population": 3769495}"#).unwrap();
-/// assert!(selector.matches(document.root()));
+/// assert!(selector.matches(document.root()).unwrap());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Selector {
@@ -80,8 +79,12 @@ impl Selector {
     }
 
     /// Whether `document` matches. It must be the whole document, with `_id` and `_rev`.
-    pub fn matches(&self, document: JsonRef<'_>) -> bool {
-        self.root.as_ref().is_none_or(|root| root.matches(document))
+    ///
+    /// # Errors
+    /// A regular expression took too many steps on it.
+    pub fn matches(&self, document: JsonRef<'_>) -> Result<bool, Error> {
+        let Some(root) = &self.root else { return Ok(true) };
+        root.matches(document).map_err(Error::too_many_steps)
     }
 
     /// Whether this is only an empty `$and`, `$or` or `$nor`. CouchDB does not search then.

@@ -17,12 +17,12 @@
 use std::cell::Cell;
 
 use json::{Event, JsonArray, JsonKind, JsonRef, JsonText};
-use regex::bytes::{Regex, RegexBuilder};
 
 use super::{Choice, Condition, Node, Relation, Selector};
 use crate::collate::Order;
 use crate::error::Error;
 use crate::path;
+use crate::regex::Regex;
 
 /// Maximum depth of a selector, including its arguments. It limits the recursion of parsing, matching and comparing.
 pub const MAX_DEPTH: usize = 100;
@@ -39,12 +39,6 @@ const MAX_PATH_BYTES: usize = 1_000_000;
 
 /// Maximum number of regular expressions in a selector. It limits their total memory.
 pub const MAX_REGEXES: usize = 100;
-
-/// Maximum size of a compiled regular expression, in bytes. Matching is linear in the text.
-const MAX_REGEX_BYTES: usize = 1 << 20;
-
-/// Maximum memory of a thread that matches one, in bytes.
-const MAX_REGEX_CACHE: usize = 1 << 18;
 
 /// The treatment of negations.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -238,8 +232,7 @@ impl Walk<'_> {
             "$regex" => {
                 Counts::add(&self.counts.regexes, 1, MAX_REGEXES, "regular expressions")?;
                 let pattern = argument.as_str().ok_or_else(bad)?.into_owned();
-                let regex =
-                    compile_regex(&pattern).map_err(|problem| Error::bad_regex(&pattern, &problem.to_string()))?;
+                let regex = Regex::new(&pattern).map_err(|problem| Error::bad_regex(&pattern, &problem))?;
                 Condition::Regex { pattern, regex }
             }
             "$beginsWith" => Condition::BeginsWith(argument.as_str().ok_or_else(bad)?.into_owned()),
@@ -260,14 +253,4 @@ impl Choice {
     fn new(given: JsonText, values: JsonArray, order: Order) -> Self {
         Choice { given, sorted: values.sorted_by(|a, b| order.compare(a, b)), order }
     }
-}
-
-/// Compiles a regular expression as `$regex` has it: over bytes, as in CouchDB, or over code points if it is invalid over bytes.
-///
-/// # Errors
-/// What is wrong with the pattern, or that it is too large.
-pub fn compile_regex(pattern: &str) -> Result<Regex, regex::Error> {
-    let mut builder = RegexBuilder::new(pattern);
-    builder.size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_CACHE);
-    builder.unicode(false).build().or_else(|_| builder.unicode(true).build())
 }

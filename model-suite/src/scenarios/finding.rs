@@ -162,8 +162,9 @@ async fn search<D: Database>(documents: &Documents<D>, all: &[Document], random:
         }
     };
     let selector = Selector::parse(&json(&given)).expect("a selector");
-    let matches =
-        |document: &&Document| selector.matches(document.to_text().root()) && sort_key(document, &sort).is_some();
+    let matches = |document: &&Document| {
+        selector.matches(document.to_text().root()).unwrap() && sort_key(document, &sort).is_some()
+    };
     let expected: Vec<&Document> = all.iter().filter(matches).collect();
     let ids: BTreeSet<&str> = found.iter().map(|document| document.id.as_str()).collect();
     assert_eq!(ids.len(), found.len(), "each once: {what}");

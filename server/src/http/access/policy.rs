@@ -7,7 +7,7 @@
 //!  [{".{10,}", "It needs 10 characters."}, "[A-Z]", "\\d"]
 //! ```
 //!
-//! Expressions have the syntax of `$regex` (see [`mango::Selector`]), so a long password costs linear time. A list that cannot be
+//! Expressions have the syntax of `$regex` (see [`Regex`]), so a long password costs bounded time. A list that cannot be
 //! read, or an expression that cannot be compiled, admits no new password.
 //!
 //! Source: CouchDB's `couch_users_db.erl` and `couch_httpd_auth.erl`.
@@ -15,7 +15,7 @@
 use std::ops::RangeInclusive;
 use std::str::Chars;
 
-use regex::bytes::Regex;
+use mango::Regex;
 
 use crate::http::access::passwords::{MOST_ITERATIONS, Prf, Scheme, Verifier};
 use crate::http::access::rows::Rows;
@@ -86,7 +86,8 @@ impl Policy {
     pub(crate) fn admit(&self, password: &str) -> Result<Scheme> {
         let scheme = self.scheme()?;
         for Rule { pattern, reason } in &self.rules {
-            if !pattern.as_ref().ok_or_else(cannot_hash)?.is_match(password.as_bytes()) {
+            // A password on which an expression takes too many steps does not match it.
+            if !pattern.as_ref().ok_or_else(cannot_hash)?.is_match(password).unwrap_or(false) {
                 return Err(ApiError::bad_request(reason.clone()));
             }
         }
@@ -121,7 +122,7 @@ fn rules(setting: &str) -> Vec<Rule> {
     }
     let unreadable = || vec![("(".to_owned(), String::new())];
     let rule = |(pattern, reason): (String, String)| {
-        let pattern = mango::compile_regex(&pattern);
+        let pattern = Regex::new(&pattern);
         if pattern.is_err() {
             tracing::error!(setting, "the setting password_regexp cannot be read, so no password can be stored");
         }

@@ -206,7 +206,7 @@ impl Reader {
                 }
             }
             Filter::Selector(selector) => match &change.doc {
-                Some(document) => Ok(selector.matches(document.to_text().root())),
+                Some(document) => Ok(selector.matches(document.to_text().root())?),
                 None => Ok(false),
             },
         }
@@ -215,8 +215,12 @@ impl Reader {
     /// Removes the leaves that do not match. Returns whether any are left.
     async fn select_leaves(&self, selector: &Selector, change: &mut Change) -> Result<bool> {
         let Some(leaves) = self.leaves(change).await? else { return Ok(true) };
-        let passing = leaves.into_iter().filter(|leaf| selector.matches(leaf.to_text().root()));
-        let passing: HashSet<RevId> = passing.map(|leaf| leaf.rev).collect();
+        let mut passing = HashSet::new();
+        for leaf in leaves {
+            if selector.matches(leaf.to_text().root())? {
+                passing.insert(leaf.rev);
+            }
+        }
         change.revs.retain(|rev| passing.contains(rev));
         Ok(!change.revs.is_empty())
     }

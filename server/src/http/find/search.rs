@@ -207,7 +207,7 @@ impl Page<'_> {
             self.tally.keys += u64::from(row.entry != AllDocsEntry::Missing);
             done += 1;
             // A search finds no design documents.
-            if let Some(text) = self.examine(&row.entry).filter(|_| !row.id.starts_with("_design/")) {
+            if let Some(text) = self.examine(&row.entry)?.filter(|_| !row.id.starts_with("_design/")) {
                 self.take(Bookmark { id: row.id.clone(), row: None }, &text);
             }
             last = Some(&row.id);
@@ -240,8 +240,8 @@ impl Page<'_> {
             }
             self.tally.keys += 1;
             let text = match (row.values, row.entry) {
-                (_, Some(entry)) => self.examine(&entry),
-                (Some(values), None) => self.derive(&row.id, &values),
+                (_, Some(entry)) => self.examine(&entry)?,
+                (Some(values), None) => self.derive(&row.id, &values)?,
                 // The values are too long for the row.
                 (None, None) => self.open(&row.id).await?,
             };
@@ -288,7 +288,7 @@ impl Page<'_> {
             for (at, row) in page.rows.into_iter().enumerate() {
                 pause(at).await;
                 self.tally.keys += 1;
-                let text = row.entry.and_then(|entry| self.examine(&entry));
+                let text = row.entry.map_or(Ok(None), |entry| self.examine(&entry))?;
                 let Some((whole, text)) = text.and_then(|text| Some((scan.index.whole_key(text.root())?, text))) else {
                     continue;
                 };
@@ -339,24 +339,29 @@ impl Page<'_> {
     }
 
     /// The document that was read with a row, if it matches.
-    fn examine(&mut self, entry: &AllDocsEntry) -> Option<JsonText> {
+    fn examine(&mut self, entry: &AllDocsEntry) -> Result<Option<JsonText>> {
         match entry {
             AllDocsEntry::Live { doc: Some(document), .. } => {
                 self.tally.documents += 1;
-                Some(document.to_text()).filter(|text| self.plan.query.selector.matches(text.root()))
+                self.matching(document.to_text())
             }
             AllDocsEntry::Damaged { .. } => {
                 self.tally.damaged += 1;
-                None
+                Ok(None)
             }
-            _ => None,
+            _ => Ok(None),
         }
     }
 
+    /// A document, if it matches.
+    fn matching(&self, text: JsonText) -> Result<Option<JsonText>> {
+        Ok(self.plan.query.selector.matches(text.root())?.then_some(text))
+    }
+
     /// The part of a document that its row has, if that matches.
-    fn derive(&self, id: &str, values: &JsonText) -> Option<JsonText> {
-        let text = self.plan.scan()?.index.document(id, values)?;
-        self.plan.query.selector.matches(text.root()).then_some(text)
+    fn derive(&self, id: &str, values: &JsonText) -> Result<Option<JsonText>> {
+        let text = self.plan.scan().and_then(|scan| scan.index.document(id, values));
+        text.map_or(Ok(None), |text| self.matching(text))
     }
 
     /// Reads a document by its id, and returns it if it matches. It may have been deleted since its row was read.
@@ -370,7 +375,7 @@ impl Page<'_> {
             Err(error) => return Err(error.into()),
         };
         self.tally.documents += 1;
-        Ok(Some(document.to_text()).filter(|text| self.plan.query.selector.matches(text.root())))
+        self.matching(document.to_text())
     }
 
     /// Handles a match.
