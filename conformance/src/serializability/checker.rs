@@ -453,4 +453,20 @@ mod tests {
         history.transactions[0].outcome = Outcome::Unknown;
         assert_eq!(kind_of(&history), None, "an unknown outcome may take effect late");
     }
+
+    #[test]
+    fn a_settled_transaction_is_there_as_a_whole_or_was_never_seen() {
+        use AnomalyKind::{DirtyRead, LostUpdate};
+        let settled = |transactions: &[(&[Operation], Outcome)], last| {
+            let mut history = overlapping(transactions, last);
+            history.settle();
+            kind_of(&history)
+        };
+        let both: &[Operation] = &[append(1, 10), append(2, 20)];
+        let unknown = (both, Outcome::Unknown);
+        assert_eq!(settled(&[unknown], &[(1, &[10]), (2, &[20])]), None);
+        assert_eq!(settled(&[unknown], &[]), None);
+        assert_eq!(settled(&[unknown], &[(1, &[10])]), Some(LostUpdate), "a half");
+        assert_eq!(settled(&[unknown, (&[read(1, &[10])], OK)], &[]), Some(DirtyRead), "seen, and gone");
+    }
 }

@@ -60,3 +60,20 @@ pub struct History {
     /// Every list at the end of all transactions.
     pub last: BTreeMap<u32, Vec<Element>>,
 }
+
+impl History {
+    /// Decides the unknown outcomes, for a history whose clients were cut off from a store that then ended: a
+    /// transaction that had not happened at its moment `ended` never will. It committed if any of its elements is there
+    /// at the end. So a check finds one that is there in part, and one that was seen and is gone.
+    pub fn settle(&mut self) {
+        let last = &self.last;
+        let is_there = |operation: &Operation| match operation {
+            Operation::Append { key, element } => last.get(key).is_some_and(|list| list.contains(element)),
+            Operation::Read { .. } => false,
+        };
+        for transaction in self.transactions.iter_mut().filter(|one| one.outcome == Outcome::Unknown) {
+            let happened = transaction.operations.iter().any(is_there);
+            transaction.outcome = if happened { Outcome::Committed } else { Outcome::Failed };
+        }
+    }
+}
