@@ -3,11 +3,12 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+use std::fmt::Debug;
 use std::path::Path;
 
 use engine_lsm::{LsmDatabase, LsmOptions};
 use futures_executor::block_on;
-use kv_api::{Database, RangeRequest, Read, Result, Transaction, TransactionExt};
+use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
 use model::{Edit, JsonText, Layer, LayerOptions, NameRange};
 use powercut::harness::History;
 use powercut::recorder::Recording;
@@ -18,7 +19,7 @@ use powercut::{Engine, Rows};
 pub(crate) const PREFIX: &str = "d/";
 
 /// Opens a folder. Its databases are checked, if it has any: a layer writes to an empty store.
-pub(crate) fn open(folder: &Path) -> Result<LsmDatabase> {
+pub(crate) fn open(folder: &Path) -> kv_api::Result<LsmDatabase> {
     let database = LsmDatabase::open(folder, LsmOptions::new().cache_bytes(200 << 10))?;
     if has_layer(&database)? {
         block_on(assert_sound(&database));
@@ -27,7 +28,7 @@ pub(crate) fn open(folder: &Path) -> Result<LsmDatabase> {
 }
 
 /// Whether a layer was opened there.
-pub(crate) fn has_layer(database: &LsmDatabase) -> Result<bool> {
+pub(crate) fn has_layer(database: &LsmDatabase) -> kv_api::Result<bool> {
     let first = RangeRequest::prefix(PREFIX.as_bytes()).limit(1);
     Ok(!block_on(database.begin()?.get_range(&first, Read::Snapshot))?.rows.is_empty())
 }
@@ -60,7 +61,7 @@ pub(crate) struct Workload {
 
 impl Workload {
     /// Notes what one commit may leave, and what it left.
-    pub(crate) fn step<T>(&mut self, work: impl Future<Output = model::Result<T>>) -> T {
+    pub(crate) fn step<T, E: Debug>(&mut self, work: impl Future<Output = Result<T, E>>) -> T {
         let begun = self.states.len();
         self.recording.note(Event::Begun(begun));
         let done = block_on(work).expect("it is written");
