@@ -3,6 +3,8 @@
 //! Machines differ and are noisy, so every figure is a ratio of two medians, measured in turns in one run. Nothing
 //! here passes or fails: requirements are in the tests.
 
+#[cfg(feature = "lsm")]
+mod costs;
 mod counts;
 #[cfg(feature = "fdb")]
 mod fdb;
@@ -45,6 +47,9 @@ enum Command {
     Report(report::Options),
     /// What documents take in a store: keys and bytes, in both layouts
     Sizes(sizes::Options),
+    /// Where the bytes of a document lie: rows, log, flushes, compactions
+    #[cfg(feature = "lsm")]
+    Costs(costs::Options),
     /// Views as they grow: the build, a range, a grouped reduction, an update after one edit
     Views(views::Options),
     /// Documents on a FoundationDB cluster, through the library and over HTTP, beside the same rows raw
@@ -68,6 +73,8 @@ fn main() -> anyhow::Result<()> {
         Command::Growth(options) => growth::run(options),
         Command::Report(options) => runtime.block_on(report::run(options)),
         Command::Sizes(options) => runtime.block_on(sizes::run(options)),
+        #[cfg(feature = "lsm")]
+        Command::Costs(options) => costs::run(options),
         Command::Views(options) => views::run(options),
         #[cfg(feature = "fdb")]
         Command::Fdb(options) => {
