@@ -7,18 +7,18 @@
 //! ```text
 //!   0              8              16             24
 //!   ├──────────────┼──────────────┼──────────────┼────────┬────────┬────────┬─
-//!   │ "occ log2"   │ salt         │ checksum     │ record │ record │ record │ the rest of an earlier
+//!   │ "occ log3"   │ salt         │ checksum     │ record │ record │ record │ the rest of an earlier
 //!   ├──────────────┴──────────────┴──────────────┼────────┴────────┴────────┴─ round, or zeros
 //!     the head, the same in both files
 //!
 //!   record
-//!   0              8              16             24             32             40             48
-//!   ├──────────────┼──────────────┼──────────────┼──────────────┼──────────────┼──────────────┼─────────
-//!   │ checksum     │ round        │ salt         │ previous     │ version      │ length       │ a run
-//!   ├──────────────┴──────────────┴──────────────┴──────────────┴──────────────┴──────────────┴─ (`run`)
+//!   0          8          16         24         32         40         48         56
+//!   ├──────────┼──────────┼──────────┼──────────┼──────────┼──────────┼──────────┼──────────────────
+//!   │ checksum │ round    │ salt     │ previous │ version  │ length   │ the run's│ a run (`run`), or
+//!   ├──────────┴──────────┴──────────┴──────────┴──────────┴──────────┴──length──┴─ packed (`pack`)
 //! ```
 //!
-//! Numbers are big-endian. The salt is chosen at random when the log is begun, so that no written value can
+//! Numbers are big-endian. A run is packed if its length is another one than the record's. The salt is chosen at random when the log is begun, so that no written value can
 //! look like a record. Each turn is a round, and rounds are counted. A record is valid if its checksum is
 //! right, its salt is the log's, and its previous version is that of the record before it. So the rest of an
 //! earlier round ends the log, and so does a record that was not written completely.
@@ -47,20 +47,24 @@ use bytes::Bytes;
 use kv_api::{Error, Result, error};
 use twox_hash::XxHash64;
 
+use super::pack::unpacked;
 use super::run::Run;
 use crate::folder::{io_error, sync_folder};
 
 /// Bytes before a record's run.
-pub(crate) const HEAD: usize = 48;
+pub(crate) const HEAD: usize = 56;
 
 /// First bytes of a file.
-const MAGIC: [u8; 8] = *b"occ log2";
+const MAGIC: [u8; 8] = *b"occ log3";
 
 /// Bytes before the first record.
 pub(super) const FILE_HEAD: usize = 24;
 
 /// Zeros written ahead of the records, and synced with the record that needs the room.
 const AHEAD: usize = 1 << 20;
+
+/// Length from which a record gets no zeros behind it: the next one may need as much room, and would write over them.
+const LARGE: usize = AHEAD / 8;
 
 /// Space behind the records that is not worth a [`Log::shrink`].
 const KEPT: u64 = 2 * AHEAD as u64;
@@ -94,7 +98,18 @@ struct LogFile {
 struct Record {
     previous: i64,
     version: i64,
+    /// The run, or its packed form.
     run: Bytes,
+    run_length: usize,
+}
+
+impl Record {
+    /// The run; 1522 if there is none.
+    fn run(self) -> Result<Run> {
+        let is_packed = self.run_length != self.run.len();
+        let run = if is_packed { unpacked(&self.run, self.run_length).unwrap_or_default() } else { self.run };
+        Run::decode(run)
+    }
 }
 
 fn paths(folder: &Path) -> [PathBuf; 2] {
@@ -139,7 +154,7 @@ pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
                 runs.clear();
             }
             end = Some(record.version);
-            runs.push(Run::decode(record.run).map_err(|_| damaged(path, "holds a record that cannot be read"))?);
+            runs.push(record.run().map_err(|_| damaged(path, "holds a record that cannot be read"))?);
         }
     }
     match end {
@@ -192,7 +207,8 @@ fn record_at(bytes: &Bytes, at: usize, salt: &[u8]) -> Option<(Record, usize)> {
         return None;
     }
     let (previous, version) = (i64::try_from(number(3)).ok()?, i64::try_from(number(4)).ok()?);
-    (previous < version).then(|| (Record { previous, version, run: bytes.slice(at + HEAD..end) }, end))
+    let run_length = usize::try_from(number(6)).ok()?;
+    (previous < version).then(|| (Record { previous, version, run: bytes.slice(at + HEAD..end), run_length }, end))
 }
 
 fn checksum(bytes: &[u8]) -> u64 {
@@ -236,10 +252,11 @@ impl Log {
         Ok(Log { files, turn: 0, round: 1, salt, position: FILE_HEAD as u64, version, synced, failed: None })
     }
 
-    /// Appends a record. Its run comes after [`HEAD`] bytes. After an error the log is as it was.
-    pub(crate) fn append(&mut self, version: i64, record: &mut [u8]) -> Result<()> {
+    /// Appends a record. Its run, or the packed form of one of this length, comes after [`HEAD`] bytes. After an error the log is as it
+    /// was.
+    pub(crate) fn append(&mut self, version: i64, record: &mut [u8], run_length: usize) -> Result<()> {
         let length = (record.len() - HEAD) as u64;
-        let numbers = [self.round, self.salt, self.version as u64, version as u64, length];
+        let numbers = [self.round, self.salt, self.version as u64, version as u64, length, run_length as u64];
         for (place, number) in numbers.into_iter().enumerate() {
             record[8 + place * 8..16 + place * 8].copy_from_slice(&number.to_be_bytes());
         }
@@ -254,7 +271,7 @@ impl Log {
         if self.position > *length {
             // Without the zeros ahead a sync takes longer, nothing else.
             *length = self.position;
-            if self.synced && file.write_all(&vec![0; AHEAD]).is_ok() {
+            if self.synced && record.len() < LARGE && file.write_all(&vec![0; AHEAD]).is_ok() {
                 *length += AHEAD as u64;
             }
         }

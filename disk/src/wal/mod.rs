@@ -30,6 +30,7 @@
 //! everything in memory is flushed and a new log begun. If that fails too, the commit's outcome is unknown.
 
 mod log;
+mod pack;
 mod run;
 mod view;
 
@@ -511,7 +512,9 @@ impl<S: DiskStore> Store for WalStore<S> {
         // The lock is held until the run is active: runs and their log file are frozen together.
         let mut log = self.inner.log.lock();
         if let Some(log) = log.log() {
-            log.append(version, &mut record.bytes).map_err(ApplyError::NothingApplied)?;
+            let (run_length, mut packed) = (record.bytes.len() - log::HEAD, record.packed());
+            let record = packed.as_mut().unwrap_or(&mut record.bytes);
+            log.append(version, record, run_length).map_err(ApplyError::NothingApplied)?;
         }
         let mut state = self.inner.state.lock();
         state.push(record.run()).map_err(ApplyError::Unknown)?;

@@ -1,4 +1,4 @@
-//! A run: sorted changes in one piece of memory. The log holds the same bytes.
+//! A run: sorted changes in one piece of memory. The log holds the same bytes, or [packs](super::pack) them.
 //!
 //! ```text
 //!   clears  rows │ clear: begin, end … │ row: key length, value length, key, value … in key order
@@ -16,11 +16,13 @@ use kv_api::{Error, Result, error};
 use occ::store::Batch;
 use occ::{KeyRange, RangeSet};
 
+use super::pack::packed;
+
 /// Stands for a value's length when the key is removed.
-const ABSENT: u32 = u32::MAX;
+pub(super) const ABSENT: u32 = u32::MAX;
 
 /// Bytes of the two lengths before a row's key.
-const ROW_HEAD: usize = 8;
+pub(super) const ROW_HEAD: usize = 8;
 
 /// Largest number of runs merged at once. A merge looks at every run for each row.
 const MAX_MERGED: usize = 16;
@@ -113,6 +115,13 @@ impl RunBuilder {
         let counts = [clears.to_be_bytes(), (self.rows.len() as u32).to_be_bytes()].concat();
         self.bytes[self.head..self.head + 8].copy_from_slice(&counts);
         Ok(self)
+    }
+
+    /// The run as a record [packs](super::pack) it, after as many zeros. `None` if the record has the run as it is.
+    pub(crate) fn packed(&self) -> Option<Vec<u8>> {
+        // Of large rows the keys are little, and a packed form is a copy.
+        let are_large = self.bytes.len() / self.rows.len().max(1) >= LARGE_ROW;
+        if are_large { None } else { packed(&self.bytes, self.head, &self.rows) }
     }
 
     /// The finished run.

@@ -220,6 +220,37 @@ fn copy(folder: &Path, to: &Path) {
     }
 }
 
+/// Zeros behind large records would be written over by the next ones.
+#[test]
+fn small_records_have_room_ahead_and_large_ones_write_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = WalStore::<Tree>::open(folder.path(), 96 << 20, Durability::Disk).unwrap();
+    let length = || fs::metadata(folder.path().join("log.0")).unwrap().len();
+    commit(&store, set(1, 1, 1 << 20)).unwrap();
+    assert!((1 << 20..(1 << 20) + 1_000).contains(&length()), "{}", length());
+    commit(&store, set(2, 2, 100)).unwrap();
+    assert!((2 << 20..(2 << 20) + 2_000).contains(&length()), "{}", length());
+}
+
+/// Rows of one batch share most of their keys, and the log has that once.
+#[test]
+fn a_record_is_shorter_than_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = WalStore::<Tree>::open(folder.path(), 96 << 20, Durability::Disk).unwrap();
+    let rows = (0..2_000).map(|n| (Bytes::from(format!("a long key that a document's rows share/{n:04}")), key(n)));
+    commit(&store, Batch::of_rows(1, rows)).unwrap();
+    let run = store.inner.state.lock().runs[0].size();
+    let written = fs::read(folder.path().join("log.0")).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
+    assert!(written * 4 < run, "{written} of {run} bytes");
+    let expected = rows_of(&store);
+    drop(store);
+    assert_eq!(rows_of(&open(folder.path()).unwrap()), expected);
+}
+
+fn rows_of(store: &WalStore<Tree>) -> Vec<(Bytes, Bytes)> {
+    rows(&store.view().unwrap(), Direction::Forward)
+}
+
 /// A view answers as a map of its version does, whatever is flushed, frozen, merged and written later. So does the
 /// store after a crash, after a close, and in a copy of the files of one moment.
 #[test]
