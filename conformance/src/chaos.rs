@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A [slow](Chaos::slow) database has one fault, which is not random: its read versions become too old (1007)
-//! after a number of bytes. A database [without watches](Chaos::without_watches) refuses each of them (1032). One [with other
-//! versions](Chaos::with_versions) is a store that was restored into another cluster.
+//! after a number of bytes. A database [without watches](Chaos::without_watches) refuses each of them (1032). One [with
+//! other versions](Chaos::with_versions) is a store that was restored into another cluster.
 //!
 //! Faults are drawn from one seed at given rates, or come from a script. A transaction that writes nothing has no
 //! faults at its commit, as on a cluster.
@@ -186,8 +186,9 @@ impl<D: Database> Chaos<D> {
         Chaos { watches: false, ..Chaos::scripted(inner, []) }
     }
 
-    /// A store with the same rows and other versions: the number in `versions` is the read version, and each transaction that
-    /// asks for a versionstamp takes the next one. Only for one writer at a time: numbers are taken before the commit.
+    /// A store with the same rows and other versions: the number in `versions` is the read version, and each
+    /// transaction that asks for a versionstamp takes the next one. Only for one writer at a time: numbers are taken
+    /// before the commit.
     pub fn with_versions(inner: D, versions: Arc<AtomicU64>) -> Self {
         Chaos { versions: Some(versions), ..Chaos::scripted(inner, []) }
     }

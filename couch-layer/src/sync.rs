@@ -26,8 +26,8 @@ pub struct Synced {
 }
 
 impl Db {
-    /// A replication with the database at `url`, a CouchDB's or one of this project, in both directions. The URL may have a
-    /// name and a password, and the database must exist there. Nothing is sent yet.
+    /// A replication with the database at `url`, a CouchDB's or one of this project, in both directions. The URL may
+    /// have a name and a password, and the database must exist there. Nothing is sent yet.
     ///
     /// # Errors
     /// [`Error::Address`] for a URL that does not name a database.

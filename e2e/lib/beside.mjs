@@ -1,5 +1,5 @@
-// The server under test beside the CouchDB that COUCHDB_URL names, with the credentials of one of its administrators: both get the
-// same requests, and a test fails where their answers differ.
+// The server under test beside the CouchDB that COUCHDB_URL names, with the credentials of one of its administrators:
+// both get the same requests, and a test fails where their answers differ.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';

@@ -1,4 +1,5 @@
-// A FoundationDB server for one test: a process on a free loopback port, ended by its process id. `fdbserver` and `fdbcli` come from FDBSERVER and FDBCLI, or from PATH.
+// A FoundationDB server for one test: a process on a free loopback port, ended by its process id. `fdbserver` and
+// `fdbcli` come from FDBSERVER and FDBCLI, or from PATH.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';

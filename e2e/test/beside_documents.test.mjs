@@ -266,7 +266,8 @@ test('random trees have the same leaves, winners and histories', TIMEOUT, async 
     await to('PUT', '/_revs_limit', { body: `${limit}` });
     const paths = { a: [], b: [], c: [], d: [] };
     const replicate = async (id, n) => {
-      // CouchDB cuts a path to the limit before it is merged, and so loses where it joins the tree. None is longer here.
+      // CouchDB cuts a path to the limit before it is merged, and so loses where it joins the tree. None is longer
+      // here.
       let path;
       if (paths[id].length && next() < 0.8) {
         const base = pick(paths[id]);

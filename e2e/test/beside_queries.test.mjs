@@ -1,5 +1,5 @@
-// `_index`, `_find` and `_explain` beside a CouchDB: the same answers to wrong requests, to every operator, and to random selectors
-// over random documents, with indexes and without.
+// `_index`, `_find` and `_explain` beside a CouchDB: the same answers to wrong requests, to every operator, and to
+// random selectors over random documents, with indexes and without.
 
 import test from 'node:test';
 
@@ -86,7 +86,8 @@ test('arguments of searches are checked as CouchDB checks them', async (t) => {
         await compare(pair, `/${db}/${endpoint}`, post({ selector: { a: 1 }, use_index, allow_fallback }));
       }
     }
-    // Names of fields are not checked before a search there, and `_explain` and `_index` take those that a search refuses.
+    // Names of fields are not checked before a search there, and `_explain` and `_index` take those that a search
+    // refuses.
     for (const fields of [['a'], ['_id', 'a'], ['a.b'], ['a..b'], ['a', 'a'], [''], ['.'], ['_rev'], [{ a: 1 }], [{}], [[]], ['a\\.b']]) {
       if (endpoint === '_find' || !/\.\.|""|"\."|\{/.test(text(fields))) await compare(pair, `/${db}/${endpoint}`, post({ selector: { a: 1 }, fields }));
     }
@@ -228,8 +229,8 @@ async function filled(pair, docs) {
   return db;
 }
 
-// Not compared: `$text`, which is refused as there are no indexes of text; `$regex` with a character 0, at which CouchDB's pattern ends;
-// and a `$size` beyond 64 bits, which is refused.
+// Not compared: `$text`, which is refused as there are no indexes of text; `$regex` with a character 0, at which
+// CouchDB's pattern ends; and a `$size` beyond 64 bits, which is refused.
 test('each operator matches what it matches in CouchDB, and in the same order', async (t) => {
   const pair = await beside(t);
   if (!pair) return;

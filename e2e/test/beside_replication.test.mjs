@@ -1,5 +1,5 @@
-// Replications of this server beside those of the CouchDB that COUCHDB_URL names. Both have the same uuid, so that the ids of their
-// replications are equal, and each goes on from the other's checkpoints.
+// Replications of this server beside those of the CouchDB that COUCHDB_URL names. Both have the same uuid, so that the
+// ids of their replications are equal, and each goes on from the other's checkpoints.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -448,7 +448,8 @@ test('documents of _replicator, and what is said of them, are alike', { timeout:
       pair.note(`${id} of ${side}`, row.state, state);
     }
   }
-  // Times, sequences, servers, and ids that depend on the port; CouchDB names no owner of jobs, proves none, and leaves `changes_pending` out at the end.
+  // Times, sequences, servers, and ids that depend on the port; CouchDB names no owner of jobs, proves none, and leaves
+  // `changes_pending` out at the end.
   const plain = (side) => (name, value) => {
     if (/time|timestamp|_seq$|^_rev$|^last_updated$|^pid$|^node$/.test(name)) return typeof value;
     if (['user', 'owner_proof', 'changes_pending'].includes(name)) return undefined;
@@ -700,8 +701,8 @@ test('databases that are edited on both sides become equal', { timeout: 500_000 
   if (!pair) return;
   const seeded = random(t);
   await editBoth(t, pair, seeded, { ours: 'ours', theirs: 'ours' }, true);
-  // Not with attachments: CouchDB’s replicator waits for ever, between two of its own databases too, when its target has not got an
-  // attachment that it expects there.
+  // Not with attachments: CouchDB’s replicator waits for ever, between two of its own databases too, when its target
+  // has not got an attachment that it expects there.
   await editBoth(t, pair, seeded, { ours: 'ours', theirs: 'theirs' }, false);
   await editBoth(t, pair, seeded, { ours: 'theirs', theirs: 'ours' }, false);
   await editBoth(t, pair, seeded, { ours: 'theirs', theirs: 'theirs' }, false);

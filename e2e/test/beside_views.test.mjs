@@ -33,7 +33,8 @@ function view({ status, body, text, headers }, path) {
     .replace(/(Invalid (?:boolean parameter|value for (?:positive )?integer)): .*"\}/, '$1"}')
     // Of a text in a body CouchDB does not say that it is negative.
     .replace('Invalid value for positive integer', 'Invalid value for integer')
-    // CouchDB writes `1.0e-7`, this server `1e-7`, as JavaScript does. Sums of many numbers are rounded in another order.
+    // CouchDB writes `1.0e-7`, this server `1e-7`, as JavaScript does. Sums of many numbers are rounded in another
+    // order.
     .replaceAll(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (one) => (/^[^"]*[.eE]/.test(one) ? String(Number(Number(one).toPrecision(14))) : one))
     .replaceAll(/[\r\n]+/g, '\n')
     .trim();
@@ -173,7 +174,8 @@ test('parameters of views and listings mean the same', async (t) => {
     const good = dice.below(5) > 0;
     for (let left = 2 + dice.below(4); left > 0; left--) {
       const name = dice.pick(names);
-      // One mistake in a request: of several each side may see another one first. One in `keys` hides others of the body.
+      // One mistake in a request: of several each side may see another one first. One in `keys` hides others of the
+      // body.
       const isWrong = params.some(([known, value]) => PARAMS[known][1].includes(value));
       // Too large a number is a second one of any group.
       const all = PARAMS[name].flat().filter((value) => value !== '99999999999999999999');
@@ -210,8 +212,9 @@ test('parameters of views and listings mean the same', async (t) => {
 
 // ---------------------------------------------------------------------------------------------------------------------------
 
-// Not here: quotation marks such as “ and „, which differ from " less since version 46 of Unicode's order than in the library that
-// CouchDB was built with; and marks in an order that Unicode does not keep (ê with a dot below), which CouchDB compares as they are.
+// Not here: quotation marks such as “ and „, which differ from " less since version 46 of Unicode's order than in the
+// library that CouchDB was built with; and marks in an order that Unicode does not keep (ê with a dot below), which
+// CouchDB compares as they are.
 const STRINGS = [
   'a', 'A', 'á', 'Á', 'ä', 'ae', 'æ', 'b', 'B', 'z', 'Z', 'ß', 'ss', 'ẞ', 'ñ', 'n', 'ñ', 'é', 'é', 'É', 'o', 'ø', 'Ø', 'œ', 'þ', 'ı', 'i', 'İ', 'I',
   '', ' ', '  ', '\t', '\n', '\u0000', '\u0001', 'a\u0000b', 'ab', 'a b', 'a-b', 'a_b', '-', '_', '!', '"', '#', '$', '%', '&', "'", '(', ')', '*', '+', ',', '.',
@@ -349,8 +352,9 @@ test('builtin reduce functions reduce the same', async (t) => {
   pair.end();
 });
 
-// What functions of one's own return. Not here: what has no JSON, such as a cycle (CouchDB's whole view fails with it); the order of
-// rows, which CouchDB reverses; that CouchDB always reduces its last results again; `emit` and `require`, which it does not have there.
+// What functions of one's own return. Not here: what has no JSON, such as a cycle (CouchDB's whole view fails with it);
+// the order of rows, which CouchDB reverses; that CouchDB always reduces its last results again; `emit` and `require`,
+// which it does not have there.
 const OWN = [
   'function (k, v, r) { return r ? sum(v) : v.length; }',
   'function (k, v, r) { return null; }',
@@ -395,7 +399,8 @@ test("reduce functions of one's own reduce the same", async (t) => {
 
 // ---------------------------------------------------------------------------------------------------------------------------
 
-// Not here: async functions and generators, which run here and emit nothing after their first pause, and several functions in a row.
+// Not here: async functions and generators, which run here and emit nothing after their first pause, and several
+// functions in a row.
 const SOURCES = [
   'function (doc) { emit(1); }', 'function(doc){emit(1)};', '(function (doc) { emit(1); })', 'doc => emit(1)', '(doc) => { emit(1); }', 'function f(doc) { emit(1); }', 'function f(doc) {} ; f',
   '  \n function (doc) { emit(1); } \n ', '// c\nfunction (doc) { emit(1); }', '/* c */ function (doc) { emit(1); }', 'function (doc) { emit(1); } // c', 
@@ -455,10 +460,10 @@ test('design documents are refused for the same', async (t) => {
 
 // ---------------------------------------------------------------------------------------------------------------------------
 
-// Bodies of map functions that see `doc`. Not here: what only CouchDB has (functions of lists), what only this server has (typed arrays,
-// promises, `normalize`, `localeCompare`, `require('./…')` of the design document), `throw null` and BigInt, with which CouchDB's whole
-// view fails, modules that throw, which are `{}` there when they are required again, and rows of one document with one key, whose order
-// is that of their values there.
+// Bodies of map functions that see `doc`. Not here: what only CouchDB has (functions of lists), what only this server
+// has (typed arrays, promises, `normalize`, `localeCompare`, `require('./…')` of the design document), `throw null` and
+// BigInt, with which CouchDB's whole view fails, modules that throw, which are `{}` there when they are required again,
+// and rows of one document with one key, whose order is that of their values there.
 const MAPS = [
   'emit()', 'emit(undefined, undefined)', 'emit(null)', 'emit(1, undefined)', 'emit(NaN, NaN)', 'emit(Infinity, -Infinity)', 'emit(-0, -0)', 'emit(function () {}, function () {})', 'emit([function () {}, undefined, NaN], {a: undefined, b: function () {}, c: NaN})',
   'emit(new Date(0), new Date(NaN))', 'emit(new Date(1e12), [new Date(5)])', 'emit(Symbol("a"), Symbol("b"))', 'emit([Symbol("a")], {a: Symbol("b")})', 'emit(new String("a"), new Number(7))', 'emit(new Boolean(false), Object("x"))', 'emit(/x/g, /y/)', 'emit(new Map([[1, 2]]), new Set([1]))',
@@ -505,9 +510,9 @@ test('map functions emit the same', async (t) => {
 
 // ---------------------------------------------------------------------------------------------------------------------------
 
-// What update functions return, with `doc` and `req` in sight. Not here: members of answers that are no such (CouchDB refuses them, and
-// this server overlooks them), lists as headers, a text as the whole result (there its second letter is the answer), `req.peer` and
-// the query in `req.raw_path` and `req.requested_path`, which there are there only.
+// What update functions return, with `doc` and `req` in sight. Not here: members of answers that are no such (CouchDB
+// refuses them, and this server overlooks them), lists as headers, a text as the whole result (there its second letter
+// is the answer), `req.peer` and the query in `req.raw_path` and `req.requested_path`, which there are there only.
 const ANSWERS = [
   '[null, "text"]', '[null, ""]', '[null, {body: "b"}]', '[null, {json: {a: 1}}]', '[null, {json: null}]', '[null, {json: "x"}]', '[null, {base64: "aGVsbG8="}]', '[null, {base64: "???"}]', '[null, {code: 404, body: "no"}]', '[null, {code: 302, headers: {Location: "http://a/x"}}]', '[null, {code: "404"}]',
   '[null, {headers: {"X-A": "b", "Content-Type": "text/plain"}, body: "x"}]', '[null, {headers: {"X-N": 7}}]', '[null, {headers: {}}]', '[null, {headers: {"content-type": "image/png"}, base64: "aGVsbG8="}]', '[null, {json: [1], headers: {"Content-Type": "text/x"}}]', '[null, {body: 7}]', '[null, {body: null}]',
@@ -551,7 +556,8 @@ test('update functions answer the same', async (t) => {
   pair.end();
 });
 
-// Not here: lists as reasons, which are texts of code points there, and reasons without JSON, with which a bulk fails there.
+// Not here: lists as reasons, which are texts of code points there, and reasons without JSON, with which a bulk fails
+// there.
 const VERDICTS = [
   '', 'return', 'return false', 'return "x"', 'throw {forbidden: "f"}', 'throw {unauthorized: "u"}', 'throw {forbidden: 7}', 'throw {forbidden: {a: [1]}}', 'throw {forbidden: null}', 'throw {forbidden: ""}', 'throw {unauthorized: {a: 1}}', 'throw {unauthorized: null}', 'throw {other: "x"}', 'throw {}', 'throw "text"', 'throw 7', 'throw null', 'throw undefined', 'throw []',
   'throw ["error", "a", "b"]', 'throw ["fatal", "forbidden", "y"]', 'throw ["error", "not_found", "y"]', 'throw ["error", "conflict", "y"]', 'throw ["error", "a"]', 'throw ["other", "a", "b"]',
@@ -566,7 +572,8 @@ test('documents are validated the same', async (t) => {
   for (const verdict of VERDICTS) {
     const db = await pair.database('?q=1');
     const put = (id, body, query = '') => same(pair, `/${db}/${id}${query} ${verdict}`.replace(/ .*/, ''), { method: 'PUT', body });
-    // A function that fails refuses the edit. The words are others, unless it says them itself, and CouchDB fails bulks with some.
+    // A function that fails refuses the edit. The words are others, unless it says them itself, and CouchDB fails bulks
+    // with some.
     const saysAll = /^throw \["(error|fatal)", "\w+", /.test(verdict);
     const failed = (answer) => {
       if (saysAll) return answer;

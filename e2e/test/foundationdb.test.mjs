@@ -1,6 +1,6 @@
 // SIGKILL of the FoundationDB server below a running couch-layer: acknowledged writes are there, no document is in
-// `_changes` twice, and open feeds continue without a new request. SIGKILL of one of two servers on a cluster: the other one
-// goes on with its replications.
+// `_changes` twice, and open feeds continue without a new request. SIGKILL of one of two servers on a cluster: the
+// other one goes on with its replications.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';

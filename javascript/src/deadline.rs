@@ -3,8 +3,8 @@
 //! A call is late when its thread has used too much processor time. The wall clock would also count the time in which a
 //! busy machine runs other threads, and a healthy document would keep the error until it changes.
 //!
-//! The wall clock is cheaper to read than a thread's clock, and passes at least as fast. So the thread's clock is read only
-//! after the deadline has passed on the wall clock, and now and then as a base.
+//! The wall clock is cheaper to read than a thread's clock, and passes at least as fast. So the thread's clock is read
+//! only after the deadline has passed on the wall clock, and now and then as a base.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

@@ -169,8 +169,8 @@ unsafe impl Allocator for Memory {
         // SAFETY: the caller's. A block that could not be made larger is still there.
         unsafe {
             let before = RustAllocator::usable_size(block);
-            // A late script is not stopped here. QuickJS's parser does not notice that its list of scopes could not grow,
-            // and reads beyond it.
+            // A late script is not stopped here. QuickJS's parser does not notice that its list of scopes could not
+            // grow, and reads beyond it.
             if size > before && !self.fits(size - before) {
                 return ptr::null_mut();
             }

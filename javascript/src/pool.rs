@@ -1,7 +1,7 @@
 //! Sandboxes on threads of their own.
 //!
-//! A sandbox cannot leave its thread, so work is sent to it. [`Pool::run`] sends a closure to the next free thread, which
-//! has the sandbox of the design document or opens it. The future returns what the closure returned. It needs no
+//! A sandbox cannot leave its thread, so work is sent to it. [`Pool::run`] sends a closure to the next free thread,
+//! which has the sandbox of the design document or opens it. The future returns what the closure returned. It needs no
 //! particular executor.
 //!
 //! Each database has its own sandboxes, even if its design documents equal those of another one: functions may keep

@@ -283,7 +283,8 @@ impl Sandbox {
         })
     }
 
-    /// Whether the sandbox should be replaced: a function ran out of memory, or was stopped because nobody waits for it.
+    /// Whether the sandbox should be replaced: a function ran out of memory, or was stopped because nobody waits for
+    /// it.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
@@ -313,8 +314,8 @@ fn options() -> EvalOptions {
     options
 }
 
-/// Evaluates a source as CouchDB does: an expression, or a script whose last value is the function. A declaration has no
-/// value, so `function f(doc) {}` is refused.
+/// Evaluates a source as CouchDB does: an expression, or a script whose last value is the function. A declaration has
+/// no value, so `function f(doc) {}` is refused.
 fn compile<'js>(ctx: &Ctx<'js>, state: &State, name: &str, source: &str) -> Result<Function<'js>, Error> {
     let refused = |reason: String| Error::new(ErrorKind::Compilation, name, reason);
     if is_deep(source) {

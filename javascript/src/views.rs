@@ -13,8 +13,8 @@ pub type Rows = Result<Vec<Row>, Error>;
 const ALWAYS_REDUCED: usize = 5_000;
 
 impl Sandbox {
-    /// Compiles the map function of each view, and its reduce function if it has one in JavaScript. Together they may take
-    /// as long as one call.
+    /// Compiles the map function of each view, and its reduce function if it has one in JavaScript. Together they may
+    /// take as long as one call.
     ///
     /// # Errors
     /// The error of the first source that is not a function, and [`ErrorKind::Time`].

@@ -78,7 +78,8 @@ impl Hold {
         Ok(())
     }
 
-    /// Replaces the name of the job. If another job of the kind has the new one, returns that job, and this one has no name.
+    /// Replaces the name of the job. If another job of the kind has the new one, returns that job, and this one has no
+    /// name.
     ///
     /// # Errors
     /// Like [`check`](Self::check), also if the job was added again.
@@ -148,7 +149,8 @@ impl<D: Database> Jobs<D> {
         run.run(|transaction, _| async move { hold.rename(&transaction, name).await }).await
     }
 
-    /// Forgets the lost runs before this one, which has run for long. Call it for a job that has [some](crate::Job::lost).
+    /// Forgets the lost runs before this one, which has run for long. Call it for a job that has
+    /// [some](crate::Job::lost).
     ///
     /// # Errors
     /// Like [`Hold::check`].

@@ -95,8 +95,8 @@ pub struct Job {
     pub scheduled_ms: u64,
     /// Number of runs that began since it was added or finished.
     pub attempts: u64,
-    /// Number of runs in a row that were lost: their server ended, or lost its lease, before they did. It is 0 again when a run
-    /// ends, or [has settled](crate::Jobs::settle).
+    /// Number of runs in a row that were lost: their server ended, or lost its lease, before they did. It is 0 again
+    /// when a run ends, or [has settled](crate::Jobs::settle).
     pub lost: u64,
     /// Whether it was added again during the run. Then it becomes pending when the run ends.
     pub is_resubmitted: bool,
@@ -174,8 +174,8 @@ pub struct LostRun {
     pub scheduled_ms: u64,
 }
 
-/// Longest pause after a lost run. A job may be lost for reasons that are not its own, such as a server that is killed at each
-/// deployment.
+/// Longest pause after a lost run. A job may be lost for reasons that are not its own, such as a server that is killed
+/// at each deployment.
 const LONGEST_PAUSE_MS: u64 = 600_000;
 
 /// Pause after this many lost runs in a row, in milliseconds: the run may have ended the server, and could do so again.

@@ -31,11 +31,11 @@
 //!   transaction that changes the job's row.
 //! * A job runs at least once for each time that it was added. A takeover or an unknown commit result may repeat work,
 //!   so the work must be idempotent.
-//! * Each name row has a job whose row has that name, and the other way round. They change in one transaction, so no two
-//!   jobs of a type have one name.
-//! * A job whose last run was lost waits before it runs again, the longer the more runs were lost in a row: 2 s, 4 s, up to an
-//!   hour. Otherwise a job that ends its server would also end each server that takes it over, and each one that
-//!   starts.
+//! * Each name row has a job whose row has that name, and the other way round. They change in one transaction, so no
+//!   two jobs of a type have one name.
+//! * A job whose last run was lost waits before it runs again, the longer the more runs were lost in a row: 2 s, 4 s,
+//!   up to an hour. Otherwise a job that ends its server would also end each server that takes it over, and each one
+//!   that starts.
 //! * Rows that cannot be read, or are of a later version, stay unchanged and do not delay other jobs.
 //!
 //! The crate has no clock, no randomness and no runtime. Its callers pass the time, draw the server's id and run the

@@ -99,8 +99,8 @@ impl Registry {
         found.map(|row| keys::read_id(&row)).transpose()
     }
 
-    /// Replaces the name of a job, which its caller writes into the job's row. If another job has the new name, returns that
-    /// one, and the job has no name.
+    /// Replaces the name of a job, which its caller writes into the job's row. If another job has the new name, returns
+    /// that one, and the job has no name.
     pub(crate) async fn rename<T: Transaction>(
         &self,
         transaction: &T,

@@ -333,8 +333,8 @@ impl<D: Database> Server<D> {
         Ok(())
     }
 
-    /// Makes the jobs pending that are held under a lease, and removes the lease, if its row is still `seen`. With a time, their
-    /// runs were lost; without one, their server gives them up.
+    /// Makes the jobs pending that are held under a lease, and removes the lease, if its row is still `seen`. With a
+    /// time, their runs were lost; without one, their server gives them up.
     async fn take_from(&self, lease: &LeaseId, seen: &Bytes, lost_ms: Option<u64>) -> Result<Vec<LostRun>> {
         let registry = self.registry();
         let key = registry.keys.lease(lease);
@@ -386,8 +386,8 @@ impl<D: Database> Server<D> {
     }
 }
 
-/// Makes a job pending whose run is taken away: with a time, since its server ended. If this succeeds, the caller clears the held
-/// row.
+/// Makes a job pending whose run is taken away: with a time, since its server ended. If this succeeds, the caller
+/// clears the held row.
 async fn take_job<T: Transaction>(
     registry: &Registry,
     transaction: &T,

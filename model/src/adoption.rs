@@ -18,9 +18,9 @@
 //!
 //! A server that runs while its store is replaced notices it when it reads the last sequence of a database.
 //!
-//! Adopting raises the incarnation of every database. Rows stay as they are: all old sequences lie before all new ones, so
-//! feeds, views, consumers and replications go on where they were. Clients may still have sequences that the lost store
-//! gave out after the backup. A feed that is to begin after such a sequence begins at the beginning.
+//! Adopting raises the incarnation of every database. Rows stay as they are: all old sequences lie before all new ones,
+//! so feeds, views, consumers and replications go on where they were. Clients may still have sequences that the lost
+//! store gave out after the backup. A feed that is to begin after such a sequence begins at the beginning.
 //!
 //! Each database is one transaction, and the versions that the check reads are removed last. So if an adoption ends
 //! midway, the store is still refused, and the next adoption does the rest.
@@ -72,8 +72,8 @@ pub(crate) fn check_versions<T: Transaction>(
 }
 
 impl<D: Database> Layer<D> {
-    /// Adopts a store whose versions went back ([`ErrorKind::WentBack`]): raises the incarnation of each database, so that
-    /// new sequences come after all that were given out before. No process may have the store open.
+    /// Adopts a store whose versions went back ([`ErrorKind::WentBack`]): raises the incarnation of each database, so
+    /// that new sequences come after all that were given out before. No process may have the store open.
     ///
     /// An adoption that failed midway is continued by another one, which raises all incarnations once more: it cannot
     /// know whether the failed adoption raised an incarnation, or whether that happened before the backup.

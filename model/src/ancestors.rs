@@ -5,7 +5,8 @@
 //!  RevFormat 2   Length ParentRev Length GrandparentRev … raw, up to the end of the row
 //! ```
 //!
-//! The raw form is for lists whose tuple would exceed the limit on values: zero bytes in identifiers double in length there.
+//! The raw form is for lists whose tuple would exceed the limit on values: zero bytes in identifiers double in length
+//! there.
 
 use bytes::Bytes;
 

@@ -19,8 +19,8 @@ pub(crate) const BODIES_AT_ONCE: usize = 100;
 pub(crate) const FIRST_BYTES: usize = BATCH_BYTES / BODIES_AT_ONCE;
 
 /// Maximum number of retries of a transaction in long work, such as an index build or a relocation. After that, its
-/// error ends the work. None of these transactions needs to know whether an earlier attempt was committed: it finds out,
-/// or has the same effect again.
+/// error ends the work. None of these transactions needs to know whether an earlier attempt was committed: it finds
+/// out, or has the same effect again.
 pub(crate) const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
 
 /// A batch that is being filled.

@@ -7,9 +7,9 @@
 //!                    the new place                    _local/consumer/NAME of the database
 //! ```
 //!
-//! So the effects of a batch happen exactly once: after a crash, after an unknown result, and beside another consumer of
-//! the same name, on any server. A document that changes again after its row was read has a later row, which comes in a
-//! later batch.
+//! So the effects of a batch happen exactly once: after a crash, after an unknown result, and beside another consumer
+//! of the same name, on any server. A document that changes again after its row was read has a later row, which comes
+//! in a later batch.
 //!
 //! The place is a local document. It moves with its database, and is dropped with it. A handle of a dropped database
 //! returns 404, and never reaches the place in another database of that name. If the local document is removed, the

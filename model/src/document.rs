@@ -140,7 +140,8 @@ impl Document {
         }
     }
 
-    /// Shows at most this many revisions of the history. After the limit was lowered, rows have more until they are stemmed.
+    /// Shows at most this many revisions of the history. After the limit was lowered, rows have more until they are
+    /// stemmed.
     pub(crate) fn forget_beyond(&mut self, revs_limit: usize) {
         if let Some(revisions) = &mut self.revisions {
             revisions.ids.truncate(revs_limit);

@@ -86,7 +86,8 @@ impl<D: Database> Documents<D> {
         self
     }
 
-    /// The same database, with edits that no function validates: for programs that write on their own behalf, or repair.
+    /// The same database, with edits that no function validates: for programs that write on their own behalf, or
+    /// repair.
     #[must_use]
     pub fn unvalidated(mut self) -> Self {
         self.validating = Validating::Waived;

@@ -62,8 +62,8 @@ pub struct Edit {
     pub history: Option<RevHistory>,
     /// The attachments, in order.
     pub attachments: Vec<AttachmentEdit>,
-    /// Interactive edits of a live leaf: whether the leaf's attachments that `attachments` does not name are kept, behind those.
-    /// Otherwise they are removed. A deletion removes all.
+    /// Interactive edits of a live leaf: whether the leaf's attachments that `attachments` does not name are kept,
+    /// behind those. Otherwise they are removed. A deletion removes all.
     pub keeps_attachments: bool,
 }
 

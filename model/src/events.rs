@@ -291,8 +291,8 @@ impl Page {
     }
 }
 
-/// Reads events and waits for further ones, with one watch for the list of databases, and one for each database, which it
-/// shares with the feeds of that database.
+/// Reads events and waits for further ones, with one watch for the list of databases, and one for each database, which
+/// it shares with the feeds of that database.
 pub struct DatabaseWatcher<D> {
     layer: Layer<D>,
     /// Completes when a database was created or dropped.
@@ -386,8 +386,8 @@ impl<D: Database> DatabaseWatcher<D> {
         .await;
     }
 
-    /// Whether there are databases that it does not watch, since there are too many or the store has no more watches. Then
-    /// [`read`](Self::read) must be called now and then.
+    /// Whether there are databases that it does not watch, since there are too many or the store has no more watches.
+    /// Then [`read`](Self::read) must be called now and then.
     pub fn misses_some(&self) -> bool {
         self.misses_some
     }

@@ -6,10 +6,10 @@
 //!                                                          └─ documents by id ──┘
 //! ```
 //!
-//! An edit maintains the rows of indexes in its own transaction, in a caller's transaction too ([`Edits`](crate::Edits)). So
-//! a search sees what was written before it. It reads page by page, each in a transaction of its own, and never more than a
-//! page ahead of the stream. Rows whose keys are cut are an exception: with a requested order, those with the same cut key
-//! are sorted in memory.
+//! An edit maintains the rows of indexes in its own transaction, in a caller's transaction too
+//! ([`Edits`](crate::Edits)). So a search sees what was written before it. It reads page by page, each in a transaction
+//! of its own, and never more than a page ahead of the stream. Rows whose keys are cut are an exception: with a
+//! requested order, those with the same cut key are sorted in memory.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -181,8 +181,8 @@ impl<D: Database> Find<D> {
     /// The documents that match.
     ///
     /// # Errors
-    /// 400 if the selector is invalid, or no index has the requested order; 404 if the index is deleted meanwhile; the error of
-    /// a document that cannot be read; the store's errors.
+    /// 400 if the selector is invalid, or no index has the requested order; 404 if the index is deleted meanwhile; the
+    /// error of a document that cannot be read; the store's errors.
     pub async fn all(self) -> Result<Vec<Document>> {
         self.stream().try_collect().await
     }

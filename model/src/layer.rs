@@ -35,10 +35,11 @@ pub struct LayerOptions {
     /// Maximum size of a document's body, in bytes of compact JSON. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`].
     /// [`Layer::limit_documents`] changes it.
     pub max_document_size: usize,
-    /// Maximum size of an attachment, in bytes as received. Unlimited by default. [`Layer::limit_attachments`] changes it.
+    /// Maximum size of an attachment, in bytes as received. Unlimited by default. [`Layer::limit_attachments`] changes
+    /// it.
     pub max_attachment_size: u64,
-    /// Maximum number of threads that work on one bulk write, including the caller's. 1 by default: then the layer starts
-    /// no threads.
+    /// Maximum number of threads that work on one bulk write, including the caller's. 1 by default: then the layer
+    /// starts no threads.
     pub threads: usize,
 }
 
@@ -165,8 +166,9 @@ impl<D: Database> Layer<D> {
         }
     }
 
-    /// Removes the chunks of uploads that were dropped before an edit named them, for example because a client left. Costs nothing
-    /// when there are none. The next upload does it too; what a process leaves behind when it ends is swept after a day.
+    /// Removes the chunks of uploads that were dropped before an edit named them, for example because a client left.
+    /// Costs nothing when there are none. The next upload does it too; what a process leaves behind when it ends is
+    /// swept after a day.
     pub async fn give_back_uploads(&self)
     where
         D: Database,
@@ -174,8 +176,8 @@ impl<D: Database> Layer<D> {
         self.guard().give_back().await;
     }
 
-    /// Checks that the store is the layer's. One that `is_opened` is marked if it is empty, and refused if its versions went
-    /// back.
+    /// Checks that the store is the layer's. One that `is_opened` is marked if it is empty, and refused if its versions
+    /// went back.
     pub(crate) async fn admit(&self, is_opened: bool) -> Result<()> {
         let root = &self.guard().root;
         let key = Key::Format.under(root);
@@ -217,8 +219,8 @@ impl<D: Database> Layer<D> {
     }
 
     /// Limits documents that are written from now on, including through open handles. `None` brings the limit of the
-    /// options back. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`]. Documents that are stored stay as they are. A server sets it
-    /// whenever it reads its configuration.
+    /// options back. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`]. Documents that are stored stay as they are. A server sets
+    /// it whenever it reads its configuration.
     pub fn limit_documents(&self, bytes: Option<usize>) {
         self.shared.limits.document.set(bytes.map(|bytes| bytes as u64));
     }
@@ -233,8 +235,8 @@ impl<D: Database> Layer<D> {
         self.shared.limits.attachment.get()
     }
 
-    /// Limits attachments whose upload begins from now on, including through open handles. `None` brings the limit of the
-    /// options back. A server sets it whenever it reads its configuration.
+    /// Limits attachments whose upload begins from now on, including through open handles. `None` brings the limit of
+    /// the options back. A server sets it whenever it reads its configuration.
     pub fn limit_attachments(&self, bytes: Option<u64>) {
         self.shared.limits.attachment.set(bytes);
     }

@@ -5,9 +5,9 @@
 //!  second              exploded: the metadata, and the range of each path; packed: all of the body
 //! ```
 //!
-//! An exploded body has a row for each leaf of its JSON, with the path in the key, so a path is one range. A step that is a
-//! number may be an index or a name, and both are read. In two cases the whole body is read anyway: for very many ranges,
-//! and for a part of several members whose order the metadata alone do not tell.
+//! An exploded body has a row for each leaf of its JSON, with the path in the key, so a path is one range. A step that
+//! is a number may be an index or a name, and both are read. In two cases the whole body is read anyway: for very many
+//! ranges, and for a part of several members whose order the metadata alone do not tell.
 //!
 //! Parts have no checksum of their own. A lost row is noticed by a read of the whole body, and by a check.
 
@@ -36,8 +36,8 @@ pub struct Parts {
 }
 
 impl<D: Database> Documents<D> {
-    /// The values at these paths of the document's winner. A step into an array is an index. Paths may name members of the
-    /// body, `_id` and `_rev`, but no other special members.
+    /// The values at these paths of the document's winner. A step into an array is an index. Paths may name members of
+    /// the body, `_id` and `_rev`, but no other special members.
     ///
     /// # Errors
     /// 404 if the document is missing or deleted.

@@ -128,9 +128,9 @@ pub(crate) fn last_live<T: Transaction>(
     }
 }
 
-/// The same for one of many documents. The first read has all rows of its live leaves, the winner's last, unless they are
-/// more than the bytes that it is limited to, like all bodies of a batch. It goes forward: engines on disk find the end of a
-/// range more slowly than its beginning.
+/// The same for one of many documents. The first read has all rows of its live leaves, the winner's last, unless they
+/// are more than the bytes that it is limited to, like all bodies of a batch. It goes forward: engines on disk find the
+/// end of a range more slowly than its beginning.
 pub(crate) fn last_live_of_many<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,

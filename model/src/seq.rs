@@ -54,8 +54,8 @@ impl Seq {
         Seq(bytes)
     }
 
-    /// The database's incarnation when the edit was made: the number of times that it had moved between stores, or that its
-    /// store had been [adopted](crate::Layer::adopt).
+    /// The database's incarnation when the edit was made: the number of times that it had moved between stores, or that
+    /// its store had been [adopted](crate::Layer::adopt).
     pub fn incarnation(&self) -> u8 {
         self.0[0]
     }
@@ -114,9 +114,9 @@ impl fmt::Debug for Seq {
 
 /// A sequence as clients see it: `N-` and its digits, as CouchDB's sequences begin with a number.
 ///
-/// `number` is about the number of edits of the database until then. It is below 2^53, never falls along the feed, and is
-/// the same for one sequence for ever. Programs take the difference of two for the number of changes between them. The
-/// digits alone decide: a sequence is read with any number before them, or none.
+/// `number` is about the number of edits of the database until then. It is below 2^53, never falls along the feed, and
+/// is the same for one sequence for ever. Programs take the difference of two for the number of changes between them.
+/// The digits alone decide: a sequence is read with any number before them, or none.
 ///
 /// ```
 /// use model::{NumberedSeq, Seq};

@@ -1,8 +1,8 @@
 //! The feed as a stream of rows.
 //!
-//! Rows are read in batches, each in a transaction of its own, as they are taken. A live stream waits at the end with the
-//! watch that all waiters of a database share ([`feed`](crate::feed)). A filter is a closure. It sees rows that were
-//! already read, so it saves the work after the read, not the read itself.
+//! Rows are read in batches, each in a transaction of its own, as they are taken. A live stream waits at the end with
+//! the watch that all waiters of a database share ([`feed`](crate::feed)). A filter is a closure. It sees rows that
+//! were already read, so it saves the work after the read, not the read itself.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -85,7 +85,8 @@ impl<D: Database> Feed<D> {
         self
     }
 
-    /// The rows. The stream ends after an error; the rows before it are valid, so a new stream continues after the last.
+    /// The rows. The stream ends after an error; the rows before it are valid, so a new stream continues after the
+    /// last.
     pub fn stream(self) -> impl Stream<Item = Result<Change>> + Send {
         let state = Reading { feed: self, rows: VecDeque::new(), at_end: false, watcher: None };
         stream::try_unfold(state, |mut state| async move {

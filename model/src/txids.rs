@@ -22,10 +22,10 @@
 //! reads later than the one that cleared. So no id is missing that could still decide something, whatever the clocks of
 //! the processes show.
 //!
-//! A run gives up [`DEADLINE_MS`] after its beginning, by its own clock. Every [`RUNS_BETWEEN_CLEARING`]th run clears up
-//! to [`CLEARED_AT_ONCE`] expired ids in its own transaction, which is more than the new ones. So writers clean
-//! up, and no background task is needed. These runs first sweep abandoned uploads
-//! ([`attachments`](crate::attachments)), in a separate transaction.
+//! A run gives up [`DEADLINE_MS`] after its beginning, by its own clock. Every [`RUNS_BETWEEN_CLEARING`]th run clears
+//! up to [`CLEARED_AT_ONCE`] expired ids in its own transaction, which is more than the new ones. So writers clean up,
+//! and no background task is needed. These runs first sweep abandoned uploads ([`attachments`](crate::attachments)), in
+//! a separate transaction.
 
 use std::future::Future;
 use std::sync::Arc;

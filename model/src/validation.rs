@@ -71,8 +71,8 @@ pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'v>>;
 pub trait Validator: Send + Sync {
     /// Whether a document may be written. The errors are [`ErrorKind::Forbidden`](crate::ErrorKind::Forbidden),
     /// [`ErrorKind::Unauthorized`](crate::ErrorKind::Unauthorized) and
-    /// [`ErrorKind::ValidationFailed`](crate::ErrorKind::ValidationFailed), which refuse this edit alone. Any other error
-    /// ends the whole write.
+    /// [`ErrorKind::ValidationFailed`](crate::ErrorKind::ValidationFailed), which refuse this edit alone. Any other
+    /// error ends the whole write.
     fn ask(&self, question: Question) -> Verdict<'_>;
 
     /// Whether a design document may be written. It is not asked about deletions, nor about replicated ones: a

@@ -43,8 +43,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The id of a replication with these options, in hexadecimal, by which its checkpoints are found. `None` if the source
-    /// has to be asked for it: the source code of a function that filters is part of the id.
+    /// The id of a replication with these options, in hexadecimal, by which its checkpoints are found. `None` if the
+    /// source has to be asked for it: the source code of a function that filters is part of the id.
     pub fn known_id(&self, options: &Options) -> Option<String> {
         named_function(&options.filter).is_none().then(|| self.id_with(options, None))
     }
@@ -52,7 +52,8 @@ impl Identity {
     /// The same. Asks the source if that is needed.
     ///
     /// # Errors
-    /// Errors of the source; a function that it does not have is [`Refused`](peer::ErrorKind::Refused), with status 404.
+    /// Errors of the source; a function that it does not have is [`Refused`](peer::ErrorKind::Refused), with status
+    /// 404.
     pub async fn find_id(&self, options: &Options, source: &dyn Peer) -> Result<String> {
         let Some((design, function)) = named_function(&options.filter) else { return Ok(self.id_with(options, None)) };
         let wanted = BulkGet { id: format!("_design/{design}"), rev: None };
@@ -150,13 +151,15 @@ impl Endpoint {
     }
 }
 
-/// The design document and the function by which the source filters. Names that begin with `_` are filters that each source has.
+/// The design document and the function by which the source filters. Names that begin with `_` are filters that each
+/// source has.
 fn named_function(filter: &Filter) -> Option<(&str, &str)> {
     let Filter::Function { name, .. } = filter else { return None };
     name.split_once('/').filter(|_| !name.starts_with('_'))
 }
 
-/// The document ids for `ids`, which CouchDB accepts encoded as in a query, where a plus is a space; sorted, without duplicates.
+/// The document ids for `ids`, which CouchDB accepts encoded as in a query, where a plus is a space; sorted, without
+/// duplicates.
 pub(crate) fn doc_ids(ids: &[String]) -> Vec<String> {
     let decode = |id: &String| percent_decode_str(&id.replace('+', " ")).decode_utf8_lossy().into_owned();
     let mut ids: Vec<String> = ids.iter().map(decode).collect();
@@ -258,8 +261,8 @@ mod tests {
         identity.id(&Filter::None, None, false, None)
     }
 
-    /// The term as Erlang writes it. This and the terms below are built by hand from CouchDB's source and Erlang's "External
-    /// Term Format"; e2e/test/beside_replication.test.mjs compares such ids with those of a CouchDB.
+    /// The term as Erlang writes it. This and the terms below are built by hand from CouchDB's source and Erlang's
+    /// "External Term Format"; e2e/test/beside_replication.test.mjs compares such ids with those of a CouchDB.
     fn id_of(elements: u8, source: &[u8], more: &[u8]) -> String {
         let mut term = vec![131, 108, 0, 0, 0, elements, 109, 0, 0, 0, 2, b'u', b'1', 104, 7];
         term.extend_from_slice(b"d\0\x06remote");
@@ -355,8 +358,8 @@ mod tests {
         assert_eq!(id(url, &[("Accept", "application/json")]), id_with(nobody, b"j"));
         let accept = b"l\0\0\0\x01h\x02k\0\x06Acceptk\0\x03*/*j";
         assert_eq!(id(url, &[("Accept", "*/*")]), id_with(nobody, accept));
-        // maybe_remove_basic_auth("basic", " " ++ Base64, …): the user moves, and mochiweb_headers trims the others and sorts
-        // them by lower-case names. "bWU6b25l" is "me:one".
+        // maybe_remove_basic_auth("basic", " " ++ Base64, …): the user moves, and mochiweb_headers trims the others and
+        // sorts them by lower-case names. "bWU6b25l" is "me:one".
         let basic = ("authorization", "bAsic bWU6b25l");
         let others = b"l\0\0\0\x02h\x02k\0\x01hk\0\x01vh\x02k\0\x01Xk\0\x011j";
         assert_eq!(id(url, &[basic, ("h", " v"), ("X", "1")]), id_with(b"k\0\x02me", others));
@@ -386,7 +389,8 @@ mod tests {
                 r#"{"a":{"$eq":{"z":[1,2],"y":null}}}"#,
                 b"h\x01l\0\0\0\x01h\x02m\0\0\0\x01ah\x01l\0\0\0\x01h\x02m\0\0\0\x03$eqh\x01l\0\0\0\x02h\x02m\0\0\0\x01yd\0\x04nullh\x02m\0\0\0\x01zk\0\x02\x01\x02jjj",
             ),
-            // norm_ops({[_, _ | _]}): an implicit $and, in the order given. norm_fields/2: <<Path/binary, ".", Field/binary>>.
+            // norm_ops({[_, _ | _]}): an implicit $and, in the order given. norm_fields/2: <<Path/binary, ".",
+            // Field/binary>>.
             (
                 r#"{"b":1,"a":{"c":{"$gt":2}}}"#,
                 b"h\x01l\0\0\0\x01h\x02m\0\0\0\x04$andl\0\0\0\x02h\x01l\0\0\0\x01h\x02m\0\0\0\x01bh\x01l\0\0\0\x01h\x02m\0\0\0\x03$eqa\x01jjh\x01l\0\0\0\x01h\x02m\0\0\0\x03a.ch\x01l\0\0\0\x01h\x02m\0\0\0\x03$gta\x02jjjj",

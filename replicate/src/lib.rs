@@ -20,8 +20,8 @@
 //!
 //! The next pages of the feed are read, and the target is asked about them, while leaves are copied.
 //!
-//! Memory is bounded: it holds a few pages of the feed, and a few groups of leaves. The number of leaves in a group follows
-//! the size of recent ones. Attachments are streams.
+//! Memory is bounded: it holds a few pages of the feed, and a few groups of leaves. The number of leaves in a group
+//! follows the size of recent ones. Attachments are streams.
 //!
 //! Sources: CouchDB's documentation of the replication protocol, `couch_replicator_ids.erl`,
 //! `couch_replicator_scheduler_job.erl`, `couch_replicator_worker.erl`.

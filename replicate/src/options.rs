@@ -12,7 +12,8 @@ pub struct Options {
     pub continuous: bool,
     /// The documents to replicate. Ids may be encoded as in a query, as in CouchDB: `%2B` is a plus.
     pub filter: Filter,
-    /// Start after this sequence of the source, ignoring the checkpoint. A number and its text are two replications, as in CouchDB.
+    /// Start after this sequence of the source, ignoring the checkpoint. A number and its text are two replications, as
+    /// in CouchDB.
     pub since_seq: Option<JsonText>,
     /// Replicate only winners, no conflicts.
     pub winning_revs_only: bool,

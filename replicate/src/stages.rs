@@ -5,9 +5,9 @@
 //!  source            target          source and target
 //! ```
 //!
-//! A page ends behind all its groups, and results come in the order in which work was found. So everything before the end of a
-//! page has been written when that end is reached, and a checkpoint there promises nothing that the target lacks. A failure
-//! travels in the same order, behind the work that was found before it.
+//! A page ends behind all its groups, and results come in the order in which work was found. So everything before the
+//! end of a page has been written when that end is reached, and a checkpoint there promises nothing that the target
+//! lacks. A failure travels in the same order, behind the work that was found before it.
 
 use std::future::poll_fn;
 use std::pin::pin;

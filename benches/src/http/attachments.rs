@@ -1,5 +1,5 @@
-//! Attachments over HTTP: the memory of the server while a large one passes through it, and the speed of small and large
-//! ones beside another server and beside files.
+//! Attachments over HTTP: the memory of the server while a large one passes through it, and the speed of small and
+//! large ones beside another server and beside files.
 
 use std::io::Write;
 use std::path::PathBuf;

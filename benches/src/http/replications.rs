@@ -1,5 +1,5 @@
-//! Replication: many documents from another server, beside other replicators, and many replications that have nothing to
-//! do.
+//! Replication: many documents from another server, beside other replicators, and many replications that have nothing
+//! to do.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -157,7 +157,8 @@ async fn one(options: &Options, way: &Way, source: &Address, target: &Address, r
     Ok(took)
 }
 
-/// Watches continuous replications that have nothing to do. Their sources are databases of the same server, or far ones.
+/// Watches continuous replications that have nothing to do. Their sources are databases of the same server, or far
+/// ones.
 async fn rest(options: &Options, is_far: bool) -> Result<()> {
     let near = Spawned::start(&options.binary, &options.engine).await?;
     let far = Spawned::start(&options.binary, &options.engine).await?;

@@ -140,7 +140,8 @@ pub(crate) async fn a_build_reads_bodies_of_every_layout(stage: Stage) {
                 documents.set_body_format(later).await.unwrap();
             }
         }
-        // Each of the nested ones is built alone, so that it reads nothing for another one. The last one needs whole bodies.
+        // Each of the nested ones is built alone, so that it reads nothing for another one. The last one needs whole
+        // bodies.
         documents.put(edit("_design/x", &design(&VIEWS[..6]))).await.unwrap();
         documents.build_indexes(|_| ()).await.unwrap();
         for (at, view) in NESTED.into_iter().chain([VIEWS[6]]).enumerate() {

@@ -1,7 +1,7 @@
 //! The model tape: random histories of interactive and replicated edits by several clients. They come alone, in batches
-//! and concurrently, with attachments, deletions, recreations, purges, patches and stemming, and in transactions with rows
-//! of the clients' own and a second database, while indexes and views are built. They are compared with an oracle of
-//! revision trees that shares no code with the layer, without faults and with faults.
+//! and concurrently, with attachments, deletions, recreations, purges, patches and stemming, and in transactions with
+//! rows of the clients' own and a second database, while indexes and views are built. They are compared with an oracle
+//! of revision trees that shares no code with the layer, without faults and with faults.
 //!
 //! After every step, everything that can be read is compared with the oracle, and at intervals `check` checks the rows.
 //! A failure prints its seed and the shortest failing tape that was found. Seeds that failed once are pinned in
@@ -144,8 +144,8 @@ pub fn run<H: Harness>(harness: &H, run: Run) {
 }
 
 /// Five tests for an engine: exploded and packed bodies, without and with faults, and databases in which the last write
-/// wins. Each plays the pinned tapes, and as many random ones as the second argument says. With faults only a quarter of
-/// them, rounded up, are played: a pause follows every fault.
+/// wins. Each plays the pinned tapes, and as many random ones as the second argument says. With faults only a quarter
+/// of them, rounded up, are played: a pause follows every fault.
 #[macro_export]
 macro_rules! tape {
     ($harness:expr, $tapes:expr) => {

@@ -66,8 +66,8 @@ async fn own<T: Transaction>(transaction: &T) -> Result<u64, model::Error> {
     Ok(row.map_or(0, |row| row.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))))
 }
 
-/// Carries out edits in one transaction. It counts itself in a row of the clients' own, and by a new document of another
-/// database, where there is one.
+/// Carries out edits in one transaction. It counts itself in a row of the clients' own, and by a new document of
+/// another database, where there is one.
 async fn transact<C: Database>(client: &Documents<C>, edits: &[Edit]) -> Result<Vec<Answer>, Failure> {
     let layer = client.layer();
     let ledger = match layer.database(LEDGER).await {

@@ -223,7 +223,8 @@ impl<D: Database> Rest<D> {
 /// A reader of an attachment's content.
 pub struct AttachmentReader<D> {
     attachment: Attachment,
-    /// Hash of the stored bytes, if all of them are read. It is their address, and processors compute it faster than MD5.
+    /// Hash of the stored bytes, if all of them are read. It is their address, and processors compute it faster than
+    /// MD5.
     hash: Option<Sha256>,
     /// Pieces that were read and hashed, and not returned yet.
     ready: VecDeque<Bytes>,
@@ -252,8 +253,8 @@ impl<D: Database> AttachmentReader<D> {
         &self.attachment
     }
 
-    /// The same content as it is stored: compressed, if its [`encoding`](Attachment::encoding) says so. Before the first
-    /// [`next`](Self::next).
+    /// The same content as it is stored: compressed, if its [`encoding`](Attachment::encoding) says so. Before the
+    /// first [`next`](Self::next).
     #[must_use]
     pub fn stored(mut self) -> Self {
         if let Some(rest) = &mut self.rest {
@@ -277,8 +278,8 @@ impl<D: Database> AttachmentReader<D> {
         this
     }
 
-    /// The same reader, which reads and decompresses the next parts while it hashes and returns those that it has. `spawn`
-    /// gets each step, and starts it on another thread.
+    /// The same reader, which reads and decompresses the next parts while it hashes and returns those that it has.
+    /// `spawn` gets each step, and starts it on another thread.
     #[must_use]
     pub fn ahead(mut self, spawn: impl Fn(ContentAhead<D>) -> ContentAhead<D> + Send + 'static) -> Self {
         self.spawn = Box::new(spawn);

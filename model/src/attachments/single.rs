@@ -29,8 +29,8 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// 409: [`ErrorKind::MissingRev`] if the document never had the revision `rev`; a conflict if it is not a live leaf
-    /// any more, or if no revision was given for a live document; 400 for an invalid name; the errors that [`write`](Self::write) returns
-    /// for an edit.
+    /// any more, or if no revision was given for a live document; 400 for an invalid name; the errors that
+    /// [`write`](Self::write) returns for an edit.
     pub async fn put_attachment(
         &self,
         id: &str,

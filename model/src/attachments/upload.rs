@@ -45,7 +45,8 @@ pub enum UploadAs<'a> {
 }
 
 /// An upload in progress. It accepts bytes as fast as [`write`](Upload::write) is awaited, and holds about 2 MB of
-/// them. The rows of a dropped upload are removed by the next one, or by [`Layer::give_back_uploads`](crate::Layer::give_back_uploads).
+/// them. The rows of a dropped upload are removed by the next one, or by
+/// [`Layer::give_back_uploads`](crate::Layer::give_back_uploads).
 pub struct Upload<D> {
     /// Name of the attachment, for errors.
     name: String,
@@ -225,8 +226,8 @@ impl<D: Database> Upload<D> {
     /// Ends the upload.
     ///
     /// # Errors
-    /// As for [`write`](Self::write), and 400 if the bytes are fewer than stated, or wrong. If their MD5 is another than
-    /// the stated one, that is [`ErrorKind::Md5Mismatch`].
+    /// As for [`write`](Self::write), and 400 if the bytes are fewer than stated, or wrong. If their MD5 is another
+    /// than the stated one, that is [`ErrorKind::Md5Mismatch`].
     pub async fn finish(mut self) -> Result<Content> {
         self.begin()?;
         let closed = self.close();

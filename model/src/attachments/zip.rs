@@ -53,8 +53,8 @@ impl Unpacker {
         Unpacker { member: Inflate::new(true, GZIP), is_ended: false }
     }
 
-    /// Decompresses bytes of `packed` until `out` is full or all of them are taken. Returns the number of decompressed bytes. If
-    /// they fill `out`, there may be more of them, even if `packed` is empty.
+    /// Decompresses bytes of `packed` until `out` is full or all of them are taken. Returns the number of decompressed
+    /// bytes. If they fill `out`, there may be more of them, even if `packed` is empty.
     pub(super) fn unpack(&mut self, packed: &mut impl Buf, out: &mut [u8]) -> io::Result<usize> {
         let mut length = 0;
         loop {

@@ -75,8 +75,8 @@ pub(super) fn implode_members(rows: &[(&[u8], &[u8])]) -> Result<Vec<u8>, Corrup
     text.finish()
 }
 
-/// Joins the rows of a part, whose suffixes begin after the part's path, into its text. Members get the order of the keys,
-/// so this must be the document's order.
+/// Joins the rows of a part, whose suffixes begin after the part's path, into its text. Members get the order of the
+/// keys, so this must be the document's order.
 pub(super) fn implode_part(rows: &[(&[u8], &[u8])]) -> Result<Vec<u8>, CorruptDocument> {
     // The part is decoded as the only member of a document, with an empty name.
     let name = [tuple::STRING, 0];

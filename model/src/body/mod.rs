@@ -272,8 +272,8 @@ pub fn decode_body<'a>(
     JsonText::from_normalised(text).ok_or(CorruptDocument::new("it is not UTF-8"))
 }
 
-/// Joins all rows below a path into that part of an exploded body. Each row is the suffix of its key after that path, and
-/// its value. `None` if only the whole body tells the order of the members.
+/// Joins all rows below a path into that part of an exploded body. Each row is the suffix of its key after that path,
+/// and its value. `None` if only the whole body tells the order of the members.
 ///
 /// # Errors
 /// [`CorruptDocument`] for rows that form no value. A missing row is not noticed.
@@ -288,8 +288,8 @@ pub(crate) fn decode_part(
     JsonText::from_normalised(text).map(Some).ok_or(CorruptDocument::new("it is not UTF-8"))
 }
 
-/// Whether the rows below a path are in the order of the document. Each row is the suffix of its key after that path, and
-/// its value.
+/// Whether the rows below a path are in the order of the document. Each row is the suffix of its key after that path,
+/// and its value.
 pub(crate) fn is_in_order(metadata: &RevisionMetadata<'_>, rows: &[(&[u8], &[u8])]) -> bool {
     // One leaf, or one in parts that is too long for a value, or elements of arrays.
     let has_no_name = |suffix: &[u8]| {
@@ -305,8 +305,8 @@ pub(crate) fn is_in_order(metadata: &RevisionMetadata<'_>, rows: &[(&[u8], &[u8]
     metadata.payload().is_empty() || rows.len() == 1 || rows.iter().all(|(suffix, _)| has_no_name(suffix))
 }
 
-/// Joins the rows of some members of an exploded body, in key order, into a document that has only these. Each row is the
-/// suffix of its key after the body's prefix, and its value. [`is_in_order`] must hold below each member.
+/// Joins the rows of some members of an exploded body, in key order, into a document that has only these. Each row is
+/// the suffix of its key after the body's prefix, and its value. [`is_in_order`] must hold below each member.
 ///
 /// # Errors
 /// [`CorruptDocument`] for rows that form no document. A missing row is not noticed.

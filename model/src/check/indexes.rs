@@ -323,8 +323,8 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// The instance, and the winner of a document with its key in `revisions`, read so that an edit of the document at the
-    /// same time makes this transaction conflict.
+    /// The instance, and the winner of a document with its key in `revisions`, read so that an edit of the document at
+    /// the same time makes this transaction conflict.
     pub(super) async fn instance_and_winner(
         &self,
         transaction: &D::Transaction,

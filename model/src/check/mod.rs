@@ -10,8 +10,8 @@
 //!
 //! Lists of attachments are compared with contents and references, and these with the lists: see [`attachments`].
 //! Winners are compared with the rows of indexes, and these with the winners: see [`indexes`]. Purges and their UUIDs
-//! are compared with each other: see [`purges`]. The list of design documents that validate edits is compared with them:
-//! see [`validation`].
+//! are compared with each other: see [`purges`]. The list of design documents that validate edits is compared with
+//! them: see [`validation`].
 //!
 //! Pages follow each other without gaps, so rows of documents that are not in `revisions` are found too. Then the
 //! changes are walked: each row must belong to its document, so that each document has exactly one. At the end, the
@@ -192,7 +192,8 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Reports a document whose rows the store cannot read, the first one after an id. Returns the id after which the walk goes on.
+    /// Reports a document whose rows the store cannot read, the first one after an id. Returns the id after which the
+    /// walk goes on.
     async fn past_unreadable(
         &self,
         after: Option<&str>,

@@ -14,8 +14,8 @@
 //!                    (28 to 31, …) and so on                 if another value was moved from the same key before
 //! ```
 //!
-//! Rows of indexes are written again from the documents, and removed if they belong to no document. View groups whose rows
-//! do not agree with each other are removed, and built anew by the next query.
+//! Rows of indexes are written again from the documents, and removed if they belong to no document. View groups whose
+//! rows do not agree with each other are removed, and built anew by the next query.
 //!
 //! A document with rows in an unknown format is left as it is. So is a document that does not fit in a transaction. If
 //! a document was left, a change whose document is unknown stays: it may belong to that document. The counters are

@@ -47,8 +47,8 @@ pub struct CheckReport {
     pub problems: Vec<Problem>,
     /// Number of problems.
     pub problem_count: u64,
-    /// Number of problems that are rows which the store cannot read, since its files are damaged. Then the counters, the last
-    /// sequence and the number of changes were not compared.
+    /// Number of problems that are rows which the store cannot read, since its files are damaged. Then the counters,
+    /// the last sequence and the number of changes were not compared.
     pub unreadable: u64,
     /// Number of leaves that are ancestors on another branch of their document. This is not a problem: an edit made a
     /// revision that already existed as the oldest one of a branch without its parent. The next replicated edit of the

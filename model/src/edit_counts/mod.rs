@@ -17,8 +17,8 @@
 //! its transaction read before the earlier one committed. Then the stamp of the earlier row is greater than the
 //! `Version` of the later row. So no row before that version needs to be read.
 //!
-//! A row that no sequence in the feed needs any more is cleared ([`Documents::thin_counts`]). So there are not more rows
-//! than documents, however often these are edited.
+//! A row that no sequence in the feed needs any more is cleared ([`Documents::thin_counts`]). So there are not more
+//! rows than documents, however often these are edited.
 
 use bytes::Bytes;
 use kv_api::{Database, KeySelector, KeyValue, MutationType, RangeRequest, Read, Transaction, TransactionOption};
@@ -202,8 +202,8 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Looks at `most` rows, from where the last call ended. A row is cleared if the feed has no sequence between it and the next
-    /// row. None can come there: new sequences follow all rows that a transaction reads.
+    /// Looks at `most` rows, from where the last call ended. A row is cleared if the feed has no sequence between it
+    /// and the next row. None can come there: new sequences follow all rows that a transaction reads.
     async fn thin_counts(&self, most: usize) -> Result<()> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Counts);

@@ -9,8 +9,8 @@
 //!
 //! A transaction that begins before the last commit cannot see the progress which that commit writes. It need not read
 //! it: the builder knows it, and commits this transaction only after the other one. That is enough:
-//! * Progress only means that no document up to it must be built. Somebody else may have gone further meanwhile. Then the
-//!   same rows are written again.
+//! * Progress only means that no document up to it must be built. Somebody else may have gone further meanwhile. Then
+//!   the same rows are written again.
 //! * Every change that makes a build invalid changes the instance: an index is deleted, added or active, or the
 //!   database is dropped or moved. The transaction read the instance, so it conflicts. It also conflicts with an edit
 //!   of one of its documents, and with a server that took over the job.
@@ -61,16 +61,17 @@ impl<D: Database> fmt::Debug for IndexBuild<D> {
 }
 
 impl<D: Database> Documents<D> {
-    /// Builds the indexes that are not active, like [`build_indexes_batch`](Self::build_indexes_batch), but reads ahead.
+    /// Builds the indexes that are not active, like [`build_indexes_batch`](Self::build_indexes_batch), but reads
+    /// ahead.
     pub fn index_build(&self) -> IndexBuild<D> {
         IndexBuild { documents: self.clone(), place: None, ahead: None }
     }
 }
 
 impl<D: Database> IndexBuild<D> {
-    /// Writes one batch of at most `most` documents. `None` if every index is active. `spawn` gets the reading of the next
-    /// batch: it may start it on another thread, or return it as it is. With `hold`, only a run that has the job can
-    /// write.
+    /// Writes one batch of at most `most` documents. `None` if every index is active. `spawn` gets the reading of the
+    /// next batch: it may start it on another thread, or return it as it is. With `hold`, only a run that has the job
+    /// can write.
     ///
     /// # Errors
     /// Like [`Documents::build_indexes_batch`].

@@ -109,8 +109,8 @@ impl Built {
 }
 
 impl<D: Database> Documents<D> {
-    /// Builds the indexes that are not active, in batches of one transaction each. `progress` is called after each batch.
-    /// If a build is interrupted, the next call continues it. Several calls may run at the same time.
+    /// Builds the indexes that are not active, in batches of one transaction each. `progress` is called after each
+    /// batch. If a build is interrupted, the next call continues it. Several calls may run at the same time.
     ///
     /// A document whose fields cannot be read has no rows until it is repaired.
     ///
@@ -124,8 +124,9 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Builds one batch, of at most `most` documents. `None` if every index is active. The batch that activates the last
-    /// index removes [the job](Self::build_job) in its transaction. With `hold`, only a run that has the job can write.
+    /// Builds one batch, of at most `most` documents. `None` if every index is active. The batch that activates the
+    /// last index removes [the job](Self::build_job) in its transaction. With `hold`, only a run that has the job can
+    /// write.
     ///
     /// # Errors
     /// Like [`build_indexes`](Self::build_indexes), and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).
@@ -158,9 +159,9 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Writes one batch in a transaction that the caller commits. It begins at the stored progress, or at `place`, which
-    /// must be committed before it: see [`ahead`](super::ahead). `None` if there is nothing to build, or other indexes than
-    /// those of `place`.
+    /// Writes one batch in a transaction that the caller commits. It begins at the stored progress, or at `place`,
+    /// which must be committed before it: see [`ahead`](super::ahead). `None` if there is nothing to build, or other
+    /// indexes than those of `place`.
     pub(super) async fn build_batch(
         &self,
         transaction: &D::Transaction,
@@ -337,7 +338,8 @@ impl NewRows {
 
     fn write<T: Transaction>(mut self, transaction: &T) {
         if let (Some((first, _)), Some((last, _))) = (self.id_rows.first(), self.id_rows.last()) {
-            // One range for all id rows: those in between belong to documents of this batch, whose edits conflict anyway.
+            // One range for all id rows: those in between belong to documents of this batch, whose edits conflict
+            // anyway.
             transaction.add_conflict_range(first, &end_of(last), ConflictRange::Write);
         }
         // Sorted by key: a transaction takes sorted rows fastest.

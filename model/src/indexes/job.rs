@@ -4,9 +4,9 @@
 //!  an edit brings an index ──► job ── a server builds ──► the last index is active or deleted: no job
 //! ```
 //!
-//! The transactions that change which indexes are active add and remove the job, so it exists exactly as long as an index
-//! is not active, unless a program removed it; [`Documents::request_build`] adds it again. One job builds all indexes of its
-//! database.
+//! The transactions that change which indexes are active add and remove the job, so it exists exactly as long as an
+//! index is not active, unless a program removed it; [`Documents::request_build`] adds it again. One job builds all
+//! indexes of its database.
 
 use std::future::Future;
 

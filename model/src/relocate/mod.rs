@@ -406,7 +406,8 @@ where
                 Subspace::Chunks => {}
                 // Built again at the target, from the documents and the definitions.
                 Subspace::IndexRows | Subspace::Indexed => {}
-                // Built again by the first query there: their progress is a sequence, and sequences are new at the target.
+                // Built again by the first query there: their progress is a sequence, and sequences are new at the
+                // target.
                 Subspace::Views => {}
             }
         }

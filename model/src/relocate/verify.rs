@@ -7,11 +7,11 @@
 //!  settings    ranges without sequences, and the totals
 //! ```
 //!
-//! Rows do not depend on their store, so equal documents have equal rows, except for bodies that were rewritten in another
-//! layout on one side, and branches that were stemmed on one side. If rows differ, the bodies are decoded and compared, and
-//! ancestors as far as both sides have them. Rows that belong to no document are not found
-//! here, but by a check. Documents that were edited at the target after the move are counted and not compared: their
-//! sequences have its incarnation.
+//! Rows do not depend on their store, so equal documents have equal rows, except for bodies that were rewritten in
+//! another layout on one side, and branches that were stemmed on one side. If rows differ, the bodies are decoded and
+//! compared, and ancestors as far as both sides have them. Rows that belong to no document are not found here, but by a
+//! check. Documents that were edited at the target after the move are counted and not compared: their sequences have
+//! its incarnation.
 
 use std::collections::HashSet;
 

@@ -87,9 +87,9 @@ impl<D: Database> Documents<D> {
         Ok(wrong)
     }
 
-    /// Compares the rows of a group with what its functions emit now, and each node with the reduction of the rows below
-    /// it. Writes nothing. If the group is behind, documents that changed since are left out. Differences are added to
-    /// `report`. `progress` is called with the number of documents that were compared.
+    /// Compares the rows of a group with what its functions emit now, and each node with the reduction of the rows
+    /// below it. Writes nothing. If the group is behind, documents that changed since are left out. Differences are
+    /// added to `report`. `progress` is called with the number of documents that were compared.
     ///
     /// A function whose result differs from call to call is reported like a wrong row.
     ///

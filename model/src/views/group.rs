@@ -103,8 +103,8 @@ pub enum Reduction {
 /// A function must have the same result whenever it gets the same arguments. A reduce function must also have the same
 /// result however the rows are divided.
 pub trait ViewFunctions: Send + Sync + 'static {
-    /// Calls all map functions with each document. A document is the text that a plain read returns. An error of a function
-    /// is noted for the document, which has no rows in that view. An error of the whole call ends the update.
+    /// Calls all map functions with each document. A document is the text that a plain read returns. An error of a
+    /// function is noted for the document, which has no rows in that view. An error of the whole call ends the update.
     fn map(&self, documents: Vec<JsonText>) -> BoxFuture<Result<Vec<Mapped>>>;
 
     /// How many calls of [`map`](Self::map) an update makes at the same time, with different documents. More than one
@@ -197,8 +197,8 @@ pub struct View {
     pub name: String,
     /// How its rows are reduced, if they are.
     pub reduce: Option<Reduce>,
-    /// Whether its rows are in CouchDB's raw collation: the order of Erlang's terms, where strings are compared by their bytes
-    /// and come after all other values.
+    /// Whether its rows are in CouchDB's raw collation: the order of Erlang's terms, where strings are compared by
+    /// their bytes and come after all other values.
     pub is_raw: bool,
 }
 

@@ -77,8 +77,8 @@ pub use rust::{Emit, RustView};
 pub use update::{ViewProgress, ViewUpdate};
 pub use upkeep::{ViewError, ViewGroupInfo, ViewGroupStats};
 
-/// Maximum size of the bytes of a key that order a row. With the longest id and each zero byte escaped, a key of the store
-/// has room for twice as much.
+/// Maximum size of the bytes of a key that order a row. With the longest id and each zero byte escaped, a key of the
+/// store has room for twice as much.
 pub const MAX_KEY: usize = 2_000;
 
 /// Maximum size of a value of the store.

@@ -1,7 +1,7 @@
 //! Keeps the nodes above the rows of a view.
 //!
-//! Rows that came or went change the nodes above them. These are computed from the level below, and then those above them, up
-//! to the highest level.
+//! Rows that came or went change the nodes above them. These are computed from the level below, and then those above
+//! them, up to the highest level.
 
 use std::collections::BTreeSet;
 

@@ -59,8 +59,8 @@ pub(super) fn mapped_documents() -> ChangesRequest {
     ChangesRequest { include_docs: true, conflicts: true, deleted_conflicts: true, ..ChangesRequest::default() }
 }
 
-/// Maps the first of these documents: as many as have about [`PREPARED_BYTES`] of rows. Several calls run at the same time,
-/// and their results are taken in the order of the feed.
+/// Maps the first of these documents: as many as have about [`PREPARED_BYTES`] of rows. Several calls run at the same
+/// time, and their results are taken in the order of the feed.
 pub(super) async fn prepare_some(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared>> {
     let (mut prepared, mut bytes) = (Vec::with_capacity(changes.len()), 0);
     let mut changes = changes.into_iter().peekable();

@@ -1,8 +1,8 @@
 //! Reads the rows of a view.
 //!
 //! One call reads one page in one transaction, and returns the request for the rest. So a query of any length takes
-//! bounded memory, and no transaction grows too old. Rows whose keys are cut are read together with all rows that have the
-//! same cut key, and ordered by the whole keys. In descending order, rows of one document with one key are still
+//! bounded memory, and no transaction grows too old. Rows whose keys are cut are read together with all rows that have
+//! the same cut key, and ordered by the whole keys. In descending order, rows of one document with one key are still
 //! ascending, as in CouchDB, and are read together too.
 
 use futures_util::StreamExt;
@@ -45,7 +45,8 @@ pub(super) struct Found {
 }
 
 impl<T: Transaction> Tree<'_, T> {
-    /// A batch of rows of a range, in its order, and the range of the rest. The limit may be exceeded by rows with a cut key.
+    /// A batch of rows of a range, in its order, and the range of the rest. The limit may be exceeded by rows with a
+    /// cut key.
     pub(super) async fn read_rows(&self, window: &Window, limit: usize) -> Result<(Vec<Found>, Option<Window>)> {
         let (begin, _) = self.level(0);
         let key = |place: &[u8]| [begin.as_slice(), place].concat();
@@ -358,7 +359,8 @@ impl<T: Transaction> Tree<'_, T> {
                 false => self.cover(&[], Some(&window.low)).await?.count(),
             });
         };
-        // The rows with the same cut key, or with one key of one document, and how many of them come before the first one.
+        // The rows with the same cut key, or with one key of one document, and how many of them come before the first
+        // one.
         let (run, within) = if is_cut(&first.key) {
             let key = cut(first.key.clone());
             let all = self.run(&Window::of(&ViewRequest::default(), None, self.is_raw()), &key).await?;

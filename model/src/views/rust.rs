@@ -65,8 +65,8 @@ impl RustView {
 struct Closures(Arc<Vec<RustView>>);
 
 impl ViewGroup {
-    /// A group of closures. `version` stands for the functions: another version makes another group, and the rows of the
-    /// earlier one stay until [`Documents::remove_view_group`](crate::Documents::remove_view_group).
+    /// A group of closures. `version` stands for the functions: another version makes another group, and the rows of
+    /// the earlier one stay until [`Documents::remove_view_group`](crate::Documents::remove_view_group).
     pub fn of_closures(name: &str, version: u64, views: Vec<RustView>) -> Self {
         let described =
             views.iter().map(|view| View { name: view.name.clone(), reduce: view.reduce, is_raw: false }).collect();

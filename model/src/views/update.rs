@@ -7,13 +7,13 @@
 //!            id rows ──► old rows go, new rows come ─► nodes └─ then the group's row names the new sequence
 //! ```
 //!
-//! Map functions run on several threads, each with some documents ([`prepare_some`]), and an [update](ViewUpdate) that has more
-//! to do reads and maps the next documents while it writes. Rows are written by one transaction after the other, in the
-//! order of the feed.
+//! Map functions run on several threads, each with some documents ([`prepare_some`]), and an [update](ViewUpdate) that
+//! has more to do reads and maps the next documents while it writes. Rows are written by one transaction after the
+//! other, in the order of the feed.
 //!
-//! A document that changes after it was read has a later sequence, so a later batch has it again. Several updates of one
-//! group conflict at the group's row: one of them wins, and the others continue after its batch. An update with an unknown
-//! result finds the group's row changed, and does the same. So any server may continue an update at any time.
+//! A document that changes after it was read has a later sequence, so a later batch has it again. Several updates of
+//! one group conflict at the group's row: one of them wins, and the others continue after its batch. An update with an
+//! unknown result finds the group's row changed, and does the same. So any server may continue an update at any time.
 //!
 //! A purge has no row in the feed. Each transaction first takes the next purges, and removes the rows of documents that
 //! do not exist any more. If it took some, all documents that were read already, also those of the next batch, are read
@@ -279,8 +279,8 @@ impl<D: Database> Documents<D> {
     }
 
     /// Handles the next purges, and then writes the rows of the first of these documents: as many as fit into a
-    /// transaction, halved this many times. Returns the progress and their number; `None` if the group is not at `state`
-    /// any more.
+    /// transaction, halved this many times. Returns the progress and their number; `None` if the group is not at
+    /// `state` any more.
     async fn write_views(
         &self,
         group: &ViewGroup,

@@ -102,8 +102,8 @@ impl<D: Database> Layer<D> {
     /// [`Edits::transaction`], outside the layer's prefix.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] where edits are refused, 413 where the transaction is too large; those of `body` and of the
-    /// store.
+    /// [`ErrorKind::Refused`] where edits are refused, 413 where the transaction is too large; those of `body` and of
+    /// the store.
     pub async fn transact<T, E, F, Fut>(&self, mut body: F) -> Result<(T, Vec<RevId>), E>
     where
         E: RetryError + From<Error>,
@@ -132,8 +132,8 @@ impl<D: Database> Layer<D> {
         Token(Arc::new(Claimed { claim: Mutex::new(claim), clears }))
     }
 
-    /// Begins an attempt of a transaction: asks whether an earlier attempt with this token committed, and collects edits
-    /// if none did.
+    /// Begins an attempt of a transaction: asks whether an earlier attempt with this token committed, and collects
+    /// edits if none did.
     ///
     /// A loop asks for the edits first, [finishes](Edits::finish) them last, and then commits. Everything that it
     /// writes is part of the same transaction, and happens once. A token is valid for a minute: later it cannot be

@@ -98,8 +98,8 @@ impl<D: Database> Documents<D> {
         Ok(Outcome::Write(after))
     }
 
-    /// An interactive edit over a leaf, as the replicated edit that makes the same revision. `attachments` are those that
-    /// its stubs stand for.
+    /// An interactive edit over a leaf, as the replicated edit that makes the same revision. `attachments` are those
+    /// that its stubs stand for.
     fn made_over(&self, edit: Edit, parent: &Branch, attachments: &[Attachment]) -> Result<Edit> {
         let edit = edit.over(parent.leaf.rev.clone());
         let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());

@@ -12,10 +12,10 @@
 //! Each body states its own layout, so readers need not know of this, and any mixture is valid. Text, revisions,
 //! sequences, sizes and attachments stay as they are.
 //!
-//! A batch reads the winner's row of each document that it writes with a conflict range. Every edit of a document writes
-//! that row, so a body that is replaced or removed meanwhile makes the batch conflict. An edit never conflicts with a
-//! batch: it reads nothing that a batch writes, and removes its old body as a range, in whatever layout. Two batches write
-//! the same rows.
+//! A batch reads the winner's row of each document that it writes with a conflict range. Every edit of a document
+//! writes that row, so a body that is replaced or removed meanwhile makes the batch conflict. An edit never conflicts
+//! with a batch: it reads nothing that a batch writes, and removes its old body as a range, in whatever layout. Two
+//! batches write the same rows.
 //!
 //! The checkpoint is the progress of the job ([`jobs`]), written by the batch itself. It belongs to one request, named
 //! in the job's data. After another request, a walk begins at the first body. A body that cannot be read, or that does
@@ -145,8 +145,8 @@ impl<D: Database> Documents<D> {
         job_of(self.name())
     }
 
-    /// Sets the layout of bodies. New bodies have it at once, and [the job](Self::rewrite_job) rewrites the others. Returns
-    /// whether there are bodies to rewrite.
+    /// Sets the layout of bodies. New bodies have it at once, and [the job](Self::rewrite_job) rewrites the others.
+    /// Returns whether there are bodies to rewrite.
     ///
     /// # Errors
     /// 404 if the database is gone; [`ErrorKind::Moving`](crate::ErrorKind::Moving) in the last step of a relocation.
@@ -185,8 +185,8 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Rewrites one batch after `from`, of at most `most` bodies. `None` if nothing is left to rewrite. With `hold`, only
-    /// a run that has the job can write, and the batch stores its progress.
+    /// Rewrites one batch after `from`, of at most `most` bodies. `None` if nothing is left to rewrite. With `hold`,
+    /// only a run that has the job can write, and the batch stores its progress.
     ///
     /// # Errors
     /// Like [`rewrite_bodies`](Self::rewrite_bodies), and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).

@@ -1,8 +1,8 @@
 //! Stems the branches of a database: its rows of `revisions` forget the ancestors beyond a limit that was lowered.
 //!
-//! Edits stem the branches that they write, and reads show no more than the limit. So this only gives back space, and may stop
-//! anywhere. A row keeps everything except its last ancestors: sequence, size, format. A batch has read conflict ranges
-//! of the rows that it writes, so no edit is lost.
+//! Edits stem the branches that they write, and reads show no more than the limit. So this only gives back space, and
+//! may stop anywhere. A row keeps everything except its last ancestors: sequence, size, format. A batch has read
+//! conflict ranges of the rows that it writes, so no edit is lost.
 
 use kv_api::{ConflictRange, Database, KeyValue, RangeRequest, Read, Transaction};
 

@@ -54,8 +54,8 @@ const MEMORY: usize = 512 << 20;
 
 /// HTTP clients of one program, made when they are first needed. Peers whose settings are equal share one.
 ///
-/// A connection belongs to the runtime in which it was opened. So all peers must be used in runtimes that live as long as
-/// these clients.
+/// A connection belongs to the runtime in which it was opened. So all peers must be used in runtimes that live as long
+/// as these clients.
 #[derive(Clone)]
 pub struct Clients(Arc<Parts>);
 

@@ -1,7 +1,7 @@
 //! `_approx_count_distinct`: HyperLogLog over keys.
 //!
-//! A key is hashed. The first 11 bits choose one of 2,048 registers, which keeps the longest run of zeros, plus one, that
-//! the other bits of its keys began with. Registers are merged by their maxima, so it does not matter how rows are
+//! A key is hashed. The first 11 bits choose one of 2,048 registers, which keeps the longest run of zeros, plus one,
+//! that the other bits of its keys began with. Registers are merged by their maxima, so it does not matter how rows are
 //! divided. The estimate has a standard error of 2.3 %, like CouchDB's.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //! ```
 //! As in CouchDB, keys that collate equal but have other bytes count as different.
 //!
-//! Sources: Flajolet and others, "HyperLogLog" (2007), and for the estimate, which needs no tables, algorithm 6 of Ertl,
-//! "New cardinality estimation algorithms for HyperLogLog sketches" (2017).
+//! Sources: Flajolet and others, "HyperLogLog" (2007), and for the estimate, which needs no tables, algorithm 6 of
+//! Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017).
 
 use std::collections::BTreeMap;
 

@@ -34,7 +34,8 @@ pub(super) fn most(values: impl Iterator<Item = JsonText>, count: u8, is_top: bo
     })
 }
 
-/// The first or the last row by key and document, as `[key, id, value]`. Nodes may have rows with cut keys in another order.
+/// The first or the last row by key and document, as `[key, id, value]`. Nodes may have rows with cut keys in another
+/// order.
 pub(super) fn outermost(reduction: &Reduction, is_first: bool) -> Reduced {
     let rows: Vec<ReduceRow> = match reduction {
         Reduction::Rows(rows) => rows.clone(),
