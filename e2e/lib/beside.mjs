@@ -1,5 +1,5 @@
-// The server under test beside the CouchDB that COUCHDB_URL names, with the credentials of one of its administrators:
-// both get the same requests, and a test fails where their answers differ.
+// The server under test beside the CouchDB that COUCHDB_URL names, with the credentials of one of its administrators.
+// Both get the same requests, and a test fails if their answers differ.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -18,7 +18,7 @@ export async function beside(t, { args = [] } = {}) {
   return new Pair(t, ours, origin, { username, password, authorization });
 }
 
-/** The answer of a server that ends the connection: CouchDB does, where it fails after it has begun to answer. */
+/** The answer of a server that ends the connection. CouchDB does so if it fails after it has begun to answer. */
 function cut(error) {
   if (error.name !== 'TypeError') throw error;
   return { status: 'cut', body: undefined, headers: new Headers(), text: '' };
@@ -54,7 +54,7 @@ class Pair {
     const all = { authorization: this.authorization, ...headers };
     if (all.authorization === undefined) delete all.authorization;
     const send = () => request(url + path, { ...options, headers: all });
-    // CouchDB may have ended the connection after an answer before: what only reads is sent again.
+    // CouchDB may have ended the connection after an earlier answer, so requests that only read are sent again.
     const isRead = (options.method ?? 'GET') === 'GET' || /\/_(view|find|explain|all_docs|design_docs|local_docs)\b/.test(path);
     return (isRead ? send().catch(send) : send()).catch(cut);
   }

@@ -28,7 +28,7 @@ export async function pouchdbServer(t) {
   return url;
 }
 
-/** What the process does: serves databases below `folder`, and prints its URL. */
+/** The work of the process: it serves databases below `folder`, and prints its URL. */
 async function serve(folder) {
   const { default: express } = await import('express');
   const { default: expressPouchDB } = await import('express-pouchdb');

@@ -1,5 +1,5 @@
-// Requests as they are, with any bytes in path, headers and body, and answers as they come: `fetch` normalises paths,
-// adds headers and unpacks bodies.
+// Raw requests, with any bytes in path, headers and body, and raw answers: `fetch` normalises paths, adds headers and
+// unpacks bodies.
 
 import http from 'node:http';
 

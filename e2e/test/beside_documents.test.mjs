@@ -9,7 +9,7 @@ import { raw } from '../lib/raw.mjs';
 
 const TIMEOUT = { timeout: 600_000 };
 
-// What is compared. All that differs on purpose is made equal here, and in `INTENDED`.
+// The comparison. Intended differences are made equal here, and in `INTENDED`.
 
 /** Headers that clients read. */
 const HEADERS = [
@@ -41,9 +41,9 @@ function parts({ headers, text }) {
 function shown(answer, path) {
   const headers = Object.fromEntries(HEADERS.filter((name) => name in answer.headers).map((name) => [name, answer.headers[name]]));
   headers.location &&= headers.location.replace(/^http:\/\/[^/]*/, '').replaceAll('%7E', '~');
-  // A document that was accepted is not there yet in CouchDB, and so has no location.
+  // CouchDB has not written an accepted document yet, so it sends no location.
   if (answer.status === 202) delete headers.location;
-  // Lists have no tag here. Local documents have another hash in it, and none once they are gone.
+  // Lists have no tag here. The tag of a local document has another hash, and a deleted one has no tag.
   if (/_changes|_all_dbs|_dbs_info|_local(\/|%2F)/.test(path)) delete headers.etag;
   if (headers['content-type']?.startsWith('multipart/')) {
     headers['content-type'] = headers['content-type'].replace(/boundary=.*/, 'BOUNDARY');
@@ -148,7 +148,7 @@ test('revisions that are none, and every parameter with bad values', TIMEOUT, as
     await to('GET', `/a?open_revs=${encoded(bad)}`, JSON_ONLY);
     for (const path of ['/_revs_diff', '/_missing_revs', '/_purge']) await to('POST', path, { body: { a: [bad] } });
     await to('POST', '/_bulk_docs', { body: { docs: [{ _id: 'a', _rev: bad }] } });
-    // CouchDB takes `0-…` for a revision that is missing.
+    // CouchDB treats `0-…` as a missing revision.
     for (const more of [{ rev: bad }, { atts_since: [bad] }]) {
       await to('POST', '/_bulk_get', { body: { docs: [{ id: 'a', ...more }] } });
     }
@@ -266,7 +266,7 @@ test('random trees have the same leaves, winners and histories', TIMEOUT, async 
     await to('PUT', '/_revs_limit', { body: `${limit}` });
     const paths = { a: [], b: [], c: [], d: [] };
     const replicate = async (id, n) => {
-      // CouchDB cuts a path to the limit before it is merged, and so loses where it joins the tree. None is longer
+      // CouchDB cuts a path to the limit before it is merged, and so forgets where it joins the tree. No path is longer
       // here.
       let path;
       if (paths[id].length && next() < 0.8) {
@@ -364,7 +364,7 @@ test('feeds with every parameter', TIMEOUT, async (t) => {
     await to('POST', path, { body: {} }, feed);
     if (!/continuous|eventsource/.test(query)) await to('HEAD', path);
   }
-  // CouchDB counts what these filters skip as pending.
+  // CouchDB counts the rows that these filters skip as pending.
   const rows = (answer, path) => {
     const { body, ...rest } = shown(answer, path);
     return { ...rest, body: { ...body, pending: undefined } };
@@ -604,7 +604,7 @@ test('random documents with attachments', TIMEOUT, async (t) => {
     const found = JSON.parse((await raw(pair.theirs, 'GET', db + path, { headers: { authorization: pair.authorization } })).text);
     const rev = found._rev;
     if (found.reason === 'deleted') {
-      // CouchDB forgets to hash the attachments of a document that is created again. It has none at first.
+      // CouchDB forgets to hash the attachments of a document that is created again. So it has no attachments at first.
       await to('PUT', path, { body: { again: n } });
       continue;
     }
@@ -643,7 +643,7 @@ test('random documents with attachments', TIMEOUT, async (t) => {
       const queries = ['attachments=true&revs=true', 'open_revs=all&attachments=true', 'att_encoding_info=true', 'atts_since=[]'];
       for (const query of queries) {
         await to('GET', `${path}?${query}`, { headers: { accept } }, (answer, at) => {
-          // Numbers in parts are not spelled alike.
+          // Numbers in parts are spelled differently.
           const view = shown(answer, at);
           return typeof view.body === 'string' ? { ...view, body: view.body.length > 0 } : view;
         });
@@ -655,7 +655,7 @@ test('random documents with attachments', TIMEOUT, async (t) => {
     for (const headers of [{}, { 'accept-encoding': 'gzip' }, { 'accept-encoding': 'identity' }, { range: pick(RANGES) }]) {
       const content = (answer, at) => {
         const view = shown(answer, at);
-        // Several ranges have no tag there, and CouchDB answers a HEAD for them with a length of 0.
+        // An answer with several ranges has no tag in CouchDB, and its HEAD has a length of 0.
         if (view.headers['content-type']?.includes('byteranges')) return { status: view.status };
         // Text that is unpacked on its way has no length, unless it is empty.
         return { ...view, length: Number(answer.headers['content-length'] ?? 0) };

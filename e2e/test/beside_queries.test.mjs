@@ -26,17 +26,17 @@ function plain({ status, body, text, headers }) {
   const shown = echo ?? reason.replace(INTEGERS, 'It is not an integer greater than')
     // Ours names HEAD beside GET.
     .replace('GET,HEAD,POST', 'GET,POST');
-  // A client's mistake, of which CouchDB says that it is its own.
+  // A client's mistake, which CouchDB reports as its own.
   const code = body.error === 'invalid_list_index_params' ? 400 : status;
   return { status: code, type, error: body.error, reason: shown };
 }
 
-// CouchDB spells floats anew (1.0e3), ours as their writer did, or as JavaScript does.
+// CouchDB rewrites floats (1.0e3). Ours keeps the writer's spelling, or uses JavaScript's.
 const FLOATS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const spelled = (token) => (/^[^"]*[.eE]/.test(token) ? `float ${Number(token)}` : token);
 
 /** The text of an answer without bookmarks, which each server makes in its own way, without times, and without the builds of
- * indexes, of which CouchDB says nothing. */
+ * indexes, which CouchDB does not mention. */
 function sameText(text) {
   return text
     .trimEnd()
@@ -49,7 +49,7 @@ function sameText(text) {
 /** Whether CouchDB crashed. */
 const hasCrashed = ({ status, body }) => status === 500 && !['invalid_list_index_params'].includes(body?.error);
 
-/** Compares answers unless CouchDB crashed; then ours is no error of the server's. */
+/** Compares answers unless CouchDB crashed; then ours must not be an error of the server. */
 async function compare(pair, path, options, view = plain) {
   const { ours, theirs } = await pair.both(path, options);
   const what = `${options.method ?? 'GET'} ${path} ${text(options.body) ?? ''}`;
@@ -72,7 +72,7 @@ test('arguments of searches are checked as CouchDB checks them', async (t) => {
     'execution_stats', 'allow_fallback', 'partition', 'unknown'];
   for (const endpoint of ['_find', '_explain']) {
     for (const member of members) {
-      // Ours explains no search of a partition, since it would refuse it.
+      // Ours does not explain a search of a partition, since it would refuse the search.
       if (member === 'partition' && endpoint === '_explain') continue;
       for (const value of ANY) await compare(pair, `/${db}/${endpoint}`, post({ selector: { a: 1 }, [member]: value }));
     }
@@ -167,11 +167,11 @@ test('indexes are made, listed and deleted as in CouchDB', async (t) => {
   await compare(pair, `/${db}/_index`, { ...post(text({ index })), headers: { 'content-type': 'text/plain' } });
   for (const path of ['', '/', '/x', '/x/json', '/x/json/y', '/_design/x/json/y', '/x/text/y', '/x/special/_all_docs', '/d/json/nope',
     '/_design/x/json', '/_design%2Fx/json/n', '/null/special/_all_docs', '/x/json/n/m', '/_bulk_delete']) {
-    // Ours says 405 and not 404 where no index has such a path.
+    // Ours says 405 instead of 404 if no index has such a path.
     await compare(pair, `/${db}/_index${path}`, { method: 'DELETE' });
     await designs();
   }
-  // CouchDB crashes where a design document has several indexes, which ours removes.
+  // CouchDB crashes if a design document has several indexes. Ours removes them.
   for (const ddoc of ['one', 'two', 'three', 'four', 'five']) await make({ index, ddoc });
   for (const body of [{}, [], { docids: 1 }, { docids: [] }, { docids: [1] }, { docids: [null] }, { docids: ['nope'] }, { docids: ['_design/nope', 'nope'] },
     { docids: ['one'] }, { docids: ['two', 'nope', '_design/three'] }, { docids: ['four'] }, { docids: [['x']] }, { docids: ['a/b/c'] }, { docids: [], w: 0 },
@@ -383,7 +383,7 @@ class Maker {
     if (kind < 12) return this.pick(['{"$size":2}', '{"$size":0}', '{"$mod":[2,1]}', '{"$mod":[-3,0]}', '{"$regex":"^a"}', '{"$regex":"[a-z]"}']);
     if (kind < 13) return `{"$beginsWith":${text(this.pick(TEXTS))}}`;
     if (kind < 14) return `{"$not":${this.condition(depth - 1)}}`.replace(/^\{"\$not":([^{].*|\{\})\}$/, '{"$ne":1}');
-    // CouchDB leaves `$nor` as it is inside these, and finds nothing. Ours does what it says.
+    // CouchDB does not normalise `$nor` inside these, and finds nothing. Ours applies it.
     const inner = this.chance(0.5) ? this.selector(depth - 1).replaceAll('$nor', '$or') : `{"${this.pick(COMPARISONS)}":${this.value(1)}}`;
     return `{"${this.pick(['$elemMatch', '$allMatch', '$keyMapMatch'])}":${inner}}`;
   }
@@ -428,7 +428,7 @@ class Maker {
 
 const SCANNED = /(^|\n)The number of documents examined is high[^\n]*/;
 
-/** As `plain`, of a search with statistics. How much each reads is its own affair: whether it warns of that follows from it. */
+/** As `plain`, of a search with statistics. How much each reads may differ, and so may the warning. */
 function found(answer) {
   const shown = plain(answer);
   const { bookmark, execution_stats: stats, warning = '' } = answer.body;
@@ -497,14 +497,16 @@ async function pages(pair, db, bare, query) {
     ]);
     const what = `POST /${db}/_find ${text(`${query} (page ${page})`)}`;
     if (hasCrashed(theirs)) {
-      // It crashes at some values if there is any index. What is right it says of the same documents without one.
+      // CouchDB crashes at some values if any index exists. The right answer comes from the same documents without an
+      // index.
       const whole = text({ limit: 10_000, fields: ['_id'] }).replace('{', `{"selector":${/"selector":(.*?),"(?:sort|fields|use_index|allow_fallback|conflicts|r|execution_stats)"/.exec(query)[1]},`);
       const [here, there] = [await pair.ask(pair.ours, `/${db}/_find`, post(whole)), await pair.ask(pair.theirs, `/${bare}/_find`, post(whole))];
       const sorted = ({ body }) => body.docs?.map((doc) => doc._id).toSorted();
       if (!hasCrashed(there)) pair.note(`POST /${db}/_find ${whole}`, sorted(here), sorted(there));
       return undefined;
     }
-    // It sees a contradiction between ids by collation, and does not search, where there is none between their bytes.
+    // CouchDB compares the ids by collation, finds a contradiction, and does not search. Their bytes have no
+    // contradiction.
     if (theirs.body.bookmark === undefined && query.includes('"_id"') && ours.body.warning?.startsWith('No matching index')) return undefined;
     pair.note(what, found(ours), found(theirs));
     if (!(ours.body.docs?.length > 0 && theirs.body.docs?.length > 0)) return undefined;

@@ -40,16 +40,16 @@ function answersTo(text, ours, theirs) {
   const crashed = /^500 (case_clause|unknown_error|badmatch|badrpc|function_clause|badarg)$/.test(right);
   // CouchDB crashes on a client's mistake, and this server says what is wrong.
   if (crashed && [400, 404].includes(ours.status)) return same('a mistake');
-  // It crashes on what is right: spaces and letters in URLs, and credentials that are no Base64.
+  // CouchDB crashes on valid requests: spaces and letters in URLs, and credentials that are not Base64.
   if (crashed && /[ äüö]|Basic bad!/.test(text)) return same('unusual, and right');
   // Only `http://` in small letters is a URL to CouchDB. Others are names of databases, which it quotes.
   if (/"HTTP:|"ftp:/.test(text)) return same('another URL');
   if (text.includes('.invalid:/') && right === '400 invalid_replication') return same('a URL without its port, which every browser takes');
   if (text.includes('X-Ü') && left === '400 bad_request') return same('a header that no request can have');
   if (text.includes('{"":1}') && left === '400 bad_request') return same('a selector without a name of a member');
-  // A sequence `null` counts in the id, and cannot be asked for.
+  // A sequence `null` counts in the id, but cannot be requested.
   if (text.includes('"since_seq":null')) return same('no sequence');
-  // What a client did wrong or may not do is no 500.
+  // A client's mistake, or a refusal, must not be a 500.
   if (right === '500 db_not_found' && left === '404 db_not_found') return same('no database');
   if (right === '500 replication_auth_error' && left === '401 unauthorized') return same('a wrong password');
   if (right === '500 error' && left === '400 bad_request' && ours.body.reason === theirs.body.reason) return same('a mistake');
@@ -262,7 +262,7 @@ test('both copy the same, count the same, and go on from each other’s checkpoi
       const added = await expectOk(`${url[from]}/${source}/${id}`, { method: 'PUT', headers, body: { n: 51 } });
       const later = {};
       for (const runner of ['ours', 'theirs']) later[runner] = await replicate(other[runner], asks[runner]);
-      // Theirs has gone on what this server began, so they change places.
+      // CouchDB has continued the replication that this server began, so they change places.
       // Where nothing passes a filter, only this server writes a checkpoint, so it may have a session more.
       const newest = ({ sessions, rest, status, names, first }) => ({ status, rest, names, session: sessions?.[0], members: first?.[0] });
       pair.note(`${what}: later`, newest(ended(later.theirs)), newest(ended(later.ours)));
@@ -405,7 +405,8 @@ test('documents of _replicator, and what is said of them, are alike', { timeout:
     });
     const [ours, theirs] = [await answer('ours'), await answer('theirs')];
     if (theirs.status < 300) written.add(id);
-    // Reasons with Erlang's terms are not CouchDB's sentences. Names of databases run here. A crash is no reason.
+    // Reasons with Erlang's terms are not sentences of CouchDB. Names of databases are valid here. A crash is not a
+    // reason.
     const differs = /[{]|local_endpoints/.test(theirs.body.reason ?? '');
     const view = ({ status, body }) => ({ status, error: body.error, reason: differs ? '' : String(body.reason ?? '').replace(/^(endpoint has an invalid url).*$/, '$1') });
     pair.note(`PUT ${id} ${JSON.stringify(doc)}`, view(ours), view(theirs));
@@ -448,8 +449,8 @@ test('documents of _replicator, and what is said of them, are alike', { timeout:
       pair.note(`${id} of ${side}`, row.state, state);
     }
   }
-  // Times, sequences, servers, and ids that depend on the port; CouchDB names no owner of jobs, proves none, and leaves
-  // `changes_pending` out at the end.
+  // Times, sequences, servers, and ids that depend on the port; CouchDB does not name or prove the owner of a job, and
+  // leaves out `changes_pending` at the end.
   const plain = (side) => (name, value) => {
     if (/time|timestamp|_seq$|^_rev$|^last_updated$|^pid$|^node$/.test(name)) return typeof value;
     if (['user', 'owner_proof', 'changes_pending'].includes(name)) return undefined;
@@ -671,7 +672,7 @@ async function editBoth(t, pair, { below, pick }, runners, hasAttachments) {
       const put = { method: 'PUT', headers: { ...headers, 'content-type': type }, body };
       await (await fetch(`${base}/${path(id)}/${pick(['a', 'b/ü', 'c+'])}${query}`, put)).text();
     } else if (kind === 2) {
-      // A branch beside what is there.
+      // A branch in addition to the existing ones.
       const branch = `${1 + below(3)}-${randomBytes(2).toString('hex').padEnd(32, '0')}`;
       const docs = [{ _id: id, _rev: branch, round, ...(below(3) === 0 ? { _deleted: true } : {}) }];
       await request(`${base}/_bulk_docs`, { method: 'POST', headers, body: { docs, new_edits: false } });
@@ -701,8 +702,8 @@ test('databases that are edited on both sides become equal', { timeout: 500_000 
   if (!pair) return;
   const seeded = random(t);
   await editBoth(t, pair, seeded, { ours: 'ours', theirs: 'ours' }, true);
-  // Not with attachments: CouchDB’s replicator waits for ever, between two of its own databases too, when its target
-  // has not got an attachment that it expects there.
+  // Not with attachments: CouchDB’s replicator waits for ever, between two of its own databases too, if its target
+  // lacks an attachment that it expects there.
   await editBoth(t, pair, seeded, { ours: 'ours', theirs: 'theirs' }, false);
   await editBoth(t, pair, seeded, { ours: 'theirs', theirs: 'ours' }, false);
   await editBoth(t, pair, seeded, { ours: 'theirs', theirs: 'theirs' }, false);

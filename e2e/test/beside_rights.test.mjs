@@ -1,6 +1,6 @@
 // Rights, sessions, users, configuration and CORS beside a CouchDB, which COUCHDB_URL names. See lib/beside.mjs.
 //
-// Each test configures both alike, and takes the settings of CouchDB back when it ends.
+// Each test configures both in the same way, and restores CouchDB's settings when it ends.
 
 import assert from 'node:assert/strict';
 import { createHmac, createSign, generateKeyPairSync, randomBytes } from 'node:crypto';
@@ -46,7 +46,7 @@ const HANDLERS = ['cookie', 'proxy', 'jwt', 'default'].map((name) => `{chttpd_au
 
 const AGENT = new http.Agent({ keepAlive: true });
 
-/** Where both answer differently on purpose: why, and by what that is seen of a request and both answers. */
+/** The intended differences: the reason, and a test of the request and both answers that recognises it. */
 const INTENDED = [
   ['CouchDB fails, mostly at a mistake of the client', ({ ours, theirs }) => theirs.status === 500 && ours.status < 500],
   ['it answers a DELETE of an index by a member with 200, and the index stays', ({ method, path, ours, theirs }) =>
@@ -195,7 +195,7 @@ const READ = ['content-type', 'www-authenticate', 'location', 'allow', 'cache-co
 const whole = ({ status, headers, body }) =>
   ({ status, body, headers: Object.fromEntries(READ.filter((name) => headers[name] !== undefined).map((name) => [name, headers[name]])) });
 
-/** Status and refusal only: what is answered otherwise is compared elsewhere. */
+/** Status and refusal only: the rest of the answers is compared elsewhere. */
 const refusal = ({ status, body }) => {
   // The methods have another order here, and HEAD is among them.
   if (status === 405) return { status };
@@ -312,7 +312,7 @@ test('every client is admitted and refused alike', async (t) => {
 /** A cookie's attributes; its value only if it is empty, and no clock. */
 const cookieOf = ({ headers }) => (headers['set-cookie'] ?? []).map((cookie) => {
   const [pair, ...attributes] = cookie.split('; ');
-  // CouchDB does not take the word of a proxy that a client speaks TLS.
+  // CouchDB does not trust a proxy that says that a client uses TLS.
   const plain = attributes.filter((one) => one !== 'Secure').map((one) => one.replace(/^Expires=.*/, 'Expires=')).sort();
   return [pair.split('=')[0], pair.split('=')[1] === '' ? '' : 'VALUE', ...plain];
 });
@@ -323,7 +323,7 @@ const withCookie = (answer, sides) => {
   return { status, body: session(body), headers, cookie: cookieOf(answer) };
 };
 
-/** `authentication_handlers` is compared apart. */
+/** `authentication_handlers` is compared separately. */
 function session(body) {
   if (!body?.info) return body;
   const { authentication_handlers: _, ...info } = body.info;
@@ -571,7 +571,7 @@ test('headers of a proxy prove the same', async (t) => {
   if (!sides) return;
   await sides.user('anna');
   if (!sides.believesOthers) return skipLoudly(t, `start CouchDB with [chttpd] authentication_handlers = ${HANDLERS}`);
-  // Here it is the default. CouchDB's is `false`: whoever reaches it may name anyone.
+  // Here it is the default. CouchDB's default is `false`: every client that reaches it may name anyone.
   await sides.set({ 'chttpd_auth/secret': 'geheim', 'chttpd_auth/proxy_use_secret': 'true' });
   const token = (name, hash = 'sha256', secret = 'geheim') => createHmac(hash, secret).update(name).digest('hex');
   const user = (name, token, roles) => ({
@@ -764,7 +764,7 @@ test('passwords are hashed and renewed alike', async (t) => {
       for (const side of ['ours', 'theirs']) await sides.remove(side, changed);
     }
   }
-  // Before what else is wrong; and not for what is no password.
+  // The rule is checked before other errors, and only for passwords.
   await sides.set({ 'chttpd_auth/password_regexp': '["[0-9]"]' });
   for (const more of [{ type: 'x' }, { roles: ['_x'] }, { name: 'x' }, { password: null }, { password: undefined }]) await put('password_regexp', 'a', more);
   for (const side of ['ours', 'theirs']) await sides.remove(side, changed);

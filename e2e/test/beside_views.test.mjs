@@ -4,12 +4,12 @@ import { test } from 'node:test';
 
 import { beside, random } from '../lib/beside.mjs';
 
-// CouchDB's own mistakes: it crashes on a client's, and this server says what is wrong. Both refuse.
+// CouchDB crashes on these mistakes of a client, and this server reports them. Both refuse.
 const CRASHES = new Set([
   'function_clause', 'case_clause', 'badarg', 'badmatch', 'badarith', 'if_clause', 'bad_arg', 'unknown_error', 'invalid_ejson',
 ]);
 
-/** What is compared of an answer: its text, in which members have their order and numbers their digits. */
+/** The compared part of an answer: its text, with the order of members and the digits of numbers. */
 function view({ status, body, text, headers }, path) {
   if (status === 'cut' || (status >= 500 && (CRASHES.has(body?.error) || body?.error?.startsWith('{')))) return 'refused';
   const shown = text
@@ -31,7 +31,7 @@ function view({ status, body, text, headers }, path) {
     .replace(/,"ref":\d+\}/, '}')
     // Values as terms of Erlang: `[]` is an empty string, `<<"a">>` a string of a body.
     .replace(/(Invalid (?:boolean parameter|value for (?:positive )?integer)): .*"\}/, '$1"}')
-    // Of a text in a body CouchDB does not say that it is negative.
+    // For a text in a body, CouchDB does not say that it is negative.
     .replace('Invalid value for positive integer', 'Invalid value for integer')
     // CouchDB writes `1.0e-7`, this server `1e-7`, as JavaScript does. Sums of many numbers are rounded in another
     // order.
@@ -43,11 +43,11 @@ function view({ status, body, text, headers }, path) {
   return { status, text: shown, type: headers.get('content-type') };
 }
 
-/** One side refused with a crash: the other must refuse too, in any words. */
+/** One side refused with a crash: the other must refuse too, with any text. */
 function compare(pair, what, ours, theirs) {
   const [a, b] = [view(ours, what), view(theirs, what)];
   if (b === 'refused' && ours.status >= 400 && ours.status < 500) return pair.note(what, 'refused', 'refused');
-  // It also crashes on what is right: rows of a view with values that its reduce function cannot take, and
+  // CouchDB also crashes on valid requests: rows of a view with values that its reduce function cannot take, and
   // parameters of local documents that have no effect.
   if (b === 'refused' && ours.status === 200 && /\/_view\/|\/_local_docs/.test(what)) return pair.note(what, 'refused', 'refused');
   return pair.note(what, a, b);
@@ -174,20 +174,20 @@ test('parameters of views and listings mean the same', async (t) => {
     const good = dice.below(5) > 0;
     for (let left = 2 + dice.below(4); left > 0; left--) {
       const name = dice.pick(names);
-      // One mistake in a request: of several each side may see another one first. One in `keys` hides others of the
-      // body.
+      // Only one mistake in a request: if there are several, each side may see another one first. A mistake in `keys`
+      // hides others of the body.
       const isWrong = params.some(([known, value]) => PARAMS[known][1].includes(value));
-      // Too large a number is a second one of any group.
+      // A number that is too large counts as a second one of any group.
       const all = PARAMS[name].flat().filter((value) => value !== '99999999999999999999');
       const values = good || isWrong || name === 'keys' || dice.below(3) ? PARAMS[name][0] : all;
-      // Of a repeated name CouchDB looks at the first value for some checks, and at the last for others.
+      // If a name is repeated, CouchDB uses the first value for some checks, and the last for others.
       if (values.length && !params.some(([known]) => known === name)) params.push([name, dice.pick(values)]);
     }
     const place = dice.pick([...places, '_design/d/_view/linked', '_design/d/_view/count']);
     const has = (pattern) => params.some(([name]) => pattern.test(name));
-    // CouchDB refuses a range beside `keys` in some requests only, and takes a list of one key for a range.
+    // CouchDB refuses a range together with `keys` only in some requests, and treats a list of one key as a range.
     if (has(/^keys$/) && has(/^(key|start_?key|end_?key|inclusive_end|.*doc_?id)$/)) continue;
-    // An empty id of the end means the opposite there where the end is left out.
+    // In CouchDB, an empty id of the end has the opposite meaning if the end is left out.
     if (has(/^inclusive_end$/) && params.some(([name, value]) => name === 'endkey_docid' && value === '')) continue;
     // A linked document in a revision that the row names has no conflicts there.
     if (place.endsWith('linked') && has(/^conflicts$/)) continue;
@@ -200,7 +200,7 @@ test('parameters of views and listings mean the same', async (t) => {
         break;
       }
       default: {
-        // Parameters of the URL that have no effect on queries are looked at all the same by CouchDB.
+        // CouchDB checks parameters of the URL even if they have no effect on queries.
         const inUrl = good && params[0]?.[0] !== 'keys' ? params.splice(0, dice.below(2)) : [];
         const queries = [members(params, dice), {}];
         await same(pair, `/${db}/${place}/queries?${encoded(inUrl)}`, { method: 'POST', body: { queries } });
@@ -253,7 +253,8 @@ test('keys have one order', async (t) => {
   const docs = keys.map((key, n) => `{"_id":"${String(n).padStart(4, '0')}","key":${key}}`);
   for (let n = 0; n < docs.length; n += 50) {
     const { ours } = await same(pair, `/${db}/_bulk_docs`, { method: 'POST', body: `{"docs":[${docs.slice(n, n + 50)}]}` });
-    // Half of a surrogate pair is no text: all are refused, and those without it are written.
+    // Half of a surrogate pair is not valid text: the whole batch is refused, and then the documents without it are
+    // written.
     if (ours.status !== 201) {
       for (const doc of docs.slice(n, n + 50)) await same(pair, `/${db}`, { method: 'POST', body: doc });
     }
@@ -324,7 +325,7 @@ test('builtin reduce functions reduce the same', async (t) => {
     for (let n = 0; n < 12; n++) docs.push(`{"_id":"${name}${n}","k":${dice.pick(ks)},"v":${dice.pick(values)}}`);
     await same(pair, `/${db}/_bulk_docs`, { method: 'POST', body: `{"docs":[${docs}]}` });
     for (const reduce of BUILTINS) {
-      // A wrong value fails all rows of the view in CouchDB, and here those that are asked for.
+      // A wrong value fails all rows of the view in CouchDB. Here it fails only the requested rows.
       if (reduce === '_stats' && !['numbers', 'stats'].includes(name)) continue;
       await same(pair, `/${db}/_design/${reduce}`, { method: 'PUT', body: reducing(reduce) });
       const at = `/${db}/_design/${reduce}/_view/v`;
@@ -352,9 +353,9 @@ test('builtin reduce functions reduce the same', async (t) => {
   pair.end();
 });
 
-// What functions of one's own return. Not here: what has no JSON, such as a cycle (CouchDB's whole view fails with it);
-// the order of rows, which CouchDB reverses; that CouchDB always reduces its last results again; `emit` and `require`,
-// which it does not have there.
+// Results of a client's own reduce functions. Left out: values without JSON, such as a cycle (CouchDB's whole view
+// fails with it); the order of rows, which CouchDB reverses; that CouchDB always reduces its last results again; `emit`
+// and `require`, which CouchDB does not have there.
 const OWN = [
   'function (k, v, r) { return r ? sum(v) : v.length; }',
   'function (k, v, r) { return null; }',
@@ -452,7 +453,7 @@ test('design documents are refused for the same', async (t) => {
     const at = await put({ views: { v: { map: source }, lib: { a: 'exports.f = function (doc) { emit(1); };' } } });
     await same(pair, `${at}/_view/v`);
   }
-  // In two: the first that is wrong is named.
+  // Both are wrong: the first one is named.
   await put({ views: { v: { map: 'doc => 1' }, w: { map: 'doc => ' } } });
   await put({ views: { v: { map: 'doc => 1', reduce: '_nope' }, w: { map: 'doc => 1', reduce: '_sum' } } });
   pair.end();
@@ -460,10 +461,10 @@ test('design documents are refused for the same', async (t) => {
 
 // ---------------------------------------------------------------------------------------------------------------------------
 
-// Bodies of map functions that see `doc`. Not here: what only CouchDB has (functions of lists), what only this server
-// has (typed arrays, promises, `normalize`, `localeCompare`, `require('./…')` of the design document), `throw null` and
-// BigInt, with which CouchDB's whole view fails, modules that throw, which are `{}` there when they are required again,
-// and rows of one document with one key, whose order is that of their values there.
+// Bodies of map functions that use `doc`. Left out: features of CouchDB only (functions of lists), features of this
+// server only (typed arrays, promises, `normalize`, `localeCompare`, `require('./…')` of the design document), `throw
+// null` and BigInt (CouchDB's whole view fails with them), modules that throw (in CouchDB they are `{}` when they are
+// required again), and rows of one document with one key (CouchDB orders them by their values).
 const MAPS = [
   'emit()', 'emit(undefined, undefined)', 'emit(null)', 'emit(1, undefined)', 'emit(NaN, NaN)', 'emit(Infinity, -Infinity)', 'emit(-0, -0)', 'emit(function () {}, function () {})', 'emit([function () {}, undefined, NaN], {a: undefined, b: function () {}, c: NaN})',
   'emit(new Date(0), new Date(NaN))', 'emit(new Date(1e12), [new Date(5)])', 'emit(Symbol("a"), Symbol("b"))', 'emit([Symbol("a")], {a: Symbol("b")})', 'emit(new String("a"), new Number(7))', 'emit(new Boolean(false), Object("x"))', 'emit(/x/g, /y/)', 'emit(new Map([[1, 2]]), new Set([1]))',
@@ -510,9 +511,9 @@ test('map functions emit the same', async (t) => {
 
 // ---------------------------------------------------------------------------------------------------------------------------
 
-// What update functions return, with `doc` and `req` in sight. Not here: members of answers that are no such (CouchDB
-// refuses them, and this server overlooks them), lists as headers, a text as the whole result (there its second letter
-// is the answer), `req.peer` and the query in `req.raw_path` and `req.requested_path`, which there are there only.
+// Results of update functions, which can use `doc` and `req`. Left out: unknown members of answers (CouchDB refuses
+// them, and this server ignores them), lists as headers, a text as the whole result (CouchDB answers with its second
+// letter), `req.peer`, and the query in `req.raw_path` and `req.requested_path`, which only CouchDB has.
 const ANSWERS = [
   '[null, "text"]', '[null, ""]', '[null, {body: "b"}]', '[null, {json: {a: 1}}]', '[null, {json: null}]', '[null, {json: "x"}]', '[null, {base64: "aGVsbG8="}]', '[null, {base64: "???"}]', '[null, {code: 404, body: "no"}]', '[null, {code: 302, headers: {Location: "http://a/x"}}]', '[null, {code: "404"}]',
   '[null, {headers: {"X-A": "b", "Content-Type": "text/plain"}, body: "x"}]', '[null, {headers: {"X-N": 7}}]', '[null, {headers: {}}]', '[null, {headers: {"content-type": "image/png"}, base64: "aGVsbG8="}]', '[null, {json: [1], headers: {"Content-Type": "text/x"}}]', '[null, {body: 7}]', '[null, {body: null}]',
@@ -536,7 +537,7 @@ test('update functions answer the same', async (t) => {
   const ask = async (path, options = {}) => {
     const { ours, theirs } = await pair.both(path, { redirect: 'manual', ...options });
     const what = `${options.method} ${path} ${JSON.stringify(options.body) ?? ''} ${ANSWERS[/_update\/u(\d+)/.exec(path)?.[1]] ?? ''}`;
-    // A function or an answer that is wrong, in other words.
+    // A wrong function or answer. The error texts differ.
     const failed = (answer) => (answer.status >= 500 && answer.body?.error !== 'my_error' ? { ...answer, status: 500, body: { error: 'invalid_value' } } : answer);
     compare(pair, what, failed(ours), failed(theirs));
     if (ours.status < 400 && theirs.status < 400) pair.note(`headers of ${what}`, headers(ours), headers(theirs));
@@ -556,8 +557,8 @@ test('update functions answer the same', async (t) => {
   pair.end();
 });
 
-// Not here: lists as reasons, which are texts of code points there, and reasons without JSON, with which a bulk fails
-// there.
+// Left out: lists as reasons, which CouchDB reads as code points, and reasons without JSON, with which a bulk request
+// fails in CouchDB.
 const VERDICTS = [
   '', 'return', 'return false', 'return "x"', 'throw {forbidden: "f"}', 'throw {unauthorized: "u"}', 'throw {forbidden: 7}', 'throw {forbidden: {a: [1]}}', 'throw {forbidden: null}', 'throw {forbidden: ""}', 'throw {unauthorized: {a: 1}}', 'throw {unauthorized: null}', 'throw {other: "x"}', 'throw {}', 'throw "text"', 'throw 7', 'throw null', 'throw undefined', 'throw []',
   'throw ["error", "a", "b"]', 'throw ["fatal", "forbidden", "y"]', 'throw ["error", "not_found", "y"]', 'throw ["error", "conflict", "y"]', 'throw ["error", "a"]', 'throw ["other", "a", "b"]',
@@ -572,8 +573,8 @@ test('documents are validated the same', async (t) => {
   for (const verdict of VERDICTS) {
     const db = await pair.database('?q=1');
     const put = (id, body, query = '') => same(pair, `/${db}/${id}${query} ${verdict}`.replace(/ .*/, ''), { method: 'PUT', body });
-    // A function that fails refuses the edit. The words are others, unless it says them itself, and CouchDB fails bulks
-    // with some.
+    // A function that fails refuses the edit. The texts differ, unless the function chose them, and some make CouchDB
+    // fail the whole bulk request.
     const saysAll = /^throw \["(error|fatal)", "\w+", /.test(verdict);
     const failed = (answer) => {
       if (saysAll) return answer;
@@ -631,7 +632,7 @@ test('filters let through the same', async (t) => {
     ? answer.body.results.map(({ id, changes, deleted, doc }) => ({ id, changes, deleted, doc })) : view(answer, ''));
   const ask = async (query, filter, options) => {
     const { ours, theirs } = await pair.both(`/${db}/_changes?${query}`, options);
-    // A filter that fails, in other words.
+    // A filter that fails. The error texts differ.
     const [a, b] = [ours, theirs].map((answer) => (answer.status >= 500 ? 'failed' : rows(answer)));
     pair.note(`_changes?${query} ${JSON.stringify(options?.body) ?? ''} ${filter ?? ''}`, a, b);
   };
@@ -653,7 +654,7 @@ test('deprecated functions, and what is known of views', async (t) => {
   const db = await pair.database('?q=1');
   await same(pair, `/${db}/_design/d`, { method: 'PUT', body: DESIGN });
   for (const path of ['_design/none/_view/x', '_design/d/_view/none', '_design/d/_view/map/queries', '_design/none/_info', '_design/d/_view/none?limit=x', '_design/d/_view/none?key=x']) {
-    // Not the methods that there are not: where nothing is there either, CouchDB says that first.
+    // Methods that do not exist are left out: CouchDB checks for the resource first.
     for (const method of path.endsWith('_info') ? ['GET'] : ['GET', 'POST']) {
       await same(pair, `/${db}/${path}`, { method, body: method === 'POST' || method === 'PUT' ? {} : undefined });
     }

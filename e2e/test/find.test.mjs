@@ -71,7 +71,7 @@ test('pouchdb-find finds over HTTP what it finds in a PouchDB', async (t) => {
   await assert.rejects(there.find({ selector: { year: 1927 }, sort: ['year'] }), (error) => error.error === 'no_usable_index');
 });
 
-// Sorted by fields that tell all films apart, for what is equal may come in any order.
+// Sorted by fields that distinguish all films, since equal ones may come in any order.
 const SORTED = [
   { selector: { year: { $gt: null }, title: { $gt: null } }, sort: ['year', 'title'] },
   { selector: { year: { $gte: 1927, $lt: 1931 }, title: { $gt: null } }, sort: [{ year: 'desc' }, { title: 'desc' }] },
@@ -103,12 +103,12 @@ test('pouchdb-find makes indexes over HTTP and sorts by them as a PouchDB does',
   }
   for (const query of QUERIES) {
     const byId = (docs) => docs.toSorted((a, b) => (a._id < b._id ? -1 : 1)).map((doc) => doc._id);
-    // What is cut off depends on the index.
+    // The index decides which films are cut off.
     if (query.limit === undefined) {
       assert.deepEqual(byId((await there.find(query)).docs), byId((await here.find(query)).docs), JSON.stringify(query));
     }
   }
-  // What was just written is found.
+  // A document that was just written is found.
   await there.put({ _id: '50', title: 'Vampyr', year: 1932 });
   const latest = await there.find({ selector: { title: { $gt: null } }, sort: [{ title: 'desc' }], limit: 1 });
   assert.deepEqual(latest.docs.map((doc) => doc.title), ['Vampyr']);

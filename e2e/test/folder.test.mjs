@@ -224,7 +224,7 @@ const fullDisk = (name) => async (t) => {
     const refused = await fetch(`${server.url}/db/large/file`, upload);
     const { error, reason } = await refused.json();
     const answers = { 507: 'insufficient_storage' };
-    // Of a write that meets the full disk first, sled does not know what became. That may be either of the two.
+    // sled does not know the outcome of the first write that meets the full disk. So either answer is valid.
     if (name === 'sled') answers[503] = 'service unavailable';
     assert.ok(refused.status in answers, `${refused.status} ${error}: ${reason}`);
     assert.equal(error, answers[refused.status], reason);

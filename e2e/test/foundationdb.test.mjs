@@ -1,6 +1,6 @@
 // SIGKILL of the FoundationDB server below a running couch-layer: acknowledged writes are there, no document is in
 // `_changes` twice, and open feeds continue without a new request. SIGKILL of one of two servers on a cluster: the
-// other one goes on with its replications.
+// other one continues its replications.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
@@ -111,10 +111,10 @@ test('a server of a cluster goes on with the replication of one that was killed'
   await expectOk(`${other.url}/here/meanwhile`, { method: 'PUT', body: {} });
   await until(other, async (at) => (await request(`${at}/there/meanwhile`)).status === 200);
   assert.ok((await node(other.url)).endsWith(`:${other.port}`));
-  // It went on from the checkpoint: nothing but the new document was read again.
+  // It continued from the checkpoint: only the new document was read.
   const [last, before] = await until(other, async (at) => {
     const found = await sessions(at);
-    // A record counts on.
+    // The figures of a record add up over its sessions.
     return found.length === 2 && found[0].docs_written === 501 && found;
   });
   assert.equal(last.start_last_seq, before.recorded_seq);

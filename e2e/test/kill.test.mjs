@@ -47,7 +47,7 @@ async function write(url, writer, round, log, open, stopped, next) {
     try {
       if (edits.length === 1) {
         const answer = await request(`${url}/${edits[0]._id}`, { method: 'PUT', body: edits[0] });
-        // 200 for a deletion, as CouchDB has it.
+        // 200 for a deletion, as in CouchDB.
         const isDone = answer.status === (edits[0]._deleted ? 200 : 201);
         assert.ok(isDone || answer.status >= 500, `${answer.status} ${JSON.stringify(answer.body)}`);
         answers = isDone ? [answer.body] : [];

@@ -16,7 +16,7 @@ PouchDB.plugin(findPlugin);
 
 const EXAMPLES = [mango.GUIDE, mango.API, views.GUIDE, views.API].flat();
 
-/** What opens a database: on a server, or in memory. */
+/** Functions that open a database: on a server, or in memory. */
 const SIDES = {
   server: async (t) => {
     const server = (await Server.start(await store(t, 'mem'))).endWith(t);

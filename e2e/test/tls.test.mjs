@@ -1,4 +1,4 @@
-// curl speaks TLS with the server, by the certificate that `--tls-self-signed` made.
+// curl connects to the server over TLS, with the certificate that `--tls-self-signed` made.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -28,7 +28,7 @@ test('curl and the commands reach a server by its certificate', async (t) => {
   assert.equal(put.stdout.trim(), '{"ok":true}', put.stderr);
   const doc = await curl('--cacert', certificate, '-X', 'PUT', `${url}/db/a`, '-d', '{"n": 1}');
   assert.match(doc.stdout, /"ok":true,"id":"a"/, doc.stderr);
-  // A raw quote, as tutorials write it.
+  // A quotation mark that is not escaped, as in tutorials.
   const listed = await curl('--cacert', certificate, '--globoff', `${url}/db/_all_docs?key="a"`);
   assert.match(listed.stdout, /"id":"a"/, listed.stderr);
   const spoken = await curl('--cacert', certificate, '-o', '/dev/null', '-w', '%{http_version} %{ssl_verify_result}', url);
@@ -43,6 +43,6 @@ test('curl and the commands reach a server by its certificate', async (t) => {
   assert.equal(JSON.parse(exported.stdout).n, 1);
   const refused = await run(['export', 'db', '--url', url]);
   assert.equal(refused.code, 1);
-  // Where the system has no roots at all, it says so.
+  // If the system has no roots at all, the error says so.
   assert.match(refused.stderr, /the certificate of https:\/\/127\.0\.0\.1:\d+ is not believed|no server can be believed/);
 });

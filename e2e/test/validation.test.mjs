@@ -35,7 +35,7 @@ test('what a function refuses is denied to the client, and the rest arrives', { 
 
   // Single writes are refused as CouchDB refuses them.
   await assert.rejects(remote.put({ _id: 'doc-x', bad: true }), { status: 403, name: 'forbidden', reason: 'no doc-x' });
-  // Mended, they arrive.
+  // After they are corrected, they arrive.
   for (let index = 0; index < DOCUMENTS; index += 4) {
     await client.put({ ...(await client.get(`doc-${index}`)), bad: false });
   }

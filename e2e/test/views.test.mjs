@@ -56,7 +56,7 @@ test('PouchDB queries over HTTP what it queries in a PouchDB', async (t) => {
     }
   };
   await compare(true);
-  // What changed is there in the next answer.
+  // A change is in the next answer.
   const momo = await here.get('b1');
   await here.bulkDocs([{ ...momo, title: 'MOMO', tags: [] }, { _id: 'b5', title: 'Jim Knopf', at: [1960, 8, 9], pages: 258 }]);
   await here.remove(await here.get('b4'));

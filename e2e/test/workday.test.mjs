@@ -1,8 +1,8 @@
 // Working days: two people write offline beside two servers of ours, histories grow past `_revs_limit`, both edit the
 // same documents, and files come and go. Each evening everything is replicated both ways, until all four sides agree.
 //
-// Nobody makes more than `_revs_limit` edits of a document in a day. Otherwise its histories would have no revision in
-// common, and the document a conflict, as in CouchDB.
+// Nobody makes more than `_revs_limit` edits of a document in a day. Otherwise its histories would have no common
+// revision, and the document would have a conflict, as in CouchDB.
 
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
@@ -77,7 +77,7 @@ test('working days on two servers', { timeout: 240_000 }, async (t) => {
   await evening();
   assert.ok(PLAN.equals(await berta.getAttachment('task-0', 'plan.bin')));
 
-  // Days on which histories grow: Anna's, Berta's, and that of a program beside a server.
+  // Days on which histories grow: Anna's, Berta's, and that of a program on a server.
   for (let day = 0; day < DAYS; day++) {
     for (const id of ['task-2', 'task-3']) await edit(anna, id, EDITS, { by: 'anna' });
     await edit(new PouchDB(office.db), 'task-4', EDITS, { by: 'the office' });
@@ -119,7 +119,7 @@ test('working days on two servers', { timeout: 240_000 }, async (t) => {
   await assert.rejects(anna.getAttachment('task-1', 'letter.txt'), (error) => error.status === 404);
   assert.equal((await berta.get('task-7')).edits, 2, 'an edit beats a deletion');
 
-  // Berta settles the conflicts, and edits on: over histories that every side has stemmed.
+  // Berta resolves the conflicts, and continues to edit documents whose histories every side has stemmed.
   for (const id of ['task-2', 'task-6']) {
     const [lost] = (await berta.get(id, { conflicts: true }))._conflicts;
     await berta.remove(id, lost);

@@ -19,7 +19,7 @@ const indexed = (indexes, call) => async (db) => {
 /** The chosen index, and the range of its keys that is read. */
 const plan = (search) => async (db) => {
   const explained = await db.explain(structuredClone(search));
-  // What PouchDB calls `range` is `mrargs` in CouchDB 3. Each marks the end of all values in a way of its own.
+  // PouchDB's `range` is `mrargs` in CouchDB 3. Each has its own mark for the end of all values.
   const { start_key: start, end_key: end } = explained.mrargs ?? explained.range;
   const values = (keys) => [keys ?? []].flat().filter((key) => typeof key !== 'object' && key !== '<MAX>');
   return [explained.index.def.fields.flatMap(Object.keys).join(' '), values(start), values(end)];
@@ -27,7 +27,7 @@ const plan = (search) => async (db) => {
 
 /** The indexes, with the members that the manual shows. */
 const listed = async (db) => (await db.getIndexes()).indexes.map(({ ddoc, name, type, def }) =>
-  // Names that nobody chose differ.
+  // Generated names differ.
   (ddoc === `_design/${name}` ? unnamed(def, type) : { ddoc, name, type, def }));
 const unnamed = (def, type = 'json') => ({ ddoc: '_design/NAME', name: 'NAME', type, def });
 const ascending = (...fields) => ({ fields: fields.map((field) => ({ [field]: 'asc' })) });

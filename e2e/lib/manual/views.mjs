@@ -12,7 +12,7 @@ const query = (view, options = {}, of = ({ rows }) => rows) => async (db) => {
   const texts = Object.fromEntries(Object.entries(functions).map(([name, text]) => [name, String(text)]));
   await db.put({ _id: '_design/example', views: { view: texts } });
   const stored = of(await db.query('example/view', structuredClone(options)));
-  // Most examples pass the functions themselves. A local PouchDB takes these too, and answers alike.
+  // Most examples pass the functions themselves. A local PouchDB accepts these too, and gives the same answers.
   if (db.adapter !== 'http') assert.deepEqual(of(await db.query(view, structuredClone(options))), stored);
   return stored;
 };
@@ -232,7 +232,8 @@ export const API = [
     [{ keys: ['c', 'a'] }, 'c1 a1 a2'],
     [{ keys: ['c', 'a'], startkey: 'b' }, { refused: 'query_parse_error' },
       { local: 'c1 a1 a2', why: 'A local PouchDB ignores the range.' }],
-    // What is said of missing documents is true of `allDocs`. A view has no row for a key that nobody emitted.
+    // The manual's statement about missing documents is true of `allDocs`. A view has no row for a key that was not
+    // emitted.
     [{ keys: ['none', 'b'] }, 'b1'],
   ]),
   ...each('include_docs', LETTERS, (options) => query(byKey, { key: 'c', ...options }, ({ rows: [{ doc }] }) =>
