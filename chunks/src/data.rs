@@ -48,10 +48,11 @@ impl Data {
                 data.rest.insert(name.clone(), value.clone());
                 continue;
             }
-            let chunks = value.as_object().ok_or_else(|| Error::malformed(id, "\"chunks\" is no object"))?;
+            let chunks = value.as_object().ok_or_else(|| Error::malformed(id, "\"chunks\" is not an object"))?;
             for (chunk, value) in chunks {
                 let value = value.as_str();
-                let value = value.ok_or_else(|| Error::malformed(id, format!("the data of {chunk} is no string")))?;
+                let value =
+                    value.ok_or_else(|| Error::malformed(id, format!("the data of {chunk} is not a string")))?;
                 data.add(chunk.clone(), value.to_owned());
             }
         }
@@ -172,9 +173,10 @@ mod tests {
 
     #[test]
     fn damage_is_named() {
-        for (text, wanted) in
-            [(r#"{"chunks":[]}"#, "\"chunks\" is no object"), (r#"{"chunks":{"h:a":1}}"#, "data of h:a is no string")]
-        {
+        for (text, wanted) in [
+            (r#"{"chunks":[]}"#, "\"chunks\" is not an object"),
+            (r#"{"chunks":{"h:a":1}}"#, "data of h:a is not a string"),
+        ] {
             let refused = Data::unite("dat:3f-001", &[leaf(text)]).unwrap_err().to_string();
             assert!(refused.contains("dat:3f-001") && refused.contains(wanted), "{refused}");
         }

@@ -195,7 +195,7 @@ fn common_marks<'m>(mut all: impl Iterator<Item = &'m Marks>) -> Marks {
 }
 
 fn members<'v>(id: &str, name: &str, value: &'v Value) -> Result<&'v Body> {
-    value.as_object().ok_or_else(|| Error::malformed(id, format!("\"{name}\" is no object")))
+    value.as_object().ok_or_else(|| Error::malformed(id, format!("\"{name}\" is not an object")))
 }
 
 fn marks(id: &str, name: &str, value: &Value) -> Result<Marks> {
@@ -230,10 +230,10 @@ mod tests {
     #[test]
     fn damage_is_named() {
         for (text, wanted) in [
-            (r#"{"chunks":7}"#, "\"chunks\" is no object"),
+            (r#"{"chunks":7}"#, "\"chunks\" is not an object"),
             (r#"{"chunks":{"h:a":7}}"#, "h:a is in no document"),
             (r#"{"condemned":{"h:a":"x"}}"#, "\"condemned\" has no time for h:a"),
-            (r#"{"spare":{"dat:3f-001":7}}"#, "\"spare\" is no object"),
+            (r#"{"spare":{"dat:3f-001":7}}"#, "\"spare\" is not an object"),
         ] {
             let refused = Index::read("idx:3f", &serde_json::from_str(text).unwrap()).unwrap_err().to_string();
             assert!(refused.contains("idx:3f") && refused.contains(wanted), "{refused}");

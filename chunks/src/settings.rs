@@ -111,7 +111,7 @@ impl Settings {
     fn read_body(body: &Body) -> Result<Settings> {
         let number = |name: &str| {
             let number = body.get(name).and_then(serde_json::Value::as_u64);
-            number.ok_or_else(|| Error::malformed(SETTINGS_ID, format!("\"{name}\" is no whole number")))
+            number.ok_or_else(|| Error::malformed(SETTINGS_ID, format!("\"{name}\" is not a whole number")))
         };
         let found = number("format")?;
         if !(PLAIN_FORMAT..=FORMAT).contains(&found) {
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn nonsense_and_the_future_are_refused() {
         for (text, wanted) in [
-            (r#"{}"#, "\"format\" is no whole number"),
+            (r#"{}"#, "\"format\" is not a whole number"),
             (r#"{"format":0}"#, "use a newer one"),
             (r#"{"format":3}"#, "use a newer one"),
             (r#"{"format":1,"chunk_prefix_length":5}"#, "over 4"),

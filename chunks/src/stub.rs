@@ -62,7 +62,7 @@ impl Stub {
         let mut sizes = BTreeMap::new();
         for (chunk, size) in body.get(SIZES).and_then(Value::as_object).ok_or_else(|| damaged("no sizes"))? {
             let size = size.as_u64().and_then(|size| usize::try_from(size).ok());
-            sizes.insert(chunk.clone(), size.ok_or_else(|| damaged("a size that is no number"))?);
+            sizes.insert(chunk.clone(), size.ok_or_else(|| damaged("a size that is not a number"))?);
         }
         let is_ours = |name: &str| [CHUNKS, BYTES, SHA256, SIZES].contains(&name);
         let rest = body.iter().filter(|(name, _)| !is_ours(name));
@@ -88,7 +88,7 @@ impl Stub {
         if content.len() as u64 != self.bytes || hash(content) != self.sha256 {
             return Err(damaged("is not what was written there"));
         }
-        let body = serde_json::from_slice::<Body>(content).map_err(|_| damaged("is no JSON"))?;
+        let body = serde_json::from_slice::<Body>(content).map_err(|_| damaged("is not JSON"))?;
         if body.get("_id").and_then(Value::as_str) != Some(id) {
             return Err(damaged("is that of another document"));
         }
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(Stub::read(ID, &data().write()).unwrap(), None);
         // A program without objects calls it damaged, and does not take it for an empty document.
         let refused = Data::read(ID, &stub.write()).unwrap_err().to_string();
-        assert!(refused.contains("\"chunks\" is no object"), "{refused}");
+        assert!(refused.contains("\"chunks\" is not an object"), "{refused}");
     }
 
     #[test]

@@ -196,7 +196,7 @@ fn a_malformed_file_says_where() {
     assert_eq!(step(r#"{"transaction":4,"action":"commit"}"#), "line 4: transaction 4 of 4, counted from 0");
     assert!(step(r#"{"transaction":0,"action":"comit"}"#).starts_with("line 4: unknown variant `comit`"));
     assert!(step(r#"{"transaction":0,"action":"commit","anser":{}}"#).starts_with("line 4: unknown field `anser`"));
-    assert!(step(r#"{"transaction":0,"action":{"clear":{"key":"%0"}}}"#).contains("\"%0\" is no text of bytes"));
+    assert!(step(r#"{"transaction":0,"action":{"clear":{"key":"%0"}}}"#).contains("\"%0\" is not a text of bytes"));
     assert!(step(r#"{"transaction":0,"action":{"watch":{"key":"a"}}}"#).contains("are not recorded"));
     assert!(step("no JSON").starts_with("line 4: expected"));
 }

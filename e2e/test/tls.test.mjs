@@ -44,5 +44,5 @@ test('curl and the commands reach a server by its certificate', async (t) => {
   const refused = await run(['export', 'db', '--url', url]);
   assert.equal(refused.code, 1);
   // If the system has no roots at all, the error says so.
-  assert.match(refused.stderr, /the certificate of https:\/\/127\.0\.0\.1:\d+ is not believed|no server can be believed/);
+  assert.match(refused.stderr, /the certificate of https:\/\/127\.0\.0\.1:\d+ is not trusted|no server can be trusted/);
 });

@@ -194,7 +194,7 @@ fn limits_are_exact() {
     assert_eq!(parse(r#"{"a":[1,{}]}"#, 2, 9), Err((8, TooDeep)));
     assert!(parse("-123456789", 2, 9).is_ok());
     assert_eq!(parse("[1234567890]", 2, 9), Err((1, IntegerTooLong)));
-    assert!(parse("1234567890.0", 2, 9).is_ok(), "a float is no integer");
+    assert!(parse("1234567890.0", 2, 9).is_ok(), "a float is not an integer");
 }
 
 #[test]

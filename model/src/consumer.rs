@@ -125,7 +125,7 @@ impl<D: Database> Consumer<D> {
         Fut: Future<Output = Result<(), E>>,
     {
         let body = JsonText::parse(format!(r#"{{"seq":"{next}"}}"#).as_bytes());
-        let body = &body.map_err(|_| Error::corrupt("a sequence that is no JSON"))?;
+        let body = &body.map_err(|_| Error::corrupt("a sequence that is not JSON"))?;
         let documents = &self.feed.documents;
         let once = |edits: Edits<D>| {
             let effect = (!rows.is_empty()).then(|| effect(edits.clone(), rows.to_vec()));

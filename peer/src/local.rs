@@ -388,7 +388,7 @@ impl<D: Database> Peer for Local<D> {
         let number = |rev: &str| rev.strip_prefix("0-").and_then(|number| number.parse::<u64>().ok());
         let known = match rev {
             None => None,
-            Some(rev) => Some(number(rev).ok_or_else(|| Error::refused(format!("{rev} is no local revision")))?),
+            Some(rev) => Some(number(rev).ok_or_else(|| Error::refused(format!("{rev} is not a local revision")))?),
         };
         Ok(format!("0-{}", self.documents.put_local(id, known, body.clone()).await?))
     }

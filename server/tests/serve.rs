@@ -523,7 +523,7 @@ fn commands_reach_a_server_by_its_own_certificate() {
     drop(Process::start(&arguments));
     let (code, [_, error]) = run(&["export", "copy", "--url", &server.base, "--tls-roots", &other]);
     assert_eq!(code, Some(1));
-    assert!(error.contains(&format!("the certificate of {} is not believed", server.base)), "{error}");
+    assert!(error.contains(&format!("the certificate of {} is not trusted", server.base)), "{error}");
     let (code, [_, error]) = run(&["export", "copy", "--url", &server.base, "--tls-roots", &key]);
     assert!(code == Some(1) && error.contains("key.pem gives no roots: it has no certificate in PEM"), "{error}");
     assert!(!error.contains("PRIVATE"), "{error}");

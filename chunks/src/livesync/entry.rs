@@ -54,7 +54,7 @@ impl Entry {
         };
         let children = children.as_array().map(|all| all.iter().map(|one| one.as_str().map(str::to_owned)));
         let Some(children) = children.and_then(|all| all.collect::<Option<Vec<String>>>()) else {
-            return Err("is damaged: \"children\" is no list of ids".into());
+            return Err("is damaged: \"children\" is not a list of ids".into());
         };
         if id.starts_with(OBFUSCATED) && children.is_empty() && !was_sealed && !is_first_form(&body) {
             return Err("is encrypted in a way that this program does not know, its list of chunks too".into());
@@ -78,7 +78,7 @@ pub(crate) fn in_clear<'b>(body: &'b Body, key: Option<&Key>) -> Result<Cow<'b, 
     if let Some(sealed) = sealed_path(body) {
         let key = key.ok_or("is encrypted, its list of chunks too, and its passphrase alone opens it")?;
         let Ok(Value::Object(mut hidden)) = serde_json::from_str(&key.open(sealed)?) else {
-            return Err("is damaged: what was encrypted is no object".into());
+            return Err("is damaged: what was encrypted is not an object".into());
         };
         for name in HIDDEN {
             clear.to_mut().insert(name.into(), hidden.remove(name).unwrap_or_default());
@@ -87,7 +87,7 @@ pub(crate) fn in_clear<'b>(body: &'b Body, key: Option<&Key>) -> Result<Cow<'b, 
     let eden = body.get("eden").and_then(|eden| eden.get(SEALED_EDEN)?.get("data")?.as_str());
     if let (Some(sealed), Some(key)) = (eden, key) {
         let Ok(eden @ Value::Object(_)) = serde_json::from_str(&key.open(sealed)?) else {
-            return Err("is damaged: what was encrypted is no object".into());
+            return Err("is damaged: what was encrypted is not an object".into());
         };
         clear.to_mut().insert("eden".into(), eden);
     }

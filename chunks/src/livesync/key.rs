@@ -86,7 +86,7 @@ impl Key {
         let (iv, (salt, content)) = parts.ok_or("is damaged: its ciphertext is too short")?;
         let opened = Nonce::try_from(iv).ok().and_then(|iv| self.cipher(salt)?.decrypt(&iv, content).ok());
         let opened = opened.ok_or("does not open with this passphrase, or is damaged")?;
-        String::from_utf8(opened).map_err(|_| "is damaged: what was encrypted is no text".into())
+        String::from_utf8(opened).map_err(|_| "is damaged: what was encrypted is not text".into())
     }
 
     fn cipher(&self, salt: &[u8]) -> Option<Aes256Gcm> {

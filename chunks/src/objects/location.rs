@@ -46,7 +46,7 @@ impl FromStr for Location {
             return Ok(Location::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() });
         }
         let Some(path) = text.strip_prefix("file:") else {
-            return Err(refused("is no place for objects: s3://BUCKET/PREFIX or file:PATH is"));
+            return Err(refused("is not a place for objects; write s3://BUCKET/PREFIX or file:PATH"));
         };
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() {

@@ -33,8 +33,8 @@ impl Places {
         let damaged = |what: &str| Error::malformed(SETTINGS_ID, format!("\"{OBJECTS}\" {what}"));
         for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
             let Some(objects) = leaf.body.get(OBJECTS) else { continue };
-            for (place, location) in objects.as_object().ok_or_else(|| damaged("is no object"))? {
-                let location = location.as_str().ok_or_else(|| damaged("names something that is no location"))?;
+            for (place, location) in objects.as_object().ok_or_else(|| damaged("is not an object"))? {
+                let location = location.as_str().ok_or_else(|| damaged("names something that is not a location"))?;
                 if !is_place(place) {
                     return Err(damaged("has a place with an invalid name"));
                 }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn damage_is_named() {
         for (text, wanted) in [
-            (r#"{"objects":[]}"#, "is no object"),
+            (r#"{"objects":[]}"#, "is not an object"),
             (r#"{"objects":{"5e1f0c9a7b3d2468":1}}"#, "no location"),
             (r#"{"objects":{"../x":"s3://a"}}"#, "a place with an invalid name"),
         ] {

@@ -180,7 +180,7 @@ fn body(text: &JsonText) -> StoreResult<Body> {
             members.retain(|name, _| !name.starts_with('_'));
             Ok(members)
         }
-        Ok(_) => Err(nonsense("a document is no object".into())),
+        Ok(_) => Err(nonsense("a document is not an object".into())),
         Err(error) => Err(nonsense(error.to_string())),
     }
 }

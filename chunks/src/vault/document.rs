@@ -75,7 +75,7 @@ impl Meaning {
         }
         let children = children.as_array().map(|all| all.iter().map(|one| one.as_str().map(str::to_owned)));
         let Some(children) = children.and_then(|all| all.collect::<Option<Vec<String>>>()) else {
-            return Meaning::Closed("is damaged: \"children\" is no list of ids".into());
+            return Meaning::Closed("is damaged: \"children\" is not a list of ids".into());
         };
         let eden = body.get("eden").and_then(Value::as_object);
         let is_encrypted = |id: &String| id.starts_with(ENCRYPTED_CHUNK);
@@ -89,7 +89,7 @@ impl Meaning {
             other => return Meaning::Closed(format!("is damaged: its type is {}", other.unwrap_or("missing"))),
         };
         let Some(size) = body.get("size").and_then(number) else {
-            return Meaning::Closed("is damaged: its size is no number".into());
+            return Meaning::Closed("is damaged: its size is not a number".into());
         };
         let inline = eden.into_iter().flatten();
         let inline = inline.filter_map(|(id, chunk)| Some((id.clone(), chunk.get("data")?.as_str()?.to_owned())));

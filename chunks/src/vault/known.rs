@@ -31,7 +31,7 @@ pub(super) fn look(
     let live = leaves.iter().filter(|leaf| !leaf.deleted).count();
     let Some(winner) = leaves.first().filter(|leaf| !leaf.deleted) else { return Ok(None) };
     match Meaning::of(id, winner, key) {
-        Meaning::Other => Err(format!("the database has a document \"{}\" that is no file", path::shown(id))),
+        Meaning::Other => Err(format!("the database has a document \"{}\" that is not a file", path::shown(id))),
         Meaning::Closed(reason) => Err(format!("its document {reason}; it is left as it is")),
         Meaning::File(file) => {
             if live > 1 {

@@ -93,7 +93,7 @@ impl Scan {
         let problem = match found {
             Err(error) => format!("it cannot be looked at: {error}"),
             Ok((kind, _)) if kind.is_symlink() => "it is a symbolic link, which is not followed".into(),
-            Ok((kind, _)) if !kind.is_file() => "it is no ordinary file".into(),
+            Ok((kind, _)) if !kind.is_file() => "it is not an ordinary file".into(),
             Ok((_, metadata)) => match path::check(&path) {
                 Err(reason) => reason,
                 Ok(()) => {

@@ -81,7 +81,7 @@ impl Target {
                 Err("a symbolic link is in its place, which is not followed".into())
             }
             Ok(metadata) if metadata.is_dir() => Err("a folder is in its place".into()),
-            Ok(_) => Err("something that is no ordinary file is in its place".into()),
+            Ok(_) => Err("something that is not an ordinary file is in its place".into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Present::Nothing),
             Err(error) => Err(format!("its place cannot be looked at: {error}")),
         }

@@ -69,7 +69,7 @@ pub(super) mod bytes {
         let text = String::deserialize(deserializer)?;
         match super::decode(&text) {
             Some(bytes) => Ok(bytes.into()),
-            None => Err(de::Error::custom(format!("{text:?} is no text of bytes"))),
+            None => Err(de::Error::custom(format!("{text:?} is not a text of bytes"))),
         }
     }
 }

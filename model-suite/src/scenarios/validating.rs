@@ -156,7 +156,7 @@ pub(crate) async fn functions_get_the_documents_as_couchdb_gives_them(stage: Sta
     merge(&documents, replicated("r", "4-d c b a", r#"{"n":2}"#)).await;
     assert_eq!(clerk.take(), [], "a known revision changes nothing");
     merge(&documents, replicated("r", "2-x a", r#"{"n":3}"#)).await;
-    assert_eq!(old(&clerk.take_one()), "null", "its ancestor is no leaf");
+    assert_eq!(old(&clerk.take_one()), "null", "its ancestor is not a leaf");
     let tombstone = replicated("r", "5-e d", "{}").deleting();
     merge(&documents, tombstone).await;
     assert_eq!(clerk.take().len(), 1);

@@ -67,7 +67,7 @@ impl Run {
         let setting = |name: &str, default: u64| {
             let name = format!("MODEL_TAPE_{name}");
             let Ok(value) = std::env::var(&name) else { return default };
-            value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number"))
+            value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number"))
         };
         Run {
             seed: setting("SEED", 20_251_121),

@@ -108,7 +108,7 @@ fn read_follows(name: &str, value: JsonRef<'_>) -> Result<Follows> {
         Some(digest) => {
             let bytes = digest.strip_prefix("md5-").and_then(|digest| BASE_64.decode(digest).ok());
             let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-            Some(bytes.ok_or_else(|| Error::bad_request(format!("The digest of the attachment {name} is no MD5")))?)
+            Some(bytes.ok_or_else(|| Error::bad_request(format!("The digest of attachment {name} is not an MD5")))?)
         }
     };
     Ok(Follows { length, encoding, unpacked, digest })
@@ -194,7 +194,7 @@ mod tests {
         )
         .unwrap();
         let names: Vec<&str> = found.iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(names, ["s", "", "f", "p"], "a member that is no object is dropped");
+        assert_eq!(names, ["s", "", "f", "p"], "a member that is not an object is dropped");
         assert_eq!((&found[0].source, found[0].revpos), (&AttachmentSource::Stub, Some(3)));
         assert_eq!(found[1].content_type, DEFAULT_TYPE);
         assert_eq!(found[1].source, AttachmentSource::Data(Bytes::new()), "of two of one name the later");

@@ -334,5 +334,5 @@ async fn let_others_run(piece: &[u8]) {
 }
 
 fn no_gzip(name: &str, error: &std::io::Error) -> Error {
-    Error::bad_request(format!("The attachment {name} is no gzip: {error}"))
+    Error::bad_request(format!("The attachment {name} is not gzip: {error}"))
 }

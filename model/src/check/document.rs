@@ -142,7 +142,7 @@ impl Document {
         }
         for body in &self.bodies {
             if self.branches.iter().all(|branch| branch.leaf != body.leaf) && self.broken.is_empty() {
-                report.add(Some(id), format!("has a body at {}, which is no leaf", body.leaf.rev));
+                report.add(Some(id), format!("has a body at {}, which is not a leaf", body.leaf.rev));
             }
         }
     }

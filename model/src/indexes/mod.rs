@@ -88,7 +88,7 @@ fn read_definition(row: &[u8]) -> Result<Arc<Index>> {
     }
     let (design_id, name, definition) = (reader.str()?, reader.str()?, reader.str()?);
     reader.end()?;
-    let definition = JsonText::parse(definition.as_bytes()).map_err(|_| Error::corrupt("an index that is no JSON"))?;
+    let definition = JsonText::parse(definition.as_bytes()).map_err(|_| Error::corrupt("an index that is not JSON"))?;
     let index = Index::parse(&design_id, &name, &definition);
     Ok(Arc::new(index.ok_or_else(|| Error::corrupt(format!("the definition of the index {name:?}")))?))
 }

@@ -76,7 +76,7 @@ pub enum AddressError {
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AddressError::NoUrl(why) => write!(f, "it is no URL: {why}; write http://HOST:PORT"),
+            AddressError::NoUrl(why) => write!(f, "it is not a URL: {why}; write http://HOST:PORT"),
             AddressError::NotHttp => f.write_str("it is neither http:// nor https://"),
             AddressError::NotUtf8 => f.write_str("the user or the password is not UTF-8"),
             AddressError::BadHeader(name) => write!(f, "the header {name} cannot be sent"),

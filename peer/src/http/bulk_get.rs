@@ -101,7 +101,7 @@ impl Http {
         }
         let (answer, held) = answer.into_held()?;
         if !answer.root().is_array() {
-            return Err(Error::nonsense("the server's answer to open_revs is no list"));
+            return Err(Error::nonsense("the server's answer to open_revs is not a list"));
         }
         let found = answer.root().elements().filter_map(|leaf| leaf.get("ok"));
         Ok(found.map(|leaf| revision(&one.id, &answer.slice_ref(leaf), &held)).collect())

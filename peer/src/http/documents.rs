@@ -76,7 +76,7 @@ impl Http {
             }
             let answer = answer.into_json()?;
             if !answer.root().is_array() {
-                return Err(Error::nonsense("the server's answer to _bulk_docs is no list"));
+                return Err(Error::nonsense("the server's answer to _bulk_docs is not a list"));
             }
             for row in answer.root().elements() {
                 let id = text(row, "id").unwrap_or_default().into_owned();

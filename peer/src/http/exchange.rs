@@ -248,7 +248,7 @@ fn unreachable(home: &Address, error: &reqwest::Error) -> Error {
     while let Some(source) = cause {
         if trust::is_disbelief(source) {
             // Only an administrator can correct that, so it is not tried again.
-            return Error::refused(format!("the certificate of {server} is not believed: {source}"));
+            return Error::refused(format!("the certificate of {server} is not trusted: {source}"));
         }
         sentence = format!("{sentence}: {source}");
         cause = source.source();

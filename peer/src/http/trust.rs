@@ -95,7 +95,7 @@ impl Trust {
         let config = self.0.config.get_or_init(|| {
             let provider = Arc::new(ring::default_provider());
             let system = Verifier::new_with_extra_roots(self.0.own.iter().cloned(), provider);
-            let verifier = system.map_err(|error| Error::refused(format!("no server can be believed: {error}")))?;
+            let verifier = system.map_err(|error| Error::refused(format!("no server can be trusted: {error}")))?;
             let believer = Arc::new(Believer { verifier, own: self.0.own.clone() });
             Ok(builder()?.dangerous().with_custom_certificate_verifier(believer).with_no_client_auth())
         });

@@ -154,7 +154,7 @@ async fn peers_behind_tls_are_believed_by_their_certificates() {
     let refused = ask("other", &Certificate::new().trust()).await.unwrap_err();
     let sentence = refused.to_string();
     assert_eq!(refused.kind(), ErrorKind::Refused, "{sentence}");
-    assert!(sentence.starts_with(&format!("the certificate of {} is not believed: ", couch.base)), "{sentence}");
+    assert!(sentence.starts_with(&format!("the certificate of {} is not trusted: ", couch.base)), "{sentence}");
     assert!(!sentence.contains("geheim"), "{sentence}");
     assert_eq!(ask("other", &right.trust()).await.unwrap().get("a").and_then(|a| a.as_u64()), Some(1));
 
@@ -187,7 +187,7 @@ async fn peers_behind_tls_are_believed_by_their_certificates() {
             None => drop(asked.unwrap()),
             Some(sentence) => {
                 let error = asked.unwrap_err().to_string();
-                assert!(error.contains("is not believed") && error.contains(sentence), "{error}");
+                assert!(error.contains("is not trusted") && error.contains(sentence), "{error}");
             }
         }
     }
@@ -251,7 +251,7 @@ async fn servers_replicate_over_tls() {
     let stranger = Couch::with(Options { trust: Certificate::new().trust(), ..Options::default() }).await;
     let refused = stranger.json("POST", "/_replicate", pull).await;
     assert_eq!(refused.status, 500, "{}", refused.text);
-    assert!(refused.text.contains("is not believed") && !refused.text.contains("geheim"), "{}", refused.text);
+    assert!(refused.text.contains("is not trusted") && !refused.text.contains("geheim"), "{}", refused.text);
 }
 
 trait JsonBody {

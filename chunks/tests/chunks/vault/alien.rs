@@ -174,7 +174,7 @@ async fn what_is_damaged_is_named_and_spoils_nothing_else(world: World) {
         "huge.md: its chunks have 7 bytes",
         "twice.md: the document \"twice.md\" is another one of this path",
         "binary: its chunk h:1ecijke328qp3 is not in base64",
-        "strange: is damaged: \"children\" is no list of ids",
+        "strange: is damaged: \"children\" is not a list of ids",
     ] {
         assert!(named.contains(wanted), "{wanted}: {named}");
     }
@@ -227,7 +227,7 @@ async fn what_is_closed_is_named_and_not_written_over(world: World) {
     let pushed = bench.push_with(chunks::vault::PushOptions { delete: true, ..Default::default() }).await;
     let named = messages(&pushed.problems);
     assert!(named.contains("secret.md: its document is encrypted"), "{named}");
-    assert!(named.contains("thing: the database has a document \"thing\" that is no file"), "{named}");
+    assert!(named.contains("thing: the database has a document \"thing\" that is not a file"), "{named}");
     assert_eq!((pushed.written, pushed.problems.len()), (1, 2), "{named}");
     assert_eq!([bench.rev("secret.md").await, bench.rev("thing").await], revs);
     assert_eq!(pushed.deleted, 1, "odd.md, whose document does not say that it is encrypted");

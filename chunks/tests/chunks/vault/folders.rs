@@ -229,7 +229,7 @@ async fn what_is_no_file_is_named() {
         "link.md: it is a symbolic link",
         "linked: it is a symbolic link",
         "loop: it is a symbolic link",
-        "socket: it is no ordinary file",
+        "socket: it is not an ordinary file",
         "bad\u{fffd}.md: its name is not in UTF-8",
         "back\\slash.md: its path cannot be a file's: there is a backslash",
         "h:1ecijke328qp3: its path cannot be a file's",
