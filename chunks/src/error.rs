@@ -15,7 +15,7 @@ pub enum Error {
     /// Other writers were faster at every attempt.
     #[error("gave up on {what} after {attempts} attempts: others wrote there each time; try again when fewer do")]
     Contended {
-        /// What should have been written.
+        /// The thing that should have been written.
         what: String,
         /// Number of attempts.
         attempts: u32,

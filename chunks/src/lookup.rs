@@ -49,7 +49,7 @@ impl ChunkStore {
         }
     }
 
-    /// The same for an operation that adds something. It ignores an unreadable leaf beside a readable one.
+    /// The same for an operation that adds something. It ignores an unreadable leaf if another leaf can be read.
     ///
     /// # Errors
     /// [`Error::Malformed`] if no leaf of an index can be read; the store's errors.

@@ -91,7 +91,7 @@ impl ChunkStore {
         Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
-    /// Ends the damaged leaves of indexes, and creates those indexes anew that have no other leaf.
+    /// Ends the damaged leaves of indexes. Creates those indexes again that have no other leaf.
     async fn replace_damaged(&self) -> Result<u64> {
         let ids = self.ids(INDEX_PREFIX).await?;
         let ids: Vec<String> = ids.into_iter().filter(|id| index_prefix(id).is_some()).collect();

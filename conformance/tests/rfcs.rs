@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Names of tests and scenarios, and the files beside them.
+/// Names of tests and scenarios, and the root of their files.
 struct Known {
     root: PathBuf,
     tests: BTreeSet<String>,

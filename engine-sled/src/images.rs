@@ -11,9 +11,9 @@
 //!   a snapshot of 4 reads a: tree 2 or 3, then the first image after 4: 1
 //! ```
 //! The invariant makes reads right without a lock around tree and images: an image is stored before its batch
-//! changes the tree, and a reader reads the tree first. Whatever the tree returned, the first image after the
-//! snapshot's epoch is the key's value at that epoch; without an image, the key has not changed. Images that no
-//! living snapshot needs are dropped.
+//! changes the tree, and a reader reads the tree first. The first image after the snapshot's epoch is the key's value
+//! at that epoch, whatever the tree returned. Without an image, the key has not changed. Images that no living snapshot
+//! needs are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

@@ -69,7 +69,7 @@ struct Stretch {
 /// The effects of a batch: for each key the value before and after.
 type Effects = BTreeMap<Bytes, (Image, Option<Bytes>)>;
 
-/// What a sync needs beyond sled's own flush.
+/// The state that a sync needs in addition to sled's own flush.
 #[derive(Debug)]
 struct Disk {
     log: File,

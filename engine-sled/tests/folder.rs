@@ -1,4 +1,4 @@
-//! What a folder of this engine survives, and what it refuses.
+//! Folders of this engine: the events that they survive, and the states that are refused.
 
 use std::fs;
 use std::path::Path;

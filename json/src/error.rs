@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a text is not JSON, and where.
+/// The reason why a text is not JSON, and the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("invalid JSON at byte {offset}: {kind}")]
 pub struct JsonError {

@@ -42,7 +42,7 @@ fn text_is_normalised() {
         (r#""\u0000\u001F\u007f\u2028""#, "\"\\u0000\\u001f\u{7f}\u{2028}\""),
         (r#""\ud83d\ude00\u00e9\uFFFF""#, "\"😀é\u{ffff}\""),
         (r#"{"\u0061\/b":1}"#, r#"{"a/b":1}"#),
-        // Of equal names the last one stays, in its place
+        // If names are equal, the last one stays, in its place
         (r#"{"a":1,"b":2,"a":3}"#, r#"{"b":2,"a":3}"#),
         (r#"{"a":1,"\u0061":2}"#, r#"{"a":2}"#),
         (r#"{"":1,"":2,"x":{"y":1,"y":{"z":1,"z":[]}},"":3}"#, r#"{"x":{"y":{"z":[]}},"":3}"#),

@@ -13,7 +13,7 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// Limits on the sizes and times of its transactions.
     fn limits(&self) -> Limits;
 
-    /// What an acknowledged commit survives.
+    /// The failures that an acknowledged commit survives.
     fn durability(&self) -> Durability;
 
     /// Asks for the space on the disk that removed rows between two keys still take. Returns at once. Does nothing if

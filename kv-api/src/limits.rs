@@ -1,4 +1,4 @@
-//! What may differ between engines. Each engine states its own.
+//! The properties that may differ between engines. Each engine states its own.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Default for Limits {
     }
 }
 
-/// What an acknowledged commit survives.
+/// The failures that an acknowledged commit survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
@@ -44,6 +44,6 @@ pub enum Durability {
     OperatingSystem,
     /// The loss of power: the commit is synced to the disk before it is acknowledged.
     Disk,
-    /// What the cluster's redundancy mode survives.
+    /// The failures that the cluster's redundancy mode survives.
     Cluster,
 }

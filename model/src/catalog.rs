@@ -103,7 +103,7 @@ impl<D: Database> Layer<D> {
         Ok(self.documents(name, &CatalogRow::new(number, id), Access::Living))
     }
 
-    /// Drops a database with all its rows. Of a database that moved to another store, drops the remains and the marker
+    /// Drops a database with all its rows. If the database moved to another store, drops its remains and the marker
     /// that names that store.
     ///
     /// # Errors

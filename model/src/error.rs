@@ -106,7 +106,7 @@ pub enum ErrorKind {
         /// The attachment.
         name: String,
     },
-    /// The document never had the revision whose attachment is to be changed. 409.
+    /// The request changes an attachment of a revision that the document never had. 409.
     #[error("missing_rev")]
     MissingRev,
     /// An upload that was abandoned, or took too long, before an edit named it. 503.

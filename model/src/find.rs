@@ -277,7 +277,7 @@ pub fn choose_index(
     Ok((plan, number))
 }
 
-/// What a search reads.
+/// The plan of a search: the rows that it reads.
 struct Planned {
     query: Query,
     index: Option<Arc<Index>>,

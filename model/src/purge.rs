@@ -203,13 +203,13 @@ fn groups(units: Vec<Unit<'_>>) -> Vec<Vec<Unit<'_>>> {
 }
 
 impl<D: Database> Documents<D> {
-    /// Removes leaves with all that is stored of them. Returns for each purge the leaves that were removed. Other
-    /// revisions are ignored. If leaves remain, the document gets a new sequence. Otherwise it is gone as if it had
-    /// never existed, until a replica that has it brings it back.
+    /// Removes leaves with all their data. Returns the removed leaves for each purge. Other revisions are ignored. If
+    /// leaves remain, the document gets a new sequence. Otherwise it is gone as if it had never existed, until a
+    /// replica that has it brings it back.
     ///
-    /// Many purges take several transactions. What one of them removed stays removed if a later one fails. A document
-    /// whose rows cannot be read stays unchanged, and its purge returns the error. A purge fails alone too (400) if its
-    /// UUID is remembered for another one.
+    /// Many purges take several transactions. Leaves that one of them removed stay removed if a later one fails. A
+    /// document whose rows cannot be read stays unchanged, and its purge returns the error. A purge fails alone too
+    /// (400) if its UUID is remembered for another one.
     ///
     /// # Errors
     /// 404 if the database is gone; the store's errors if nothing was removed.

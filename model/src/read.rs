@@ -13,7 +13,7 @@
 //! either: a document with conflicts may have thousands.
 //!
 //! Only if there is no live leaf, `revisions` is read too. It distinguishes a deleted document from one that never
-//! existed. What is requested beyond the body (`revs`, `conflicts`, …) is read in the first round trip.
+//! existed. Additional data (`revs`, `conflicts`, …) are read in the first round trip.
 
 use std::future::Future;
 

@@ -38,7 +38,7 @@ enum Repr {
     Long(Box<[u8]>),
 }
 
-/// Maximum number of bytes beside a `Repr`'s two others, without making it larger than a box does.
+/// Maximum number of bytes in a `Repr`, next to its tag and its length, that does not make it larger than a box does.
 const SHORT: usize = 22;
 
 impl RevHash {

@@ -242,7 +242,7 @@ pub(crate) struct Claim<T> {
     id: Option<(u64, Vec<u8>)>,
     /// When the run began, in milliseconds.
     pub(crate) began: u64,
-    /// Number of the attempt under way.
+    /// Number of the current attempt.
     pub(crate) attempt: u64,
     /// By number of the attempt.
     answers: Vec<(u64, T)>,

@@ -88,7 +88,7 @@ impl<F: Fn(&Question) -> Result<()> + Send + Sync> Validator for F {
     }
 }
 
-/// What the edits of a handle ask.
+/// The validator that the edits of a handle ask.
 #[derive(Clone, Default)]
 pub(crate) enum Validating {
     /// There is no validator, so edits that have to be validated are refused.

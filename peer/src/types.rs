@@ -165,7 +165,7 @@ impl IdRange {
     }
 }
 
-/// What to read of leaves.
+/// The parts of leaves to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
     /// Read their ancestors.

@@ -45,7 +45,7 @@ fn peer(address: SocketAddr) -> Http {
     Http::new(format!("http://{address}/db").parse().unwrap()).unwrap()
 }
 
-/// A server that begins each answer with `head`, goes on with spaces without end, and counts them.
+/// A server that begins each answer with `head`, sends spaces without end, and counts them.
 fn endless(head: &'static str) -> (SocketAddr, Arc<AtomicU64>) {
     let sent = Arc::new(AtomicU64::new(0));
     let count = sent.clone();

@@ -13,7 +13,7 @@ use crate::progress::Figures;
 /// Maximum number of sessions in a record.
 const MOST_SESSIONS: usize = 50;
 
-/// The members of a record, beside its history.
+/// The members of a record other than its history.
 const OF_RECORDS: [&str; 8] = [
     "session_id",
     "source_last_seq",

@@ -90,7 +90,7 @@ impl Replication {
     /// until it fails. Dropping the future stops it.
     ///
     /// # Errors
-    /// Errors of the peers that are not transient. What was replicated stays, and the next run continues after the last
+    /// Errors of the peers that are not transient. Replicated documents stay, and the next run continues after the last
     /// checkpoint.
     pub fn run(&self) -> BoxFuture<'_, Result<Report>> {
         self.run_until(pending())

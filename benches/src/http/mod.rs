@@ -1,4 +1,4 @@
-//! The server beside a rival: the same requests to both, in turns.
+//! Compares the server with a rival: the same requests to both, in turns.
 //!
 //! Each row of the table is one kind of work. A round does the work once on each server, in alternating order, so
 //! that a slow phase of the machine slows both. The figure is the median of the rounds, the ratio is that of the

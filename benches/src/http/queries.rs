@@ -1,4 +1,4 @@
-//! Queries beside a rival: indexes and views are built, then read, in turns on each side.
+//! Compares queries with a rival: indexes and views are built, then read, in turns on each side.
 //!
 //! Each round builds another index and another view, since a built one is not built again. All sides have the same
 //! documents, and find the same ones.

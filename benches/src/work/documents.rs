@@ -116,7 +116,7 @@ enum Writing {
     Bulk(usize),
     /// A revision from elsewhere, on top of the winner.
     Replicate,
-    /// A losing revision from elsewhere, beside the winner.
+    /// A losing revision from elsewhere, in addition to the winner.
     LosingBranch,
 }
 

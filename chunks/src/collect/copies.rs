@@ -22,9 +22,9 @@ pub(crate) enum Copy {
     /// Indexes of two prefix lengths name a copy each. The shorter index forgets this copy, and the longer one
     /// marks it as spare.
     Superseded { shorter: String, longer: String },
-    /// The copy must go: `index` names another copy, or nobody refers to the chunk and no index names a document
-    /// that has it. `known`: it is marked as spare. `expired`: its removal is due. `wrong`: the documents that are
-    /// named and do not have it.
+    /// The copy must go: `index` names another copy, or no file refers to the chunk and no index names a document that
+    /// has it. `known`: it is marked as spare. `expired`: its removal is due. `wrong`: the documents that are named and
+    /// do not have it.
     Spare { index: String, known: bool, expired: bool, wrong: BTreeSet<String> },
 }
 

@@ -24,7 +24,7 @@ struct Marked {
 }
 
 impl Collection<'_> {
-    /// Condemns chunks that nobody refers to, and reprieves those that somebody does.
+    /// Condemns chunks that no file refers to, and reprieves those that a file refers to again.
     pub(super) async fn mark(&mut self, progress: &mut (impl FnMut(CollectStep) + Send)) -> Result<()> {
         let mut range = Some(IdRange::prefix(INDEX_PREFIX).limit(INDEXES_AT_ONCE));
         let mut done = 0;

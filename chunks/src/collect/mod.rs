@@ -78,9 +78,9 @@ pub struct Collected {
     pub files: u64,
     /// Number of chunks that they refer to.
     pub referenced: u64,
-    /// Number of chunks condemned now: nobody refers to them.
+    /// Number of chunks condemned now: no file refers to them.
     pub condemned: u64,
-    /// Number of condemned chunks that somebody refers to again.
+    /// Number of condemned chunks that a file refers to again.
     pub reprieved: u64,
     /// Number of removed chunks.
     pub removed: u64,

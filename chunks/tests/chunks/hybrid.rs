@@ -191,7 +191,7 @@ async fn replicas_share_a_bucket(world: World) {
     store(&one, "kept.md", &kept).await;
     store(&one, "dropped.md", &dropped).await;
     replicate(&*here, &*there).await;
-    // Both move the same documents, apart.
+    // Both move the same documents, without replication in between.
     one.offload("s3://vaults", false, |_, _| ()).await.unwrap();
     other.offload("s3://vaults", false, |_, _| ()).await.unwrap();
     replicate(&*here, &*there).await;
@@ -491,7 +491,7 @@ async fn who_cannot_reach_the_objects_is_told_which() {
     assert_eq!(chunks.object_figures().await.unwrap().objects, 0);
     chunks.offload("s3://vaults/a", false, |_, _| ()).await.unwrap();
 
-    // A wrong secret; the wrong store; nobody there.
+    // A wrong secret; the wrong store; no server.
     let refused = open(s3.connector("key", "wrong")).get(&ids(&some)).await.unwrap_err().to_string();
     assert!(refused.contains("s3://vaults/a"), "{refused}");
     let empty = S3::start("vaults").await;

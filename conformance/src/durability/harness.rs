@@ -49,7 +49,7 @@ pub enum Point {
     BeforeApply,
     /// The store has applied the commit, and has not been asked to sync it.
     AfterApply,
-    /// The commit is synced, and nobody has been told.
+    /// The commit is synced, and not acknowledged yet.
     AfterSync,
 }
 

@@ -129,7 +129,7 @@ impl Process {
         }
     }
 
-    /// Kills it. What it said before can still be read.
+    /// Kills it. Its earlier messages can still be read.
     pub(super) fn kill(&mut self) {
         // Fails for a child that has already ended. The test finds that out from the output.
         let _ = self.child.kill();

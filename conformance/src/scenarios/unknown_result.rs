@@ -103,7 +103,7 @@ pub(crate) async fn a_body_that_looks_first_counts_once(s: Space) -> Outcome {
     Ok(())
 }
 
-/// Why the predicate exists: without a check, the retry adds a second time.
+/// The reason for the predicate: without a check, the retry adds a second time.
 pub(crate) async fn a_body_that_does_not_look_counts_twice(s: Space) -> Outcome {
     let database = Chaos::scripted(s.database().clone(), [Some(Fault::UnknownCommitted)]);
     let key = s.key("n");

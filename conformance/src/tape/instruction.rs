@@ -111,7 +111,7 @@ pub enum Action {
     KeyTooLong,
     /// An invalid write: at the end of the keyspace.
     KeyOutside,
-    /// Commits, checks the outcome, and begins anew.
+    /// Commits, checks the outcome, and begins again.
     Commit,
     OnError {
         code: i32,

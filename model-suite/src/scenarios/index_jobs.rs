@@ -117,7 +117,7 @@ pub(crate) async fn a_build_that_nobody_is_at_is_asked_for_once(stage: Stage) {
     let (running, hold) = accept(&mut server).await;
     documents.request_build().await.unwrap();
     assert_eq!(job(&documents).await.unwrap(), running, "somebody is at it");
-    // It failed, and is to be tried again much later.
+    // It failed, and is scheduled for much later.
     jobs.resubmit(&hold, u64::MAX).await.unwrap();
     documents.request_build().await.unwrap();
     let (_, hold) = accept(&mut server).await;

@@ -86,7 +86,7 @@ pub(crate) async fn numbers_of_writers_side_by_side_never_fall(stage: Stage) {
     let numbers = numbers(&documents, &mut seen).await;
     let (last, edits) = (*numbers.last().unwrap(), numbers.len() as u64);
     assert!(last <= edits, "{last} of {edits}");
-    // Once nobody writes beside it, a row counts all edits before it.
+    // Once there are no concurrent writers, a row counts all edits before it.
     bulk(&documents, "last", LAG as usize).await;
     assert_eq!(documents.info().await.unwrap().update_seq.number, edits + LAG);
 }

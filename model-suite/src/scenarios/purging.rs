@@ -147,7 +147,8 @@ pub(crate) async fn a_uuid_belongs_to_one_purge(stage: Stage) {
     }
     let named = |id, revs: &[&str]| Purge { uuid: Some([7; 16]), ..purge(id, revs) };
     assert_eq!(purged(&documents, named("a", &["1-y"])).await, [rev("1-y")]);
-    // Of another document, and of other revisions: each is refused alone, in the same request or later.
+    // Purges with this UUID of another document, or of other revisions: each is refused alone, in the same request or
+    // later.
     let other = || [named("b", &["1-y"]), purge("a", &["1-q"]), named("a", &["1-x"]), named("a", &["1-y"])];
     for round in 0..2 {
         let answers = documents.purge(&other()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Attachments: files beside a document's body.
+//! Attachments: files in addition to a document's body.
 //!
 //! ```text
 //!  docs         (6, DocID, NotDeleted, RevPosition, RevHash, true, Part)      the list of a leaf's attachments

@@ -178,7 +178,7 @@ impl Staged {
 }
 
 impl<D: Database> Guard<D> {
-    /// Removes the chunks of uploads that were dropped. What cannot be removed now is swept later.
+    /// Removes the chunks of uploads that were dropped. Chunks that cannot be removed now are swept later.
     pub(crate) async fn give_back(&self) {
         for key in self.abandoned.take() {
             drop(self.discard(&key).await);

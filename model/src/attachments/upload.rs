@@ -197,7 +197,7 @@ impl<D: Database> Upload<D> {
         Self::discard_on_error(&mut self.stager, written).await
     }
 
-    /// Removes what was staged if a step failed. What cannot be removed now is swept later.
+    /// Removes the staged chunks if a step failed. Chunks that cannot be removed now are swept later.
     async fn discard_on_error(stager: &mut Stager<D>, outcome: Result<()>) -> Result<()> {
         if outcome.is_err() {
             drop(stager.discard().await);

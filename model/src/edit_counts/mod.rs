@@ -39,7 +39,7 @@ use crate::unguarded::Unguarded;
 /// Number of rows that one call of it looks at: several times those that were written since the last.
 const ROWS_THINNED: usize = 64;
 
-/// Number of rows that are read after a sequence, if another sequence is to be numbered.
+/// Number of rows that are read after a sequence, if more sequences have to be numbered.
 const ROWS_AHEAD: usize = 256;
 
 /// Number of rows that are read before a sequence at once. Few are needed: those of concurrent transactions.

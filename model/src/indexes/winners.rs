@@ -1,4 +1,4 @@
-//! Reads what a build needs of some documents that follow each other.
+//! Reads the parts that a build needs from some documents that follow each other.
 //!
 //! | bodies | what is read |
 //! |---|---|
@@ -36,7 +36,7 @@ const MAX_MEMBERS: usize = 20;
 /// Maximum number of rows that are read for each packed body. Bodies of losing leaves lie between those of winners.
 const ROWS_OF_PACKED: usize = 4;
 
-/// What indexes need of documents.
+/// The parts of documents that indexes need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     /// The body, which is probably packed.
@@ -79,7 +79,7 @@ pub(super) struct Winner<F> {
     pub(super) body: Wanted<F>,
 }
 
-/// What the indexes need of a body.
+/// The parts of a body that the indexes need.
 pub(super) enum Wanted<F> {
     /// It was read; `None` if the body has no rows.
     Read(Result<Option<Body>>),
@@ -92,7 +92,7 @@ struct Reading {
     key: Bytes,
     /// The rows of members: each is the suffix of its key, and its value.
     rows: Vec<(Bytes, Bytes)>,
-    /// What was read, or the error of the document alone. `None` if the body is read as a whole.
+    /// The parts that were read, or the error of this document. `None` if the body is read as a whole.
     body: Option<Result<Option<Body>>>,
 }
 

@@ -189,7 +189,7 @@ pub(super) const PURGES: u64 = Subspace::Purges.number();
 pub(super) const VIEWS: u64 = Subspace::Views.number();
 pub(super) const COUNTS: u64 = Subspace::Counts.number();
 
-/// What follows [`VIEWS`]: the groups by signature, and the rows of each group.
+/// The elements after [`VIEWS`]: the groups by signature, and the rows of each group.
 pub(super) const VIEW_GROUPS: u64 = 0;
 pub(super) const VIEW_ROWS: u64 = 1;
 

@@ -51,7 +51,7 @@ impl Tally {
     }
 }
 
-/// What id rows name.
+/// The rows and errors that id rows name.
 #[derive(Default)]
 struct Claims {
     /// By view, the places of rows, and whether they have parts.
@@ -61,7 +61,7 @@ struct Claims {
     wrong: Vec<String>,
 }
 
-/// What a walk through the rows of a view found.
+/// The result of a walk through the rows of a view.
 #[derive(Default)]
 struct Walked {
     /// The places of rows, and whether they have parts.

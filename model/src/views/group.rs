@@ -19,7 +19,7 @@ pub struct Emitted {
     pub value: JsonText,
 }
 
-/// Why a function has no result.
+/// The reason why a function has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionError {
     /// CouchDB's name of the error.
@@ -66,10 +66,10 @@ impl fmt::Display for FunctionError {
     }
 }
 
-/// What the map functions of a group make of one document.
+/// The result of a group's map functions for one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapped {
-    /// What each view emits, in the order of the views. Nothing for a view whose function failed.
+    /// The rows that each view emits, in the order of the views. A view whose function failed has no rows.
     pub rows: Vec<Vec<Emitted>>,
     /// The error of the first function that failed.
     pub error: Option<FunctionError>,
@@ -174,7 +174,7 @@ impl Reduce {
         })
     }
 
-    /// What it adds to a signature.
+    /// The bytes that it adds to a signature.
     fn code(self) -> Vec<u8> {
         match self {
             Reduce::Count => vec![1],
@@ -253,7 +253,7 @@ impl ViewGroup {
         &self.0.name
     }
 
-    /// What distinguishes it from other groups.
+    /// The hash that distinguishes it from other groups.
     pub fn signature(&self) -> &[u8; 16] {
         &self.0.signature
     }

@@ -135,7 +135,7 @@ impl Group {
                     json.value(element);
                 }
                 json.end_array();
-                // Of normalised values.
+                // The text consists of normalised values.
                 let key = JsonText::from_normalised(out).unwrap_or_else(null);
                 let mut prefix = whole_key(key.root(), is_raw);
                 // Without the end of the array, longer arrays begin with these bytes too.
@@ -344,7 +344,7 @@ impl Groups {
         self.request.at_once.is_some_and(|most| self.page.rows.len() >= most)
     }
 
-    /// Counts the next group. Returns whether it is to be returned.
+    /// Counts the next group. Returns whether it belongs to the page.
     fn takes(&mut self) -> bool {
         self.seen += 1;
         let skipped = self.request.skip > 0;

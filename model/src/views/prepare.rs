@@ -1,4 +1,4 @@
-//! Maps documents, and encodes the rows that they are to have.
+//! Maps documents, and encodes their new rows.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(super) const ROW_BYTES: usize = 150;
 /// The error of a document with views whose rows do not fit into a transaction with those of its other views.
 pub(super) const EMITTED_TOO_MUCH: &str = "emitted_too_much";
 
-/// A document, and what its rows are to be.
+/// A document, and its new rows.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) id: String,

@@ -92,7 +92,7 @@ impl Pair {
         let mut out = Vec::with_capacity(key.len() + value.len() + 3);
         let mut json = JsonWriter::new(&mut out);
         json.begin_array().text(key).text(value).end_array();
-        // Of two normalised texts.
+        // The text consists of two normalised texts.
         Pair(JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object))
     }
 
@@ -183,7 +183,7 @@ fn long_len(value: &[u8]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Number of parts that a row has beside its value.
+/// Number of parts that a row has in addition to its value.
 pub(super) fn parts_of(value: &[u8]) -> Result<u64> {
     match value.first() {
         Some(b'[') => Ok(0),

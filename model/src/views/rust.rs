@@ -20,7 +20,7 @@ impl Emit {
         self.0.push(Emitted { key, value });
     }
 
-    /// What was emitted, in order.
+    /// The emitted rows, in order.
     pub fn into_rows(self) -> Vec<Emitted> {
         self.0
     }

@@ -231,7 +231,7 @@ impl<T: Transaction> Tree<'_, T> {
     /// The reductions of these ranges. Empty ones have none.
     pub(super) async fn sums_of(&self, covers: Vec<Cover>) -> Result<Vec<Option<Reduced>>> {
         let reduce = self.reduce().unwrap_or(Reduce::Count);
-        // What is reduced first: the rows on both sides.
+        // First the rows on both sides are reduced.
         let (mut calls, mut parts) = (Vec::new(), Vec::with_capacity(covers.len()));
         for cover in covers {
             let count = cover.count();
@@ -332,7 +332,7 @@ impl<T: Transaction> Tree<'_, T> {
 enum Walk {
     /// On the way up, at a place that has a node of the next level.
     Higher(Vec<u8>),
-    /// At the end of the range: the last node, which may go on behind it.
+    /// At the end of the range: the last node, which may extend beyond it.
     End(Option<(Vec<u8>, Node)>),
 }
 

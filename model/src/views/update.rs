@@ -449,7 +449,7 @@ impl<D: Database> Documents<D> {
         Ok(gone)
     }
 
-    /// Begins to build a group anew, if it is still at `state`.
+    /// Begins to rebuild a group, if it is still at `state`.
     async fn rebuild_views_at(&self, group: &ViewGroup, state: &State, hold: Option<&Hold>) -> Result<()> {
         Runner::new(self.engine())
             .option(RETRIES)

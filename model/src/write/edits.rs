@@ -246,7 +246,7 @@ impl<D: Database> Edits<D> {
         let mut whole = Whole(Some(&self.0.transaction));
         let revs = match self.0.write(collected).await {
             Err(error) if error.is_retryable() => {
-                // A loop begins the transaction anew.
+                // The caller's loop begins the transaction again.
                 whole.0 = None;
                 return Err(error);
             }

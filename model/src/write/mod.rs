@@ -67,7 +67,7 @@ pub use stem::Stemming;
 /// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
 const TARGET_BYTES: usize = 8_000_000;
 
-/// What the plans of a transaction on a database write.
+/// The prepared writes of a transaction's plans on a database.
 struct Prepared<'e> {
     /// The plans; those that were refused are errors.
     decided: Vec<Decided<'e>>,
@@ -95,7 +95,7 @@ impl<D: Database> Documents<D> {
     /// Writes edits. Returns their results in order. A refused edit (a conflict, a bad id, a body that is too large)
     /// does not affect the others.
     ///
-    /// Large batches take several transactions. What one of them wrote stays written if a later one fails. An edit
+    /// Large batches take several transactions. Edits that one of them wrote stay written if a later one fails. An edit
     /// whose transaction failed has the store's error as its result.
     ///
     /// Edits of different documents may be written in another order than they have in the batch; interactive edits of

@@ -41,7 +41,7 @@ impl NewLeaf {
     }
 }
 
-/// What happens to an existing branch.
+/// The fate of an existing branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It stays. Its row changes only if it gains or loses the crown.

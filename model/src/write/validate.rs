@@ -41,14 +41,14 @@ struct Known {
     given: HashMap<Subject, Result<()>>,
 }
 
-/// What all verdicts of a transaction depend on.
+/// The state on which all verdicts of a transaction depend.
 #[derive(Clone)]
 struct Context {
     designs: Designs,
     security: JsonText,
 }
 
-/// What a verdict is about.
+/// The subject of a verdict.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Subject {
     turn: usize,

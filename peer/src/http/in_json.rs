@@ -221,7 +221,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// What is found in JSON that comes in pieces of this size.
+    /// The result of a search in JSON that is received in pieces of this size.
     fn found(name: &str, json: &str, size: usize) -> Option<String> {
         let (mut search, mut out) = (Search::new(name), Vec::new());
         for piece in json.as_bytes().chunks(size) {

@@ -83,7 +83,7 @@ impl Http {
     /// Another database of the same server.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] if a URL cannot carry the name.
+    /// [`ErrorKind::Refused`] if a URL cannot have the name.
     pub fn beside(&self, name: &str) -> Result<Self> {
         Ok(Http { address: self.address.beside(name).map_err(no_name)?, ..self.clone() })
     }

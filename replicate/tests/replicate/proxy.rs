@@ -218,7 +218,7 @@ async fn peers_of_equal_settings_share_connections() {
     assert_eq!(connections.load(Ordering::Relaxed), 3);
 }
 
-/// Answers requests in pairs, and keeps the largest number that were under way.
+/// Answers requests in pairs, and keeps the largest number that ran at the same time.
 async fn answer_pairs(most: Arc<AtomicU64>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

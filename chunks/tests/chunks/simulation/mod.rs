@@ -1,5 +1,5 @@
 //! Many concurrent clients from one seed: editors, deleters, collectors, a server and forks of it that write apart
-//! and return by replication, failures and sudden ends. What must hold:
+//! and return by replication, failures and sudden ends. Requirements:
 //!
 //! * When all is quiet and replicas have met, every chunk of every file can be read, on all of them.
 //! * While no replication runs, it holds on each of them at any moment.

@@ -132,7 +132,7 @@ impl Registers {
     }
 }
 
-/// What empty registers add, by their share, which is below 1: Ertl's sigma.
+/// The contribution of empty registers, by their share, which is below 1: Ertl's sigma.
 fn of_empty(mut share: f64) -> f64 {
     let (mut factor, mut sum) = (1.0, share);
     loop {
@@ -146,7 +146,7 @@ fn of_empty(mut share: f64) -> f64 {
     }
 }
 
-/// What registers with the largest value add, by the share of the others: Ertl's tau.
+/// The contribution of registers with the largest value, by the share of the others: Ertl's tau.
 fn of_full(mut share: f64) -> f64 {
     if share == 0.0 || share == 1.0 {
         return 0.0;

@@ -241,7 +241,7 @@ pub(super) fn sum(values: Vec<&JsonText>) -> Reduced {
     Ok(text_of(|json| total.unwrap_or(Sum::Number(Number::Integer(0))).write(json)))
 }
 
-/// Of numbers.
+/// Statistics of numbers.
 #[derive(Clone, Copy, Debug)]
 struct Stats {
     sum: Number,
