@@ -26,6 +26,7 @@ mod options;
 pub mod clears;
 pub mod folder;
 pub mod panics;
+pub mod room;
 pub mod synced;
 #[cfg(feature = "testing")]
 pub mod testing;

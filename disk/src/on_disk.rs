@@ -151,6 +151,10 @@ impl<S: DiskStore> Store for OnDisk<S> {
         self.store.disk_bytes(begin, end)
     }
 
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        self.store.check_room(bytes)
+    }
+
     fn close(&self) -> Result<()> {
         self.store.close()?;
         self.synced(|synced| synced.sync())

@@ -161,8 +161,11 @@ impl CompactedTables {
         let mut state = self.state();
         state.current.repair()?;
         while state.current.tables.flushes() >= STALL && !self.is_stopped() {
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
+            match &state.failed {
+                // A compaction that finds no room has room again when what was deleted is flushed.
+                Some(error) if error.code() == error::STORAGE_QUOTA_EXCEEDED => break,
+                Some(error) => return Err(error.clone()),
+                None => {}
             }
             self.changed.wait(&mut state);
         }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use disk::room::is_short;
 use lsm_tree::config::BloomConstructionPolicy;
 use lsm_tree::table::Writer;
 use lsm_tree::{Cache, Checksum, CompressionType, DescriptorTable, InternalValue, Slice, Table};
@@ -170,6 +171,10 @@ impl NewTables<'_> {
         open.writer.write(InternalValue::from_components(key, row.value, row.key.seqno, row.key.value_type))?;
         if open.bytes - open.asked_at >= ASKED_EVERY {
             open.asked_at = open.bytes;
+            // Level 0 has flushes, which always go on.
+            if self.place.level > 0 && is_short(&self.maker.folder) {
+                return Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into());
+            }
             open.is_full = open.bytes >= MOST_ROW_BYTES || fs::metadata(&open.path)?.len() >= TABLE_BYTES;
         }
         Ok(is_first)

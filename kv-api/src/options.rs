@@ -33,6 +33,9 @@ pub enum TransactionOption {
     CausalReadRisky,
     /// Lower priority than the default, for background work.
     PriorityBatch,
+    /// The transaction commits also when storage is short and others fail with 1225. For those that make the data
+    /// smaller.
+    BypassStorageQuota,
     /// Reads of keys at and above `\xff` are allowed.
     ReadSystemKeys,
 }

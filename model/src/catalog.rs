@@ -16,7 +16,7 @@
 //! * Transaction ids guard both. After an unknown commit result, a retry of its own creation does not fail with
 //!   "exists", nor a retry of its own drop with "does not exist".
 
-use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
+use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction, TransactionOption};
 
 use crate::body::BodyFormat;
 use crate::catalog_row::CatalogRow;
@@ -131,6 +131,7 @@ impl<D: Database> Layer<D> {
                     transaction.clear(catalog);
                     transaction.clear_range(&begin, &end);
                     events::dropped(&transaction, root, name);
+                    transaction.set_option(TransactionOption::BypassStorageQuota);
                     Ok(Outcome::Write(()))
                 }
             })

@@ -203,6 +203,13 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Fails when what is left of the disk is kept for transactions that make the data smaller. Called before each batch, with the
+    /// size of its transactions.
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
+
     /// Takes a function that lets go of old snapshots, and refreshes the newest. A store whose old snapshots keep files
     /// calls it some time after the last batch. Called once, before the first batch.
     fn when_quiet(&self, let_go: Box<dyn Fn() + Send + Sync>) {

@@ -50,6 +50,7 @@ pub use self::view::{WalRange, WalView};
 use crate::folder::io_error;
 use crate::on_disk::{DiskStore, older};
 use crate::panics::caught;
+use crate::room;
 use crate::synced::Synced;
 use occ::store::{ApplyError, Batch, Store};
 use occ::{KeyRange, last_version};
@@ -566,6 +567,21 @@ impl<S: DiskStore> Store for WalStore<S> {
         let below = self.inner.below.disk_bytes(begin, end)?;
         let runs = self.inner.state.lock().runs.clone();
         Some(below + runs.iter().map(|run| run.bytes_between(begin, end)).sum::<u64>())
+    }
+
+    /// What is in memory will be flushed, and so will the next batch, after it was appended to the log.
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        let unflushed = {
+            let state = self.inner.state.lock();
+            (state.active_bytes + state.frozen_bytes) as u64
+        };
+        let outcome = room::check(&self.inner.folder, unflushed + 2 * bytes);
+        if outcome.is_err() {
+            // A flush gives the log's space back, and removes what was deleted.
+            self.start_flusher()?;
+            self.inner.freeze();
+        }
+        outcome
     }
 
     fn close(&self) -> Result<()> {

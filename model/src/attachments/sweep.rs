@@ -24,6 +24,7 @@ pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
     // A sweep can be repeated, so this run needs no transaction id.
     let swept: Result<()> = Runner::new(engine)
         .option(TransactionOption::RetryLimit(Some(SWEEP_RETRIES)))
+        .option(TransactionOption::BypassStorageQuota)
         .run(|transaction, _| async move {
             let (mut begin, end) = Key::stagings(root, Some(now_ms));
             loop {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction, TransactionExt};
+use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction, TransactionExt, TransactionOption};
 
 use super::group::{FunctionError, ViewGroup};
 use super::{Head, Upto};
@@ -159,6 +159,7 @@ impl<D: Database> Documents<D> {
                 tx.clear(&keys.key(DatabaseKey::ViewGroup(signature)));
                 let (begin, end) = keys.bounds(DatabaseKey::ViewRows(head.number));
                 tx.clear_range(&begin, &end);
+                tx.set_option(TransactionOption::BypassStorageQuota);
                 Ok(Outcome::Write(true))
             })
             .await

@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::error::{TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
-use kv_api::{Database, Read, RetryError, Transaction, TransactionExt};
+use kv_api::{Database, Read, RetryError, Transaction, TransactionExt, TransactionOption};
 
 use crate::attachments::check_attachments;
 use crate::body::{BodyLimits, StoredBody};
@@ -66,6 +66,9 @@ pub use stem::Stemming;
 
 /// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
 const TARGET_BYTES: usize = 8_000_000;
+
+/// Size of a tombstone's body up to which its edit counts as a deletion that gives space back.
+const SMALL_TOMBSTONE: usize = 1_024;
 
 /// The prepared writes of a transaction's plans on a database.
 struct Prepared<'e> {
@@ -210,10 +213,16 @@ impl<D: Database> Documents<D> {
         }
         // A transaction of several edits that became too old is not retried, but done in halves.
         let hopeless = |error: &kv_api::Error| edits.len() > 1 && is_too_much(error);
+        // Tombstones may have bodies, which take space instead.
+        let frees_space =
+            drafts.iter().all(|draft| draft.edit.deleted && draft.edit.body.as_str().len() <= SMALL_TOMBSTONE);
         self.thin_counts_if_due().await;
         self.shared
             .guard
             .run_unless(hopeless, |transaction| async move {
+                if frees_space {
+                    transaction.set_option(TransactionOption::BypassStorageQuota);
+                }
                 let (instance, decided) = self.decide(&transaction, drafts, mode).await?;
                 self.carry_out(&transaction, &instance, drafts, decided, wrote, verdicts).await
             })

@@ -9,7 +9,7 @@
 
 use std::collections::HashSet;
 
-use kv_api::{Database, Read, Transaction, TransactionExt};
+use kv_api::{Database, Read, Transaction, TransactionExt, TransactionOption};
 
 use super::plan::{Decided, Fate, Plan};
 use super::{TARGET_BYTES, is_too_much};
@@ -88,6 +88,7 @@ impl<D: Database> Documents<D> {
                 transaction.set(keys.key(DatabaseKey::Purge(info.seq)), info.write());
             }
             self.forget_purges(&transaction, forgotten.min(before)).await?;
+            transaction.set_option(TransactionOption::BypassStorageQuota);
             Ok(Outcome::Write(results))
         };
         self.shared.guard.run_unless(hopeless, run).await

@@ -21,6 +21,8 @@ pub(crate) struct Request {
     pub(crate) mutations: Vec<Mutation>,
     /// Size of the transaction, counted as FoundationDB counts it.
     pub(crate) bytes: usize,
+    /// Whether it makes the data smaller, and commits also when the disk is full.
+    pub(crate) frees_space: bool,
     pub(crate) ticket: Arc<Ticket>,
 }
 

@@ -43,7 +43,12 @@ impl<S: Store> Core<S> {
         let mut batch = Batch::new(version);
         let mut accepted: Vec<(Arc<Ticket>, Versionstamp)> = Vec::with_capacity(requests.len());
         let mut refused: Vec<(Arc<Ticket>, Error)> = Vec::new();
+        let room = self.store.check_room(requests.iter().map(|request| request.bytes as u64).sum());
         for (order, request) in requests.into_iter().enumerate() {
+            if let (false, Err(full)) = (request.frees_space, &room) {
+                refused.push((request.ticket, full.clone()));
+                continue;
+            }
             if let Err(error) = resolve(&resolver, &request, oldest, newest, self.fault) {
                 refused.push((request.ticket, error));
                 continue;

@@ -35,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) ryw_disabled: bool,
     pub(crate) bypass_unreadable: bool,
     pub(crate) read_system_keys: bool,
+    pub(crate) bypass_storage_quota: bool,
 }
 
 impl Options {
@@ -46,6 +47,7 @@ impl Options {
             ryw_disabled: false,
             bypass_unreadable: false,
             read_system_keys: false,
+            bypass_storage_quota: false,
         }
     }
 
@@ -79,6 +81,7 @@ impl Options {
                 self.ryw_disabled = true;
             }
             TransactionOption::BypassUnreadable => self.bypass_unreadable = true,
+            TransactionOption::BypassStorageQuota => self.bypass_storage_quota = true,
             TransactionOption::ReadSystemKeys => self.read_system_keys = true,
             // An embedded engine has no stale read version to risk and no queues with priorities.
             TransactionOption::CausalReadRisky | TransactionOption::PriorityBatch => {}

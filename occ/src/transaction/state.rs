@@ -472,7 +472,8 @@ impl<S: Store> State<S> {
         let read_version = self.version_to_read(core);
         self.hold = None;
         let (mutations, write_conflicts) = self.writes.take();
-        Ok(Some(Request { read_version, read_conflicts, write_conflicts, mutations, bytes, ticket }))
+        let frees_space = self.options.bypass_storage_quota;
+        Ok(Some(Request { read_version, read_conflicts, write_conflicts, mutations, bytes, frees_space, ticket }))
     }
 }
 

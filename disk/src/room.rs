@@ -1,0 +1,49 @@
+//! The room on a disk that ordinary commits leave to those that make the data smaller.
+//!
+//! ```text
+//!   free bytes   │ flushes │ compactions │ what is in memory │ ordinary commits │
+//!                └ a quarter ┴ the rest of what is kept
+//! ```
+//!
+//! A deletion writes before its space comes back: a record of the log, a table of tombstones, and the tables that a
+//! compaction merges. On a disk without a free byte all of them would fail for ever.
+
+use std::path::Path;
+
+use kv_api::error::STORAGE_QUOTA_EXCEEDED;
+use kv_api::{Error, Result};
+use rustix::fs::statvfs;
+
+/// This part of the disk is kept,
+const PART: u64 = 8;
+
+/// up to this much: the largest compaction of `engine-lsm`, and a few flushes.
+const MOST: u64 = 384 << 20;
+
+/// Part of what is kept that compactions leave to flushes.
+const FLUSHES_PART: u64 = 4;
+
+/// Free bytes of a folder's disk, and those of them that are kept. `None` if the system does not tell: the writes themselves find out.
+fn free_and_kept(folder: &Path) -> Option<(u64, u64)> {
+    let disk = statvfs(folder).ok()?;
+    let total = disk.f_blocks.saturating_mul(disk.f_frsize);
+    (total > 0).then(|| (disk.f_bavail.saturating_mul(disk.f_frsize), (total / PART).min(MOST)))
+}
+
+/// 1225 if, after `bytes` more, less than what is kept would be free on the disk of a folder.
+pub(crate) fn check(folder: &Path, bytes: u64) -> Result<()> {
+    let Some((free, kept)) = free_and_kept(folder).filter(|(free, kept)| *free < kept.saturating_add(bytes)) else {
+        return Ok(());
+    };
+    let what = format!(
+        "the disk is full: {} MB are free, of which {} MB are kept for deletions; delete something, or make room",
+        free >> 20,
+        kept >> 20
+    );
+    Err(Error::new(STORAGE_QUOTA_EXCEEDED).with_context(what))
+}
+
+/// Whether a compaction in a folder must end, so that flushes have room.
+pub fn is_short(folder: &Path) -> bool {
+    free_and_kept(folder).is_some_and(|(free, kept)| free < kept / FLUSHES_PART)
+}

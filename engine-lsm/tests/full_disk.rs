@@ -1,0 +1,118 @@
+//! On a full disk deletions, purges and drops go on, and their space comes back. Uses a small tmpfs, and is skipped where this
+//! user may not mount one.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use engine_lsm::{LsmDatabase, LsmOptions};
+use futures_executor::block_on;
+use model::{CreateOptions, Documents, Edit, Error, JsonText, Layer, LayerOptions, Purge, RevId};
+
+struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    fn mount(path: &'a Path) -> Option<Self> {
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"]).arg(path).output();
+        mount.is_ok_and(|output| output.status.success()).then_some(SmallDisk(path))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).output();
+    }
+}
+
+/// A document of 30 KB that do not compress.
+fn document(n: u64) -> Edit {
+    let mut seed = n;
+    let noise: String = (0..30_000)
+        .map(|_| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // From `#` to `[`, and so neither a quotation mark nor a backslash.
+            char::from(b'#' + ((seed >> 33) % 57) as u8)
+        })
+        .collect();
+    Edit::new(format!("doc-{n:06}"), JsonText::parse(format!(r#"{{"noise":"{noise}"}}"#).as_bytes()).unwrap())
+}
+
+fn is_full(error: &Error) -> bool {
+    assert!(error.reason().contains("the disk is full"), "{}", error.reason());
+    error.status() == 507
+}
+
+/// Writes documents until the disk is full. Returns their revisions.
+fn fill(documents: &Documents<LsmDatabase>, from: u64) -> Vec<(String, RevId)> {
+    let mut written = Vec::new();
+    for n in from.. {
+        match block_on(documents.put(document(n))) {
+            Ok(rev) => written.push((format!("doc-{n:06}"), rev)),
+            Err(error) => {
+                assert!(is_full(&error));
+                return written;
+            }
+        }
+        assert!(written.len() < 5_000, "the disk does not fill up");
+    }
+    written
+}
+
+/// Writes documents as their room comes back, until there are many.
+fn fill_again(documents: &Documents<LsmDatabase>, from: u64) -> Vec<(String, RevId)> {
+    let until = Instant::now() + Duration::from_secs(120);
+    let mut written = Vec::new();
+    while written.len() < 200 {
+        assert!(Instant::now() < until, "after {} documents no more room came back", written.len());
+        std::thread::sleep(Duration::from_millis(100));
+        written.extend(fill(documents, from + written.len() as u64));
+    }
+    written
+}
+
+#[test]
+fn a_full_disk_takes_what_frees_space() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(folder.path()) else {
+        return println!("skipped: this user cannot mount a small disk");
+    };
+    let options = LsmOptions::new().cache_bytes(1 << 20);
+    let database = LsmDatabase::open(folder.path().join("data"), options).unwrap();
+    let layer = block_on(Layer::open(database, LayerOptions::default())).unwrap();
+    let create = |name: &str| block_on(layer.create_database(name, CreateOptions::default()));
+    let db = create("db").unwrap();
+
+    let mut written = fill(&db, 0);
+    assert!(written.len() > 200, "{} documents fit", written.len());
+
+    // Each deletion is taken, not only the first few.
+    let few = written.split_off(written.len() - 10);
+    for (id, rev) in &written {
+        let deletion = Edit::new(id.clone(), JsonText::parse(b"{}").unwrap()).over(rev.clone()).deleting();
+        block_on(db.put(deletion)).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(120);
+    while let Err(error) = block_on(db.put(document(1_000_000))) {
+        assert!(is_full(&error) && Instant::now() < until, "no room came back: {error}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    fill(&db, 2_000_000);
+    let (last, few) = few.split_last().unwrap();
+    for (id, rev) in few {
+        let purged = block_on(db.purge(&[Purge::new(id.clone(), vec![rev.clone()])])).unwrap();
+        assert_eq!(purged[0].as_ref().unwrap(), std::slice::from_ref(rev));
+    }
+
+    assert!(block_on(db.get(&last.0, &model::GetOptions::default())).is_ok());
+    block_on(layer.delete_database("db")).unwrap();
+    let until = Instant::now() + Duration::from_secs(120);
+    let again = loop {
+        match create("db") {
+            Ok(again) => break again,
+            Err(error) => assert!(is_full(&error) && Instant::now() < until, "no room came back: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    fill_again(&again, 0);
+}
