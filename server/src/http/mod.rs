@@ -9,13 +9,13 @@
 //!      │
 //!   root  database  document  listing  views  find  feed   handlers, a folder for each subject
 //!      │
-//!   rights ──── who may use a database
+//!   authz ───── what a client may
 //!      │
 //!   request ─── what a handler gets
 //!      │
 //!   app ─────── state that all requests share: handles of databases, stores, threads for scans, runs of jobs
 //!      │
-//!   access ──── sessions, passwords, allowed origins
+//!   access ──── who a client is: sessions, passwords; allowed origins
 //!      │
 //!   wire, tls ─ bytes: bodies, parameters, responses, raw quotes in queries; certificates and handshakes
 //!      │
@@ -31,6 +31,7 @@
 
 mod access;
 mod app;
+mod authz;
 mod database;
 mod document;
 mod error;
@@ -44,7 +45,6 @@ mod listing;
 mod peruser;
 mod replicator;
 mod request;
-mod rights;
 mod root;
 mod routes;
 mod serve;
@@ -53,13 +53,13 @@ mod views;
 mod wire;
 mod work;
 
-pub(crate) use access::admitted::admitted_by_command;
 pub use access::auth::Administrator;
 pub use access::cors::CorsOptions;
 pub use access::known::KNOWN_SETTINGS;
 pub(crate) use access::settings::ADMINS;
 pub(crate) use app::Identity;
 pub use app::Options;
+pub(crate) use authz::admitted::admitted_by_command;
 pub(crate) use functions::Functions;
 pub(crate) use functions::validate::{THREADS, validated};
 pub use journal::LogFile;

@@ -32,11 +32,10 @@ use crate::http::access::principal::{ANONYMOUS, Principal, Proof};
 use crate::http::access::sandbox::Foreign;
 use crate::http::access::settings::{Required, Settings};
 use crate::http::app::App;
+use crate::http::authz::rights::{not_database_admin, not_member, not_server_admin, refuse_pages, security, standing};
 use crate::http::error::{ApiError, Result};
 use crate::http::journal::{Access, Counted};
-use crate::http::replicator;
 use crate::http::request::Request;
-use crate::http::rights::{not_database_admin, not_member, not_server_admin, refuse_pages, require_member, security};
 use crate::http::routes::{self, Resource, Who};
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::headers::text;
@@ -367,12 +366,7 @@ async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
         (Who::Metrics, _) => Err(ApiError::unauthorized("You are not a server admin or read-only metrics user")),
         (Who::Reader | Who::Writer | Who::DatabaseAdmin, Some(db)) => {
             let security = security(request, db).await?;
-            if replicator::has_jobs(db) {
-                let is_member = replicator::owner::is_member(&security, &request.principal);
-                return if is_member { Ok(false) } else { Err(not_member(&request.principal)) };
-            }
-            require_member(&security, &request.principal)?;
-            let is_admin = security.is_admin(&request.principal);
+            let is_admin = standing(db, &security, &request.principal)?;
             match who {
                 Who::DatabaseAdmin if is_admin => Ok(true),
                 Who::DatabaseAdmin if resource.is_upkeep() => {

@@ -1,4 +1,5 @@
-//! Access control: passwords, sessions, rights, and requests from web pages.
+//! Who a client is: passwords and sessions; the configuration, and requests from web pages. What it may is in
+//! [`authz`](crate::http::authz).
 //!
 //! ```text
 //!   auth ─────── who sends a request: cookie, Basic, token, proxy
@@ -17,15 +18,11 @@
 //!          ├─ rows ───── the configuration, as it is stored, over its defaults
 //!          │    └─ known ───── the settings that have an effect, and the defaults
 //!          └─ unkept ─── settings of this process only
-//!   registration ─ the rules of `_users`: who may write and read what
-//!     └─ admitted ─── the same for replications and the command line
 //!   peruser ────── the option of a database for each user
-//!   security ──── who may use a database
 //!   principal ─── name and roles
 //!   cors ──────── pages of other origins
 //! ```
 
-pub(crate) mod admitted;
 pub(crate) mod auth;
 mod bearer;
 pub(crate) mod cors;
@@ -35,14 +32,12 @@ pub(crate) mod known;
 pub(crate) mod lockout;
 pub(crate) mod passwords;
 pub(crate) mod peruser;
-mod policy;
+pub(crate) mod policy;
 pub(crate) mod principal;
 mod proxy;
 mod public_key;
-pub(crate) mod registration;
 pub(crate) mod rows;
 pub(crate) mod sandbox;
-pub(crate) mod security;
 pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod unkept;

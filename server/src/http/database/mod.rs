@@ -13,10 +13,10 @@ use model::{ConflictPolicy, CreateOptions, DatabaseInfo, JsonText, JsonWriter};
 use crate::http::access::settings::DefaultSecurity;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authz::rights::is_of_the_system;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
-use crate::http::rights::is_of_the_system;
 use crate::http::wire::response::{self, Response};
 
 pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {

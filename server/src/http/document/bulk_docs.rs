@@ -11,11 +11,10 @@ use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, RevId, WriteMode};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
-use crate::http::document::guarded;
+use crate::http::authz::rules::{self, Rules};
 use crate::http::document::local::{self, LocalEdit};
 use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
-use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::wire::body::at_most;
 use crate::http::wire::response::{self, Response};
@@ -58,7 +57,7 @@ struct BulkRequest {
 }
 
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
-    let BulkRequest { mode, all_or_nothing, mut places, mut edits, locals } = read(request, db).await?;
+    let BulkRequest { mode, all_or_nothing, mut places, mut edits, locals } = read(request).await?;
     if all_or_nothing {
         request.fresh_database(db).await?;
         let refusal = || {
@@ -68,10 +67,10 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         places.iter_mut().for_each(|place| place.outcome = Some(Err(refusal())));
         return Ok(response::json(StatusCode::EXPECTATION_FAILED, answer(&places, mode)));
     }
-    if guarded::has_rules(db) {
-        edits = Box::pin(admit(request, db, mode, &mut places, edits)).await?;
+    if let Some(rules) = rules::of(db) {
+        edits = Box::pin(admit(rules, request, db, mode, &mut places, edits)).await?;
         if !locals.is_empty() {
-            guarded::require_admin(request, db)?;
+            rules.require_admin(request)?;
         }
     }
     if edits.is_empty() {
@@ -95,6 +94,7 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
 /// The documents that are admitted, as they are to be stored: passwords are hashed, owners named. The others are refused
 /// at their places.
 async fn admit(
+    rules: &dyn Rules,
     request: &Request,
     db: &str,
     mode: WriteMode,
@@ -105,7 +105,7 @@ async fn admit(
     let open = places.iter_mut().filter(|place| place.outcome.is_none() && !is_local(place));
     let mut admitted = Vec::with_capacity(edits.len());
     for (place, mut edit) in open.zip(edits) {
-        match guarded::admit(request, db, mode, &mut edit).await {
+        match rules.admit(request, db, mode, &mut edit).await {
             Ok(()) => admitted.push(edit),
             Err(refused) if refused.status().is_server_error() => return Err(refused),
             Err(refused) => place.outcome = Some(Err(refused)),
@@ -115,7 +115,7 @@ async fn admit(
 }
 
 /// Reads the request.
-async fn read(request: &mut Request, db: &str) -> Result<BulkRequest> {
+async fn read(request: &mut Request) -> Result<BulkRequest> {
     let json = request.json_object().await?;
     // In one pass: looking up a member by name would walk over all documents.
     let (mut docs, mut new_edits, mut all_or_nothing) = (None, Some(true), false);
@@ -155,8 +155,7 @@ async fn read(request: &mut Request, db: &str) -> Result<BulkRequest> {
                     if edit.id.is_empty() {
                         edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
                     }
-                    let refused = require_design_admin(request, &edit.id);
-                    let refused = refused.and_then(|()| replicator::documents::check(db, mode, &edit)).err();
+                    let refused = require_design_admin(request, &edit.id).err();
                     places.push(ResponseEntry { id: edit.id.clone(), brought, outcome: refused.map(Err) });
                     if places.last().is_some_and(|place| place.outcome.is_none()) {
                         edits.push(edit);

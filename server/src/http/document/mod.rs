@@ -5,7 +5,6 @@ pub(crate) mod bulk_docs;
 pub(crate) mod bulk_get;
 pub(crate) mod contents;
 mod follow;
-pub(crate) mod guarded;
 pub(crate) mod local;
 mod open_revs;
 pub(crate) mod patch;

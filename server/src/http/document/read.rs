@@ -6,9 +6,10 @@ use mango::Projection;
 use model::{Document, GetOptions, JsonText, OpenRevs, RevId};
 
 use crate::http::app::stores::Documents;
+use crate::http::authz::rules;
 use crate::http::document::open_revs::open_revs;
 use crate::http::document::related::{Related, all_stubs};
-use crate::http::document::{contents, guarded, require_possible};
+use crate::http::document::{contents, require_possible};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes;
@@ -18,8 +19,8 @@ use crate::http::wire::response::{self, Response, Tag};
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_possible(id)?;
-    if guarded::has_rules(db)
-        && let Some(answer) = Box::pin(guarded::hidden(request, db, id)).await?
+    if let Some(rules) = rules::of(db)
+        && let Some(answer) = rules.hidden(request, db, id).await?
     {
         return Ok(answer);
     }

@@ -118,8 +118,8 @@ pub(crate) async fn find_in(database: &Documents, id: &str) -> Result<Option<Rep
 
 /// Refuses a document that could not run, since a stored one would claim that it does. A replicated document is not refused;
 /// it fails later.
-pub(crate) fn check(database: &str, mode: WriteMode, edit: &Edit) -> Result<()> {
-    if !has_jobs(database) || mode == WriteMode::Replicated || edit.deleted || edit.id.starts_with(DESIGN_PREFIX) {
+pub(crate) fn check(mode: WriteMode, edit: &Edit) -> Result<()> {
+    if mode == WriteMode::Replicated || edit.deleted || edit.id.starts_with(DESIGN_PREFIX) {
         return Ok(());
     }
     let state = edit.body.get("_replication_state").and_then(|state| state.as_str());
@@ -351,18 +351,16 @@ mod tests {
         let edit = |text: &str| Edit::new("x", JsonText::parse(text.as_bytes()).unwrap());
         let good = edit(r#"{"source":"a","target":"http://b/c"}"#);
         let bad = edit(r#"{"source":"ftp://u:geheim@a/b","target":"c"}"#);
-        check("_replicator", WriteMode::Interactive, &good).unwrap();
-        let refused = check("a/_replicator", WriteMode::Interactive, &bad).unwrap_err();
+        check(WriteMode::Interactive, &good).unwrap();
+        let refused = check(WriteMode::Interactive, &bad).unwrap_err();
         assert_eq!((refused.status().as_u16(), refused.error()), (403, "forbidden"));
         assert!(!refused.reason().contains("geheim"));
         let long = Edit { id: "x".repeat(MOST_ID + 1), ..good };
-        assert!(check("_replicator", WriteMode::Interactive, &long).is_err());
-        check("_replicator", WriteMode::Replicated, &bad).unwrap();
-        check("_users", WriteMode::Interactive, &bad).unwrap();
-        check("not_replicator", WriteMode::Interactive, &bad).unwrap();
-        check("_replicator", WriteMode::Interactive, &Edit { id: "_design/x".into(), ..bad.clone() }).unwrap();
-        check("_replicator", WriteMode::Interactive, &bad.clone().deleting()).unwrap();
+        assert!(check(WriteMode::Interactive, &long).is_err());
+        check(WriteMode::Replicated, &bad).unwrap();
+        check(WriteMode::Interactive, &Edit { id: "_design/x".into(), ..bad.clone() }).unwrap();
+        check(WriteMode::Interactive, &bad.clone().deleting()).unwrap();
         let failed = edit(r#"{"_replication_state":"failed"}"#);
-        check("_replicator", WriteMode::Interactive, &failed).unwrap();
+        check(WriteMode::Interactive, &failed).unwrap();
     }
 }

@@ -12,7 +12,7 @@
 //! | [`record`] | data and progress of a replication's job |
 //! | [`run`] | runs a replication |
 //! | [`rotation`] | how replications take turns where they are too many |
-//! | [`owner`] | who owns a replication, and who may write and read its document |
+//! | [`owner`] | who owns a replication |
 //! | [`proven`] | how the owner proved its name |
 //! | [`side`] | a database of this server, used with the owner's rights |
 //! | [`documents`] | follows databases whose documents are replications, and writes states into these |
@@ -31,7 +31,7 @@
 
 pub(crate) mod documents;
 pub(crate) mod owner;
-mod proven;
+pub(crate) mod proven;
 pub(crate) mod record;
 pub(crate) mod requested;
 pub(crate) mod rotation;

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::http::app::App;
 use crate::http::app::jobs::{End, PAUSE, Run, backoff, now_ms};
+use crate::http::authz::rights::not_server_admin;
 use crate::http::database;
 use crate::http::error::{ApiError, Result};
 use crate::http::journal::Actor;
@@ -26,7 +27,6 @@ use crate::http::replicator::record::{Answer, JobProgress, Origin, ReplicationJo
 use crate::http::replicator::requested::{RequestedReplication, Side};
 use crate::http::replicator::rotation::Rotation;
 use crate::http::replicator::{has_jobs, side};
-use crate::http::rights::not_server_admin;
 
 /// How long the answer to a request is kept, so that each client that waits for it reads it.
 const KEPT: Duration = Duration::from_secs(60);

@@ -16,18 +16,18 @@ use peer::{
 };
 use tokio::sync::OnceCell;
 
-use crate::http::access::admitted::admitted;
 use crate::http::access::principal::Principal;
-use crate::http::access::security::Security;
 use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authz::admitted::admitted;
+use crate::http::authz::rights::{is_of_the_system, not_server_admin, require_member};
+use crate::http::authz::security::Security;
 use crate::http::document::write::refuse_design;
 use crate::http::error::ApiError;
 use crate::http::functions::filter::{Function, Named};
 use crate::http::functions::validate::on_behalf;
 use crate::http::replicator::owner::Owner;
-use crate::http::rights::{is_of_the_system, not_server_admin, require_member};
 
 /// Number of changes whose documents are read and asked about at a time.
 const FILTERED_AT_ONCE: usize = 100;

@@ -20,9 +20,10 @@ use hyper::{Method, StatusCode};
 use model::GetOptions;
 use model::limits::LOCAL_PREFIX;
 
-use crate::http::access::{registration, users};
 use crate::http::app::statistics::Effect;
 use crate::http::app::stores::Documents;
+use crate::http::authz::rights::is_of_the_system;
+use crate::http::authz::rules;
 use crate::http::database::{self, conflicts, format, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
@@ -30,7 +31,6 @@ use crate::http::functions::update;
 use crate::http::listing::Namespace;
 use crate::http::replicator::{self, scheduler};
 use crate::http::request::Request;
-use crate::http::rights::is_of_the_system;
 use crate::http::root::{self, configuration, databases, node, replicate, session, setup, transact, updates};
 use crate::http::wire::response::Response;
 use crate::http::{feed, find, listing, views};
@@ -380,13 +380,11 @@ impl Resource<'_> {
     pub(crate) fn who(&self) -> Who {
         let least = || self.rows.iter().map(|row| row.who).min().unwrap_or(ServerAdmin);
         match self.database() {
-            Some(users::DATABASE) if registration::is_for_members(self.path()) => {
-                self.row.map_or_else(least, |row| row.who)
+            Some(db)
+                if is_of_the_system(db) && !rules::of(db).is_some_and(|rules| rules.is_for_members(self.path())) =>
+            {
+                ServerAdmin
             }
-            Some(db) if replicator::has_jobs(db) && replicator::owner::is_for_members(self.path()) => {
-                self.row.map_or_else(least, |row| row.who)
-            }
-            Some(db) if is_of_the_system(db) => ServerAdmin,
             _ => self.row.map_or_else(least, |row| row.who),
         }
     }
@@ -404,11 +402,9 @@ impl Resource<'_> {
     /// Whether the request is closed to members because of the database that it is for. CouchDB refuses the lists of all
     /// documents there, as what server administrators do, with 401 to named users too.
     pub(crate) fn is_closed_to_members(&self) -> bool {
-        let Some(db) = self.database().filter(|db| *db == users::DATABASE || replicator::has_jobs(db)) else {
-            return false;
-        };
+        let has_rules = self.database().is_some_and(|db| rules::of(db).is_some());
         let lists_all = self.path() == "/{db}/_changes" || self.path().starts_with("/{db}/_all_docs");
-        is_of_the_system(db) && !lists_all && self.row.is_none_or(|row| row.who < ServerAdmin)
+        has_rules && !lists_all && self.row.is_none_or(|row| row.who < ServerAdmin)
     }
 
     /// Whether the request waits for the last step of a relocation of its database, since it writes and could fail.

@@ -11,10 +11,10 @@ use peer::{
     ReadOptions, Result, Revision,
 };
 
-use crate::http::access::registration;
 use crate::http::access::settings::{Flags, Settings};
 use crate::http::access::unkept::Unkept;
 use crate::http::access::users::DATABASE;
+use crate::http::authz::users::replicated;
 use crate::http::error::ApiError;
 
 /// The peer of a database of this store. That of `_users` admits only documents of users.
@@ -46,7 +46,7 @@ struct Admitted {
 impl Admitted {
     /// The body as it is to be stored.
     async fn body(&self, id: &str, deleted: bool, body: &JsonText) -> Result<JsonText> {
-        let admitted = registration::replicated(id, deleted, body, &self.settings.passwords).await;
+        let admitted = replicated(id, deleted, body, &self.settings.passwords).await;
         admitted.map_err(|error: ApiError| {
             Error::new(ErrorKind::Refused, error.reason().to_owned()).with_status(error.status().as_u16())
         })

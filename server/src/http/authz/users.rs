@@ -17,14 +17,17 @@
 //!
 //! Source: CouchDB's `couch_users_db.erl` and `couch_js_functions.hrl`.
 
+use async_trait::async_trait;
 use hyper::StatusCode;
-use model::{Document, Edit, ErrorKind, GetOptions, JsonKind, JsonRef, JsonText, WriteMode};
+use model::{Document, Edit, ErrorKind, GetOptions, JsonKind, JsonRef, JsonText, RevId, WriteMode};
 
 use crate::http::access::passwords::{LONGEST_SALT, MOST_ITERATIONS, Verifier};
 use crate::http::access::policy::Policy;
 use crate::http::access::principal::Principal;
 use crate::http::access::users::{DATABASE, PREFIX, with_verifier, without_verifier};
 use crate::http::app::stores::Documents;
+use crate::http::authz::rules::Rules;
+use crate::http::authz::security::Security;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::beside;
@@ -35,39 +38,113 @@ const DESIGN: &str = "_design/";
 /// Maximum size of the body of a document that a member writes. Each request with the user's name reads it.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// Admits a document of `_users`, and hashes its password. Documents of other databases are left alone.
-pub(crate) async fn admit(request: &Request, db: &str, mode: WriteMode, edit: &mut Edit) -> Result<()> {
-    if db != DATABASE || edit.id.starts_with(DESIGN) {
-        return Ok(());
+/// The rules of `_users`.
+pub(crate) struct Users;
+
+#[async_trait]
+impl Rules for Users {
+    fn is_member(&self, security: &Security, principal: &Principal) -> bool {
+        security.is_member(principal)
     }
-    let (principal, is_admin) = (&request.principal, request.is_database_admin);
-    require_own(principal, is_admin, &edit.id)?;
-    if !is_admin && mode == WriteMode::Replicated {
-        return Err(ApiError::forbidden("Only administrators may replicate documents of users."));
+
+    fn is_admin(&self, security: &Security, principal: &Principal) -> bool {
+        security.is_admin(principal)
     }
-    if edit.deleted {
-        require_deletable(principal, is_admin, &edit.id)?;
-        edit.body = without_verifier(&edit.body)?;
-        return Ok(());
+
+    fn is_for_members(&self, path: &str) -> bool {
+        matches!(path, "/{db}" | "/{db}/{docid}" | "/{db}/_bulk_docs" | "/{db}/_security" | "/{db}/_revs_limit")
     }
-    if !is_admin && edit.body.len() > MOST_BYTES {
-        return Err(ApiError::too_large());
+
+    /// Hashes the password too.
+    async fn admit(&self, request: &Request, _: &str, mode: WriteMode, edit: &mut Edit) -> Result<()> {
+        if edit.id.starts_with(DESIGN) {
+            return Ok(());
+        }
+        let (principal, is_admin) = (&request.principal, request.is_database_admin);
+        require_own(principal, is_admin, &edit.id)?;
+        if !is_admin && mode == WriteMode::Replicated {
+            return Err(ApiError::forbidden("Only administrators may replicate documents of users."));
+        }
+        if edit.deleted {
+            require_deletable(principal, is_admin, &edit.id)?;
+            edit.body = without_verifier(&edit.body)?;
+            return Ok(());
+        }
+        if !is_admin && edit.body.len() > MOST_BYTES {
+            return Err(ApiError::too_large());
+        }
+        let settings = request.app.auth.settings();
+        // First, as in CouchDB: what else is wrong with the document is said of one whose password will do.
+        let password = password(&edit.body);
+        let scheme = password.as_deref().map(|password| settings.passwords.admit(password)).transpose()?;
+        let old = replaced(request, edit, mode).await?;
+        let old = old.as_ref().map(|old| &old.body);
+        validate(&edit.id, &edit.body, old, principal, is_admin)?;
+        if !is_admin {
+            refuse_costly(&edit.body, old, settings.passwords.iterations)?;
+        }
+        if let (Some(password), Some(scheme)) = (password, scheme) {
+            let verifier = request.app.auth.hashing.hash(request.address, &password, scheme).await?;
+            edit.body = with_verifier(&edit.body, &verifier)?;
+        }
+        Ok(())
     }
-    let settings = request.app.auth.settings();
-    // First, as in CouchDB: what else is wrong with the document is said of one whose password will do.
-    let password = password(&edit.body);
-    let scheme = password.as_deref().map(|password| settings.passwords.admit(password)).transpose()?;
-    let old = replaced(request, edit, mode).await?;
-    let old = old.as_ref().map(|old| &old.body);
-    validate(&edit.id, &edit.body, old, principal, is_admin)?;
-    if !is_admin {
-        refuse_costly(&edit.body, old, settings.passwords.iterations)?;
+
+    async fn admit_deletion(&self, request: &Request, _: &str, id: &str, _: Option<RevId>) -> Result<()> {
+        if id.starts_with(DESIGN) {
+            return Ok(());
+        }
+        require_own(&request.principal, request.is_database_admin, id)?;
+        require_deletable(&request.principal, request.is_database_admin, id)
     }
-    if let (Some(password), Some(scheme)) = (password, scheme) {
-        let verifier = request.app.auth.hashing.hash(request.address, &password, scheme).await?;
-        edit.body = with_verifier(&edit.body, &verifier)?;
+
+    fn refuse_unseen(&self, _: &Request, id: &str) -> Result<()> {
+        if !id.starts_with(DESIGN) {
+            return Err(ApiError::forbidden("Documents of users are written whole."));
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn require_admin(&self, request: &Request) -> Result<()> {
+        if !request.is_database_admin {
+            return Err(ApiError::forbidden("Only administrators may do this in the users database."));
+        }
+        Ok(())
+    }
+
+    async fn hidden(&self, request: &Request, db: &str, id: &str) -> Result<Option<Response>> {
+        if request.is_database_admin {
+            return Ok(None);
+        }
+        if id.starts_with(DESIGN) {
+            return Err(ApiError::forbidden("Only administrators can view design docs in the users database."));
+        }
+        if is_own(&request.principal, id) {
+            return Ok(None);
+        }
+        let settings = request.app.auth.settings();
+        let missing = || ApiError::not_found("missing");
+        if settings.public_fields.is_empty() || !request.params.is_empty() {
+            return Err(missing());
+        }
+        let get = |database: Documents| async move { Ok(database.get(id, &GetOptions::default()).await?) };
+        let document = match request.with_database(db, get).await {
+            // Whether there was such a user is not shown either.
+            Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => return Err(missing()),
+            found => found?,
+        };
+        let is_public = |name: &str| settings.public_fields.iter().any(|field| field == name);
+        let mut members = document.body.root().members().filter(|(name, _)| is_public(name)).peekable();
+        if members.peek().is_none() {
+            return Err(missing());
+        }
+        Ok(Some(response::object_with(StatusCode::OK, |json| {
+            json.name("_id").str(id).name("_rev").display(&document.rev);
+            for (name, value) in members {
+                json.name(&name).value(value);
+            }
+        })))
+    }
 }
 
 /// The body of a document of `_users` that an administrator replicates or imports, as it is to be stored.
@@ -94,72 +171,6 @@ fn refuse_costly(new: &JsonText, old: Option<&JsonText>, most: u32) -> Result<()
         return Err(ApiError::forbidden("Iteration count is too high for this server"));
     }
     Ok(())
-}
-
-/// Admits the deletion of a document of `_users`.
-pub(crate) fn admit_deletion(request: &Request, db: &str, id: &str) -> Result<()> {
-    if db != DATABASE || id.starts_with(DESIGN) {
-        return Ok(());
-    }
-    require_own(&request.principal, request.is_database_admin, id)?;
-    require_deletable(&request.principal, request.is_database_admin, id)
-}
-
-/// Refuses ways of writing a document of `_users` whose result is not known before it is written.
-pub(crate) fn refuse_unseen(db: &str, id: &str) -> Result<()> {
-    if db == DATABASE && !id.starts_with(DESIGN) {
-        return Err(ApiError::forbidden("Documents of users are written whole."));
-    }
-    Ok(())
-}
-
-/// Refuses what only administrators of `_users` may do with any of its documents.
-pub(crate) fn require_admin(request: &Request, db: &str) -> Result<()> {
-    if db == DATABASE && !request.is_database_admin {
-        return Err(ApiError::forbidden("Only administrators may do this in the users database."));
-    }
-    Ok(())
-}
-
-/// Whether a member of `_users` may ask for this path, within the rules of this module. All others are for
-/// administrators of the server.
-pub(crate) fn is_for_members(path: &str) -> bool {
-    matches!(path, "/{db}" | "/{db}/{docid}" | "/{db}/_bulk_docs" | "/{db}/_security" | "/{db}/_revs_limit")
-}
-
-/// The answer to a member that reads a document which is not its own: `None` if it may read all of it.
-pub(crate) async fn hidden(request: &Request, db: &str, id: &str) -> Result<Option<Response>> {
-    if db != DATABASE || request.is_database_admin {
-        return Ok(None);
-    }
-    if id.starts_with(DESIGN) {
-        return Err(ApiError::forbidden("Only administrators can view design docs in the users database."));
-    }
-    if is_own(&request.principal, id) {
-        return Ok(None);
-    }
-    let settings = request.app.auth.settings();
-    let missing = || ApiError::not_found("missing");
-    if settings.public_fields.is_empty() || !request.params.is_empty() {
-        return Err(missing());
-    }
-    let get = |database: Documents| async move { Ok(database.get(id, &GetOptions::default()).await?) };
-    let document = match request.with_database(db, get).await {
-        // Whether there was such a user is not shown either.
-        Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => return Err(missing()),
-        found => found?,
-    };
-    let is_public = |name: &str| settings.public_fields.iter().any(|field| field == name);
-    let mut members = document.body.root().members().filter(|(name, _)| is_public(name)).peekable();
-    if members.peek().is_none() {
-        return Err(missing());
-    }
-    Ok(Some(response::object_with(StatusCode::OK, |json| {
-        json.name("_id").str(id).name("_rev").display(&document.rev);
-        for (name, value) in members {
-            json.name(&name).value(value);
-        }
-    })))
 }
 
 fn is_own(principal: &Principal, id: &str) -> bool {

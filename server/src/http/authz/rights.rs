@@ -3,9 +3,9 @@
 use hyper::header::{HOST, ORIGIN};
 
 use crate::http::access::principal::Principal;
-use crate::http::access::security::Security;
-use crate::http::access::users;
 use crate::http::app::stores::Documents;
+use crate::http::authz::rules;
+use crate::http::authz::security::Security;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
@@ -23,6 +23,16 @@ pub(crate) async fn security(request: &Request, db: &str) -> Result<Security> {
 /// Refuses a client that may not read the database.
 pub(crate) fn require_member(security: &Security, principal: &Principal) -> Result<()> {
     if security.is_member(principal) { Ok(()) } else { Err(not_member(principal)) }
+}
+
+/// Refuses a client that is no server administrator and may not use the database. Returns whether it is the database's
+/// administrator.
+pub(crate) fn standing(db: &str, security: &Security, principal: &Principal) -> Result<bool> {
+    let (is_member, is_admin) = match rules::of(db) {
+        Some(rules) => (rules.is_member(security, principal), rules.is_admin(security, principal)),
+        None => (security.is_member(principal), security.is_admin(principal)),
+    };
+    if is_member { Ok(is_admin) } else { Err(not_member(principal)) }
 }
 
 /// The refusal of a client that a database does not admit. Browsers' clients log out on a 401, so whoever has logged in gets
@@ -47,7 +57,7 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<bool
     if request.principal.is_server_admin() {
         return Ok(true);
     }
-    if db == users::DATABASE || replicator::has_jobs(db) {
+    if rules::of(db).is_some() {
         return Err(not_member(&request.principal));
     }
     if is_of_the_system(db) {
@@ -71,8 +81,7 @@ pub(crate) fn is_of_the_system(db: &str) -> bool {
 ///
 /// Browsers send `Origin` with what may change something. `name` is of a database, or begins a path.
 pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
-    let is_closed =
-        matches!(name, "_node" | "_cluster_setup" | "_replicate" | users::DATABASE) || replicator::has_jobs(name);
+    let is_closed = matches!(name, "_node" | "_cluster_setup" | "_replicate") || rules::of(name).is_some();
     if !is_closed {
         return Ok(());
     }
