@@ -18,10 +18,11 @@
 //!   ├──────────┴──────────┴──────────┴──────────┴──────────┴──────────┴──length──┴─ packed (`pack`)
 //! ```
 //!
-//! Numbers are big-endian. A run is packed if its length is another one than the record's. The salt is chosen at random when the log is begun, so that no written value can
-//! look like a record. Each turn is a round, and rounds are counted. A record is valid if its checksum is
-//! right, its salt is the log's, and its previous version is that of the record before it. So the rest of an
-//! earlier round ends the log, and so does a record that was not written completely.
+//! Numbers are big-endian. A run is packed if its length is another one than the record's. The salt is chosen at
+//! random when the log is begun, so that no written value can look like a record. Each turn is a round, and rounds
+//! are counted. A record is valid if its checksum is right, its salt is the log's, and its previous version is that
+//! of the record before it. So the rest of an earlier round ends the log, and so does a record that was not written
+//! completely.
 //!
 //! Invariants:
 //!
@@ -252,8 +253,8 @@ impl Log {
         Ok(Log { files, turn: 0, round: 1, salt, position: FILE_HEAD as u64, version, synced, failed: None })
     }
 
-    /// Appends a record. Its run, or the packed form of one of this length, comes after [`HEAD`] bytes. After an error the log is as it
-    /// was.
+    /// Appends a record. Its run, or the packed form of one of this length, comes after [`HEAD`] bytes. After an error
+    /// the log is as it was.
     pub(crate) fn append(&mut self, version: i64, record: &mut [u8], run_length: usize) -> Result<()> {
         let length = (record.len() - HEAD) as u64;
         let numbers = [self.round, self.salt, self.version as u64, version as u64, length, run_length as u64];
