@@ -56,6 +56,13 @@ struct Flags {
     lazy: bool,
 }
 
+/// The digits of a quantifier in braces, and the place behind it.
+struct Bounds<'a> {
+    min: &'a [char],
+    max: Option<&'a [char]>,
+    behind: usize,
+}
+
 struct Parser {
     chars: Vec<char>,
     at: usize,
@@ -264,16 +271,16 @@ impl Parser {
     }
 
     /// `{n}`, `{n,}` and `{n,m}` after the brace: the bounds, and the place behind. Anything else is a literal brace.
-    fn bounds(&self, start: usize) -> Option<(&[char], Option<&[char]>, usize)> {
+    fn bounds(&self, start: usize) -> Option<Bounds<'_>> {
         let length = self.chars[start..].iter().position(|c| *c == '}')?;
         let inside = &self.chars[start..start + length];
         let is_number = |part: &[char]| !part.is_empty() && part.iter().all(char::is_ascii_digit);
         let behind = start + length + 1;
         match inside.iter().position(|c| *c == ',') {
-            None if is_number(inside) => Some((inside, Some(inside), behind)),
+            None if is_number(inside) => Some(Bounds { min: inside, max: Some(inside), behind }),
             Some(comma) if is_number(&inside[..comma]) => match &inside[comma + 1..] {
-                [] => Some((&inside[..comma], None, behind)),
-                max if is_number(max) => Some((&inside[..comma], Some(max), behind)),
+                [] => Some(Bounds { min: &inside[..comma], max: None, behind }),
+                max if is_number(max) => Some(Bounds { min: &inside[..comma], max: Some(max), behind }),
                 _ => None,
             },
             _ => None,
@@ -296,7 +303,7 @@ impl Parser {
                     let number = digits.iter().collect::<String>().parse().ok();
                     number.filter(|number| *number <= MAX_REPEAT).ok_or("number too big in {} quantifier")
                 };
-                let (min, max, behind) = self.bounds(self.at).ok_or("nothing to repeat")?;
+                let Bounds { min, max, behind } = self.bounds(self.at).ok_or("nothing to repeat")?;
                 let (min, max) = (number(min)?, max.map(number).transpose()?);
                 self.at = behind;
                 if max.is_some_and(|max| max < min) {
