@@ -38,7 +38,7 @@ impl Engine for Store {
 
 fn run(workload: &mut Workload) {
     let database = workload.database.clone();
-    let layer = workload.step(async { Ok(layer(&database).await) });
+    let layer = workload.step(async { Ok::<_, model::Error>(layer(&database).await) });
     let last = CreateOptions { conflicts: ConflictPolicy::LastWriteWins, ..CreateOptions::default() };
     let documents = workload.step(layer.create_database("documents", CreateOptions::default()));
     let wins = workload.step(layer.create_database("wins", last));

@@ -133,7 +133,7 @@ fn body(n: u64) -> String {
 
 fn run(workload: &mut Workload) {
     let database = workload.database.clone();
-    let layer = workload.step(async { Ok(layer(&database).await) });
+    let layer = workload.step(async { Ok::<_, model::Error>(layer(&database).await) });
     let documents = workload.step(layer.create_database("documents", CreateOptions::default()));
     let mut revs: Vec<RevId> = Vec::new();
     // Each group is added in a transaction of its own, when there is nothing to map yet.
