@@ -7,45 +7,33 @@
 //! A block whose checksum is wrong says nothing about its rows, but its neighbours tell between which keys they are. An error of
 //! a read names that range. Rows of other tables there count as unreadable too: the block may hide them.
 //!
-//! A store never goes on as if such rows were absent. Only [`give_up`] writes tables without their damaged blocks, when a
+//! A store never goes on as if such rows were absent. Only [`give_up`](crate::give_up()) writes tables without their damaged blocks, when a
 //! person asks for it.
 
 use std::ops::Bound;
-use std::path::Path;
 
 use bytes::Bytes;
-use disk::DiskStore;
-use disk::folder::Folder;
-use disk::panics::caught;
 use kv_api::keys::key_after;
-use kv_api::{Direction, Durability, Error, Result, error};
-use lsm_tree::{InternalValue, Slice};
-use occ::store::Store;
+use kv_api::{Direction, Error, error};
+use lsm_tree::Slice;
 
-use crate::error::{failed_to_read, kv_error};
+use crate::error::is_damage;
 use crate::keys;
-use crate::maker::Place;
-use crate::store::LsmStore;
-use crate::tables::{BoxedRows, LAST, Member, Tables, overlapping};
+use crate::tables::{BoxedRows, Member, Tables, overlapping};
 
 /// A range of stored keys whose rows cannot be read.
-type Range = (Bytes, Bytes);
-
-/// Whether a failed read met damage. Other failures may pass.
-pub(crate) fn is_damage(failure: &lsm_tree::Error) -> bool {
-    kv_error(failure, "").code() == error::FILE_CORRUPT
-}
+pub(crate) type Range = (Bytes, Bytes);
 
 /// How far to look for damage.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+pub(crate) enum Reach {
     /// Up to the first row that can be read.
     FirstRow,
     All,
 }
 
 /// The damaged places of a table between two stored keys, in a direction. Empty if a second read meets no damage.
-fn places(
+pub(crate) fn places(
     member: &Member,
     begin: &[u8],
     end: &[u8],
@@ -122,60 +110,6 @@ pub(crate) fn located(failure: Error, tables: &Tables, begin: &[u8], end: &[u8],
     }
 }
 
-fn ours((begin, end): Range) -> Range {
+pub(crate) fn ours((begin, end): Range) -> Range {
     (Bytes::copy_from_slice(keys::ours(&begin)), Bytes::copy_from_slice(keys::ours(&end)))
-}
-
-/// The rows of a table that can be read.
-fn readable(member: &Member) -> impl Iterator<Item = lsm_tree::Result<InternalValue>> + use<> {
-    let mut most_failures = member.table.metadata.data_block_count;
-    member.table.range::<std::ops::RangeFull>(..).filter(move |row| match row {
-        Err(failure) if is_damage(failure) && most_failures > 0 => {
-            most_failures -= 1;
-            false
-        }
-        _ => true,
-    })
-}
-
-/// Writes the tables in a closed folder again without the blocks that cannot be read, if those are between two keys. Returns the
-/// ranges whose rows are lost. A table that has such blocks elsewhere too, where others would miss their rows, stays as it is.
-///
-/// What the lost rows hid may come back: older values of their keys, and keys that they removed.
-///
-/// # Errors
-///
-/// As of an opening. What was done before an error is complete.
-pub fn give_up(folder: &Path, begin: &[u8], end: &[u8]) -> Result<Vec<(Bytes, Bytes)>> {
-    let owned = Folder::open(folder, LsmStore::ENGINE)?;
-    let store = LsmStore::open(folder, 1 << 20, Durability::Disk)?;
-    store.close()?;
-    let (begin, end) = (keys::stored(begin), keys::stored(end));
-    let mut lost = Vec::new();
-    let failed = |failure| kv_error(&failure, "cannot write a table");
-    caught("a table", || {
-        let shared = &store.shared;
-        let tables = shared.tables();
-        for (level, member) in tables
-            .levels()
-            .iter()
-            .enumerate()
-            .flat_map(|(level, runs)| runs.iter().flatten().map(move |member| (level, member)))
-        {
-            let damaged: Vec<Range> =
-                places(member, member.first(), &key_after(member.last()), Direction::Forward, Reach::All).collect();
-            if damaged.is_empty() || !damaged.iter().all(|(from, to)| **from < *end && *begin < **to) {
-                continue;
-            }
-            let mut new = shared.maker.begin(Place { level, base: if level == 0 { LAST } else { level } });
-            for row in readable(member) {
-                new.write(row.map_err(failed_to_read)?).map_err(failed)?;
-            }
-            shared.replace(member, new.finish().map_err(failed)?)?;
-            lost.extend(damaged.into_iter().map(ours));
-        }
-        Ok(())
-    })?;
-    drop((store, owned));
-    Ok(lost)
 }

@@ -8,14 +8,19 @@ use kv_api::{Error, error};
 /// An error with what was tried.
 pub(crate) fn kv_error(failure: &lsm_tree::Error, tried: &str) -> Error {
     match failure {
-        lsm_tree::Error::Io(io) if !is_damage(io.kind()) => io_error(tried, io),
+        lsm_tree::Error::Io(io) if !was_changed(io.kind()) => io_error(tried, io),
         _ => corrupt(&format!("{tried}: {failure}")),
     }
 }
 
 /// A table that is gone, or shorter than its manifest says, was changed from outside.
-fn is_damage(kind: ErrorKind) -> bool {
+fn was_changed(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound | ErrorKind::InvalidInput)
+}
+
+/// Whether a failed read met damage. Other failures may pass.
+pub(crate) fn is_damage(failure: &lsm_tree::Error) -> bool {
+    kv_error(failure, "").code() == error::FILE_CORRUPT
 }
 
 /// The error of a failed read.

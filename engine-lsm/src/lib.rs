@@ -31,19 +31,21 @@ mod aside;
 mod compactor;
 mod damage;
 mod error;
+mod give_up;
 pub mod keys;
 mod maker;
 mod manifest;
 mod merge;
 mod pick;
 mod prefixes;
+mod rows;
 mod store;
 mod tables;
 mod view;
 
 use disk::wal::WalStore;
 
-pub use damage::give_up;
+pub use give_up::give_up;
 pub use store::LsmStore;
 pub use view::{LsmRange, LsmView};
 

@@ -8,7 +8,8 @@ use lsm_tree::Table;
 use crate::error::kv_error;
 use crate::maker::{Finished, Maker};
 use crate::pick::{MOST_BELOW, Step, ends};
-use crate::tables::{BoxedRows, Member, Merged, Run, Tables, overlapping};
+use crate::rows::Merged;
+use crate::tables::{BoxedRows, Member, Run, Tables, overlapping};
 
 /// Rows between two looks whether the store closes.
 const ROWS_BETWEEN_LOOKS: usize = 64;

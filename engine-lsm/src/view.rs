@@ -19,10 +19,10 @@ use lsm_tree::Slice;
 use occ::store::View;
 use parking_lot::RwLock;
 
-use crate::damage::is_damage;
-use crate::error::failed_to_read;
+use crate::error::{failed_to_read, is_damage};
 use crate::keys;
-use crate::tables::{Rows, Tables};
+use crate::rows::Rows;
+use crate::tables::Tables;
 
 /// Size from which a value shares the memory of its block, which has little else then.
 const SHARED: usize = 32 << 10;

@@ -31,6 +31,7 @@
 
 mod log;
 mod pack;
+mod row;
 mod run;
 mod view;
 

@@ -14,7 +14,7 @@
 
 use bytes::Bytes;
 
-use super::run::{ABSENT, ROW_HEAD};
+use super::row::{ABSENT, ROW_HEAD};
 
 /// A packed run is at least this part of the run.
 const MOST_PARTS: usize = 16;

@@ -17,12 +17,7 @@ use occ::store::Batch;
 use occ::{KeyRange, RangeSet};
 
 use super::pack::packed;
-
-/// Stands for a value's length when the key is removed.
-pub(super) const ABSENT: u32 = u32::MAX;
-
-/// Bytes of the two lengths before a row's key.
-pub(super) const ROW_HEAD: usize = 8;
+use super::row::{ABSENT, ROW_HEAD};
 
 /// Largest number of runs merged at once. A merge looks at every run for each row.
 const MAX_MERGED: usize = 16;

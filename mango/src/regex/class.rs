@@ -4,7 +4,19 @@ use std::fmt::Write as _;
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, HirKind};
 
-use super::Units;
+/// What a pattern is matched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Units {
+    Bytes,
+    CodePoints,
+}
+
+impl Units {
+    /// The greatest unit.
+    pub(super) fn last(self) -> char {
+        if self == Units::Bytes { '\u{ff}' } else { char::MAX }
+    }
+}
 
 type Ranges = &'static [(char, char)];
 

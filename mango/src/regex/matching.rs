@@ -1,9 +1,24 @@
 //! The backtracking engine. It keeps its choices in a list, so that texts cannot exhaust the stack of a thread.
 
+use std::fmt;
+
 use regex_syntax::hir::ClassUnicode;
 
+use super::class::Units;
 use super::program::{Operation, Program};
-use super::{Assertion, TooManySteps, Units};
+use super::syntax::Assertion;
+
+/// A match took more steps or memory than one may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManySteps;
+
+impl fmt::Display for TooManySteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("The regular expression takes too many steps on a text. Write it with fewer alternatives to try.")
+    }
+}
+
+impl std::error::Error for TooManySteps {}
 
 /// Maximum number of steps on one text, plus [`STEPS_PER_BYTE`] for each byte of it: about ten milliseconds.
 const MAX_STEPS: usize = 2_000_000;

@@ -7,7 +7,8 @@
 
 use regex_syntax::hir::ClassUnicode;
 
-use super::{Assertion, Node, Parsed, Units};
+use super::class::Units;
+use super::syntax::{Assertion, Node, Parsed};
 
 /// Maximum number of operations of a program. Counted repetitions are copies.
 const MAX_OPERATIONS: usize = 20_000;

@@ -3,7 +3,8 @@
 use regex_syntax::hir::ClassUnicode;
 
 use super::{Parser, Problem, Result};
-use crate::regex::{Node, Units, class as sets};
+use crate::regex::class::{self as sets, Units};
+use crate::regex::syntax::Node;
 
 impl Parser {
     pub(super) fn class(&mut self) -> Result<Node> {

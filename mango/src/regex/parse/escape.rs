@@ -3,7 +3,8 @@
 use regex_syntax::hir::ClassUnicode;
 
 use super::{Parser, Problem, Result};
-use crate::regex::{Assertion, Node, Units, class as sets};
+use crate::regex::class::{self as sets, Units};
+use crate::regex::syntax::{Assertion, Node};
 
 impl Parser {
     /// What follows a backslash outside of a class.

@@ -7,7 +7,8 @@ mod escape;
 
 use regex_syntax::hir::ClassUnicode;
 
-use super::{Assertion, Needs, Node, Parsed, Units, class as sets};
+use super::class::{self as sets, Units};
+use super::syntax::{Assertion, Needs, Node, Parsed};
 
 /// Maximum depth of groups. It limits the recursion of everything that walks a pattern.
 const MAX_DEPTH: usize = 60;

@@ -4,7 +4,7 @@ use hyper::header::{HOST, ORIGIN};
 
 use crate::http::access::principal::Principal;
 use crate::http::app::stores::Documents;
-use crate::http::authz::rules;
+use crate::http::authz;
 use crate::http::authz::security::Security;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
@@ -28,7 +28,7 @@ pub(crate) fn require_member(security: &Security, principal: &Principal) -> Resu
 /// Refuses a client that is no server administrator and may not use the database. Returns whether it is the database's
 /// administrator.
 pub(crate) fn standing(db: &str, security: &Security, principal: &Principal) -> Result<bool> {
-    let (is_member, is_admin) = match rules::of(db) {
+    let (is_member, is_admin) = match authz::rules_of(db) {
         Some(rules) => (rules.is_member(security, principal), rules.is_admin(security, principal)),
         None => (security.is_member(principal), security.is_admin(principal)),
     };
@@ -57,7 +57,7 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<bool
     if request.principal.is_server_admin() {
         return Ok(true);
     }
-    if rules::of(db).is_some() {
+    if authz::rules_of(db).is_some() {
         return Err(not_member(&request.principal));
     }
     if is_of_the_system(db) {
@@ -81,7 +81,7 @@ pub(crate) fn is_of_the_system(db: &str) -> bool {
 ///
 /// Browsers send `Origin` with what may change something. `name` is of a database, or begins a path.
 pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
-    let is_closed = matches!(name, "_node" | "_cluster_setup" | "_replicate") || rules::of(name).is_some();
+    let is_closed = matches!(name, "_node" | "_cluster_setup" | "_replicate") || authz::rules_of(name).is_some();
     if !is_closed {
         return Ok(());
     }

@@ -1,19 +1,15 @@
 //! Databases that have rules of their own about who writes and reads their documents: those of users and those whose
 //! documents are replications.
 //!
-//! Every path by which a client writes or reads such documents asks [`of`] for the rules. A way of writing or reading that is not
+//! Every path by which a client writes or reads such documents asks [`rules_of`](super::rules_of) for the rules. A way of writing or reading that is not
 //! named in [`Rules::is_for_members`] is closed to all but administrators of the server, before its handler runs.
 
 use async_trait::async_trait;
 use model::{Edit, RevId, WriteMode};
 
 use crate::http::access::principal::Principal;
-use crate::http::access::users::DATABASE;
-use crate::http::authz::replications::Replications;
 use crate::http::authz::security::Security;
-use crate::http::authz::users::Users;
 use crate::http::error::Result;
-use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::wire::response::Response;
 
@@ -43,23 +39,4 @@ pub(crate) trait Rules: Send + Sync {
 
     /// The answer to a client that may not read all of a document: `None` if it may.
     async fn hidden(&self, request: &Request, db: &str, id: &str) -> Result<Option<Response>>;
-}
-
-/// The rules of a database, if it has some.
-pub(crate) fn of(db: &str) -> Option<&'static dyn Rules> {
-    match db {
-        DATABASE => Some(&Users),
-        db if replicator::has_jobs(db) => Some(&Replications),
-        _ => None,
-    }
-}
-
-/// Refuses what only administrators may do with any document of a database that has rules.
-pub(crate) fn require_admin(request: &Request, db: &str) -> Result<()> {
-    of(db).map_or(Ok(()), |rules| rules.require_admin(request))
-}
-
-/// Refuses ways of writing a document whose result is not known before it is written, where there are rules.
-pub(crate) fn refuse_unseen(request: &Request, db: &str, id: &str) -> Result<()> {
-    of(db).map_or(Ok(()), |rules| rules.refuse_unseen(request, id))
 }

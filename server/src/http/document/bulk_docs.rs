@@ -11,7 +11,8 @@ use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, RevId, WriteMode};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
-use crate::http::authz::rules::{self, Rules};
+use crate::http::authz;
+use crate::http::authz::rules::Rules;
 use crate::http::document::local::{self, LocalEdit};
 use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
@@ -67,7 +68,7 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         places.iter_mut().for_each(|place| place.outcome = Some(Err(refusal())));
         return Ok(response::json(StatusCode::EXPECTATION_FAILED, answer(&places, mode)));
     }
-    if let Some(rules) = rules::of(db) {
+    if let Some(rules) = authz::rules_of(db) {
         edits = Box::pin(admit(rules, request, db, mode, &mut places, edits)).await?;
         if !locals.is_empty() {
             rules.require_admin(request)?;

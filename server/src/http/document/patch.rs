@@ -8,7 +8,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use model::Patch;
 
 use crate::http::app::stores::Documents;
-use crate::http::authz::rules;
+use crate::http::authz;
 use crate::http::document::write::{require_design_admin, written};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
@@ -27,7 +27,7 @@ const KINDS: HeaderValue = HeaderValue::from_static("application/merge-patch+jso
 
 pub(crate) async fn patch(request: &mut Request, db: &str, id: &str) -> Result<Response> {
     require_design_admin(request, id)?;
-    rules::refuse_unseen(request, db, id)?;
+    authz::refuse_unseen(request, db, id)?;
     let is_merge = content_type_is(&request.headers, MERGE);
     if !is_merge && !content_type_is(&request.headers, OPERATIONS) {
         let refusal = ApiError::bad_content_type(format!("Content-Type must be {MERGE} or {OPERATIONS}"));

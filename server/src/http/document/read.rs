@@ -6,7 +6,7 @@ use mango::Projection;
 use model::{Document, GetOptions, JsonText, OpenRevs, RevId};
 
 use crate::http::app::stores::Documents;
-use crate::http::authz::rules;
+use crate::http::authz;
 use crate::http::document::open_revs::open_revs;
 use crate::http::document::related::{Related, all_stubs};
 use crate::http::document::{contents, require_possible};
@@ -19,7 +19,7 @@ use crate::http::wire::response::{self, Response, Tag};
 
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_possible(id)?;
-    if let Some(rules) = rules::of(db)
+    if let Some(rules) = authz::rules_of(db)
         && let Some(answer) = rules.hidden(request, db, id).await?
     {
         return Ok(answer);

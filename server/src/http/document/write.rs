@@ -7,8 +7,8 @@ use model::{AttachmentEdit, Edit, ErrorKind, GetOptions, RevId, WriteMode};
 
 use crate::http::access::principal::Principal;
 use crate::http::app::stores::Documents;
+use crate::http::authz;
 use crate::http::authz::rights::not_database_admin;
-use crate::http::authz::rules;
 use crate::http::document::follow;
 use crate::http::document::local::{self, LocalEdit, local_id};
 use crate::http::error::{ApiError, Result};
@@ -38,7 +38,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         return Err(request.differs_from_body());
     }
     let mut edit = Edit { rev: named.or_else(|| edit.rev.clone()), ..edit };
-    if let Some(rules) = rules::of(db)
+    if let Some(rules) = authz::rules_of(db)
         && let Err(refused) = rules.admit(request, db, mode, &mut edit).await
     {
         follow::discard(request, db, edit).await;
@@ -72,7 +72,7 @@ async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<R
 /// Writes an interactive edit, if the client may make it. Returns the id and the new revision.
 pub(crate) async fn write_admitted(request: &Request, db: &str, mut edit: Edit) -> Result<(String, RevId)> {
     require_design_admin(request, &edit.id)?;
-    if let Some(rules) = rules::of(db) {
+    if let Some(rules) = authz::rules_of(db) {
         rules.admit(request, db, WriteMode::Interactive, &mut edit).await?;
     }
     let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
@@ -101,7 +101,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let json = request.json().await?;
     if let Some(id) = local_id(&json) {
-        rules::require_admin(request, db)?;
+        authz::require_admin(request, db)?;
         let edit = LocalEdit::from_json(&json)?;
         let mut response = local::write(request, db, &id, &edit, StatusCode::CREATED).await?;
         response.headers_mut().remove(ETAG);
@@ -122,7 +122,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_design_admin(request, id)?;
     let rev = &request.named_rev()?;
-    if let Some(rules) = rules::of(db) {
+    if let Some(rules) = authz::rules_of(db) {
         rules.admit_deletion(request, db, id, rev.clone()).await?;
     }
     let rev = request.with_database(db, |database| delete_one(database, id, rev.clone())).await?;
@@ -150,8 +150,8 @@ async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result
 pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Response> {
     let (target, replaced) = &destination(request)?;
     require_design_admin(request, target)?;
-    rules::require_admin(request, db)?;
-    rules::refuse_unseen(request, db, target)?;
+    authz::require_admin(request, db)?;
+    authz::refuse_unseen(request, db, target)?;
     if target.starts_with(LOCAL_PREFIX) {
         return Err(ApiError::bad_request("a document cannot be copied to a _local one"));
     }

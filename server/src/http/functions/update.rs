@@ -10,7 +10,7 @@ use model::{Edit, ErrorKind, GetOptions, JsonText, NotFound, RevId, WriteMode};
 
 use crate::http::access::sandbox::Foreign;
 use crate::http::app::stores::Documents;
-use crate::http::authz::rules;
+use crate::http::authz;
 use crate::http::document::write::write_admitted;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions;
@@ -32,7 +32,7 @@ pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, res
         return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason));
     }
     // Its function would read what others may not.
-    rules::require_admin(request, db)?;
+    authz::require_admin(request, db)?;
     let Some((name, id)) = rest.split_first() else {
         return Err(ApiError::new(StatusCode::NOT_FOUND, "update_error", "Invalid path."));
     };

@@ -15,8 +15,8 @@ use hyper::StatusCode;
 use model::{Edit, Edits, ErrorKind, JsonRef, JsonText, JsonWriter, Layer, Refused, RevId, WriteMode};
 
 use crate::http::app::stores::Documents;
+use crate::http::authz;
 use crate::http::authz::rights::authorize_writer;
-use crate::http::authz::rules;
 use crate::http::document::bulk_docs::TOO_MANY;
 use crate::http::document::write::refuse_design;
 use crate::http::error::{ApiError, Result};
@@ -59,7 +59,7 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     }
     for RequestedEdit { db, edit } in &mut asked {
         refuse_design(&request.principal, administered.contains(db.as_str()), &edit.id)?;
-        if let Some(rules) = rules::of(db) {
+        if let Some(rules) = authz::rules_of(db) {
             rules.admit(request, db, WriteMode::Interactive, edit).await?;
         }
         if edit.id.is_empty() {

@@ -22,8 +22,8 @@ use model::limits::LOCAL_PREFIX;
 
 use crate::http::app::statistics::Effect;
 use crate::http::app::stores::Documents;
+use crate::http::authz;
 use crate::http::authz::rights::is_of_the_system;
-use crate::http::authz::rules;
 use crate::http::database::{self, conflicts, format, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
@@ -381,7 +381,8 @@ impl Resource<'_> {
         let least = || self.rows.iter().map(|row| row.who).min().unwrap_or(ServerAdmin);
         match self.database() {
             Some(db)
-                if is_of_the_system(db) && !rules::of(db).is_some_and(|rules| rules.is_for_members(self.path())) =>
+                if is_of_the_system(db)
+                    && !authz::rules_of(db).is_some_and(|rules| rules.is_for_members(self.path())) =>
             {
                 ServerAdmin
             }
@@ -402,7 +403,7 @@ impl Resource<'_> {
     /// Whether the request is closed to members because of the database that it is for. CouchDB refuses the lists of all
     /// documents there, as what server administrators do, with 401 to named users too.
     pub(crate) fn is_closed_to_members(&self) -> bool {
-        let has_rules = self.database().is_some_and(|db| rules::of(db).is_some());
+        let has_rules = self.database().is_some_and(|db| authz::rules_of(db).is_some());
         let lists_all = self.path() == "/{db}/_changes" || self.path().starts_with("/{db}/_all_docs");
         has_rules && !lists_all && self.row.is_none_or(|row| row.who < ServerAdmin)
     }
