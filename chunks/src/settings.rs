@@ -199,7 +199,7 @@ mod tests {
             (r#"{"format":0}"#, "use a newer one"),
             (r#"{"format":3}"#, "use a newer one"),
             (r#"{"format":1,"chunk_prefix_length":5}"#, "over 4"),
-            (r#"{"format":1,"chunk_prefix_length":-1}"#, "no whole number"),
+            (r#"{"format":1,"chunk_prefix_length":-1}"#, "not a whole number"),
             (r#"{"format":1,"chunk_prefix_length":1,"data_doc_size_limit":3,"grace_ms":1}"#, "under 64000"),
         ] {
             let refused = Settings::read(&[leaf(serde_json::from_str(text).unwrap())]).unwrap_err().to_string();

@@ -196,7 +196,7 @@ mod tests {
             (BYTES, json!("x"), "no length"),
             (SHA256, json!(1), "no hash"),
             (SIZES, json!([1]), "no sizes"),
-            (SIZES, json!({"h:a": "x"}), "no number"),
+            (SIZES, json!({"h:a": "x"}), "not a number"),
         ] {
             let mut body = stub.write();
             body.insert(member.into(), value);

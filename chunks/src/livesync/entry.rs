@@ -133,9 +133,9 @@ mod tests {
             ("a.md", json!({"path": "/\\:%=x", "children": ["h:1"], "type": "plain"}), "passphrase"),
             ("f:ab", json!({"path": "%$later", "children": [], "type": "plain"}), "does not know"),
             ("f:ab", json!({"children": [], "type": "plain"}), "does not know"),
-            ("a.md", json!({"children": "h:1", "type": "plain"}), "no list of ids"),
-            ("a.md", json!({"children": ["h:1", 7], "type": "plain"}), "no list of ids"),
-            ("a.md", json!({"children": null}), "no list of ids"),
+            ("a.md", json!({"children": "h:1", "type": "plain"}), "not a list of ids"),
+            ("a.md", json!({"children": ["h:1", 7], "type": "plain"}), "not a list of ids"),
+            ("a.md", json!({"children": null}), "not a list of ids"),
             ("a.md", json!({"type": "newnote", "size": 3}), "no list of chunks"),
         ] {
             let refused = read(id, body.clone()).unwrap_err();

@@ -96,7 +96,7 @@ mod tests {
             ("s3://", "bucket or a prefix"),
             ("s3://vaults/a//b", "bucket or a prefix"),
             ("s3://vaults/../b", "bucket or a prefix"),
-            ("https://vaults.example", "no place for objects"),
+            ("https://vaults.example", "not a place for objects"),
             ("file:", "names no directory"),
         ] {
             let refused = text.parse::<Location>().unwrap_err().to_string();

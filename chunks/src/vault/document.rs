@@ -160,7 +160,7 @@ mod tests {
         let first_form = json!({"path": format!("%{}", "0a".repeat(41)), "children": [], "type": "plain", "size": 0});
         assert!(closed("f:ab", first_form).contains("first encryption"));
         assert!(closed("a", file(json!(["h:1", "h:+2"]))).contains("encrypted"));
-        assert!(closed("a", file(json!([1]))).contains("no list of ids"));
+        assert!(closed("a", file(json!([1]))).contains("not a list of ids"));
         assert!(closed("a", json!({"children": [], "type": "leaf", "size": 1})).contains("type is leaf"));
         assert!(closed("a", json!({"children": [], "type": "plain", "size": -1})).contains("size"));
         assert!(closed("a", json!({"type": "notes", "data": "x"})).contains("no chunks yet"));

@@ -481,7 +481,7 @@ async fn who_cannot_reach_the_objects_is_told_which() {
     store(&chunks, "book.md", &some).await;
     chunks.put(small.clone()).await.unwrap();
     let stranger = open(s3.connector("key", "wrong"));
-    for (location, wanted) in [("s3://vaults/a", "s3://vaults/a"), ("ftp://x", "no place for objects")] {
+    for (location, wanted) in [("s3://vaults/a", "s3://vaults/a"), ("ftp://x", "not a place for objects")] {
         for dry_run in [true, false] {
             let refused = stranger.offload(location, dry_run, |_, _| ()).await.unwrap_err().to_string();
             assert!(refused.contains(wanted), "{refused}");
