@@ -60,7 +60,7 @@ impl Http {
     /// The database at this address. Sends nothing yet. A server behind `https://` is trusted by the system's roots.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] if the system provides no HTTP client, or no roots.
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if the system provides no HTTP client, or no roots.
     pub fn new(address: Address) -> Result<Self> {
         Self::trusting(address, &Trust::default())
     }
@@ -83,7 +83,7 @@ impl Http {
     /// Another database of the same server.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] if a URL cannot have the name.
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if a URL cannot have the name.
     pub fn beside(&self, name: &str) -> Result<Self> {
         Ok(Http { address: self.address.beside(name).map_err(no_name)?, ..self.clone() })
     }
