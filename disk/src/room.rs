@@ -14,16 +14,17 @@ use kv_api::error::STORAGE_QUOTA_EXCEEDED;
 use kv_api::{Error, Result};
 use rustix::fs::statvfs;
 
-/// This part of the disk is kept,
+/// One part in so many of the disk is kept, up to [`MOST`].
 const PART: u64 = 8;
 
-/// up to this much: the largest compaction of `engine-lsm`, and a few flushes.
+/// Maximum number of bytes that are kept: enough for the largest compaction of `engine-lsm` and a few flushes.
 const MOST: u64 = 384 << 20;
 
-/// Part of what is kept that compactions leave to flushes.
+/// One part in so many of what is kept is left to flushes by compactions.
 const FLUSHES_PART: u64 = 4;
 
-/// Free bytes of a folder's disk, and those of them that are kept. `None` if the system does not tell: the writes themselves find out.
+/// Free bytes of a folder's disk, and those of them that are kept. `None` if the system does not tell: the writes
+/// themselves find out.
 fn free_and_kept(folder: &Path) -> Option<(u64, u64)> {
     let disk = statvfs(folder).ok()?;
     let total = disk.f_blocks.saturating_mul(disk.f_frsize);

@@ -4,11 +4,11 @@
 //!   blocks of a table   │ a b c │ ..... │ g h i │     rows after c and before g cannot be read
 //! ```
 //!
-//! A block whose checksum is wrong says nothing about its rows, but its neighbours tell between which keys they are. An error of
-//! a read names that range. Rows of other tables there count as unreadable too: the block may hide them.
+//! A block whose checksum is wrong says nothing about its rows, but its neighbours tell between which keys they are. An
+//! error of a read names that range. Rows of other tables there count as unreadable too: the block may hide them.
 //!
-//! A store never goes on as if such rows were absent. Only [`give_up`](crate::give_up()) writes tables without their damaged blocks, when a
-//! person asks for it.
+//! A store never goes on as if such rows were absent. Only [`give_up`](crate::give_up()) writes tables without their
+//! damaged blocks, when a person asks for it.
 
 use std::ops::Bound;
 
@@ -86,8 +86,8 @@ pub(crate) fn places(
     places.filter(|(from, to)| from < to)
 }
 
-/// Adds to the error of a read its place, between `begin` and `end`, stored keys, of what is not read yet. A run whose next row can
-/// be read has not failed.
+/// Adds to the error of a read its place, between `begin` and `end`, stored keys, of what is not read yet. A run whose
+/// next row can be read has not failed.
 pub(crate) fn located(failure: Error, tables: &Tables, begin: &[u8], end: &[u8], direction: Direction) -> Error {
     if failure.code() != error::FILE_CORRUPT {
         return failure;

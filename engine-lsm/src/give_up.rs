@@ -30,8 +30,9 @@ fn readable(member: &Member) -> impl Iterator<Item = lsm_tree::Result<InternalVa
     })
 }
 
-/// Writes the tables in a closed folder again without the blocks that cannot be read, if those are between two keys. Returns the
-/// ranges whose rows are lost. A table that has such blocks elsewhere too, where others would miss their rows, stays as it is.
+/// Writes the tables in a closed folder again without the blocks that cannot be read, if those are between two keys.
+/// Returns the ranges whose rows are lost. A table that has such blocks elsewhere too, where others would miss their
+/// rows, stays as it is.
 ///
 /// What the lost rows hid may come back: older values of their keys, and keys that they removed.
 ///

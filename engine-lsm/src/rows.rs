@@ -82,8 +82,8 @@ enum Bounds {
     Both,
 }
 
-/// The rows of a table in a range, without a look at blocks that cannot have any. The index has the last key of each block, and leads
-/// to a block beyond a bound, which may be damaged.
+/// The rows of a table in a range, without a look at blocks that cannot have any. The index has the last key of each
+/// block, and leads to a block beyond a bound, which may be damaged.
 fn exact(table: &Table, from: UserKey, to: UserKey, direction: Direction) -> BoxedRows {
     let rows = table.range((Bound::Included(from.clone()), Bound::Excluded(to.clone())));
     let mut rows: BoxedRows = match direction {
@@ -155,7 +155,8 @@ impl Source {
     }
 }
 
-/// The rows of several runs in key order: of each key the newest row, or the tombstone. Must not be used after an error.
+/// The rows of several runs in key order: of each key the newest row, or the tombstone. Must not be used after an
+/// error.
 pub(crate) struct Merged {
     /// Sources, newest first.
     sources: Vec<Source>,
@@ -214,7 +215,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// The error of a failed read. At first the rest is read once more, with both bounds: what failed may be beyond them.
+    /// The error of a failed read. At first the rest is read once more, with both bounds: what failed may be beyond
+    /// them.
     fn failed(&mut self, failure: lsm_tree::Error) -> Result<()> {
         let (direction, (mut begin, mut end)) = (self.merged.direction, self.range.clone());
         match (direction, &self.last) {

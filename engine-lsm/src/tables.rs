@@ -88,8 +88,8 @@ impl Member {
         self.aside.as_ref().map_or(&self.table, |aside| &aside.table)
     }
 
-    /// Bytes of the file before a key. What is not rows, such as the index, counts as if it were spread among them. Rows of
-    /// a table whose index cannot be read count for none: reads of them tell what is wrong.
+    /// Bytes of the file before a key. What is not rows, such as the index, counts as if it were spread among them.
+    /// Rows of a table whose index cannot be read count for none: reads of them tell what is wrong.
     fn position(&self, key: &[u8]) -> u64 {
         if key <= self.first() {
             return 0;
@@ -116,8 +116,8 @@ fn data_bytes(table: &Table) -> u64 {
     *table.regions.tli.offset()
 }
 
-/// Where the block begins that has a key, or the next one. The index is read from the file: that in memory cannot be asked
-/// for places.
+/// Where the block begins that has a key, or the next one. The index is read from the file: that in memory cannot be
+/// asked for places.
 fn offset(table: &Table, key: &[u8]) -> lsm_tree::Result<u64> {
     let file = File::open(&*table.path)?;
     // The first block whose last key is not before `key`.
@@ -173,7 +173,8 @@ impl Tables {
         Tables { levels: self.levels.each_ref().map(level) }
     }
 
-    /// Bytes of rows from `begin` up to, not including, `end`, about. Of a table that lies there in part only, one row counts.
+    /// Bytes of rows from `begin` up to, not including, `end`, about. Of a table that lies there in part only, one row
+    /// counts.
     pub(crate) fn bytes_between(&self, begin: &[u8], end: &[u8]) -> u64 {
         let runs = self.levels.iter().flatten();
         let tables = runs.flat_map(|run| overlapping(run, begin, end)).filter(|member| member.first() < end);

@@ -185,8 +185,8 @@ pub trait Store: Send + Sync + 'static {
         self.durability() != Durability::Process
     }
 
-    /// Asks for the space on the disk that removed rows between two keys still take. Returns at once. Nothing happens where an
-    /// engine needs no request.
+    /// Asks for the space on the disk that removed rows between two keys still take. Returns at once. Nothing happens
+    /// where an engine needs no request.
     fn compact(&self, begin: &[u8], end: &[u8]) {
         let _ = (begin, end);
     }
@@ -203,8 +203,8 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Fails when what is left of the disk is kept for transactions that make the data smaller. Called before each batch, with the
-    /// size of its transactions.
+    /// Fails when what is left of the disk is kept for transactions that make the data smaller. Called before each
+    /// batch, with the size of its transactions.
     fn check_room(&self, bytes: u64) -> Result<()> {
         let _ = bytes;
         Ok(())

@@ -1,5 +1,6 @@
-//! Bodies of millions of small entries, as a server program takes them: each in a few times its bytes, and the server answers
-//! the next one. All of them at once, and clients that stop, stay within `--memory`, and others are answered meanwhile.
+//! Bodies of millions of small entries, as a server program takes them: each in a few times its bytes, and the server
+//! answers the next one. All of them at once, and clients that stop, stay within `--memory`, and others are answered
+//! meanwhile.
 
 #![cfg(feature = "mem")]
 
@@ -22,8 +23,8 @@ const BYTES: usize = 2 << 20;
 /// How many times its own bytes a body may take.
 const MOST_TIMES: u64 = 12;
 
-/// What a request may take beside that: buffers, threads, and lists with their greatest number of entries. On a busy machine the
-/// allocator gives memory back later, some MiB more than on an idle one.
+/// What a request may take beside that: buffers, threads, and lists with their greatest number of entries. On a busy
+/// machine the allocator gives memory back later, some MiB more than on an idle one.
 const MOST_BESIDE: u64 = 48 << 20;
 
 /// A line of `/proc/PID/status` in bytes; `None` where the system has none.
@@ -211,7 +212,8 @@ fn at(address: [u8; 4]) -> reqwest::Client {
     reqwest::Client::builder().local_address(std::net::IpAddr::from(address)).build().unwrap()
 }
 
-/// Asks for a small document again and again while `work` runs. Each answer must be there. Returns the longest time of one.
+/// Asks for a small document again and again while `work` runs. Each answer must be there. Returns the longest time of
+/// one.
 async fn beside<T>(server: &Process, client: &reqwest::Client, work: impl Future<Output = T>) -> (T, Duration) {
     let mut longest = Duration::ZERO;
     let asking = async {

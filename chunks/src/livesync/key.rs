@@ -50,7 +50,7 @@ impl Key {
     /// Derives the keys, which takes a noticeable part of a second.
     pub(crate) fn derive(passphrase: &str, salt: &[u8]) -> Key {
         let mut master = [0; 32];
-        kdf::pbkdf2(kdf::Hash::Sha256, passphrase.as_bytes(), salt, ROUNDS, &mut master);
+        kdf::pbkdf2_sha256(passphrase.as_bytes(), salt, ROUNDS, &mut master);
         let units: Vec<u16> = passphrase.encode_utf16().collect();
         // Three quarters of it, rounded down.
         let part = units.len() * 3 / 4;

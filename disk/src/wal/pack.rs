@@ -5,12 +5,13 @@
 //!   4 bytes                                 └ 7 bits a byte, least significant first; the eighth: more follow
 //! ```
 //!
-//! `shared` is how much of the key before begins this key, `rest` the length of what follows. `value` is the length of the
-//! value and one, or zero: the key is removed. Rows of a document share most of their keys, so this takes some two fifths of the
-//! bytes of an exploded one, and no memory but its own.
+//! `shared` is how much of the key before begins this key, `rest` the length of what follows. `value` is the length of
+//! the value and one, or zero: the key is removed. Rows of a document share most of their keys, so this takes some two
+//! fifths of the bytes of an exploded one, and no memory but its own.
 //!
-//! A few bytes can stand for a long key again and again. So a run is packed only if that leaves [one part in so many](MOST_PARTS),
-//! and reading refuses anything smaller before it takes memory: a log takes at most so many times its length.
+//! A few bytes can stand for a long key again and again. So a run is packed only if that leaves [one part in so
+//! many](MOST_PARTS), and reading refuses anything smaller before it takes memory: a log takes at most so many times
+//! its length.
 
 use bytes::Bytes;
 
@@ -19,8 +20,8 @@ use super::row::{ABSENT, ROW_HEAD};
 /// A packed run is at least this part of the run.
 const MOST_PARTS: usize = 16;
 
-/// Packs a run, which begins after `head` bytes and whose rows begin at `rows`. The packed form begins after `head` zeros. `None` if it
-/// is not shorter, or too short.
+/// Packs a run, which begins after `head` bytes and whose rows begin at `rows`. The packed form begins after `head`
+/// zeros. `None` if it is not shorter, or too short.
 pub(super) fn packed(bytes: &[u8], head: usize, rows: &[u32]) -> Option<Vec<u8>> {
     let number = |at: usize| bytes[at..].first_chunk::<4>().map_or(0, |four| u32::from_be_bytes(*four));
     let first = rows.first().map_or(bytes.len(), |first| *first as usize);

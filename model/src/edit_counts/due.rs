@@ -42,8 +42,8 @@ impl EditCounts {
         &self.slots[keys.number() as usize % SLOTS]
     }
 
-    /// Counts the edits of a transaction that is about to commit. Returns whether it is to write a row. Edits of an attempt
-    /// that fails count too: the next row is written a little earlier.
+    /// Counts the edits of a transaction that is about to commit. Returns whether it is to write a row. Edits of an
+    /// attempt that fails count too: the next row is written a little earlier.
     pub(super) fn is_row_due(&self, keys: &DatabaseKeys, edits: usize) -> bool {
         let slot = self.slot(keys);
         let edits = u32::try_from(edits).unwrap_or(EDITS_BETWEEN);

@@ -8,10 +8,11 @@
 //!  (17, Incarnation, Stamp) = (Before, Own, Version)
 //! ```
 //!
-//! `Stamp` is that of the transaction. `Before` is the number of edits committed at `Version`, the version that it read, by
-//! the [counters](crate::stats). `Own` is the number of its own edits. The number of a sequence is the greatest count of the
-//! rows up to it. So for each sequence it is one number for ever, since only later rows follow, and it never falls along the
-//! feed. The number at the end of the feed lags behind by less than [`EDITS_BETWEEN`](due::EDITS_BETWEEN) edits for each process that writes.
+//! `Stamp` is that of the transaction. `Before` is the number of edits committed at `Version`, the version that it
+//! read, by the [counters](crate::stats). `Own` is the number of its own edits. The number of a sequence is the
+//! greatest count of the rows up to it. So for each sequence it is one number for ever, since only later rows follow,
+//! and it never falls along the feed. The number at the end of the feed lags behind by less than
+//! [`EDITS_BETWEEN`](due::EDITS_BETWEEN) edits for each process that writes.
 //!
 //! A row is written without a conflict, and read by no edit. A later row can have a lower count than an earlier one, if
 //! its transaction read before the earlier one committed. Then the stamp of the earlier row is greater than the

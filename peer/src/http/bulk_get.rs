@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use model::{BulkGet, JsonRef, JsonText, JsonWriter};
 
 use super::address::id_path;
-use super::answer::{Answer, Held, problem as problem_of};
+use super::answer::{Answer, Held, problem};
 use super::answers::{list, refusal, revision, text};
 use super::ceilings::{DOCUMENT, SEVERAL};
 use super::{Http, Method};
@@ -167,13 +167,13 @@ fn leaves(id: &str, answer: &JsonText, held: &Held, result: JsonRef<'_>) -> Resu
             leaves.push(revision(id, &answer.slice_ref(doc), held)?);
             continue;
         }
-        let problem = doc.get("error");
-        if problem.and_then(|problem| text(problem, "error")).as_deref() == Some("not_found") {
+        let failed = doc.get("error");
+        if failed.and_then(|failed| text(failed, "error")).as_deref() == Some("not_found") {
             continue;
         }
-        let sentence = format!("\"{id}\" cannot be read: {}", problem.and_then(problem_of).unwrap_or_default());
+        let sentence = format!("\"{id}\" cannot be read: {}", failed.and_then(problem).unwrap_or_default());
         let error = Error::new(ErrorKind::Unavailable, sentence);
-        let status = problem.and_then(refusal).and_then(|error| error.status());
+        let status = failed.and_then(refusal).and_then(|error| error.status());
         return Err(status.map_or(error.clone(), |status| error.with_status(status)));
     }
     Ok(leaves)

@@ -58,7 +58,8 @@ static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The header with the id of a request, which the log has too.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 
-/// Number of bytes that a connection reserves after a request or an answer that was not small: the connection keeps its buffers until it ends.
+/// Number of bytes that a connection reserves after a request or an answer that was not small. It keeps its buffers until
+/// it ends.
 const USED_CONNECTION_BYTES: usize = 256 << 10;
 
 /// Serves a request. It always answers. `seat` is what its connection reserves.

@@ -49,7 +49,7 @@ pub(crate) async fn with_users(users: &[(&str, &[&str])]) -> Couch {
 fn key(name: &str) -> String {
     let mut key = [0; 32];
     let (password, salt) = (format!("pw {name}"), format!("salt of {name}"));
-    kdf::pbkdf2(kdf::Hash::Sha256, password.as_bytes(), salt.as_bytes(), 10, &mut key);
+    kdf::pbkdf2_sha256(password.as_bytes(), salt.as_bytes(), 10, &mut key);
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

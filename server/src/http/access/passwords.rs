@@ -76,14 +76,14 @@ impl Prf {
     }
 
     fn derive(self, password: &str, salt: &str, iterations: u32, key: &mut [u8]) {
-        let hash = match self {
-            Prf::Sha1 => kdf::Hash::Sha1,
-            Prf::Sha224 => kdf::Hash::Sha224,
-            Prf::Sha256 => kdf::Hash::Sha256,
-            Prf::Sha384 => kdf::Hash::Sha384,
-            Prf::Sha512 => kdf::Hash::Sha512,
+        let derive = match self {
+            Prf::Sha1 => kdf::pbkdf2_sha1,
+            Prf::Sha224 => kdf::pbkdf2_sha224,
+            Prf::Sha256 => kdf::pbkdf2_sha256,
+            Prf::Sha384 => kdf::pbkdf2_sha384,
+            Prf::Sha512 => kdf::pbkdf2_sha512,
         };
-        kdf::pbkdf2(hash, password.as_bytes(), salt.as_bytes(), iterations, key);
+        derive(password.as_bytes(), salt.as_bytes(), iterations, key);
     }
 }
 

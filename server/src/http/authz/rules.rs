@@ -1,8 +1,9 @@
 //! Databases that have rules of their own about who writes and reads their documents: those of users and those whose
 //! documents are replications.
 //!
-//! Every path by which a client writes or reads such documents asks [`rules_of`](super::rules_of) for the rules. A way of writing or reading that is not
-//! named in [`Rules::is_for_members`] is closed to all but administrators of the server, before its handler runs.
+//! Every path by which a client writes or reads such documents asks [`rules_of`](super::rules_of) for the rules. A way
+//! of writing or reading that is not named in [`Rules::is_for_members`] is closed to all but administrators of the
+//! server, before its handler runs.
 
 use async_trait::async_trait;
 use model::{Edit, RevId, WriteMode};

@@ -1,8 +1,8 @@
 //! The parts of a URL: path segments and the query's parameters, decoded.
 //!
-//! A segment is split off before it is decoded, so `%2F` is a slash inside a name. As in CouchDB
-//! `+` is a space, in the path too unless `decode_plus_to_space` is `false`; empty segments (a trailing slash) do not count; of a
-//! repeated parameter the last one counts.
+//! A segment is split off before it is decoded, so `%2F` is a slash inside a name. As in CouchDB `+` is a space, in the
+//! path too unless `decode_plus_to_space` is `false`; empty segments (a trailing slash) do not count; of a repeated
+//! parameter the last one counts.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -69,8 +69,8 @@ pub(crate) fn encode(segment: &str) -> PercentEncode<'_> {
 pub(crate) struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// Whether the query has `batch=ok`. With it CouchDB does not wait for the disk, and answers 202 without a revision. Here
-    /// the answer is the same, and the write is as durable as any other.
+    /// Whether the query has `batch=ok`. With it CouchDB does not wait for the disk, and answers 202 without a
+    /// revision. Here the answer is the same, and the write is as durable as any other.
     pub(crate) fn is_batch(&self) -> bool {
         self.get("batch") == Some("ok")
     }
