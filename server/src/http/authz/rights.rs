@@ -63,9 +63,7 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<bool
     if is_of_the_system(db) {
         return Err(not_server_admin());
     }
-    let security = security(request, db).await?;
-    require_member(&security, &request.principal)?;
-    Ok(security.is_admin(&request.principal))
+    standing(db, &security(request, db).await?, &request.principal)
 }
 
 /// Whether a database is for server administrators, whatever its `_security`: what lies there acts with the rights of
