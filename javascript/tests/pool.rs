@@ -43,9 +43,10 @@ fn equal_design_documents_of_two_databases_share_nothing() {
     let private = design("doc => { globalThis.kept = (globalThis.kept || []).concat(doc.secret || []); emit(kept) }");
     // The text is the very same.
     let public = Design { database: [2; 16], ..private.clone() };
-    wait(pool.run(&private, |sandbox| sandbox.map(&["v"], r#"{"secret":"s"}"#))).unwrap()[0].as_ref().unwrap();
+    // Each database may run on either thread, so the private one leaves its secret anew in each round.
     for _ in 0..8 {
-        assert_eq!((key(&pool, &public), key(&pool, &private)), ("[]".to_owned(), r#"["s"]"#.to_owned()));
+        wait(pool.run(&private, |sandbox| sandbox.map(&["v"], r#"{"secret":"s"}"#))).unwrap()[0].as_ref().unwrap();
+        assert_eq!(key(&pool, &public), "[]");
     }
 }
 
