@@ -110,6 +110,7 @@ macro_rules! __scenarios {
                 what_is_too_slow_is_read_by_halves,
                 a_write_that_is_too_slow_is_done_by_halves,
                 one_edit_that_is_too_large_for_the_store_is_a_document_too_large,
+                a_full_database_takes_deletions_and_purges_alone,
                 a_thousand_leaves_of_a_document_are_one_edit,
                 a_hundred_thousand_revisions_of_a_document_are_compared,
             }

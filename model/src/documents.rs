@@ -27,6 +27,8 @@ pub struct Documents<D> {
     pub(crate) home: Arc<Home>,
     /// The validator of its edits, where design documents validate them.
     pub(crate) validating: Validating,
+    /// The bytes from which on it takes no more; see [`quota`](crate::quota).
+    pub(crate) quota: Option<u64>,
 }
 
 impl<D> fmt::Debug for Documents<D> {
@@ -51,6 +53,8 @@ pub(crate) struct Home {
     validates: AtomicBool,
     /// The design documents that validate edits, as they were last read.
     pub(crate) designs: Mutex<Option<Designs>>,
+    /// The estimated bytes of all rows when a quota last asked, and that time in milliseconds.
+    pub(crate) stored: Mutex<Option<(u64, u64)>>,
 }
 
 impl<D: Database> Documents<D> {
@@ -74,8 +78,10 @@ impl<D: Database> Documents<D> {
                 revs_limit: AtomicU32::new(DEFAULT_REVS_LIMIT),
                 validates: AtomicBool::new(false),
                 designs: Mutex::default(),
+                stored: Mutex::default(),
             }),
             validating: Validating::default(),
+            quota: None,
         }
     }
 

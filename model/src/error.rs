@@ -56,6 +56,14 @@ pub enum ErrorKind {
     /// The document with this id is over the database's limit. 413.
     #[error("{0}")]
     DocumentTooLarge(String),
+    /// The database has as many bytes as its quota allows, or more ([`limited_to`](crate::Documents::limited_to)). 413.
+    #[error("The database has {stored} bytes, and its quota is {quota}. Deletions and purges make room.")]
+    QuotaExceeded {
+        /// The quota in bytes.
+        quota: u64,
+        /// The stored bytes, as the store estimates them.
+        stored: u64,
+    },
     /// The edit names a revision that is not a live leaf, or another edit was faster. 409.
     #[error("Document update conflict.")]
     Conflict,
@@ -275,6 +283,7 @@ impl Error {
             ErrorKind::Refused(refused) => refused.first().map_or(500, |first| first.error.status()),
             ErrorKind::DocumentTooLarge(_)
             | ErrorKind::AttachmentTooLarge(_)
+            | ErrorKind::QuotaExceeded { .. }
             | ErrorKind::PatchTooMuch
             | ErrorKind::TransactionTooLarge => 413,
             ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
@@ -304,6 +313,7 @@ impl Error {
             ErrorKind::Refused(refused) => refused.first().map_or("internal_server_error", |first| first.error.error()),
             ErrorKind::NotFound(_) | ErrorKind::MissingRev => "not_found",
             ErrorKind::AttachmentTooLarge(_) => "attachment_too_large",
+            ErrorKind::QuotaExceeded { .. } => "quota_exceeded",
             ErrorKind::MissingStub { .. } => "missing_stub",
             ErrorKind::FileExists => "file_exists",
             ErrorKind::IllegalDatabaseName(_) => "illegal_database_name",

@@ -57,6 +57,8 @@ pub struct DatabaseInfo {
     pub revs_limit: u32,
     /// Its conflict policy.
     pub conflicts: ConflictPolicy,
+    /// The quota of the handle that was asked, in bytes ([`limited_to`](Documents::limited_to)).
+    pub quota: Option<u64>,
     /// Whether space that was [asked for](Documents::compact) is not free yet.
     pub is_compacting: bool,
 }
@@ -101,6 +103,7 @@ impl<D: Database> Documents<D> {
                     rewrites: instance.rewrites,
                     revs_limit: instance.revs_limit,
                     conflicts: instance.policy,
+                    quota: self.quota,
                     is_compacting,
                 })
             }

@@ -47,6 +47,7 @@ pub mod parallel;
 mod parts;
 mod policy;
 mod purge;
+mod quota;
 #[cfg(test)]
 #[path = "../../json/src/random.rs"]
 mod random;

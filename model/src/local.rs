@@ -106,6 +106,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// `illegal_docid`; 413; 400 for a body that is not an object or has special members.
     pub async fn put_local(&self, id: &str, rev: Option<u64>, body: JsonText) -> Result<u64> {
+        self.require_quota_of_local().await?;
         let (id, body) = (id, &body);
         let put = |transaction: D::Transaction| async move {
             Ok(Outcome::Write(self.put_local_within(&transaction, id, rev, body).await?))

@@ -94,6 +94,7 @@ impl From<model::Error> for Error {
             Model::Conflict => ErrorKind::Conflict,
             Model::DocumentTooLarge(_) | Model::AttachmentTooLarge(_) => ErrorKind::TooLarge,
             Model::Corrupt(_) => ErrorKind::Nonsense,
+            Model::QuotaExceeded { .. } => ErrorKind::Unavailable,
             // 507 too: a replication into a full store waits for room.
             Model::Store(_) | Model::Moving | Model::UploadGone if matches!(error.status(), 503 | 507) => {
                 ErrorKind::Unavailable

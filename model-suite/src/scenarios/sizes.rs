@@ -9,7 +9,7 @@ use conformance::chaos::{Chaos, Fault};
 use kv_api::{AnyDatabase, Counted, Database};
 use model::{
     AllDocsEntry, AllDocsRequest, BodyFormat, BulkGet, ChangesRequest, CreateOptions, Documents, Edit, ErrorKind,
-    GetOptions, Layer, LayerOptions, OpenRev, OpenRevs, RevId, WriteMode,
+    GetOptions, Layer, LayerOptions, OpenRev, OpenRevs, Purge, RevId, WriteMode,
 };
 
 use crate::stage::*;
@@ -112,6 +112,28 @@ pub(crate) async fn one_edit_that_is_too_large_for_the_store_is_a_document_too_l
     assert_eq!(*documents.put(edit("a", "{}")).await.unwrap_err().kind(), too_large);
     let mut results = documents.write(vec![edit("a", "{}")], WriteMode::Interactive).await.unwrap();
     assert_eq!(*results.remove(0).unwrap_err().kind(), too_large);
+}
+
+/// Every database has the zero bytes of this quota, whatever its store estimates.
+pub(crate) async fn a_full_database_takes_deletions_and_purges_alone(stage: Stage) {
+    let free = stage.documents().await;
+    let rev = free.put(edit("a", "{}")).await.unwrap();
+    let other = free.put(edit("b", "{}")).await.unwrap();
+    let full = free.clone().limited_to(Some(0));
+    assert_eq!((full.info().await.unwrap().quota, free.info().await.unwrap().quota), (Some(0), None));
+    let is_full = |error: &model::Error| matches!(error.kind(), ErrorKind::QuotaExceeded { quota: 0, .. });
+    let tombstone = |body: &str| edit("a", body).over(rev.clone()).deleting();
+    let edits = vec![edit("c", "{}"), tombstone(&text(2_000)), tombstone("{}")];
+    let results = full.write(edits, WriteMode::Interactive).await.unwrap();
+    assert!(results[..2].iter().all(|result| result.as_ref().is_err_and(is_full)), "{results:?}");
+    assert!(results[2].is_ok(), "{results:?}");
+    let replicated = full.write(vec![replicated("c", "1-a", "{}")], WriteMode::Replicated).await.unwrap();
+    assert!(replicated[0].as_ref().is_err_and(is_full), "{replicated:?}");
+    assert!(full.put_local("_local/a", None, json("{}")).await.is_err_and(|error| is_full(&error)));
+    let purged = full.purge(&[Purge { id: "b".into(), revs: vec![other], uuid: None }]).await.unwrap();
+    assert!(purged[0].is_ok(), "{purged:?}");
+    assert!(free.put(edit("c", "{}")).await.is_ok());
+    assert!(free.limited_to(Some(u64::MAX)).put(edit("d", "{}")).await.is_ok());
 }
 
 pub(crate) async fn a_thousand_leaves_of_a_document_are_one_edit(stage: Stage) {

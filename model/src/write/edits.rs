@@ -295,6 +295,10 @@ impl<D: Database> Collection<D> {
         let transaction = &self.transaction;
         for turn in 0..edits.len() {
             let (database, edit) = &mut edits[turn];
+            if let Some(full) = database.refused_by_quota(edit).await? {
+                refuse(vec![refusal(&edits, turn, full.into())])?;
+            }
+            let (database, edit) = &mut edits[turn];
             let Some(rev) = edit.kept_of() else { continue };
             let list = alone(database.kept(transaction, &edit.id, &rev).await)?;
             if let Err(error) = list.and_then(|list| edit.keep(list)) {

@@ -50,6 +50,7 @@ use crate::instance::Instance;
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
 use crate::parallel;
+use crate::quota::gives_back;
 use crate::txids::Outcome;
 use crate::validation::Validating;
 
@@ -66,9 +67,6 @@ pub use stem::Stemming;
 
 /// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
 const TARGET_BYTES: usize = 8_000_000;
-
-/// Size of a tombstone's body up to which its edit counts as a deletion that gives space back.
-const SMALL_TOMBSTONE: usize = 1_024;
 
 /// The prepared writes of a transaction's plans on a database.
 struct Prepared<'e> {
@@ -112,6 +110,11 @@ impl<D: Database> Documents<D> {
     pub async fn write(&self, mut edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
         let mut results: Vec<Option<EditResult>> =
             edits.iter().map(|edit| self.check_edit(edit).err().map(Err)).collect();
+        if let Some(refused) = self.over_quota().await? {
+            for (_, result) in edits.iter().zip(&mut results).filter(|(edit, _)| !gives_back(edit)) {
+                result.get_or_insert_with(|| Err(refused.clone().into()));
+            }
+        }
         if mode == WriteMode::Interactive && edits.iter().any(|edit| edit.kept_of().is_some()) {
             Box::pin(self.name_kept(&mut edits, &mut results)).await?;
         }
@@ -213,9 +216,7 @@ impl<D: Database> Documents<D> {
         }
         // A transaction of several edits that became too old is not retried, but done in halves.
         let hopeless = |error: &kv_api::Error| edits.len() > 1 && is_too_much(error);
-        // Tombstones may have bodies, which take space instead.
-        let frees_space =
-            drafts.iter().all(|draft| draft.edit.deleted && draft.edit.body.as_str().len() <= SMALL_TOMBSTONE);
+        let frees_space = drafts.iter().all(|draft| gives_back(draft.edit));
         self.thin_counts_if_due().await;
         self.shared
             .guard

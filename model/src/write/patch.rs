@@ -74,6 +74,9 @@ impl<D: Database> Documents<D> {
             return Err(Error::bad_request("A patch cannot add attachments."));
         }
         self.check_edit(&edit)?;
+        if let Some(full) = self.refused_by_quota(&edit).await? {
+            return Err(full.into());
+        }
         let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());
         let drafts = [Draft::new(turn, WriteMode::Interactive, self.body_context(), self.format_seen(), &mut memory)];
         let (instance, decided) = self.decide(&transaction, &drafts, WriteMode::Interactive).await?;

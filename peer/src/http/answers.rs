@@ -102,6 +102,8 @@ pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
         "conflict" => ErrorKind::Conflict,
         "document_too_large" | "attachment_too_large" | "too_large" => ErrorKind::TooLarge,
         "service unavailable" | "internal_server_error" | "insufficient_storage" | "timeout" => ErrorKind::Unavailable,
+        // A replication into a full database waits for room.
+        "quota_exceeded" => ErrorKind::Unavailable,
         _ => ErrorKind::Refused,
     };
     let status = match name.as_ref() {
@@ -110,6 +112,7 @@ pub(super) fn refusal(row: JsonRef<'_>) -> Option<Error> {
         // An error of the document itself, for example a validation function that throws. A retry would not help.
         "unknown_error" | "internal_server_error" => Some(500),
         "insufficient_storage" => Some(507),
+        "quota_exceeded" => Some(413),
         _ => None,
     };
     let error = Error::new(kind, problem(row).unwrap_or_default());
@@ -127,6 +130,7 @@ mod tests {
             refusal(row.root()).map(|error| (error.kind(), error.status()))
         };
         assert_eq!(of("insufficient_storage"), Some((ErrorKind::Unavailable, Some(507))));
+        assert_eq!(of("quota_exceeded"), Some((ErrorKind::Unavailable, Some(413))));
         assert_eq!(of("internal_server_error"), Some((ErrorKind::Unavailable, Some(500))));
         assert_eq!(of("forbidden"), Some((ErrorKind::Refused, Some(403))));
     }

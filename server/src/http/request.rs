@@ -71,12 +71,14 @@ impl Request {
         self.app.databases.with(name, move |database| work(self.writable(database)))
     }
 
-    /// The same database, whose edits are validated on behalf of this client. Reads are not burdened with that.
+    /// The same database, whose edits are validated on behalf of this client, and stay within its quota. Reads are not
+    /// burdened with that.
     pub(crate) fn writable(&self, database: Documents) -> Documents {
-        match self.method {
-            Method::GET => database,
-            _ => on_behalf(database, &self.app.functions, &self.principal, Some(&self.app)),
+        if self.method == Method::GET {
+            return database;
         }
+        let quota = self.app.auth.settings().quotas.of(database.name());
+        on_behalf(database, &self.app.functions, &self.principal, Some(&self.app)).limited_to(quota)
     }
 
     /// The database, looked up just now, for work that would not notice a stale handle.

@@ -117,3 +117,82 @@ async fn each_user_has_a_database_of_their_own() {
     let all = send(&couch, "adm", "GET", "/_all_dbs", json!(null)).await.json();
     assert!(!all.as_array().unwrap().contains(&json!("home/6672696461")), "{all}");
 }
+
+/// Sends until the answer has this status: the size of a database is a second old at most.
+async fn until_status(couch: &Couch, status: u16, method: &str, path: &str, body: Value) -> Answer {
+    let wait = async {
+        loop {
+            let answer = send(couch, "adm", method, path, body.clone()).await;
+            if answer.status == status {
+                return answer;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), wait).await.unwrap_or_else(|_| panic!("{method} {path} is never {status}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_database_takes_deletions_alone() {
+    let couch = Couch::with(options()).await;
+    let adm = |method: &'static str, path: &'static str, body: Value| send(&couch, "adm", method, path, body);
+    assert_eq!(adm("PUT", "/notes", json!(null)).await.status, 201);
+    assert_eq!(adm("GET", "/notes", json!(null)).await.json()["sizes"]["quota"], Value::Null);
+    for wrong in ["much", "-1", "1 GB"] {
+        assert_eq!(adm("PUT", "/_node/_local/_config/quotas/notes", json!(wrong)).await.status, 400, "{wrong}");
+    }
+    set(&couch, "quotas/notes", "150000").await;
+    assert_eq!(adm("GET", "/notes", json!(null)).await.json()["sizes"]["quota"], 150_000);
+    assert_eq!(
+        adm("POST", "/_dbs_info", json!({"keys": ["notes"]})).await.json()[0]["info"]["sizes"]["quota"],
+        150_000
+    );
+
+    let text = "x".repeat(20_000);
+    let documents: Vec<_> = (0..10).map(|n| json!({"_id": format!("d{n}"), "text": text})).collect();
+    let written = adm("POST", "/notes/_bulk_docs", json!({"docs": documents})).await.json();
+    let rev = |n: usize| written[n]["rev"].as_str().expect("written").to_owned();
+
+    let full = until_status(&couch, 413, "PUT", "/notes/more", json!({})).await.json();
+    assert_eq!(full["error"], "quota_exceeded");
+    assert!(full["reason"].as_str().unwrap().contains("its quota is 150000"), "{full}");
+    let attached = as_user(couch.request("PUT", &format!("/notes/d0/file?rev={}", rev(0))), "adm");
+    assert_eq!(couch.send(attached.body("text")).await.status, 413);
+    let large = json!({"_id": "d1", "_rev": rev(1), "_deleted": true, "text": text});
+    let bulk = json!({"docs": [{"_id": "d0", "_rev": rev(0), "_deleted": true}, {"_id": "more"}, large]});
+    let answer = adm("POST", "/notes/_bulk_docs", bulk).await;
+    let rows = answer.json();
+    assert_eq!((answer.status.as_u16(), &rows[0]["ok"]), (201, &json!(true)), "{rows}");
+    assert_eq!((&rows[1]["error"], &rows[2]["error"]), (&json!("quota_exceeded"), &json!("quota_exceeded")));
+    let transact = json!({"edits": [{"db": "notes", "doc": {"_id": "more"}}]});
+    assert_eq!(adm("POST", "/_transact", transact).await.status, 413);
+    // Checkpoints of replications go on.
+    assert_eq!(adm("PUT", "/notes/_local/place", json!({"at": 1})).await.status, 201);
+    assert_eq!(adm("GET", "/notes/d2", json!(null)).await.status, 200);
+
+    for n in 1..8 {
+        let path = format!("/notes/d{n}?rev={}", rev(n));
+        assert_eq!(send(&couch, "adm", "DELETE", &path, json!(null)).await.status, 200, "d{n}");
+    }
+    until_status(&couch, 201, "PUT", "/notes/again", json!({})).await;
+    assert_eq!(adm("DELETE", "/_node/_local/_config/quotas/notes", json!(null)).await.status, 200);
+    for n in 0..10 {
+        let path = format!("/notes/e{n}");
+        assert_eq!(send(&couch, "adm", "PUT", &path, json!({"text": text})).await.status, 201);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_databases_have_a_quota() {
+    let couch = Couch::with(options()).await;
+    set(&couch, "couch_peruser/enable", "true").await;
+    set(&couch, "couch_peruser/quota", "50000").await;
+    assert_eq!(send(&couch, "adm", "PUT", "/_users", json!(null)).await.status, 201);
+    register(&couch, "bob").await;
+    until(&couch, "userdb-626f62", Some(of(&["bob"]))).await;
+    let text = "x".repeat(60_000);
+    let first = send(&couch, "bob", "PUT", "/userdb-626f62/a", json!({"text": text})).await;
+    assert_eq!(first.status, 201, "{}", first.text);
+    until_status(&couch, 413, "PUT", "/userdb-626f62/b", json!({})).await;
+    assert_eq!(send(&couch, "bob", "GET", "/userdb-626f62", json!(null)).await.json()["sizes"]["quota"], 50_000);
+}

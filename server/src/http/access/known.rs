@@ -66,7 +66,7 @@ pub const KNOWN_SETTINGS: &[(&str, &[(&str, &str)])] = &[
             ("origins", ""),
         ],
     ),
-    ("couch_peruser", &[("database_prefix", "userdb-"), ("delete_dbs", "false"), ("enable", "false")]),
+    ("couch_peruser", &[("database_prefix", "userdb-"), ("delete_dbs", "false"), ("enable", "false"), ("quota", "")]),
     (
         "couchdb",
         &[

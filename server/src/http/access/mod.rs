@@ -19,6 +19,7 @@
 //!          │    └─ known ───── the settings that have an effect, and the defaults
 //!          └─ unkept ─── settings of this process only
 //!   peruser ────── the option of a database for each user
+//!   quotas ─────── how many bytes a database may have
 //!   principal ─── name and roles
 //!   cors ──────── pages of other origins
 //! ```
@@ -36,6 +37,7 @@ pub(crate) mod policy;
 pub(crate) mod principal;
 mod proxy;
 mod public_key;
+pub(crate) mod quotas;
 pub(crate) mod rows;
 pub(crate) mod sandbox;
 pub(crate) mod session;

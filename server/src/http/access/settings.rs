@@ -23,6 +23,7 @@ use crate::http::access::passwords::{Prf, Verifier};
 use crate::http::access::peruser::PerUser;
 use crate::http::access::policy::Policy;
 use crate::http::access::proxy::Proxy;
+use crate::http::access::quotas::Quotas;
 use crate::http::access::rows::{Rows, truth};
 use crate::http::access::sandbox::Policies;
 use crate::http::access::unkept::Unkept;
@@ -83,6 +84,7 @@ pub(crate) struct Settings {
     pub(crate) proxy: Option<Proxy>,
     /// `None` where users have no databases of their own.
     pub(crate) per_user: Option<PerUser>,
+    pub(crate) quotas: Quotas,
     /// The challenge of a 401 (`WWW-Authenticate`); `None` for no challenge, so that browsers open no dialog.
     pub(crate) challenge: Option<HeaderValue>,
     pub(crate) cors: Cors,
@@ -144,6 +146,7 @@ impl Settings {
         let known = |text: &str| ["None", "Lax", "Strict"].into_iter().find(|known| known.eq_ignore_ascii_case(text));
         let same_site = rows.auth("same_site", known);
         let cors = Cors::read(&rows);
+        let per_user = PerUser::read(&rows);
         // A page of any origin gets only what it sends a password for: a browser adds no `Lax` cookie to its requests.
         let same_site = same_site.or(cors.trusts_every_page().then_some("Lax"));
         Settings {
@@ -167,7 +170,8 @@ impl Settings {
             lockout: Rules::read(&rows),
             tokens: Tokens::read(&rows),
             proxy: Proxy::read(&rows),
-            per_user: PerUser::read(&rows),
+            quotas: Quotas::read(&rows, per_user.as_ref()),
+            per_user,
             challenge: challenge(&rows),
             cors,
             forwarded: Forwarded::read(&rows),

@@ -74,8 +74,14 @@ pub(crate) async fn drop_database(request: &Request, name: &str) -> Result<Respo
 }
 
 pub(crate) async fn info(request: &Request, name: &str) -> Result<Response> {
-    let info = request.with_database(name, |database| async move { Ok(database.info().await?) }).await?;
+    let info = described(request, name).await?;
     Ok(response::object(|json| write_info(json, name, &info)))
+}
+
+/// The information about a database, with its quota.
+pub(crate) async fn described(request: &Request, name: &str) -> Result<DatabaseInfo> {
+    let quota = request.app.auth.settings().quotas.of(name);
+    request.with_database(name, |database| async move { Ok(database.limited_to(quota).info().await?) }).await
 }
 
 /// Writes the members that describe a database into an open object.
@@ -88,6 +94,9 @@ pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseI
     json.name("file").u64(info.sizes.file);
     json.name("external").u64(info.sizes.external);
     json.name("active").u64(info.sizes.active);
+    if let Some(quota) = info.quota {
+        json.name("quota").u64(quota);
+    }
     json.end_object();
     json.name("props").begin_object();
     if info.conflicts == ConflictPolicy::LastWriteWins {

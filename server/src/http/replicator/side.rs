@@ -66,9 +66,11 @@ pub(crate) async fn open(
     owner: &Owner,
     principal: Principal,
 ) -> Result<Arc<dyn Peer>, ApiError> {
-    let validated = on_behalf(documents.clone(), &app.functions, &principal, Some(app));
+    let settings = app.auth.settings();
+    let quota = settings.quotas.of(documents.name());
+    let validated = on_behalf(documents.clone(), &app.functions, &principal, Some(app)).limited_to(quota);
     let local: Arc<dyn Peer> = Arc::new(Local::new(validated));
-    let inner = admitted(app.auth.settings(), documents.name(), local);
+    let inner = admitted(settings, documents.name(), local);
     let rights = Rights { app: app.clone(), documents, owner: owner.clone(), principal };
     rights.check_security().await?;
     Ok(Arc::new(Owned { inner, rights, filter: Arc::default() }))

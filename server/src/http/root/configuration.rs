@@ -14,6 +14,7 @@ use model::{JsonRef, JsonText, JsonWriter};
 
 use crate::http::access::known::CLOSED_SECTIONS;
 use crate::http::access::passwords::Verifier;
+use crate::http::access::quotas;
 use crate::http::access::settings::ADMINS;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
@@ -222,6 +223,9 @@ pub(crate) fn checked(section: &str, key: &str, value: &str) -> Result<String> {
             "The name of an administrator has no colon and no underscore at its begin, and the password is not empty",
         ));
     }
+    if (section == quotas::SECTION || (section, key) == ("couch_peruser", "quota")) && quotas::bytes(value).is_none() {
+        return Err(ApiError::bad_request("A quota is a number of bytes"));
+    }
     Ok(value.to_owned())
 }
 
@@ -253,6 +257,8 @@ mod tests {
             ("admins", "a:b", "x"),
             ("admins", "_a", "x"),
             ("admins", "a", " "),
+            ("quotas", "notes", "1 GB"),
+            ("couch_peruser", "quota", "-1"),
         ] {
             assert_eq!(checked(section, key, value).unwrap_err().status(), 400, "{section} {key} {value}");
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use hyper::StatusCode;
 use model::{JsonText, JsonWriter, NameRange};
 
-use crate::http::database::write_info;
+use crate::http::database::{described, write_info};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::at_most;
@@ -98,7 +98,7 @@ async fn infos(request: &Request, names: &[String], named: bool) -> Result<Vec<u
     let mut json = JsonWriter::new(&mut body);
     json.begin_array();
     for name in names {
-        match request.with_database(name, |database| async move { Ok(database.info().await?) }).await {
+        match described(request, name).await {
             Ok(info) => {
                 json.begin_object().name("key").str(name);
                 json.name("info").begin_object();
