@@ -1,4 +1,4 @@
-//! Benchmarks with comparisons: `cargo run -p benches --release -- <command>`.
+//! Benchmarks with comparisons: `cargo run -p couch-layer-benches --release -- <command>`.
 //!
 //! Machines differ and are noisy, so every figure is a ratio of two medians, measured in turns in one run. Nothing
 //! here passes or fails: requirements are in the tests.

@@ -1,7 +1,7 @@
 //! Measures the time and memory of a collection, by the number of chunks, half of which are garbage.
 //!
 //! ```text
-//! cargo run --release -p chunks --example collection -- 116000 1000000
+//! cargo run --release -p couch-layer-chunks --example collection -- 116000 1000000
 //! ```
 //!
 //! The first collection condemns. The second one, after the grace period, removes and repacks. The database is in the

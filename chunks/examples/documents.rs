@@ -2,7 +2,7 @@
 //! byte of a new chunk then costs.
 //!
 //! ```text
-//! cargo run --release -p chunks --example documents -- 7000 32000 116000
+//! cargo run --release -p couch-layer-chunks --example documents -- 7000 32000 116000
 //! ```
 //!
 //! The vaults are text: pieces of 128 to 1,024 bytes, mostly short, with LiveSync's ids. The figures are counts,

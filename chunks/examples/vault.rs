@@ -1,10 +1,10 @@
 //! Measures a push of a folder of one gigabyte to a database, and the pull.
 //!
 //! ```text
-//! cargo run --release -p chunks --example vault -- generate FOLDER [MEGABYTES]
-//! cargo run --release -p chunks --example vault -- measure FOLDER ENGINE [http]
-//! cargo run --release -p chunks --example vault -- cuts
-//! cargo run --release -p chunks --example vault -- versions
+//! cargo run --release -p couch-layer-chunks --example vault -- generate FOLDER [MEGABYTES]
+//! cargo run --release -p couch-layer-chunks --example vault -- measure FOLDER ENGINE [http]
+//! cargo run --release -p couch-layer-chunks --example vault -- cuts
+//! cargo run --release -p couch-layer-chunks --example vault -- versions
 //! ```
 //!
 //! `generate` makes a folder of notes and attachments, the same in every run. `measure` pushes it to a new

@@ -2,7 +2,7 @@
 //! written most.
 //!
 //! ```text
-//! cargo run --release -p chunks --example writers
+//! cargo run --release -p couch-layer-chunks --example writers
 //! ```
 //!
 //! All write batches of their own new chunks into one vault of 116,000 chunks in memory. A document that all of

@@ -1,7 +1,7 @@
 //! Plays random tapes on an engine for any length of time, and compares the engine with the oracle:
 //!
 //! ```text
-//! cargo run -p conformance --release --example tape -- --engine lsm --instructions 10000000
+//! cargo run -p couch-layer-conformance --release --example tape -- --engine lsm --instructions 10000000
 //! ```
 //!
 //! Prints the seed, the number of instructions and the rate. Exits with 1 at the first difference, and prints the

@@ -4,7 +4,7 @@
 //! Time is real: scenarios about the window of five seconds wait. A test mostly waits, so run many at a time:
 //!
 //! ```text
-//! FDB_CLUSTER_FILE=/etc/foundationdb/fdb.cluster cargo test -p engine-fdb -- --test-threads=16
+//! FDB_CLUSTER_FILE=/etc/foundationdb/fdb.cluster cargo test -p couch-layer-engine-fdb -- --test-threads=16
 //! ```
 
 mod support;

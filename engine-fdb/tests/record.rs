@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! FDB_CLUSTER_FILE=/etc/foundationdb/fdb.cluster RECORD_VERSION=7.3.77 \
-//!     cargo test -p engine-fdb --test record -- --ignored --nocapture
+//!     cargo test -p couch-layer-engine-fdb --test record -- --ignored --nocapture
 //! ```
 //!
 //! `RECORD_VERSION` is the version from `fdbserver --version`. `RECORD_SEED`, `RECORD_TAPES` and `RECORD_LENGTH`

@@ -5,7 +5,7 @@
 //! test starts its own server.
 //!
 //! ```text
-//! CONFORMANCE_TAPES=1000 cargo test -p engine-fdb --test tape
+//! CONFORMANCE_TAPES=1000 cargo test -p couch-layer-engine-fdb --test tape
 //! ```
 
 #[path = "support/server.rs"]

@@ -1,6 +1,6 @@
 //! Random hostile functions. Each call must end, and another design document must not be affected.
 //!
-//! `SEED` and `COUNT` choose others: `COUNT=100000 cargo test --release -p javascript --test fuzz`.
+//! `SEED` and `COUNT` choose others: `COUNT=100000 cargo test --release -p couch-layer-javascript --test fuzz`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Random hostile queries. Each is refused, or matches what it matches once it is written and read again.
 //!
-//! `SEED` and `COUNT` choose others: `COUNT=1000000 cargo test --release -p mango --test hostile`.
+//! `SEED` and `COUNT` choose others: `COUNT=1000000 cargo test --release -p couch-layer-mango --test hostile`.
 
 use json::JsonText;
 use mango::{Query, Selector};

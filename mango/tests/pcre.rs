@@ -1,6 +1,6 @@
 //! Random patterns on random texts, beside PCRE as CouchDB calls it: Erlang's `re`. Without `erl` it is skipped.
 //!
-//! `SEED` and `COUNT` choose others: `COUNT=100000 cargo test -p mango --test pcre`.
+//! `SEED` and `COUNT` choose others: `COUNT=100000 cargo test -p couch-layer-mango --test pcre`.
 
 use std::fmt::Write as _;
 use std::process::Command;

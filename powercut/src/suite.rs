@@ -5,8 +5,8 @@
 //! created. Long runs:
 //!
 //! ```text
-//! POWERCUT_CUTS=100000 cargo test --release -p powercut --test lsm outlives -- --nocapture
-//! POWERCUT_STEP=1 cargo test --release -p powercut --test lsm go_on -- --nocapture
+//! POWERCUT_CUTS=100000 cargo test --release -p couch-layer-powercut --test lsm outlives -- --nocapture
+//! POWERCUT_STEP=1 cargo test --release -p couch-layer-powercut --test lsm go_on -- --nocapture
 //! ```
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]

@@ -1,7 +1,7 @@
 //! The answers of a server that was built without JavaScript: what needs a function is refused, and nothing is let through
 //! that a function would have refused.
 //!
-//! `cargo test -p server --no-default-features --features mem --test without_javascript`
+//! `cargo test -p couch-layer-server --no-default-features --features mem --test without_javascript`
 
 #![cfg(all(feature = "mem", not(feature = "javascript")))]
 

@@ -14,7 +14,7 @@ use model::{
 use crate::stage::*;
 
 /// A number from the environment, for long runs:
-/// `MODEL_QUERIES_DOCUMENTS=2000 MODEL_QUERIES_SEED=1 cargo test -p engine-mem --test model random_searches`.
+/// `MODEL_QUERIES_DOCUMENTS=2000 MODEL_QUERIES_SEED=1 cargo test -p couch-layer-engine-mem --test model random_searches`.
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(format!("MODEL_QUERIES_{name}")).map_or(default, |value| value.parse().expect("a number"))
 }
