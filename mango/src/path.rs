@@ -1,5 +1,7 @@
 //! Paths to fields: `a.b` goes down two levels, `a\.b` is one name with a dot.
 
+use std::ops::Deref;
+
 use json::JsonRef;
 
 use crate::error::Error;
@@ -50,6 +52,69 @@ pub(crate) fn write(path: &[String]) -> String {
         field.push_str(&name.replace('.', "\\."));
     }
     field
+}
+
+/// The path to a field of a selector.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Path {
+    names: Vec<String>,
+    /// The field name as it was written, which CouchDB shows. Empty in a kept path whose name is that of [`write`].
+    written: String,
+}
+
+impl Path {
+    /// Goes down to a field.
+    pub(crate) fn push(&mut self, field: &str) -> Result<(), Error> {
+        if !self.names.is_empty() {
+            self.written.push('.');
+        }
+        self.written.push_str(field);
+        parse(field, &mut self.names)
+    }
+
+    /// The lengths to which [`truncate`](Self::truncate) goes back.
+    pub(crate) fn lengths(&self) -> (usize, usize) {
+        (self.names.len(), self.written.len())
+    }
+
+    pub(crate) fn truncate(&mut self, (names, written): (usize, usize)) {
+        self.names.truncate(names);
+        self.written.truncate(written);
+    }
+
+    /// A copy to keep with a condition.
+    pub(crate) fn kept(&self) -> Path {
+        let mut names = Vec::new();
+        let is_own = self.written.contains('\\')
+            && self.written != write(&self.names)
+            // Written after one another, names that end with a backslash mean another path.
+            && parse(&self.written, &mut names).is_ok()
+            && names == self.names;
+        Path { names: self.names.clone(), written: if is_own { self.written.clone() } else { String::new() } }
+    }
+
+    /// Number of bytes of a kept path.
+    pub(crate) fn size(&self) -> usize {
+        self.names.iter().map(String::len).sum::<usize>() + self.written.len()
+    }
+
+    /// The field name, if it is not that of [`write`].
+    pub(crate) fn written(&self) -> Option<&str> {
+        Some(self.written.as_str()).filter(|written| !written.is_empty())
+    }
+
+    /// The field name of a kept path.
+    pub(crate) fn name(&self) -> String {
+        self.written().map_or_else(|| write(&self.names), str::to_owned)
+    }
+}
+
+impl Deref for Path {
+    type Target = [String];
+
+    fn deref(&self) -> &[String] {
+        &self.names
+    }
 }
 
 /// The value at a path.

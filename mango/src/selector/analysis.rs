@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use json::JsonRef;
 
 use super::{Condition, Node, Relation, Selector};
+use crate::path::Path;
 
 /// A range that contains the ids of all matching documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +30,7 @@ impl Selector {
     pub fn fields(&self) -> Vec<String> {
         let mut fields = Vec::new();
         if let Some(root) = &self.root {
-            root.each_field(&mut |path, _| fields.push(crate::path::write(path)));
+            root.each_field(&mut |path, _| fields.push(path.name()));
         }
         sorted(fields)
     }
@@ -39,7 +40,7 @@ impl Selector {
         let mut fields = Vec::new();
         self.each_required(&mut |path, condition| {
             if condition.is_indexable() {
-                fields.push(crate::path::write(path));
+                fields.push(path.name());
             }
         });
         sorted(fields)
@@ -49,7 +50,7 @@ impl Selector {
     pub(crate) fn paths(&self) -> Vec<&[String]> {
         let mut paths = Vec::new();
         if let Some(root) = &self.root {
-            root.each_field(&mut |path, _| paths.push(path));
+            root.each_field(&mut |path, _| paths.push(&**path));
         }
         paths
     }
@@ -58,7 +59,9 @@ impl Selector {
     pub(crate) fn paths_to_read(&self) -> Vec<(&[String], bool)> {
         let mut paths = Vec::new();
         if let Some(root) = &self.root {
-            root.each_field(&mut |path, condition| paths.push((path, matches!(condition, Condition::Exists(false)))));
+            root.each_field(&mut |path, condition| {
+                paths.push((&**path, matches!(condition, Condition::Exists(false))))
+            });
         }
         paths
     }
@@ -72,7 +75,7 @@ impl Selector {
     pub(crate) fn is_constant(&self, path: &[String]) -> bool {
         let mut is_constant = false;
         self.each_required(&mut |named, condition| {
-            is_constant |= named == path && matches!(condition, Condition::Compare { relation: Relation::Eq, .. });
+            is_constant |= &named[..] == path && matches!(condition, Condition::Compare { relation: Relation::Eq, .. });
         });
         is_constant
     }
@@ -81,7 +84,7 @@ impl Selector {
     pub fn id_range(&self) -> IdRange {
         let mut range = IdRange::default();
         self.each_required(&mut |path, condition| {
-            if matches!(path, [id] if id == "_id") {
+            if matches!(&path[..], [id] if id == "_id") {
                 range.narrow(condition);
             }
         });
@@ -99,7 +102,7 @@ impl Selector {
     }
 
     /// Calls `each` for every condition that is true for each matching document.
-    pub(super) fn each_required<'s>(&'s self, each: &mut impl FnMut(&'s [String], &'s Condition)) {
+    pub(super) fn each_required<'s>(&'s self, each: &mut impl FnMut(&'s Path, &'s Condition)) {
         if let Some(root) = &self.root {
             root.each_required(each);
         }
@@ -113,7 +116,7 @@ fn sorted(mut fields: Vec<String>) -> Vec<String> {
 }
 
 impl Node {
-    fn each_field<'s>(&'s self, each: &mut impl FnMut(&'s [String], &'s Condition)) {
+    fn each_field<'s>(&'s self, each: &mut impl FnMut(&'s Path, &'s Condition)) {
         match self {
             Node::And(parts) | Node::Or(parts) => parts.iter().for_each(|part| part.each_field(each)),
             Node::Not(part) => part.each_field(each),
@@ -121,7 +124,7 @@ impl Node {
         }
     }
 
-    fn each_required<'s>(&'s self, each: &mut impl FnMut(&'s [String], &'s Condition)) {
+    fn each_required<'s>(&'s self, each: &mut impl FnMut(&'s Path, &'s Condition)) {
         match self {
             Node::And(parts) => parts.iter().for_each(|part| part.each_required(each)),
             Node::Field { path, condition } => each(path, condition),
@@ -157,7 +160,9 @@ impl Node {
             // If it is empty, it is true for every document.
             Node::Or(parts) => !parts.is_empty() && parts.iter().all(|part| part.requires(path)),
             Node::Not(_) => false,
-            Node::Field { path: named, condition } => named == path && !matches!(condition, Condition::Exists(false)),
+            Node::Field { path: named, condition } => {
+                &named[..] == path && !matches!(condition, Condition::Exists(false))
+            }
         }
     }
 }
@@ -336,6 +341,8 @@ mod tests {
                 r#"{"a": {"$elemMatch": {"$gt": 1, "$mod": [2, 0]}}}"#,
                 r#"{"a":{"$elemMatch":{"$and":[{"":{"$gt":1}},{"":{"$mod":[2,0]}}]}}}"#,
             ),
+            (r#"{"a\\b": 1, "c": {"\\$d": {"e\\": 2}}}"#, r#"{"$and":[{"a\\b":{"$eq":1}},{"c.\\$d.e\\":{"$eq":2}}]}"#),
+            (r#"{"a\\b.\\": {"c": 1}}"#, r#"{"ab.\\":{"c":{"$eq":1}}}"#),
             (r#"{"\\$a\\.b": {"c\\.d": 1}}"#, r#"{"\\$a\\.b.c\\.d":{"$eq":1}}"#),
             (r#"{"a.\\": {"\\": {"b": 1}}}"#, r#"{"a.\\":{"\\":{"b":{"$eq":1}}}}"#),
             (

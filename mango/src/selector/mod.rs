@@ -23,7 +23,7 @@
 //!
 //! # Unlike CouchDB
 //! * `$regex` that would cut characters apart, such as `[ä]`, is matched on code points. One that takes too many steps is
-//!   an error; CouchDB does not find the document. See [`crate::Regex`].
+//!   an error, and the caller decides what that means; in CouchDB the condition is false. See [`crate::Regex`].
 //! * Selectors have at most [`MAX_DEPTH`] levels, [`MAX_CONDITIONS`] conditions and [`MAX_REGEXES`] regular
 //!   expressions. The divisor of `$mod` must fit in 64 bits.
 //! * Ids are sorted by bytes in an index too, as they are compared. CouchDB sorts them by collation there, and a range of
@@ -50,6 +50,7 @@ pub(crate) use range::{ABOVE, Bound, FieldRange, Kind};
 
 use crate::collate::Order;
 use crate::error::Error;
+use crate::path::Path;
 use crate::regex::Regex;
 
 /// A parsed selector.
@@ -103,7 +104,7 @@ enum Node {
     /// Only inside `$elemMatch` and similar operators.
     Not(Box<Node>),
     /// A condition on the value at a path. The empty path is the value itself.
-    Field { path: Vec<String>, condition: Condition },
+    Field { path: Path, condition: Condition },
 }
 
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use json::{Event, JsonArray, JsonKind, JsonRef, JsonText};
 use super::{Choice, Condition, Node, Relation, Selector};
 use crate::collate::Order;
 use crate::error::Error;
-use crate::path;
+use crate::path::Path;
 use crate::regex::Regex;
 
 /// Maximum depth of a selector, including its arguments. It limits the recursion of parsing, matching and comparing.
@@ -61,7 +61,8 @@ pub(super) fn parse(text: &JsonText) -> Result<Selector, Error> {
         return Ok(Selector { root: None });
     }
     let counts = Counts::default();
-    let root = Walk { text, negations: Negations::Pushed, counts: &counts }.node(selector, &mut Vec::new(), false)?;
+    let root =
+        Walk { text, negations: Negations::Pushed, counts: &counts }.node(selector, &mut Path::default(), false)?;
     match root {
         Node::Field { path, .. } if path.is_empty() => Err(Error::missing_field_name()),
         root => Ok(Selector { root: Some(root) }),
@@ -108,7 +109,7 @@ impl Counts {
 
 impl Walk<'_> {
     /// The node for `value` under `path`.
-    fn node(&self, value: JsonRef<'_>, path: &mut Vec<String>, negated: bool) -> Result<Node, Error> {
+    fn node(&self, value: JsonRef<'_>, path: &mut Path, negated: bool) -> Result<Node, Error> {
         Counts::add(&self.counts.nodes, 1, MAX_NODES, "conditions and combinations")?;
         let mut members = value.members();
         match (members.next(), members.next()) {
@@ -126,7 +127,7 @@ impl Walk<'_> {
         }
     }
 
-    fn member(&self, name: &str, argument: JsonRef<'_>, path: &mut Vec<String>, negated: bool) -> Result<Node, Error> {
+    fn member(&self, name: &str, argument: JsonRef<'_>, path: &mut Path, negated: bool) -> Result<Node, Error> {
         let list = |name: &str| match argument.kind() {
             JsonKind::Array => Ok(argument.elements()),
             _ => Err(Error::bad_argument(name, argument.text())),
@@ -158,8 +159,8 @@ impl Walk<'_> {
             "" if self.negations == Negations::Kept && path.is_empty() => self.node(argument, path, negated),
             "" => Err(Error::missing_field_name()),
             field => {
-                let above = path.len();
-                path::parse(field, path)?;
+                let above = path.lengths();
+                path.push(field)?;
                 let node = self.node(argument, path, negated);
                 path.truncate(above);
                 node
@@ -171,17 +172,17 @@ impl Walk<'_> {
         self.text.slice_ref(value)
     }
 
-    fn field(&self, path: &[String], condition: Condition, negated: bool) -> Result<Node, Error> {
+    fn field(&self, path: &Path, condition: Condition, negated: bool) -> Result<Node, Error> {
         Counts::add(&self.counts.conditions, 1, MAX_CONDITIONS, "conditions")?;
         // Each condition has its own copy of the path.
-        let bytes = path.iter().map(String::len).sum();
+        let path = path.kept();
         Counts::add(
             &self.counts.path_bytes,
-            bytes,
+            path.size(),
             MAX_PATH_BYTES,
             "bytes of field names, counted for each condition",
         )?;
-        Ok(Node::Field { path: path.to_vec(), condition: if negated { condition.negate() } else { condition } })
+        Ok(Node::Field { path, condition: if negated { condition.negate() } else { condition } })
     }
 
     fn compare(&self, relation: Relation, value: JsonRef<'_>, path: &[String]) -> Condition {
@@ -198,7 +199,7 @@ impl Walk<'_> {
         };
         let inner = || match argument.kind() {
             JsonKind::Object => Walk { text: self.text, negations: Negations::Kept, counts: self.counts }
-                .node(argument, &mut Vec::new(), false)
+                .node(argument, &mut Path::default(), false)
                 .map(Box::new),
             _ => Err(bad()),
         };

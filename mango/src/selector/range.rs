@@ -53,7 +53,7 @@ impl Selector {
         let mut ranges: BTreeMap<&[String], FieldRange> = BTreeMap::new();
         self.each_required(&mut |path, condition| {
             if condition.is_indexable() {
-                ranges.entry(path).or_default().narrow(condition);
+                ranges.entry(&**path).or_default().narrow(condition);
             }
         });
         ranges

@@ -53,6 +53,9 @@ impl Node {
                 json.name("$not");
                 part.write(json, elements);
             }
+            Node::Field { path, condition } if let Some(name) = path.written() => {
+                condition.write(json.name(name), elements);
+            }
             Node::Field { path, condition } => {
                 // No field name goes on behind an empty one: what follows is nested.
                 let inner = path.iter().position(String::is_empty).map_or(path.len(), |empty| empty + 1);
