@@ -234,6 +234,33 @@ async fn filters_let_through_what_they_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_document_that_takes_a_filter_too_long_is_left_out() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    couch.put("/db/before", json!({"text": "aa"})).await;
+    let long = "a".repeat(100_000) + "!";
+    let leaves =
+        json!([{"_id": "leaves", "_rev": "1-aa", "text": long}, {"_id": "leaves", "_rev": "1-bb", "text": "a"}]);
+    couch.json("POST", "/db/_bulk_docs", json!({"docs": leaves, "new_edits": false})).await;
+    couch.put("/db/long", json!({"text": long})).await;
+    couch.put("/db/behind", json!({"text": "a"})).await;
+    let selector = json!({"text": {"$regex": "^(?=a)(a+)+$"}});
+    let filtered = async |query: &str| {
+        couch.json("POST", &format!("/db/_changes?filter=_selector{query}"), json!({"selector": selector})).await.json()
+    };
+    assert_eq!(ids(&filtered("").await), ["before", "leaves", "behind"]);
+    let all = filtered("&style=all_docs").await;
+    assert_eq!(all["results"][1]["changes"], json!([{"rev": "1-bb"}]));
+    assert_eq!(all["last_seq"], couch.get("/db").await.json()["update_seq"], "the feed has an end");
+    let searched = couch.json("POST", "/db/_find", json!({"selector": selector})).await;
+    assert!(searched.text.contains("bad_arg"), "a search says so: {}", searched.text);
+    let target = json!({"source": "db", "target": "copy", "create_target": true, "selector": selector});
+    assert_eq!(couch.json("POST", "/_replicate", target).await.json()["ok"], true);
+    let copied = couch.get("/copy/_all_docs").await.json();
+    assert_eq!(copied["total_rows"], 3, "a replication is filtered alike: {copied}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn all_leaves_are_named_on_request_and_filtered_one_by_one() {
     let couch = Couch::start().await;
     couch.database("db").await;

@@ -206,7 +206,7 @@ impl Reader {
                 }
             }
             Filter::Selector(selector) => match &change.doc {
-                Some(document) => Ok(selector.matches(document.to_text().root())?),
+                Some(document) => Ok(matches(selector, document)),
                 None => Ok(false),
             },
         }
@@ -217,7 +217,7 @@ impl Reader {
         let Some(leaves) = self.leaves(change).await? else { return Ok(true) };
         let mut passing = HashSet::new();
         for leaf in leaves {
-            if selector.matches(leaf.to_text().root())? {
+            if matches(selector, &leaf) {
                 passing.insert(leaf.rev);
             }
         }
@@ -355,4 +355,13 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// Whether a document passes a selector. As in CouchDB, one on which an expression takes too many steps does not, so that
+/// one document does not end the feed.
+fn matches(selector: &Selector, document: &Document) -> bool {
+    selector.matches(document.to_text().root()).unwrap_or_else(|error| {
+        tracing::info!(id = document.id, %error, "a document is left out of a feed");
+        false
+    })
 }
