@@ -1,20 +1,29 @@
-#![doc = include_str!("../README.md")]
+#![doc = include_str!("../GUIDE.md")]
 
-use std::future::Future;
-use std::ops::Deref;
-use std::path::Path;
-
-use kv_api::{AnyDatabase, error as codes};
-#[doc(no_inline)]
-pub use model::*;
-
+mod error;
 #[cfg(feature = "sync")]
 mod sync;
 
+use std::future::Future;
+use std::ops::Deref;
+#[cfg(feature = "lsm")]
+use std::path::Path;
+
+use kv_api::AnyDatabase;
+
+pub use error::{Error, Result};
+pub use model::{
+    Begun, Change, ChangesRequest, ConflictPolicy, CreateOptions, DatabaseInfo, Document, Documents, Edit, Edits,
+    ErrorKind, GetOptions, JsonText, Layer, LayerOptions, NameRange, NotFound, Purge, RevId, Seq, Since, Token, Typed,
+    Versioned,
+};
+#[cfg(feature = "sync")]
+pub use sync::{Sync, Synced};
+
 /// The key-value contract below the documents, for programs with rows of their own and for engines.
 pub use kv_api as kv;
-/// Selectors and searches in CouchDB's query language.
-pub use mango;
+/// Everything about documents, also the parts that few programs need.
+pub use model;
 
 #[cfg(feature = "fdb")]
 pub use engine_fdb;
@@ -29,62 +38,66 @@ pub use javascript;
 #[cfg(feature = "sync")]
 pub use {peer, replicate};
 
-#[cfg(feature = "sync")]
-pub use sync::{Sync, Synced};
-
-/// The reason why a store cannot be opened, or an error in it.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// Another process has the folder open.
-    #[error("{0}")]
-    Locked(String),
-    /// The folder has other files and no store.
-    #[error("{0}")]
-    Foreign(String),
-    /// The store was written by another engine, or in the format of another version.
-    #[error("{0}")]
-    OtherFormat(String),
-    /// Files of the store are missing or damaged.
-    #[error("{0}")]
-    Damaged(String),
-    /// Another error of the engine, with its code.
-    #[error(transparent)]
-    Store(kv::Error),
-    /// An error of the documents, with CouchDB's status and name.
-    #[error(transparent)]
-    Documents(model::Error),
-    /// A URL that does not name a database.
-    #[cfg(feature = "sync")]
-    #[error(transparent)]
-    Address(#[from] peer::AddressError),
-    /// An error of the other side of a replication: it cannot be reached, rejects the password, or refuses.
-    #[cfg(feature = "sync")]
-    #[error(transparent)]
-    Peer(#[from] peer::Error),
+/// JSON as flat text: parsed, read and written without a tree.
+pub mod json {
+    pub use model::{
+        Elements, Event, Events, FromSerdeError, JsonArray, JsonError, JsonErrorKind, JsonKind, JsonRef, JsonStr,
+        JsonText, JsonWriter, Members, ParseOptions, Patch, PatchError, SplitObject, TooDeepForSerde,
+    };
 }
 
-impl From<kv::Error> for Error {
-    fn from(error: kv::Error) -> Self {
-        let sentence = || error.context().map_or_else(|| error.to_string(), ToString::to_string);
-        match error.code() {
-            codes::LOCK_FILE_FAILURE => Error::Locked(sentence()),
-            codes::CLIENT_INVALID_OPERATION => Error::Foreign(sentence()),
-            codes::UNSUPPORTED_OPERATION => Error::OtherFormat(sentence()),
-            codes::FILE_CORRUPT => Error::Damaged(sentence()),
-            _ => Error::Store(error),
-        }
-    }
+/// Attachments: their contents, read and written piece by piece.
+pub mod attachments {
+    pub use model::{
+        Attachment, AttachmentEdit, AttachmentReader, AttachmentSource, Content, Encoding, Upload, UploadAs,
+        check_attachment_name,
+    };
 }
 
-impl From<model::Error> for Error {
-    fn from(error: model::Error) -> Self {
-        match error.kind() {
-            ErrorKind::Format { .. } => Error::OtherFormat(error.to_string()),
-            ErrorKind::NotOurs => Error::Foreign(error.to_string()),
-            _ => Error::Documents(error),
-        }
-    }
+/// The feed of changes, its consumers and watchers, and the list of all documents.
+pub mod feed {
+    pub use model::{
+        AllDocs, AllDocsEntry, AllDocsRequest, AllDocsRow, Change, ChangesBatch, ChangesRequest, Consumer,
+        DatabaseEvent, DatabaseEventKind, DatabaseEvents, DatabaseWatcher, Feed, NumberedSeq, Seq, Since, Style,
+        Watcher,
+    };
+}
+
+/// Searches by selectors, and their indexes.
+pub mod find {
+    pub use mango::Selector;
+    pub use model::{Find, IndexBuild, IndexBuilder, IndexInfo, IndexPage, IndexRequest, IndexRow};
+}
+
+/// Views: map and reduce functions, and their rows.
+pub mod views {
+    pub use model::{
+        Emit, Emitted, FunctionError, Grouping, Mapped, Reduce, ReduceRow, Reduced, ReducedPage, ReducedRow, Reduction,
+        RustView, View, ViewError, ViewFunctions, ViewGroup, ViewGroupInfo, ViewOptions, ViewPage, ViewProgress,
+        ViewRequest, ViewResume, ViewRow, ViewUpdate,
+    };
+}
+
+/// Revisions and their trees, conflicts, and edits made elsewhere.
+pub mod revisions {
+    pub use model::{
+        BulkGet, ConflictPolicy, Conflicted, Conflicts, InvalidRev, OpenRev, OpenRevs, RevHash, RevHistory, RevId,
+        RevInfo, RevStatus, RevsDiff, WriteMode,
+    };
+}
+
+/// Rules about edits.
+pub mod validation {
+    pub use model::{Question, Validator, Verdict};
+}
+
+/// Checks and repairs, purges, relocation to another store, local documents.
+pub mod maintenance {
+    pub use model::{
+        Adopted, CheckProgress, CheckReport, LocalDocs, LocalDocument, LocalRow, Problem, Purge, PurgeInfo,
+        RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, Repair, RepairReport, Rewriting, Setting,
+        Sizes, Stemming, VerifyReport, abandon_relocation, relocate,
+    };
 }
 
 /// A store with its databases. Cheap to clone.
@@ -100,7 +113,8 @@ impl CouchLayer {
     /// [`Error::Locked`], [`Error::Foreign`], [`Error::OtherFormat`], [`Error::Damaged`]: nothing is changed then.
     #[cfg(feature = "lsm")]
     pub async fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
-        let store = engine_lsm::LsmDatabase::open(folder.as_ref(), engine_lsm::LsmOptions::new())?;
+        let store = engine_lsm::LsmDatabase::open(folder.as_ref(), engine_lsm::LsmOptions::new());
+        let store = store.map_err(Error::of_opening)?;
         Self::over(store, LayerOptions::default()).await
     }
 

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use couch_layer::attachments::{AttachmentEdit, UploadAs};
 use couch_layer::engine_mem::MemDatabase;
 use couch_layer::kv::AnyDatabase;
 use couch_layer::{
-    CouchLayer, Db, Edit, Error, GetOptions, JsonText, Layer, LayerOptions, NameRange, Since, block_on, peer,
+    ChangesRequest, CouchLayer, Db, Edit, Edits, Error, GetOptions, JsonText, Layer, LayerOptions, NameRange, block_on,
+    kv, model,
 };
 use server::http::{Options, Server};
 
@@ -51,6 +53,18 @@ fn a_folder_is_opened_created_and_refused() {
     );
     std::fs::write(&mark, "{").unwrap();
     assert!(matches!(block_on(CouchLayer::open(&folder)), Err(Error::Damaged(_))));
+    // The mark is as it was, and the file that names the tables is damaged.
+    std::fs::write(&mark, text).unwrap();
+    for file in std::fs::read_dir(folder.join("data")).unwrap() {
+        let file = file.unwrap().path();
+        if file.is_file() {
+            std::fs::write(file, "damaged").unwrap();
+        }
+    }
+    let damaged = block_on(CouchLayer::open(&folder));
+    assert!(matches!(damaged, Err(Error::Damaged(_))), "{damaged:?}");
+    // A file where a folder is needed.
+    assert!(matches!(block_on(CouchLayer::open(&mark)), Err(Error::Foreign(why)) if why.contains("this is a file")));
     let foreign = root.path().join("foreign");
     std::fs::create_dir(&foreign).unwrap();
     std::fs::write(foreign.join("letter.txt"), "").unwrap();
@@ -89,21 +103,76 @@ fn a_database_is_synced_both_ways() {
         assert!(synced.unwrap().fetched.figures.docs_written >= 2);
 
         assert!(matches!(phone.sync("notes"), Err(Error::Address(_))));
+        assert!(matches!(phone.sync("ftp://127.0.0.1/notes"), Err(Error::Address(_))));
         let elsewhere = url.replace("/notes", "/none");
         let error = phone.sync(&elsewhere).unwrap().run().await.unwrap_err();
-        assert!(matches!(&error, Error::Peer(error) if error.kind() == peer::ErrorKind::NoDatabase), "{error}");
+        assert!(matches!(&error, Error::NoDatabase(_)), "{error}");
         let stranger = url.replace("http://", "http://nobody:wrong@");
         let error = phone.sync(&stranger).unwrap().run().await.unwrap_err();
-        assert!(matches!(&error, Error::Peer(error) if error.kind() == peer::ErrorKind::Refused), "{error}");
+        assert!(matches!(&error, Error::Unauthorized(_)), "{error}");
         tokio::time::timeout(Duration::from_secs(20), server.stop()).await.unwrap();
-        assert_eq!(
-            phone
-                .changes(&couch_layer::ChangesRequest { since: Since::default(), ..Default::default() })
-                .await
-                .unwrap()
-                .rows
-                .len(),
-            3
-        );
+        let error = phone.sync(&url).unwrap().run().await.unwrap_err();
+        assert!(matches!(&error, Error::Unreachable(_)), "{error}");
+        assert_eq!(phone.changes(&ChangesRequest::default()).await.unwrap().rows.len(), 3);
+    });
+}
+
+#[test]
+fn an_edit_replaces_a_document_as_it_was_read() {
+    block_on(async {
+        let notes = memory().await.database("notes").await.unwrap();
+        let mut upload = notes.upload("score", UploadAs::Plain { content_type: "text/plain" });
+        upload.write(b"Fremd bin ich eingezogen").await.unwrap();
+        let content = upload.finish().await.unwrap();
+        let attachments = vec![AttachmentEdit::new("score", "text/plain", content)];
+        notes.put(Edit { attachments, ..edit("song") }).await.unwrap();
+
+        let read = notes.get("song", &GetOptions::default()).await.unwrap();
+        let body = JsonText::parse(br#"{"text":"Die Post"}"#).unwrap();
+        let rev = notes.put(Edit::replacing(&read, body.clone())).await.unwrap();
+        let replaced = notes.get("song", &GetOptions::default()).await.unwrap();
+        assert_eq!((&replaced.rev, &replaced.body, replaced.attachments.len()), (&rev, &body, 1));
+        // The one that was read is not a leaf any more.
+        assert_eq!(notes.put(Edit::replacing(&read, body.clone())).await.unwrap_err().status(), 409);
+        notes.put(Edit::replacing(&replaced, body).deleting()).await.unwrap();
+        assert_eq!(notes.get("song", &GetOptions::default()).await.unwrap_err().status(), 404);
+    });
+}
+
+/// A program prints an error and then its sources, so none may say the same again.
+#[test]
+fn an_error_does_not_repeat_its_source() {
+    let store = || kv::Error::new(kv::error::IO_ERROR).with_context("the cable is cut");
+    let errors = [
+        Error::from(store()),
+        Error::from(model::Error::from(store())),
+        Error::from(JsonText::parse(b"{").unwrap_err()),
+    ];
+    for error in errors {
+        let mut told = vec![error.to_string()];
+        let mut cause = std::error::Error::source(&error);
+        while let Some(source) = cause {
+            assert!(!told.last().unwrap().contains(&source.to_string()), "{told:?} {source}");
+            told.push(source.to_string());
+            cause = source.source();
+        }
+    }
+}
+
+/// The body of a transaction may return this crate's error, and is tried again after a conflict.
+#[test]
+fn a_transaction_is_tried_again_with_the_error_of_this_crate() {
+    block_on(async {
+        let store = memory().await;
+        let notes = store.database("notes").await.unwrap();
+        let attempts = std::sync::atomic::AtomicUsize::new(0);
+        let written = store.layer().transact(async |edits: Edits<AnyDatabase>| {
+            if attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+                return Err(Error::from(kv::Error::new(kv::error::NOT_COMMITTED)));
+            }
+            Ok(edits.put(&notes, edit("song"))?)
+        });
+        assert_eq!(written.await.unwrap().1.len(), 1);
+        assert_eq!(attempts.into_inner(), 2);
     });
 }

@@ -72,13 +72,13 @@ test('the PouchDB sample', { timeout: 60_000 }, async (t) => {
 });
 
 test('the library sample is the example that is compiled and tested', async () => {
-  const example = await readFile(path.join(ROOT, 'model/examples/notes.rs'), 'utf8');
+  const example = await readFile(path.join(ROOT, 'couch-layer/examples/notes.rs'), 'utf8');
   const samples = blocks('rust');
   assert.equal(samples.length, 1);
   // Line by line and in order. The README may leave lines out.
   let rest = example.split('\n').map((line) => line.trim());
   for (const line of samples[0].split('\n').map((one) => one.trim()).filter(Boolean)) {
-    assert.ok(rest.includes(line), `model/examples/notes.rs does not have: ${line}`);
+    assert.ok(rest.includes(line), `couch-layer/examples/notes.rs does not have: ${line}`);
     rest = rest.slice(rest.indexOf(line) + 1);
   }
 });

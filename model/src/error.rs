@@ -488,11 +488,5 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self.kind() {
-            ErrorKind::Store(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+// No source: the reason of an error of the store has that error's text, and the kind has the error.
+impl std::error::Error for Error {}

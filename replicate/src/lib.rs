@@ -38,8 +38,3 @@ pub use id::{Endpoint, Identity};
 pub use options::Options;
 pub use progress::{Failed, Figures, Progress, Report};
 pub use run::{Replication, replicate};
-
-/// The page for programs that embed the layer, compiled and run as a documentation test.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/embedding.md")]
-pub struct Embedding;
