@@ -221,6 +221,17 @@ macro_rules! __scenarios {
                 a_thousand_updates_and_a_delete_leave_two_rows,
                 an_update_reads_as_much_with_any_number_of_branches,
             }
+            "Bodies of replaced revisions" replaced {
+                replaced_revisions_are_read_if_they_are_kept,
+                replaced_revisions_end_with_the_setting,
+                what_is_too_old_cannot_be_read_and_is_removed,
+                a_purge_takes_replaced_revisions_with_it,
+                only_a_database_that_keeps_revisions_pays_for_it,
+                replaced_revisions_move_with_their_database,
+                a_sweep_never_takes_what_an_edit_makes_a_leaf,
+                every_kept_revision_is_read_and_no_other,
+                what_does_not_fit_is_written_in_several_transactions_or_not_kept,
+            }
             "Conflict policies" policies {
                 the_greatest_revision_is_left_in_every_order,
                 edits_extend_the_only_leaf_and_a_tombstone_stays,

@@ -29,6 +29,7 @@ use crate::layer::Layer;
 use crate::limits::{DEFAULT_REVS_LIMIT, check_database_name};
 use crate::policy::ConflictPolicy;
 use crate::reading;
+use crate::replaced::KeepReplaced;
 use crate::row::Reader;
 use crate::seq::Seq;
 use crate::tuple;
@@ -41,6 +42,9 @@ pub struct CreateOptions {
     pub format: Option<BodyFormat>,
     /// The conflict policy of the database, which cannot be changed later.
     pub conflicts: ConflictPolicy,
+    /// The replaced revisions whose bodies it keeps; `None` for none.
+    /// [`set_keep_replaced`](Documents::set_keep_replaced) changes it.
+    pub keep_replaced: Option<KeepReplaced>,
 }
 
 /// The database names to list.
@@ -67,6 +71,7 @@ impl<D: Database> Layer<D> {
     /// `illegal_database_name`, `database_name_too_long`; `file_exists` (412).
     pub async fn create_database(&self, name: &str, options: CreateOptions) -> Result<Documents<D>> {
         check_database_name(name)?;
+        options.keep_replaced.map_or(Ok(()), KeepReplaced::check)?;
         let guard = &self.shared.guard;
         let (catalog, allocator) = (Key::Catalog(name).under(&guard.root), Key::Allocator.under(&guard.root));
         let mut id = [0; 16];
@@ -81,6 +86,7 @@ impl<D: Database> Layer<D> {
             policy: options.conflicts,
             indexes: Indexes::default(),
             validation: Validation::default(),
+            keep: options.keep_replaced,
             state: State::Open,
         };
         let number = guard
@@ -88,11 +94,13 @@ impl<D: Database> Layer<D> {
                 let existing = transaction.get(&catalog, Read::Serializable);
                 let next = transaction.get(&allocator, Read::Serializable);
                 let (catalog, allocator, root, instance) = (&catalog, &allocator, &guard.root, &instance);
+                let shared = &self.shared;
                 async move {
                     if existing.await?.is_some() {
                         return Err(Error::new(ErrorKind::FileExists));
                     }
                     let number = allocate(&transaction, allocator, next.await?.as_deref())?;
+                    shared.plan_forgetting(&transaction, name, None, instance.keep).await?;
                     transaction.set(catalog, CatalogRow::new(number, id).write());
                     set_new(&transaction, &DatabaseKeys::new(root, number), instance);
                     events::created(&transaction, root, name);
@@ -126,6 +134,7 @@ impl<D: Database> Layer<D> {
                         }
                         shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;
                         shared.plan_rewrite(&transaction, name, instance.rewrites, None).await?;
+                        shared.plan_forgetting(&transaction, name, instance.keep, None).await?;
                     }
                     let (begin, end) = keys.everything();
                     transaction.clear(catalog);

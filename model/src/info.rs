@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::keys::DatabaseKey;
 use crate::policy::ConflictPolicy;
 use crate::purge;
+use crate::replaced::KeepReplaced;
 use crate::seq::{NumberedSeq, Seq};
 use crate::stats::Stats;
 
@@ -20,7 +21,7 @@ pub(crate) fn read_last(value: Option<&[u8]>) -> Result<Seq> {
 /// Sizes of a database, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Size of all leaves' bodies as compact JSON. Exact.
+    /// Size of all leaves' bodies as compact JSON, without those of replaced revisions. Exact.
     pub external: u64,
     /// Size of all rows of the database. Estimated by the store.
     pub active: u64,
@@ -55,6 +56,8 @@ pub struct DatabaseInfo {
     pub rewrites: bool,
     /// Maximum number of revisions that a branch remembers.
     pub revs_limit: u32,
+    /// The replaced revisions whose bodies it keeps; `None` for none.
+    pub keep_replaced: Option<KeepReplaced>,
     /// Its conflict policy.
     pub conflicts: ConflictPolicy,
     /// The quota of the handle that was asked, in bytes ([`limited_to`](Documents::limited_to)).
@@ -102,6 +105,7 @@ impl<D: Database> Documents<D> {
                     format: instance.format,
                     rewrites: instance.rewrites,
                     revs_limit: instance.revs_limit,
+                    keep_replaced: instance.keep.filter(KeepReplaced::keeps_any),
                     conflicts: instance.policy,
                     quota: self.quota,
                     is_compacting,

@@ -5,6 +5,7 @@
 //!   Policy,                                               0, or 1 where the last write wins
 //!   NextIndex, Count, (Index, Active) …,
 //!   Generation, Count, (DesignId, Position, Hash) …,      design documents that validate edits
+//!   [Unit, Number],                                       in format 2: bodies of replaced revisions that are kept
 //!   State …)                                              open 0; closing 1, To, Run; moved 2, To; arriving 3
 //! ```
 //!
@@ -20,11 +21,20 @@ use kv_api::Read;
 use crate::body::BodyFormat;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::policy::ConflictPolicy;
+use crate::replaced::KeepReplaced;
 use crate::revid::{RevHash, RevId};
 use crate::row::Reader;
 use crate::tuple;
 
 const FORMAT: u64 = 1;
+
+/// The format of a database that keeps bodies of replaced revisions, or has some left. A version that does not know it
+/// refuses the database: its edits and purges would leave rows behind.
+const FORMAT_KEEPING: u64 = 2;
+
+/// The units of what is kept.
+const KEPT_REVISIONS: u64 = 0;
+const KEPT_MILLISECONDS: u64 = 1;
 
 /// CouchDB's conflict policy.
 const KEEP_ALL: u64 = 0;
@@ -90,6 +100,8 @@ pub(crate) struct Instance {
     pub(crate) indexes: Indexes,
     /// Its design documents that validate edits.
     pub(crate) validation: Validation,
+    /// The replaced revisions whose bodies it keeps; `None` if it has none. No revisions while some are left.
+    pub(crate) keep: Option<KeepReplaced>,
     pub(crate) state: State,
 }
 
@@ -212,7 +224,7 @@ impl Instance {
 
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        tuple::append_u64(&mut out, FORMAT);
+        tuple::append_u64(&mut out, if self.keep.is_some() { FORMAT_KEEPING } else { FORMAT });
         tuple::append_bytes(&mut out, &self.id);
         tuple::append_u64(&mut out, u64::from(self.incarnation));
         tuple::append_u64(
@@ -233,6 +245,14 @@ impl Instance {
         tuple::append_u64(&mut out, policy);
         self.indexes.write(&mut out);
         self.validation.write(&mut out);
+        if let Some(keep) = self.keep {
+            let (unit, number) = match keep {
+                KeepReplaced::Revisions(number) => (KEPT_REVISIONS, u64::from(number)),
+                KeepReplaced::Milliseconds(number) => (KEPT_MILLISECONDS, number),
+            };
+            tuple::append_u64(&mut out, unit);
+            tuple::append_u64(&mut out, number);
+        }
         match &self.state {
             State::Open => tuple::append_u64(&mut out, OPEN),
             State::Closing { to, run } => {
@@ -251,10 +271,11 @@ impl Instance {
 
     pub(crate) fn read(value: &[u8]) -> Result<Instance> {
         let mut reader = Reader::new(value);
-        match reader.int()? {
-            FORMAT => {}
+        let keeps = match reader.int()? {
+            FORMAT => false,
+            FORMAT_KEEPING => true,
             other => return Err(Error::unknown_format(format!("a database in format {other}"))),
-        }
+        };
         let (id, incarnation) = (reader.bytes()?, reader.int()?);
         let (format, rewrites) = match reader.int()? {
             1 => (BodyFormat::Exploded, false),
@@ -271,9 +292,22 @@ impl Instance {
         let policy = read_policy(&mut reader)?;
         let indexes = Indexes::read(&mut reader)?;
         let validation = Validation::read(&mut reader)?;
+        let keep = if keeps { Some(read_keep(&mut reader)?) } else { None };
         let state = read_state(&mut reader)?;
         reader.end()?;
-        Ok(Instance { id, incarnation, format, rewrites, revs_limit, created_ms, policy, indexes, validation, state })
+        Ok(Instance {
+            id,
+            incarnation,
+            format,
+            rewrites,
+            revs_limit,
+            created_ms,
+            policy,
+            indexes,
+            validation,
+            keep,
+            state,
+        })
     }
 }
 
@@ -291,6 +325,17 @@ fn read_policy(reader: &mut Reader<'_>) -> Result<ConflictPolicy> {
         KEEP_ALL => Ok(ConflictPolicy::KeepAll),
         LAST_WRITE_WINS => Ok(ConflictPolicy::LastWriteWins),
         other => Err(Error::unknown_format(format!("conflicts by policy {other}"))),
+    }
+}
+
+fn read_keep(reader: &mut Reader<'_>) -> Result<KeepReplaced> {
+    match (reader.int()?, reader.int()?) {
+        (KEPT_REVISIONS, number) => {
+            let number = u32::try_from(number).map_err(|_| Error::corrupt("an impossible number of revisions"))?;
+            Ok(KeepReplaced::Revisions(number))
+        }
+        (KEPT_MILLISECONDS, number) => Ok(KeepReplaced::Milliseconds(number)),
+        (other, _) => Err(Error::unknown_format(format!("replaced revisions kept in unit {other}"))),
     }
 }
 
@@ -320,6 +365,7 @@ mod tests {
             policy: ConflictPolicy::KeepAll,
             indexes: Indexes::default(),
             validation: Validation::default(),
+            keep: None,
             state: State::Open,
         }
     }
@@ -348,7 +394,12 @@ mod tests {
             let cases = all_indexes.iter().flat_map(|indexes| validations.iter().map(move |one| (indexes, one)));
             for (indexes, validation) in cases {
                 let (indexes, validation, rewrites) = (indexes.clone(), validation.clone(), indexes.next == 3);
-                let instance = Instance { indexes, validation, rewrites, state: state.clone(), ..base.clone() };
+                let keep = match validation.generation {
+                    0 => None,
+                    3 => Some(KeepReplaced::Revisions(0)),
+                    _ => Some(KeepReplaced::Milliseconds(1 << 40)),
+                };
+                let instance = Instance { indexes, validation, rewrites, keep, state: state.clone(), ..base.clone() };
                 let row = instance.write();
                 assert_eq!(Instance::read(&row).unwrap(), instance);
                 for cut in 0..row.len() {

@@ -54,6 +54,7 @@ mod random;
 mod read;
 mod reading;
 mod relocate;
+mod replaced;
 mod revs_diff;
 mod row;
 mod seq;
@@ -114,6 +115,7 @@ pub use purge::{DEFAULT_PURGED_INFOS_LIMIT, Purge, PurgeInfo};
 pub use relocate::{
     RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, VerifyReport, abandon_relocation, relocate,
 };
+pub use replaced::{FORGET_JOBS, KeepReplaced};
 pub use revs_diff::RevsDiff;
 pub use seq::{NumberedSeq, Seq};
 pub use settings::default_security;

@@ -5,6 +5,8 @@
 //!                                                  its row, as a tombstone     (and as a live leaf: `revs`)
 //!                    or for each document          all branches                (`latest`, or all leaves)
 //!  second, if needed                               bodies of tombstones and of the leaves of these branches
+//!                                                  in a database that keeps replaced revisions: their rows, of those
+//!                                                  that are no leaves; their bodies follow like the others
 //! ```
 //!
 //! A batch ends at a number of requests or of bytes. Requests that do not fit are read in the next transaction. If
@@ -24,7 +26,8 @@ use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::keys::{DatabaseKey, Leaf};
 use crate::limits::check_document_id;
-use crate::read::{Tree, body_of, body_or_empty, history};
+use crate::read::{Tree, body_at, body_below, body_of, body_or_empty, history};
+use crate::replaced::KeepReplaced;
 use crate::revid::RevId;
 
 /// Number of documents read in one transaction of a bulk get.
@@ -53,12 +56,20 @@ struct One<B, G> {
 struct Opened {
     branch: Branch,
     body: Option<Body>,
+    /// Whether it is no leaf any more, but a replaced revision whose body is kept.
+    is_replaced: bool,
 }
 
 impl Opened {
     /// Number of bytes of the body that are not read yet.
     fn unread(&self) -> usize {
         if self.body.is_some() { 0 } else { usize::try_from(self.branch.size).unwrap_or(usize::MAX) }
+    }
+
+    /// The key of its body.
+    fn body_key<'a>(&'a self, id: &'a str) -> DatabaseKey<'a> {
+        let leaf = &self.branch.leaf;
+        if self.is_replaced { DatabaseKey::ReplacedDoc(id, leaf) } else { DatabaseKey::Doc(id, leaf) }
     }
 }
 
@@ -207,7 +218,8 @@ impl<D: Database> Documents<D> {
                 OpenRevs::These(revs) => First::Ones(revs.iter().map(|rev| one(id, rev)).collect()),
             })
             .collect();
-        let revs_limit = instance.await?.revs_limit as usize;
+        let instance = instance.await?;
+        let revs_limit = instance.revs_limit as usize;
 
         let (mut answers, mut batch) = (Vec::with_capacity(requests.len()), Batch::of(requests.len()));
         for first in first {
@@ -216,11 +228,14 @@ impl<D: Database> Documents<D> {
             }
             let found = alone(look(first).await)?;
             let read = |answer: &Answer| match answer {
-                Answer::Leaf(Opened { branch, body }) => branch.row_bytes() + body.as_ref().map_or(0, Body::bytes_read),
+                Answer::Leaf(Opened { branch, body, .. }) => branch.row_bytes() + body.as_ref().map_or(0, Body::bytes_read),
                 Answer::Missing(_) => 0,
             };
             batch.add(found.iter().flatten().map(read).sum());
             answers.push(found);
+        }
+        if let (Some(keep), false) = (instance.keep, options.latest) {
+            Box::pin(self.add_replaced(&transaction, keep, requests, options, &mut answers)).await?;
         }
         let mut batch = Batch::of(at_once.saturating_mul(BODIES_OF_ONE));
         let mut bodies = Vec::new();
@@ -233,7 +248,7 @@ impl<D: Database> Documents<D> {
                     answers.truncate(request.max(1));
                     break 'requests;
                 }
-                bodies.push((request, place, body_of(&transaction, keys, requests[request].0, &opened.branch.leaf)));
+                bodies.push((request, place, body_at(&transaction, keys, opened.body_key(requests[request].0))));
             }
         }
         for (request, place, body) in bodies {
@@ -251,21 +266,57 @@ impl<D: Database> Documents<D> {
         Ok((revs_limit, answers))
     }
 
+    /// Answers missing revisions with replaced ones that are kept.
+    async fn add_replaced(
+        &self,
+        transaction: &D::Transaction,
+        keep: KeepReplaced,
+        requests: &[(&str, &OpenRevs)],
+        options: &GetOptions,
+        answers: &mut [Result<Vec<Answer>>],
+    ) -> Result<()> {
+        let with_history = options.revs || options.atts_since.is_some();
+        let mut reads = Vec::new();
+        for (request, found) in answers.iter().enumerate() {
+            for (place, answer) in found.iter().flatten().enumerate() {
+                if let Answer::Missing(rev) = answer {
+                    let id = requests[request].0;
+                    reads.push((request, place, self.find_replaced(transaction, keep, id, rev, with_history)));
+                }
+            }
+        }
+        for (request, place, read) in reads {
+            let branch = alone(read.await)?;
+            let Ok(found) = &mut answers[request] else { continue };
+            match branch {
+                Ok(Some(branch)) => {
+                    found[place] = Answer::Leaf(Opened { branch, body: None, is_replaced: true });
+                }
+                Ok(None) => {}
+                Err(damage) => answers[request] = Err(damage),
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the bodies that did not fit in the transaction of their trees, in further transactions. A leaf that
     /// was replaced since then counts as missing.
     async fn read_unread(&self, id: &str, answers: &mut [Answer]) -> Result<()> {
         loop {
-            let leaves: Vec<Leaf> =
-                answers.iter_mut().filter_map(Answer::unread).map(|opened| opened.branch.leaf.clone()).collect();
-            if leaves.is_empty() {
+            let keys: Vec<Vec<u8>> = answers
+                .iter_mut()
+                .filter_map(Answer::unread)
+                .map(|opened| self.keys().key(opened.body_key(id)))
+                .collect();
+            if keys.is_empty() {
                 return Ok(());
             }
-            let leaves = leaves.as_slice();
+            let keys = keys.as_slice();
             let read = self
                 .read_batch(BODIES_AT_ONCE, |transaction, at_once| async move {
                     let instance = self.instance(&transaction, Read::Snapshot);
-                    let some = leaves.iter().take(at_once);
-                    let bodies: Vec<_> = some.map(|leaf| body_of(&transaction, self.keys(), id, leaf)).collect();
+                    let some = keys.iter().take(at_once);
+                    let bodies: Vec<_> = some.map(|key| body_below(&transaction, key.clone())).collect();
                     instance.await?;
                     let (mut read, mut batch) = (Vec::new(), Batch::of(bodies.len()));
                     for body in bodies {
@@ -313,7 +364,7 @@ where
         }
     };
     let Some(revs) = revs else {
-        return Ok(tree.into_iter().map(|branch| Answer::Leaf(Opened { branch, body: None })).collect());
+        return Ok(tree.into_iter().map(|branch| Answer::Leaf(Opened { branch, body: None, is_replaced: false })).collect());
     };
     let mut given = vec![false; tree.len()];
     for rev in revs {
@@ -322,7 +373,7 @@ where
             if branch.contains(&rev)? {
                 known = true;
                 if !std::mem::replace(given, true) {
-                    answers.push(Answer::Leaf(Opened { branch: branch.clone(), body: None }));
+                    answers.push(Answer::Leaf(Opened { branch: branch.clone(), body: None, is_replaced: false }));
                 }
             }
         }
@@ -349,16 +400,16 @@ where
             Some(row) => Branch::read(leaf, &row)?,
             None => Branch::bare(leaf, body.text.len() as u64),
         };
-        return Ok(Answer::Leaf(Opened { branch, body: Some(body) }));
+        return Ok(Answer::Leaf(Opened { branch, body: Some(body), is_replaced: false }));
     }
     let Some(row) = tombstone else { return Ok(Answer::Missing(one.rev)) };
     let branch = Branch::read(Leaf { not_deleted: false, rev: one.rev }, &row)?;
-    Ok(Answer::Leaf(Opened { branch, body: None }))
+    Ok(Answer::Leaf(Opened { branch, body: None, is_replaced: false }))
 }
 
 impl Answer {
     fn open(self, id: &str, options: &GetOptions) -> Result<OpenRev> {
-        let Opened { branch, body } = match self {
+        let Opened { branch, body, .. } = match self {
             Answer::Missing(rev) => return Ok(OpenRev::Missing(rev)),
             Answer::Leaf(opened) => opened,
         };

@@ -27,7 +27,7 @@ use crate::document::{Body, Document, GetOptions, OpenRev, OpenRevs, RevInfo, Re
 use crate::documents::Documents;
 use crate::edit::RevHistory;
 use crate::error::{Error, NotFound, Result};
-use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
+use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, end_of};
 use crate::limits::check_document_id;
 use crate::revid::RevId;
 
@@ -85,6 +85,9 @@ impl<D: Database> Documents<D> {
             Some(tree) => {
                 let tree = tree.await?;
                 add_meta(&mut document, &tree, options)?;
+                if let (Some(keep), Some(infos)) = (instance.keep, &mut document.revs_info) {
+                    Box::pin(self.mark_replaced(&transaction, keep, id, infos)).await?;
+                }
                 document.forget_beyond(instance.revs_limit as usize);
                 tree
             }
@@ -186,7 +189,24 @@ pub(crate) fn body_of<T: Transaction>(
     id: &str,
     leaf: &Leaf,
 ) -> impl Future<Output = Result<Option<Body>>> + Send + use<T> {
-    let (prefix, end) = keys.bounds(DatabaseKey::Doc(id, leaf));
+    body_at(transaction, keys, DatabaseKey::Doc(id, leaf))
+}
+
+/// The same for a body with this key.
+pub(crate) fn body_at<T: Transaction>(
+    transaction: &T,
+    keys: &DatabaseKeys,
+    key: DatabaseKey<'_>,
+) -> impl Future<Output = Result<Option<Body>>> + Send + use<T> {
+    body_below(transaction, keys.key(key))
+}
+
+/// The same for a body with this encoded key.
+pub(crate) fn body_below<T: Transaction>(
+    transaction: &T,
+    prefix: Vec<u8>,
+) -> impl Future<Output = Result<Option<Body>>> + Send + use<T> {
+    let end = end_of(&prefix);
     let range = RangeRequest::keys(prefix.clone(), end);
     let first = transaction.get_range(&range.clone().target_bytes(FIRST_BYTES), Read::Snapshot);
     let transaction = transaction.clone();

@@ -1,12 +1,15 @@
-//! The settings of a database: the number of revisions that a branch remembers, and the security object.
+//! The settings of a database: the number of revisions that a branch remembers, which replaced revisions it keeps, and
+//! the security object.
 
 use kv_api::{Database, Read, Transaction, TransactionExt};
 
 use crate::blob;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
+use crate::instance::Instance;
 use crate::keys::DatabaseKey;
 use crate::limits::{check_document_size, check_revs_limit};
+use crate::replaced::KeepReplaced;
 use crate::txids::Outcome;
 use json::{JsonKind, JsonText};
 
@@ -43,6 +46,46 @@ impl<D: Database> Documents<D> {
                     let mut instance = instance.await?;
                     instance.revs_limit = limit;
                     transaction.set(key, instance.write());
+                    Ok(Outcome::Write(()))
+                }
+            })
+            .await
+    }
+
+    /// The replaced revisions whose bodies are kept; `None` for none.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn keep_replaced(&self) -> Result<Option<KeepReplaced>> {
+        let instance = self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?;
+        Ok(instance.keep.filter(KeepReplaced::keeps_any))
+    }
+
+    /// Sets which replaced revisions are kept, with their attachments: `?rev=`, `open_revs` and `revs_info` read them.
+    /// Never more of a document are kept than a branch remembers. A revision that was replaced before is not there. A
+    /// shorter time holds for reads at once, a lower number with the next edits of each document. With `None` no
+    /// replaced revision can be read any more; [a job](crate::FORGET_JOBS) removes the bodies.
+    ///
+    /// # Errors
+    /// 400 for no revisions or no time, and for more than 4,000 revisions; 404 if the database is gone.
+    pub async fn set_keep_replaced(&self, keep: Option<KeepReplaced>) -> Result<()> {
+        keep.map_or(Ok(()), KeepReplaced::check)?;
+        let key = self.keys().key(DatabaseKey::Instance);
+        self.shared
+            .guard
+            .run(|transaction| {
+                let instance = self.instance(&transaction, Read::Serializable);
+                let key = &key;
+                async move {
+                    let instance = instance.await?;
+                    let before = instance.keep;
+                    // Some may be left.
+                    let after = keep.or(before.map(|_| KeepReplaced::Revisions(0)));
+                    if after == before {
+                        return Ok(Outcome::ReadOnly(()));
+                    }
+                    self.shared.plan_forgetting(&transaction, self.name(), before, after).await?;
+                    transaction.set(key, Instance { keep: after, ..instance }.write());
                     Ok(Outcome::Write(()))
                 }
             })

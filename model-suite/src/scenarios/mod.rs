@@ -33,6 +33,7 @@ pub(crate) mod policies;
 pub(crate) mod purging;
 pub(crate) mod reading;
 pub(crate) mod relocating;
+pub(crate) mod replaced;
 pub(crate) mod resolving;
 pub(crate) mod rewriting;
 pub(crate) mod sizes;

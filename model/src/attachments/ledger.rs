@@ -36,6 +36,15 @@ pub(crate) struct Change<'e> {
     pub(crate) removed: Vec<Leaf>,
     /// Added leaves with attachments.
     pub(crate) added: Vec<Added<'e>>,
+    /// Replaced revisions whose bodies are not kept any more, with the contents of their attachments.
+    pub(crate) forgotten: Vec<(Leaf, HashSet<ContentId>)>,
+}
+
+impl<'e> Change<'e> {
+    /// The change of a document whose leaves stay.
+    pub(crate) fn forgetting(id: &'e str, forgotten: Vec<(Leaf, HashSet<ContentId>)>) -> Self {
+        Change { id, removed: Vec::new(), added: Vec::new(), forgotten }
+    }
 }
 
 /// An added leaf with attachments.
@@ -73,7 +82,15 @@ pub(crate) fn list_of<T: Transaction>(
     id: &str,
     leaf: &Leaf,
 ) -> impl Future<Output = Result<Vec<Attachment>>> + Send + use<T> {
-    let key = DatabaseKey::Attachments(id, leaf);
+    list_at(transaction, keys, DatabaseKey::Attachments(id, leaf))
+}
+
+/// The same for a list with this key.
+pub(crate) fn list_at<T: Transaction>(
+    transaction: &T,
+    keys: &DatabaseKeys,
+    key: DatabaseKey<'_>,
+) -> impl Future<Output = Result<Vec<Attachment>>> + Send + use<T> {
     let prefix = keys.key(key).len() - 1;
     let rows = transaction.get_all(keys.range(key), Read::Snapshot);
     async move {
@@ -182,6 +199,14 @@ impl Ledger {
         let mut lost: HashSet<ContentId> = HashSet::new();
         for ((change, removed), _) in changes.iter().zip(&self.removed).zip(which).filter(|(_, made)| **made) {
             for (leaf, contents) in removed.iter().flatten() {
+                for content in contents {
+                    transaction.clear(&keys.key(DatabaseKey::Reference(content, change.id, leaf)));
+                    lost.insert(*content);
+                }
+            }
+        }
+        for change in made() {
+            for (leaf, contents) in &change.forgotten {
                 for content in contents {
                     transaction.clear(&keys.key(DatabaseKey::Reference(content, change.id, leaf)));
                     lost.insert(*content);

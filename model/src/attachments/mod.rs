@@ -46,7 +46,7 @@ pub(crate) use self::json::read_attachments;
 pub(crate) use self::json::{JsonForm, write_attachments};
 pub(crate) use abandoned::Abandoned;
 pub(crate) use address::{ContentId, ContentRow, Hashes, StoreId};
-pub(crate) use ledger::{Added, Change, Ledger, clear_content, list_of};
+pub(crate) use ledger::{Added, Change, Ledger, clear_content, list_at, list_of};
 pub(crate) use list::{list_rows, read_list, split_rows};
 pub use reader::{AttachmentReader, ContentAhead, ContentStep};
 pub(crate) use resolve::resolve;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  lists       with each page of documents: each attachment has its content and its reference
-//!  references  each names a leaf whose list has the content
+//!  references  each names a leaf, or a replaced revision whose body is kept, whose list has the content
 //!  chunks      all store ids are collected; those of uploads and contents are removed; the rest has no owner
 //!  contents    each has a reference; its bytes have the right hashes
 //! ```
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kv_api::{Bytes, Database, KeySelector, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 
 use super::report::{CheckReport, PAGE_ROWS};
-use crate::attachments::{Attachment, ContentId, ContentRow, Hashes, StoreId, clear_content, list_of, read_list};
+use crate::attachments::{Attachment, ContentId, ContentRow, Hashes, StoreId, clear_content, list_at, read_list};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result, alone};
 use crate::keys::{ATTACHMENTS, DatabaseKey, Key, Leaf, Subspace, end_of};
@@ -193,24 +193,31 @@ impl<D: Database> Documents<D> {
             let page = self.read_batch(PAGE_ROWS, |transaction, rows| {
                 let request = request.clone().limit(rows);
                 async move {
-                    self.instance(&transaction, Read::Snapshot).await?;
+                    let keep = self.instance(&transaction, Read::Snapshot).await?.keep;
                     let rows = transaction.get_range(&request, Read::Snapshot).await?.rows;
                     let reads: Vec<_> = rows
                         .into_iter()
                         .map(|row| {
                             let reference = keys.read_reference(&row.key);
-                            let list =
-                                reference.as_ref().ok().map(|(_, id, leaf)| list_of(&transaction, keys, id, leaf));
-                            (row.key, reference, list)
+                            let lists = reference.as_ref().ok().map(|(_, id, leaf)| {
+                                let replaced = keep.map(|_| DatabaseKey::ReplacedAttachments(id, leaf));
+                                let lists = [Some(DatabaseKey::Attachments(id, leaf)), replaced].into_iter().flatten();
+                                lists.map(|key| list_at(&transaction, keys, key)).collect::<Vec<_>>()
+                            });
+                            (row.key, reference, lists)
                         })
                         .collect();
                     let mut page = Vec::with_capacity(reads.len());
-                    for (key, reference, list) in reads {
-                        let holds = match (&reference, list) {
-                            (Ok((content, ..)), Some(list)) => {
-                                let list = alone(list.await)?;
-                                // An unreadable list may have it.
-                                list.map_or(true, |list| list.iter().any(|one| one.content == *content))
+                    for (key, reference, lists) in reads {
+                        let holds = match (&reference, lists) {
+                            (Ok((content, ..)), Some(lists)) => {
+                                let mut holds = false;
+                                for list in lists {
+                                    let list = alone(list.await)?;
+                                    // An unreadable list may have it.
+                                    holds |= list.map_or(true, |list| list.iter().any(|one| one.content == *content));
+                                }
+                                holds
                             }
                             _ => true,
                         };
@@ -359,16 +366,24 @@ impl<D: Database> Documents<D> {
         for (content, id, leaf) in &unowned.references {
             let reference = keys.key(DatabaseKey::Reference(content, id, leaf));
             let revision = keys.key(DatabaseKey::Revision(id, leaf));
-            let (reference, revision) = (reference.as_slice(), revision.as_slice());
+            let replaced = keys.key(DatabaseKey::Replaced(id, leaf));
+            let (reference, revision, replaced) = (reference.as_slice(), revision.as_slice(), replaced.as_slice());
             removed += guard
                 .run(|transaction| async move {
                     let instance = self.instance(&transaction, Read::Serializable);
-                    // Every edit of the leaf writes or removes this row.
+                    // Every edit of the leaf writes or removes this row. So does one of a replaced revision's.
                     let revision = transaction.get(revision, Read::Serializable);
-                    let list = list_of(&transaction, keys, id, leaf);
+                    let head = transaction.get(replaced, Read::Serializable);
+                    let lists = [DatabaseKey::Attachments(id, leaf), DatabaseKey::ReplacedAttachments(id, leaf)]
+                        .map(|key| list_at(&transaction, keys, key));
                     instance.await?;
                     revision.await?;
-                    if list.await?.iter().any(|one| one.content == *content) {
+                    head.await?;
+                    let mut holds = false;
+                    for list in lists {
+                        holds |= list.await?.iter().any(|one| one.content == *content);
+                    }
+                    if holds {
                         return Ok(Outcome::ReadOnly(0));
                     }
                     transaction.clear(reference);

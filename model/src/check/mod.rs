@@ -25,6 +25,7 @@ mod document;
 mod indexes;
 mod purges;
 mod repair;
+mod replaced;
 mod report;
 mod validation;
 mod views;
@@ -150,6 +151,12 @@ impl<D: Database> Documents<D> {
                     let checked = self.check_purges(&mut report).await;
                     noted("purges", checked, &mut report)?;
                 }
+                Subspace::Replaced => {
+                    let checked = self.check_replaced(&mut report).await;
+                    noted("replaced revisions", checked, &mut report)?;
+                }
+                // Walked with the rows of replaced revisions.
+                Subspace::ReplacedDocs => {}
                 Subspace::Views => {
                     let checked = self.check_view_groups(&mut report).await;
                     noted("views", checked, &mut report)?;

@@ -34,11 +34,13 @@ pub(crate) enum Subspace {
     Purges,
     Views,
     Counts,
+    Replaced,
+    ReplacedDocs,
 }
 
 impl Subspace {
     /// All subspaces, in key order.
-    pub(crate) const ALL: [Subspace; 18] = [
+    pub(crate) const ALL: [Subspace; 20] = [
         Subspace::Instance,
         Subspace::Security,
         Subspace::Last,
@@ -57,6 +59,8 @@ impl Subspace {
         Subspace::Purges,
         Subspace::Views,
         Subspace::Counts,
+        Subspace::Replaced,
+        Subspace::ReplacedDocs,
     ];
 
     /// The first element of the subspace's keys.
@@ -105,6 +109,18 @@ pub(crate) enum DatabaseKey<'a> {
     Count(Seq),
     /// That of a transaction which is not committed, with the incarnation.
     PendingCount(u8),
+    /// The replaced revisions of a document whose bodies are kept.
+    ReplacedOf(&'a str),
+    /// One of them.
+    Replaced(&'a str, &'a Leaf),
+    /// The replaced revisions from a time on, in milliseconds. Those of documents sort before all times.
+    ReplacedFrom(u64),
+    /// The time since which a revision is replaced.
+    ReplacedSince(u64, &'a str, &'a Leaf),
+    /// The body of a replaced revision: the same rows as in `docs`.
+    ReplacedDoc(&'a str, &'a Leaf),
+    /// The attachments of a replaced revision.
+    ReplacedAttachments(&'a str, &'a Leaf),
     /// All winners.
     AllDocs,
     /// The winner of a live document.
@@ -188,6 +204,8 @@ pub(super) const INDEXED: u64 = Subspace::Indexed.number();
 pub(super) const PURGES: u64 = Subspace::Purges.number();
 pub(super) const VIEWS: u64 = Subspace::Views.number();
 pub(super) const COUNTS: u64 = Subspace::Counts.number();
+pub(super) const REPLACED: u64 = Subspace::Replaced.number();
+pub(super) const REPLACED_DOCS: u64 = Subspace::ReplacedDocs.number();
 
 /// The elements after [`VIEWS`]: the groups by signature, and the rows of each group.
 pub(super) const VIEW_GROUPS: u64 = 0;
@@ -263,6 +281,26 @@ impl DatabaseKeys {
             DatabaseKey::Doc(id, leaf) => {
                 push_id(out, DOCS, id);
                 push_leaf(out, leaf);
+            }
+            DatabaseKey::ReplacedOf(id) => push_id(out, REPLACED, id),
+            DatabaseKey::Replaced(id, leaf) => {
+                push_id(out, REPLACED, id);
+                push_leaf(out, leaf);
+            }
+            DatabaseKey::ReplacedFrom(since_ms) => append_all(out, &[REPLACED, since_ms]),
+            DatabaseKey::ReplacedSince(since_ms, id, leaf) => {
+                append_all(out, &[REPLACED, since_ms]);
+                tuple::append_str(out, cut(id, MAX_ID_BYTES));
+                push_leaf(out, leaf);
+            }
+            DatabaseKey::ReplacedDoc(id, leaf) => {
+                push_id(out, REPLACED_DOCS, id);
+                push_leaf(out, leaf);
+            }
+            DatabaseKey::ReplacedAttachments(id, leaf) => {
+                push_id(out, REPLACED_DOCS, id);
+                push_leaf(out, leaf);
+                out.push(ATTACHMENTS);
             }
             DatabaseKey::AllDocs => tuple::append_u64(out, ALL_DOCS),
             DatabaseKey::AllDoc(id) => push_id(out, ALL_DOCS, id),

@@ -3,7 +3,7 @@
 use super::Leaf;
 use super::database::{
     ALL_DOCS, CHANGES, CHUNKS, CONTENTS, COUNTS, DOCS, DatabaseKeys, INDEX_ROWS, INDEXED, IndexPlace, LOCAL, PURGES,
-    REFERENCES, REVISIONS, VIEW_ERRORS, VIEW_GROUPS, VIEW_ROWS, VIEWS,
+    REFERENCES, REPLACED, REPLACED_DOCS, REVISIONS, VIEW_ERRORS, VIEW_GROUPS, VIEW_ROWS, VIEWS,
 };
 use super::elements::{misplaced, read_content, read_leaf, read_seq};
 use crate::attachments::{ContentId, StoreId};
@@ -54,6 +54,31 @@ impl DatabaseKeys {
         let mut reader = Reader::new(key.get(document_len..).ok_or_else(|| misplaced(key))?);
         let leaf = read_leaf(&mut reader)?;
         Ok((leaf, key.len() - reader.rest().len()))
+    }
+
+    /// The document and the leaf in the key of a replaced revision.
+    pub(crate) fn read_replaced(&self, key: &[u8]) -> Result<(String, Leaf)> {
+        let mut reader = self.inside(key, REPLACED)?;
+        let id = reader.str()?.into_owned();
+        let leaf = read_leaf(&mut reader)?;
+        reader.end()?;
+        Ok((id, leaf))
+    }
+
+    /// The document and the leaf in a key of the body of a replaced revision.
+    pub(crate) fn read_replaced_doc(&self, key: &[u8]) -> Result<(String, Leaf)> {
+        let mut reader = self.inside(key, REPLACED_DOCS)?;
+        Ok((reader.str()?.into_owned(), read_leaf(&mut reader)?))
+    }
+
+    /// The time, the document and the leaf in the key of a replaced revision's time.
+    pub(crate) fn read_replaced_since(&self, key: &[u8]) -> Result<(u64, String, Leaf)> {
+        let mut reader = self.inside(key, REPLACED)?;
+        let since_ms = reader.int()?;
+        let id = reader.str()?.into_owned();
+        let leaf = read_leaf(&mut reader)?;
+        reader.end()?;
+        Ok((since_ms, id, leaf))
     }
 
     /// The sequence in a key of `changes`.

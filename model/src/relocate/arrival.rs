@@ -298,6 +298,7 @@ impl<D: Database> Arriving<D> {
                     transaction.set(key, published.write());
                     shared.plan_build(&transaction, name, &Indexes::default(), &published.indexes).await?;
                     shared.plan_rewrite(&transaction, name, false, Some(&published)).await?;
+                    shared.plan_forgetting(&transaction, name, None, published.keep).await?;
                     transaction.set(catalog, place.write());
                     events::created(&transaction, root, name);
                     transaction.clear(&self.key);

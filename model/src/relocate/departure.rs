@@ -147,6 +147,7 @@ impl<D: Database> Departing<D> {
                     // Indexes are built at the target, and bodies are rewritten there.
                     shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;
                     shared.plan_rewrite(&transaction, name, instance.rewrites, None).await?;
+                    shared.plan_forgetting(&transaction, name, instance.keep, None).await?;
                     let moved = Instance { rewrites: false, state: State::Moved { to: to.to_owned() }, ..instance };
                     transaction.set(catalog, place.write());
                     transaction.set(instance_key, moved.write());
@@ -186,7 +187,9 @@ impl<D: Database> Departing<D> {
             | Subspace::Indexed
             | Subspace::Purges
             | Subspace::Views
-            | Subspace::Counts => true,
+            | Subspace::Counts
+            | Subspace::Replaced
+            | Subspace::ReplacedDocs => true,
         };
         let ranges = Subspace::ALL.into_iter().filter(goes).map(|subspace| keys.bounds(DatabaseKey::All(subspace)));
         let ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges.collect();

@@ -392,7 +392,9 @@ where
                 | Subspace::References
                 | Subspace::Indexes
                 | Subspace::Purges
-                | Subspace::Counts => {
+                | Subspace::Counts
+                | Subspace::Replaced
+                | Subspace::ReplacedDocs => {
                     let (source, key) = (&self.departing.documents, DatabaseKey::All(subspace));
                     let ranges = mirror::Ranges::whole(source, &self.arriving.documents, key);
                     let mut cursor = Some(ranges.begin());

@@ -263,7 +263,9 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 | Subspace::References
                 | Subspace::Indexes
                 | Subspace::Purges
-                | Subspace::Counts => {
+                | Subspace::Counts
+                | Subspace::Replaced
+                | Subspace::ReplacedDocs => {
                     if let Some(what) = self.first_difference(DatabaseKey::All(subspace)).await? {
                         self.differs(None, what);
                     }

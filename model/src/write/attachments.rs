@@ -12,6 +12,7 @@ use bytes::Bytes;
 use kv_api::{Database, Read, Transaction};
 
 use super::draft::{BodyContext, Draft, DraftMemory, Turn};
+use super::keep::Keeping;
 use super::merge::branches_on;
 use super::plan::{Decided, Plan};
 use crate::attachments::{Added, Attachment, AttachmentEdit, AttachmentSource, Change, Ledger, list_of, list_rows};
@@ -180,17 +181,20 @@ impl<D: Database> Documents<D> {
         transaction: &D::Transaction,
         drafts: &[Draft<'e>],
         decided: &mut [Decided<'e>],
+        keeping: Option<&Keeping>,
     ) -> Result<Attached<'e>> {
         let mut changes = Vec::with_capacity(decided.len());
-        for Decided { id, drafts: edits, plan } in decided.iter_mut() {
+        for (place, Decided { id, drafts: edits, plan }) in decided.iter_mut().enumerate() {
             let edits = &drafts[edits.clone()];
-            let mut change = Change { id, removed: Vec::new(), added: Vec::new() };
+            let mut change = Change::forgetting(id, Vec::new());
             if let Ok(Some(planned)) = plan {
                 match added(edits, planned) {
                     Ok(added) => {
-                        let removed = planned.removed.iter().filter(|branch| branch.attachments);
+                        let is_kept = |branch: &Branch| keeping.is_some_and(|keeping| keeping.keeps(place, branch));
+                        let removed = planned.removed.iter().filter(|branch| branch.attachments && !is_kept(branch));
                         change.removed = removed.map(|branch| branch.leaf.clone()).collect();
                         change.added = added;
+                        change.forgotten = keeping.map_or_else(Vec::new, |keeping| keeping.forgotten(place));
                     }
                     Err(error) => *plan = Err(error),
                 }

@@ -22,6 +22,7 @@ mod group;
 mod indexes;
 mod interactive;
 mod join;
+mod keep;
 mod merge;
 mod patch;
 mod plan;
@@ -57,6 +58,7 @@ use crate::validation::Validating;
 use apply::Writer;
 use draft::{BodyContext, Draft, DraftMemory, Turn};
 use interactive::FirstDecision;
+use keep::Keeping;
 use merge::Incoming;
 use plan::{Decided, Plan};
 use validate::Verdicts;
@@ -76,6 +78,7 @@ struct Prepared<'e> {
     /// Bodies of all added leaves.
     bodies: Vec<Arc<StoredBody>>,
     attached: Option<attachments::Attached<'e>>,
+    keeping: Option<Keeping>,
     indexing: Option<Indexing>,
     /// The row that counts edits, if the transaction is to write one.
     edit_count: Option<EditCount>,
@@ -393,9 +396,14 @@ impl<D: Database> Documents<D> {
     ) -> Result<Prepared<'e>> {
         self.saw(instance);
         let has_attachments = |decided: &Decided<'_>| matches!(&decided.plan, Ok(Some(plan)) if plan.has_attachments());
+        let mut keeping = None;
+        if let Some(keep) = instance.keep {
+            keeping = Some(Box::pin(self.prepare_keeping(transaction, (instance, keep), drafts, &mut decided)).await?);
+        }
         let mut attached = None;
-        if decided.iter().any(has_attachments) {
-            attached = Some(Box::pin(self.prepare_attachments(transaction, drafts, &mut decided)).await?);
+        if decided.iter().any(has_attachments) || keeping.as_ref().is_some_and(Keeping::has_attachments) {
+            let attachments = self.prepare_attachments(transaction, drafts, &mut decided, keeping.as_ref());
+            attached = Some(Box::pin(attachments).await?);
         }
         if !wrote {
             attachments::no_missing_stub(&decided)?;
@@ -426,7 +434,7 @@ impl<D: Database> Documents<D> {
             indexing = Some(Box::pin(self.index_edits(transaction, instance, drafts, &mut decided)).await?);
         }
         let edit_count = self.count_edits(transaction, ready.len()).await?;
-        Ok(Prepared { decided, ready, bodies, attached, indexing, edit_count })
+        Ok(Prepared { decided, ready, bodies, attached, keeping, indexing, edit_count })
     }
 
     /// Writes what was prepared. Returns the plans, and how many were written.
@@ -436,9 +444,12 @@ impl<D: Database> Documents<D> {
         instance: &Instance,
         prepared: Prepared<'e>,
     ) -> Result<(Vec<Decided<'e>>, usize)> {
-        let Prepared { decided, mut ready, bodies, attached, indexing, edit_count } = prepared;
+        let Prepared { decided, mut ready, bodies, attached, keeping, indexing, edit_count } = prepared;
         if let Some(attached) = attached {
             Box::pin(self.write_attachments(transaction, attached, &decided)).await?;
+        }
+        if let Some(keeping) = keeping {
+            keeping.write(transaction, self.keys(), &decided);
         }
         // Sequences follow the order of the edits in the batch.
         if !ready.is_sorted_by_key(|ready| ready.turn) {

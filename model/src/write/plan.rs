@@ -65,6 +65,13 @@ pub(super) struct Decided<'e> {
     pub(super) plan: Result<Option<Plan>>,
 }
 
+impl Decided<'_> {
+    /// Whether it is a purge, which is nobody's edit.
+    pub(super) fn is_purge(&self) -> bool {
+        self.drafts.start == self.drafts.end
+    }
+}
+
 /// The changes of a document in a transaction.
 #[derive(Debug)]
 pub(crate) struct Plan {

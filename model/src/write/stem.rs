@@ -1,4 +1,5 @@
-//! Stems the branches of a database: its rows of `revisions` forget the ancestors beyond a limit that was lowered.
+//! Stems the branches of a database: its rows of `revisions` forget the ancestors beyond a limit that was lowered. Then
+//! removes the bodies of [replaced revisions](crate::replaced) that it keeps, as a compaction of CouchDB's does.
 //!
 //! Edits stem the branches that they write, and reads show no more than the limit. So this only gives back space, and
 //! may stop anywhere. A row keeps everything except its last ancestors: sequence, size, format. A batch has read
@@ -22,6 +23,8 @@ pub struct Stemming<D: Database> {
     documents: Documents<D>,
     /// The last row that was looked at: its key without the database's prefix. Empty at the beginning.
     after: Vec<u8>,
+    /// Whether all branches are stemmed. Then `after` is the last replaced revision.
+    is_stemmed: bool,
 }
 
 impl<D: Database> Drop for Stemming<D> {
@@ -34,7 +37,7 @@ impl<D: Database> Documents<D> {
     /// Begins to stem the branches, unless this process does so already.
     pub fn stemming(&self) -> Option<Stemming<D>> {
         let is_new = self.shared.stemming.lock().insert(self.keys().prefix().clone());
-        is_new.then(|| Stemming { documents: self.clone(), after: Vec::new() })
+        is_new.then(|| Stemming { documents: self.clone(), after: Vec::new(), is_stemmed: false })
     }
 
     pub(crate) fn is_stemming(&self) -> bool {
@@ -43,17 +46,24 @@ impl<D: Database> Documents<D> {
 }
 
 impl<D: Database> Stemming<D> {
-    /// Stems the next branches, in one transaction. Returns false at the end.
+    /// Stems the next branches, or removes the next bodies of replaced revisions, in one transaction. Returns false at
+    /// the end.
     ///
     /// # Errors
     /// 404 if the database is gone; the store's errors.
     pub async fn next(&mut self) -> Result<bool> {
+        if self.is_stemmed {
+            let next = self.documents.forget_replaced_batch(&self.after, true, None).await?;
+            let is_more = next.is_some();
+            self.after = next.unwrap_or_default();
+            return Ok(is_more);
+        }
         let (documents, after) = (&self.documents, &self.after);
         let next = documents.shared.guard.run(|transaction| async move {
             let instance = documents.instance(&transaction, Read::Serializable).await?;
             // No branch can have more.
             if instance.revs_limit >= *REVS_LIMITS.end() {
-                return Ok(Outcome::ReadOnly(None));
+                return Ok(Outcome::ReadOnly((None, instance.keep.is_some())));
             }
             let keys = documents.keys();
             let (first, beyond) = keys.bounds(DatabaseKey::All(Subspace::Revisions));
@@ -72,13 +82,13 @@ impl<D: Database> Stemming<D> {
             }
             let last = batch.rows.last().filter(|_| batch.more);
             let last = last.map(|row| row.key[keys.prefix().len()..].to_vec());
-            Ok(if is_any { Outcome::Write(last) } else { Outcome::ReadOnly(last) })
+            let next = (last, instance.keep.is_some());
+            Ok(if is_any { Outcome::Write(next) } else { Outcome::ReadOnly(next) })
         });
-        match next.await? {
-            Some(last) => self.after = last,
-            None => return Ok(false),
-        }
-        Ok(true)
+        let (last, has_replaced) = next.await?;
+        self.is_stemmed = last.is_none();
+        self.after = last.unwrap_or_default();
+        Ok(!self.is_stemmed || has_replaced)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::http::app::App;
 use crate::http::app::jobs::{End, PAUSE, Run, backoff, now_ms};
 use crate::http::app::repeats::Repeated;
 use crate::http::app::stores::Store;
-use crate::http::database::{format, relocate};
+use crate::http::database::{format, relocate, upkeep};
 use crate::http::find::build;
 use crate::http::peruser;
 use crate::http::replicator::rotation::Rotation;
@@ -61,7 +61,7 @@ struct Kind {
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 8] = [
     Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
     Kind { name: model::BUILD_JOBS, at_once: 4, is_of_databases: true, run: |app, run| build::run(app, run).boxed() },
     Kind { name: update::KIND, at_once: 4, is_of_databases: true, run: |app, run| update::run(app, run).boxed() },
@@ -70,6 +70,12 @@ const KINDS: [Kind; 7] = [
         at_once: 2,
         is_of_databases: true,
         run: |app, run| format::run(app, run).boxed(),
+    },
+    Kind {
+        name: model::FORGET_JOBS,
+        at_once: 2,
+        is_of_databases: true,
+        run: |app, run| upkeep::forget(app, run).boxed(),
     },
     Kind {
         name: documents::FOLLOWERS,

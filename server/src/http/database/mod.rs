@@ -44,6 +44,7 @@ pub(crate) async fn create_with<'p>(
             ("partitioned", "true") => return Err(ApiError::not_implemented("partitioned databases")),
             ("partitioned", _) => return Err(ApiError::bad_request("Invalid `partitioned` parameter")),
             ("format", name) => options.format = Some(format::read(Some(name))?),
+            ("keep_replaced", keep) => options.keep_replaced = settings::read_keep(keep)?,
             ("conflicts", "last-write-wins") => options.conflicts = ConflictPolicy::LastWriteWins,
             ("conflicts", _) => {
                 return Err(ApiError::bad_request("The `conflicts` value should be last-write-wins, or left out."));
@@ -101,6 +102,9 @@ pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseI
     json.name("props").begin_object();
     if info.conflicts == ConflictPolicy::LastWriteWins {
         json.name("conflicts").str("last-write-wins");
+    }
+    if let Some(keep) = info.keep_replaced {
+        settings::write_keep(json.name("keep_replaced"), Some(keep));
     }
     json.end_object();
     json.name("doc_del_count").u64(info.doc_del_count);

@@ -1,7 +1,7 @@
-//! Settings of a database: `_security`, `_revs_limit`.
+//! Settings of a database: `_security`, `_revs_limit`, `_keep_replaced`.
 
 use hyper::StatusCode;
-use model::JsonText;
+use model::{JsonText, JsonWriter, KeepReplaced};
 
 use crate::http::access::users;
 use crate::http::app::stores::Documents;
@@ -66,4 +66,39 @@ pub(crate) async fn set_revs_limit(request: &mut Request, db: &str) -> Result<Re
     let limit = limit.ok_or_else(|| ApiError::bad_request("`_revs_limit` must be a positive integer"))?;
     request.with_database(db, |database| async move { Ok(database.set_revs_limit(limit).await?) }).await?;
     Ok(response::ok(StatusCode::OK))
+}
+
+/// `GET /{db}/_keep_replaced`: a number of revisions, or a time as a string. 0 where bodies go with the edit that replaces
+/// them.
+pub(crate) async fn keep_replaced(request: &Request, db: &str) -> Result<Response> {
+    let keep = request.with_database(db, |database| async move { Ok(database.keep_replaced().await?) }).await?;
+    let mut text = Vec::new();
+    write_keep(&mut JsonWriter::new(&mut text), keep);
+    Ok(response::json(StatusCode::OK, text))
+}
+
+/// `PUT /{db}/_keep_replaced`, with the same.
+pub(crate) async fn set_keep_replaced(request: &mut Request, db: &str) -> Result<Response> {
+    let value = request.json().await?;
+    let keep = match value.root().as_str() {
+        Some(text) => read_keep(&text)?,
+        None => read_keep(&value.root().as_u64().map_or(String::new(), |number| number.to_string()))?,
+    };
+    request.with_database(db, |database| async move { Ok(database.set_keep_replaced(keep).await?) }).await?;
+    request.audit("keep_replaced_changed", &[("db", db)]);
+    Ok(response::ok(StatusCode::OK))
+}
+
+/// What a database is to keep of replaced revisions: `None` for `0`.
+pub(crate) fn read_keep(text: &str) -> Result<Option<KeepReplaced>> {
+    Ok(if text == "0" { None } else { Some(text.parse()?) })
+}
+
+/// Writes the same as JSON.
+pub(crate) fn write_keep(json: &mut JsonWriter<'_>, keep: Option<KeepReplaced>) {
+    match keep {
+        None => json.u64(0),
+        Some(KeepReplaced::Revisions(number)) => json.u64(u64::from(number)),
+        Some(keep) => json.display(keep),
+    };
 }

@@ -1,12 +1,14 @@
 //! Maintenance of a database: `_compact`, `_ensure_full_commit`, and a consistency check.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::StatusCode;
 use kv_api::AnyDatabase;
 use model::Stemming;
 
 use crate::http::app::App;
+use crate::http::app::jobs::{End, Run};
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::request::Request;
@@ -14,7 +16,7 @@ use crate::http::views;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 
-/// Stems the branches, and asks for the space of what was removed. Engines free it by themselves too, when that is worth the
+/// Stems the branches, removes the bodies of replaced revisions, and asks for the space of what was removed. Engines free it by themselves too, when that is worth the
 /// work. CouchDB answers 202 whether or not there is anything to do.
 pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
@@ -31,7 +33,7 @@ pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
     Ok(response::ok(StatusCode::ACCEPTED))
 }
 
-/// Stems the other branches, and asks for their space. After a stop of the server the next compaction does it.
+/// Does the rest, and asks for its space. After a stop of the server the next compaction does it.
 async fn stem(app: Arc<App>, database: Documents, mut stemming: Stemming<AnyDatabase>) {
     while !app.is_stopping() {
         match stemming.next().await {
@@ -44,6 +46,28 @@ async fn stem(app: Arc<App>, database: Documents, mut stemming: Stemming<AnyData
 
 fn not_stemmed(database: &Documents, error: &model::Error) {
     tracing::warn!(database = database.name(), %error, "the compaction stopped before all branches were stemmed");
+}
+
+/// Runs a job that removes bodies of replaced revisions when they are too old, or when the setting was switched off.
+pub(crate) async fn forget(app: Arc<App>, run: Arc<Run>) -> End {
+    match forget_replaced(&app, &run).await {
+        Ok(Some(pause)) => End::Again(pause),
+        Ok(None) => End::Removed,
+        Err(error) => run.end_of(Err(error)),
+    }
+}
+
+/// Removes what is not kept any more. Returns when there is more to do; `None` for never.
+async fn forget_replaced(app: &App, run: &Run) -> model::Result<Option<Duration>> {
+    let database = run.layer.database(&run.job.id.id).await?;
+    let mut after = Vec::new();
+    while !run.should_stop() && !app.is_stopping() {
+        match database.forget_replaced_batch(&after, false, Some(&run.hold)).await? {
+            Some(next) => after = next,
+            None => return database.forgetting_pause().await,
+        }
+    }
+    Ok(Some(Duration::ZERO))
 }
 
 /// Does nothing: every acknowledged write is already durable, as far as the engine makes it so.

@@ -138,6 +138,8 @@ static ROUTES: &[Route] = &[
     row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, |r, n| Box::pin(relocate::begin(r, n[0]))),
     row("/{db}/_revs_diff", "POST", Reader, |r, n| Box::pin(revs_diff::revs_diff(r, n[0]))),
     row("/{db}/_missing_revs", "POST", Reader, |r, n| Box::pin(revs_diff::missing_revs(r, n[0]))),
+    row("/{db}/_keep_replaced", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_keep_replaced(r, n[0]))),
+    row("/{db}/_keep_replaced", "GET", Reader, |r, n| Box::pin(settings::keep_replaced(r, n[0]))),
     row("/{db}/_revs_limit", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_revs_limit(r, n[0]))),
     row("/{db}/_revs_limit", "GET", Reader, |r, n| Box::pin(settings::revs_limit(r, n[0]))),
     row("/{db}/_security", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_security(r, n[0]))),
