@@ -129,6 +129,20 @@ async fn a_database_whose_documents_are_validated_takes_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn users_are_validated_without_a_function() {
+    let couch = Couch::start().await;
+    couch.database("_users").await;
+    assert_eq!(couch.get("/_users/_design/_auth").await.status, 200);
+    let user = json!({"type": "user", "name": "anna", "roles": [], "password": "pw"});
+    couch.put("/_users/org.couchdb.user:anna", user.clone()).await;
+    let wrong = couch.json("PUT", "/_users/org.couchdb.user:berta", user.clone()).await;
+    wrong.refused(403, "forbidden", "Doc ID must be of the form org.couchdb.user:name");
+    couch.put("/_users/_design/more", json!({"validate_doc_update": "function () {}"})).await;
+    let more = json!({"type": "user", "name": "berta", "roles": [], "password": "pw"});
+    couch.json("PUT", "/_users/org.couchdb.user:berta", more).await.refused(501, "not_implemented", NOT_VALIDATED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_replication_with_a_filter_function_fails_and_copies_nothing() {
     let couch = with_functions().await;
     let asked = json!({"source": "db", "target": "copy", "create_target": true, "filter": "d/f"});

@@ -32,6 +32,7 @@ use crate::http::app::App;
 use crate::http::app::jobs::{End, PAUSE, Run, backoff, now_ms};
 use crate::http::app::repeats::Repeated;
 use crate::http::app::stores::Store;
+use crate::http::authz::auth_design;
 use crate::http::database::{format, relocate, upkeep};
 use crate::http::find::build;
 use crate::http::peruser;
@@ -124,6 +125,7 @@ pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedRece
         stores.spawn(give_back(app.clone()));
         stores.spawn(documents::begin(app.clone()));
         stores.spawn(peruser::begin(app.clone()));
+        stores.spawn(auth_design::begin(app.clone()));
         loop {
             tokio::select! {
                 () = app.stopping() => break,

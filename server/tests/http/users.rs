@@ -1,6 +1,7 @@
 //! Documents of `_users`: who writes and reads them, and what becomes of their passwords.
 
 use serde_json::{Value, json};
+use server::http::{Administrator, Options};
 
 use crate::owners::until;
 use crate::rights::{admin, as_user, cookie, set, token, user, with_tokens, with_users};
@@ -445,4 +446,49 @@ async fn a_replication_waits_for_the_end_of_its_owners_conflict() {
     assert_eq!(admin(&couch, "GET", "/there/a", json!({})).await.status, 404);
     assert_eq!(admin(&couch, "DELETE", &format!("{ANNA}?rev=1-f"), json!({})).await.status, 200);
     until(&couch, "x", "running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rules_of_users_are_a_document_that_is_not_run() {
+    let couch = with_sign_up(&[("anna", &[])]).await;
+    let path = "/_users/_design/_auth";
+    let design = admin(&couch, "GET", path, json!(null)).await.json();
+    let hash = design["_rev"].as_str().unwrap().strip_prefix("1-").unwrap();
+    assert_eq!(design["language"], "javascript");
+    let rules = design["validate_doc_update"].as_str().unwrap();
+    assert!(rules.contains("Only _admin may set roles") && rules.starts_with("function (newDoc"), "{rules}");
+    assert_eq!(admin(&couch, "GET", "/_users", json!(null)).await.json()["doc_count"], 2);
+    let listed = admin(&couch, "GET", "/_users/_all_docs", json!(null)).await.json();
+    assert_eq!(listed["rows"][0]["id"], "_design/_auth");
+    let feed = admin(&couch, "GET", "/_users/_changes", json!(null)).await.json();
+    assert_eq!(feed["results"][0]["id"], "_design/_auth");
+    let closed = "Only administrators can view design docs in the users database.";
+    user(&couch, "anna", "GET", path).await.refused(403, "forbidden", closed);
+
+    // Another text of it is kept, and not run either. Functions of other documents are run.
+    let never = "function () { throw({forbidden: 'never'}); }";
+    let other = json!({"_id": "_design/_auth", "_rev": "2-aa", "validate_doc_update": never, "_revisions": {"start": 2,
+        "ids": ["aa", hash]}});
+    let docs = json!({"docs": [other], "new_edits": false});
+    assert_eq!(admin(&couch, "POST", "/_users/_bulk_docs", docs).await.json(), json!([]));
+    let signed_up = couch.json("PUT", "/_users/org.couchdb.user:carla", new_user("carla", "pw")).await;
+    assert_eq!(signed_up.status, 201, "{}", signed_up.text);
+    admin(&couch, "PUT", "/_users/_design/more", json!({"validate_doc_update": never})).await;
+    let refused = couch.json("PUT", "/_users/org.couchdb.user:dora", new_user("dora", "pw")).await;
+    refused.refused(403, "forbidden", "never");
+
+    // A server that starts writes it where it is missing.
+    assert_eq!(admin(&couch, "DELETE", &format!("{path}?rev=2-aa"), json!(null)).await.status, 200);
+    assert_eq!(admin(&couch, "GET", path, json!(null)).await.status, 404);
+    let administrator = Administrator { name: "adm".into(), password: "pass word".into() };
+    let options = Options { administrator: Some(administrator), ..Options::default() };
+    let again = Couch::over(couch.layer.engine().clone(), options).await;
+    while admin(&again, "GET", path, json!(null)).await.status != 200 {
+        tokio::task::yield_now().await;
+    }
+    // A set-up creates `_users` too.
+    let new = Couch::start().await;
+    let set_up = json!({"action": "enable_single_node", "username": "adm", "password": "pass word"});
+    assert_eq!(new.json("POST", "/_cluster_setup", set_up).await.status, 201);
+    assert_eq!(admin(&new, "GET", path, json!(null)).await.status, 200);
 }

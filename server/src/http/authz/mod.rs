@@ -5,7 +5,8 @@
 //!     ├─ security ────── its `_security`
 //!     └─ rules ───────── databases with rules of their own about their documents
 //!          ├─ users ─────────── `_users`
-//!          │    └─ admitted ─────── the same for replications and the command line
+//!          │    ├─ admitted ─────── the same for replications and the command line
+//!          │    └─ auth_design ──── the document in which CouchDB has them
 //!          └─ replications ──── `_replicator`
 //! ```
 //!
@@ -13,6 +14,7 @@
 //! Who a client is, [`access`](crate::http::access) tells.
 
 pub(crate) mod admitted;
+pub(crate) mod auth_design;
 pub(crate) mod replications;
 pub(crate) mod rights;
 pub(crate) mod rules;

@@ -11,8 +11,10 @@ use hyper::StatusCode;
 use model::{ConflictPolicy, CreateOptions, DatabaseInfo, JsonText, JsonWriter};
 
 use crate::http::access::settings::DefaultSecurity;
+use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authz::auth_design;
 use crate::http::authz::rights::is_of_the_system;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
@@ -58,6 +60,9 @@ pub(crate) async fn create_with<'p>(
     }
     if replicator::has_jobs(name) {
         replicator::documents::follow_anew(app, name).await?;
+    }
+    if name == users::DATABASE {
+        auth_design::ensure(&created).await?;
     }
     Ok(created)
 }

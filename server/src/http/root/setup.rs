@@ -3,12 +3,11 @@
 //! Source: CouchDB's `setup.erl` and `setup_httpd.erl`.
 
 use hyper::StatusCode;
-use model::{CreateOptions, ErrorKind};
 
 use crate::http::access::settings::ADMINS;
 use crate::http::access::users;
+use crate::http::database::create_with;
 use crate::http::error::{ApiError, Result};
-use crate::http::replicator;
 use crate::http::request::Request;
 use crate::http::root::configuration::{checked, member, set};
 use crate::http::root::{NODE, require_node};
@@ -76,15 +75,10 @@ pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {
         }
     };
     for name in &names {
-        match request.app.layer.create_database(name, CreateOptions::default()).await {
-            Ok(_) => {
-                request.audit("database_created", &[("db", name)]);
-                if replicator::has_jobs(name) {
-                    replicator::documents::follow_anew(&request.app, name).await?;
-                }
-            }
-            Err(error) if *error.kind() == ErrorKind::FileExists => {}
-            Err(error) => return Err(error.into()),
+        match create_with(&request.app, name, std::iter::empty()).await {
+            Ok(_) => request.audit("database_created", &[("db", name)]),
+            Err(error) if error.error() == "file_exists" => {}
+            Err(error) => return Err(error),
         }
     }
     // Last, since from then on the client must log in.

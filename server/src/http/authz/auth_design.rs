@@ -1,0 +1,66 @@
+//! `_users/_design/_auth`, in which CouchDB keeps the rules of `_users`.
+//!
+//! Programs look for it. Here [`users`](super::users) has the rules, so the function says what they are, and is never run. It is
+//! written when the database is created, and when a server starts. Its text is our own, so a replication of `_users` from a
+//! CouchDB leaves the document in conflict, which has no effect.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Edit, ErrorKind, GetOptions, JsonRef, JsonText, NotFound, Question, VALIDATE};
+
+use crate::http::access::users::DATABASE;
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::wire::response::object_text;
+
+const ID: &str = "_design/_auth";
+
+const FUNCTION: &str = include_str!("auth_design.js");
+
+/// Pause after an error.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether a question is about the rules of `_users`, which the server has checked.
+pub(crate) fn is_asked(database: &str, question: &Question) -> bool {
+    database == DATABASE && question.design.get("_id").and_then(JsonRef::as_str).as_deref() == Some(ID)
+}
+
+/// Writes the document into `_users`, unless it is there.
+pub(crate) async fn ensure(users: &Documents) -> Result<()> {
+    match users.get(ID, &GetOptions::default()).await {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing | NotFound::Deleted)) => {}
+        found => return Ok(found.map(drop)?),
+    }
+    let body = object_text(|json| {
+        json.name("language").str("javascript").name(VALIDATE).str(FUNCTION);
+    });
+    let body = JsonText::parse(&body).map_err(|_| ApiError::internal())?;
+    match users.clone().unvalidated().put(Edit::new(ID.to_owned(), body)).await {
+        // Another server has written it.
+        Err(error) if *error.kind() == ErrorKind::Conflict => Ok(()),
+        written => Ok(written.map(drop)?),
+    }
+}
+
+/// Does so when the server starts, for a database of an earlier version, or one that a command has made.
+pub(crate) async fn begin(app: Arc<App>) {
+    let beginning = async {
+        while let Err(error) = ensure_in(&app).await {
+            tracing::warn!(?error, "{ID} cannot be written to {DATABASE}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    tokio::select! {
+        () = app.stopping() => {}
+        () = beginning => {}
+    }
+}
+
+async fn ensure_in(app: &App) -> Result<()> {
+    match app.databases.stores.database(DATABASE).await {
+        Err(error) if error.is_no_database() => Ok(()),
+        users => ensure(&users?).await,
+    }
+}
