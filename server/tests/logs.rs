@@ -292,8 +292,8 @@ async fn the_logs_say_who_did_what_from_where() {
         line
     };
     let setting = |section: &str, key: &str| json!({"section": section, "key": key});
-    let refused = |method: &str, path: &str, status: &str| json!({"method": method, "path": path, "status": status});
-    let login = |name: &str, method: &str, path: &str, status: &str| json!({"name": name, "method": method, "path": path, "status": status});
+    let refused = |method: &str, path: &str, status: u16| json!({"method": method, "path": path, "status": status});
+    let login = |name: &str, method: &str, path: &str, status: u16| json!({"name": name, "method": method, "path": path, "status": status});
     let expected = [
         by(Some("adm"), 1, "database_created", json!({"db": "db"})),
         by(Some("adm"), 3, "security_changed", json!({"db": "db"})),
@@ -304,10 +304,10 @@ async fn the_logs_say_who_did_what_from_where() {
         by(Some("adm"), 9, "setting_removed", setting("log", "level")),
         by(Some("adm"), 10, "settings_reloaded", json!({})),
         by(Some("adm"), 11, "document_purged", json!({"db": "db", "id": "doc"})),
-        by(None, 12, "refused", refused("GET", "/db/doc", "401")),
-        by(None, 13, "login_refused", login("adm", "GET", "/db/doc", "401")),
-        by(None, 14, "login_refused", login("x\ny", "POST", "/_session", "401")),
-        by(None, 15, "login_refused", login("z", "POST", "/_session", "302")),
+        by(None, 12, "refused", refused("GET", "/db/doc", 401)),
+        by(None, 13, "login_refused", login("adm", "GET", "/db/doc", 401)),
+        by(None, 14, "login_refused", login("x\ny", "POST", "/_session", 401)),
+        by(None, 15, "login_refused", login("z", "POST", "/_session", 302)),
         by(Some("adm"), 16, "database_dropped", json!({"db": "db"})),
     ];
     let found = lines(&audit);

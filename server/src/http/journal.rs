@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
-use hyper::Method;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::{Method, StatusCode};
 use model::JsonWriter;
 use parking_lot::Mutex;
 use tracing::Level;
@@ -111,7 +111,14 @@ fn cut(text: &str) -> &str {
 /// Writes an event to the audit log, and to the log's target `audit`.
 ///
 /// What happened is stored already, so a line that cannot be written undoes nothing. It is in the log instead, as an error.
-pub(crate) fn audit(file: Option<&LogFile>, actor: &Actor<'_>, event: &str, members: &[(&str, &str)]) {
+/// `status` is that of a refusal.
+pub(crate) fn audit(
+    file: Option<&LogFile>,
+    actor: &Actor<'_>,
+    event: &str,
+    members: &[(&str, &str)],
+    status: Option<StatusCode>,
+) {
     let is_traced = tracing::enabled!(target: "audit", Level::INFO);
     if file.is_none() && !is_traced {
         return;
@@ -121,6 +128,9 @@ pub(crate) fn audit(file: Option<&LogFile>, actor: &Actor<'_>, event: &str, memb
         json.name("event").str(event);
         for (name, value) in members {
             json.name(name).str(cut(value));
+        }
+        if let Some(status) = status {
+            json.name("status").u64(status.as_u16().into());
         }
     });
     let shown = String::from_utf8_lossy(&line);
@@ -242,7 +252,7 @@ mod tests {
         let path = folder.path().join("audit");
         let log = LogFile::open(&path).unwrap();
         let actor = Actor { user: Some("a\nb\u{1b}[31m"), ..Actor::default() };
-        audit(Some(&log), &actor, "refused", &[("path", &"\u{e9}".repeat(10_000))]);
+        audit(Some(&log), &actor, "refused", &[("path", &"\u{e9}".repeat(10_000))], None);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.len() < 2 * MOST_TEXT && text.lines().count() == 1 && !text.contains('\u{1b}'), "{text}");
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();

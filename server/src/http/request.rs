@@ -6,8 +6,8 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hyper::Method;
 use hyper::header::{HOST, HeaderMap, HeaderValue, IF_MATCH};
+use hyper::{Method, StatusCode};
 use model::{JsonText, RevId};
 
 use crate::http::access::principal::Principal;
@@ -15,7 +15,7 @@ use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::validate::on_behalf;
-use crate::http::journal::Actor;
+use crate::http::journal::{self, Actor};
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::headers::text;
 use crate::http::wire::params::{self, Params};
@@ -48,9 +48,17 @@ impl fmt::Debug for Request {
 impl Request {
     /// Writes what the client did to the audit log.
     pub(crate) fn audit(&self, event: &str, members: &[(&str, &str)]) {
-        let actor =
-            Actor { user: self.principal.name.as_deref(), address: Some(self.address), request: self.id.to_str().ok() };
-        self.app.audit(&actor, event, members);
+        self.app.audit(&self.actor(), event, members);
+    }
+
+    /// Writes there that the client was refused.
+    pub(crate) fn audit_refusal(&self, event: &str, members: &[(&str, &str)], status: StatusCode) {
+        let file = self.app.options.audit_log.as_ref();
+        journal::audit(file, &self.actor(), event, members, Some(status));
+    }
+
+    fn actor(&self) -> Actor<'_> {
+        Actor { user: self.principal.name.as_deref(), address: Some(self.address), request: self.id.to_str().ok() }
     }
 
     /// Whether the client sees the server by TLS.

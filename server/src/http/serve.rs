@@ -214,10 +214,10 @@ fn audit_refusal(request: &Request, method: &Method, uri: &Uri, status: StatusCo
     if login.is_none() && !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return;
     }
-    let what = [("method", method.as_str()), ("path", uri.path()), ("status", status.as_str())];
+    let what = [("method", method.as_str()), ("path", uri.path())];
     match login {
-        Some(name) => request.audit("login_refused", &[&[("name", name)], &what[..]].concat()),
-        None => request.audit("refused", &what),
+        Some(name) => request.audit_refusal("login_refused", &[&[("name", name)], &what[..]].concat(), status),
+        None => request.audit_refusal("refused", &what, status),
     }
 }
 

@@ -298,7 +298,7 @@ impl App {
 
     /// Writes an event to the audit log.
     pub(crate) fn audit(&self, actor: &Actor<'_>, event: &str, members: &[(&str, &str)]) {
-        journal::audit(self.options.audit_log.as_ref(), actor, event, members);
+        journal::audit(self.options.audit_log.as_ref(), actor, event, members, None);
     }
 
     /// Refuses a request that would wait for a job, where this server runs none.
