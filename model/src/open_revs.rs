@@ -228,7 +228,9 @@ impl<D: Database> Documents<D> {
             }
             let found = alone(look(first).await)?;
             let read = |answer: &Answer| match answer {
-                Answer::Leaf(Opened { branch, body, .. }) => branch.row_bytes() + body.as_ref().map_or(0, Body::bytes_read),
+                Answer::Leaf(Opened { branch, body, .. }) => {
+                    branch.row_bytes() + body.as_ref().map_or(0, Body::bytes_read)
+                }
                 Answer::Missing(_) => 0,
             };
             batch.add(found.iter().flatten().map(read).sum());
@@ -364,7 +366,10 @@ where
         }
     };
     let Some(revs) = revs else {
-        return Ok(tree.into_iter().map(|branch| Answer::Leaf(Opened { branch, body: None, is_replaced: false })).collect());
+        return Ok(tree
+            .into_iter()
+            .map(|branch| Answer::Leaf(Opened { branch, body: None, is_replaced: false }))
+            .collect());
     };
     let mut given = vec![false; tree.len()];
     for rev in revs {

@@ -104,7 +104,8 @@ impl Run {
         let wrap = |engine: AnyDatabase, client: u64| {
             Chaos::new(engine, seed.wrapping_mul(31).wrapping_add(client), self.faults)
         };
-        let options = CreateOptions { format: Some(self.format), conflicts: self.conflicts, ..CreateOptions::default() };
+        let options =
+            CreateOptions { format: Some(self.format), conflicts: self.conflicts, ..CreateOptions::default() };
         block_on(play::play(fixture.database().clone(), wrap, options, tape))
     }
 

@@ -113,7 +113,10 @@ async fn journey(engines: &[AnyDatabase], run: &Run, seed: u64, tape: &[Step]) -
         journey.clients.push(wrapped);
     }
     let observer = journey.calm[0]
-        .create_database(NAME, CreateOptions { format: Some(run.format), conflicts: run.conflicts, ..CreateOptions::default() })
+        .create_database(
+            NAME,
+            CreateOptions { format: Some(run.format), conflicts: run.conflicts, ..CreateOptions::default() },
+        )
         .await?;
     observer.set_revs_limit(FIRST_LIMIT).await?;
     observer.set_purged_infos_limit(PURGES_KEPT as u64).await?;

@@ -84,7 +84,8 @@ impl<D: Database> Documents<D> {
             reads.push((id, replaced, as_leaf, time, body));
         }
         for (id, replaced, as_leaf, time, body) in reads {
-            let mut add = |what: &str| problems.push((Some(id.clone()), format!("the replaced {} {what}", replaced.leaf.rev)));
+            let mut add =
+                |what: &str| problems.push((Some(id.clone()), format!("the replaced {} {what}", replaced.leaf.rev)));
             if as_leaf.await?.is_some() {
                 add("is a leaf");
             }

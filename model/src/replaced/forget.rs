@@ -101,12 +101,7 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// Like [`forget_replaced`](Self::forget_replaced), and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).
-    pub async fn forget_replaced_batch(
-        &self,
-        after: &[u8],
-        all: bool,
-        hold: Option<&Hold>,
-    ) -> Result<Option<Vec<u8>>> {
+    pub async fn forget_replaced_batch(&self, after: &[u8], all: bool, hold: Option<&Hold>) -> Result<Option<Vec<u8>>> {
         let at_once = AtomicUsize::new(AT_ONCE);
         loop {
             let hopeless = |error: &kv_api::Error| is_too_much(error) && at_once.load(Ordering::Relaxed) > 1;
@@ -204,11 +199,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// Ends the setting of a database that keeps no bodies any more, if none are left.
-    async fn forgot_all(
-        &self,
-        transaction: &D::Transaction,
-        instance: Instance,
-    ) -> Result<Outcome<Option<Vec<u8>>>> {
+    async fn forgot_all(&self, transaction: &D::Transaction, instance: Instance) -> Result<Outcome<Option<Vec<u8>>>> {
         if instance.keep.is_none_or(|keep| keep.keeps_any()) {
             return Ok(Outcome::ReadOnly(None));
         }

@@ -166,8 +166,7 @@ impl Replaced {
             FORMAT => {}
             other => return Err(Error::unknown_format(format!("a replaced revision in format {other}"))),
         }
-        let replaced =
-            Replaced { leaf, since_ms: reader.int()?, size: reader.int()?, attachments: reader.bool()? };
+        let replaced = Replaced { leaf, since_ms: reader.int()?, size: reader.int()?, attachments: reader.bool()? };
         reader.end()?;
         Ok(replaced)
     }
@@ -232,7 +231,9 @@ mod tests {
             assert_eq!((text.parse::<KeepReplaced>().unwrap(), keep.to_string().as_str()), (keep, text));
         }
         assert_eq!("2w".parse::<KeepReplaced>().unwrap().to_string(), "14d");
-        for wrong in ["", "0", "4001", "d", "0d", "-1", "+1", "1.5d", "1 d", "30D", "99999999999999w", "1é", "dd", "1dd"] {
+        for wrong in
+            ["", "0", "4001", "d", "0d", "-1", "+1", "1.5d", "1 d", "30D", "99999999999999w", "1é", "dd", "1dd"]
+        {
             assert_eq!(wrong.parse::<KeepReplaced>().unwrap_err().status(), 400, "{wrong:?}");
         }
     }

@@ -149,12 +149,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// The costs of the bodies that each plan adds.
-    fn body_costs(
-        &self,
-        instance: &Instance,
-        drafts: &[Draft<'_>],
-        decided: &[Decided<'_>],
-    ) -> Result<Vec<usize>> {
+    fn body_costs(&self, instance: &Instance, drafts: &[Draft<'_>], decided: &[Decided<'_>]) -> Result<Vec<usize>> {
         let mut costs = Vec::with_capacity(decided.len());
         for Decided { drafts: edits, plan, .. } in decided {
             let mut cost = 0;
@@ -177,12 +172,7 @@ fn newest(plan: &Plan, most: usize) -> impl Iterator<Item = &Branch> {
 
 /// The replaced revisions of a document to clear: those that the plan makes leaves again, and the oldest beyond a
 /// number or a time.
-fn surplus(
-    known: Vec<Replaced>,
-    plan: &Plan,
-    room: usize,
-    is_over: impl Fn(&Replaced) -> bool,
-) -> Vec<Replaced> {
+fn surplus(known: Vec<Replaced>, plan: &Plan, room: usize, is_over: impl Fn(&Replaced) -> bool) -> Vec<Replaced> {
     let is_leaf = |replaced: &Replaced| plan.added.iter().any(|new| new.leaf == replaced.leaf);
     let (mut gone, mut known): (Vec<Replaced>, Vec<Replaced>) = known.into_iter().partition(is_leaf);
     known.sort_by(|one, other| (one.since_ms, &one.leaf.rev).cmp(&(other.since_ms, &other.leaf.rev)));

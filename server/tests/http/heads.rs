@@ -55,6 +55,7 @@ const PATHS: &[&str] = &[
     "/db/_purge",
     "/db/_purged_infos",
     "/db/_purged_infos_limit",
+    "/db/_keep_replaced",
     "/db/_revs_limit",
     "/db/_security",
     "/db/_compact",

@@ -39,6 +39,7 @@ mod patches;
 mod peruser;
 mod purges;
 mod relocating;
+mod replaced;
 mod replicate;
 mod replication;
 mod replicator;

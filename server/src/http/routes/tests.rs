@@ -206,6 +206,8 @@ fn requests_need_what_they_need_in_couchdb() {
         (Method::GET, "/db/_security", Reader),
         (Method::PUT, "/db/_security", DatabaseAdmin),
         (Method::PUT, "/db/_revs_limit", DatabaseAdmin),
+        (Method::PUT, "/db/_keep_replaced", DatabaseAdmin),
+        (Method::GET, "/db/_keep_replaced", Reader),
         (Method::POST, "/db/_compact", DatabaseAdmin),
         (Method::POST, "/db/_compact/d", DatabaseAdmin),
         (Method::POST, "/db/_purge", ServerAdmin),

@@ -94,6 +94,7 @@ const CASES: &[Case] = &[
     case("/{db}/_couch_layer/relocate", "POST", r#"{"to":"mem:"}"#),
     case("/{db}/_revs_diff", "POST", r#"{"docid":["1-11111111111111111111111111111111"]}"#),
     case("/{db}/_missing_revs", "POST", r#"{"docid":["1-11111111111111111111111111111111"]}"#),
+    case("/{db}/_keep_replaced", "PUT", "5"),
     case("/{db}/_revs_limit", "PUT", "100"),
     case("/{db}/_security", "PUT", SECURITY),
     case("/{db}/_compact", "POST", ""),
