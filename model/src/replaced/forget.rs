@@ -147,6 +147,10 @@ impl<D: Database> Documents<D> {
             [] => keys.key(DatabaseKey::ReplacedFrom(0)),
             after => [keys.prefix(), after, &[0]].concat(),
         };
+        if begin >= beyond {
+            // The time was made longer meanwhile.
+            return Ok(Outcome::ReadOnly(None));
+        }
         let batch = transaction.get_range(&RangeRequest::keys(begin, beyond).limit(most), Read::Snapshot).await?;
         if batch.rows.is_empty() {
             return self.forgot_all(transaction, instance).await;
