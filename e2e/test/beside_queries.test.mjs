@@ -72,7 +72,7 @@ test('arguments of searches are checked as CouchDB checks them', async (t) => {
     'execution_stats', 'allow_fallback', 'partition', 'unknown'];
   for (const endpoint of ['_find', '_explain']) {
     for (const member of members) {
-      // Ours does not explain a search of a partition, since it would refuse the search.
+      // Ours does not explain a search of a partition in a database that has none, since it would refuse the search.
       if (member === 'partition' && endpoint === '_explain') continue;
       for (const value of ANY) await compare(pair, `/${db}/${endpoint}`, post({ selector: { a: 1 }, [member]: value }));
     }

@@ -18,6 +18,7 @@ mod bookmark;
 mod collate;
 mod error;
 mod index;
+mod partition;
 mod path;
 mod projection;
 mod query;
@@ -29,9 +30,10 @@ pub use collate::{COLLATION_VERSION, append_key, append_term_key, compare, compa
 pub use error::Error;
 pub use index::{
     Candidate, Choice, IdBounds, Index, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES, NewIndex, Plan,
-    Purpose, Row, Scan, parse_bulk_delete,
+    Purpose, Row, Scan, has_partitions, parse_bulk_delete,
 };
+pub use partition::{append_partition, check_partition, partition_of};
 pub use projection::Projection;
-pub use query::{Direction, Query, check_partition};
+pub use query::{Direction, Query};
 pub use regex::{Regex, TooManySteps};
 pub use selector::{IdRange, MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES, Selector};

@@ -5,9 +5,10 @@
 use json::{JsonKind, JsonRef, JsonText};
 
 use crate::error::{Error, echo};
+use crate::partition::{check_partition, illegal_partition, partition_of};
 use crate::path;
 use crate::projection::Projection;
-use crate::selector::Selector;
+use crate::selector::{IdRange, Selector};
 
 /// Default of the maximum number of documents.
 const DEFAULT_LIMIT: u64 = 25;
@@ -53,6 +54,8 @@ pub struct Query {
     pub fields: Projection,
     /// The partition to search; empty for none.
     pub partition: String,
+    /// Whether the database is partitioned. The caller says so; only an error's reason differs.
+    pub in_partitioned: bool,
     /// Number of copies to read. There is one copy, so it only affects the statistics.
     pub r: u64,
     /// Include the losing leaves in the documents.
@@ -100,6 +103,7 @@ impl Query {
             sort: root.get("sort").map_or(Ok(Vec::new()), sort)?,
             fields: root.get("fields").map_or(Ok(Projection::default()), Projection::parse)?,
             partition: root.get("partition").map_or(Ok(String::new()), partition)?,
+            in_partitioned: false,
             r: root.get("r").map_or(Ok(1), positive)?,
             conflicts: flag("conflicts", false)?,
             stale: root.get("stale").map_or(Ok(false), stale)?,
@@ -114,6 +118,29 @@ impl Query {
                 Err(Error::plain("invalid_key", &format!("Invalid key {} for this request.", echo(&unknown))))
             }
         }
+    }
+}
+
+impl Query {
+    /// A range that contains the ids of all documents that the query may find.
+    pub fn id_range(&self) -> IdRange {
+        let ids = self.selector.id_range();
+        match self.partition.as_str() {
+            "" => ids,
+            partition => ids.within(&format!("{partition}:"), &format!("{partition};")),
+        }
+    }
+
+    /// Whether the query finds a document, which has its `_id`.
+    ///
+    /// # Errors
+    /// As [`Selector::matches`].
+    pub fn matches(&self, document: JsonRef<'_>) -> Result<bool, Error> {
+        let is_in = || {
+            let id = document.get("_id").and_then(JsonRef::as_str);
+            id.is_some_and(|id| partition_of(&id) == Some(self.partition.as_str()))
+        };
+        Ok((self.partition.is_empty() || is_in()) && self.selector.matches(document)?)
     }
 }
 
@@ -234,24 +261,6 @@ fn partition(value: JsonRef<'_>) -> Result<String, Error> {
     let name = value.as_str().ok_or_else(|| illegal_partition("Partition must be a string"))?;
     check_partition(&name)?;
     Ok(name.into_owned())
-}
-
-/// Refuses what cannot be the name of a partition, as CouchDB's `couch_partition:validate_partition` does.
-///
-/// # Errors
-/// 400 `illegal_partition`.
-pub fn check_partition(name: &str) -> Result<(), Error> {
-    if name.starts_with('_') {
-        return Err(illegal_partition("Partition must not start with an underscore"));
-    }
-    if name.contains(':') {
-        return Err(illegal_partition("Partition must not contain a colon"));
-    }
-    Ok(())
-}
-
-fn illegal_partition(reason: &str) -> Error {
-    Error::plain("illegal_partition", reason)
 }
 
 fn stale(value: JsonRef<'_>) -> Result<bool, Error> {

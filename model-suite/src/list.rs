@@ -239,6 +239,12 @@ macro_rules! __scenarios {
                 rows_of_another_policy_are_found_and_put_right,
                 a_policy_moves_with_its_database,
             }
+            "Partitioned databases" partitions {
+                ids_are_checked_wherever_they_are_written,
+                partitions_cost_edits_nothing_and_questions_their_rows,
+                views_of_a_partition_are_those_of_a_database_of_its_own,
+                a_partitioned_database_moves_as_one,
+            }
             "Purges" purging {
                 purged_leaves_go_and_the_others_stay,
                 what_is_purged_leaves_nothing_but_its_purge,

@@ -26,7 +26,7 @@ use crate::events;
 use crate::instance::{Access, Indexes, Instance, State, Validation};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::layer::Layer;
-use crate::limits::{DEFAULT_REVS_LIMIT, check_database_name};
+use crate::limits::{DEFAULT_REVS_LIMIT, check_database_name, is_system_database};
 use crate::policy::ConflictPolicy;
 use crate::reading;
 use crate::replaced::KeepReplaced;
@@ -45,6 +45,9 @@ pub struct CreateOptions {
     /// The replaced revisions whose bodies it keeps; `None` for none.
     /// [`set_keep_replaced`](Documents::set_keep_replaced) changes it.
     pub keep_replaced: Option<KeepReplaced>,
+    /// Whether the database is partitioned: the id of each document is `PARTITION:REST`, and views and indexes keep the
+    /// rows of each partition together. It cannot be changed later.
+    pub partitioned: bool,
 }
 
 /// The database names to list.
@@ -68,10 +71,14 @@ impl<D: Database> Layer<D> {
     /// Creates a database.
     ///
     /// # Errors
-    /// `illegal_database_name`, `database_name_too_long`; `file_exists` (412).
+    /// `illegal_database_name`, `database_name_too_long`; `bad_request` for a system database that is to be partitioned;
+    /// `file_exists` (412).
     pub async fn create_database(&self, name: &str, options: CreateOptions) -> Result<Documents<D>> {
         check_database_name(name)?;
         options.keep_replaced.map_or(Ok(()), KeepReplaced::check)?;
+        if options.partitioned && is_system_database(name) {
+            return Err(Error::bad_request("Cannot partition a system database"));
+        }
         let guard = &self.shared.guard;
         let (catalog, allocator) = (Key::Catalog(name).under(&guard.root), Key::Allocator.under(&guard.root));
         let mut id = [0; 16];
@@ -84,6 +91,7 @@ impl<D: Database> Layer<D> {
             revs_limit: DEFAULT_REVS_LIMIT,
             created_ms: guard.environment.now_ms(),
             policy: options.conflicts,
+            partitioned: options.partitioned,
             indexes: Indexes::default(),
             validation: Validation::default(),
             keep: options.keep_replaced,
@@ -101,14 +109,14 @@ impl<D: Database> Layer<D> {
                     }
                     let number = allocate(&transaction, allocator, next.await?.as_deref())?;
                     shared.plan_forgetting(&transaction, name, None, instance.keep).await?;
-                    transaction.set(catalog, CatalogRow::new(number, id).write());
+                    transaction.set(catalog, CatalogRow::new(number, instance).write());
                     set_new(&transaction, &DatabaseKeys::new(root, number), instance);
                     events::created(&transaction, root, name);
                     Ok(Outcome::Write(number))
                 }
             })
             .await?;
-        Ok(self.documents(name, &CatalogRow::new(number, id), Access::Living))
+        Ok(self.documents(name, &CatalogRow::new(number, &instance), Access::Living))
     }
 
     /// Drops a database with all its rows. If the database moved to another store, drops its remains and the marker
@@ -226,7 +234,7 @@ impl<D: Database> Layer<D> {
 
     pub(crate) fn documents(&self, name: &str, place: &CatalogRow, access: Access) -> Documents<D> {
         let keys = DatabaseKeys::new(&self.shared.guard.root, place.number);
-        Documents::new(self.shared.clone(), name, keys, place.instance_id, access)
+        Documents::new(self.shared.clone(), name, keys, place, access)
     }
 }
 

@@ -13,11 +13,12 @@ use kv_api::{Database, Read, Transaction};
 use parking_lot::Mutex;
 
 use crate::body::BodyFormat;
+use crate::catalog_row::CatalogRow;
 use crate::error::{Error, NotFound, Result};
 use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::layer::{Layer, LayerState};
-use crate::limits::DEFAULT_REVS_LIMIT;
+use crate::limits::{DEFAULT_REVS_LIMIT, check_document_id, check_partitioned_id, require_partition};
 use crate::validation::{Designs, Validating, Validator};
 
 /// A handle of one database. Cheap to clone.
@@ -43,6 +44,7 @@ pub(crate) struct Home {
     pub(crate) name: String,
     pub(crate) keys: DatabaseKeys,
     pub(crate) instance_id: [u8; 16],
+    pub(crate) partitioned: bool,
     pub(crate) access: Access,
     instance_key: Vec<u8>,
     /// Whether bodies were packed when the instance was last read. A guess, for work that is done before reading it.
@@ -62,7 +64,7 @@ impl<D: Database> Documents<D> {
         shared: Arc<LayerState<D>>,
         name: &str,
         keys: DatabaseKeys,
-        instance_id: [u8; 16],
+        place: &CatalogRow,
         access: Access,
     ) -> Self {
         let instance_key = keys.key(DatabaseKey::Instance);
@@ -71,7 +73,8 @@ impl<D: Database> Documents<D> {
             home: Arc::new(Home {
                 name: name.to_owned(),
                 keys,
-                instance_id,
+                instance_id: place.instance_id,
+                partitioned: place.partitioned,
                 access,
                 instance_key,
                 packed: AtomicBool::new(false),
@@ -108,6 +111,49 @@ impl<D: Database> Documents<D> {
     /// The id that distinguishes the database from earlier and later ones with its name.
     pub fn instance_id(&self) -> [u8; 16] {
         self.home.instance_id
+    }
+
+    /// Whether the database is partitioned.
+    pub fn is_partitioned(&self) -> bool {
+        self.home.partitioned
+    }
+
+    /// Checks that documents of this database may have these ids. Costs a read only if one may not, and the database is
+    /// partitioned.
+    ///
+    /// # Errors
+    /// `illegal_docid` and `illegal_partition` with CouchDB's reason for the first one; 404 if the database is gone.
+    pub async fn check_ids(&self, ids: &[&str]) -> Result<()> {
+        let checked = ids.iter().try_for_each(|id| self.check_id(id));
+        self.certain(checked).await
+    }
+
+    /// The same for one id, with the knowledge of this handle, whose database may be gone.
+    pub(crate) fn check_id(&self, id: &str) -> Result<()> {
+        check_document_id(id)?;
+        if self.home.partitioned { check_partitioned_id(id) } else { Ok(()) }
+    }
+
+    /// Checks that these ids, of documents to read or to purge, name partitions if the database is partitioned. No document
+    /// has another id.
+    ///
+    /// # Errors
+    /// `illegal_docid`; 404 if the database is gone.
+    pub async fn check_partitions(&self, ids: &[&str]) -> Result<()> {
+        if !self.home.partitioned {
+            return Ok(());
+        }
+        // Boxed, so that reads in other databases do not grow.
+        Box::pin(self.certain(ids.iter().try_for_each(|id| require_partition(id)))).await
+    }
+
+    /// A refusal that follows from what this handle knows, unless its database is gone. Another one of its name may not be
+    /// partitioned.
+    pub(crate) async fn certain<T>(&self, checked: Result<T>) -> Result<T> {
+        if checked.is_err() && self.home.partitioned {
+            self.is_partitioned_now().await?;
+        }
+        checked
     }
 
     /// Maximum size of a document's body, in bytes of compact JSON.

@@ -53,6 +53,9 @@ pub enum ErrorKind {
     /// A document id that is not allowed, with the reason. 400.
     #[error("{0}")]
     IllegalDocId(Cow<'static, str>),
+    /// A partition that is not allowed, with the reason. 400.
+    #[error("{0}")]
+    IllegalPartition(String),
     /// The document with this id is over the database's limit. 413.
     #[error("{0}")]
     DocumentTooLarge(String),
@@ -262,6 +265,7 @@ impl Error {
     pub fn status(&self) -> u16 {
         match self.kind() {
             ErrorKind::IllegalDocId(_)
+            | ErrorKind::IllegalPartition(_)
             | ErrorKind::IllegalDatabaseName(_)
             | ErrorKind::DatabaseNameTooLong(_)
             | ErrorKind::BadRequest(_)
@@ -305,6 +309,7 @@ impl Error {
     pub fn error(&self) -> &str {
         match self.kind() {
             ErrorKind::IllegalDocId(_) => "illegal_docid",
+            ErrorKind::IllegalPartition(_) => "illegal_partition",
             ErrorKind::DocumentTooLarge(_) => "document_too_large",
             ErrorKind::BadRequest(_) => "bad_request",
             ErrorKind::Md5Mismatch => "content_md5_mismatch",

@@ -40,6 +40,7 @@ pub struct IndexBuilder<D> {
     fields: Vec<String>,
     filter: Option<JsonText>,
     name: Option<String>,
+    is_global: bool,
 }
 
 /// A search, from [`Documents::find`].
@@ -52,6 +53,7 @@ pub struct Find<D> {
     skip: u64,
     limit: u64,
     index: Option<String>,
+    partition: String,
 }
 
 impl<D> fmt::Debug for IndexBuilder<D> {
@@ -69,14 +71,23 @@ impl<D> fmt::Debug for Find<D> {
 impl<D: Database> Documents<D> {
     /// A new index. It has rows of the documents that have all its fields.
     pub fn index(&self) -> IndexBuilder<D> {
-        IndexBuilder { documents: self.clone(), fields: Vec::new(), filter: None, name: None }
+        IndexBuilder { documents: self.clone(), fields: Vec::new(), filter: None, name: None, is_global: false }
     }
 
     /// Searches documents by a selector of Mango, such as `{"type": "song", "at": {"$gt": 3}}`. It finds no design
     /// documents.
     pub fn find(&self, selector: JsonText) -> Find<D> {
         let (documents, sort) = (self.clone(), Vec::new());
-        Find { documents, selector, sort, descending: false, skip: 0, limit: u64::MAX, index: None }
+        Find {
+            documents,
+            selector,
+            sort,
+            descending: false,
+            skip: 0,
+            limit: u64::MAX,
+            index: None,
+            partition: String::new(),
+        }
     }
 }
 
@@ -90,6 +101,12 @@ impl<D: Database> IndexBuilder<D> {
     /// Only documents that match this selector have rows. A search must [name](Find::using) such an index.
     pub fn only(mut self, selector: JsonText) -> Self {
         self.filter = Some(selector);
+        self
+    }
+
+    /// In a partitioned database, an index for searches of all partitions. Others are for searches in a partition.
+    pub fn global(mut self) -> Self {
+        self.is_global = true;
         self
     }
 
@@ -142,12 +159,22 @@ impl<D: Database> IndexBuilder<D> {
         if let Some(filter) = &self.filter {
             json.name("partial_filter_selector").text(filter);
         }
-        json.end_object().end_object();
+        json.end_object();
+        if self.is_global {
+            json.name("partitioned").bool(false);
+        }
+        json.end_object();
         JsonText::parse(&out).map_err(|error| Error::bad_request(error.to_string()))
     }
 }
 
 impl<D: Database> Find<D> {
+    /// Searches one partition of a partitioned database, which has indexes of its own.
+    pub fn in_partition(mut self, partition: impl Into<String>) -> Self {
+        self.partition = partition.into();
+        self
+    }
+
     /// Sorts by these fields. There must be an index with this order.
     pub fn sort<F: Into<String>>(mut self, fields: impl IntoIterator<Item = F>) -> Self {
         self.sort = fields.into_iter().map(Into::into).collect();
@@ -206,17 +233,22 @@ impl<D: Database> Find<D> {
             json.begin_object().name(field).str(direction.as_str()).end_object();
         }
         json.end_array();
+        json.name("partition").str(&self.partition);
         if let Some(index) = &self.index {
             json.name("use_index").begin_array().str(index).end_array().name("allow_fallback").bool(false);
         }
         json.end_object();
         let body = JsonText::parse(&out).map_err(|error| Error::bad_request(error.to_string()))?;
-        Query::parse(&body).map_err(refused)
+        let query = Query::parse(&body).map_err(refused)?;
+        Ok(Query { in_partitioned: self.documents.is_partitioned(), ..query })
     }
 
     /// Chooses an index. One that is not built yet is built first, if no other can answer.
     async fn plan(&self) -> Result<Planned> {
         let query = self.query()?;
+        if !query.partition.is_empty() {
+            self.documents.require_partitioned().await?;
+        }
         loop {
             let known = self.documents.indexes().await?;
             let active: Vec<_> = known.iter().filter(|info| info.active).collect();
@@ -252,7 +284,7 @@ impl<D: Database> Find<D> {
 
     /// The documents by id, in the range that the selector allows; `None` if it is empty.
     fn by_id(&self, query: &Query) -> Option<AllDocsRequest> {
-        let ids = query.selector.id_range();
+        let ids = query.id_range();
         let is_empty = ids.is_empty || query.selector.is_empty_combination();
         (!is_empty).then(|| AllDocsRequest::of_ids(ids, self.descending))
     }
@@ -388,7 +420,7 @@ impl<D: Database> Search<D> {
     fn examine(&mut self, planned: &Planned, entry: AllDocsEntry) -> Result<()> {
         match entry {
             AllDocsEntry::Live { doc: Some(document), .. } => {
-                if planned.query.selector.matches(document.to_text().root()).map_err(refused)? {
+                if planned.query.matches(document.to_text().root()).map_err(refused)? {
                     self.found.push_back(*document);
                 }
                 Ok(())

@@ -62,6 +62,8 @@ pub struct DatabaseInfo {
     pub conflicts: ConflictPolicy,
     /// The quota of the handle that was asked, in bytes ([`limited_to`](Documents::limited_to)).
     pub quota: Option<u64>,
+    /// Whether it is partitioned.
+    pub partitioned: bool,
     /// Whether space that was [asked for](Documents::compact) is not free yet.
     pub is_compacting: bool,
 }
@@ -108,6 +110,7 @@ impl<D: Database> Documents<D> {
                     keep_replaced: instance.keep.filter(KeepReplaced::keeps_any),
                     conflicts: instance.policy,
                     quota: self.quota,
+                    partitioned: instance.partitioned,
                     is_compacting,
                 })
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  (Format, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs,
-//!   Policy,                                               0, or 1 where the last write wins
+//!   Policy,                                               0, or 1 where the last write wins; 2 more if partitioned
 //!   NextIndex, Count, (Index, Active) …,
 //!   Generation, Count, (DesignId, Position, Hash) …,      design documents that validate edits
 //!   [Unit, Number],                                       in format 2: bodies of replaced revisions that are kept
@@ -41,6 +41,10 @@ const KEEP_ALL: u64 = 0;
 
 /// The conflict policy by which the last write wins.
 const LAST_WRITE_WINS: u64 = 1;
+
+/// Added to the policy in a partitioned database. A program that knows no partitions does not know the policy either, and
+/// so keeps off the database.
+const PARTITIONED: u64 = 2;
 
 const OPEN: u64 = 0;
 const CLOSING: u64 = 1;
@@ -96,6 +100,8 @@ pub(crate) struct Instance {
     pub(crate) created_ms: u64,
     /// Its conflict policy.
     pub(crate) policy: ConflictPolicy,
+    /// Whether the id of each document begins with the name of a partition.
+    pub(crate) partitioned: bool,
     /// Its indexes.
     pub(crate) indexes: Indexes,
     /// Its design documents that validate edits.
@@ -242,7 +248,7 @@ impl Instance {
             ConflictPolicy::KeepAll => KEEP_ALL,
             ConflictPolicy::LastWriteWins => LAST_WRITE_WINS,
         };
-        tuple::append_u64(&mut out, policy);
+        tuple::append_u64(&mut out, policy + if self.partitioned { PARTITIONED } else { 0 });
         self.indexes.write(&mut out);
         self.validation.write(&mut out);
         if let Some(keep) = self.keep {
@@ -289,7 +295,7 @@ impl Instance {
         let revs_limit =
             u32::try_from(reader.int()?).map_err(|_| Error::corrupt("an impossible limit on revisions"))?;
         let created_ms = reader.int()?;
-        let policy = read_policy(&mut reader)?;
+        let (policy, partitioned) = read_policy(&mut reader)?;
         let indexes = Indexes::read(&mut reader)?;
         let validation = Validation::read(&mut reader)?;
         let keep = if keeps { Some(read_keep(&mut reader)?) } else { None };
@@ -303,6 +309,7 @@ impl Instance {
             revs_limit,
             created_ms,
             policy,
+            partitioned,
             indexes,
             validation,
             keep,
@@ -320,11 +327,17 @@ fn sixteen(bytes: &[u8]) -> Result<[u8; 16]> {
     bytes.try_into().map_err(|_| Error::corrupt("an instance id of wrong length"))
 }
 
-fn read_policy(reader: &mut Reader<'_>) -> Result<ConflictPolicy> {
-    match reader.int()? {
-        KEEP_ALL => Ok(ConflictPolicy::KeepAll),
-        LAST_WRITE_WINS => Ok(ConflictPolicy::LastWriteWins),
-        other => Err(Error::unknown_format(format!("conflicts by policy {other}"))),
+/// The policy, and whether the database is partitioned.
+fn read_policy(reader: &mut Reader<'_>) -> Result<(ConflictPolicy, bool)> {
+    let written = reader.int()?;
+    let (policy, partitioned) = match written.checked_sub(PARTITIONED) {
+        Some(policy) => (policy, true),
+        None => (written, false),
+    };
+    match policy {
+        KEEP_ALL => Ok((ConflictPolicy::KeepAll, partitioned)),
+        LAST_WRITE_WINS => Ok((ConflictPolicy::LastWriteWins, partitioned)),
+        _ => Err(Error::unknown_format(format!("conflicts by policy {written}"))),
     }
 }
 
@@ -363,6 +376,7 @@ mod tests {
             revs_limit: 1,
             created_ms: 0,
             policy: ConflictPolicy::KeepAll,
+            partitioned: false,
             indexes: Indexes::default(),
             validation: Validation::default(),
             keep: None,

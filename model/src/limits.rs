@@ -68,6 +68,46 @@ pub fn check_document_id(id: &str) -> Result<()> {
     Err(ErrorKind::IllegalDocId(reason.into()).into())
 }
 
+/// Checks that a document of a partitioned database may have this id, which [`check_document_id`] admits. Design documents
+/// and local documents belong to no partition.
+///
+/// # Errors
+/// `illegal_docid` and `illegal_partition` with CouchDB's reasons (`couch_partition:validate_docid/1`).
+pub fn check_partitioned_id(id: &str) -> Result<()> {
+    require_partition(id)?;
+    let Some((partition, rest)) = id.split_once(':').filter(|_| !is_unpartitioned(id)) else { return Ok(()) };
+    let illegal = |reason: &str| Err(ErrorKind::IllegalPartition(reason.to_owned()).into());
+    if partition.is_empty() {
+        return illegal("Partition must not be empty");
+    }
+    if let Err(error) = mango::check_partition(partition) {
+        return illegal(error.reason());
+    }
+    check_document_id(rest)
+}
+
+/// Checks that an id names a partition, or is that of a design document or local document.
+///
+/// # Errors
+/// `illegal_docid` with CouchDB's reason.
+pub fn require_partition(id: &str) -> Result<()> {
+    if is_unpartitioned(id) || mango::partition_of(id).is_some() {
+        return Ok(());
+    }
+    Err(ErrorKind::IllegalDocId("Doc id must be of form partition:id".into()).into())
+}
+
+/// Whether a document with this id has no partition in a partitioned database.
+fn is_unpartitioned(id: &str) -> bool {
+    id.starts_with(DESIGN_PREFIX) || id.starts_with(LOCAL_PREFIX)
+}
+
+/// Whether the name is that of one of CouchDB's own databases, or has it as its last part.
+pub(crate) fn is_system_database(name: &str) -> bool {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    SYSTEM_DATABASES.contains(&name) || matches!(last, "_users" | "_replicator")
+}
+
 /// Checks that a database may have this name: `^[a-z][a-z0-9_$()+/-]*$`, or one of CouchDB's own.
 ///
 /// # Errors
@@ -120,6 +160,26 @@ mod tests {
             let error = check_document_id(id).unwrap_err();
             assert_eq!((error.status(), error.error()), (400, "illegal_docid"), "{id:?}");
         }
+    }
+
+    #[test]
+    fn ids_in_partitions() {
+        for id in ["a:b", "a:b:c", "a b:c d", "ä:_design/x", "_design/x", "_local/x", "a:b\0"] {
+            check_partitioned_id(id).unwrap();
+        }
+        for (id, error, reason) in [
+            ("a", "illegal_docid", "Doc id must be of form partition:id"),
+            (":b", "illegal_partition", "Partition must not be empty"),
+            ("_a:b", "illegal_partition", "Partition must not start with an underscore"),
+            ("a:", "illegal_docid", "Document id must not be empty"),
+            ("a:_b", "illegal_docid", "Only reserved document ids may start with underscore."),
+        ] {
+            let refused = check_partitioned_id(id).unwrap_err();
+            assert_eq!((refused.status(), refused.error(), &*refused.reason()), (400, error, reason), "{id}");
+        }
+        assert!(
+            require_partition("a").is_err() && require_partition(":").is_ok() && require_partition("_design/a").is_ok()
+        );
     }
 
     #[test]

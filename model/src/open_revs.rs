@@ -97,6 +97,7 @@ impl<D: Database> Documents<D> {
     /// 404 if the database is gone. A missing leaf is an answer, not an error.
     pub async fn open_revs(&self, id: &str, which: &OpenRevs, options: &GetOptions) -> Result<Vec<OpenRev>> {
         check_document_id(id)?;
+        self.check_partitions(&[id]).await?;
         // Without `latest` each revision is a separate request, so their bodies need not fit in one transaction.
         let split: Vec<OpenRevs> = match which {
             OpenRevs::These(revs) if !options.latest => {

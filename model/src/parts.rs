@@ -43,6 +43,7 @@ impl<D: Database> Documents<D> {
     /// 404 if the document is missing or deleted.
     pub async fn get_parts(&self, id: &str, paths: &[Vec<String>]) -> Result<Parts> {
         check_document_id(id)?;
+        self.check_partitions(&[id]).await?;
         let found = self.read(|transaction| self.parts(transaction, id, paths)).await;
         found.map_err(|error| error.of_document(id))
     }

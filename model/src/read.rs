@@ -42,6 +42,7 @@ impl<D: Database> Documents<D> {
     /// can be read by its revision.
     pub async fn get(&self, id: &str, options: &GetOptions) -> Result<Document> {
         check_document_id(id)?;
+        self.check_partitions(&[id]).await?;
         if let Some(rev) = &options.rev {
             // Boxed: otherwise the large future makes every other read slower.
             return Box::pin(self.get_revision(id, rev, options)).await;

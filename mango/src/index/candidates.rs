@@ -43,6 +43,7 @@ impl Stages<'_> {
         unused: impl Fn(usize) -> usize,
     ) -> Vec<Candidate> {
         let is_partial = |at: usize| self.known[at].is_partial();
+        let is_out_of_scope = |at: usize| !is_partial(at) && !self.known[at].is_for(query);
         let is_unusable = |at: usize| is_eligible(at) && !self.usable.contains(&at);
         let is_excluded = |at: usize| self.usable.contains(&at) && !self.filtered.contains(&at);
         let is_unfavored = |at: usize| self.filtered.contains(&at) && !self.ranked.contains(&at);
@@ -51,7 +52,8 @@ impl Stages<'_> {
         let unfavored = self.ranked.len().max(1);
         let excluded = unfavored + any(&is_unfavored);
         let unusable = excluded + any(&is_excluded);
-        let partial = unusable + any(&is_unusable);
+        let out_of_scope = unusable + any(&is_unusable);
+        let partial = out_of_scope + any(&is_out_of_scope);
 
         let width = self.winner.map_or(0, |winner| self.known[winner].width());
         let candidate = |at: usize| {
@@ -60,6 +62,9 @@ impl Stages<'_> {
             let mut found = Vec::new();
             if is_partial(at) {
                 found.push((false, "is_partial", partial));
+            }
+            if is_out_of_scope(at) {
+                found.push((false, "scope_mismatch", out_of_scope));
             }
             if is_unusable(at) {
                 found.push((false, reasons[at].first().copied().unwrap_or_default(), unusable));

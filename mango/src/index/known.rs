@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Index;
+use crate::query::Query;
 use crate::selector::{FieldRange, Selector};
 
 /// An index as the planner sees it.
@@ -20,6 +21,11 @@ impl<'i> Known<'i> {
 
     pub(super) fn is_partial(self) -> bool {
         self.index.is_some_and(|index| index.filter.is_some())
+    }
+
+    /// Whether it serves queries of a partition, as this one is or is not. The documents by id serve both.
+    pub(super) fn is_for(self, query: &Query) -> bool {
+        self.index.is_none_or(|index| index.is_partitioned != query.partition.is_empty())
     }
 
     /// Number of fields.

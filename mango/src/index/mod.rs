@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A row's key is the concatenation of the keys of the fields' values. It does not depend on directions: as in CouchDB,
-//! an index is read forwards or backwards as a whole.
+//! an index is read forwards or backwards as a whole. In a partitioned index, the partition comes before it
+//! ([`partition`](crate::partition)).
 //!
 //! Source: `mango_idx_view.erl`, `mango_native_proc.erl`; RFC 006.
 
@@ -31,6 +32,7 @@ use definition::{with_member, without_prefix};
 pub use plan::{Choice, IdBounds, KeyRange, Plan, Purpose, Scan};
 
 use crate::collate::{COLLATION_VERSION, append_key};
+use crate::partition::{append_partition, partition_of};
 use crate::path::{self, AtPath, look_up};
 use crate::projection::{put, write_members};
 use crate::selector::Selector;
@@ -44,6 +46,13 @@ pub const MAX_VALUES: usize = 1_000;
 /// The member of a definition that is the partial filter.
 const FILTER: &str = "partial_filter_selector";
 
+/// Whether the views and indexes of a design document are partitioned, in a database that is: what its `options` say, or
+/// else they are.
+pub fn has_partitions(design: JsonRef<'_>) -> bool {
+    let option = design.get("options").and_then(|options| options.get("partitioned"));
+    option.and_then(JsonRef::as_bool).unwrap_or(true)
+}
+
 /// An index: one view of a design document of the language `query`.
 #[derive(Clone, Debug)]
 pub struct Index {
@@ -54,6 +63,8 @@ pub struct Index {
     columns: Vec<Vec<String>>,
     /// Only documents that match it have rows.
     filter: Option<Selector>,
+    /// Whether the keys of its rows begin with the partitions of the documents.
+    is_partitioned: bool,
 }
 
 /// The row of a document in an index.
@@ -67,12 +78,14 @@ pub struct Row {
 
 impl Index {
     /// The indexes that a design document defines, in order; none if its language is not `query`. Views that define no
-    /// valid index are left out, as in CouchDB.
-    pub fn all_in(design_id: &str, document: JsonRef<'_>) -> Vec<Index> {
+    /// valid index are left out, as in CouchDB. `in_partitioned`: whether the database is partitioned. Its indexes are too,
+    /// unless the design document says otherwise.
+    pub fn all_in(design_id: &str, document: JsonRef<'_>, in_partitioned: bool) -> Vec<Index> {
+        let is_partitioned = in_partitioned && has_partitions(document);
         let is_query = document.get("language").and_then(JsonRef::as_str).is_some_and(|language| language == "query");
         let views = document.get("views").filter(|_| is_query);
         let views = views.into_iter().flat_map(JsonRef::members);
-        views.filter_map(|(name, view)| Index::of_view(design_id, &name, view)).collect()
+        views.filter_map(|(name, view)| Index::of_view(design_id, &name, view, is_partitioned)).collect()
     }
 
     /// Whether `use_index` of a query names it: its design document, with or without its own name.
@@ -83,11 +96,11 @@ impl Index {
     }
 
     /// An index from its stored definition; `None` if this program cannot read it.
-    pub fn parse(design_id: &str, name: &str, definition: &JsonText) -> Option<Index> {
-        Index::of_view(design_id, name, definition.root())
+    pub fn parse(design_id: &str, name: &str, definition: &JsonText, is_partitioned: bool) -> Option<Index> {
+        Index::of_view(design_id, name, definition.root(), is_partitioned)
     }
 
-    fn of_view(design_id: &str, name: &str, view: JsonRef<'_>) -> Option<Index> {
+    fn of_view(design_id: &str, name: &str, view: JsonRef<'_>, is_partitioned: bool) -> Option<Index> {
         if view.text().len() > MAX_DEFINITION || !view.get("options").is_some_and(JsonRef::is_object) {
             return None;
         }
@@ -118,7 +131,18 @@ impl Index {
             columns,
             filter,
             definition,
+            is_partitioned,
         })
+    }
+
+    /// Whether it has separate rows for each partition, in a range of their own.
+    pub fn is_partitioned(&self) -> bool {
+        self.is_partitioned
+    }
+
+    /// Whether both have the same rows under the same name.
+    pub fn is_same(&self, other: &Index) -> bool {
+        self.name == other.name && self.definition == other.definition && self.is_partitioned == other.is_partitioned
     }
 
     /// The id of its design document.
@@ -142,6 +166,9 @@ impl Index {
         digest.update(COLLATION_VERSION);
         digest.update([0]);
         digest.update(self.definition.as_bytes());
+        if self.is_partitioned {
+            digest.update("partitioned");
+        }
         digest.finalize().into()
     }
 
@@ -233,6 +260,9 @@ impl Index {
             return None;
         }
         let mut key = Vec::new();
+        if self.is_partitioned {
+            append_partition(&mut key, partition_of(&document.get("_id")?.as_str()?)?);
+        }
         for value in self.values(document) {
             append_key(&mut key, value?);
         }

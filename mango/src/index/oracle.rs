@@ -149,7 +149,7 @@ fn index(random: &mut StdRng, at: usize) -> Arc<Index> {
     let body = text(&format!(r#"{{"index":{{"fields":{}{filter}}}}}"#, list(random, 3)));
     let new = NewIndex::parse(&body).unwrap();
     let design = new.add_to("_design/d", &format!("i{at}"), None).unwrap().unwrap();
-    Arc::new(Index::all_in("_design/d", design.root()).pop().unwrap())
+    Arc::new(Index::all_in("_design/d", design.root(), false).pop().unwrap())
 }
 
 type Rows = BTreeMap<(Vec<u8>, String), Row>;

@@ -18,6 +18,7 @@ use super::known::Known;
 use super::{Index, MAX_KEY};
 use crate::collate::Order;
 use crate::error::Error;
+use crate::partition::append_partition;
 use crate::path;
 use crate::query::{Direction, Query};
 use crate::selector::{ABOVE, Bound, FieldRange, Kind};
@@ -109,11 +110,19 @@ impl Plan {
         let sort = sort_paths(query);
         let reasons: Vec<Vec<&'static str>> = known.iter().map(|known| known.why_not(&query.selector, &sort)).collect();
         // A partial index is used only if the query names it.
-        let is_eligible = |at: usize| !known[at].is_partial() || known[at].is_named(&query.use_index);
+        let is_open = |at: usize| !known[at].is_partial() || known[at].is_named(&query.use_index);
+        // A partition is searched by its rows, and the whole database by those of all.
+        let is_in_scope = |at: usize| known[at].is_for(query);
+        let is_eligible = |at: usize| is_open(at) && is_in_scope(at);
         let usable: Vec<usize> = (0..known.len()).filter(|&at| is_eligible(at) && reasons[at].is_empty()).collect();
         if usable.is_empty() && purpose == Purpose::Find {
-            let reason = "No index exists for this sort, try indexing by the sort fields.";
-            return Err(Error::plain("no_usable_index", reason));
+            let scope = match (query.in_partitioned, query.partition.is_empty()) {
+                (false, _) => "",
+                (true, true) => "global ",
+                (true, false) => "partitioned ",
+            };
+            let reason = format!("No {scope}index exists for this sort, try indexing by the sort fields.");
+            return Err(Error::plain("no_usable_index", &reason));
         }
         let named: Vec<usize> = usable.iter().copied().filter(|&at| known[at].is_named(&query.use_index)).collect();
         let filtered = match &named[..] {
@@ -186,7 +195,7 @@ impl Scan {
         let high = ranges.iter().map_while(|range| range.high.as_ref());
         Scan {
             index: index.clone(),
-            range: KeyRange::of(ranges, &index.columns),
+            range: KeyRange::of(ranges, &index.columns, &query.partition),
             is_empty: query.selector.is_empty_combination() || ranges.iter().any(|range| range.is_empty()),
             is_covering: !query.fields.is_everything() && paths.into_iter().all(|path| index.covers(path)),
             low: low.map(|bound| bound.shown.clone()).collect(),
@@ -196,14 +205,19 @@ impl Scan {
 }
 
 impl KeyRange {
-    /// A range of keys that includes all rows whose first values are in these ranges. It may include others.
-    fn of(ranges: &[&FieldRange], columns: &[Vec<String>]) -> KeyRange {
+    /// A range of keys that includes all rows whose first values are in these ranges. It may include others. `partition`:
+    /// that of the rows; empty for those of an index that has none.
+    fn of(ranges: &[&FieldRange], columns: &[Vec<String>], partition: &str) -> KeyRange {
         // Ids with the same key may differ, and the selector tells them apart.
         let kind = |bound: &Bound, column: &[String]| match bound.kind {
             Kind::Exclusive if Order::of(column) == Order::Raw => Kind::Inclusive,
             kind => kind,
         };
         let mut start = Vec::new();
+        if !partition.is_empty() {
+            append_partition(&mut start, partition);
+        }
+        let mut end = start.clone();
         for (range, column) in ranges.iter().zip(columns) {
             let Some(low) = &range.low else { break };
             start.extend_from_slice(&low.key);
@@ -217,7 +231,6 @@ impl KeyRange {
         // A truncated key is not below the truncated bound. The selector decides.
         start.truncate(MAX_KEY);
 
-        let mut end = Vec::new();
         let mut is_open = true;
         for (range, column) in ranges.iter().zip(columns) {
             let Some(high) = &range.high else { break };

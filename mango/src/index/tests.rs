@@ -18,7 +18,7 @@ fn index(design: &str, name: &str, def: &str) -> Arc<Index> {
     let new = NewIndex::parse(&text(&format!(r#"{{"index":{def}}}"#))).unwrap();
     let design_id = format!("_design/{design}");
     let body = new.add_to(&design_id, name, None).unwrap().unwrap();
-    let mut all = Index::all_in(&design_id, body.root());
+    let mut all = Index::all_in(&design_id, body.root(), false);
     assert_eq!(all.len(), 1);
     Arc::new(all.remove(0))
 }
@@ -43,7 +43,7 @@ fn an_index_becomes_the_design_document_that_couchdb_writes() {
     );
     // Adding the same index again changes nothing.
     assert_eq!(new.add_to("_design/d", "foo-index", Some(&design)).unwrap(), None);
-    let read = Index::all_in("_design/d", design.root());
+    let read = Index::all_in("_design/d", design.root(), false);
     assert_eq!(def(&read[0]), r#"{"fields":[{"foo":"asc"},{"a.b":"asc"}]}"#);
     // A second index is added, and then the first one is redefined.
     let other = NewIndex::parse(&text(
@@ -51,7 +51,7 @@ fn an_index_becomes_the_design_document_that_couchdb_writes() {
     ))
     .unwrap();
     let both = other.add_to("_design/d", "second", Some(&design)).unwrap().unwrap();
-    let names: Vec<String> = Index::all_in("_design/d", both.root())
+    let names: Vec<String> = Index::all_in("_design/d", both.root(), false)
         .iter()
         .map(|index| format!("{} {}", index.name(), def(index)))
         .collect();
@@ -63,10 +63,13 @@ fn an_index_becomes_the_design_document_that_couchdb_writes() {
         ]
     );
     let replaced = other.add_to("_design/d", "foo-index", Some(&both)).unwrap().unwrap();
-    assert_eq!(def(&Index::all_in("_design/d", replaced.root())[0]), def(&Index::all_in("_design/d", both.root())[1]));
+    assert_eq!(
+        def(&Index::all_in("_design/d", replaced.root(), false)[0]),
+        def(&Index::all_in("_design/d", both.root(), false)[1])
+    );
     // The indexes are removed one by one, and finally the document.
     let left = NewIndex::remove_from("foo-index", &both).unwrap().unwrap();
-    assert_eq!(Index::all_in("_design/d", left.root()).len(), 1);
+    assert_eq!(Index::all_in("_design/d", left.root(), false).len(), 1);
     assert_eq!(NewIndex::remove_from("second", &left).unwrap(), None);
     assert_eq!(NewIndex::remove_from("third", &left).unwrap_err().error(), "invalid_index");
     // The document's other members stay.
@@ -96,7 +99,7 @@ fn a_filter_of_elements_is_read_back() {
 fn a_definition_has_no_empty_names() {
     let of = |filter: &str| {
         let view = format!(r#"{{"map":{{"fields":{{"a":"asc"}},"partial_filter_selector":{filter}}},"options":{{}}}}"#);
-        Index::parse("_design/d", "n", &text(&view)).unwrap()
+        Index::parse("_design/d", "n", &text(&view), false).unwrap()
     };
     for (given, kept, shown) in [
         (
@@ -121,7 +124,7 @@ fn a_definition_has_no_empty_names() {
         assert_eq!(index.definition().get("map").unwrap().get(FILTER).unwrap().text(), kept, "{given}");
         assert_eq!(def(&index), format!(r#"{{"fields":[{{"a":"asc"}}],"partial_filter_selector":{shown}}}"#));
         // What is kept is the same index, and is shown as before.
-        let again = Index::parse("_design/d", "n", index.definition()).unwrap();
+        let again = Index::parse("_design/d", "n", index.definition(), false).unwrap();
         assert_eq!((again.definition(), def(&again)), (index.definition(), def(&index)), "{given}");
     }
 }
@@ -215,7 +218,7 @@ fn a_partitioned_index_has_its_own_design_document() {
 fn views_that_define_no_index_are_left_out() {
     let view = |view: &str| format!(r#"{{"language":"query","views":{{"v":{view}}}}}"#);
     let good = r#"{"map":{"fields":{"a":"asc"}},"options":{}}"#;
-    assert_eq!(Index::all_in("_design/d", text(&view(good)).root()).len(), 1);
+    assert_eq!(Index::all_in("_design/d", text(&view(good)).root(), false).len(), 1);
     for bad in [
         "1",
         "{}",
@@ -226,19 +229,19 @@ fn views_that_define_no_index_are_left_out() {
         r#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":1},"options":{}}"#,
         r#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":{"b":{"$x":1}}},"options":{}}"#,
     ] {
-        assert!(Index::all_in("_design/d", text(&view(bad)).root()).is_empty(), "{bad}");
+        assert!(Index::all_in("_design/d", text(&view(bad)).root(), false).is_empty(), "{bad}");
     }
     for other in ["{}", "1", r#"{"views":{}}"#, r#"{"language":"query"}"#, r#"{"language":"query","views":[1]}"#] {
-        assert!(Index::all_in("_design/d", text(other).root()).is_empty(), "{other}");
+        assert!(Index::all_in("_design/d", text(other).root(), false).is_empty(), "{other}");
     }
     let script = view(good).replace("\"query\"", "\"javascript\"");
-    assert!(Index::all_in("_design/d", text(&script).root()).is_empty());
+    assert!(Index::all_in("_design/d", text(&script).root(), false).is_empty());
 }
 
 #[test]
 fn what_was_kept_of_an_index_is_read_back_and_its_signature_tells_definitions_apart() {
     let first = index("d", "n", r#"{"fields":["a"]}"#);
-    let again = Index::parse("_design/d", "n", first.definition()).unwrap();
+    let again = Index::parse("_design/d", "n", first.definition(), false).unwrap();
     assert_eq!((again.design_id(), again.name(), def(&again)), ("_design/d", "n", def(&first)));
     assert_eq!(again.signature(), first.signature());
     assert_eq!(index("other", "name", r#"{"fields":["a"]}"#).signature(), first.signature());
@@ -633,4 +636,42 @@ fn a_row_depends_on_the_fields_and_on_those_of_the_filter() {
     assert_eq!(filtered(r#"{"$nor":[{"b.c":{"$exists":true}}]}"#), ["a", "b"]);
     assert_eq!(parts(&[r#"{"fields":["a"]}"#, r#"{"fields":["_attachments.f.length"]}"#]), None);
     assert_eq!(parts(&[r#"{"fields":["a"],"partial_filter_selector":{"_attachments":{"$exists":true}}}"#]), None);
+}
+
+#[test]
+fn rows_of_a_partition_are_one_range() {
+    let new = NewIndex::parse(&text(r#"{"index":{"fields":["a"]}}"#)).unwrap();
+    let design = new.add_to("_design/d", "n", None).unwrap().unwrap();
+    let [split] = Index::all_in("_design/d", design.root(), true).try_into().unwrap();
+    let [whole] = Index::all_in("_design/d", design.root(), false).try_into().unwrap();
+    assert!(split.is_partitioned() && !whole.is_partitioned() && !split.is_same(&whole));
+    assert_ne!(split.signature(), whole.signature());
+    let global = text(r#"{"language":"query","options":{"partitioned":false},"views":{}}"#);
+    assert!(!super::has_partitions(global.root()));
+
+    let indexes = [Arc::new(split), Arc::new(whole)];
+    let scan = |body: &str| match Plan::of(&query(body), &indexes, Purpose::Find).unwrap().choice {
+        Choice::Scan(scan) => scan,
+        other => panic!("{other:?}"),
+    };
+    let of_all = scan(r#"{"selector":{"a":{"$gt":1}}}"#);
+    let of_p = scan(r#"{"selector":{"a":{"$gt":1}},"partition":"p"}"#);
+    assert!(!of_all.index.is_partitioned() && of_p.index.is_partitioned());
+    let is_read = |id: &str, a: &str| {
+        let row = of_p.index.row(text(&format!(r#"{{"_id":"{id}","_rev":"1-a","a":{a}}}"#)).root()).unwrap();
+        of_p.range.start <= row.key && row.key < of_p.range.end
+    };
+    assert!(is_read("p:1", "2") && is_read("p:x:y", "[]") && is_read("p:1", r#""\uffff""#) && !is_read("p:1", "1"));
+    assert!(!is_read("o:1", "2") && !is_read("pp:1", "2") && !is_read("q:1", "0"));
+    assert!(of_p.index.row(text(r#"{"_id":"p","_rev":"1-a","a":1}"#).root()).is_none(), "it has no partition");
+
+    let found = query(r#"{"selector":{"_id":{"$gte":"a","$lt":"p:z"}},"partition":"p"}"#);
+    let ids = found.id_range();
+    assert_eq!((ids.low, ids.high), (Some(("p:".to_owned(), true)), Some(("p:z".to_owned(), false))));
+    assert!(found.matches(text(r#"{"_id":"p:1"}"#).root()).unwrap());
+    assert!(!found.matches(text(r#"{"_id":"o:1"}"#).root()).unwrap());
+    for other in [r#""p;""#, r#"{"$lt":"p"}"#, r#"{"$in":["a","q:1"]}"#] {
+        let query = query(&format!(r#"{{"selector":{{"_id":{other}}},"partition":"p"}}"#));
+        assert!(query.id_range().is_empty, "{other}");
+    }
 }

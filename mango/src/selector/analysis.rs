@@ -25,6 +25,27 @@ pub struct IdRange {
     pub is_empty: bool,
 }
 
+impl IdRange {
+    /// The part of it from `first` on and before `beyond`.
+    pub(crate) fn within(mut self, first: &str, beyond: &str) -> IdRange {
+        let is_in = |id: &str| first <= id && id < beyond;
+        if let Some(list) = &mut self.list {
+            list.retain(|id| is_in(id));
+            self.is_empty |= list.is_empty();
+        }
+        if self.low.as_ref().is_none_or(|(low, _)| low.as_str() < first) {
+            self.low = Some((first.to_owned(), true));
+        }
+        if self.high.as_ref().is_none_or(|(high, _)| high.as_str() >= beyond) {
+            self.high = Some((beyond.to_owned(), false));
+        }
+        if let (Some((low, with_low)), Some((high, with_high))) = (&self.low, &self.high) {
+            self.is_empty |= low > high || (low == high && !(*with_low && *with_high));
+        }
+        self
+    }
+}
+
 impl Selector {
     /// The fields in the selector, sorted.
     pub fn fields(&self) -> Vec<String> {

@@ -78,7 +78,7 @@ pub(super) async fn assert_agrees<D: Database>(documents: &Documents<D>, what: &
     let mut expected: BTreeSet<(String, String, String)> = BTreeSet::new();
     let named = |index: &Index| (index.design_id().to_owned(), index.name().to_owned(), index.definition().to_string());
     for (id, text) in &designs {
-        expected.extend(Index::all_in(id, text.root()).iter().map(named));
+        expected.extend(Index::all_in(id, text.root(), false).iter().map(named));
     }
     let indexes = documents.indexes().await.unwrap();
     assert_eq!(indexes.iter().map(|info| named(&info.index)).collect::<BTreeSet<_>>(), expected, "{what}");

@@ -27,6 +27,7 @@ pub(crate) mod listing;
 pub(crate) mod local;
 pub(crate) mod merging;
 pub(crate) mod numbers;
+pub(crate) mod partitions;
 pub(crate) mod parts;
 pub(crate) mod patching;
 pub(crate) mod policies;

@@ -12,7 +12,7 @@ use super::damage::{self, REVISIONS};
 use crate::stage::*;
 
 const LAST_WRITE_WINS: CreateOptions =
-    CreateOptions { format: None, conflicts: ConflictPolicy::LastWriteWins, keep_replaced: None };
+    CreateOptions { format: None, conflicts: ConflictPolicy::LastWriteWins, keep_replaced: None, partitioned: false };
 
 async fn last_write_wins<D: Database>(engine: D) -> Documents<D> {
     layer(engine).await.create_database("db", LAST_WRITE_WINS).await.expect("a database")

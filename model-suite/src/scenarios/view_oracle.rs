@@ -49,7 +49,11 @@ fn greatest(reduction: Reduction) -> Reduced {
 }
 
 pub(super) fn group(version: u64) -> ViewGroup {
-    let views = vec![
+    ViewGroup::of_closures("test", version, views())
+}
+
+pub(super) fn views() -> Vec<RustView> {
+    vec![
         RustView::new("all", emit_all),
         RustView::new("sum", emit_numbers).reduced(Reduce::Sum),
         RustView::new("count", emit_all).reduced(Reduce::Count),
@@ -59,8 +63,7 @@ pub(super) fn group(version: u64) -> ViewGroup {
         RustView::new("bottom", emit_numbers).reduced(Reduce::Bottom(2)),
         RustView::new("first", emit_numbers).reduced(Reduce::First),
         RustView::new("last", emit_numbers).reduced(Reduce::Last),
-    ];
-    ViewGroup::of_closures("test", version, views)
+    ]
 }
 
 /// A row of the oracle, in the view's order: bytes of the key, document, number in that order; key and value.

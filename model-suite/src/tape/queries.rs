@@ -62,7 +62,7 @@ pub(super) async fn compare_indexes<D: Database>(documents: &Documents<D>, oracl
     let named = |index: &Index| (index.design_id().to_owned(), index.name().to_owned(), index.definition().to_string());
     let mut expected = BTreeSet::new();
     for (id, body) in live(oracle).filter(|(id, _)| id.starts_with("_design/")) {
-        expected.extend(Index::all_in(id, body.root()).iter().map(named));
+        expected.extend(Index::all_in(id, body.root(), false).iter().map(named));
     }
     let indexes = documents.indexes().await?;
     let found: BTreeSet<_> = indexes.iter().map(|info| named(&info.index)).collect();

@@ -282,9 +282,9 @@ impl<D: Database> Documents<D> {
                     if let Some(winner) = winner.first().filter(|winner| winner.leaf.not_deleted) {
                         let body = body_of(&transaction, self.keys(), index.design_id(), &winner.leaf).await;
                         let Ok(Some(body)) = alone(body)? else { continue };
-                        stands = Index::all_in(index.design_id(), body.text.root())
+                        stands = Index::all_in(index.design_id(), body.text.root(), self.is_partitioned())
                             .iter()
-                            .any(|one| one.name() == index.name() && one.definition() == index.definition());
+                            .any(|one| one.is_same(&index));
                     }
                     if !stands {
                         let what = format!("does not define the index {:?}", index.name());

@@ -168,8 +168,7 @@ impl Changing {
         let mut new: Vec<Index> = indexes;
         let mut gone = Vec::new();
         for (kept, index) in self.kept.iter().filter(|(_, index)| index.design_id() == design_id) {
-            let same = |new: &Index| new.name() == index.name() && new.definition() == index.definition();
-            match new.iter().position(same) {
+            match new.iter().position(|new| new.is_same(index)) {
                 Some(at) => drop(new.remove(at)),
                 None => gone.push(kept.number),
             }
@@ -211,7 +210,7 @@ impl<D: Database> Documents<D> {
                     match alone(source.text(design.id, leaf, stored).await)? {
                         Ok(text) => {
                             validates = text.get(VALIDATE).map(|_| &leaf.rev);
-                            Index::all_in(design.id, text.root())
+                            Index::all_in(design.id, text.root(), instance.partitioned)
                         }
                         Err(damage) => {
                             indexing.refused.push((at, damage.of_document(design.id)));

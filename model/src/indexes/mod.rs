@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  (0)                        instance     …, NextIndex, Count, (Index, Active) …
-//!  (12, Index)                definition   (Format, DesignID, Name, Definition)
+//!  (12, Index)                definition   (Format, DesignID, Name, Definition)      format 2: partitioned
 //!  (13, Index)                progress of an index that is being built: (Format, DocID, Documents)
 //!  (13, Index, Key, DocID)    rows         the values as JSON; empty if they are too long
 //!  (14, DocID)                id row       the document's rows: Format, and for each row Index, Length, Key
@@ -70,10 +70,13 @@ const MAX_DEFINITION_ROW: usize = 90_000;
 
 const FORMAT: u64 = 1;
 
+/// The format of the definition of a partitioned index.
+const PARTITIONED: u64 = 2;
+
 /// The row of a definition; `None` if it is too long.
 fn definition_row(index: &Index) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(64 + index.definition().len());
-    tuple::append_u64(&mut out, FORMAT);
+    tuple::append_u64(&mut out, if index.is_partitioned() { PARTITIONED } else { FORMAT });
     tuple::append_str(&mut out, index.design_id());
     tuple::append_str(&mut out, index.name());
     tuple::append_str(&mut out, index.definition().as_str());
@@ -82,14 +85,15 @@ fn definition_row(index: &Index) -> Option<Vec<u8>> {
 
 fn read_definition(row: &[u8]) -> Result<Arc<Index>> {
     let mut reader = Reader::new(row);
-    match reader.int()? {
-        FORMAT => {}
+    let is_partitioned = match reader.int()? {
+        FORMAT => false,
+        PARTITIONED => true,
         other => return Err(Error::unknown_format(format!("an index in format {other}"))),
-    }
+    };
     let (design_id, name, definition) = (reader.str()?, reader.str()?, reader.str()?);
     reader.end()?;
     let definition = JsonText::parse(definition.as_bytes()).map_err(|_| Error::corrupt("an index that is not JSON"))?;
-    let index = Index::parse(&design_id, &name, &definition);
+    let index = Index::parse(&design_id, &name, &definition, is_partitioned);
     Ok(Arc::new(index.ok_or_else(|| Error::corrupt(format!("the definition of the index {name:?}")))?))
 }
 
@@ -202,25 +206,28 @@ mod tests {
     fn definitions_round_trip_and_others_are_refused() {
         let view = br#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":{}},"reduce":"_count","options":{"def":{"fields":["a"]}}}"#;
         let definition = JsonText::parse(view).unwrap();
-        let index = Index::parse("_design/x", "by a", &definition).unwrap();
+        let partitioned = Index::parse("_design/x", "by a", &definition, true).unwrap();
+        assert!(read_definition(&definition_row(&partitioned).unwrap()).unwrap().is_partitioned());
+        let index = Index::parse("_design/x", "by a", &definition, false).unwrap();
         let row = definition_row(&index).unwrap();
         let found = read_definition(&row).unwrap();
         assert_eq!((found.design_id(), found.name(), found.definition()), ("_design/x", "by a", &definition));
+        assert!(!found.is_partitioned());
         for cut in 0..row.len() {
             assert!(read_definition(&row[..cut]).is_err(), "cut at {cut}");
         }
 
-        let other = [&[0x15, 2], &row[2..]].concat();
+        let other = [&[0x15, 3], &row[2..]].concat();
         assert!(matches!(read_definition(&other).unwrap_err().kind(), ErrorKind::UnknownFormat(_)));
 
-        let long = Index::parse("_design/x", &"n".repeat(MAX_DEFINITION_ROW), &definition).unwrap();
+        let long = Index::parse("_design/x", &"n".repeat(MAX_DEFINITION_ROW), &definition, false).unwrap();
         assert!(definition_row(&long).is_none());
     }
 
     #[test]
     fn a_filter_of_elements_is_stored_without_empty_names() {
         let view = br#"{"map":{"fields":{"a":"asc"},"partial_filter_selector":{"l":{"$elemMatch":{"":{"$gt":3}}}}},"options":{}}"#;
-        let index = Index::parse("_design/x", "p", &JsonText::parse(view).unwrap()).unwrap();
+        let index = Index::parse("_design/x", "p", &JsonText::parse(view).unwrap(), false).unwrap();
         let row =
             b"\x15\x01\x02_design/x\0\x02p\0\x02{\"map\":{\"fields\":{\"a\":\"asc\"},\"partial_filter_selector\":\
             {\"l\":{\"$elemMatch\":{\"$gt\":3}}}},\"options\":{}}\0";

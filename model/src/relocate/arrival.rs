@@ -167,7 +167,7 @@ impl<D: Database> Arriving<D> {
                 }
             })
             .await?;
-        let documents = target.documents(name, &CatalogRow::new(arrival.number, instance.id), Access::Arriving);
+        let documents = target.documents(name, &CatalogRow::new(arrival.number, instance), Access::Arriving);
         let (layer, name, is_mixed) = (target.clone(), name.to_owned(), AtomicBool::new(hidden.rewrites));
         let hidden = Box::new(hidden);
         Ok(Begun::UnderWay(Arriving { layer, name, key, documents, arrival, hidden, is_mixed }))
@@ -269,7 +269,7 @@ impl<D: Database> Arriving<D> {
         // Definitions were copied, rows were not.
         let indexes = instance.indexes.to_build();
         let open = Instance { incarnation, indexes, state: State::Open, ..instance.clone() };
-        let place = CatalogRow::new(self.arrival.number, instance.id);
+        let place = CatalogRow::new(self.arrival.number, instance);
         let key = self.documents.keys().key(DatabaseKey::Instance);
         Runner::new(&guard.engine)
             .option(RETRIES)

@@ -9,6 +9,9 @@ use kv_api::BoxFuture;
 use md5::{Digest, Md5};
 
 use crate::error::{Error, Result};
+use crate::limits::DESIGN_PREFIX;
+
+use super::request::ViewRequest;
 
 /// A row that a map function emits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,6 +216,7 @@ struct Inner {
     views: Vec<View>,
     include_design: bool,
     local_seq: bool,
+    is_partitioned: bool,
     functions: Arc<dyn ViewFunctions>,
 }
 
@@ -232,6 +236,9 @@ pub struct ViewOptions {
     pub include_design: bool,
     /// Whether documents have `_local_seq`.
     pub local_seq: bool,
+    /// Whether each partition has rows of its own, which a query must name. Only for partitioned databases. Documents
+    /// without a partition, which are the design documents, have no rows then.
+    pub is_partitioned: bool,
 }
 
 impl ViewGroup {
@@ -244,8 +251,17 @@ impl ViewGroup {
         functions: Arc<dyn ViewFunctions>,
     ) -> Self {
         let signature = signature(mango::COLLATION_VERSION, sources, options, &views);
-        let (name, ViewOptions { is_of_design, include_design, local_seq }) = (name.into(), options);
-        ViewGroup(Arc::new(Inner { name, is_of_design, signature, views, include_design, local_seq, functions }))
+        let ViewOptions { is_of_design, include_design, local_seq, is_partitioned } = options;
+        ViewGroup(Arc::new(Inner {
+            name: name.into(),
+            is_of_design,
+            signature,
+            views,
+            include_design,
+            local_seq,
+            is_partitioned,
+            functions,
+        }))
     }
 
     /// Its name, for people.
@@ -273,6 +289,26 @@ impl ViewGroup {
         self.0.views.get(view).is_some_and(|view| view.is_raw)
     }
 
+    /// Whether each partition has rows of its own.
+    pub fn is_partitioned(&self) -> bool {
+        self.0.is_partitioned
+    }
+
+    /// Refuses a query without a partition where one is needed, and one of a partition where there is none.
+    pub(super) fn check(&self, request: &ViewRequest) -> Result<()> {
+        match (self.0.is_partitioned, &request.partition) {
+            (true, None) => Err(Error::bad_request("`partition` parameter is mandatory for queries to this view.")),
+            (false, Some(_)) => Err(Error::bad_request("`partition` parameter is not supported in this design doc")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The partition whose rows a document has, if the group is partitioned.
+    pub(super) fn partition_of<'i>(&self, id: &'i str) -> Option<&'i str> {
+        let is_in = self.0.is_partitioned && !id.starts_with(DESIGN_PREFIX);
+        mango::partition_of(id).filter(|_| is_in)
+    }
+
     pub(super) fn is_of_design(&self) -> bool {
         self.0.is_of_design
     }
@@ -293,12 +329,16 @@ impl ViewGroup {
 /// The hash that distinguishes groups. Keys are ordered by the collation's data, so other collation data needs another
 /// group.
 fn signature(collation: &str, sources: &str, options: ViewOptions, views: &[View]) -> [u8; 16] {
-    let ViewOptions { is_of_design, include_design, local_seq } = options;
+    let ViewOptions { is_of_design, include_design, local_seq, is_partitioned } = options;
     let mut hash = Md5::new();
     let flags = [is_of_design, include_design, local_seq].map(u8::from);
     for part in [collation.as_bytes(), &flags, sources.as_bytes()] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
+    }
+    // Groups that are not have the signatures that they had before there were partitions.
+    if is_partitioned {
+        hash.update("partitioned");
     }
     for view in views {
         hash.update((view.name.len() as u64).to_be_bytes());
@@ -326,6 +366,8 @@ mod tests {
         assert_eq!(of("2"), of("2"));
         assert_ne!(of("2"), of("1"));
         assert_eq!(group.signature(), &now);
+        let options = ViewOptions { is_partitioned: true, ..ViewOptions::default() };
+        assert_ne!(signature(mango::COLLATION_VERSION, "rust 1 g", options, group.views()), now);
     }
 
     #[test]

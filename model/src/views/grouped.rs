@@ -10,7 +10,7 @@ use kv_api::{Database, Transaction};
 use super::group::{ReduceRow, Reduced, ViewGroup};
 use super::query::Found;
 use super::request::{Position, Resume, ViewRequest};
-use super::rows::{at_key, at_prefix, cut, is_cut, whole_key};
+use super::rows::{RowOrder, at_key, at_prefix, cut, is_cut};
 use super::tree::{Cover, Tree};
 use super::upkeep::is_gone;
 use super::window::Window;
@@ -84,7 +84,8 @@ impl<D: Database> Documents<D> {
     /// included.
     ///
     /// # Errors
-    /// 404 if the database is gone, the group was never built, or it has no such view, or no reduce function.
+    /// 404 if the database is gone, the group was never built, or it has no such view, or no reduce function;
+    /// `bad_request` as for [`view_rows`](Self::view_rows).
     pub async fn view_reductions(
         &self,
         group: &ViewGroup,
@@ -94,6 +95,7 @@ impl<D: Database> Documents<D> {
     ) -> Result<ReducedPage> {
         let reduced = |view: &usize| group.views().get(*view).is_some_and(|view| view.reduce.is_some());
         let view = group.view(view).filter(reduced).ok_or_else(|| Error::not_found(NotFound::Index))?;
+        group.check(request)?;
         self.read_batch(GROUPS_AT_ONCE, |tx, most| async move {
             let (head, upto) = self.built_view(&tx, group).await?;
             let (keys, number) = (self.keys(), head.number);
@@ -121,7 +123,7 @@ struct Group {
 }
 
 impl Group {
-    fn of(key: &JsonText, grouping: Grouping, is_raw: bool) -> Group {
+    fn of(key: &JsonText, grouping: Grouping, order: &RowOrder) -> Group {
         if let Grouping::Level(level) = grouping
             && key.root().is_array()
         {
@@ -137,14 +139,14 @@ impl Group {
                 json.end_array();
                 // The text consists of normalised values.
                 let key = JsonText::from_normalised(out).unwrap_or_else(null);
-                let mut prefix = whole_key(key.root(), is_raw);
+                let mut prefix = order.whole_key(key.root());
                 // Without the end of the array, longer arrays begin with these bytes too.
                 prefix.pop();
                 let low = at_prefix(&cut(prefix.clone()));
                 return Group { key, high: end_of(&low), low, prefix, is_open: true };
             }
         }
-        let prefix = whole_key(key.root(), is_raw);
+        let prefix = order.whole_key(key.root());
         let low = at_key(&cut(prefix.clone()));
         Group { key: key.clone(), high: end_of(&low), low, prefix, is_open: false }
     }
@@ -167,10 +169,11 @@ impl<T: Transaction> Tree<'_, T> {
             seen: 0,
         };
         let resume = request.resume.clone().unwrap_or_default();
+        let order = self.order(request);
         // Unlike rows, groups follow the order of the keys even with `descending`, as in CouchDB.
         for at in resume.key..request.ranges() {
             let key = request.key_of(at, false);
-            let mut window = Window::of(request, key.as_ref(), self.is_raw());
+            let mut window = Window::of(request, key.as_ref(), &order);
             if let Some(bound) = resume.bound.as_ref().filter(|_| at == resume.key) {
                 match request.descending {
                     true => window.high = window.high.min(bound.clone()),
@@ -223,7 +226,7 @@ impl<T: Transaction> Tree<'_, T> {
                     page.stop(at, &whole.beginning_at(&self.place_of(&buffer[0])));
                     return Ok(page.page);
                 }
-                let mut group = Group::of(&self.key_of(&buffer[0]).await?, grouping, self.is_raw());
+                let mut group = Group::of(&self.key_of(&buffer[0]).await?, grouping, &order);
                 // Rows at the same place may have different keys, such as composed and decomposed letters.
                 if let (Some(key), Grouping::Exact) = (&key, grouping) {
                     group.key = key.clone();
@@ -272,7 +275,7 @@ impl<T: Transaction> Tree<'_, T> {
     }
 
     /// The rows and nodes between two places of a range. Rows with a cut key at its ends are looked at one by one.
-    async fn cover_window(&self, window: &Window, low: &[u8], high: &[u8]) -> Result<Cover> {
+    pub(super) async fn cover_window(&self, window: &Window, low: &[u8], high: &[u8]) -> Result<Cover> {
         let (mut low, mut high) = (low.to_vec(), high.to_vec());
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for key in window.cut_ends() {

@@ -7,7 +7,7 @@ use futures_util::stream;
 
 use super::FunctionError;
 use super::group::{Mapped, ViewGroup};
-use super::rows::{Pair, Place, cut, whole_key};
+use super::rows::{Pair, Place, RowOrder, cut};
 use crate::changes::{Change, ChangesRequest};
 use crate::error::{Error, Result};
 use crate::limits::DESIGN_PREFIX;
@@ -86,7 +86,11 @@ async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared
     let (mut prepared, mut texts, mut at) = (Vec::with_capacity(changes.len()), Vec::new(), Vec::new());
     for change in changes {
         let mut error = change.error.map(|error| FunctionError::new(error.error(), error.reason()));
-        let is_mapped = group.include_design() || !change.id.starts_with(DESIGN_PREFIX);
+        let is_mapped = if group.is_partitioned() {
+            group.partition_of(&change.id).is_some()
+        } else {
+            group.include_design() || !change.id.starts_with(DESIGN_PREFIX)
+        };
         match change.doc {
             Some(mut doc) if is_mapped && !change.deleted => {
                 doc.local_seq = group.local_seq().then_some(change.seq);
@@ -116,9 +120,8 @@ impl Prepared {
     fn take(&mut self, group: &ViewGroup, mapped: Mapped) {
         self.error = mapped.error;
         for (view, emitted) in mapped.rows.into_iter().enumerate() {
-            let is_raw = group.is_raw(view);
-            let mut rows: Vec<_> =
-                emitted.into_iter().map(|row| (cut(whole_key(row.key.root(), is_raw)), row)).collect();
+            let order = RowOrder::of(group.is_raw(view), group.partition_of(&self.id));
+            let mut rows: Vec<_> = emitted.into_iter().map(|row| (cut(order.whole_key(row.key.root())), row)).collect();
             // CouchDB keeps the values of equal keys in this order.
             rows.sort_by(|(a, one), (b, other)| {
                 a.cmp(b).then_with(|| mango::compare_terms(one.value.root(), other.value.root()))

@@ -11,7 +11,7 @@ use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt
 
 use super::group::ViewGroup;
 use super::request::{Position, Resume, ViewPage, ViewRequest, ViewRow};
-use super::rows::{Pair, Place, at_id, at_key, cut, is_cut, whole_key};
+use super::rows::{Pair, Place, at_id, at_key, cut, is_cut};
 use super::tree::Tree;
 use super::upkeep::is_gone;
 use super::window::Window;
@@ -99,8 +99,8 @@ impl<T: Transaction> Tree<'_, T> {
                     let reason = "Too many rows have keys that differ only after their first 2,000 bytes.";
                     return Err(Error::bad_request(reason));
                 }
-                let position =
-                    Position { key: whole_key(pair.key()?.root(), self.is_raw()), id: place.id, emit: place.emit };
+                let key = self.order_of(&place.id).whole_key(pair.key()?.root());
+                let position = Position { key, id: place.id, emit: place.emit };
                 if window.has(&position) {
                     found.push(Found { position, row, pair: Some(pair) });
                 }
@@ -157,9 +157,11 @@ impl<D: Database> Documents<D> {
     /// Reads a page of rows as they are, without an update.
     ///
     /// # Errors
-    /// 404 if the database is gone, the group was never built, or it has no such view.
+    /// 404 if the database is gone, the group was never built, or it has no such view; `bad_request` if the group is
+    /// partitioned and the request names no partition, or the other way round.
     pub async fn view_rows(&self, group: &ViewGroup, view: &str, request: &ViewRequest) -> Result<ViewPage> {
         let view = group.view(view).ok_or_else(|| Error::not_found(NotFound::Index))?;
+        group.check(request)?;
         self.read_batch(BODIES_AT_ONCE, |tx, at_once| async move {
             let (head, upto) = self.built_view(&tx, group).await?;
             let (keys, number) = (self.keys(), head.number);
@@ -260,7 +262,8 @@ impl<T: Transaction> Tree<'_, T> {
     /// Reads a page, without documents, of at most this many of the requested keys.
     async fn page(&self, request: &ViewRequest, most_keys: usize) -> Result<Reading> {
         let depth = self.level(0).0.len();
-        let total_rows = self.cover(&[], None).await?.count();
+        let order = self.order(request);
+        let total_rows = self.count_all(request).await?;
         let mut page = Reading { rows: Vec::new(), total_rows, offset: 0, seq: Seq::ZERO, at: Vec::new(), next: None };
         let mut first: Option<Position> = None;
         let resume = request.resume.clone().unwrap_or_default();
@@ -272,7 +275,7 @@ impl<T: Transaction> Tree<'_, T> {
         let mut last = resume.after.clone();
         let mut stopped_at = None;
         'keys: for at in resume.key..request.ranges() {
-            let mut window = Window::of(request, request.key_of(at, request.descending).as_ref(), self.is_raw());
+            let mut window = Window::of(request, request.key_of(at, request.descending).as_ref(), &order);
             if at > resume.key {
                 last = None;
             }
@@ -352,27 +355,44 @@ impl<T: Transaction> Tree<'_, T> {
     /// of the last key.
     async fn offset(&self, request: &ViewRequest, first: Option<&Position>, total: u64) -> Result<u64> {
         let Some(last) = request.ranges().checked_sub(1) else { return Ok(0) };
-        let window = Window::of(request, request.key_of(last, request.descending).as_ref(), self.is_raw());
+        let window = Window::of(request, request.key_of(last, request.descending).as_ref(), &self.order(request));
+        // Rows of partitions before this one do not count.
+        let all = self.all_of(request);
         let Some(first) = first else {
             return Ok(match request.descending {
-                true => total.saturating_sub(self.cover(&[], Some(&window.high)).await?.count()),
-                false => self.cover(&[], Some(&window.low)).await?.count(),
+                true => total.saturating_sub(self.cover(&all.low, Some(&window.high)).await?.count()),
+                false => self.cover(&all.low, Some(&window.low)).await?.count(),
             });
         };
         // The rows with the same cut key, or with one key of one document, and how many of them come before the first
         // one.
         let (run, within) = if is_cut(&first.key) {
             let key = cut(first.key.clone());
-            let all = self.run(&Window::of(&ViewRequest::default(), None, self.is_raw()), &key).await?;
+            let rows = self.run(&all, &key).await?;
             let is_before = |one: &&Found| one.position.compare(first, request.descending).is_lt();
-            (at_key(&key), all.iter().filter(is_before).count() as u64)
+            (at_key(&key), rows.iter().filter(is_before).count() as u64)
         } else {
             (at_id(&first.key, &first.id), first.emit)
         };
         let before = match request.descending {
-            true => total.saturating_sub(self.cover(&[], Some(&end_of(&run))).await?.count()),
-            false => self.cover(&[], Some(&run)).await?.count(),
+            true => total.saturating_sub(self.cover(&all.low, Some(&end_of(&run))).await?.count()),
+            false => self.cover(&all.low, Some(&run)).await?.count(),
         };
         Ok(before + within)
+    }
+
+    /// The range of all rows of a request's partition, or of the view.
+    fn all_of(&self, request: &ViewRequest) -> Window {
+        let all = ViewRequest { partition: request.partition.clone(), ..ViewRequest::default() };
+        Window::of(&all, None, &self.order(request))
+    }
+
+    /// Number of rows of the view, or of the request's partition.
+    async fn count_all(&self, request: &ViewRequest) -> Result<u64> {
+        if request.partition.is_none() {
+            return Ok(self.cover(&[], None).await?.count());
+        }
+        let all = self.all_of(request);
+        Ok(self.cover_window(&all, &all.low, &all.high).await?.count())
     }
 }

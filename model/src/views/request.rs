@@ -13,6 +13,8 @@ use crate::seq::Seq;
 /// The rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewRequest {
+    /// The partition whose rows are read. A view of a partitioned group needs one, and others have none.
+    pub partition: Option<String>,
     /// These keys, in this order, instead of a range; with `descending` from the last one, except for groups. Each key
     /// is both `start` and `end` of a range of its own, so `start_id`, `end_id` and `inclusive_end` apply to it.
     pub keys: Option<JsonArray>,
@@ -46,6 +48,7 @@ pub struct ViewRequest {
 impl Default for ViewRequest {
     fn default() -> Self {
         ViewRequest {
+            partition: None,
             keys: None,
             start: None,
             start_id: None,

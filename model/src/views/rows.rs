@@ -68,14 +68,35 @@ pub(super) fn is_cut(key: &[u8]) -> bool {
     key.len() >= MAX_KEY
 }
 
-/// The bytes that order a key, all of them. `is_raw`: in a view in raw collation.
-pub(super) fn whole_key(key: JsonRef<'_>, is_raw: bool) -> Vec<u8> {
-    let mut out = Vec::with_capacity(32);
-    match is_raw {
-        true => mango::append_term_key(&mut out, key),
-        false => mango::append_key(&mut out, key),
+/// The order of a view's rows, or of those of one partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RowOrder {
+    /// Whether the view is in raw collation.
+    pub(super) is_raw: bool,
+    /// The bytes before all keys: those of the partition, if the group is partitioned.
+    pub(super) prefix: Vec<u8>,
+}
+
+impl RowOrder {
+    /// The order of a view without partitions, or of this partition.
+    pub(super) fn of(is_raw: bool, partition: Option<&str>) -> RowOrder {
+        let mut prefix = Vec::new();
+        if let Some(partition) = partition {
+            mango::append_partition(&mut prefix, partition);
+        }
+        RowOrder { is_raw, prefix }
     }
-    out
+
+    /// The bytes that order a key, all of them.
+    pub(super) fn whole_key(&self, key: JsonRef<'_>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.prefix.len() + 32);
+        out.extend_from_slice(&self.prefix);
+        match self.is_raw {
+            true => mango::append_term_key(&mut out, key),
+            false => mango::append_key(&mut out, key),
+        }
+        out
+    }
 }
 
 pub(super) fn cut(mut key: Vec<u8>) -> Vec<u8> {

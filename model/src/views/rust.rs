@@ -68,10 +68,20 @@ impl ViewGroup {
     /// A group of closures. `version` stands for the functions: another version makes another group, and the rows of
     /// the earlier one stay until [`Documents::remove_view_group`](crate::Documents::remove_view_group).
     pub fn of_closures(name: &str, version: u64, views: Vec<RustView>) -> Self {
+        ViewGroup::of_closures_with(name, version, ViewOptions::default(), views)
+    }
+
+    /// The same for a partitioned database: each partition has rows of its own, and a query names one.
+    pub fn of_closures_in_partitions(name: &str, version: u64, views: Vec<RustView>) -> Self {
+        let options = ViewOptions { is_partitioned: true, ..ViewOptions::default() };
+        ViewGroup::of_closures_with(name, version, options, views)
+    }
+
+    fn of_closures_with(name: &str, version: u64, options: ViewOptions, views: Vec<RustView>) -> Self {
         let described =
             views.iter().map(|view| View { name: view.name.clone(), reduce: view.reduce, is_raw: false }).collect();
         let sources = format!("rust {version} {name}");
-        ViewGroup::new(name, &sources, ViewOptions::default(), described, Arc::new(Closures(Arc::new(views))))
+        ViewGroup::new(name, &sources, options, described, Arc::new(Closures(Arc::new(views))))
     }
 }
 

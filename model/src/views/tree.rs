@@ -31,7 +31,8 @@ use md5::{Digest, Md5};
 use super::MAX_VALUE;
 use super::group::{FunctionError, Reduce, ReduceRow, Reduced, Reduction, ViewGroup};
 use super::reduce::overflow;
-use super::rows::{Pair, Place, read_pair};
+use super::request::ViewRequest;
+use super::rows::{Pair, Place, RowOrder, read_pair};
 use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::row::Reader;
@@ -117,6 +118,16 @@ pub(super) struct Tree<'t, T> {
 }
 
 impl<T> Tree<'_, T> {
+    /// The order of the rows that a request reads.
+    pub(super) fn order(&self, request: &ViewRequest) -> RowOrder {
+        RowOrder::of(self.is_raw(), request.partition.as_deref())
+    }
+
+    /// The order in which the rows of a document are.
+    pub(super) fn order_of(&self, id: &str) -> RowOrder {
+        RowOrder::of(self.is_raw(), self.group.partition_of(id))
+    }
+
     /// Whether its rows are in raw collation.
     pub(super) fn is_raw(&self) -> bool {
         self.group.is_raw(self.view)

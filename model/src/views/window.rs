@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use json::JsonText;
 
 use super::request::{Position, ViewRequest};
-use super::rows::{Place, at_id, at_key, cut, is_cut, whole_key};
+use super::rows::{Place, RowOrder, at_id, at_key, at_prefix, cut, is_cut};
 use crate::keys::end_of;
 
 /// A bound of a range.
@@ -16,8 +16,8 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(key: &JsonText, id: Option<&String>, is_raw: bool) -> Bound {
-        Bound { key: whole_key(key.root(), is_raw), id: id.cloned() }
+    fn new(key: &JsonText, id: Option<&String>, order: &RowOrder) -> Bound {
+        Bound { key: order.whole_key(key.root()), id: id.cloned() }
     }
 
     /// Where the rows at the bound begin. All rows with the same cut key are at it.
@@ -42,6 +42,8 @@ impl Bound {
 pub(super) struct Window {
     start: Option<Bound>,
     end: Option<Bound>,
+    /// The bytes with which all whole keys begin.
+    prefix: Vec<u8>,
     inclusive_end: bool,
     pub(super) descending: bool,
     /// The places of the range. At either end, there may be rows with cut keys that do not belong to the range.
@@ -50,15 +52,20 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The range that a request asks for; that of one of its keys if it has some. `is_raw`: of a view in raw collation.
-    pub(super) fn of(request: &ViewRequest, key: Option<&JsonText>, is_raw: bool) -> Window {
+    /// The range that a request asks for; that of one of its keys if it has some.
+    pub(super) fn of(request: &ViewRequest, key: Option<&JsonText>, order: &RowOrder) -> Window {
         let bound = |all: &Option<JsonText>, id: &Option<String>| {
-            key.or(all.as_ref()).map(|key| Bound::new(key, id.as_ref(), is_raw))
+            key.or(all.as_ref()).map(|key| Bound::new(key, id.as_ref(), order))
         };
         let start = bound(&request.start, &request.start_id);
         let end = bound(&request.end, &request.end_id);
         let (descending, inclusive_end) = (request.descending, request.inclusive_end);
+        let prefix = order.prefix.clone();
         let (mut low, mut high) = (Vec::new(), vec![0xff]);
+        if !prefix.is_empty() {
+            low = at_prefix(&cut(prefix.clone()));
+            high = end_of(&low);
+        }
         for (bound, is_start) in [(&start, true), (&end, false)] {
             let Some(bound) = bound else { continue };
             let place = bound.place();
@@ -69,7 +76,7 @@ impl Window {
                 high = if is_inside { end_of(&place) } else { place };
             }
         }
-        Window { start, end, inclusive_end, descending, low, high }
+        Window { start, end, prefix, inclusive_end, descending, low, high }
     }
 
     /// Whether a row is in the range.
@@ -81,13 +88,14 @@ impl Window {
             Ordering::Equal => self.inclusive_end,
             Ordering::Greater => false,
         });
-        after_start && before_end
+        after_start && before_end && position.key.starts_with(&self.prefix)
     }
 
     /// The cut keys at its ends, whose rows may not all belong to it.
     pub(super) fn cut_ends(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
-        let ends = [&self.start, &self.end].into_iter().flatten();
-        ends.filter(|bound| is_cut(&bound.key)).map(|bound| cut(bound.key.clone()))
+        // Several partitions may begin with the same bytes, if their names are longer than keys are.
+        let ends = [&self.start, &self.end].into_iter().flatten().map(|bound| &bound.key).chain([&self.prefix]);
+        ends.filter(|key| is_cut(key)).map(|key| cut(key.clone()))
     }
 
     /// The rest of the range after a row.

@@ -188,6 +188,7 @@ impl<D: Database> Edits<D> {
     /// 404: `missing` or `deleted`; the store's.
     pub async fn get(&self, database: &Documents<D>, id: &str) -> Result<Document> {
         check_document_id(id)?;
+        database.check_partitions(&[id]).await?;
         self.0.admit(database)?;
         if !matches!(*self.0.state.lock(), State::Collecting(_)) {
             return Err(finished());

@@ -49,7 +49,7 @@ use crate::error::{Error, ErrorKind, Result, alone};
 use crate::indexes::Indexing;
 use crate::instance::Instance;
 use crate::keys::{DatabaseKey, DatabaseKeys};
-use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
+use crate::limits::{LOCAL_PREFIX, check_document_size};
 use crate::parallel;
 use crate::quota::gives_back;
 use crate::txids::Outcome;
@@ -117,6 +117,10 @@ impl<D: Database> Documents<D> {
             for (_, result) in edits.iter().zip(&mut results).filter(|(edit, _)| !gives_back(edit)) {
                 result.get_or_insert_with(|| Err(refused.clone().into()));
             }
+        }
+        if self.is_partitioned() && results.iter().any(Option::is_some) {
+            // Another database of this name may not be partitioned.
+            self.is_partitioned_now().await?;
         }
         if mode == WriteMode::Interactive && edits.iter().any(|edit| edit.kept_of().is_some()) {
             Box::pin(self.name_kept(&mut edits, &mut results)).await?;
@@ -194,7 +198,7 @@ impl<D: Database> Documents<D> {
     }
 
     fn check_edit(&self, edit: &Edit) -> Result<()> {
-        check_document_id(&edit.id)?;
+        self.check_id(&edit.id)?;
         if edit.id.starts_with(LOCAL_PREFIX) {
             return Err(ErrorKind::IllegalDocId("Local documents have no edits.".into()).into());
         }

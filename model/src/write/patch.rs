@@ -22,7 +22,6 @@ use crate::documents::Documents;
 use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::keys::Leaf;
-use crate::limits::check_document_id;
 use crate::read::{body_of, last_live, why_not_live};
 use crate::revid::RevId;
 use crate::txids::Outcome;
@@ -39,7 +38,7 @@ impl<D: Database> Documents<D> {
     /// 404 if the document is missing or deleted; 409 if `rev` is not a live leaf, if the patch changes `_rev`, or if
     /// it does not fit the document; 400 for a malformed patch, or if the result is not a valid document; 413.
     pub async fn patch(&self, id: &str, rev: Option<&RevId>, patch: &Patch) -> Result<RevId> {
-        check_document_id(id)?;
+        self.check_ids(&[id]).await?;
         let verdicts = &Verdicts::default();
         let run = |transaction| self.patch_once(transaction, id, rev, patch, verdicts);
         let patched = self.shared.guard.run(run).await;

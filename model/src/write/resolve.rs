@@ -22,7 +22,7 @@ use crate::documents::Documents;
 use crate::edit::{Edit, RevHistory, WriteMode, check_body};
 use crate::error::{Error, Result};
 use crate::keys::DatabaseKey;
-use crate::limits::{check_document_id, check_document_size};
+use crate::limits::check_document_size;
 use crate::read::{body_of, body_or_empty, why_not_live};
 use crate::revid::RevId;
 use crate::txids::Outcome;
@@ -38,7 +38,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404; an invalid body; errors of `merge`.
     pub async fn resolve(&self, id: &str, merge: impl Fn(&[Document]) -> Result<JsonText>) -> Result<RevId> {
-        check_document_id(id)?;
+        self.check_ids(&[id]).await?;
         let merge = &merge;
         let verdicts = &Verdicts::default();
         let run = |transaction| self.resolve_once(transaction, id, merge, verdicts);

@@ -179,7 +179,6 @@ async fn a_database_is_created_in_the_format_asked_for() {
     }
     assert_eq!(couch.call("PUT", "/other?format=zip").await.status, 400);
     assert_eq!(couch.call("PUT", "/other?q=0").await.status, 400);
-    assert_eq!(couch.call("PUT", "/other?partitioned=true").await.status, 501);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,7 +229,6 @@ async fn what_is_missing_is_named() {
         ("POST", "/db/_sync_shards", "shards"),
         ("GET", "/db/_auto_purge", "shards"),
         ("DELETE", "/db/_time_seq", "shards"),
-        ("GET", "/db/_partition/p", "partitions"),
     ] {
         let answer = couch.json(method, path, json!({})).await;
         assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (501, &json!("not_implemented")), "{path}");

@@ -35,6 +35,8 @@ mod lists;
 #[cfg(feature = "javascript")]
 mod manual;
 mod owners;
+mod partition_queries;
+mod partitions;
 mod patches;
 mod peruser;
 mod purges;

@@ -152,7 +152,7 @@ async fn a_target_is_created_with_the_parameters_that_are_given() {
         let asked = |parameters: Value| json!({"source": "here", "target": target, "create_target": true, "create_target_params": parameters});
         // Each is refused by the server that creates it, so it arrived there.
         for (wrong, why) in [
-            (json!({"partitioned": true}), "partitioned databases are not implemented"),
+            (json!({"partitioned": "x"}), "Invalid `partitioned` parameter"),
             (json!({"q": 0}), "The `q` value should be a positive integer."),
             (json!({"n": "x"}), "The `n` value should be a positive integer."),
         ] {

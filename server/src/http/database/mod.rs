@@ -2,6 +2,7 @@
 
 pub(crate) mod conflicts;
 pub(crate) mod format;
+pub(crate) mod partition;
 pub(crate) mod purge;
 pub(crate) mod relocate;
 pub(crate) mod settings;
@@ -42,8 +43,8 @@ pub(crate) async fn create_with<'p>(
                 let reason = format!("The `{parameter}` value should be a positive integer.");
                 return Err(ApiError::bad_request(reason));
             }
-            ("partitioned", "false") => {}
-            ("partitioned", "true") => return Err(ApiError::not_implemented("partitioned databases")),
+            ("partitioned", "false") => options.partitioned = false,
+            ("partitioned", "true") => options.partitioned = true,
             ("partitioned", _) => return Err(ApiError::bad_request("Invalid `partitioned` parameter")),
             ("format", name) => options.format = Some(format::read(Some(name))?),
             ("keep_replaced", keep) => options.keep_replaced = settings::read_keep(keep)?,
@@ -110,6 +111,9 @@ pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseI
     }
     if let Some(keep) = info.keep_replaced {
         settings::write_keep(json.name("keep_replaced"), Some(keep));
+    }
+    if info.partitioned {
+        json.name("partitioned").bool(true);
     }
     json.end_object();
     json.name("doc_del_count").u64(info.doc_del_count);

@@ -19,6 +19,10 @@ use crate::http::wire::revisions;
 /// `POST /{db}/_purge`
 pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
     let asked = revisions::read(request, "Invalid list of revisions").await?;
+    let ids: Vec<_> = asked.root().members().map(|(id, _)| id).collect();
+    let named: &Vec<&str> = &ids.iter().map(AsRef::as_ref).collect();
+    let check = |database: Documents| async move { Ok(database.check_partitions(named).await?) };
+    request.with_database(db, check).await?;
     let mut members = asked.root().members();
     let mut status = StatusCode::CREATED;
     let mut body = Vec::new();

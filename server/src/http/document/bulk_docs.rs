@@ -74,6 +74,9 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
             rules.require_admin(request)?;
         }
     }
+    let ids: &Vec<&str> = &places.iter().map(|place| place.id.as_str()).collect();
+    let check = |database: Documents| async move { Ok(database.check_ids(ids).await?) };
+    request.with_database(db, check).await?;
     if edits.is_empty() {
         // A write of edits notices that the database is gone.
         request.fresh_database(db).await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use budget::Held;
 use hyper::StatusCode;
+use model::limits::{check_document_id, require_partition};
 use model::{BulkGet, Document, GetOptions, JsonRef, JsonText, JsonWriter, OpenRev, RevId};
 
 use crate::http::app::App;
@@ -48,7 +49,10 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
     let docs = docs.ok_or_else(|| ApiError::bad_request("Missing JSON list of 'docs'."))?;
     let most = request.app.auth.settings().max_bulk_get;
     let docs = at_most(docs, most, || ApiError::bulk_count("max_bulk_get_count_exceeded", most))?;
-    let all: Vec<Wanted> = docs.map(|doc| wanted(&json, doc)).collect();
+    let is_partitioned =
+        |database: Documents| async move { Ok(database.is_partitioned() && database.is_partitioned_now().await?) };
+    let partitioned = request.with_database(db, is_partitioned).await?;
+    let all: Vec<Wanted> = docs.map(|doc| wanted(&json, doc, partitioned)).collect();
     let in_parts = !takes(&request.headers, "application/json")
         && (takes(&request.headers, "multipart/mixed") || takes(&request.headers, "multipart/related"));
     let mut options = options;
@@ -157,8 +161,14 @@ impl EntryLeaves {
     }
 }
 
+/// Checks an id.
+fn check(id: &str, partitioned: bool) -> model::Result<()> {
+    check_document_id(id)?;
+    if partitioned { require_partition(id) } else { Ok(()) }
+}
+
 /// Parses an entry of a bulk get, whose body is `whole`.
-fn wanted(whole: &JsonText, doc: JsonRef<'_>) -> Wanted {
+fn wanted(whole: &JsonText, doc: JsonRef<'_>, partitioned: bool) -> Wanted {
     let text = |name: &str| doc.get(name).and_then(|value| value.as_str()).map(|value| value.into_owned());
     let refuse = |id, rev, error, reason: &str| Wanted::Refused {
         id,
@@ -172,7 +182,7 @@ fn wanted(whole: &JsonText, doc: JsonRef<'_>) -> Wanted {
     let Some(id) = text("id") else {
         return refuse(None, None, "bad_request", "document id missed");
     };
-    if let Err(error) = model::limits::check_document_id(&id) {
+    if let Err(error) = check(&id, partitioned) {
         return refuse(Some(id), None, error.error(), &error.reason());
     }
     let rev = match doc.get("rev").map(parse) {

@@ -20,7 +20,7 @@ pub(crate) fn write(json: &mut JsonWriter<'_>, db: &str, plan: &Plan) {
         Choice::AllDocs => write_index(json, None),
         Choice::Scan(scan) => write_index(json, Some(&scan.index)),
     }
-    json.name("partitioned").bool(false);
+    json.name("partitioned").bool(query.in_partitioned);
     json.name("selector").text(&query.selector.to_json());
     json.name("opts");
     write_options(json, query);
@@ -75,7 +75,7 @@ pub(super) fn write_index_members(json: &mut JsonWriter<'_>, index: Option<&Inde
             json.name("ddoc").str(index.design_id());
             json.name("name").str(index.name());
             json.name("type").str("json");
-            json.name("partitioned").bool(false);
+            json.name("partitioned").bool(index.is_partitioned());
             index.write_def(json.name("def"));
         }
     }
@@ -128,7 +128,11 @@ fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
     json.name("include_docs").bool(query.r == 1 && !plan.scan().is_some_and(|scan| scan.is_covering));
     json.name("view_type").str("map");
     json.name("reduce").bool(false);
-    json.name("partition").null();
+    json.name("partition");
+    match query.partition.as_str() {
+        "" => json.null(),
+        partition => json.str(partition),
+    };
     if plan.finds_nothing() {
         json.name("start_key").null().name("end_key").null();
     } else if let Some(scan) = plan.scan() {

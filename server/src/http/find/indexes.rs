@@ -29,11 +29,11 @@ const TRIES: usize = 5;
 pub(crate) async fn create(request: &mut Request, db: &str) -> Result<Response> {
     let body = request.json_object().await?;
     let new = NewIndex::parse(&body)?;
-    if new.partitioned == Some(true) {
+    let database = request.fresh_database(db).await?;
+    if new.partitioned == Some(true) && !database.is_partitioned() {
         let reason = "partitioned option cannot be true in a non-partitioned database.";
         return Err(ApiError::bad_request(reason));
     }
-    let database = request.fresh_database(db).await?;
     let auto = auto_name(&new);
     let name = new.name.as_deref().unwrap_or(&auto);
     let design_id = &design_id(new.ddoc.as_deref().unwrap_or(&auto));

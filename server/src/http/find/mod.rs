@@ -37,7 +37,7 @@ use crate::http::wire::response::{self, Response, Stop};
 /// `POST /{db}/_find`
 pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
-    let query = query(request).await?;
+    let query = query(request, database.is_partitioned()).await?;
     // Boxed, as pages of scans are. All in one turn on those threads, since threads that wake each other take longer than a small
     // search.
     let begin = Box::pin(begin(query, request.app.clone(), database));
@@ -92,7 +92,7 @@ async fn begin(
 /// `POST /{db}/_explain`
 pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
-    let query = query(request).await?;
+    let query = query(request, database.is_partitioned()).await?;
     let app = request.app.clone();
     let plan = Box::pin(async move { Plan::of(query()?, Purpose::Explain, &app, &database).await });
     let plan = request.app.aside(plan).await??;
@@ -100,21 +100,23 @@ pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response>
 }
 
 /// The client's query, to be parsed on the threads for scans: that sorts long lists of values and compiles regular
-/// expressions.
-async fn query(request: &mut Request) -> Result<impl FnOnce() -> Result<Query> + Send + use<>> {
+/// expressions. The URL may name a partition too.
+async fn query(request: &mut Request, in_partitioned: bool) -> Result<impl FnOnce() -> Result<Query> + Send + use<>> {
     let body = request.json_object().await?;
     let in_url = request.params.get("partition").map(|partition| partition.to_owned());
     Ok(move || {
         let query = Query::parse(&body)?;
+        mango::check_partition(in_url.as_deref().unwrap_or_default())?;
         let is_other = in_url.as_ref().is_some_and(|partition| *partition != query.partition);
         if body.get("partition").is_some() && is_other {
             let reason = "`partition` in the URL and in the body have different values";
             return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_partition", reason));
         }
-        if !query.partition.is_empty() || in_url.is_some_and(|partition| !partition.is_empty()) {
+        let partition = in_url.unwrap_or(query.partition);
+        if !partition.is_empty() && !in_partitioned {
             return Err(ApiError::query_parse("`partition` parameter is not supported on this db"));
         }
-        Ok(query)
+        Ok(Query { partition, in_partitioned, ..query })
     })
 }
 

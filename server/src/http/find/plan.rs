@@ -51,7 +51,7 @@ impl Plan {
             known = database.indexes().await?;
         };
         let (chosen, number) = chosen?;
-        let ids = query.selector.id_range();
+        let ids = query.id_range();
         Ok(Plan { query, chosen, bookmark, number, ids })
     }
 

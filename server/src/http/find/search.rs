@@ -355,7 +355,7 @@ impl Page<'_> {
 
     /// A document, if it matches.
     fn matching(&self, text: JsonText) -> Result<Option<JsonText>> {
-        Ok(self.plan.query.selector.matches(text.root())?.then_some(text))
+        Ok(self.plan.query.matches(text.root())?.then_some(text))
     }
 
     /// The part of a document that its row has, if that matches.

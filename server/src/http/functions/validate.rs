@@ -46,9 +46,9 @@ pub(crate) fn on_behalf(
     principal: &Principal,
     app: Option<&Arc<App>>,
 ) -> Documents<AnyDatabase> {
-    let (db, id) = (database.name().to_owned(), database.instance_id());
+    let (db, id, in_partitioned) = (database.name().to_owned(), database.instance_id(), database.is_partitioned());
     let (functions, principal, app) = (functions.clone(), principal.clone(), app.cloned());
-    database.validated_by(Arc::new(running::OnBehalf { functions, principal, app, db, id }))
+    database.validated_by(Arc::new(running::OnBehalf { functions, principal, app, db, id, in_partitioned }))
 }
 
 /// The same for a command: whoever can open the store is an administrator.
@@ -81,6 +81,8 @@ mod running {
         pub(super) db: String,
         /// The id of the database's instance.
         pub(super) id: [u8; 16],
+        /// Whether the database is partitioned.
+        pub(super) in_partitioned: bool,
     }
 
     impl Validator for OnBehalf {
@@ -105,7 +107,7 @@ mod running {
 
         /// As CouchDB refuses views that do not compile. CouchDB stores such a function, and then refuses every document.
         fn admit(&self, design: JsonText) -> Verdict<'_> {
-            Box::pin(admit(&self.functions, self.id, design))
+            Box::pin(admit(&self.functions, self.id, self.in_partitioned, design))
         }
     }
 
@@ -137,9 +139,9 @@ mod running {
         }
     }
 
-    async fn admit(functions: &Functions, database: [u8; 16], design: JsonText) -> Result<()> {
+    async fn admit(functions: &Functions, database: [u8; 16], in_partitioned: bool, design: JsonText) -> Result<()> {
         let refused = |error, reason: String| Err(ErrorKind::BadDesign { error, reason }.into());
-        if let Err(reason) = check_fields(&design) {
+        if let Err(reason) = check_fields(&design, in_partitioned) {
             return refused("invalid_design_doc", reason);
         }
         let language = language(&design);
@@ -211,7 +213,7 @@ mod running {
 
     /// As `validate_ddoc_fields` of CouchDB's `couch_mrview.erl` looks at the fields of design documents, in its order. `*` is
     /// any name.
-    fn check_fields(design: &JsonText) -> std::result::Result<(), String> {
+    fn check_fields(design: &JsonText, in_partitioned: bool) -> std::result::Result<(), String> {
         let map = if language(design) == "query" { OBJECT } else { STRING };
         let fields: [(&[&str], &[Types]); 14] = [
             (&["filters", "*"], &[OBJECT, STRING_OR_OBJECT]),
@@ -239,7 +241,7 @@ mod running {
             }
         }
         let partitioned = design.get(OPTIONS).and_then(|options| options.get("partitioned"));
-        if partitioned.and_then(JsonRef::as_bool) == Some(true) {
+        if !in_partitioned && partitioned.and_then(JsonRef::as_bool) == Some(true) {
             return Err("partitioned option cannot be true in a non-partitioned database.".to_owned());
         }
         Ok(())

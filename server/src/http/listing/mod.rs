@@ -15,10 +15,11 @@ use model::{AllDocsEntry, AllDocsRequest, AllDocsRow, JsonText, JsonWriter, Loca
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::database::partition;
 use crate::http::document::contents;
 use crate::http::error::{ApiError, Result};
 pub(crate) use crate::http::listing::query::Namespace;
-use crate::http::listing::query::{Query, before, fetch, range};
+use crate::http::listing::query::{Query, before, fetch, range, whole};
 use crate::http::request::Request;
 use crate::http::wire::paging::{Asked, Paging};
 use crate::http::wire::params;
@@ -118,10 +119,12 @@ impl Lister {
     /// Adds the number of documents in the namespace, and of rows before the first one.
     async fn count(&self, head: &mut Head) -> Result<()> {
         let Some(mut total) = head.total_rows else { return Ok(()) };
-        if self.namespace == Namespace::Design
-            && let Some(designs) = range(&Query::default(), Namespace::Design)
+        // Exact, since they are few.
+        let exact = if self.namespace == Namespace::Design { usize::MAX } else { head.rows };
+        if (self.namespace == Namespace::Design || self.query.partition.is_some())
+            && let Some(all) = whole(&self.query, self.namespace)
         {
-            total = self.count_docs(designs, usize::MAX).await?;
+            total = self.count_docs(all, exact).await?;
         }
         head.total_rows = Some(total);
         if self.query.keys.is_none() {
@@ -411,9 +414,9 @@ fn query_of(asked: &Asked) -> Result<Query> {
 }
 
 /// What bookmarks belong to; `None` where there are none.
-fn pages_of(db: &str, namespace: Namespace) -> Option<String> {
+fn pages_of(request: &Request, db: &str, namespace: Namespace) -> Option<String> {
     match namespace {
-        Namespace::All => Some(format!("{db}/_all_docs")),
+        Namespace::All => Some(format!("{}/_all_docs", partition::place(request, db))),
         Namespace::Design => Some(format!("{db}/_design_docs")),
         Namespace::Local => None,
     }
@@ -421,7 +424,7 @@ fn pages_of(db: &str, namespace: Namespace) -> Option<String> {
 
 /// `GET` of a listing.
 pub(crate) async fn list(request: &Request, db: &str, namespace: Namespace) -> Result<Response> {
-    let asked = Asked::read(pages_of(db, namespace).as_deref(), request.params.iter(), MOST_ROWS)?;
+    let asked = Asked::read(pages_of(request, db, namespace).as_deref(), request.params.iter(), MOST_ROWS)?;
     if let Some(keys) = request.params.get("keys")
         && !params::parse_json(keys)?.root().is_array()
     {
@@ -447,6 +450,15 @@ pub(crate) async fn list_posted(request: &mut Request, db: &str, namespace: Name
     respond(request, db, namespace, query, None).await
 }
 
+/// Refuses a partition of a database that has none.
+async fn check_partition(request: &Request, db: &str, query: &Query) -> Result<()> {
+    if query.partition.is_none() {
+        return Ok(());
+    }
+    let is_partitioned = |database: Documents| async move { Ok(database.is_partitioned_now().await?) };
+    query.check_partition(request.with_database(db, is_partitioned).await?)
+}
+
 async fn respond(
     request: &Request,
     db: &str,
@@ -455,6 +467,7 @@ async fn respond(
     paging: Option<Paging>,
 ) -> Result<Response> {
     let (query, paging) = (&query, &paging);
+    check_partition(request, db, query).await?;
     let begin = |database: Documents| {
         rows::begin(Lister::new(&request.app, &database, namespace, query.clone(), paging.clone()))
     };
@@ -465,12 +478,13 @@ async fn respond(
 pub(crate) async fn queries(request: &mut Request, db: &str, namespace: Namespace) -> Result<Response> {
     let body = request.body.object(&request.headers).await?;
     let queries = rows::queries(&body)?;
-    let (database, of) = (request.fresh_database(db).await?, pages_of(db, namespace));
+    let (database, of) = (request.fresh_database(db).await?, pages_of(request, db, namespace));
     let mut listers = Vec::new();
     for one in queries {
         let asked = Asked::read_query(of.as_deref(), request, &body, one, MOST_ROWS)?;
         let mut query = query_of(&asked)?;
         query.unwrap_key();
+        check_partition(request, db, &query).await?;
         listers.push(Lister::new(&request.app, &database, namespace, query, asked.paging));
     }
     Ok(rows::respond_all(listers))

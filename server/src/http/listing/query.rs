@@ -39,7 +39,8 @@ pub(crate) struct Query {
     reduce: bool,
     group: Option<bool>,
     group_level: Option<u64>,
-    has_partition: bool,
+    /// Only documents of this partition.
+    pub(crate) partition: Option<String>,
     pub(crate) descending: bool,
     pub(crate) limit: u64,
     pub(crate) skip: u64,
@@ -66,7 +67,7 @@ impl Default for Query {
             reduce: false,
             group: None,
             group_level: None,
-            has_partition: false,
+            partition: None,
             descending: false,
             limit: u64::MAX,
             skip: 0,
@@ -144,10 +145,17 @@ impl Query {
         if level > 0 || (self.group == Some(true) && self.group_level.is_none()) {
             return refuse("Invalid use of grouping on a map view.");
         }
-        if self.has_partition {
-            return refuse("`partition` parameter is not supported on this db");
-        }
         Ok(())
+    }
+
+    /// Refuses a partition of a database that has none. Call it after [`check`](Self::check).
+    pub(crate) fn check_partition(&self, is_partitioned: bool) -> Result<()> {
+        match self.partition {
+            Some(_) if !is_partitioned => {
+                Err(ApiError::query_parse("`partition` parameter is not supported on this db"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes one key in `keys` as `key`, as CouchDB does in one of several queries.
@@ -186,7 +194,7 @@ impl Query {
             "group_level" => self.group_level = Some(params::parse_count(value)?),
             "partition" => {
                 params::check_partition(value)?;
-                self.has_partition = true;
+                self.partition = Some(value.to_owned());
             }
             "page_size" | "bookmark" => return Err(ApiError::bad_request(paging::REFUSED)),
             _ => {}
@@ -234,6 +242,22 @@ impl Namespace {
     }
 }
 
+/// The first id that may be listed, and the first one after those; `None` if all may be.
+fn edges(query: &Query, namespace: Namespace) -> Option<(String, String)> {
+    match (namespace.prefix(), &query.partition) {
+        // `0` is the character after the slash, and `;` the one after the colon.
+        (Some(prefix), _) => Some((prefix.to_owned(), prefix.replace('/', "0"))),
+        (None, Some(partition)) => Some((format!("{partition}:"), format!("{partition};"))),
+        (None, None) => None,
+    }
+}
+
+/// The range of all rows that may be listed.
+pub(crate) fn whole(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
+    let (descending, partition) = (query.descending, query.partition.clone());
+    range(&Query { descending, partition, ..Query::default() }, namespace)
+}
+
 /// The query's range as a request to the model; `None` if the range is empty.
 pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
     let key = |key: &Option<Key>, id: &Option<String>| key.clone().or_else(|| id.clone().map(Key::Id));
@@ -249,11 +273,9 @@ pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsReques
         Some((Key::Id(id), inclusive)) => Some((id, inclusive)),
         Some((Key::BelowAll, _)) => return None,
     };
-    if let Some(prefix) = namespace.prefix() {
-        // `0` is the character after the slash.
-        let beyond = prefix.replace('/', "0");
-        if low.as_ref().is_none_or(|(id, _)| id.as_str() < prefix) {
-            low = Some((prefix.to_owned(), true));
+    if let Some((first, beyond)) = edges(query, namespace) {
+        if low.as_ref().is_none_or(|(id, _)| *id < first) {
+            low = Some((first, true));
         }
         if high.as_ref().is_none_or(|(id, _)| *id >= beyond) {
             high = Some((beyond, false));
@@ -268,8 +290,7 @@ pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsReques
 /// The range of rows before the query's first one; `None` if the query starts with the first row of all.
 pub(crate) fn before(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
     let start = query.start.clone().or_else(|| query.start_id.clone().map(Key::Id))?;
-    let all = Query { descending: query.descending, ..Query::default() };
-    let all = range(&all, namespace)?;
+    let all = whole(query, namespace)?;
     let end = match (start, query.descending) {
         (Key::Id(id), _) => id,
         // All rows are before the start.
@@ -328,7 +349,7 @@ mod tests {
     #[test]
     fn what_comes_first_is_refused_first() {
         let reason = |params: &[(&str, &str)]| query(params).unwrap_err().reason().to_owned();
-        let mut params = vec![("partition", "a"), ("group_level", "1")];
+        let mut params = vec![("group_level", "1")];
         assert_eq!(reason(&params), "Invalid use of grouping on a map view.");
         params.extend([("key", "1"), ("keys", "[1,2]")]);
         assert_eq!(reason(&params), "`keys` is incompatible with `key`, `start_key` and `end_key`");
@@ -341,6 +362,27 @@ mod tests {
         query(&[("group", "true"), ("group_level", "0"), ("keys", "[]"), ("startkey", "1")]).unwrap();
         query(&[("startkey", "1"), ("keys", "[\"a\"]")]).unwrap();
         query(&[("keys", "[\"a\"]"), ("startkey", "1")]).unwrap_err();
+    }
+
+    #[test]
+    fn a_partition_clamps_the_range() {
+        let listed = |params: &[(&str, &str)]| {
+            let request = range(&query(params).unwrap(), Namespace::All).unwrap();
+            let text =
+                |id: Option<String>, inclusive| format!("{}{}", id.unwrap(), if inclusive { "" } else { " not" });
+            [text(request.start, request.inclusive_start), text(request.end, request.inclusive_end)]
+        };
+        let p = ("partition", "p");
+        assert_eq!(listed(&[p]), ["p:", "p; not"]);
+        assert_eq!(listed(&[p, ("descending", "true")]), ["p; not", "p:"]);
+        assert_eq!(listed(&[p, ("startkey", "\"p:b\""), ("endkey", "\"z\"")]), ["p:b", "p; not"]);
+        assert_eq!(
+            listed(&[p, ("startkey", "\"a\""), ("endkey", "\"p:c\""), ("inclusive_end", "false")]),
+            ["p:", "p:c not"]
+        );
+        let refused = query(&[p]).unwrap().check_partition(false).unwrap_err();
+        assert_eq!(refused.reason(), "`partition` parameter is not supported on this db");
+        query(&[p]).unwrap().check_partition(true).unwrap();
     }
 
     #[test]
@@ -364,7 +406,6 @@ mod tests {
             ("stale", "never"),
             ("stable", "TRUE"),
             ("keys", "null"),
-            ("partition", "a"),
         ] {
             assert_eq!(query(&[(name, value)]).unwrap_err().error(), "query_parse_error", "{name}={value}");
         }

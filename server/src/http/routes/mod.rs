@@ -24,7 +24,7 @@ use crate::http::app::statistics::Effect;
 use crate::http::app::stores::Documents;
 use crate::http::authz;
 use crate::http::authz::rights::is_of_the_system;
-use crate::http::database::{self, conflicts, format, purge, relocate, settings, upkeep};
+use crate::http::database::{self, conflicts, format, partition, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::update;
@@ -163,7 +163,41 @@ static ROUTES: &[Route] = &[
     row("/{db}/_purged_infos_limit", "PUT", ServerAdmin, |r, n| Box::pin(purge::set_limit(r, n[0]))),
     row("/{db}/_purged_infos_limit", "GET", ServerAdmin, |r, n| Box::pin(purge::limit(r, n[0]))),
     row("/{db}/_purged_infos", "GET", Reader, |r, n| Box::pin(purge::infos(r, n[0]))),
-    row("/{db}/_partition/*", "*", Reader, |_, _| missing("partitions")),
+    row("/{db}/_partition", "*", Reader, |_, _| now(Err(ApiError::bad_request("invalid_partition_req")))),
+    row("/{db}/_partition/{partition}", "*", Reader, |r, n| Box::pin(partition::info(r, n[0], n[1]))),
+    row("/{db}/_partition/{partition}/_all_docs", "GET,HEAD", Reader, |r, n| Box::pin(async move {
+        partition::enter(r, n[0], n[1]).await?;
+        listing::list(r, n[0], Namespace::All).await
+    })),
+    row("/{db}/_partition/{partition}/_all_docs", "POST", Reader, |r, n| Box::pin(async move {
+        partition::enter(r, n[0], n[1]).await?;
+        listing::list_posted(r, n[0], Namespace::All).await
+    })),
+    row("/{db}/_partition/{partition}/_all_docs/queries", "POST", Reader, |r, n| Box::pin(async move {
+        partition::enter(r, n[0], n[1]).await?;
+        listing::queries(r, n[0], Namespace::All).await
+    })),
+    row("/{db}/_partition/{partition}/_find", "POST", Reader, |r, n| Box::pin(async move {
+        partition::enter(r, n[0], n[1]).await?;
+        find::find(r, n[0]).await
+    })),
+    row("/{db}/_partition/{partition}/_explain", "POST", Reader, |r, n| Box::pin(async move {
+        partition::enter(r, n[0], n[1]).await?;
+        find::explain(r, n[0]).await
+    })),
+    row("/{db}/_partition/{partition}/{ddoc}/_view/{view}", "GET,HEAD", Reader, |r, n| Box::pin(async move {
+        partition::enter(r, n[0], n[1]).await?;
+        views::read(r, n[0], n[2], n[3]).await
+    })),
+    row("/{db}/_partition/{partition}/{ddoc}/_view/{view}", "POST", Reader, |r, n| Box::pin(async move {
+        partition::enter(r, n[0], n[1]).await?;
+        views::read_posted(r, n[0], n[2], n[3]).await
+    })),
+    row("/{db}/_partition/{partition}/{ddoc}/_view/{view}/queries", "POST", Reader, |r, n| Box::pin(async move {
+        partition::enter(r, n[0], n[1]).await?;
+        views::queries(r, n[0], n[2], n[3]).await
+    })),
+    row("/{db}/_partition/{partition}/*", "*", Reader, |r, n| Box::pin(partition::missing(r, n[0], n[1]))),
     row("/{db}/_sync_shards/*", "*", ServerAdmin, |_, _| missing(SHARDS)),
     row("/{db}/_shards/*", "*", Reader, |_, _| missing(SHARDS)),
     row("/{db}/_auto_purge/*", "*", Writer, |_, _| missing(SHARDS)),
@@ -236,6 +270,14 @@ pub(crate) fn join_ids(mut segments: Vec<Cow<'_, str>>) -> Vec<Cow<'_, str>> {
     let is_local_part = segments.len() > 3 && segments[1] == "_local";
     // `_local` is also the name of this node.
     let is_local_part = is_local_part || segments.first().is_some_and(|first| first == "_node");
+    // `/{db}/_partition/{partition}/_design/{name}`
+    if segments.get(1).is_some_and(|name| name == "_partition")
+        && segments.get(3).is_some_and(|prefix| prefix == "_design")
+        && let Some(name) = segments.get(4)
+    {
+        let id = format!("_design/{name}");
+        segments.splice(3..5, [Cow::Owned(id)]);
+    }
     if let Some(prefix @ ("_design" | "_local")) = segments.get(1).map(|id| id.trim_end_matches('/'))
         && !is_local_part
     {
@@ -290,7 +332,7 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         "*" => Part::Rest,
         "{ddoc}" => Part::DesignId,
         "{local}" => Part::LocalId,
-        "{db}" | "{docid}" | "{view}" | "{id}" | "{node}" | "{section}" | "{key}" => Part::Any,
+        "{db}" | "{docid}" | "{view}" | "{partition}" | "{id}" | "{node}" | "{section}" | "{key}" => Part::Any,
         name => Part::Name(name),
     };
     let parts = |path: &'static str| path.split('/').filter(|part| !part.is_empty());
@@ -334,7 +376,7 @@ impl Route {
             ("/{db}" | "/_transact", "POST") => Effect::Write,
             ("/{db}/_bulk_docs", _) => Effect::BulkWrite,
             ("/{db}/_purge", _) => Effect::Purge,
-            ("/{db}/{ddoc}/_view/{view}" | "/{db}/{ddoc}/_view/{view}/queries", _) => Effect::View,
+            (path, _) if path.contains("/{ddoc}/_view/{view}") => Effect::View,
             _ => Effect::Nothing,
         }
     }

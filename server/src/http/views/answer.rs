@@ -48,7 +48,7 @@ impl Answer {
             design.refuse_unknown(view)?;
         }
         let reduces = known.reduce.is_some() && query.reduce != Some(false);
-        query.check(reduces, known.is_raw)?;
+        query.check(reduces, known.is_raw, group.is_partitioned())?;
         if let Some(place) = paging.as_ref().and_then(Paging::at) {
             query.go_on_at(place)?;
         }

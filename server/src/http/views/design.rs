@@ -44,7 +44,7 @@ impl Design {
         let text = |value: Option<JsonRef<'_>>| value.and_then(|value| value.as_str()).map(|text| text.into_owned());
         let language = text(body.get("language")).unwrap_or_else(|| JAVASCRIPT.to_owned());
         if language == QUERY {
-            return Ok(Design::of_indexes(document));
+            return Ok(Design::of_indexes(database, document));
         }
         if language != JAVASCRIPT {
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unknown_query_language", language));
@@ -70,7 +70,8 @@ impl Design {
         }
         let flag = |name| body.get("options").and_then(|options| options.get(name)?.as_bool()).unwrap_or(false);
         let (include_design, local_seq) = (flag("include_design"), flag("local_seq"));
-        let options = ViewOptions { is_of_design: true, include_design, local_seq };
+        let is_partitioned = is_partitioned(database, document);
+        let options = ViewOptions { is_of_design: true, include_design, local_seq, is_partitioned };
         let sources = sources(body);
         let functions = functions.of_views(database, &sources, &views)?;
         let group = ViewGroup::new(document.id.as_str(), sources.as_str(), options, views, functions);
@@ -78,16 +79,17 @@ impl Design {
     }
 
     /// The indexes of a design document as views. What defines no index is no view, as in CouchDB.
-    fn of_indexes(document: &Document) -> Design {
+    fn of_indexes(database: &Documents, document: &Document) -> Design {
         let body = &document.body;
-        let indexes: Arc<[Index]> = Index::all_in(document.id.as_str(), body.root()).into();
+        let indexes: Arc<[Index]> = Index::all_in(document.id.as_str(), body.root(), database.is_partitioned()).into();
         let view = |index: &Index| {
             let reduce = index.definition().get("reduce").and_then(|reduce| reduce.as_str());
             let reduce = reduce.and_then(|reduce| builtin(reduce.trim()).ok());
             View { name: index.name().to_owned(), reduce, is_raw: false }
         };
         let views = indexes.iter().map(view).collect();
-        let options = ViewOptions { is_of_design: true, ..ViewOptions::default() };
+        let is_partitioned = is_partitioned(database, document);
+        let options = ViewOptions { is_of_design: true, is_partitioned, ..ViewOptions::default() };
         let functions = Arc::new(OfIndexes(indexes));
         let group = ViewGroup::new(document.id.as_str(), sources(body).as_str(), options, views, functions);
         Design { group, language: QUERY, refused: HashMap::new() }
@@ -103,6 +105,11 @@ impl Design {
     pub(super) fn refuse_unknown(&self, view: &str) -> Result<()> {
         self.refused.get(view).map_or(Ok(()), |reason| Err(ApiError::bad_request(reason.clone())))
     }
+}
+
+/// Whether each partition has rows of its own in the views of a design document.
+fn is_partitioned(database: &Documents, document: &Document) -> bool {
+    database.is_partitioned() && mango::has_partitions(document.body.root())
 }
 
 /// What the functions are made of: nothing else of the design document reaches them.

@@ -23,6 +23,7 @@ use model::limits::DESIGN_PREFIX;
 use model::{AllDocsEntry, AllDocsRequest, GetOptions};
 
 use crate::http::app::stores::Documents;
+use crate::http::database::partition;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::root::node::COLLATION;
@@ -43,13 +44,13 @@ const DESIGN_END: &str = "_design0";
 
 /// `GET` of a view.
 pub(crate) async fn read(request: &Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
-    let asked = Asked::read(Some(&pages_of(db, ddoc, view)), request.params.iter(), MOST_ROWS)?;
+    let asked = Asked::read(Some(&pages_of(request, db, ddoc, view)), request.params.iter(), MOST_ROWS)?;
     respond(request, db, (ddoc, view), query_of(&asked)?, asked.paging).await
 }
 
 /// What bookmarks belong to.
-fn pages_of(db: &str, ddoc: &str, view: &str) -> String {
-    format!("{db}/{ddoc}/_view/{view}")
+fn pages_of(request: &Request, db: &str, ddoc: &str, view: &str) -> String {
+    format!("{}/{ddoc}/_view/{view}", partition::place(request, db))
 }
 
 fn query_of(asked: &Asked) -> Result<Query> {
@@ -100,7 +101,7 @@ async fn respond(
 pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
     let body = request.json_object().await?;
     let queries = rows::queries(&body)?;
-    let (database, of) = (request.fresh_database(db).await?, pages_of(db, ddoc, view));
+    let (database, of) = (request.fresh_database(db).await?, pages_of(request, db, ddoc, view));
     let design = Design::read(&request.app.functions, &database, ddoc).await?;
     let mut answers = Vec::new();
     for one in queries {

@@ -29,7 +29,6 @@ pub(super) struct Query {
     /// `keys` is no array.
     has_wrong_keys: bool,
     has_conflicts: bool,
-    has_partition: bool,
     pub(super) update: Update,
     pub(super) update_seq: bool,
     pub(super) attachments: bool,
@@ -109,7 +108,7 @@ impl Query {
             }
             "partition" => {
                 params::check_partition(value)?;
-                self.has_partition = true;
+                self.rows.partition = Some(value.to_owned());
             }
             "page_size" | "bookmark" => return Err(ApiError::bad_request(paging::REFUSED)),
             _ => {}
@@ -137,8 +136,9 @@ impl Query {
     }
 
     /// Refuses invalid combinations, in the order in which CouchDB looks at them. `is_reduced` tells whether rows are
-    /// reduced, `is_raw` whether they are in raw collation. Call it after all parameters are set.
-    pub(super) fn check(&mut self, is_reduced: bool, is_raw: bool) -> Result<()> {
+    /// reduced, `is_raw` whether they are in raw collation, `is_partitioned` whether each partition has its own. Call it
+    /// after all parameters are set.
+    pub(super) fn check(&mut self, is_reduced: bool, is_raw: bool, is_partitioned: bool) -> Result<()> {
         let grouping = self.grouping();
         let refuse = |reason: &'static str| Err(ApiError::query_parse(reason));
         if self.group == Some(false) && self.group_level.is_some_and(|level| level > 0) {
@@ -170,8 +170,10 @@ impl Query {
         if is_reduced && self.has_conflicts {
             return refuse("`conflicts` is invalid for reduce views.");
         }
-        if self.has_partition {
-            return refuse("`partition` parameter is not supported in this design doc");
+        match (&self.rows.partition, is_partitioned) {
+            (None, true) => return refuse("`partition` parameter is mandatory for queries to this view."),
+            (Some(_), false) => return refuse("`partition` parameter is not supported in this design doc"),
+            _ => {}
         }
         if let (Some(start), Some(end)) = (&self.rows.start, &self.rows.end) {
             let order = match is_raw {

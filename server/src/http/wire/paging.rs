@@ -60,8 +60,10 @@ impl Asked {
     ) -> Result<Asked> {
         let params: Vec<(String, String)> = params.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let Some(of) = of else { return Ok(Asked { params, paging: None }) };
+        // The path names the partition, and `of` has it too.
+        let is_other = |(name, _): &(String, String)| !matches!(name.as_str(), "bookmark" | "partition");
         let (mut params, at, before) = match params.iter().find(|(name, _)| name == "bookmark") {
-            Some(_) if params.len() > 1 => {
+            Some(_) if params.iter().any(is_other) => {
                 return Err(ApiError::bad_request("`bookmark` is incompatible with other parameters"));
             }
             Some((_, word)) => read(word, of)?,

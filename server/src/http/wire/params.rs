@@ -90,6 +90,12 @@ impl Params {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Sets a parameter.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.0.retain(|(known, _)| known != name);
+        self.0.push((name.to_owned(), value.to_owned()));
+    }
+
     /// The value of a parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -167,7 +173,7 @@ pub(crate) fn parse_limit(value: &str) -> Result<u64> {
     Ok(limit)
 }
 
-/// Refuses what cannot be the name of a partition. There are no partitions here, so every other name is refused later.
+/// Refuses what cannot be the name of a partition.
 pub(crate) fn check_partition(value: &str) -> Result<()> {
     if value.is_empty() {
         let reason = "Partition must not be empty";
