@@ -6,7 +6,8 @@
 //!   partition, its bytes 00 and 01 as 01 01 and 01 02 │ 00 │ key
 //! ```
 //!
-//! So the rows of a partition are one range, from these bytes up to the same followed by `FF`, above which no key begins.
+//! So the rows of a partition are one range, from these bytes up to the same followed by `FF`, above which no key
+//! begins.
 //!
 //! Source: `couch_partition.erl`.
 

@@ -71,8 +71,8 @@ impl<D: Database> Layer<D> {
     /// Creates a database.
     ///
     /// # Errors
-    /// `illegal_database_name`, `database_name_too_long`; `bad_request` for a system database that is to be partitioned;
-    /// `file_exists` (412).
+    /// `illegal_database_name`, `database_name_too_long`; `bad_request` for a system database that is to be
+    /// partitioned; `file_exists` (412).
     pub async fn create_database(&self, name: &str, options: CreateOptions) -> Result<Documents<D>> {
         check_database_name(name)?;
         options.keep_replaced.map_or(Ok(()), KeepReplaced::check)?;

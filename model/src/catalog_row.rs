@@ -1,5 +1,5 @@
-//! Rows of the [catalog](crate::catalog): a database's number, whether it is partitioned, and the store that it moved to,
-//! if it did.
+//! Rows of the [catalog](crate::catalog): a database's number, whether it is partitioned, and the store that it moved
+//! to, if it did.
 //!
 //! ```text
 //!  (Number, InstanceId[, true][, To])      true: the database is partitioned, as its instance row says too

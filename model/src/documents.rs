@@ -134,8 +134,8 @@ impl<D: Database> Documents<D> {
         if self.home.partitioned { check_partitioned_id(id) } else { Ok(()) }
     }
 
-    /// Checks that these ids, of documents to read or to purge, name partitions if the database is partitioned. No document
-    /// has another id.
+    /// Checks that these ids, of documents to read or to purge, name partitions if the database is partitioned. No
+    /// document has another id.
     ///
     /// # Errors
     /// `illegal_docid`; 404 if the database is gone.
@@ -147,8 +147,8 @@ impl<D: Database> Documents<D> {
         Box::pin(self.certain(ids.iter().try_for_each(|id| require_partition(id)))).await
     }
 
-    /// A refusal that follows from what this handle knows, unless its database is gone. Another one of its name may not be
-    /// partitioned.
+    /// A refusal that follows from what this handle knows, unless its database is gone. Another one of its name may not
+    /// be partitioned.
     pub(crate) async fn certain<T>(&self, checked: Result<T>) -> Result<T> {
         if checked.is_err() && self.home.partitioned {
             self.is_partitioned_now().await?;

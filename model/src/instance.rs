@@ -42,8 +42,8 @@ const KEEP_ALL: u64 = 0;
 /// The conflict policy by which the last write wins.
 const LAST_WRITE_WINS: u64 = 1;
 
-/// Added to the policy in a partitioned database. A program that knows no partitions does not know the policy either, and
-/// so keeps off the database.
+/// Added to the policy in a partitioned database. A program that knows no partitions does not know the policy either,
+/// and so keeps off the database.
 const PARTITIONED: u64 = 2;
 
 const OPEN: u64 = 0;

@@ -68,8 +68,8 @@ pub fn check_document_id(id: &str) -> Result<()> {
     Err(ErrorKind::IllegalDocId(reason.into()).into())
 }
 
-/// Checks that a document of a partitioned database may have this id, which [`check_document_id`] admits. Design documents
-/// and local documents belong to no partition.
+/// Checks that a document of a partitioned database may have this id, which [`check_document_id`] admits. Design
+/// documents and local documents belong to no partition.
 ///
 /// # Errors
 /// `illegal_docid` and `illegal_partition` with CouchDB's reasons (`couch_partition:validate_docid/1`).

@@ -1,7 +1,7 @@
 //! The documents of a partition, counted.
 //!
-//! No row keeps these counts, which every edit would have to change. The rows of `revisions` say all: a read of one range,
-//! page by page, without bodies.
+//! No row keeps these counts, which every edit would have to change. The rows of `revisions` say all: a read of one
+//! range, page by page, without bodies.
 
 use kv_api::{Database, RangeRequest, Read, Transaction};
 
@@ -38,8 +38,8 @@ impl<D: Database> Documents<D> {
         Err(Error::bad_request("database is not partitioned"))
     }
 
-    /// Whether the database is partitioned. Unlike [`is_partitioned`](Self::is_partitioned) it notices, by a read, that the
-    /// database is gone: another one of its name may be otherwise.
+    /// Whether the database is partitioned. Unlike [`is_partitioned`](Self::is_partitioned) it notices, by a read, that
+    /// the database is gone: another one of its name may be otherwise.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -47,8 +47,8 @@ impl<D: Database> Documents<D> {
         Ok(self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?.partitioned)
     }
 
-    /// Counts the documents of a partition. Reads a row for each of their leaves. As of one moment, unless there are more
-    /// than a page holds.
+    /// Counts the documents of a partition. Reads a row for each of their leaves. As of one moment, unless there are
+    /// more than a page holds.
     ///
     /// # Errors
     /// `bad_request` if the database is not partitioned; 404 if it is gone.

@@ -205,8 +205,8 @@ impl Scan {
 }
 
 impl KeyRange {
-    /// A range of keys that includes all rows whose first values are in these ranges. It may include others. `partition`:
-    /// that of the rows; empty for those of an index that has none.
+    /// A range of keys that includes all rows whose first values are in these ranges. It may include others.
+    /// `partition`: that of the rows; empty for those of an index that has none.
     fn of(ranges: &[&FieldRange], columns: &[Vec<String>], partition: &str) -> KeyRange {
         // Ids with the same key may differ, and the selector tells them apart.
         let kind = |bound: &Bound, column: &[String]| match bound.kind {

@@ -23,8 +23,8 @@
 //!   updates of a group are serialised, and a repeated one finds that it was done.
 //! * Each node holds the sums of the rows from its own place up to the next node of its level ([`tree`]).
 //! * `Key` is bytes that compare as the emitted keys do. In a partitioned group, those of the document's partition come
-//!   first ([`mango::append_partition`]), so the rows of a partition are one range of each level. It is cut after [`MAX_KEY`] bytes; readers order rows with the
-//!   same cut key by the whole key.
+//!   first ([`mango::append_partition`]), so the rows of a partition are one range of each level. It is cut after
+//!   [`MAX_KEY`] bytes; readers order rows with the same cut key by the whole key.
 //!
 //! | file | |
 //! |---|---|

@@ -6,8 +6,8 @@ use crate::support::{Answer, Couch};
 
 const FORM: &str = "Doc id must be of form partition:id";
 
-/// A server with the partitioned database `db`, which has a hundred documents in the partitions `foo` (even numbers) and
-/// `bar` (odd ones).
+/// A server with the partitioned database `db`, which has a hundred documents in the partitions `foo` (even numbers)
+/// and `bar` (odd ones).
 pub(crate) async fn with_partitions() -> Couch {
     let couch = Couch::start().await;
     assert_eq!(couch.call("PUT", "/db?partitioned=true").await.status, 201);
@@ -85,7 +85,8 @@ async fn ids_of_documents_name_their_partitions() {
     assert_eq!(couch.get("/db/a:b:c/file").await.text, "1");
 }
 
-/// Handles of databases are kept between requests: what one knows of a database does not hold for the next one of its name.
+/// Handles of databases are kept between requests: what one knows of a database does not hold for the next one of its
+/// name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_of_the_same_name_is_partitioned_or_not_by_itself() {
     let couch = Couch::start().await;

@@ -1,7 +1,7 @@
 //! `/{db}/_partition/{partition}`: what is known of a partition, and requests for it alone.
 //!
-//! A request for `/{db}/_partition/p/_find`, for example, is one for `/{db}/_find` with the parameter `partition=p`, which its
-//! handler reads.
+//! A request for `/{db}/_partition/p/_find`, for example, is one for `/{db}/_find` with the parameter `partition=p`,
+//! which its handler reads.
 //!
 //! Source: `handle_partition_req` of CouchDB's `chttpd_db.erl`.
 

@@ -136,8 +136,8 @@ impl Query {
     }
 
     /// Refuses invalid combinations, in the order in which CouchDB looks at them. `is_reduced` tells whether rows are
-    /// reduced, `is_raw` whether they are in raw collation, `is_partitioned` whether each partition has its own. Call it
-    /// after all parameters are set.
+    /// reduced, `is_raw` whether they are in raw collation, `is_partitioned` whether each partition has its own. Call
+    /// it after all parameters are set.
     pub(super) fn check(&mut self, is_reduced: bool, is_raw: bool, is_partitioned: bool) -> Result<()> {
         let grouping = self.grouping();
         let refuse = |reason: &'static str| Err(ApiError::query_parse(reason));
