@@ -308,6 +308,7 @@ macro_rules! __scenarios {
                 all_design_documents_with_functions_are_asked_and_no_others,
                 a_refused_edit_writes_nothing_and_leaves_the_others,
                 a_program_that_cannot_ask_writes_design_documents_only,
+                selectors_refuse_what_they_do_not_match,
                 a_verdict_holds_for_the_parent_and_the_functions_at_the_commit,
                 rules_that_change_before_the_commit_refuse_the_edit,
                 no_edit_gets_past_a_function_that_was_there_before_it,

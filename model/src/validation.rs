@@ -1,4 +1,4 @@
-//! `validate_doc_update`: functions of design documents that may refuse edits.
+//! `validate_doc_update`: functions and selectors of design documents that may refuse edits.
 //!
 //! ```text
 //!  edit of a design document ─► the instance row lists those that validate, in the same transaction
@@ -7,10 +7,13 @@
 //!                                                                     and this list? if not, all functions run
 //! ```
 //!
+//! In a design document of the language `query`, `validate_doc_update` is a Mango selector, as in CouchDB after 3.5. It is
+//! matched against `{"newDoc": …, "oldDoc": …}` here. An edit that does not match is [`ErrorKind::Forbidden`].
+//!
 //! This crate does not run functions. A handle gets a [`Validator`] that does ([`Documents::validated_by`]). A handle
-//! without one refuses the edits of a database whose design documents validate ([`ErrorKind::NotValidated`]), except
-//! those of design documents, so that there is a way out. [`Documents::unvalidated`] is for those who decide to write
-//! past the functions.
+//! without one refuses the edits of a database whose design documents have functions ([`ErrorKind::NotValidated`]),
+//! except those of design documents, so that there is a way out. [`Documents::unvalidated`] is for those who decide to
+//! write past functions and selectors.
 //!
 //! As in CouchDB, edits of design documents and of `_local` documents are not validated, and neither are purges.
 //!
@@ -23,6 +26,7 @@
 //!
 //! [`Documents::unvalidated`]: crate::Documents::unvalidated
 //! [`Documents::validated_by`]: crate::Documents::validated_by
+//! [`ErrorKind::Forbidden`]: crate::ErrorKind::Forbidden
 //! [`ErrorKind::NotValidated`]: crate::ErrorKind::NotValidated
 
 use std::fmt;
@@ -30,9 +34,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use json::JsonText;
+use json::{JsonRef, JsonText, JsonWriter};
+use mango::Selector;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
 /// The member of design documents.
 pub const VALIDATE: &str = "validate_doc_update";
@@ -65,7 +70,7 @@ pub struct Question {
 /// The future of a validator's answer.
 pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'v>>;
 
-/// Answers for the design documents that have `validate_doc_update`. A closure from [`Question`] to a result is one.
+/// Answers for the design documents whose `validate_doc_update` is a function. A closure from [`Question`] to a result is one.
 ///
 /// It may be asked several times about an edit, and about one that is not written afterwards.
 pub trait Validator: Send + Sync {
@@ -112,5 +117,61 @@ impl fmt::Debug for Validating {
 #[derive(Clone, Debug)]
 pub(crate) struct Designs {
     pub(crate) generation: u64,
-    pub(crate) texts: Arc<[JsonText]>,
+    pub(crate) rules: Arc<[Rule]>,
+}
+
+/// What a design document asks of edits.
+#[derive(Clone, Debug)]
+pub(crate) enum Rule {
+    /// A function of this design document, which only a [`Validator`] can run.
+    Function(JsonText),
+    /// The id of the design document, and its selector. One that came by replication may be broken.
+    Selector(String, std::result::Result<Selector, mango::Error>),
+}
+
+impl Rule {
+    /// The rule of a design document that has `validate_doc_update`.
+    pub(crate) fn of(id: &str, design: JsonText) -> Self {
+        match selector(&design) {
+            Some(selector) => Rule::Selector(id.to_owned(), selector),
+            None => Rule::Function(design),
+        }
+    }
+}
+
+/// The selector of a design document of the language `query`.
+pub(crate) fn selector(design: &JsonText) -> Option<std::result::Result<Selector, mango::Error>> {
+    let language = design.get("language").and_then(JsonRef::as_str);
+    let selector = design.get(VALIDATE).filter(|_| language.as_deref() == Some("query"))?;
+    Some(Selector::parse(&design.slice_ref(selector)))
+}
+
+/// The document that selectors are matched against.
+pub(crate) fn matched(new: &JsonText, old: Option<&JsonText>) -> JsonText {
+    let mut out = Vec::with_capacity(new.len() + old.map_or(0, JsonText::len) + 32);
+    let mut writer = JsonWriter::new(&mut out);
+    writer.begin_object().name("newDoc").text(new).name("oldDoc");
+    match old {
+        Some(old) => writer.text(old),
+        None => writer.null(),
+    };
+    writer.end_object();
+    JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object)
+}
+
+/// Whether an edit matches the selector of a design document. A selector that cannot be matched refuses it.
+pub(crate) fn check(
+    id: &str,
+    selector: &std::result::Result<Selector, mango::Error>,
+    matched: JsonRef<'_>,
+) -> Result<()> {
+    let matches = selector.as_ref().map_err(Clone::clone).and_then(|selector| selector.matches(matched));
+    match matches {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ErrorKind::Forbidden("document is not valid".to_owned()).into()),
+        Err(error) => {
+            let reason = format!("{id}: {}", error.reason());
+            Err(ErrorKind::ValidationFailed { status: 500, error: error.error().into(), reason }.into())
+        }
+    }
 }

@@ -143,6 +143,16 @@ async fn users_are_validated_without_a_function() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn selectors_validate_without_javascript() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let selector = json!({"newDoc": {"type": {"$type": "string"}}});
+    couch.put("/db/_design/v", json!({"language": "query", "validate_doc_update": selector})).await;
+    couch.put("/db/a", json!({"type": "x"})).await;
+    couch.json("PUT", "/db/b", json!({})).await.refused(403, "forbidden", "document is not valid");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_replication_with_a_filter_function_fails_and_copies_nothing() {
     let couch = with_functions().await;
     let asked = json!({"source": "db", "target": "copy", "create_target": true, "filter": "d/f"});

@@ -301,6 +301,51 @@ pub(crate) async fn a_program_that_cannot_ask_writes_design_documents_only(stage
     documents.put(edit("a", "{}")).await.unwrap();
 }
 
+/// In a design document of the language `query`. Nobody has to be asked.
+pub(crate) async fn selectors_refuse_what_they_do_not_match(stage: Stage) {
+    let documents = stage.documents().await;
+    let design = |selector: &str| format!(r#"{{"language":"query","validate_doc_update":{selector}}}"#);
+    let not_valid = ErrorKind::Forbidden("document is not valid".to_owned());
+    for (bad, reason) in [
+        ("1", "`validate_doc_update`: Selector error: expected a JSON object"),
+        (r#"{"newDoc.a":{"$no":1}}"#, "`validate_doc_update`: Invalid operator: $no"),
+    ] {
+        let refused = documents.put(edit("_design/d", &design(bad))).await.unwrap_err();
+        assert_eq!((refused.status(), refused.error(), &*refused.reason()), (400, "invalid_design_doc", reason));
+    }
+    // The kind of a document never changes, and there is one.
+    let kind = r#"{"newDoc":{"kind":{"$type":"string"}},
+        "$or":[{"oldDoc":null},{"oldDoc.kind":"song","newDoc.kind":"song"},{"newDoc._deleted":true}]}"#;
+    let listed = documents.put(edit("_design/d", &design(kind))).await.unwrap();
+    assert_eq!(documents.put(edit("a", "{}")).await.unwrap_err().kind(), &not_valid);
+    let song = documents.put(edit("a", r#"{"kind":"song"}"#)).await.unwrap();
+    let other = edit("a", r#"{"kind":"film"}"#).over(song.clone());
+    assert_eq!(documents.put(other).await.unwrap_err().kind(), &not_valid);
+    let copies = vec![replicated("b", "1-a", "{}"), replicated("c", "1-a", r#"{"kind":"film"}"#)];
+    let copied = documents.write(copies, WriteMode::Replicated).await.unwrap();
+    assert_eq!((copied[0].as_ref().unwrap_err().kind(), copied[1].is_ok()), (&not_valid, true));
+    documents.put(edit("a", r#"{"kind":"x"}"#).over(song).deleting()).await.unwrap();
+    // A function beside it is asked if there is somebody to ask.
+    let function = documents.put(edit("_design/e", DESIGN)).await.unwrap();
+    assert_eq!(documents.put(edit("d", r#"{"kind":"x"}"#)).await.unwrap_err().kind(), &ErrorKind::NotValidated);
+    let judged = documents.clone().validated_by(Arc::new(judge));
+    let refused = judged.put(edit("d", r#"{"kind":"x","bad":"no"}"#)).await.unwrap_err();
+    assert_eq!(refused.kind(), &ErrorKind::Forbidden("no".to_owned()));
+    assert_eq!(judged.put(edit("d", "{}")).await.unwrap_err().kind(), &not_valid);
+    judged.put(edit("d", r#"{"kind":"x"}"#)).await.unwrap();
+    documents.put(edit("_design/e", "{}").over(function).deleting()).await.unwrap();
+    // Another selector is matched from the next edit on. One that only replication can bring refuses all.
+    let listed = documents.put(edit("_design/d", &design(r#"{"newDoc.n":{"$lt":3}}"#)).over(listed)).await.unwrap();
+    documents.put(edit("e", r#"{"n":2}"#)).await.unwrap();
+    assert_eq!(documents.put(edit("f", r#"{"n":3}"#)).await.unwrap_err().kind(), &not_valid);
+    documents.put(edit("_design/d", "{}").over(listed).deleting()).await.unwrap();
+    merge(&documents, replicated("_design/r", "1-a", &design(r#"{"newDoc.a":{"$no":1}}"#))).await;
+    let refused = documents.put(edit("g", "{}")).await.unwrap_err();
+    let reason = "_design/r: Invalid operator: $no";
+    assert_eq!((refused.status(), refused.error(), &*refused.reason()), (500, "invalid_operator", reason));
+    assert_sound(&documents).await;
+}
+
 /// An edit that passed rules which have changed by the commit is judged again, and not written.
 pub(crate) async fn rules_that_change_before_the_commit_refuse_the_edit(stage: Stage) {
     let (clerk, layer) = (Clerk::default(), stage.layer().await);

@@ -23,7 +23,7 @@ use crate::limits::DESIGN_PREFIX;
 use crate::policy::ConflictPolicy;
 use crate::read::{body_of, body_or_empty};
 use crate::settings::default_security;
-use crate::validation::{Designs, Question, Validating, Validator};
+use crate::validation::{Designs, Question, Rule, VALIDATE, Validating, Validator, check, matched, selector};
 
 /// Maximum number of edits that are asked about at the same time.
 const ASKED_AT_ONCE: usize = 16;
@@ -118,9 +118,7 @@ impl<D: Database> Documents<D> {
             Validating::By(validator) => Some(validator),
             Validating::Impossible => None,
         };
-        if let Some(validator) = validator {
-            self.admit_designs(drafts, decided, validator, verdicts).await?;
-        }
+        self.admit_designs(drafts, decided, validator, verdicts).await?;
         if instance.validation.designs.is_empty() {
             return Ok(());
         }
@@ -139,19 +137,18 @@ impl<D: Database> Documents<D> {
                 asks.push(Ask { place, id: one.id, draft, subject, parent });
             }
         }
-        match validator {
-            _ if asks.is_empty() => {}
-            None => refused.extend(asks.iter().map(|ask| (ask.place, ErrorKind::NotValidated.into()))),
-            Some(validator) => match alone(self.validation_context(transaction, instance).await)? {
-                Ok(context) => {
-                    verdicts.begin(&context);
-                    for some in asks.chunks(ASKED_AT_ONCE) {
-                        self.verdicts(transaction, some, &context, validator, verdicts, &mut refused).await?;
-                    }
+        if asks.is_empty() {
+            return Ok(());
+        }
+        match alone(self.validation_context(transaction, instance).await)? {
+            Ok(context) => {
+                verdicts.begin(&context);
+                for some in asks.chunks(ASKED_AT_ONCE) {
+                    self.verdicts(transaction, some, &context, validator, verdicts, &mut refused).await?;
                 }
-                // The functions are unknown, so no edit passes.
-                Err(damage) => refused.extend(asks.iter().map(|ask| (ask.place, damage.clone()))),
-            },
+            }
+            // The rules are unknown, so no edit passes.
+            Err(damage) => refused.extend(asks.iter().map(|ask| (ask.place, damage.clone()))),
         }
         for (place, error) in refused {
             decided[place].plan = Err(error);
@@ -165,7 +162,7 @@ impl<D: Database> Documents<D> {
         transaction: &D::Transaction,
         asks: &[Ask<'_>],
         context: &Context,
-        validator: &Arc<dyn Validator>,
+        validator: Option<&Arc<dyn Validator>>,
         verdicts: &Verdicts,
         refused: &mut Vec<(usize, Error)>,
     ) -> Result<()> {
@@ -214,12 +211,13 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Asks whether interactive edits of design documents bring functions that can run, and fields of the right types.
+    /// Asks whether interactive edits of design documents bring functions and selectors that can run, and fields of the
+    /// right types.
     async fn admit_designs(
         &self,
         drafts: &[Draft<'_>],
         decided: &mut [Decided<'_>],
-        validator: &Arc<dyn Validator>,
+        validator: Option<&Arc<dyn Validator>>,
         verdicts: &Verdicts,
     ) -> Result<()> {
         for one in decided.iter_mut().filter(|one| one.id.starts_with(DESIGN_PREFIX)) {
@@ -234,7 +232,7 @@ impl<D: Database> Documents<D> {
             let design = Document::new(one.id.to_owned(), new.leaf.rev.clone(), false, body);
             let verdict = match verdicts.get(&subject) {
                 Some(verdict) => verdict,
-                None => validator.admit(design.to_text()).await,
+                None => admit(validator, design.to_text()).await,
             };
             verdicts.set(subject, verdict.clone());
             match verdict {
@@ -270,14 +268,14 @@ impl<D: Database> Documents<D> {
                 (id, rev, body_of(transaction, self.keys(), id, &leaf))
             })
             .collect();
-        let mut texts = Vec::with_capacity(reads.len());
+        let mut rules = Vec::with_capacity(reads.len());
         for (id, rev, body) in reads {
             let body = body.await.map_err(|error| error.of_document(id))?;
             let body =
                 body.ok_or_else(|| Error::corrupt("a design document that validates is gone").of_document(id))?;
-            texts.push(Document::new(id.clone(), rev.clone(), false, body).to_text());
+            rules.push(Rule::of(id, Document::new(id.clone(), rev.clone(), false, body).to_text()));
         }
-        let designs = Designs { generation, texts: texts.into() };
+        let designs = Designs { generation, rules: rules.into() };
         *self.home.designs.lock() = Some(designs.clone());
         Ok(designs)
     }
@@ -285,21 +283,41 @@ impl<D: Database> Documents<D> {
 
 /// Asks all design documents, until one refuses.
 async fn ask_all(
-    validator: &Arc<dyn Validator>,
+    validator: Option<&Arc<dyn Validator>>,
     context: &Context,
     new: &JsonText,
     old: Option<&JsonText>,
 ) -> Result<()> {
-    for design in context.designs.texts.iter() {
-        let question = Question {
-            design: design.clone(),
-            new: new.clone(),
-            old: old.cloned(),
-            security: context.security.clone(),
-        };
-        validator.ask(question).await?;
+    let mut both = None;
+    for rule in context.designs.rules.iter() {
+        match (rule, validator) {
+            (Rule::Selector(id, selector), _) => {
+                check(id, selector, both.get_or_insert_with(|| matched(new, old)).root())?;
+            }
+            (Rule::Function(design), Some(validator)) => {
+                let question = Question {
+                    design: design.clone(),
+                    new: new.clone(),
+                    old: old.cloned(),
+                    security: context.security.clone(),
+                };
+                validator.ask(question).await?;
+            }
+            (Rule::Function(_), None) => return Err(ErrorKind::NotValidated.into()),
+        }
     }
     Ok(())
+}
+
+async fn admit(validator: Option<&Arc<dyn Validator>>, design: JsonText) -> Result<()> {
+    if let Some(Err(error)) = selector(&design) {
+        let reason = format!("`{VALIDATE}`: {}", error.reason());
+        return Err(ErrorKind::BadDesign { error: "invalid_design_doc", reason }.into());
+    }
+    match validator {
+        Some(validator) => validator.admit(design).await,
+        None => Ok(()),
+    }
 }
 
 /// The stored leaf that a new one replaces. For a replicated edit it is the nearest ancestor, if that is a leaf: other

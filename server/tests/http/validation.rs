@@ -226,6 +226,56 @@ async fn a_function_that_cannot_run_blocks_every_write_but_its_repair() {
     couch.put("/db/a", json!({})).await;
 }
 
+/// As CouchDB's own test of them says it.
+#[tokio::test(flavor = "multi_thread")]
+async fn selectors_of_the_language_query_validate() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let design = |selector: Value| json!({"language": "query", "validate_doc_update": selector});
+    let reason = "`validate_doc_update` field must have string type";
+    let text = json!({"validate_doc_update": {"newDoc": {}}});
+    couch.json("PUT", "/db/_design/v", text).await.refused(400, "invalid_design_doc", reason);
+    let reason = "`validate_doc_update`: Selector error: expected a JSON object";
+    couch.json("PUT", "/db/_design/v", design(json!("x"))).await.refused(400, "invalid_design_doc", reason);
+    let rev = couch.put("/db/_design/v", design(json!({"newDoc": {"type": {"$exists": true}}}))).await;
+    couch.put("/db/doc", json!({"type": "movie"})).await;
+    couch.json("PUT", "/db/none", json!({"no": "type"})).await.refused(403, "forbidden", "document is not valid");
+    let docs = json!({"docs": [{"_id": "a", "type": 1}, {"_id": "b"}]});
+    let bulk = couch.json("POST", "/db/_bulk_docs", docs).await.json();
+    assert_eq!(bulk[0]["ok"], true);
+    assert_eq!(bulk[1], json!({"id": "b", "error": "forbidden", "reason": "document is not valid"}));
+
+    // The documentation's second example.
+    let either = json!({"newDoc": {
+        "type": {"$in": ["movie", "actor"]},
+        "$or": [
+            {"type": "movie", "title": {"$type": "string"}, "year": {"$type": "number"}},
+            {"type": "actor", "name": {"$type": "string"},
+             "movies": {"$type": "array", "$not": {"$size": 0}, "$allMatch": {"$type": "string"}}}
+        ]
+    }});
+    let mut changed = design(either);
+    changed["_rev"] = json!(rev);
+    let rev = couch.put("/db/_design/v", changed).await;
+    for (id, valid, document) in [
+        ("m", true, json!({"type": "movie", "title": "Z", "year": 1969})),
+        ("n", false, json!({"type": "movie", "title": "Z", "year": "1969"})),
+        ("o", true, json!({"type": "actor", "name": "Y", "movies": ["Z"]})),
+        ("p", false, json!({"type": "actor", "name": "Y", "movies": []})),
+        ("q", false, json!({"type": "actor", "name": "Y", "movies": ["Z", 1]})),
+        ("r", false, json!({"type": "song"})),
+    ] {
+        let answer = couch.json("PUT", &format!("/db/{id}"), document).await;
+        assert_eq!(answer.status.as_u16(), if valid { 201 } else { 403 }, "{id}: {}", answer.text);
+    }
+    // A function in its place, and nothing.
+    let rev = couch.put("/db/_design/v", json!({"_rev": rev, "validate_doc_update": FUNCTION})).await;
+    couch.put("/db/song", json!({"type": "song"})).await;
+    couch.json("PUT", "/db/s", json!({"bad": 1})).await.refused(403, "forbidden", "bad");
+    assert_eq!(couch.call("DELETE", &format!("/db/_design/v?rev={rev}")).await.status, 200);
+    couch.put("/db/s", json!({"bad": 1})).await;
+}
+
 /// Rules as those of CouchDB's documentation for `_users`: documents belong to those who wrote them.
 const OWNERS: &str = "function(newDoc, oldDoc, userCtx, secObj) {
     var isAdmin = userCtx.roles.indexOf('_admin') !== -1 ||

@@ -19,7 +19,7 @@ use crate::http::functions::Functions;
 pub(crate) const THREADS: usize = 2;
 
 /// A database whose edits are validated by its design documents, on behalf of this client. A build without JavaScript runs
-/// no function, and the database refuses such edits. The rules of `_users` need none.
+/// no function, and the database refuses edits that need one. The rules of `_users` need none.
 #[cfg(not(feature = "javascript"))]
 pub(crate) fn on_behalf(
     database: Documents<AnyDatabase>,
@@ -72,6 +72,7 @@ mod running {
     use crate::http::views::design::builtin;
 
     const JAVASCRIPT: &str = "javascript";
+    const QUERY: &str = "query";
 
     /// A client and the threads that run functions.
     pub(super) struct OnBehalf {
@@ -148,6 +149,8 @@ mod running {
         if language != JAVASCRIPT {
             return match design.get(VALIDATE) {
                 None => Ok(()),
+                // The database itself matches selectors.
+                Some(_) if language == QUERY => Ok(()),
                 Some(_) => {
                     let reason = format!("`{VALIDATE}` in the language {language:?} cannot be run");
                     refused("invalid_design_doc", reason)
@@ -214,7 +217,8 @@ mod running {
     /// As `validate_ddoc_fields` of CouchDB's `couch_mrview.erl` looks at the fields of design documents, in its order. `*` is
     /// any name.
     fn check_fields(design: &JsonText, in_partitioned: bool) -> std::result::Result<(), String> {
-        let map = if language(design) == "query" { OBJECT } else { STRING };
+        // Where a function is text, a definition or a selector is an object.
+        let function = if language(design) == QUERY { OBJECT } else { STRING };
         let fields: [(&[&str], &[Types]); 14] = [
             (&["filters", "*"], &[OBJECT, STRING_OR_OBJECT]),
             (&["language"], &[STRING]),
@@ -225,9 +229,9 @@ mod running {
             (&["rewrites"], &[ARRAY_OR_STRING]),
             (&["shows", "*"], &[OBJECT, STRING_OR_OBJECT]),
             (&["updates", "*"], &[OBJECT, STRING_OR_OBJECT]),
-            (&[VALIDATE], &[STRING]),
+            (&[VALIDATE], &[function]),
             (&["views", "lib"], &[OBJECT, OBJECT]),
-            (&["views", "*", "map"], &[OBJECT, OBJECT, map]),
+            (&["views", "*", "map"], &[OBJECT, OBJECT, function]),
             (&["views", "*", "reduce"], &[OBJECT, OBJECT, STRING]),
             // At which CouchDB crashes.
             (&["views", "*", OPTIONS], &[OBJECT, OBJECT, OBJECT]),
