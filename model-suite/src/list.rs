@@ -71,6 +71,11 @@ macro_rules! __scenarios {
                 rows_that_count_edits_go_with_their_sequences,
                 numbers_move_with_their_database,
             }
+            "The edits since a time" times {
+                no_edit_since_a_time_is_missing_and_few_are_older,
+                a_clock_that_is_behind_hides_no_edit,
+                a_document_that_changes_all_the_time_leaves_the_times_of_the_others,
+            }
             "Changes (RFC 003)" changes {
                 rows_of_the_feed_are_those_of_the_rfc,
                 a_feed_has_each_document_once_in_order,

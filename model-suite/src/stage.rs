@@ -164,6 +164,10 @@ impl Clock {
         LayerOptions { environment: Arc::new(self.clone()), ..LayerOptions::default() }
     }
 
+    pub(crate) fn now(&self) -> u64 {
+        self.now_ms()
+    }
+
     pub(crate) fn pass(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
     }

@@ -96,6 +96,7 @@ pub use consumer::Consumer;
 pub use document::{BulkGet, Document, GetOptions, OpenRev, OpenRevs, RevInfo, RevStatus};
 pub use documents::Documents;
 pub use edit::{Edit, EditResult, RevHistory, WriteMode};
+pub use edit_counts::TimeBin;
 pub use environment::{Environment, SystemEnvironment};
 pub use error::{Error, ErrorKind, NotFound, Refused, Result};
 pub use events::{DatabaseEvent, DatabaseEventKind, DatabaseEvents, DatabaseWatcher};

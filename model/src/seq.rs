@@ -65,6 +65,13 @@ impl Seq {
         Seq::new(incarnation, &[0; STAMP_LEN])
     }
 
+    /// After every edit of this incarnation up to a version, and before every later one.
+    pub(crate) fn end_of(incarnation: u8, version: u64) -> Seq {
+        let mut stamp = [0xff; STAMP_LEN];
+        stamp[..8].copy_from_slice(&version.to_be_bytes());
+        Seq::new(incarnation, &stamp)
+    }
+
     /// Whether the sequence lies ahead: a database of this incarnation can give it out only after `version`, or in
     /// another store.
     pub(crate) fn is_after(&self, incarnation: u8, version: i64) -> bool {

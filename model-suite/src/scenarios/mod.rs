@@ -38,6 +38,7 @@ pub(crate) mod replaced;
 pub(crate) mod resolving;
 pub(crate) mod rewriting;
 pub(crate) mod sizes;
+pub(crate) mod times;
 pub(crate) mod transacting;
 mod trees;
 pub(crate) mod unknown;

@@ -1,6 +1,6 @@
 //! When a process writes the next row of counts, and when it thins them.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -9,6 +9,9 @@ use crate::keys::DatabaseKeys;
 
 /// Number of edits of a database by one process between two rows. A transaction with more has a row of its own.
 pub(super) const EDITS_BETWEEN: u32 = 32;
+
+/// Time between two rows of a database by one process, in milliseconds, if it edits the database at all.
+pub(super) const MS_BETWEEN: u64 = 300_000;
 
 /// Number of rows that a process writes between two calls of [`Documents::thin_counts`](crate::Documents::thin_counts).
 const ROWS_BETWEEN_THINNING: u32 = 16;
@@ -25,6 +28,8 @@ const SLOTS: usize = 256;
 pub(super) struct Slot {
     /// Edits since the last row.
     edits: AtomicU32,
+    /// Time of the last row, or of the first edit; 0 before that.
+    row_ms: AtomicU64,
     /// Rows since the last thinning.
     rows: AtomicU32,
     /// The key after which the next thinning goes on.
@@ -44,15 +49,20 @@ impl EditCounts {
 
     /// Counts the edits of a transaction that is about to commit. Returns whether it is to write a row. Edits of an
     /// attempt that fails count too: the next row is written a little earlier.
-    pub(super) fn is_row_due(&self, keys: &DatabaseKeys, edits: usize) -> bool {
+    pub(super) fn is_row_due(&self, keys: &DatabaseKeys, edits: usize, now_ms: u64) -> bool {
         let slot = self.slot(keys);
         let edits = u32::try_from(edits).unwrap_or(EDITS_BETWEEN);
-        if slot.edits.fetch_add(edits, Ordering::Relaxed).saturating_add(edits) < EDITS_BETWEEN {
-            return false;
+        let count = slot.edits.fetch_add(edits, Ordering::Relaxed).saturating_add(edits);
+        let row_ms = slot.row_ms.load(Ordering::Relaxed);
+        let is_due = count >= EDITS_BETWEEN || (row_ms > 0 && now_ms.saturating_sub(row_ms) >= MS_BETWEEN);
+        if is_due {
+            slot.edits.store(0, Ordering::Relaxed);
+            slot.rows.fetch_add(1, Ordering::Relaxed);
         }
-        slot.edits.store(0, Ordering::Relaxed);
-        slot.rows.fetch_add(1, Ordering::Relaxed);
-        true
+        if is_due || row_ms == 0 {
+            slot.row_ms.store(now_ms, Ordering::Relaxed);
+        }
+        is_due
     }
 
     pub(super) fn is_thinning_due(&self, keys: &DatabaseKeys) -> bool {

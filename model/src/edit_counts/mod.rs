@@ -1,11 +1,11 @@
-//! The number before a sequence: about how many edits the database had had by then.
+//! The number before a sequence: about how many edits the database had had by then, and when that was.
 //!
 //! CouchDB's sequences are `N-…`, and programs use `N`: they take the difference of two as the number of changes
 //! between them. A versionstamp has no such number, so some transactions write a row with the number of edits until
 //! then:
 //!
 //! ```text
-//!  (17, Incarnation, Stamp) = (Before, Own, Version)
+//!  (17, Incarnation, Stamp) = (Before, Own, Version, TimeMs, Upto)
 //! ```
 //!
 //! `Stamp` is that of the transaction. `Before` is the number of edits committed at `Version`, the version that it
@@ -18,17 +18,23 @@
 //! its transaction read before the earlier one committed. Then the stamp of the earlier row is greater than the
 //! `Version` of the later row. So no row before that version needs to be read.
 //!
-//! A row that no sequence in the feed needs any more is cleared ([`Documents::thin_counts`]). So there are not more
-//! rows than documents, however often these are edited.
+//! All edits up to `Version`, or up to the sequence `Upto` if there is one, were committed before `TimeMs` ([`times`]).
+//!
+//! A row that no sequence in the feed needs any more is cleared, unless its time is still worth something
+//! ([`Documents::thin_counts`]). So there are about as many rows as documents at most, however often these are edited.
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use kv_api::{Database, KeySelector, KeyValue, MutationType, RangeRequest, Read, Transaction, TransactionOption};
 
 mod due;
+mod times;
 
 pub(crate) use self::due::EditCounts;
+pub use self::times::TimeBin;
 use crate::documents::Documents;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::row::{Reader, STAMP_LEN};
 use crate::seq::{NumberedSeq, Seq};
@@ -55,20 +61,43 @@ pub(crate) struct EditCount {
     own: u64,
     /// The version that the transaction read.
     version: u64,
+    /// `None` if it was [reset](Documents::reset_times).
+    time: Option<Time>,
+}
+
+/// What a row says of the time. It never falls along the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Time {
+    /// In milliseconds since 1970.
+    ms: u64,
+    /// The edits up to this sequence were committed by then; `None` for those up to the version of the row.
+    upto: Option<Seq>,
 }
 
 impl EditCount {
     fn encode(self) -> Vec<u8> {
-        let mut row = Vec::with_capacity(24);
-        for number in [self.before, self.own, self.version] {
+        let mut row = Vec::with_capacity(32);
+        for number in [self.before, self.own, self.version].into_iter().chain(self.time.map(|time| time.ms)) {
             tuple::append_u64(&mut row, number);
+        }
+        if let Some(Time { upto: Some(upto), .. }) = self.time {
+            tuple::append_bytes(&mut row, upto.as_bytes());
         }
         row
     }
 
     fn read(row: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(row);
-        let count = EditCount { before: reader.int()?, own: reader.int()?, version: reader.int()? };
+        let (before, own, version) = (reader.int()?, reader.int()?, reader.int()?);
+        let mut time = None;
+        if reader.peek().is_some() {
+            let ms = reader.int()?;
+            let upto = reader.peek().map(|_| reader.bytes()).transpose()?;
+            let seq = |bytes: Cow<'_, [u8]>| bytes.as_ref().try_into().map(Seq::from_bytes);
+            let wrong = |_| Error::corrupt("a sequence of wrong length in a row that counts edits");
+            time = Some(Time { ms, upto: upto.map(seq).transpose().map_err(wrong)? });
+        }
+        let count = EditCount { before, own, version, time };
         reader.end()?;
         Ok(count)
     }
@@ -112,13 +141,38 @@ impl Window {
 impl<D: Database> Documents<D> {
     /// Counts the edits of a transaction that is about to write. Returns the row that it is to write, if any.
     pub(crate) async fn count_edits(&self, transaction: &D::Transaction, own: usize) -> Result<Option<EditCount>> {
-        if own == 0 || !self.shared.edit_counts.is_row_due(self.keys(), own) {
+        let now_ms = self.shared.guard.environment.now_ms();
+        if own == 0 || !self.shared.edit_counts.is_row_due(self.keys(), own, now_ms) {
             return Ok(None);
         }
+        self.edit_count(transaction, own).await.map(Some)
+    }
+
+    /// The row of a transaction with this number of edits.
+    async fn edit_count(&self, transaction: &D::Transaction, own: usize) -> Result<EditCount> {
         let stats = transaction.get(&self.keys().key(DatabaseKey::Stats), Read::Snapshot);
+        let newest = transaction.get_range(&self.newest_count(), Read::Snapshot);
         let version = transaction.get_read_version().await?;
+        // The clock is read after the version, so that what the version has was committed before.
+        let now_ms = self.shared.guard.environment.now_ms();
         let before = u64::try_from(Stats::read(stats.await?.as_deref())?.edits).unwrap_or(0);
-        Ok(Some(EditCount { before, own: own as u64, version: u64::try_from(version).unwrap_or(0) }))
+        // A row that cannot be read makes feeds fail, but no edit.
+        let newest = newest.await?.rows.first().and_then(|row| self.read_row(row).ok());
+        // A clock that is behind tells nothing new.
+        let known = newest.and_then(|(at, count)| Some(Time { upto: Some(count.told(at)?), ..count.time? }));
+        let time = known.filter(|known| known.ms >= now_ms).unwrap_or(Time { ms: now_ms, upto: None });
+        let version = u64::try_from(version).unwrap_or(0);
+        Ok(EditCount { before, own: own as u64, version, time: Some(time) })
+    }
+
+    fn read_row(&self, row: &KeyValue) -> Result<(Seq, EditCount)> {
+        Ok((self.keys().read_count(&row.key)?, EditCount::read(&row.value)?))
+    }
+
+    /// The request for the last row.
+    fn newest_count(&self) -> RangeRequest {
+        let (first, beyond) = self.keys().bounds(DatabaseKey::Counts);
+        RangeRequest::keys(first, beyond).reverse().limit(1)
     }
 
     /// The sequence with its number, as clients see it. A feed numbers its own with
@@ -169,7 +223,7 @@ impl<D: Database> Documents<D> {
         let ahead =
             RangeRequest::selectors(behind.clone(), KeySelector::first_greater_or_equal(beyond)).limit(ROWS_AHEAD);
         let ahead = others_follow.then(|| transaction.get_range(&ahead, Read::Snapshot));
-        let read = |row: &KeyValue| Ok((keys.read_count(&row.key)?, EditCount::read(&row.value)?));
+        let read = |row: &KeyValue| self.read_row(row);
         let mut rows: Vec<(Seq, EditCount)> = Vec::new();
         let mut end = behind;
         loop {
@@ -204,14 +258,15 @@ impl<D: Database> Documents<D> {
     }
 
     /// Looks at `most` rows, from where the last call ended. A row is cleared if the feed has no sequence between it
-    /// and the next row. None can come there: new sequences follow all rows that a transaction reads.
+    /// and the next row. None can come there: new sequences follow all rows that a transaction reads. Some are kept for
+    /// their times, the fewer the older they are: about a hundred in years.
     async fn thin_counts(&self, most: usize) -> Result<()> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Counts);
         let thinned = &self.shared.edit_counts.slot(keys).thinned;
         let begin = Bytes::from(first);
         let from = Some(thinned.lock().clone()).filter(|key| key.starts_with(&begin)).unwrap_or_else(|| begin.clone());
-        let (from, beyond) = (&from, &beyond);
+        let (from, beyond, now_ms) = (&from, &beyond, self.shared.guard.environment.now_ms());
         let reached = self
             .shared
             .guard
@@ -221,7 +276,7 @@ impl<D: Database> Documents<D> {
                 let batch = transaction.get_range(&range, Read::Snapshot).await?;
                 let mut rows = Vec::with_capacity(batch.rows.len());
                 for row in &batch.rows {
-                    rows.push((keys.read_count(&row.key)?, EditCount::read(&row.value)?));
+                    rows.push(self.read_row(row)?);
                 }
                 let needed: Vec<_> = rows
                     .windows(2)
@@ -231,12 +286,15 @@ impl<D: Database> Documents<D> {
                         transaction.get_range(&between, Read::Snapshot)
                     })
                     .collect();
-                let mut cleared = false;
+                let (mut cleared, mut kept_ms) = (false, None);
                 for ((pair, row), needed) in rows.windows(2).zip(&batch.rows).zip(needed) {
-                    let is_covered = pair[0].1.before.saturating_add(pair[0].1.own) <= pair[1].1.before;
-                    if needed.await?.rows.is_empty() && is_covered {
+                    let [(_, count), (_, next)] = pair else { continue };
+                    let is_covered = count.before.saturating_add(count.own) <= next.before;
+                    if needed.await?.rows.is_empty() && is_covered && !count.tells_time(kept_ms, next, now_ms) {
                         transaction.clear_unguarded(&row.key);
                         cleared = true;
+                    } else {
+                        kept_ms = count.time.map(|time| time.ms);
                     }
                 }
                 let reached = match batch.rows.last() {
@@ -264,7 +322,7 @@ mod tests {
 
     #[test]
     fn numbers_count_edits_and_never_fall() {
-        let row = |at, before, own, version| (seq(at, 0), EditCount { before, own, version });
+        let row = |at, before, own, version| (seq(at, 0), EditCount { before, own, version, time: None });
         // The second row's transaction read before the first one committed, and so did the third's.
         let window = Window { rows: vec![row(50, 0, 40, 10), row(60, 0, 3, 45), row(70, 5, 50, 46)], upto: None };
         for (seq, number) in [
@@ -284,11 +342,46 @@ mod tests {
 
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
-        let count = EditCount { before: 1 << 50, own: 1_000, version: u64::MAX };
-        let row = count.encode();
-        assert_eq!(EditCount::read(&row).unwrap(), count);
-        for cut in 0..row.len() {
-            assert!(EditCount::read(&row[..cut]).is_err(), "cut at {cut}");
+        let time = |upto| Some(Time { ms: 1 << 40, upto });
+        let count = |time| EditCount { before: 1 << 50, own: 1_000, version: u64::MAX, time };
+        let counts = [count(None), count(time(None)), count(time(Some(seq(1, 0))))];
+        let rows = counts.map(EditCount::encode);
+        for (count, row) in counts.iter().zip(&rows) {
+            assert_eq!(EditCount::read(row).unwrap(), *count);
+        }
+        let last = &rows[2];
+        for cut in (0..last.len()).filter(|cut| rows.iter().all(|row| row.len() != *cut)) {
+            assert!(EditCount::read(&last[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn times_are_kept_the_fewer_the_older_they_are() {
+        let row = |ms| EditCount { before: 0, own: 0, version: 0, time: Some(Time { ms, upto: None }) };
+        let year = 365 * 86_400_000;
+        // Each row takes the place of the one before it, unless that one's time is worth something.
+        let mut kept: Vec<u64> = vec![0];
+        let mut row_ms = 0;
+        while row_ms < 3 * year {
+            row_ms += due::MS_BETWEEN;
+            kept.push(row_ms);
+            if kept.len() % 16 == 0 {
+                let mut before = None;
+                let mut left = Vec::new();
+                for pair in kept.windows(2) {
+                    if row(pair[0]).tells_time(before, &row(pair[1]), row_ms) {
+                        before = Some(pair[0]);
+                        left.push(pair[0]);
+                    }
+                }
+                left.extend(kept.last());
+                kept = left;
+            }
+        }
+        assert!((50..200).contains(&kept.len()), "{}", kept.len());
+        for pair in kept.windows(2) {
+            let age = row_ms - pair[0];
+            assert!(pair[1] - pair[0] <= age / 4 + 16 * due::MS_BETWEEN, "{} at {age}", pair[1] - pair[0]);
         }
     }
 }

@@ -426,3 +426,46 @@ async fn sequences_begin_with_a_number() {
     }
     assert_eq!(couch.get(&format!("/db/_changes?since=x-{digits}")).await.status, 400);
 }
+
+/// As in CouchDB after 3.5, and some time ago.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_begins_at_a_time() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let docs: Vec<Value> = (0..40).map(|n| json!({"_id": format!("d{n:02}")})).collect();
+    assert_eq!(couch.json("POST", "/db/_bulk_docs", json!({"docs": docs})).await.status, 201);
+    couch.put("/db/last", json!({})).await;
+    let ids = async |since: &str| {
+        let fed = couch.get(&format!("/db/_changes?since={since}")).await.json();
+        let ids = fed["results"].as_array().unwrap_or_else(|| panic!("{fed}")).iter().map(|row| row["id"].clone());
+        (ids.collect::<Vec<_>>(), fed["last_seq"].clone())
+    };
+    let all = ids("0").await;
+    assert_eq!(all.0.len(), 41);
+    for since in ["2001-09-09T01:46:40Z", "-1h", "-30m", "-2d", "%22-90s%22"] {
+        assert_eq!(ids(since).await, all, "{since}");
+    }
+    assert_eq!(ids("2999-01-01T00:00:00Z").await, (Vec::new(), all.1.clone()), "nothing is of the future");
+    let limited = couch.get("/db/_changes?since=-1h&limit=2&feed=longpoll").await.json();
+    assert_eq!((limited["results"].as_array().unwrap().len(), &limited["pending"]), (2, &json!(39)));
+    for wrong in ["2026-13-01T00:00:00Z", "-1", "-1y", "yesterday"] {
+        let reason = "Malformed sequence supplied in 'since' parameter.";
+        couch.get(&format!("/db/_changes?since={wrong}")).await.refused(400, "bad_request", reason);
+    }
+
+    let times = couch.get("/db/_time_seq").await.json();
+    let bins = times["time_seq"]["00000000-ffffffff"]["nonode@nohost"].as_array().unwrap_or_else(|| panic!("{times}"));
+    assert!((1..=2).contains(&bins.len()), "the test may run at the end of a bin: {times}");
+    assert_eq!(bins.iter().map(|bin| bin[1].as_u64().unwrap()).sum::<u64>(), 41);
+    let start = bins[0][0].as_str().unwrap();
+    assert!(start.len() == 20 && start.ends_with(":00:00Z"), "{start}");
+    assert_eq!(ids(start).await.0.len(), 41);
+    assert_eq!(couch.call("DELETE", "/db/_time_seq").await.json(), json!({"ok": true}));
+    assert_eq!(ids("-1h").await, all);
+    couch.json("PUT", "/db/_time_seq", json!({})).await.refused(
+        405,
+        "method_not_allowed",
+        "Only DELETE,GET,HEAD allowed",
+    );
+    assert_eq!(couch.get("/none/_time_seq").await.status, 404);
+}

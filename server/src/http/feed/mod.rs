@@ -22,6 +22,7 @@
 
 pub(crate) mod plan;
 mod reader;
+pub(crate) mod times;
 
 use std::ops::ControlFlow;
 
@@ -32,7 +33,7 @@ use tokio::time::Instant;
 
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
-use crate::http::feed::plan::{FeedKind, Filter, Idle, Plan};
+use crate::http::feed::plan::{Begin, FeedKind, Filter, Idle, Plan};
 use crate::http::feed::reader::{Page, Reader};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
@@ -60,8 +61,9 @@ async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&Json
     // Reads the first page before it sends the status, so that an error has its own status.
     let begin = |database: Documents| async move {
         let since = match plan.since {
-            Some(since) => since,
-            None => database.last_seq().await?,
+            Begin::Seq(since) => since,
+            Begin::Now => database.last_seq().await?,
+            Begin::Time(time_ms) => database.since_time(time_ms).await?,
         };
         // Before the page is read, so that the tag is never that of a later one.
         let tag = match kind {

@@ -1,11 +1,12 @@
 //! Parameters of a feed.
 
 use std::num::{IntErrorKind, ParseIntError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use mango::{Projection, Selector};
 use model::{IdSet, JsonRef, JsonText, Seq, Style};
 
+use crate::http::app::jobs::now_ms;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::filter::{Function, Named};
 use crate::http::request::Request;
@@ -57,6 +58,53 @@ pub(crate) enum Filter {
     Function(Box<Function>),
 }
 
+/// Where a feed begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    Seq(Seq),
+    /// The last sequence at the time of the request.
+    Now,
+    /// With all changes since this time, in milliseconds since 1970, and perhaps some older ones.
+    Time(u64),
+}
+
+impl Begin {
+    /// Reads `now`, a sequence, a time such as `2026-01-09T19:01:02Z`, or how long ago: `-30m`.
+    fn parse(text: &str, now_ms: u64) -> Result<Begin> {
+        match text {
+            "" => Ok(Begin::Seq(Seq::ZERO)),
+            "now" => Ok(Begin::Now),
+            _ => match time(text).or_else(|| Some(now_ms.saturating_sub(age(text)?))) {
+                Some(time_ms) => Ok(Begin::Time(time_ms)),
+                None => Ok(Begin::Seq(text.parse()?)),
+            },
+        }
+    }
+}
+
+/// A time in milliseconds since 1970.
+fn time(text: &str) -> Option<u64> {
+    let time = text.ends_with('Z').then(|| humantime::parse_rfc3339(text).ok())??;
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The milliseconds of `-90s`, `-30m`, `-1h`, `-2d` or `-1w`.
+fn age(text: &str) -> Option<u64> {
+    let text = text.strip_prefix('-')?;
+    let (at, unit) = text.char_indices().next_back()?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        'w' => 604_800,
+        _ => return None,
+    };
+    let digits = text.get(..at).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+    Some(digits.parse::<u64>().ok()?.saturating_mul(seconds * 1_000))
+}
+
 /// Behaviour while there is nothing to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
@@ -70,8 +118,7 @@ pub(crate) enum Idle {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) kind: FeedKind,
-    /// `None`: the last sequence at the time of the request.
-    pub(crate) since: Option<Seq>,
+    pub(crate) since: Begin,
     pub(crate) limit: Option<u64>,
     pub(crate) descending: bool,
     pub(crate) style: Style,
@@ -149,11 +196,7 @@ pub(crate) async fn plan(request: &Request, body: Option<&JsonText>) -> Result<P
         projection = Some(selected(fields)?);
     }
     let filter = configure(filter, request, body).await?;
-    let since = match since.as_deref().map(|since| since.trim_matches('"')) {
-        None | Some("") => Some(Seq::ZERO),
-        Some("now") => None,
-        Some(text) => Some(text.parse()?),
-    };
+    let since = Begin::parse(since.as_deref().unwrap_or_default().trim_matches('"'), now_ms())?;
     Ok(Plan {
         kind,
         since,
@@ -269,6 +312,21 @@ fn doc_ids(ids: Option<JsonRef<'_>>) -> Result<IdSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_feed_begins_at_a_sequence_at_a_time_or_some_time_ago() {
+        let (now, hour) = (1_800_000_000_000, 3_600_000);
+        let from = |text: &str| Begin::parse(text, now).unwrap();
+        assert_eq!((from(""), from("0"), from("now")), (Begin::Seq(Seq::ZERO), Begin::Seq(Seq::ZERO), Begin::Now));
+        assert_eq!(from("2026-01-09T19:01:02Z"), Begin::Time(1_767_985_262_000));
+        assert_eq!(from("1969-12-31T00:00:00Z"), Begin::Time(0));
+        assert_eq!((from("-90s"), from("-30m")), (Begin::Time(now - 90_000), Begin::Time(now - hour / 2)));
+        assert_eq!((from("-1h"), from("-2d")), (Begin::Time(now - hour), Begin::Time(now - 48 * hour)));
+        assert_eq!((from("-99999999999999999w"), from("-0s")), (Begin::Time(0), Begin::Time(now)));
+        for wrong in ["-", "-1", "-h", "-+1h", "--1h", "-1x", "-é", "2026-13-01T00:00:00Z", "2026-01-09", "Z"] {
+            assert_eq!(Begin::parse(wrong, now).unwrap_err().status(), 400, "{wrong}");
+        }
+    }
 
     #[test]
     fn a_pause_may_be_of_any_length() {

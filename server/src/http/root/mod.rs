@@ -29,7 +29,7 @@ const API_VERSION: &str = "3.5.2";
 const UP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The name of the one node, CouchDB's without a cluster.
-const NODE: &str = "nonode@nohost";
+pub(crate) const NODE: &str = "nonode@nohost";
 
 /// Refuses names of other nodes.
 pub(super) fn require_node(node: &str) -> Result<()> {

@@ -111,6 +111,7 @@ const CASES: &[Case] = &[
     case("/{db}/_index/_design/{id}/json/{key}", "DELETE", "").to("/db/_index/_design/index/json/n"),
     case("/{db}/_purge", "POST", r#"{"docid":["1-11111111111111111111111111111111"]}"#),
     case("/{db}/_purged_infos_limit", "PUT", "1000"),
+    case("/{db}/_time_seq", "DELETE", ""),
     case("/{db}/{local}", "DELETE", "").to("/db/_local/x?rev=0-1"),
     case("/{db}/{local}", "PUT", "{}").to("/db/_local/new"),
     case("/{db}/_local/*", "GET", "").to("/db/_local/x/rest"),
@@ -167,7 +168,6 @@ const UNSUCCESSFUL: &[(&str, &str, u16)] = &[
     ("/{db}/_sync_shards/*", "*", 501),
     ("/{db}/_shards/*", "*", 501),
     ("/{db}/_auto_purge/*", "*", 501),
-    ("/{db}/_time_seq/*", "*", 501),
     ("/{db}/_local", "*", 400),
     ("/{db}/_local/*", "*", 400),
     ("/{db}/{ddoc}/_show/*", "*", 501),
@@ -443,7 +443,6 @@ const NO_WRITES: &[&str] = &[
     "/{db}/_nouveau_cleanup",
     "/{db}/_ensure_full_commit",
     "/{db}/_auto_purge/*",
-    "/{db}/_time_seq/*",
     "/{db}/_local/*",
     "/{db}/{ddoc}/_rewrite/*",
 ];

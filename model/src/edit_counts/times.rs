@@ -1,0 +1,259 @@
+//! Which edits were made before a time.
+//!
+//! A row of the counts has a time and a version, and all edits up to the version were committed before the time. So the
+//! edits after that version are all those since the time, and perhaps some that are older: at most those of the few
+//! minutes, or of the [`EDITS_BETWEEN`](super::due::EDITS_BETWEEN) edits, between two rows of a process. Of years ago
+//! fewer rows are left.
+//!
+//! Times never fall along the rows. Where the clock is not later than the last row, a row repeats what that one says: so
+//! many edits by then. So a clock that is behind hides no edit. After one that was ahead, times stand still until it is
+//! that late, and a time before gives too many edits. [`Documents::reset_times`] forgets all times.
+
+use bytes::Bytes;
+use kv_api::{Database, RangeRequest, Read, Transaction};
+
+use super::EditCount;
+use super::due::MS_BETWEEN;
+use crate::documents::Documents;
+use crate::error::Result;
+use crate::info::read_last;
+use crate::keys::DatabaseKey;
+use crate::row::STAMP_LEN;
+use crate::seq::Seq;
+use crate::stats::Stats;
+use crate::txids::Outcome;
+use crate::unguarded::Unguarded;
+
+/// Number of rows that are read at once.
+const ROWS: usize = 64;
+
+/// Number of rows that a reset changes in a transaction.
+const ROWS_RESET: usize = 1_000;
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// Widths of bins in milliseconds, and how many there are of each, from now on back. The last one is repeated. 60 bins are
+/// 16 years.
+const WIDTHS: [(u64, usize); 4] =
+    [(3 * HOUR_MS, 24), (24 * HOUR_MS, 11), (30 * 24 * HOUR_MS, 11), (365 * 24 * HOUR_MS, 14)];
+
+/// How far apart the times of two rows may be, as a part of their age.
+const PART_OF_AGE: u64 = 8;
+
+/// A span of time, up to the next one or to now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeBin {
+    /// Its beginning, in milliseconds since 1970.
+    pub start_ms: u64,
+    /// About the number of edits in it.
+    pub edits: u64,
+}
+
+impl EditCount {
+    /// Whether the time of the row is worth keeping between those of the last row that is kept and of the next one.
+    pub(super) fn tells_time(&self, kept_ms: Option<u64>, next: &EditCount, now_ms: u64) -> bool {
+        let (Some(own), Some(next)) = (self.time, next.time) else { return false };
+        let apart = MS_BETWEEN.max(now_ms.saturating_sub(own.ms) / PART_OF_AGE);
+        next.ms.saturating_sub(kept_ms.unwrap_or(0)) > apart
+    }
+
+    /// The edits up to this sequence were committed by the time of the row at `at`; `None` if it has no time.
+    pub(super) fn told(&self, at: Seq) -> Option<Seq> {
+        Some(self.time?.upto.unwrap_or(Seq::end_of(at.incarnation(), self.version)))
+    }
+
+    /// Whether its time is before this one. A row without a time is older than those with one.
+    fn is_before(&self, time_ms: u64) -> bool {
+        self.time.is_none_or(|own| own.ms < time_ms)
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// A sequence after which the feed has every edit since a time, in milliseconds since 1970, by the clocks of the
+    /// processes that wrote. There may be some older edits after it.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn since_time(&self, time_ms: u64) -> Result<Seq> {
+        if time_ms > self.shared.guard.environment.now_ms() {
+            return self.last_seq().await;
+        }
+        let row = self.read(|transaction| async move {
+            self.instance(&transaction, Read::Snapshot).await?;
+            self.count_before(&transaction, time_ms).await
+        });
+        Ok(row.await?.and_then(|(at, count)| count.told(at)).unwrap_or(Seq::ZERO))
+    }
+
+    /// About the number of edits by the time when they were made, oldest first, in at most 60 bins. The last days have
+    /// bins of three hours. Bins without edits are left out.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn time_bins(&self) -> Result<Vec<TimeBin>> {
+        let created_ms = self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?.created_ms;
+        let now_ms = self.shared.guard.environment.now_ms();
+        let stats_key = &self.keys().key(DatabaseKey::Stats);
+        let stats = self.read(|transaction| async move {
+            self.instance(&transaction, Read::Snapshot).await?;
+            Stats::read(transaction.get(stats_key, Read::Snapshot).await?.as_deref())
+        });
+        let mut after = u64::try_from(stats.await?.edits).unwrap_or(0);
+        let mut bins = Vec::new();
+        for start_ms in starts(created_ms, now_ms) {
+            let before = if start_ms <= created_ms {
+                0
+            } else {
+                let row = self.read(|transaction| async move { self.count_before(&transaction, start_ms).await });
+                row.await?.map_or(0, |(_, count)| count.before.min(after))
+            };
+            if before < after {
+                bins.push(TimeBin { start_ms, edits: after - before });
+            }
+            after = before;
+        }
+        bins.reverse();
+        Ok(bins)
+    }
+
+    /// Remembers that all edits so far were made by now, unless a row says so already. For those who need that time
+    /// later: without it, an edit is known to be old only once others followed it.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn mark_time(&self) -> Result<()> {
+        self.shared
+            .guard
+            .run(|transaction| async move {
+                let instance = self.instance(&transaction, Read::Serializable);
+                let last = transaction.get(&self.keys().key(DatabaseKey::Last), Read::Snapshot);
+                let newest = transaction.get_range(&self.newest_count(), Read::Snapshot);
+                let count = self.edit_count(&transaction, 0);
+                let (instance, last) = (instance.await?, read_last(last.await?.as_deref())?);
+                let newest = newest.await?.rows.first().map(|row| self.read_row(row)).transpose()?;
+                let told = newest.and_then(|(at, count)| count.told(at));
+                let count = count.await?;
+                // A row that only repeats another one is of no use.
+                if told.unwrap_or(Seq::ZERO) >= last || count.time.is_some_and(|time| time.upto.is_some()) {
+                    return Ok(Outcome::ReadOnly(()));
+                }
+                count.write(&transaction, self.keys(), instance.incarnation);
+                Ok(Outcome::Write(()))
+            })
+            .await
+    }
+
+    /// Forgets the times of all edits so far: a time before now gives the whole feed. It helps where a wrong clock left
+    /// times of the future.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn reset_times(&self) -> Result<()> {
+        let (first, beyond) = self.keys().bounds(DatabaseKey::Counts);
+        // The newest rows first, since later ones take their times from them.
+        let mut end = Some(Bytes::from(beyond));
+        while let Some(to) = end {
+            let range = &RangeRequest::keys(first.clone(), to).reverse().limit(ROWS_RESET);
+            end = self
+                .shared
+                .guard
+                .run(|transaction| async move {
+                    self.instance(&transaction, Read::Serializable).await?;
+                    let batch = transaction.get_range(range, Read::Snapshot).await?;
+                    for row in &batch.rows {
+                        let count = EditCount::read(&row.value)?;
+                        if count.time.is_some() {
+                            transaction.set_unguarded(&row.key, EditCount { time: None, ..count }.encode());
+                        }
+                    }
+                    Ok(Outcome::Write(batch.rows.last().filter(|_| batch.more).map(|row| row.key.clone())))
+                })
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The last row with a time before this one. Halves the range of sequences until it has few rows.
+    async fn count_before(&self, transaction: &D::Transaction, time_ms: u64) -> Result<Option<(Seq, EditCount)>> {
+        let keys = self.keys();
+        let mut found = None;
+        // All rows before `low` are before the time, and none from `high` on is.
+        let (mut low, mut high) = (0, number(Seq::LAST));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let rows = |from, to, most| {
+                let key = |number| keys.key(DatabaseKey::Count(seq(number)));
+                transaction.get_range(&RangeRequest::keys(key(from), key(to)).limit(most), Read::Snapshot)
+            };
+            let (few, next) = (rows(low, high, ROWS), rows(middle, high, 1));
+            let few = few.await?;
+            if !few.more {
+                for row in &few.rows {
+                    let (at, count) = self.read_row(row)?;
+                    if !count.is_before(time_ms) {
+                        break;
+                    }
+                    found = Some((at, count));
+                }
+                break;
+            }
+            match next.await?.rows.first().map(|row| self.read_row(row)).transpose()? {
+                Some((at, count)) if count.is_before(time_ms) => {
+                    (found, low) = (Some((at, count)), number(at) + 1);
+                }
+                _ => high = middle,
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The beginnings of bins, newest first: the first is not after now, and the last not after the creation.
+fn starts(created_ms: u64, now_ms: u64) -> Vec<u64> {
+    let mut start = now_ms - now_ms % WIDTHS[0].0;
+    let mut starts = vec![start];
+    for width in WIDTHS.iter().flat_map(|&(width, count)| std::iter::repeat_n(width, count)).take(59) {
+        if start <= created_ms {
+            break;
+        }
+        start = start.saturating_sub(width);
+        starts.push(start);
+    }
+    starts
+}
+
+/// A sequence as a number that sorts like it.
+fn number(seq: Seq) -> u128 {
+    seq.as_bytes().iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+fn seq(number: u128) -> Seq {
+    let bytes = number.to_be_bytes();
+    let mut stamp = [0; STAMP_LEN];
+    stamp.copy_from_slice(&bytes[16 - STAMP_LEN..]);
+    Seq::new(bytes[16 - Seq::LEN], &stamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_numbers_that_sort_like_them() {
+        for one in [Seq::ZERO, Seq::LAST, Seq::end_of(3, 1 << 50), Seq::beginning_of(9)] {
+            assert_eq!(seq(number(one)), one);
+        }
+        assert!(number(Seq::end_of(0, u64::MAX)) < number(Seq::beginning_of(1)));
+    }
+
+    #[test]
+    fn bins_go_back_to_the_creation_and_are_at_most_sixty() {
+        let (hour, now) = (HOUR_MS, 500_000 * HOUR_MS + 1);
+        assert_eq!(starts(now, now).len(), 1);
+        let day = starts(now - 24 * hour, now);
+        assert_eq!((day[0], day.len()), (now - 1 - 2 * hour, 9), "{day:?}");
+        assert!(day.is_sorted_by(|a, b| a > b) && *day.last().unwrap() <= now - 24 * hour);
+        let all = starts(0, now);
+        assert_eq!((all.len(), now - all[59] > 14 * 365 * 24 * hour), (60, true));
+    }
+}
