@@ -252,6 +252,7 @@ macro_rules! __scenarios {
             }
             "Purges" purging {
                 purged_leaves_go_and_the_others_stay,
+                a_purge_of_deleted_documents_leaves_what_is_alive,
                 what_is_purged_leaves_nothing_but_its_purge,
                 a_purge_of_unknown_result_is_done_once,
                 a_uuid_belongs_to_one_purge,

@@ -1,7 +1,8 @@
 //! Purges: they remove leaves as if these had never existed.
 //!
 //! ```text
-//!  (15)           = (Limit)                                              number of purges remembered; 1,000 without it
+//!  (15)           = (Limit, Ttl)                                         settings: number of purges remembered, 1,000
+//!                                                                        without the row; when to purge tombstones
 //!  (15, Uuid)     = (PurgeSeq)                                           the sequence of the purge with this UUID
 //!  (15, PurgeSeq) = (Format = 1, Uuid, DocID, [Rev, …], [Purged, …])     revisions requested, and those removed
 //! ```
@@ -21,7 +22,9 @@
 //! A large purge takes several rows. The first row has the purge's UUID. The UUIDs of the others are hashes of it and
 //! of the part's number. So they are the same when the purge is repeated, and no other purge has them.
 
-use kv_api::{Bytes, Database, KeyValue, RangeRequest, Read, RetryError, Transaction};
+use std::borrow::Cow;
+
+use kv_api::{Database, KeyValue, RangeRequest, Read, RetryError, Transaction};
 use sha2::{Digest, Sha256};
 
 use crate::documents::Documents;
@@ -44,6 +47,9 @@ const ROW_BYTES: usize = 40_000;
 /// Maximum number of purges in a transaction, and of the bytes of their revisions.
 const GROUP: usize = 100;
 const GROUP_BYTES: usize = 100_000;
+
+/// Maximum size of the text that says how long tombstones are kept.
+const MAX_TTL_BYTES: usize = 100;
 
 /// Number of purge rows read at a time.
 const PAGE: usize = 200;
@@ -131,9 +137,40 @@ pub(crate) fn read_seq(value: &[u8]) -> Result<u64> {
     Ok(seq)
 }
 
-/// Reads the row with the number of purges that are remembered.
-pub(crate) fn read_kept(value: Option<&[u8]>) -> Result<u64> {
-    value.map_or(Ok(DEFAULT_PURGED_INFOS_LIMIT), read_seq)
+/// The settings of a database's purges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PurgeSettings {
+    /// Number of purges that are remembered.
+    pub(crate) kept: u64,
+    /// See [`Documents::deleted_document_ttl`].
+    ttl: Option<String>,
+}
+
+impl Default for PurgeSettings {
+    fn default() -> Self {
+        PurgeSettings { kept: DEFAULT_PURGED_INFOS_LIMIT, ttl: None }
+    }
+}
+
+impl PurgeSettings {
+    /// Reads the row of the settings. A database without such a row has the defaults.
+    pub(crate) fn read(value: Option<&[u8]>) -> Result<Self> {
+        let Some(value) = value else { return Ok(PurgeSettings::default()) };
+        let mut reader = Reader::new(value);
+        let kept = reader.int()?;
+        let ttl = reader.peek().map(|_| reader.str().map(Cow::into_owned)).transpose()?;
+        reader.end()?;
+        Ok(PurgeSettings { kept, ttl })
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut row = Vec::new();
+        tuple::append_u64(&mut row, self.kept);
+        if let Some(ttl) = &self.ttl {
+            tuple::append_str(&mut row, ttl);
+        }
+        row
+    }
 }
 
 /// The request for the last purge.
@@ -152,6 +189,8 @@ pub(crate) struct Unit<'p> {
     /// Sorted, without duplicates.
     pub(crate) revs: Vec<RevId>,
     pub(crate) uuid: [u8; 16],
+    /// Whether it is not carried out if the document has a live leaf.
+    pub(crate) of_deleted: bool,
     /// Index of its purge in the request.
     turn: usize,
 }
@@ -214,8 +253,20 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone; the store's errors if nothing was removed.
     pub async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
+        self.purge_units(purges, self.units(purges, false)).await
+    }
+
+    /// The same, for documents that are deleted. One that has a live leaf stays as it is, whatever its tombstones are.
+    ///
+    /// # Errors
+    /// As [`purge`](Self::purge).
+    pub async fn purge_deleted(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
+        self.purge_units(purges, self.units(purges, true)).await
+    }
+
+    async fn purge_units(&self, purges: &[Purge], units: Vec<Unit<'_>>) -> Result<Vec<Result<Vec<RevId>>>> {
         let mut results: Vec<Result<Vec<RevId>>> = purges.iter().map(|_| Ok(Vec::new())).collect();
-        let mut groups = groups(self.units(purges));
+        let mut groups = groups(units);
         let mut began = false;
         while let Some(mut group) = groups.pop() {
             // A purge whose first part failed ends there.
@@ -246,7 +297,7 @@ impl<D: Database> Documents<D> {
         Ok(results)
     }
 
-    fn units<'p>(&self, purges: &'p [Purge]) -> Vec<Unit<'p>> {
+    fn units<'p>(&self, purges: &'p [Purge], of_deleted: bool) -> Vec<Unit<'p>> {
         let mut units = Vec::with_capacity(purges.len());
         for (turn, Purge { id, revs, uuid }) in purges.iter().enumerate() {
             // No document can have such an id, so such a purge is not remembered.
@@ -274,7 +325,7 @@ impl<D: Database> Documents<D> {
                 }
             }
             let parts = (0..).zip(parts);
-            units.extend(parts.map(|(part, revs)| Unit { id, revs, uuid: part_uuid(first, part), turn }));
+            units.extend(parts.map(|(part, revs)| Unit { id, revs, uuid: part_uuid(first, part), of_deleted, turn }));
         }
         units
     }
@@ -319,16 +370,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone.
     pub async fn purged_infos_limit(&self) -> Result<u64> {
-        let key = self.keys().key(DatabaseKey::PurgesKept);
-        self.read(|transaction| {
-            let instance = self.instance(&transaction, Read::Snapshot);
-            let row = transaction.get(&key, Read::Snapshot);
-            async move {
-                instance.await?;
-                read_kept(row.await?.as_deref())
-            }
-        })
-        .await
+        Ok(self.purge_settings().await?.kept)
     }
 
     /// Sets the number of purges that are remembered, at least one. Later purges remove the rows that are too many.
@@ -339,18 +381,54 @@ impl<D: Database> Documents<D> {
         if limit == 0 {
             return Err(Error::bad_request("`purged_infos_limit` must be positive integer"));
         }
-        let key = self.keys().key(DatabaseKey::PurgesKept);
-        let mut row = Vec::new();
-        tuple::append_u64(&mut row, limit);
-        let (key, row) = (&key, Bytes::from(row));
+        self.change_purge_settings(|settings| settings.kept = limit).await
+    }
+
+    /// How long the tombstones of deleted documents are kept before a server purges them, in the words of whoever set
+    /// it; `None` if it was not set. This crate keeps it, and does not purge.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn deleted_document_ttl(&self) -> Result<Option<String>> {
+        Ok(self.purge_settings().await?.ttl)
+    }
+
+    /// Sets or removes it.
+    ///
+    /// # Errors
+    /// 400 for a text of more than 100 bytes; 404 if the database is gone.
+    pub async fn set_deleted_document_ttl(&self, ttl: Option<&str>) -> Result<()> {
+        if ttl.is_some_and(|ttl| ttl.len() > MAX_TTL_BYTES) {
+            return Err(Error::bad_request("deleted_document_ttl must be a valid string"));
+        }
+        self.change_purge_settings(|settings| settings.ttl = ttl.map(str::to_owned)).await
+    }
+
+    async fn purge_settings(&self) -> Result<PurgeSettings> {
+        let key = self.keys().key(DatabaseKey::PurgeSettings);
+        self.read(|transaction| {
+            let instance = self.instance(&transaction, Read::Snapshot);
+            let row = transaction.get(&key, Read::Snapshot);
+            async move {
+                instance.await?;
+                PurgeSettings::read(row.await?.as_deref())
+            }
+        })
+        .await
+    }
+
+    async fn change_purge_settings(&self, change: impl Fn(&mut PurgeSettings) + Send + Sync) -> Result<()> {
+        let (key, change) = (&self.keys().key(DatabaseKey::PurgeSettings), &change);
         self.shared
             .guard
             .run(|transaction| {
                 let instance = self.instance(&transaction, Read::Serializable);
-                let row = row.clone();
+                let row = transaction.get(key, Read::Serializable);
                 async move {
                     instance.await?;
-                    transaction.set(key, row);
+                    let mut settings = PurgeSettings::read(row.await?.as_deref())?;
+                    change(&mut settings);
+                    transaction.set(key, settings.write());
                     Ok(Outcome::Write(()))
                 }
             })
@@ -377,8 +455,21 @@ mod tests {
     }
 
     #[test]
+    fn settings_round_trip_and_torn_ones_are_errors() {
+        for ttl in [None, Some("3_mon".to_owned())] {
+            let settings = PurgeSettings { kept: 7_000, ttl };
+            assert_eq!(PurgeSettings::read(Some(&settings.write())).unwrap(), settings);
+        }
+        let row = PurgeSettings { kept: 7_000, ttl: Some("3_mon".to_owned()) }.write();
+        for cut in (0..row.len()).filter(|cut| *cut != 3) {
+            assert!(PurgeSettings::read(Some(&row[..cut])).is_err(), "cut at {cut}");
+        }
+        assert_eq!(PurgeSettings::read(None).unwrap().kept, DEFAULT_PURGED_INFOS_LIMIT);
+    }
+
+    #[test]
     fn units_of_a_document_or_of_a_name_follow_each_other() {
-        let unit = |id, name: u8, revs| Unit { id, revs, uuid: [name; 16], turn: 0 };
+        let unit = |id, name: u8, revs| Unit { id, revs, uuid: [name; 16], of_deleted: false, turn: 0 };
         let long: Vec<RevId> =
             (1..200).map(|at| RevId::new(at, RevHash::from_bytes(&[0; 255]).unwrap()).unwrap()).collect();
         let units = vec![

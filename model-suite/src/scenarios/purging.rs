@@ -6,7 +6,7 @@ use bytes::Bytes;
 use conformance::chaos::{Chaos, Fault, Rates};
 use kv_api::{Database, KeyValue, RangeRequest, Read, TransactionExt};
 use model::{
-    AllDocsRequest, AttachmentEdit, ChangesRequest, Documents, Edit, ErrorKind, Layer, LayerOptions, Purge,
+    AllDocsRequest, AttachmentEdit, ChangesRequest, Documents, Edit, ErrorKind, GetOptions, Layer, LayerOptions, Purge,
     RelocateOptions, RevId, WriteMode, relocate,
 };
 
@@ -79,6 +79,31 @@ pub(crate) async fn purged_leaves_go_and_the_others_stay(stage: Stage) {
         infos.iter().map(|info| (info.seq, info.id.as_str(), info.revs.len(), info.purged.len())).collect();
     assert_eq!(seen, [(1, "a", 3, 1), (2, "nobody", 1, 0), (3, "b", 0, 0), (4, "a", 1, 1), (5, "a", 2, 2)]);
     assert_eq!(documents.purged_infos(4).await.unwrap(), infos[4..]);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_purge_of_deleted_documents_leaves_what_is_alive(stage: Stage) {
+    let documents = stage.documents().await;
+    for id in ["gone", "back", "both"] {
+        merge(&documents, replicated(id, "2-b a", "{}").deleting()).await;
+    }
+    // Since the tombstones were listed, one document was written again, and another one came with a live leaf.
+    documents.put(edit("back", "{}")).await.unwrap();
+    merge(&documents, replicated("both", "1-x", "{}")).await;
+    let purges: Vec<Purge> = ["gone", "back", "both", "never"].map(|id| purge(id, &["2-b"])).into();
+    let results = documents.purge_deleted(&purges).await.unwrap();
+    let purged: Vec<usize> = results.into_iter().map(|revs| revs.unwrap().len()).collect();
+    assert_eq!(purged, [1, 0, 0, 0]);
+    assert!(is_missing(&documents, "gone").await);
+    let all = GetOptions { deleted_conflicts: true, ..GetOptions::default() };
+    let both = documents.get("both", &all).await.unwrap();
+    assert_eq!((both.rev, both.deleted_conflicts), (rev("1-x"), Some(vec![rev("2-b")])));
+    assert_eq!(documents.purge(&purges[2..3]).await.unwrap()[0].as_ref().unwrap().len(), 1, "a purge as such takes it");
+    assert_eq!(documents.deleted_document_ttl().await.unwrap(), None);
+    documents.set_deleted_document_ttl(Some("3_mon")).await.unwrap();
+    documents.set_purged_infos_limit(7).await.unwrap();
+    assert_eq!(documents.deleted_document_ttl().await.unwrap().as_deref(), Some("3_mon"));
+    assert_eq!(documents.purged_infos_limit().await.unwrap(), 7);
     assert_sound(&documents).await;
 }
 

@@ -6,7 +6,7 @@ use super::report::{CheckReport, PAGE_ROWS};
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::keys::{DatabaseKey, Subspace};
-use crate::purge::{PurgeInfo, read_kept, read_seq};
+use crate::purge::{PurgeInfo, PurgeSettings, read_seq};
 
 /// A row of the subspace, and the row that belongs to it.
 struct Pair {
@@ -17,8 +17,8 @@ struct Pair {
 
 /// The content of a row.
 enum What {
-    /// The number of purges that are remembered.
-    Kept,
+    /// The settings of purges.
+    Settings,
     /// A purge. The other row is that of its UUID.
     Info(PurgeInfo),
     /// A UUID and the sequence of its purge, which is in the other row.
@@ -36,7 +36,7 @@ impl<D: Database> Documents<D> {
                 let key = row.key.escape_ascii();
                 match what {
                     Err(error) => report.add(None, format!("the row {key} of purges: {}", error.reason())),
-                    Ok(What::Kept) => {}
+                    Ok(What::Settings) => {}
                     Ok(What::Info(info)) => {
                         report.purges += 1;
                         if other.is_none_or(|name| read_seq(&name).ok() != Some(info.seq)) {
@@ -77,7 +77,7 @@ impl<D: Database> Documents<D> {
                     let other = match &what {
                         Ok(What::Info(info)) => Some(keys.key(DatabaseKey::PurgeOf(&info.uuid))),
                         Ok(What::Name(_, seq)) => Some(keys.key(DatabaseKey::Purge(*seq))),
-                        Ok(What::Kept) | Err(_) => None,
+                        Ok(What::Settings) | Err(_) => None,
                     };
                     let other = other.map(|key| transaction.get(&key, Read::Snapshot));
                     reads.push((row, what, other));
@@ -98,8 +98,8 @@ impl<D: Database> Documents<D> {
 
     fn what(&self, row: &KeyValue) -> Result<What> {
         let keys = self.keys();
-        if row.key == keys.key(DatabaseKey::PurgesKept) {
-            return read_kept(Some(&row.value)).map(|_| What::Kept);
+        if row.key == keys.key(DatabaseKey::PurgeSettings) {
+            return PurgeSettings::read(Some(&row.value)).map(|_| What::Settings);
         }
         match keys.read_purge(&row.key) {
             Ok(seq) => Ok(What::Info(PurgeInfo::read(seq, &row.value)?)),

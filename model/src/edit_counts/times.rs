@@ -5,9 +5,9 @@
 //! minutes, or of the [`EDITS_BETWEEN`](super::due::EDITS_BETWEEN) edits, between two rows of a process. Of years ago
 //! fewer rows are left.
 //!
-//! Times never fall along the rows. Where the clock is not later than the last row, a row repeats what that one says: so
-//! many edits by then. So a clock that is behind hides no edit. After one that was ahead, times stand still until it is
-//! that late, and a time before gives too many edits. [`Documents::reset_times`] forgets all times.
+//! Times never fall along the rows. Where the clock is not later than the last row, a row repeats what that one says. So a
+//! clock that is behind hides no edit. After one that was ahead, times stand still until it is that late, and a time
+//! before gives too many edits. [`Documents::reset_times`] forgets all times.
 
 use bytes::Bytes;
 use kv_api::{Database, RangeRequest, Read, Transaction};
@@ -32,10 +32,9 @@ const ROWS_RESET: usize = 1_000;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Widths of bins in milliseconds, and how many there are of each, from now on back. The last one is repeated. 60 bins are
-/// 16 years.
+/// Widths of bins in milliseconds, and how many there are of each, from now on back: almost fourteen years together.
 const WIDTHS: [(u64, usize); 4] =
-    [(3 * HOUR_MS, 24), (24 * HOUR_MS, 11), (30 * 24 * HOUR_MS, 11), (365 * 24 * HOUR_MS, 14)];
+    [(3 * HOUR_MS, 24), (24 * HOUR_MS, 11), (30 * 24 * HOUR_MS, 11), (365 * 24 * HOUR_MS, 13)];
 
 /// How far apart the times of two rows may be, as a part of their age.
 const PART_OF_AGE: u64 = 8;
@@ -100,8 +99,10 @@ impl<D: Database> Documents<D> {
         });
         let mut after = u64::try_from(stats.await?.edits).unwrap_or(0);
         let mut bins = Vec::new();
-        for start_ms in starts(created_ms, now_ms) {
-            let before = if start_ms <= created_ms {
+        let starts = starts(created_ms, now_ms);
+        for (place, &start_ms) in starts.iter().enumerate() {
+            // The oldest bin has all that is older.
+            let before = if place + 1 == starts.len() {
                 0
             } else {
                 let row = self.read(|transaction| async move { self.count_before(&transaction, start_ms).await });
@@ -208,11 +209,12 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// The beginnings of bins, newest first: the first is not after now, and the last not after the creation.
+/// The beginnings of at most 60 bins, newest first. The first is not after now. The last is not after the creation, unless
+/// that is longer ago than all bins.
 fn starts(created_ms: u64, now_ms: u64) -> Vec<u64> {
     let mut start = now_ms - now_ms % WIDTHS[0].0;
     let mut starts = vec![start];
-    for width in WIDTHS.iter().flat_map(|&(width, count)| std::iter::repeat_n(width, count)).take(59) {
+    for width in WIDTHS.iter().flat_map(|&(width, count)| std::iter::repeat_n(width, count)) {
         if start <= created_ms {
             break;
         }
@@ -254,6 +256,6 @@ mod tests {
         assert_eq!((day[0], day.len()), (now - 1 - 2 * hour, 9), "{day:?}");
         assert!(day.is_sorted_by(|a, b| a > b) && *day.last().unwrap() <= now - 24 * hour);
         let all = starts(0, now);
-        assert_eq!((all.len(), now - all[59] > 14 * 365 * 24 * hour), (60, true));
+        assert_eq!((all.len(), now - all[59] > 13 * 365 * 24 * hour), (60, true));
     }
 }

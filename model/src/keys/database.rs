@@ -153,8 +153,8 @@ pub(crate) enum DatabaseKey<'a> {
     IndexRow(u64, &'a [u8], &'a str),
     /// The id row of a document: the rows that it has in indexes.
     Indexed(&'a str),
-    /// The number of purges that are remembered.
-    PurgesKept,
+    /// The settings of purges.
+    PurgeSettings,
     /// The sequence of the purge with this UUID.
     PurgeOf(&'a [u8; 16]),
     /// The purge with this sequence.
@@ -347,7 +347,7 @@ impl DatabaseKeys {
                 tuple::append_str(out, cut(id, MAX_ID_BYTES));
             }
             DatabaseKey::Indexed(id) => push_id(out, INDEXED, id),
-            DatabaseKey::PurgesKept => tuple::append_u64(out, PURGES),
+            DatabaseKey::PurgeSettings => tuple::append_u64(out, PURGES),
             DatabaseKey::PurgeOf(uuid) => {
                 tuple::append_u64(out, PURGES);
                 tuple::append_bytes(out, uuid);

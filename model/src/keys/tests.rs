@@ -42,7 +42,7 @@ fn keys_are_the_tuples_that_are_drawn() {
         (keys.key(DatabaseKey::IndexKey(1, b"k\0")), pack(&(4, 300, 13, 1, TupleBytes::from(&b"k\0"[..])))),
         (keys.key(DatabaseKey::IndexRow(1, b"k\0", id)), pack(&(4, 300, 13, 1, TupleBytes::from(&b"k\0"[..]), id))),
         (keys.key(DatabaseKey::Indexed(id)), pack(&(4, 300, 14, id))),
-        (keys.key(DatabaseKey::PurgesKept), pack(&(4, 300, 15))),
+        (keys.key(DatabaseKey::PurgeSettings), pack(&(4, 300, 15))),
         (keys.key(DatabaseKey::PurgeOf(&[8; 16])), pack(&(4, 300, 15, TupleBytes::from(&[8; 16][..])))),
         (keys.key(DatabaseKey::Purge(70_000)), pack(&(4, 300, 15, 70_000))),
         (keys.key(DatabaseKey::NextViewGroup), pack(&(4, 300, 16))),
@@ -122,7 +122,7 @@ fn keys_read_back() {
     let (purge, name) = (keys.key(DatabaseKey::Purge(256)), keys.key(DatabaseKey::PurgeOf(&[0; 16])));
     assert_eq!((keys.read_purge(&purge).unwrap(), keys.read_purge_of(&name).unwrap()), (256, [0; 16]));
     assert!(keys.read_purge(&name).is_err() && keys.read_purge_of(&purge).is_err());
-    assert!(keys.key(DatabaseKey::PurgesKept) < name && name < keys.key(DatabaseKey::Purge(0)));
+    assert!(keys.key(DatabaseKey::PurgeSettings) < name && name < keys.key(DatabaseKey::Purge(0)));
     assert!(is_instance_key(&DatabaseKeys::new(b"", 9).key(DatabaseKey::Instance)));
     assert!(!is_instance_key(&DatabaseKeys::new(b"", 9).key(DatabaseKey::Security)));
 }

@@ -17,7 +17,7 @@ use crate::branch::{Branch, branches};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::keys::DatabaseKey;
-use crate::purge::{PurgeInfo, Unit, newest, read_kept, read_seq, seq_of};
+use crate::purge::{PurgeInfo, PurgeSettings, Unit, newest, read_seq, seq_of};
 use crate::revid::RevId;
 use crate::tuple;
 use crate::txids::Outcome;
@@ -34,7 +34,7 @@ impl<D: Database> Documents<D> {
             let keys = self.keys();
             let instance = self.instance(&transaction, Read::Serializable);
             let newest = transaction.get_range(&newest(keys), Read::Serializable);
-            let kept = transaction.get(&keys.key(DatabaseKey::PurgesKept), Read::Snapshot);
+            let settings = transaction.get(&keys.key(DatabaseKey::PurgeSettings), Read::Snapshot);
             let reads: Vec<_> = units
                 .iter()
                 .map(|unit| {
@@ -56,7 +56,7 @@ impl<D: Database> Documents<D> {
                     continue;
                 }
                 let known = branches(keys, unit.id, &rows.await?);
-                let (purged, plan) = match alone(known.and_then(|known| plan(known, &unit.revs)))? {
+                let (purged, plan) = match alone(known.and_then(|known| plan(known, unit)))? {
                     Ok((purged, plan)) => (purged, Ok(plan)),
                     Err(damage) => (Vec::new(), Err(damage.of_document(unit.id))),
                 };
@@ -80,7 +80,7 @@ impl<D: Database> Documents<D> {
                 }
             }
             let Some(last) = infos.last() else { return Ok(Outcome::ReadOnly(results)) };
-            let forgotten = last.seq.saturating_sub(read_kept(kept.await?.as_deref())?.max(1));
+            let forgotten = last.seq.saturating_sub(PurgeSettings::read(settings.await?.as_deref())?.kept.max(1));
             for info in infos.iter().filter(|info| info.seq > forgotten) {
                 let mut seq = Vec::with_capacity(9);
                 tuple::append_u64(&mut seq, info.seq);
@@ -129,10 +129,13 @@ fn duplicate(uuid: &[u8; 16]) -> Error {
     Error::bad_request(format!("Duplicate purge info UUID: {:032x}", u128::from_be_bytes(*uuid)))
 }
 
-/// The leaves to remove, in the order of `revs`, and the plan; `None` if none of `revs` is a leaf.
-fn plan(known: Vec<Branch>, revs: &[RevId]) -> Result<(Vec<RevId>, Option<Plan>)> {
+/// The leaves to remove, in the order of the unit, and the plan; `None` if there are none.
+fn plan(known: Vec<Branch>, unit: &Unit<'_>) -> Result<(Vec<RevId>, Option<Plan>)> {
+    if unit.of_deleted && known.iter().any(|branch| branch.leaf.not_deleted) {
+        return Ok((Vec::new(), None));
+    }
     let leaves: HashSet<&RevId> = known.iter().map(|branch| &branch.leaf.rev).collect();
-    let purged: Vec<RevId> = revs.iter().filter(|rev| leaves.contains(rev)).cloned().collect();
+    let purged: Vec<RevId> = unit.revs.iter().filter(|rev| leaves.contains(rev)).cloned().collect();
     if purged.is_empty() {
         return Ok((purged, None));
     }

@@ -32,6 +32,7 @@
 mod access;
 mod app;
 mod authz;
+mod auto_purge;
 mod database;
 mod document;
 mod error;

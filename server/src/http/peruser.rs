@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{JobId, NewJob};
+use jobs::JobId;
 use model::{Change, CreateOptions, ErrorKind, GetOptions, JsonText};
 
 use crate::http::access::peruser::{PerUser, with_user, without_user};
@@ -25,6 +25,7 @@ use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::following::{self, Reached};
 use crate::http::app::jobs::{End, Run};
+use crate::http::app::optional;
 use crate::http::error::Result;
 use crate::http::journal::Actor;
 use crate::http::wire::response;
@@ -37,46 +38,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Begins and ends the job as the configuration says, until the server stops.
 pub(crate) async fn begin(app: Arc<App>) {
-    let mut known = None;
-    let mut loaded = app.auth.loaded();
-    let beginning = async {
-        loop {
-            loaded.borrow_and_update();
-            if let Err(error) = configure(&app, &mut known).await {
-                tracing::warn!(?error, "the databases of users cannot be begun");
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-            // An error says that the server is gone.
-            if loaded.changed().await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = app.stopping() => {}
-        () = beginning => {}
-    }
-}
-
-/// Begins or ends the job when the option has changed.
-async fn configure(app: &App, known: &mut Option<PerUser>) -> Result<()> {
-    let wanted = app.auth.settings().per_user.clone();
-    if wanted == *known {
-        return Ok(());
-    }
-    let (jobs, id) = (app.layer.jobs(), JobId::new(KIND, users::DATABASE));
-    if wanted.is_some() {
-        let data = response::object_text(|json| {
-            json.name("task").begin_object().name("database").str(users::DATABASE).end_object();
-        });
-        // A current run stops, and begins again with the new option.
-        jobs.add(&id, &NewJob { data: data.into(), ..NewJob::default() }).await?;
-    } else {
-        jobs.remove(&id).await?;
-    }
-    *known = wanted;
-    Ok(())
+    let data = response::object_text(|json| {
+        json.name("task").begin_object().name("database").str(users::DATABASE).end_object();
+    });
+    optional::begin(&app, JobId::new(KIND, users::DATABASE), &data, |settings| &settings.per_user).await;
 }
 
 /// Runs the job.

@@ -35,10 +35,10 @@ use crate::http::app::stores::Store;
 use crate::http::authz::auth_design;
 use crate::http::database::{format, relocate, upkeep};
 use crate::http::find::build;
-use crate::http::peruser;
 use crate::http::replicator::rotation::Rotation;
 use crate::http::replicator::{documents, record, run};
 use crate::http::views::update;
+use crate::http::{auto_purge, peruser};
 
 /// Number of renewals in the time that the lease holds.
 const BEATS: u32 = 3;
@@ -62,7 +62,7 @@ struct Kind {
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
     Kind { name: model::BUILD_JOBS, at_once: 4, is_of_databases: true, run: |app, run| build::run(app, run).boxed() },
     Kind { name: update::KIND, at_once: 4, is_of_databases: true, run: |app, run| update::run(app, run).boxed() },
@@ -83,6 +83,12 @@ const KINDS: [Kind; 8] = [
         at_once: 1_000,
         is_of_databases: false,
         run: |app, run| documents::follow(app, run).boxed(),
+    },
+    Kind {
+        name: auto_purge::KIND,
+        at_once: 1,
+        is_of_databases: false,
+        run: |app, run| auto_purge::run(app, run).boxed(),
     },
     Kind { name: peruser::KIND, at_once: 1, is_of_databases: false, run: |app, run| peruser::follow(app, run).boxed() },
     Kind { name: record::KIND, at_once: 2_000, is_of_databases: false, run: |app, job| run::run(app, job).boxed() },
@@ -126,6 +132,7 @@ pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedRece
         stores.spawn(documents::begin(app.clone()));
         stores.spawn(peruser::begin(app.clone()));
         stores.spawn(auth_design::begin(app.clone()));
+        stores.spawn(auto_purge::begin(app.clone()));
         loop {
             tokio::select! {
                 () = app.stopping() => break,

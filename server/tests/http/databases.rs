@@ -227,7 +227,6 @@ async fn what_is_missing_is_named() {
         ("GET", "/db/_shards", "shards"),
         ("GET", "/db/_shards/x", "shards"),
         ("POST", "/db/_sync_shards", "shards"),
-        ("GET", "/db/_auto_purge", "shards"),
     ] {
         let answer = couch.json(method, path, json!({})).await;
         assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (501, &json!("not_implemented")), "{path}");

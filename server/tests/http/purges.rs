@@ -1,6 +1,8 @@
 //! `_purge`, `_purged_infos` and `_purged_infos_limit`, with the answers measured on CouchDB 3.5.2.
 
-use serde_json::json;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 
 use crate::support::Couch;
 
@@ -162,4 +164,124 @@ async fn old_tombstones_are_purged_by_a_command_beside_the_server() {
     let rows = couch.get("/db/_changes").await.json();
     let ids: Vec<&str> = rows["results"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["bad", "live", "new"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_says_how_long_its_tombstones_are_kept() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let set = |body: Value| couch.json("PUT", "/db/_auto_purge", body);
+    assert_eq!(couch.get("/db/_auto_purge").await.json(), json!({}));
+    assert_eq!(couch.raw("PUT", "/db/_purged_infos_limit", "7").await.status, 200);
+    let answer = set(json!({"deleted_document_ttl": "3_mon"})).await;
+    assert_eq!((answer.status.as_u16(), answer.json()), (201, json!({"ok": true})));
+    for (wrong, reason) in [
+        (json!({"deleted_document_ttl": "3 months"}), "deleted_document_ttl must be a valid string"),
+        (json!({"deleted_document_ttl": 3}), "deleted_document_ttl must be a valid string"),
+        (
+            json!({"deleted_document_ttl": format!("{}1_d", "0".repeat(200))}),
+            "deleted_document_ttl must be a valid string",
+        ),
+        (json!({"ttl": "3_mon"}), "invalid auto purge property"),
+        (json!(["3_mon"]), "Request body must be a JSON object"),
+    ] {
+        set(wrong).await.refused(400, "bad_request", reason);
+    }
+    assert_eq!(couch.get("/db/_auto_purge").await.json(), json!({"deleted_document_ttl": "3_mon"}));
+    set(json!({"deleted_document_ttl": "infinity"})).await;
+    assert_eq!(couch.get("/db/_auto_purge").await.json(), json!({"deleted_document_ttl": "infinity"}));
+    assert_eq!(set(json!({})).await.status, 201);
+    assert_eq!(couch.get("/db/_auto_purge").await.json(), json!({}));
+    assert_eq!(couch.get("/db/_purged_infos_limit").await.text.trim_end(), "7", "it is kept beside");
+    assert_eq!(couch.json("PUT", "/none/_auto_purge", json!({})).await.status, 404);
+}
+
+async fn deleted(couch: &Couch, path: &str) {
+    let rev = couch.put(path, json!({})).await;
+    assert_eq!(couch.call("DELETE", &format!("{path}?rev={rev}")).await.status, 200);
+}
+
+async fn configure(couch: &Couch, path: &str, value: &str) {
+    assert_eq!(couch.json("PUT", &format!("/_node/_local/_config/{path}"), json!(value)).await.status, 200);
+}
+
+/// How many tombstones a database has.
+async fn tombstones(couch: &Couch, db: &str) -> Value {
+    couch.get(&format!("/{db}")).await.json()["doc_del_count"].clone()
+}
+
+async fn until_purged(couch: &Couch, db: &str, left: usize) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while tombstones(couch, db).await != left {
+        assert!(Instant::now() < deadline, "{} tombstones in {db}", tombstones(couch, db).await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_tombstones_are_purged_where_a_database_says_so() {
+    let couch = Couch::start().await;
+    for db in ["soon", "kept", "usual"] {
+        couch.database(db).await;
+        deleted(&couch, &format!("/{db}/gone")).await;
+        couch.put(&format!("/{db}/live"), json!({})).await;
+    }
+    // A document with a live leaf and a tombstone.
+    let docs = json!([{"_id": "both", "_rev": "1-a"}, {"_id": "both", "_rev": "2-b", "_deleted": true}]);
+    let bulk = json!({"new_edits": false, "docs": docs});
+    assert_eq!(couch.json("POST", "/soon/_bulk_docs", bulk).await.json(), json!([]));
+    couch.json("PUT", "/soon/_auto_purge", json!({"deleted_document_ttl": "1_sec"})).await;
+    couch.json("PUT", "/kept/_auto_purge", json!({"deleted_document_ttl": "infinity"})).await;
+    let section = "couch_auto_purge_plugin";
+    configure(&couch, &format!("{section}/repeat"), "1_sec").await;
+    configure(&couch, &format!("{section}/dry_run"), "true").await;
+    configure(&couch, "couch_scanner_plugins/couch_auto_purge_plugin", "true").await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(tombstones(&couch, "soon").await, 1, "they are only counted");
+    configure(&couch, &format!("{section}/dry_run"), "false").await;
+    until_purged(&couch, "soon", 0).await;
+    assert_eq!((tombstones(&couch, "kept").await, tombstones(&couch, "usual").await), (json!(1), json!(1)));
+    couch.get("/soon/gone").await.refused(404, "not_found", "missing");
+    let both = couch.get("/soon/both?deleted_conflicts=true").await.json();
+    assert_eq!((&both["_rev"], &both["_deleted_conflicts"]), (&json!("1-a"), &json!(["2-b"])));
+    assert_eq!(couch.get("/soon").await.json()["doc_count"], 2);
+    configure(&couch, &format!("{section}/deleted_document_ttl"), "1_sec").await;
+    until_purged(&couch, "usual", 0).await;
+    assert_eq!(tombstones(&couch, "kept").await, 1, "the database's own setting counts");
+    // What is deleted later goes too.
+    deleted(&couch, "/usual/later").await;
+    until_purged(&couch, "usual", 0).await;
+    let jobs = couch.layer.jobs();
+    assert_eq!(jobs.list("auto_purge").await.unwrap().len(), 1);
+    configure(&couch, "couch_scanner_plugins/couch_auto_purge_plugin", "false").await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !jobs.list("auto_purge").await.unwrap().is_empty() {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tombstones_of_vaults_stay() {
+    let couch = Couch::start().await;
+    let vaults = ["settings", "former", "index", "data", "livesync"];
+    for db in vaults.into_iter().chain(["other"]) {
+        couch.database(db).await;
+        deleted(&couch, &format!("/{db}/gone")).await;
+        couch.json("PUT", &format!("/{db}/_auto_purge"), json!({"deleted_document_ttl": "1_sec"})).await;
+    }
+    couch.put("/settings/chunks:settings", json!({})).await;
+    deleted(&couch, "/former/chunks:settings").await;
+    couch.put("/index/idx:3f", json!({})).await;
+    couch.put("/data/dat:3f-001", json!({})).await;
+    assert_eq!(couch.json("PUT", "/livesync/_local/obsydian_livesync_milestone", json!({})).await.status, 201);
+    configure(&couch, "couch_auto_purge_plugin/repeat", "1_sec").await;
+    configure(&couch, "couch_scanner_plugins/couch_auto_purge_plugin", "true").await;
+    // Databases are looked at in the order of their names.
+    until_purged(&couch, "other", 0).await;
+    deleted(&couch, "/other/later").await;
+    until_purged(&couch, "other", 0).await;
+    for db in vaults {
+        assert_eq!(tombstones(&couch, db).await, if db == "former" { 2 } else { 1 }, "{db}");
+    }
 }

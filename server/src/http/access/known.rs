@@ -67,6 +67,8 @@ pub const KNOWN_SETTINGS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("couch_peruser", &[("database_prefix", "userdb-"), ("delete_dbs", "false"), ("enable", "false"), ("quota", "")]),
+    ("couch_auto_purge_plugin", &[("deleted_document_ttl", ""), ("dry_run", "false"), ("repeat", "1_day")]),
+    ("couch_scanner_plugins", &[("couch_auto_purge_plugin", "false")]),
     (
         "couchdb",
         &[

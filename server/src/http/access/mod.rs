@@ -20,11 +20,13 @@
 //!          └─ unkept ─── settings of this process only
 //!   peruser ────── the option of a database for each user
 //!   quotas ─────── how many bytes a database may have
+//!   auto_purge ─── the option that purges old tombstones
 //!   principal ─── name and roles
 //!   cors ──────── pages of other origins
 //! ```
 
 pub(crate) mod auth;
+pub(crate) mod auto_purge;
 mod bearer;
 pub(crate) mod cors;
 pub(crate) mod forwarded;

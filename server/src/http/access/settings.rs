@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use hyper::header::HeaderValue;
 use model::Setting;
 
+use crate::http::access::auto_purge::AutoPurge;
 use crate::http::access::bearer::Tokens;
 use crate::http::access::cors::Cors;
 use crate::http::access::forwarded::Forwarded;
@@ -85,6 +86,8 @@ pub(crate) struct Settings {
     /// `None` where users have no databases of their own.
     pub(crate) per_user: Option<PerUser>,
     pub(crate) quotas: Quotas,
+    /// `None` where old tombstones stay.
+    pub(crate) auto_purge: Option<AutoPurge>,
     /// The challenge of a 401 (`WWW-Authenticate`); `None` for no challenge, so that browsers open no dialog.
     pub(crate) challenge: Option<HeaderValue>,
     pub(crate) cors: Cors,
@@ -172,6 +175,7 @@ impl Settings {
             proxy: Proxy::read(&rows),
             quotas: Quotas::read(&rows, per_user.as_ref()),
             per_user,
+            auto_purge: AutoPurge::read(&rows),
             challenge: challenge(&rows),
             cors,
             forwarded: Forwarded::read(&rows),

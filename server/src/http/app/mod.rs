@@ -3,6 +3,7 @@
 pub(crate) mod databases;
 pub(crate) mod following;
 pub(crate) mod jobs;
+pub(crate) mod optional;
 pub(crate) mod relocations;
 pub(crate) mod repeats;
 mod scans;

@@ -1,4 +1,4 @@
-//! `_purge`, `_purged_infos`, `_purged_infos_limit`: removes leaves without a trace.
+//! `_purge`, `_purged_infos`, `_purged_infos_limit`, `_auto_purge`: removes leaves without a trace.
 //!
 //! As in CouchDB 3.5, only leaves are removed, other revisions are ignored, and the purge sequence rises with each
 //! document named.
@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use hyper::StatusCode;
 use model::{JsonWriter, Purge};
 
+use crate::http::access::auto_purge::Ttl;
 use crate::http::app::stores::Documents;
 use crate::http::document::revs_diff::write_revs;
 use crate::http::error::{ApiError, Result};
@@ -118,4 +119,40 @@ pub(crate) async fn set_limit(request: &mut Request, db: &str) -> Result<Respons
     let limit = limit.ok_or_else(|| ApiError::bad_request("`purged_infos_limit` must be positive integer"))?;
     request.with_database(db, |database| async move { Ok(database.set_purged_infos_limit(limit).await?) }).await?;
     Ok(response::ok(StatusCode::OK))
+}
+
+/// The one member of `_auto_purge`.
+const TTL: &str = "deleted_document_ttl";
+
+/// `GET /{db}/_auto_purge`
+pub(crate) async fn auto_purge(request: &Request, db: &str) -> Result<Response> {
+    let ttl = request.with_database(db, |database| async move { Ok(database.deleted_document_ttl().await?) }).await?;
+    Ok(response::object(|json| {
+        if let Some(ttl) = &ttl {
+            json.name(TTL).str(ttl);
+        }
+    }))
+}
+
+/// `PUT /{db}/_auto_purge`. An empty object removes the setting.
+pub(crate) async fn set_auto_purge(request: &mut Request, db: &str) -> Result<Response> {
+    let asked = request.json().await?;
+    if !asked.root().is_object() {
+        return Err(ApiError::bad_request("Request body must be a JSON object"));
+    }
+    if asked.root().members().any(|(name, _)| name != TTL) {
+        return Err(ApiError::bad_request("invalid auto purge property"));
+    }
+    let ttl = asked.get(TTL).map(|ttl| ttl.as_str().filter(|ttl| Ttl::parse(ttl).is_some()));
+    if ttl == Some(None) {
+        return Err(ApiError::bad_request("deleted_document_ttl must be a valid string"));
+    }
+    let ttl = ttl.flatten();
+    let set = |database: Documents| {
+        let ttl = ttl.as_deref();
+        async move { Ok(database.set_deleted_document_ttl(ttl).await?) }
+    };
+    request.with_database(db, set).await?;
+    request.audit("auto_purge_changed", &[("db", db)]);
+    Ok(response::ok(StatusCode::CREATED))
 }

@@ -111,6 +111,7 @@ const CASES: &[Case] = &[
     case("/{db}/_index/_design/{id}/json/{key}", "DELETE", "").to("/db/_index/_design/index/json/n"),
     case("/{db}/_purge", "POST", r#"{"docid":["1-11111111111111111111111111111111"]}"#),
     case("/{db}/_purged_infos_limit", "PUT", "1000"),
+    case("/{db}/_auto_purge", "PUT", r#"{"deleted_document_ttl":"3_mon"}"#),
     case("/{db}/_time_seq", "DELETE", ""),
     case("/{db}/{local}", "DELETE", "").to("/db/_local/x?rev=0-1"),
     case("/{db}/{local}", "PUT", "{}").to("/db/_local/new"),
@@ -167,7 +168,6 @@ const UNSUCCESSFUL: &[(&str, &str, u16)] = &[
     ("/{db}/_partition/{partition}/*", "*", 400),
     ("/{db}/_sync_shards/*", "*", 501),
     ("/{db}/_shards/*", "*", 501),
-    ("/{db}/_auto_purge/*", "*", 501),
     ("/{db}/_local", "*", 400),
     ("/{db}/_local/*", "*", 400),
     ("/{db}/{ddoc}/_show/*", "*", 501),
@@ -442,7 +442,6 @@ const NO_WRITES: &[&str] = &[
     "/{db}/_search_cleanup",
     "/{db}/_nouveau_cleanup",
     "/{db}/_ensure_full_commit",
-    "/{db}/_auto_purge/*",
     "/{db}/_local/*",
     "/{db}/{ddoc}/_rewrite/*",
 ];

@@ -1,0 +1,162 @@
+//! Purges documents that were deleted long ago, as an option (`couch_auto_purge_plugin`).
+//!
+//! ```text
+//!  each database ─► how long are tombstones kept? ─► a sequence so long ago ─► the feed up to there ─► purges
+//! ```
+//!
+//! One job of the server's own store looks at all databases, also at those that moved to other stores, and does it again
+//! after a while. A tombstone is old if a row that counts edits says so ([`Documents::since_time`]). Each round leaves
+//! such a row, so that later rounds know how old the last edits are.
+//!
+//! Invariants: a document with a live leaf stays, also if it comes back during the round. Whatever cannot be read stays,
+//! and so does everything in a vault: its clients decide when their devices have seen a deletion.
+//!
+//! Source: CouchDB's `couch_auto_purge_plugin.erl`.
+//!
+//! [`Documents::since_time`]: model::Documents::since_time
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobs::JobId;
+use model::{AllDocsRequest, ChangesRequest, ErrorKind, GetOptions, NameRange, NotFound, Purge, Style};
+
+use crate::http::access::auto_purge::{AutoPurge, Ttl};
+use crate::http::app::App;
+use crate::http::app::jobs::{End, Run, backoff, now_ms};
+use crate::http::app::optional;
+use crate::http::app::stores::Documents;
+use crate::http::error::Result;
+use crate::http::journal::Actor;
+use crate::http::replicator;
+
+/// The kind of the job.
+pub(crate) const KIND: &str = "auto_purge";
+
+/// Number of changes that are looked at together.
+const ROWS: usize = 500;
+
+/// Documents of a vault with aggregated chunks: one of them, and the beginnings of the others' ids.
+const VAULT_SETTINGS: &str = "chunks:settings";
+const OF_VAULTS: [&str; 2] = ["idx:", "dat:"];
+
+/// The local document of a vault in the form of Self-hosted LiveSync.
+const MILESTONE: &str = "_local/obsydian_livesync_milestone";
+
+/// Begins and ends the job as the configuration says, until the server stops.
+pub(crate) async fn begin(app: Arc<App>) {
+    optional::begin(&app, JobId::new(KIND, "_all_dbs"), br#"{"task":{}}"#, |settings| &settings.auto_purge).await;
+}
+
+/// Runs the job: one round.
+pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
+    match purge_all(&app, &run).await {
+        Ok(Some(pause)) => End::Again(pause),
+        Ok(None) => End::Removed,
+        Err(error) => {
+            tracing::warn!(?error, "old tombstones cannot be purged");
+            End::Again(backoff(run.job.attempts))
+        }
+    }
+}
+
+/// Purges in all databases. Returns the pause before the next round; `None` if the option is not set any more.
+async fn purge_all(app: &App, run: &Run) -> Result<Option<Duration>> {
+    // Another server may have set the option just now.
+    drop(app.auth.load(&app.layer).await?);
+    let Some(option) = app.auth.settings().auto_purge else { return Ok(None) };
+    for name in app.layer.database_names(&NameRange::default()).await? {
+        match purge_old(app, run, option, &name).await {
+            Err(error) if error.is_no_database() => {}
+            Err(error) => tracing::warn!(database = name, ?error, "old tombstones of a database cannot be purged"),
+            Ok(()) => {}
+        }
+        if is_to_stop(app, run) {
+            return Ok(Some(Duration::ZERO));
+        }
+    }
+    Ok(Some(option.repeat))
+}
+
+fn is_to_stop(app: &App, run: &Run) -> bool {
+    app.is_stopping() || run.should_stop()
+}
+
+/// Purges in a database, if it is to be.
+async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Result<()> {
+    let database = app.databases.stores.database(name).await?;
+    let ttl = match database.deleted_document_ttl().await? {
+        Some(own) => Ttl::parse(&own).unwrap_or(Ttl::Infinity),
+        None => option.ttl,
+    };
+    let Ttl::Of(ttl) = ttl else { return Ok(()) };
+    if is_vault(&database).await? {
+        tracing::info!(database = name, "old tombstones of a vault are not purged");
+        return Ok(());
+    }
+    database.mark_time().await?;
+    let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    let upto = database.since_time(now_ms().saturating_sub(ttl_ms)).await?;
+    let mut request = ChangesRequest { style: Style::AllDocs, limit: Some(ROWS), ..ChangesRequest::default() };
+    let mut purged = 0;
+    loop {
+        let batch = database.changes(&request).await?;
+        let old = batch.rows.into_iter().take_while(|change| change.seq <= upto);
+        let deleted = old.filter(|change| change.deleted && change.error.is_none());
+        let purges: Vec<Purge> = deleted.map(|change| Purge::new(change.id, change.revs)).collect();
+        purged += if option.dry_run { purges.len() } else { purge(app, &database, &purges).await? };
+        if !batch.more || batch.last_seq >= upto || is_to_stop(app, run) {
+            break;
+        }
+        request.since = batch.last_seq.into();
+    }
+    if purged > 0 {
+        tracing::info!(database = name, purged, dry_run = option.dry_run, "old tombstones were purged");
+    }
+    Ok(())
+}
+
+/// Purges deleted documents. Returns how many went.
+async fn purge(app: &App, database: &Documents, purges: &[Purge]) -> Result<usize> {
+    let mut purged = 0;
+    for (purge, result) in purges.iter().zip(database.purge_deleted(purges).await?) {
+        match result {
+            // Empty if the document is there again.
+            Ok(revs) if revs.is_empty() => {}
+            Ok(_) => {
+                app.audit(&Actor::default(), "document_purged", &[("db", database.name()), ("id", &purge.id)]);
+                purged += 1;
+            }
+            Err(error) => {
+                tracing::warn!(database = database.name(), id = purge.id, %error, "a tombstone cannot be purged");
+            }
+        }
+        if replicator::has_jobs(database.name()) {
+            replicator::documents::purged(app, database.name(), &purge.id).await?;
+        }
+    }
+    Ok(purged)
+}
+
+/// Whether a database has a vault, or had one.
+async fn is_vault(database: &Documents) -> Result<bool> {
+    for beginning in OF_VAULTS {
+        let (start, end) = (beginning.to_owned(), beginning.replace(':', ";"));
+        let range = AllDocsRequest { start: Some(start), end: Some(end), limit: Some(1), ..AllDocsRequest::default() };
+        if !database.all_docs(&range).await?.rows.is_empty() {
+            return Ok(true);
+        }
+    }
+    let settings = database.get(VAULT_SETTINGS, &GetOptions::default()).await.map(drop);
+    for found in [settings, database.get_local(MILESTONE).await.map(drop)] {
+        match found {
+            Ok(()) => return Ok(true),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound(NotFound::Missing) => {}
+                ErrorKind::NotFound(NotFound::Deleted) => return Ok(true),
+                _ => return Err(error.into()),
+            },
+        }
+    }
+    Ok(false)
+}
