@@ -137,20 +137,63 @@ fn each_method_of_a_path_has_one_row() {
     }
 }
 
-/// `docs/rfcs.md` goes through the endpoints of the server itself. The tables of databases and documents are CouchDB's.
+/// The endpoints of a table of `docs/rfcs.md`: state, method, path, and whether it stands for all paths below too.
+fn documented(page: &str) -> Vec<(&str, Method, &str, bool)> {
+    let mut found = Vec::new();
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let mut cells = row.trim_matches('|').split('|').map(str::trim);
+        let (endpoints, state) = (cells.next().unwrap(), cells.next().unwrap());
+        let texts: Vec<&str> = endpoints.split('`').collect();
+        for (at, endpoint) in texts.iter().enumerate().skip(1).step_by(2) {
+            if let Some((method, path)) = endpoint.split_once(" /") {
+                let is_tree = texts[at + 1].starts_with(" and below");
+                found.push((state, method.parse().unwrap(), path, is_tree));
+            }
+        }
+    }
+    found
+}
+
+/// The path up to its last name that begins with an underscore.
+fn stem(path: &str) -> &str {
+    let Some(begin) = path.rfind("/_") else { return path };
+    &path[..path[begin + 1..].find('/').map_or(path.len(), |end| begin + 1 + end)]
+}
+
+/// The tables of endpoints in `docs/rfcs.md` have each row of ours, and name nothing else as being there.
 #[test]
-fn endpoints_of_the_server_are_in_the_table() {
+fn every_endpoint_is_in_the_documentation() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/rfcs.md")).unwrap();
-    for rows in resources().filter(|rows| !rows[0].path.starts_with("/{db}")) {
-        let path = rows[0].path.trim_end_matches("/*");
-        let path = if path.is_empty() { "/" } else { path };
-        let names = |path: &str, end: &str| {
-            ["GET", "POST"].iter().any(|method| page.contains(&format!("`{method} {path}`{end}")))
-        };
-        // Of some trees the table has the whole.
-        let is_listed = names(path, "") || path.match_indices('/').any(|(at, _)| names(&path[..at], " and below"));
-        // Rows for whatever is not there name no endpoint.
-        assert!(is_listed || path == "/_node", "{path}");
+    let (_, page) = page.split_once("## CouchDB 3.5: databases").unwrap();
+    let (page, _) = page.split_once("## CouchDB 3.5: the configuration, key by key").unwrap();
+    let (mut exact, mut paths, mut trees) = (std::collections::HashSet::new(), Vec::new(), Vec::new());
+    for (state, method, path, is_tree) in documented(page) {
+        let path = path.replace("_design/{ddoc}", "{ddoc}");
+        let example = format!("/{}", path.replace("{ddoc}", "_design/x").replace(['{', '}'], ""));
+        let segments = join_ids(crate::http::wire::params::segments(&example, true).unwrap().0);
+        let resource = find(&segments, &method).unwrap();
+        // What is unknown would be a document or an attachment.
+        let is_special = |part: &&str| part.starts_with('_') && *part != "_local";
+        let is_known = path.split('/').filter(is_special).all(|part| resource.path().split('/').any(|own| own == part));
+        let is_there = is_known && resource.row.is_some();
+        assert!(matches!(state, "done" | "different" | "not"), "{state}");
+        assert!(is_there || state == "not", "{method} /{path} is not there");
+        exact.extend(resource.row.map(|row| (row.path, method)));
+        paths.push(resource.path());
+        if is_tree {
+            trees.push(resource.path().trim_end_matches("/*"));
+        }
+    }
+    for row in ROUTES {
+        let is_below = |tree: &&str| row.path.strip_prefix(*tree).is_some_and(|rest| rest.starts_with('/'));
+        for method in row.methods.split(',').filter(|method| *method != "HEAD") {
+            let is_listed = match method {
+                // It refuses what is not there.
+                "*" => paths.iter().any(|path| path.starts_with(stem(row.path))),
+                method => exact.iter().any(|(path, known)| *path == row.path && known == method),
+            };
+            assert!(is_listed || trees.iter().any(is_below), "{method} {} is not in a table of docs/rfcs.md", row.path);
+        }
     }
 }
 
