@@ -11,8 +11,12 @@ use super::relocating::{at, go_on, options, run};
 use super::view_oracle::views;
 use crate::stage::*;
 
-const PARTITIONED: CreateOptions =
-    CreateOptions { format: None, conflicts: model::ConflictPolicy::KeepAll, partitioned: true };
+const PARTITIONED: CreateOptions = CreateOptions {
+    format: None,
+    conflicts: model::ConflictPolicy::KeepAll,
+    keep_replaced: None,
+    partitioned: true,
+};
 
 fn refused(error: &model::Error) -> (u16, String, String) {
     (error.status(), error.error().to_owned(), error.reason().into_owned())
@@ -41,7 +45,7 @@ pub(crate) async fn ids_are_checked_wherever_they_are_written(stage: Stage) {
 }
 
 /// Rows read, round trips and rows set by each step.
-async fn costs<D: Database>(documents: &Documents<D>, counted: &Counted<D>) -> Vec<Vec<(u64, u64, u64)>> {
+async fn costs<D: Database>(documents: &Documents<Counted<D>>, counted: &Counted<D>) -> Vec<Vec<(u64, u64, u64)>> {
     let mut costs = Vec::new();
     counted.take();
     let note = || counted.take().iter().map(|one| (one.kvs_read, one.round_trips, one.sets)).collect();

@@ -129,7 +129,9 @@ async fn until_status(couch: &Couch, status: u16, method: &str, path: &str, body
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), wait).await.unwrap_or_else(|_| panic!("{method} {path} is never {status}"))
+    tokio::time::timeout(std::time::Duration::from_secs(30), wait)
+        .await
+        .unwrap_or_else(|_| panic!("{method} {path} is never {status}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
