@@ -14,8 +14,8 @@ use kv_api::AnyDatabase;
 pub use error::{Error, Result};
 pub use model::{
     Begun, Change, ChangesRequest, ConflictPolicy, CreateOptions, DatabaseInfo, Document, Documents, Edit, Edits,
-    ErrorKind, GetOptions, JsonText, Layer, LayerOptions, NameRange, NotFound, Purge, RevId, Seq, Since, Token, Typed,
-    Versioned,
+    ErrorKind, GetOptions, JsonText, KeepReplaced, Layer, LayerOptions, NameRange, NotFound, Purge, RevId, Seq, Since,
+    Token, Typed, Versioned,
 };
 #[cfg(feature = "sync")]
 pub use sync::{Sync, Synced};
