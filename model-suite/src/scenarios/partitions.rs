@@ -11,12 +11,8 @@ use super::relocating::{at, go_on, options, run};
 use super::view_oracle::views;
 use crate::stage::*;
 
-const PARTITIONED: CreateOptions = CreateOptions {
-    format: None,
-    conflicts: model::ConflictPolicy::KeepAll,
-    keep_replaced: None,
-    partitioned: true,
-};
+const PARTITIONED: CreateOptions =
+    CreateOptions { format: None, conflicts: model::ConflictPolicy::KeepAll, keep_replaced: None, partitioned: true };
 
 fn refused(error: &model::Error) -> (u16, String, String) {
     (error.status(), error.error().to_owned(), error.reason().into_owned())
