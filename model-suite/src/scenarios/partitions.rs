@@ -147,7 +147,7 @@ pub(crate) async fn views_of_a_partition_are_those_of_a_database_of_its_own(stag
         alone.push(layer.create_database(&format!("alone{at}"), CreateOptions::default()).await.unwrap());
     }
     let mut random = Random::new(5);
-    for round in 0..3 {
+    for round in 0..2 {
         for _ in 0..40 {
             let edit = random_edit(&mut random);
             let partition = edit.id.split(':').next().unwrap().to_owned();
@@ -160,7 +160,7 @@ pub(crate) async fn views_of_a_partition_are_those_of_a_database_of_its_own(stag
         documents.update_views(&split).await.unwrap();
         for (partition, alone) in partitions.into_iter().zip(&alone) {
             alone.update_views(&whole).await.unwrap();
-            for _ in 0..15 {
+            for _ in 0..5 {
                 let bound = |random: &mut Random| -> Option<JsonText> {
                     let bounds = ["null", "2", "\"a\"", "[1]", "[1,2]", "{}"];
                     random.chance(0.5).then(|| json(bounds[random.below(6) as usize]))
