@@ -18,6 +18,7 @@ pub struct Sync {
 
 /// The result of a [`Sync`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Synced {
     /// From here to there.
     pub sent: Report,
