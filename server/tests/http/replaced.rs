@@ -18,7 +18,10 @@ async fn replaced_revisions_are_read_where_they_are_kept() {
     let last = edit(json!({"n": 4})).await;
 
     let found = couch.get(&format!("/db/a?rev={first}&revs=true")).await;
-    assert_eq!((found.status.as_u16(), &found.json()["n"], &found.json()["_revisions"]["start"]), (200, &json!(1), &json!(1)));
+    assert_eq!(
+        (found.status.as_u16(), &found.json()["n"], &found.json()["_revisions"]["start"]),
+        (200, &json!(1), &json!(1))
+    );
     assert_eq!(couch.get(&format!("/db/a/f?rev={first}")).await.text, "first");
     assert_eq!(couch.get(&format!("/db/a?rev={dead}")).await.json()["_deleted"], json!(true));
     let infos = couch.get("/db/a?revs_info=true").await.json()["_revs_info"].clone();
