@@ -5,7 +5,9 @@ use std::ops::Deref;
 use json::JsonRef;
 
 use crate::error::Error;
-use crate::selector::MAX_DEPTH;
+
+/// Maximum depth of a path, and of a selector including its arguments. It limits the recursion of parsing, matching and comparing.
+pub const MAX_DEPTH: usize = 100;
 
 /// Splits a field name and appends its parts to `path` (`mango_util:parse_field/1`). A dot after a backslash does not
 /// split. Then all backslashes are removed.

@@ -3,7 +3,7 @@
 //! Source: CouchDB's `couch_doc:to_json_obj/2`. The order of members is the same.
 
 use crate::attachments::{Attachment, JsonForm, write_attachments};
-use crate::edit::RevHistory;
+use crate::edit::{Edit, RevHistory};
 use crate::error::Result;
 use crate::revid::RevId;
 use crate::seq::Seq;
@@ -112,6 +112,13 @@ impl Body {
         const ATTACHMENT_BYTES: usize = 200;
         let bytes = |one: &Attachment| ATTACHMENT_BYTES + one.name.len() + one.content_type.len();
         self.text.len() + self.attachments.iter().map(bytes).sum::<usize>()
+    }
+}
+
+impl Edit {
+    /// An edit that replaces a document as it was read. Its attachments are kept.
+    pub fn replacing(document: &Document, body: JsonText) -> Self {
+        Edit { keeps_attachments: true, ..Edit::new(&*document.id, body).over(document.rev.clone()) }
     }
 }
 

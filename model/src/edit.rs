@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 
 use crate::attachments::{Attachment, AttachmentEdit, read_attachments};
-use crate::document::Document;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{check_attachment_count, check_document_id};
 use crate::revid::{RevHash, RevId};
@@ -73,11 +72,6 @@ impl Edit {
     pub fn new(id: impl Into<String>, body: JsonText) -> Self {
         let (attachments, keeps_attachments) = (Vec::new(), false);
         Edit { id: id.into(), rev: None, deleted: false, body, history: None, attachments, keeps_attachments }
-    }
-
-    /// An edit that replaces a document as it was read. Its attachments are kept.
-    pub fn replacing(document: &Document, body: JsonText) -> Self {
-        Edit { keeps_attachments: true, ..Edit::new(&*document.id, body).over(document.rev.clone()) }
     }
 
     /// The same edit, replacing the leaf `rev`.

@@ -5,10 +5,10 @@ use kv_api::{Database, Read, Transaction};
 use crate::body::BodyFormat;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
+use crate::keep_replaced::KeepReplaced;
 use crate::keys::DatabaseKey;
 use crate::policy::ConflictPolicy;
 use crate::purge;
-use crate::replaced::KeepReplaced;
 use crate::seq::{NumberedSeq, Seq};
 use crate::stats::Stats;
 

@@ -20,8 +20,8 @@ use kv_api::Read;
 
 use crate::body::BodyFormat;
 use crate::error::{Error, ErrorKind, NotFound, Result};
+use crate::keep_replaced::KeepReplaced;
 use crate::policy::ConflictPolicy;
-use crate::replaced::KeepReplaced;
 use crate::revid::{RevHash, RevId};
 use crate::row::Reader;
 use crate::tuple;

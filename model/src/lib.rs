@@ -38,6 +38,7 @@ mod identity;
 mod indexes;
 mod info;
 mod instance;
+mod keep_replaced;
 mod keys;
 mod layer;
 pub mod limits;
@@ -108,6 +109,7 @@ pub use indexes::{
     MAX_INDEXES, ReadAhead, ReadBeside,
 };
 pub use info::{DatabaseInfo, Sizes};
+pub use keep_replaced::KeepReplaced;
 pub use keys::{Leaf, is_instance_key};
 pub use layer::{Layer, LayerOptions};
 pub use local::{LocalDocs, LocalDocument, LocalRow};
@@ -118,7 +120,7 @@ pub use purge::{DEFAULT_PURGED_INFOS_LIMIT, Purge, PurgeInfo};
 pub use relocate::{
     RelocateOptions, RelocatePhase, RelocateProgress, RelocateReport, VerifyReport, abandon_relocation, relocate,
 };
-pub use replaced::{FORGET_JOBS, KeepReplaced};
+pub use replaced::FORGET_JOBS;
 pub use revs_diff::RevsDiff;
 pub use seq::{NumberedSeq, Seq};
 pub use settings::default_security;

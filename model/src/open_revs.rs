@@ -24,10 +24,10 @@ use crate::branch::Branch;
 use crate::document::{Body, BulkGet, Document, GetOptions, OpenRev, OpenRevs};
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
+use crate::keep_replaced::KeepReplaced;
 use crate::keys::{DatabaseKey, Leaf};
 use crate::limits::check_document_id;
 use crate::read::{Tree, body_at, body_below, body_of, body_or_empty, history};
-use crate::replaced::KeepReplaced;
 use crate::revid::RevId;
 
 /// Number of documents read in one transaction of a bulk get.

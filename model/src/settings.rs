@@ -7,9 +7,9 @@ use crate::blob;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
 use crate::instance::Instance;
+use crate::keep_replaced::KeepReplaced;
 use crate::keys::DatabaseKey;
 use crate::limits::{check_document_size, check_revs_limit};
-use crate::replaced::KeepReplaced;
 use crate::txids::Outcome;
 use json::{JsonKind, JsonText};
 

@@ -44,8 +44,9 @@ mod write;
 
 use json::{JsonArray, JsonRef, JsonText};
 
+pub use crate::path::MAX_DEPTH;
 pub use analysis::IdRange;
-pub use parse::{MAX_CONDITIONS, MAX_DEPTH, MAX_REGEXES};
+pub use parse::{MAX_CONDITIONS, MAX_REGEXES};
 pub(crate) use range::{ABOVE, Bound, FieldRange, Kind};
 
 use crate::collate::Order;

@@ -21,11 +21,8 @@ use json::{Event, JsonArray, JsonKind, JsonRef, JsonText};
 use super::{Choice, Condition, Node, Relation, Selector};
 use crate::collate::Order;
 use crate::error::Error;
-use crate::path::Path;
+use crate::path::{MAX_DEPTH, Path};
 use crate::regex::Regex;
-
-/// Maximum depth of a selector, including its arguments. It limits the recursion of parsing, matching and comparing.
-pub const MAX_DEPTH: usize = 100;
 
 /// Maximum number of conditions of a selector, including nested ones. It limits the time for one document.
 pub const MAX_CONDITIONS: usize = 10_000;

@@ -16,11 +16,12 @@ use jobs::{Hold, JobId, NewJob};
 use json::JsonWriter;
 use kv_api::{Database, RangeRequest, Read, RetryError, Transaction};
 
-use super::{KeepReplaced, Replaced};
+use super::Replaced;
 use crate::attachments::{Change, Ledger};
 use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::instance::Instance;
+use crate::keep_replaced::KeepReplaced;
 use crate::keys::{DatabaseKey, Subspace};
 use crate::layer::LayerState;
 use crate::txids::Outcome;

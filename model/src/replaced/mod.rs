@@ -33,110 +33,18 @@ mod read;
 pub use forget::FORGET_JOBS;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::future::Future;
-use std::str::FromStr;
 
 use kv_api::{KeyValue, Transaction};
 
 use crate::attachments::{ContentId, list_at};
 use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
-use crate::limits::REVS_LIMITS;
 use crate::row::Reader;
 use crate::tuple;
 use crate::unguarded::Unguarded;
 
 const FORMAT: u64 = 1;
-
-/// Longest time for which bodies are kept: about 300 years.
-const MOST_MILLISECONDS: u64 = 10_000_000_000_000;
-
-/// The replaced revisions whose bodies a database keeps.
-///
-/// As text it is a number of revisions, `10`, or a time in seconds, minutes, hours, days or weeks: `30d`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KeepReplaced {
-    /// The last ones of each document, this many.
-    Revisions(u32),
-    /// Those that were replaced within this time, in milliseconds.
-    Milliseconds(u64),
-}
-
-/// The units of times, the longest first.
-const UNITS: [(char, u64); 5] =
-    [('w', 7 * 86_400_000), ('d', 86_400_000), ('h', 3_600_000), ('m', 60_000), ('s', 1_000)];
-
-impl KeepReplaced {
-    /// # Errors
-    /// 400 for nothing, or for more than a database may keep.
-    pub(crate) fn check(self) -> Result<()> {
-        let is_possible = match self {
-            KeepReplaced::Revisions(number) => REVS_LIMITS.contains(&number),
-            KeepReplaced::Milliseconds(number) => (1..=MOST_MILLISECONDS).contains(&number),
-        };
-        if is_possible { Ok(()) } else { Err(invalid()) }
-    }
-
-    /// Whether it keeps any. A database that keeps none any more may have some left.
-    pub(crate) fn keeps_any(&self) -> bool {
-        *self != KeepReplaced::Revisions(0)
-    }
-
-    /// Maximum number of revisions of a document. It is never more than a branch remembers.
-    pub(crate) fn most(self, revs_limit: u32) -> usize {
-        match self {
-            KeepReplaced::Revisions(number) => number.min(revs_limit) as usize,
-            KeepReplaced::Milliseconds(_) => revs_limit as usize,
-        }
-    }
-
-    /// Whether a revision that was replaced at `since_ms` is not kept any more.
-    pub(crate) fn is_over(self, since_ms: u64, now_ms: u64) -> bool {
-        match self {
-            KeepReplaced::Revisions(number) => number == 0,
-            KeepReplaced::Milliseconds(number) => since_ms.saturating_add(number) <= now_ms,
-        }
-    }
-}
-
-fn invalid() -> Error {
-    let reason = format!(
-        "`keep_replaced` must be a number of revisions up to {}, or a time such as 30d or 12h",
-        REVS_LIMITS.end()
-    );
-    Error::bad_request(reason)
-}
-
-impl FromStr for KeepReplaced {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<KeepReplaced> {
-        let unit = UNITS.iter().find(|(unit, _)| text.ends_with(*unit));
-        let digits = text.strip_suffix(|last: char| unit.is_some_and(|(unit, _)| *unit == last)).unwrap_or(text);
-        let number = Some(digits).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
-        let number: u64 = number.and_then(|number| number.parse().ok()).ok_or_else(invalid)?;
-        let keep = match unit {
-            Some((_, milliseconds)) => KeepReplaced::Milliseconds(number.saturating_mul(*milliseconds)),
-            None => KeepReplaced::Revisions(u32::try_from(number).map_err(|_| invalid())?),
-        };
-        keep.check().map(|()| keep)
-    }
-}
-
-impl fmt::Display for KeepReplaced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            KeepReplaced::Revisions(number) => write!(f, "{number}"),
-            KeepReplaced::Milliseconds(number) => {
-                let fits = |(_, unit): &&(char, u64)| number.is_multiple_of(*unit);
-                // Times in text are whole seconds.
-                let (unit, milliseconds) = UNITS[1..].iter().find(fits).unwrap_or(&('s', 1_000));
-                write!(f, "{}{unit}", number / milliseconds)
-            }
-        }
-    }
-}
 
 /// The row of a replaced revision whose body is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,26 +127,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_written_and_read_as_text() {
-        for (text, keep) in [
-            ("1", KeepReplaced::Revisions(1)),
-            ("4000", KeepReplaced::Revisions(4_000)),
-            ("30d", KeepReplaced::Milliseconds(30 * 86_400_000)),
-            ("14d", KeepReplaced::Milliseconds(14 * 86_400_000)),
-            ("36h", KeepReplaced::Milliseconds(36 * 3_600_000)),
-            ("90s", KeepReplaced::Milliseconds(90_000)),
-        ] {
-            assert_eq!((text.parse::<KeepReplaced>().unwrap(), keep.to_string().as_str()), (keep, text));
-        }
-        assert_eq!("2w".parse::<KeepReplaced>().unwrap().to_string(), "14d");
-        for wrong in
-            ["", "0", "4001", "d", "0d", "-1", "+1", "1.5d", "1 d", "30D", "99999999999999w", "1é", "dd", "1dd"]
-        {
-            assert_eq!(wrong.parse::<KeepReplaced>().unwrap_err().status(), 400, "{wrong:?}");
-        }
-    }
-
-    #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
         let leaf = Leaf { not_deleted: true, rev: "2-ab".parse().unwrap() };
         let replaced = Replaced { leaf: leaf.clone(), since_ms: 1 << 41, size: 300, attachments: true };
@@ -247,13 +135,5 @@ mod tests {
         for cut in 0..row.len() {
             assert!(Replaced::read(leaf.clone(), &row[..cut]).is_err(), "cut at {cut}");
         }
-    }
-
-    #[test]
-    fn what_is_too_old_ends_to_the_millisecond() {
-        let keep = KeepReplaced::Milliseconds(1_000);
-        assert_eq!([999, 1_999, 2_000].map(|now| keep.is_over(1_000, now)), [false, false, true]);
-        assert!(!keep.is_over(u64::MAX, u64::MAX - 1) && KeepReplaced::Revisions(0).is_over(9, 9));
-        assert_eq!((keep.most(7), KeepReplaced::Revisions(9).most(7), KeepReplaced::Revisions(3).most(7)), (7, 7, 3));
     }
 }

@@ -5,12 +5,13 @@ use std::future::Future;
 
 use kv_api::{Database, Read, Transaction, TransactionExt};
 
-use super::{KeepReplaced, Replaced};
+use super::Replaced;
 use crate::ancestors::Ancestors;
 use crate::branch::Branch;
 use crate::document::{RevInfo, RevStatus};
 use crate::documents::Documents;
 use crate::error::Result;
+use crate::keep_replaced::KeepReplaced;
 use crate::keys::{DatabaseKey, Leaf};
 use crate::read::Tree;
 use crate::revid::RevId;

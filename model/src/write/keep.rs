@@ -20,8 +20,9 @@ use crate::branch::Branch;
 use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::instance::Instance;
+use crate::keep_replaced::KeepReplaced;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
-use crate::replaced::{KeepReplaced, Replaced};
+use crate::replaced::Replaced;
 
 /// Maximum number of replaced revisions of a document that an edit clears.
 const CLEARED_AT_ONCE: usize = 10;

@@ -62,7 +62,7 @@ async fn a_search_in_a_partition_reads_that_partition() {
         assert!(ids(&find(&couch, "none", json!({"selector": {"value": {"$gt": 0}}})).await).is_empty());
 
         // Page by page.
-        let (mut pages, mut bookmark) = (Vec::new(), json!("nil"));
+        let (mut pages, mut bookmark) = (Vec::new(), json!(""));
         loop {
             let query = json!({"selector": {"value": {"$gt": 90}}, "limit": 2, "bookmark": bookmark});
             let page = find(&couch, "foo", query).await;
