@@ -365,7 +365,7 @@ mod tests {
         while row_ms < 3 * year {
             row_ms += due::MS_BETWEEN;
             kept.push(row_ms);
-            if kept.len() % 16 == 0 {
+            if kept.len().is_multiple_of(16) {
                 let mut before = None;
                 let mut left = Vec::new();
                 for pair in kept.windows(2) {

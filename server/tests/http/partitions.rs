@@ -28,8 +28,7 @@ pub(crate) fn ids(answer: &Answer) -> Vec<String> {
     assert_eq!(answer.status, 200, "{}", answer.text);
     let json = answer.json();
     let id = |row: &Value| row.get("id").or(row.get("_id")).and_then(Value::as_str).unwrap().to_owned();
-    let rows = json.get("rows").or(json.get("docs")).and_then(Value::as_array).unwrap().iter().map(id).collect();
-    rows
+    json.get("rows").or(json.get("docs")).and_then(Value::as_array).unwrap().iter().map(id).collect()
 }
 
 pub(crate) fn in_partition(name: &str, numbers: impl IntoIterator<Item = u32>) -> Vec<String> {

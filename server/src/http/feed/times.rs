@@ -16,7 +16,7 @@ const RANGE: &str = "00000000-ffffffff";
 /// `GET /{db}/_time_seq`
 pub(crate) async fn list(request: &Request, db: &str) -> Result<Response> {
     let app = &request.app;
-    let list = |database: Documents| async move { app.scan(async move { Ok(database.time_bins().await?) }).await };
+    let list = |database: Documents| async move { app.scan(async move { database.time_bins().await }).await };
     let bins = request.with_database(db, list).await?;
     Ok(response::object(|json| {
         json.name("time_seq").begin_object().name(RANGE).begin_object().name(NODE).begin_array();
