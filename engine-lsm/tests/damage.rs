@@ -13,6 +13,10 @@ use model::{
 
 const DOCUMENTS: u64 = 400;
 
+/// Bound of the rows in one block of a table, which are lost together: a block has four KiB, and the rows of an index of ids
+/// take some thirty bytes there.
+const MOST_IN_A_BLOCK: u64 = 200;
+
 /// Pseudorandom numbers.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -140,7 +144,7 @@ fn a_bad_block_is_named_and_the_rest_is_read_and_kept() {
         let lost = listed.unwrap_or(1);
         short += usize::from(lost > 0);
         assert!(lost == 0 || report.problem_count > 0, "{context}");
-        assert!(lost < 100, "{context}: {lost} documents are lost");
+        assert!((lost as u64) < MOST_IN_A_BLOCK, "{context}: {lost} documents are lost");
         let (begin, end) = documents.key_range();
         drop(documents);
         if report.unreadable > 0 {
@@ -148,7 +152,7 @@ fn a_bad_block_is_named_and_the_rest_is_read_and_kept() {
             let documents = open(&folder).unwrap();
             let after = block_on(documents.repair_after_loss(|_| {})).unwrap();
             assert!(after.after.is_sound() && after.left == 0, "{context}: {after:?}");
-            assert!(after.after.documents + 100 > DOCUMENTS, "{context}");
+            assert!(after.after.documents + MOST_IN_A_BLOCK > DOCUMENTS, "{context}");
             repaired += 1;
         }
     }
