@@ -90,6 +90,8 @@ impl<D: Database> Documents<D> {
             .map(|decided| {
                 let Decided { id, plan, .. } = decided;
                 let plan = plan.as_ref().ok().and_then(Option::as_ref)?;
+                // A document without leaves has no replaced revisions: a purge removes them with the last leaf.
+                plan.before.as_ref()?;
                 let known = transaction.get_all(keys.range(DatabaseKey::ReplacedOf(id)), Read::Serializable);
                 let most = if decided.is_purge() { 0 } else { most };
                 let bodies: Vec<_> = newest(plan, most)
