@@ -441,9 +441,9 @@ mod tests {
         // Behind it: next index, number of indexes, generation, number of design documents, state.
         let at = row.len() - 7;
         assert_eq!(row[at..], [0x15, 1, 0x14, 0x14, 0x14, 0x14, 0x14]);
-        let other = [&row[..at], &[0x15, 2], &row[at + 2..]].concat();
+        let other = [&row[..at], &[0x15, 4], &row[at + 2..]].concat();
         let error = Instance::read(&other).unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::UnknownFormat("conflicts by policy 2".to_owned()));
+        assert_eq!(*error.kind(), ErrorKind::UnknownFormat("conflicts by policy 4".to_owned()));
     }
 
     #[test]

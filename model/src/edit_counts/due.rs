@@ -30,6 +30,8 @@ pub(super) struct Slot {
     edits: AtomicU32,
     /// Time of the last row, or of the first edit; 0 before that.
     row_ms: AtomicU64,
+    /// The latest time of an edit, by the clock of this process.
+    pub(super) latest_ms: AtomicU64,
     /// Rows since the last thinning.
     rows: AtomicU32,
     /// The key after which the next thinning goes on.

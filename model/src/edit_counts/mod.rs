@@ -24,6 +24,7 @@
 //! ([`Documents::thin_counts`]). So there are about as many rows as documents at most, however often these are edited.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use kv_api::{Database, KeySelector, KeyValue, MutationType, RangeRequest, Read, Transaction, TransactionOption};
@@ -142,6 +143,7 @@ impl<D: Database> Documents<D> {
     /// Counts the edits of a transaction that is about to write. Returns the row that it is to write, if any.
     pub(crate) async fn count_edits(&self, transaction: &D::Transaction, own: usize) -> Result<Option<EditCount>> {
         let now_ms = self.shared.guard.environment.now_ms();
+        self.shared.edit_counts.slot(self.keys()).latest_ms.fetch_max(now_ms, Ordering::Relaxed);
         if own == 0 || !self.shared.edit_counts.is_row_due(self.keys(), own, now_ms) {
             return Ok(None);
         }
@@ -154,7 +156,9 @@ impl<D: Database> Documents<D> {
         let newest = transaction.get_range(&self.newest_count(), Read::Snapshot);
         let version = transaction.get_read_version().await?;
         // The clock is read after the version, so that what the version has was committed before.
-        let now_ms = self.shared.guard.environment.now_ms();
+        // A clock that was set back since edits without a row is behind them.
+        let latest_ms = self.shared.edit_counts.slot(self.keys()).latest_ms.load(Ordering::Relaxed);
+        let now_ms = self.shared.guard.environment.now_ms().max(latest_ms);
         let before = u64::try_from(Stats::read(stats.await?.as_deref())?.edits).unwrap_or(0);
         // A row that cannot be read makes feeds fail, but no edit.
         let newest = newest.await?.rows.first().and_then(|row| self.read_row(row).ok());

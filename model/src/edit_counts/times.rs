@@ -74,7 +74,8 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone.
     pub async fn since_time(&self, time_ms: u64) -> Result<Seq> {
-        if time_ms > self.shared.guard.environment.now_ms() {
+        // The clock of another process may be a little ahead.
+        if time_ms > self.shared.guard.environment.now_ms().saturating_add(HOUR_MS) {
             return self.last_seq().await;
         }
         let row = self.read(|transaction| async move {
@@ -117,12 +118,13 @@ impl<D: Database> Documents<D> {
         Ok(bins)
     }
 
-    /// Remembers that all edits so far were made by now, unless a row says so already. For those who need that time
-    /// later: without it, an edit is known to be old only once others followed it.
+    /// Remembers that all edits so far were made by now, unless a row of the last `apart_ms` says so already. For those who
+    /// need that time later: without it, an edit is known to be old only once others followed it. Returns the newest time
+    /// that was known before.
     ///
     /// # Errors
     /// 404 if the database is gone.
-    pub async fn mark_time(&self) -> Result<()> {
+    pub async fn mark_time(&self, apart_ms: u64) -> Result<Option<u64>> {
         self.shared
             .guard
             .run(|transaction| async move {
@@ -133,13 +135,16 @@ impl<D: Database> Documents<D> {
                 let (instance, last) = (instance.await?, read_last(last.await?.as_deref())?);
                 let newest = newest.await?.rows.first().map(|row| self.read_row(row)).transpose()?;
                 let told = newest.and_then(|(at, count)| count.told(at));
+                let known_ms = newest.and_then(|(_, count)| Some(count.time?.ms));
                 let count = count.await?;
+                let is_known = told.unwrap_or(Seq::ZERO) >= last
+                    && known_ms.zip(count.time).is_some_and(|(known, now)| now.ms.saturating_sub(known) <= apart_ms);
                 // A row that only repeats another one is of no use.
-                if told.unwrap_or(Seq::ZERO) >= last || count.time.is_some_and(|time| time.upto.is_some()) {
-                    return Ok(Outcome::ReadOnly(()));
+                if is_known || count.time.is_some_and(|time| time.upto.is_some()) {
+                    return Ok(Outcome::ReadOnly(known_ms));
                 }
                 count.write(&transaction, self.keys(), instance.incarnation);
-                Ok(Outcome::Write(()))
+                Ok(Outcome::Write(known_ms))
             })
             .await
     }

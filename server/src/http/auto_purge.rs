@@ -8,6 +8,12 @@
 //! after a while. A tombstone is old if a row that counts edits says so ([`Documents::since_time`]). Each round leaves
 //! such a row, so that later rounds know how old the last edits are.
 //!
+//! A clock that leaps ahead makes everything old. So a round purges nothing in a database where no time of the last half of
+//! the ttl is known: after a leap that is one round, in which the clock can be mended.
+//!
+//! A round purges no more than half of the purges that a database remembers, so that views which are asked for meanwhile
+//! follow. The rest is left to the next round, which then comes soon.
+//!
 //! Invariants: a document with a live leaf stays, also if it comes back during the round. Whatever cannot be read stays,
 //! and so does everything in a vault: its clients decide when their devices have seen a deletion.
 //!
@@ -35,6 +41,9 @@ pub(crate) const KIND: &str = "auto_purge";
 
 /// Number of changes that are looked at together.
 const ROWS: usize = 500;
+
+/// Pause before the next round where tombstones are left.
+const PAUSE_IF_MORE: Duration = Duration::from_secs(600);
 
 /// Documents of a vault with aggregated chunks: one of them, and the beginnings of the others' ids.
 const VAULT_SETTINGS: &str = "chunks:settings";
@@ -65,47 +74,69 @@ async fn purge_all(app: &App, run: &Run) -> Result<Option<Duration>> {
     // Another server may have set the option just now.
     drop(app.auth.load(&app.layer).await?);
     let Some(option) = app.auth.settings().auto_purge else { return Ok(None) };
+    let mut pause = option.repeat;
     for name in app.layer.database_names(&NameRange::default()).await? {
         match purge_old(app, run, option, &name).await {
             Err(error) if error.is_no_database() => {}
             Err(error) => tracing::warn!(database = name, ?error, "old tombstones of a database cannot be purged"),
-            Ok(()) => {}
+            Ok(IsDone::Yes) => {}
+            Ok(IsDone::No) => pause = pause.min(PAUSE_IF_MORE),
         }
         if is_to_stop(app, run) {
             return Ok(Some(Duration::ZERO));
         }
     }
-    Ok(Some(option.repeat))
+    Ok(Some(pause))
 }
 
 fn is_to_stop(app: &App, run: &Run) -> bool {
     app.is_stopping() || run.should_stop()
 }
 
+/// Whether a round has purged all old tombstones of a database.
+enum IsDone {
+    Yes,
+    No,
+}
+
 /// Purges in a database, if it is to be.
-async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Result<()> {
+async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Result<IsDone> {
     let database = app.databases.stores.database(name).await?;
     let ttl = match database.deleted_document_ttl().await? {
         Some(own) => Ttl::parse(&own).unwrap_or(Ttl::Infinity),
         None => option.ttl,
     };
-    let Ttl::Of(ttl) = ttl else { return Ok(()) };
+    let Ttl::Of(ttl) = ttl else { return Ok(IsDone::Yes) };
     if is_vault(&database).await? {
         tracing::info!(database = name, "old tombstones of a vault are not purged");
-        return Ok(());
+        return Ok(IsDone::Yes);
     }
-    database.mark_time().await?;
-    let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let ttl_ms = milliseconds(ttl);
+    let known_ms = (ttl_ms / 2).max(milliseconds(option.repeat).saturating_mul(2));
+    let newest = database.mark_time(known_ms / 2).await?;
+    if newest.is_none_or(|newest| now_ms().saturating_sub(newest) > known_ms) {
+        tracing::warn!(
+            database = name,
+            "no recent time is known, or the clock leapt ahead: nothing is purged in this round"
+        );
+        return Ok(IsDone::Yes);
+    }
+    let most = usize::try_from(database.purged_infos_limit().await? / 2).unwrap_or(usize::MAX).max(1);
     let upto = database.since_time(now_ms().saturating_sub(ttl_ms)).await?;
     let mut request = ChangesRequest { style: Style::AllDocs, limit: Some(ROWS), ..ChangesRequest::default() };
-    let mut purged = 0;
+    let (mut purged, mut is_done) = (0, IsDone::Yes);
     loop {
         let batch = database.changes(&request).await?;
         let old = batch.rows.into_iter().take_while(|change| change.seq <= upto);
         let deleted = old.filter(|change| change.deleted && change.error.is_none());
-        let purges: Vec<Purge> = deleted.map(|change| Purge::new(change.id, change.revs)).collect();
+        let mut purges: Vec<Purge> = deleted.map(|change| Purge::new(change.id, change.revs)).collect();
+        if !option.dry_run && purges.len() > most - purged {
+            purges.truncate(most - purged);
+            is_done = IsDone::No;
+        }
         purged += if option.dry_run { purges.len() } else { purge(app, &database, &purges).await? };
-        if !batch.more || batch.last_seq >= upto || is_to_stop(app, run) {
+        if matches!(is_done, IsDone::No) || !batch.more || batch.last_seq >= upto || is_to_stop(app, run) {
             break;
         }
         request.since = batch.last_seq.into();
@@ -113,7 +144,7 @@ async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Resul
     if purged > 0 {
         tracing::info!(database = name, purged, dry_run = option.dry_run, "old tombstones were purged");
     }
-    Ok(())
+    Ok(is_done)
 }
 
 /// Purges deleted documents. Returns how many went.
