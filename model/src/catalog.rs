@@ -75,7 +75,7 @@ impl<D: Database> Layer<D> {
     /// partitioned; `file_exists` (412).
     pub async fn create_database(&self, name: &str, options: CreateOptions) -> Result<Documents<D>> {
         check_database_name(name)?;
-        options.keep_replaced.map_or(Ok(()), KeepReplaced::check)?;
+        options.keep_replaced.map_or(Ok(()), |keep| keep.check_for(name))?;
         if options.partitioned && is_system_database(name) {
             return Err(Error::bad_request("Cannot partition a system database"));
         }

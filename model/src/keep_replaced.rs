@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::limits::REVS_LIMITS;
+use crate::limits::{REVS_LIMITS, is_system_database};
 
 /// Longest time for which bodies are kept: about 300 years.
 const MOST_MILLISECONDS: u64 = 10_000_000_000_000;
@@ -33,6 +33,15 @@ impl KeepReplaced {
             KeepReplaced::Milliseconds(number) => (1..=MOST_MILLISECONDS).contains(&number),
         };
         if is_possible { Ok(()) } else { Err(invalid()) }
+    }
+
+    /// The same for a database of this name. What stands in a system database is for its owner alone, and another user may
+    /// come after under the name.
+    pub(crate) fn check_for(self, name: &str) -> Result<()> {
+        if is_system_database(name) {
+            return Err(Error::bad_request("A system database keeps no replaced revisions"));
+        }
+        self.check()
     }
 
     /// Whether it keeps any. A database that keeps none any more may have some left.

@@ -7,7 +7,7 @@
 use kv_api::{Database, Read, Transaction};
 
 use crate::documents::Documents;
-use crate::edit::Edit;
+use crate::edit::{Edit, WriteMode};
 use crate::error::{ErrorKind, Result};
 
 /// Age of an estimate, in milliseconds, after which it is read again.
@@ -16,15 +16,25 @@ const AGE_MS: u64 = 1_000;
 /// Size of a tombstone's body up to which its edit counts as a deletion that gives space back.
 const SMALL_TOMBSTONE: usize = 1_024;
 
-/// Whether an edit is a deletion that gives space back.
+/// Whether an edit is a deletion that gives space back, as far as it shows.
 pub(crate) fn gives_back(edit: &Edit) -> bool {
     edit.deleted && edit.body.as_str().len() <= SMALL_TOMBSTONE && edit.attachments.is_empty()
 }
 
+/// How many times the quota a database may have for an edit; `None` for any size. A deletion of a leaf that it names gives
+/// space back. A replicated tombstone may be of a document that was never here.
+fn times_for(edit: &Edit, mode: WriteMode) -> Option<u64> {
+    match (gives_back(edit), mode) {
+        (true, WriteMode::Interactive) if edit.rev.is_some() => None,
+        (true, WriteMode::Replicated) => Some(2),
+        _ => Some(1),
+    }
+}
+
 impl<D: Database> Documents<D> {
     /// The same database, which takes nothing but deletions and purges while its rows have this many bytes or more
-    /// ([`Sizes::active`](crate::Sizes::active)). Local documents, in which replications keep their checkpoints, are
-    /// refused from twice as many bytes. `None` is no quota.
+    /// ([`Sizes::active`](crate::Sizes::active)). Replicated deletions, and local documents, in which replications keep
+    /// their checkpoints, are refused from twice as many bytes. `None` is no quota.
     ///
     /// The refusal is [`ErrorKind::QuotaExceeded`]. The size is read at most once a second.
     #[must_use]
@@ -50,8 +60,11 @@ impl<D: Database> Documents<D> {
     }
 
     /// The refusal of an edit that may not be written now.
-    pub(crate) async fn refused_by_quota(&self, edit: &Edit) -> Result<Option<ErrorKind>> {
-        if gives_back(edit) { Ok(None) } else { self.over_quota().await }
+    pub(crate) async fn refused_by_quota(&self, edit: &Edit, mode: WriteMode) -> Result<Option<ErrorKind>> {
+        match times_for(edit, mode) {
+            Some(times) => self.over(times).await,
+            None => Ok(None),
+        }
     }
 
     /// Refuses a local document that may not be written now.

@@ -69,7 +69,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 400 for no revisions or no time, and for more than 4,000 revisions; 404 if the database is gone.
     pub async fn set_keep_replaced(&self, keep: Option<KeepReplaced>) -> Result<()> {
-        keep.map_or(Ok(()), KeepReplaced::check)?;
+        keep.map_or(Ok(()), |keep| keep.check_for(self.name()))?;
         let key = self.keys().key(DatabaseKey::Instance);
         self.shared
             .guard

@@ -127,6 +127,8 @@ pub(crate) async fn a_full_database_takes_deletions_and_purges_alone(stage: Stag
     let results = full.write(edits, WriteMode::Interactive).await.unwrap();
     assert!(results[..2].iter().all(|result| result.as_ref().is_err_and(is_full)), "{results:?}");
     assert!(results[2].is_ok(), "{results:?}");
+    // A tombstone of a document that was never here takes space.
+    assert!(full.put(edit("never", "{}").deleting()).await.is_err_and(|error| is_full(&error)));
     let replicated = full.write(vec![replicated("c", "1-a", "{}")], WriteMode::Replicated).await.unwrap();
     assert!(replicated[0].as_ref().is_err_and(is_full), "{replicated:?}");
     assert!(full.put_local("_local/a", None, json("{}")).await.is_err_and(|error| is_full(&error)));

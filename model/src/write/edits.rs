@@ -296,7 +296,7 @@ impl<D: Database> Collection<D> {
         let transaction = &self.transaction;
         for turn in 0..edits.len() {
             let (database, edit) = &mut edits[turn];
-            if let Some(full) = database.refused_by_quota(edit).await? {
+            if let Some(full) = database.refused_by_quota(edit, WriteMode::Interactive).await? {
                 refuse(vec![refusal(&edits, turn, full.into())])?;
             }
             let (database, edit) = &mut edits[turn];

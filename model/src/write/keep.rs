@@ -88,13 +88,17 @@ impl<D: Database> Documents<D> {
         let (keys, now_ms) = (self.keys(), self.shared.guard.environment.now_ms());
         let most = keep.most(instance.revs_limit);
         let limit = self.engine().limits().transaction_bytes.saturating_sub(OTHER_ROWS);
+        let plans = || decided.iter().filter(|decided| !decided.is_purge()).flat_map(|one| one.plan.iter().flatten());
+        let replaced: u64 = plans().flat_map(|plan| newest(plan, most)).map(|branch| branch.size).sum();
+        if decided.len() > 1 && replaced > limit as u64 {
+            // Before they are read: the edits are done in halves then.
+            return Err(kv_api::Error::new(TRANSACTION_TOO_LARGE).into());
+        }
         let reads: Vec<_> = decided
             .iter()
             .map(|decided| {
                 let Decided { id, plan, .. } = decided;
                 let plan = plan.as_ref().ok().and_then(Option::as_ref)?;
-                // A document without leaves has no replaced revisions: a purge removes them with the last leaf.
-                plan.before.as_ref()?;
                 let known = transaction.get_all(keys.range(DatabaseKey::ReplacedOf(id)), Read::Serializable);
                 let most = if decided.is_purge() { 0 } else { most };
                 let bodies: Vec<_> = newest(plan, most)
@@ -180,9 +184,10 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// The newest branches that a plan removes, at most this many.
+/// The newest branches that a plan removes, at most this many. One that it also adds stays a leaf.
 fn newest(plan: &Plan, most: usize) -> impl Iterator<Item = &Branch> {
-    let mut removed: Vec<&Branch> = plan.removed.iter().collect();
+    let mut removed: Vec<&Branch> =
+        plan.removed.iter().filter(|branch| plan.added.iter().all(|new| new.leaf != branch.leaf)).collect();
     removed.sort_by(|one, other| other.leaf.rev.cmp(&one.leaf.rev));
     removed.into_iter().take(most)
 }

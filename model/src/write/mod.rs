@@ -113,9 +113,11 @@ impl<D: Database> Documents<D> {
     pub async fn write(&self, mut edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
         let mut results: Vec<Option<EditResult>> =
             edits.iter().map(|edit| self.check_edit(edit).err().map(Err)).collect();
-        if let Some(refused) = self.over_quota().await? {
-            for (_, result) in edits.iter().zip(&mut results).filter(|(edit, _)| !gives_back(edit)) {
-                result.get_or_insert_with(|| Err(refused.clone().into()));
+        if self.quota.is_some() {
+            for (edit, result) in edits.iter().zip(&mut results) {
+                if let Some(refused) = self.refused_by_quota(edit, mode).await? {
+                    result.get_or_insert_with(|| Err(refused.into()));
+                }
             }
         }
         if self.is_partitioned() && results.iter().any(Option::is_some) {

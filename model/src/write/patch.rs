@@ -73,7 +73,7 @@ impl<D: Database> Documents<D> {
             return Err(Error::bad_request("A patch cannot add attachments."));
         }
         self.check_edit(&edit)?;
-        if let Some(full) = self.refused_by_quota(&edit).await? {
+        if let Some(full) = self.refused_by_quota(&edit, WriteMode::Interactive).await? {
             return Err(full.into());
         }
         let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());
