@@ -104,9 +104,24 @@ impl<D: Database> Documents<D> {
     pub async fn check(&self, progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
         let Walked { mut report, sums, last, stats } = self.walk(progress).await?;
         if !report.changed_meanwhile && report.unreadable == 0 {
-            compare_totals(&mut report, &sums, last, stats);
+            let lost_newest = last > sums.last && self.has_moved_rows().await?;
+            compare_totals(&mut report, &sums, last, stats, lost_newest);
         }
         Ok(report)
+    }
+
+    /// Whether a repair has moved rows away.
+    async fn has_moved_rows(&self) -> Result<bool> {
+        let moved = self.keys().all_moved().limit(1);
+        self.read(|transaction| {
+            let instance = self.instance(&transaction, Read::Snapshot);
+            let rows = transaction.get_range(&moved, Read::Snapshot);
+            async move {
+                instance.await?;
+                Ok(!rows.await?.rows.is_empty())
+            }
+        })
+        .await
     }
 
     async fn walk(&self, mut progress: impl FnMut(CheckProgress)) -> Result<Walked> {
@@ -452,14 +467,15 @@ fn noted(kind: &str, checked: Result<()>, report: &mut CheckReport) -> Result<()
     }
 }
 
-fn compare_totals(report: &mut CheckReport, sums: &Sums, last: Seq, stats: Stats) {
+fn compare_totals(report: &mut CheckReport, sums: &Sums, last: Seq, stats: Stats, lost_newest: bool) {
     // Edits are not counted by the walk.
     let stats = Stats { edits: 0, ..stats };
     if stats != sums.stats {
         report.add(None, format!("the counters say {stats:?}, the documents {:?}", sums.stats));
     }
-    // The document that changed last may have been purged since. The last purge is never forgotten.
-    let may_be_ahead = report.purges > 0 && last > sums.last;
+    // The document that changed last may have been purged since, or a repair has moved it away. The last purge is never
+    // forgotten.
+    let may_be_ahead = lost_newest || report.purges > 0 && last > sums.last;
     if last != sums.last && !may_be_ahead {
         report.add(None, format!("the last sequence is {last}, but the greatest is {}", sums.last));
     }

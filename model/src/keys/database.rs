@@ -437,6 +437,12 @@ impl DatabaseKeys {
         Some(moved)
     }
 
+    /// All rows that repairs have moved.
+    pub(crate) fn all_moved(&self) -> RangeRequest {
+        let first = Subspace::ALL.into_iter().map(|subspace| self.bounds(DatabaseKey::All(subspace)).1).max();
+        RangeRequest::keys(first.unwrap_or_default(), self.everything().1)
+    }
+
     /// The purges from this sequence on. The rows of their UUIDs sort before them.
     pub(crate) fn purges_from(&self, seq: u64) -> RangeRequest {
         RangeRequest::keys(self.key(DatabaseKey::Purge(seq)), self.bounds(DatabaseKey::All(Subspace::Purges)).1)
