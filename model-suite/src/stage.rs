@@ -171,6 +171,10 @@ impl Clock {
     pub(crate) fn pass(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
     }
+
+    pub(crate) fn set_back(&self, ms: u64) {
+        self.0.fetch_sub(ms, Ordering::Relaxed);
+    }
 }
 
 impl Environment for Clock {

@@ -36,17 +36,27 @@ impl<D: Database> Documents<D> {
     /// 400 for any other limit.
     pub async fn set_revs_limit(&self, limit: u32) -> Result<()> {
         check_revs_limit(limit)?;
+        let change = |_, instance| async move { Ok(((), Some(Instance { revs_limit: limit, ..instance }))) };
+        self.change_instance(change).await
+    }
+
+    /// Changes the instance row, or leaves it (`None`). `change` may write other rows of the transaction too, and makes the
+    /// answer.
+    pub(crate) async fn change_instance<T, F>(&self, change: impl Fn(D::Transaction, Instance) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<(T, Option<Instance>)>>,
+    {
         let key = self.keys().key(DatabaseKey::Instance);
         self.shared
             .guard
             .run(|transaction| {
                 let instance = self.instance(&transaction, Read::Serializable);
-                let key = &key;
+                let (key, change) = (&key, &change);
                 async move {
-                    let mut instance = instance.await?;
-                    instance.revs_limit = limit;
-                    transaction.set(key, instance.write());
-                    Ok(Outcome::Write(()))
+                    let (answer, changed) = change(transaction.clone(), instance.await?).await?;
+                    let Some(changed) = changed else { return Ok(Outcome::ReadOnly(answer)) };
+                    transaction.set(key, changed.write());
+                    Ok(Outcome::Write(answer))
                 }
             })
             .await
@@ -70,26 +80,17 @@ impl<D: Database> Documents<D> {
     /// 400 for no revisions or no time, and for more than 4,000 revisions; 404 if the database is gone.
     pub async fn set_keep_replaced(&self, keep: Option<KeepReplaced>) -> Result<()> {
         keep.map_or(Ok(()), |keep| keep.check_for(self.name()))?;
-        let key = self.keys().key(DatabaseKey::Instance);
-        self.shared
-            .guard
-            .run(|transaction| {
-                let instance = self.instance(&transaction, Read::Serializable);
-                let key = &key;
-                async move {
-                    let instance = instance.await?;
-                    let before = instance.keep;
-                    // Some may be left.
-                    let after = keep.or(before.map(|_| KeepReplaced::Revisions(0)));
-                    if after == before {
-                        return Ok(Outcome::ReadOnly(()));
-                    }
-                    self.shared.plan_forgetting(&transaction, self.name(), before, after).await?;
-                    transaction.set(key, Instance { keep: after, ..instance }.write());
-                    Ok(Outcome::Write(()))
-                }
-            })
-            .await
+        let change = |transaction: D::Transaction, instance: Instance| async move {
+            let before = instance.keep;
+            // Some may be left.
+            let after = keep.or(before.map(|_| KeepReplaced::Revisions(0)));
+            if after == before {
+                return Ok(((), None));
+            }
+            self.shared.plan_forgetting(&transaction, self.name(), before, after).await?;
+            Ok(((), Some(Instance { keep: after, ..instance })))
+        };
+        self.change_instance(change).await
     }
 
     /// The security object. Until one is set it is CouchDB 3's default, which lets only server administrators use the

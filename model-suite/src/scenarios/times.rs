@@ -122,6 +122,25 @@ pub(crate) async fn a_clock_that_is_behind_hides_no_edit(stage: Stage) {
     }
     right.pass(1);
     assert_eq!(since(&documents, right.now()).await.len(), EDITS);
+
+    // The clock of one process is set back, after an edit that has no row of its own.
+    right.pass(HOUR);
+    let before = right.now();
+    documents.put(edit("unseen", "{}")).await.unwrap();
+    right.set_back(HOUR / 2);
+    bulk(&documents, "set-back", EDITS).await;
+    assert!(since(&documents, before).await.contains(&"unseen".to_owned()));
+    // The process forgets a time that was ahead with the others.
+    right.pass(4_000 * DAY);
+    documents.put(edit("far", "{}")).await.unwrap();
+    right.set_back(4_000 * DAY);
+    documents.reset_times().await.unwrap();
+    for n in 6..9 {
+        right.pass(HOUR);
+        bulk(&documents, &format!("on-{n}"), EDITS).await;
+    }
+    right.pass(1);
+    assert_eq!(since(&documents, right.now()).await.len(), EDITS);
 }
 
 /// Only the rows of one document would be left, and all of them new.

@@ -9,6 +9,8 @@
 //! clock that is behind hides no edit. After one that was ahead, times stand still until it is that late, and a time
 //! before gives too many edits. [`Documents::reset_times`] forgets all times.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use kv_api::{Database, RangeRequest, Read, Transaction};
 
@@ -155,6 +157,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone.
     pub async fn reset_times(&self) -> Result<()> {
+        self.shared.edit_counts.slot(self.keys()).latest_ms.store(0, Ordering::Relaxed);
         let (first, beyond) = self.keys().bounds(DatabaseKey::Counts);
         // The newest rows first, since later ones take their times from them.
         let mut end = Some(Bytes::from(beyond));

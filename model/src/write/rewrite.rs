@@ -40,7 +40,6 @@ use crate::layer::LayerState;
 use crate::read::decode;
 use crate::revid::hex;
 use crate::stats::Stats;
-use crate::txids::Outcome;
 use crate::unguarded::Unguarded;
 
 /// The kind of these jobs. Their ids are the names of the databases.
@@ -151,24 +150,15 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone; [`ErrorKind::Moving`](crate::ErrorKind::Moving) in the last step of a relocation.
     pub async fn set_body_format(&self, format: BodyFormat) -> Result<bool> {
-        let key = self.keys().key(DatabaseKey::Instance);
-        self.shared
-            .guard
-            .run(|transaction| {
-                let instance = self.instance(&transaction, Read::Serializable);
-                let key = &key;
-                async move {
-                    let instance = instance.await?;
-                    if instance.format == format {
-                        return Ok(Outcome::ReadOnly(instance.rewrites));
-                    }
-                    let changed = Instance { format, rewrites: true, ..instance };
-                    transaction.set(key, changed.write());
-                    self.shared.plan_rewrite(&transaction, self.name(), false, Some(&changed)).await?;
-                    Ok(Outcome::Write(true))
-                }
-            })
-            .await
+        let change = |transaction: D::Transaction, instance: Instance| async move {
+            if instance.format == format {
+                return Ok((instance.rewrites, None));
+            }
+            let changed = Instance { format, rewrites: true, ..instance };
+            self.shared.plan_rewrite(&transaction, self.name(), false, Some(&changed)).await?;
+            Ok((true, Some(changed)))
+        };
+        self.change_instance(change).await
     }
 
     /// Rewrites bodies that are not in the database's layout, in batches of one transaction each. `progress` is called
