@@ -32,7 +32,7 @@ pub use index::{
     Candidate, Choice, IdBounds, Index, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES, NewIndex, Plan,
     Purpose, Row, Scan, has_partitions, parse_bulk_delete,
 };
-pub use partition::{append_partition, check_partition, partition_of};
+pub use partition::{append_partition, check_partition, ids_of_partition, partition_of};
 pub use projection::Projection;
 pub use query::{Direction, Query};
 pub use regex::{Regex, TooManySteps};

@@ -18,6 +18,12 @@ pub fn partition_of(id: &str) -> Option<&str> {
     id.split_once(':').map(|(partition, _)| partition)
 }
 
+/// The ids of a partition: the first one that may be, and the first one after all of them.
+pub fn ids_of_partition(partition: &str) -> (String, String) {
+    // `;` is the character after the colon.
+    (format!("{partition}:"), format!("{partition};"))
+}
+
 /// Refuses what cannot be the name of a partition, as CouchDB's `couch_partition:validate_partition` does.
 ///
 /// # Errors

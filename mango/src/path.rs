@@ -6,7 +6,8 @@ use json::JsonRef;
 
 use crate::error::Error;
 
-/// Maximum depth of a path, and of a selector including its arguments. It limits the recursion of parsing, matching and comparing.
+/// Maximum depth of a path, and of a selector including its arguments. It limits the recursion of parsing, matching and
+/// comparing.
 pub const MAX_DEPTH: usize = 100;
 
 /// Splits a field name and appends its parts to `path` (`mango_util:parse_field/1`). A dot after a backslash does not

@@ -5,7 +5,7 @@
 use json::{JsonKind, JsonRef, JsonText};
 
 use crate::error::{Error, echo};
-use crate::partition::{check_partition, illegal_partition, partition_of};
+use crate::partition::{check_partition, ids_of_partition, illegal_partition, partition_of};
 use crate::path;
 use crate::projection::Projection;
 use crate::selector::{IdRange, Selector};
@@ -54,7 +54,7 @@ pub struct Query {
     pub fields: Projection,
     /// The partition to search; empty for none.
     pub partition: String,
-    /// Whether the database is partitioned. The caller says so; only an error's reason differs.
+    /// Whether the database is partitioned, as the caller says. Only an error's reason and `_explain` depend on it.
     pub in_partitioned: bool,
     /// Number of copies to read. There is one copy, so it only affects the statistics.
     pub r: u64,
@@ -119,15 +119,16 @@ impl Query {
             }
         }
     }
-}
 
-impl Query {
     /// A range that contains the ids of all documents that the query may find.
     pub fn id_range(&self) -> IdRange {
         let ids = self.selector.id_range();
         match self.partition.as_str() {
             "" => ids,
-            partition => ids.within(&format!("{partition}:"), &format!("{partition};")),
+            partition => {
+                let (first, beyond) = ids_of_partition(partition);
+                ids.within(&first, &beyond)
+            }
         }
     }
 

@@ -28,8 +28,7 @@ use crate::tuple;
 
 const FORMAT: u64 = 1;
 
-/// The format of a database that keeps bodies of replaced revisions, or has some left. A version that does not know it
-/// refuses the database: its edits and purges would leave rows behind.
+/// The format of a database that keeps bodies of replaced revisions, or has some left: the row has the setting too.
 const FORMAT_KEEPING: u64 = 2;
 
 /// The units of what is kept.
@@ -42,8 +41,7 @@ const KEEP_ALL: u64 = 0;
 /// The conflict policy by which the last write wins.
 const LAST_WRITE_WINS: u64 = 1;
 
-/// Added to the policy in a partitioned database. A program that knows no partitions does not know the policy either,
-/// and so keeps off the database.
+/// Added to the policy in a partitioned database.
 const PARTITIONED: u64 = 2;
 
 const OPEN: u64 = 0;

@@ -74,18 +74,22 @@ fn invalid() -> Error {
     Error::bad_request(reason)
 }
 
+/// The milliseconds of a time such as `30d`, in seconds, minutes, hours, days or weeks; `None` for anything else.
+pub fn parse_time(text: &str) -> Option<u64> {
+    let (_, milliseconds) = UNITS.iter().find(|(unit, _)| text.ends_with(*unit))?;
+    let digits = text.get(..text.len() - 1).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
+    Some(digits.parse::<u64>().ok()?.saturating_mul(*milliseconds))
+}
+
 impl FromStr for KeepReplaced {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<KeepReplaced> {
-        let unit = UNITS.iter().find(|(unit, _)| text.ends_with(*unit));
-        let digits = text.strip_suffix(|last: char| unit.is_some_and(|(unit, _)| *unit == last)).unwrap_or(text);
-        let number = Some(digits).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
-        let number: u64 = number.and_then(|number| number.parse().ok()).ok_or_else(invalid)?;
-        let keep = match unit {
-            Some((_, milliseconds)) => KeepReplaced::Milliseconds(number.saturating_mul(*milliseconds)),
-            None => KeepReplaced::Revisions(u32::try_from(number).map_err(|_| invalid())?),
+        let revisions = || {
+            let digits = Some(text).filter(|text| text.bytes().all(|digit| digit.is_ascii_digit()))?;
+            digits.parse().ok().map(KeepReplaced::Revisions)
         };
+        let keep = parse_time(text).map(KeepReplaced::Milliseconds).or_else(revisions).ok_or_else(invalid)?;
         keep.check().map(|()| keep)
     }
 }

@@ -109,7 +109,7 @@ pub use indexes::{
     MAX_INDEXES, ReadAhead, ReadBeside,
 };
 pub use info::{DatabaseInfo, Sizes};
-pub use keep_replaced::KeepReplaced;
+pub use keep_replaced::{KeepReplaced, parse_time};
 pub use keys::{Leaf, is_instance_key};
 pub use layer::{Layer, LayerOptions};
 pub use local::{LocalDocs, LocalDocument, LocalRow};

@@ -55,8 +55,9 @@ impl<D: Database> Documents<D> {
     pub async fn partition_info(&self, partition: &str) -> Result<PartitionInfo> {
         self.require_partitioned().await?;
         let keys = self.keys();
-        let edge = |id: String| keys.key(DatabaseKey::RevisionsOf(&id));
-        let mut next = Some(RangeRequest::keys(edge(format!("{partition}:")), edge(format!("{partition};"))));
+        let edge = |id: &str| keys.key(DatabaseKey::RevisionsOf(id));
+        let (first, beyond) = mango::ids_of_partition(partition);
+        let mut next = Some(RangeRequest::keys(edge(&first), edge(&beyond)));
         let mut info = PartitionInfo::default();
         while let Some(range) = next.take() {
             let page = self.read_batch(ROWS_AT_ONCE, |transaction, most| {

@@ -1,8 +1,8 @@
 //! A quota of stored bytes for the edits of a handle.
 //!
-//! An edit does not know how large its database is: that row would be in every transaction, and each edit would change
-//! it. So a handle with a quota asks the store for its estimate, at most once in [`AGE_MS`], before it writes. A database
-//! may therefore grow past its quota by what is written in that time.
+//! An edit does not know how large its database is: that row would be in every transaction, and each edit would change it.
+//! So a handle with a quota asks the store for its estimate, at most once in [`AGE_MS`], before it writes. A database may
+//! therefore grow past its quota by what is written in that time.
 
 use kv_api::{Database, Read, Transaction};
 
@@ -21,7 +21,7 @@ pub(crate) fn gives_back(edit: &Edit) -> bool {
     edit.deleted && edit.body.as_str().len() <= SMALL_TOMBSTONE && edit.attachments.is_empty()
 }
 
-/// How many times the quota a database may have for an edit; `None` for any size. A deletion of a leaf that it names gives
+/// The multiple of the quota from which on an edit is refused; `None` if it never is. A deletion that names its leaf gives
 /// space back. A replicated tombstone may be of a document that was never here.
 fn times_for(edit: &Edit, mode: WriteMode) -> Option<u64> {
     match (gives_back(edit), mode) {
@@ -43,15 +43,24 @@ impl<D: Database> Documents<D> {
         self
     }
 
-    /// The refusal of an edit that is no deletion; `None` while there is room, or no quota.
+    /// Refuses an edit that is no deletion while the quota is used up.
     ///
     /// # Errors
-    /// 404 if the database is gone; the store's errors.
-    pub async fn over_quota(&self) -> Result<Option<ErrorKind>> {
-        self.over(1).await
+    /// [`ErrorKind::QuotaExceeded`]; 404 if the database is gone; the store's errors.
+    pub async fn require_quota(&self) -> Result<()> {
+        self.require(1).await
     }
 
-    /// The same for several times the quota.
+    /// Refuses a local document that may not be written now.
+    pub(crate) async fn require_quota_of_local(&self) -> Result<()> {
+        self.require(2).await
+    }
+
+    async fn require(&self, times: u64) -> Result<()> {
+        self.over(times).await?.map_or(Ok(()), |full| Err(full.into()))
+    }
+
+    /// The refusal of what needs room, if the database has several times its quota.
     async fn over(&self, times: u64) -> Result<Option<ErrorKind>> {
         let Some(quota) = self.quota else { return Ok(None) };
         let stored = Box::pin(self.stored_bytes()).await?;
@@ -65,11 +74,6 @@ impl<D: Database> Documents<D> {
             Some(times) => self.over(times).await,
             None => Ok(None),
         }
-    }
-
-    /// Refuses a local document that may not be written now.
-    pub(crate) async fn require_quota_of_local(&self) -> Result<()> {
-        self.over(2).await?.map_or(Ok(()), |full| Err(full.into()))
     }
 
     /// The estimated bytes of all rows, as of a moment ago.

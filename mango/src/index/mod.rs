@@ -46,11 +46,11 @@ pub const MAX_VALUES: usize = 1_000;
 /// The member of a definition that is the partial filter.
 const FILTER: &str = "partial_filter_selector";
 
-/// Whether the views and indexes of a design document are partitioned, in a database that is: what its `options` say, or
-/// else they are.
-pub fn has_partitions(design: JsonRef<'_>) -> bool {
+/// Whether the views and indexes of a design document are partitioned: in a partitioned database they are, unless its
+/// `options` say otherwise.
+pub fn has_partitions(design: JsonRef<'_>, in_partitioned: bool) -> bool {
     let option = design.get("options").and_then(|options| options.get("partitioned"));
-    option.and_then(JsonRef::as_bool).unwrap_or(true)
+    in_partitioned && option.and_then(JsonRef::as_bool).unwrap_or(true)
 }
 
 /// An index: one view of a design document of the language `query`.
@@ -81,7 +81,7 @@ impl Index {
     /// valid index are left out, as in CouchDB. `in_partitioned`: whether the database is partitioned. Its indexes are too,
     /// unless the design document says otherwise.
     pub fn all_in(design_id: &str, document: JsonRef<'_>, in_partitioned: bool) -> Vec<Index> {
-        let is_partitioned = in_partitioned && has_partitions(document);
+        let is_partitioned = has_partitions(document, in_partitioned);
         let is_query = document.get("language").and_then(JsonRef::as_str).is_some_and(|language| language == "query");
         let views = document.get("views").filter(|_| is_query);
         let views = views.into_iter().flat_map(JsonRef::members);

@@ -110,10 +110,10 @@ impl Plan {
         let sort = sort_paths(query);
         let reasons: Vec<Vec<&'static str>> = known.iter().map(|known| known.why_not(&query.selector, &sort)).collect();
         // A partial index is used only if the query names it.
-        let is_open = |at: usize| !known[at].is_partial() || known[at].is_named(&query.use_index);
-        // A partition is searched by its rows, and the whole database by those of all.
+        let is_free_to_use = |at: usize| !known[at].is_partial() || known[at].is_named(&query.use_index);
+        // A query of one partition takes partitioned indexes only, and another query none of them.
         let is_in_scope = |at: usize| known[at].is_for(query);
-        let is_eligible = |at: usize| is_open(at) && is_in_scope(at);
+        let is_eligible = |at: usize| is_free_to_use(at) && is_in_scope(at);
         let usable: Vec<usize> = (0..known.len()).filter(|&at| is_eligible(at) && reasons[at].is_empty()).collect();
         if usable.is_empty() && purpose == Purpose::Find {
             let scope = match (query.in_partitioned, query.partition.is_empty()) {

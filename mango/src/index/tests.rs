@@ -647,7 +647,7 @@ fn rows_of_a_partition_are_one_range() {
     assert!(split.is_partitioned() && !whole.is_partitioned() && !split.is_same(&whole));
     assert_ne!(split.signature(), whole.signature());
     let global = text(r#"{"language":"query","options":{"partitioned":false},"views":{}}"#);
-    assert!(!super::has_partitions(global.root()));
+    assert!(!super::has_partitions(global.root(), true));
 
     let indexes = [Arc::new(split), Arc::new(whole)];
     let scan = |body: &str| match Plan::of(&query(body), &indexes, Purpose::Find).unwrap().choice {

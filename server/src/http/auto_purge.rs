@@ -8,8 +8,9 @@
 //! after a while. A tombstone is old if a row that counts edits says so ([`Documents::since_time`]). Each round leaves
 //! such a row, so that later rounds know how old the last edits are.
 //!
-//! A clock that leaps ahead makes everything old. So a round purges nothing in a database where no time of the last half of
-//! the ttl is known: after a leap that is one round, in which the clock can be mended.
+//! A clock that leaps ahead makes everything old. So a round purges nothing in a database unless a time is known from the
+//! last half of its ttl, or from the last two periods between rounds if those are longer. After a leap that is one round,
+//! in which the clock can be mended.
 //!
 //! A round purges no more than half of the purges that a database remembers, so that views which are asked for meanwhile
 //! follow. The rest is left to the next round, which then comes soon.
@@ -142,7 +143,12 @@ async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Resul
         request.since = batch.last_seq.into();
     }
     if purged > 0 {
-        tracing::info!(database = name, purged, dry_run = option.dry_run, "old tombstones were purged");
+        tracing::info!(
+            database = name,
+            purged,
+            dry_run = option.dry_run,
+            "old tombstones were purged, or only counted in a dry run"
+        );
     }
     Ok(is_done)
 }

@@ -28,6 +28,13 @@ impl PerUser {
     pub(crate) fn database(&self, user: &str) -> String {
         format!("{}{}", self.prefix, model::hex(user.as_bytes()))
     }
+
+    /// Whether a database of this name is that of a user.
+    pub(crate) fn is_of_a_user(&self, database: &str) -> bool {
+        let is_hex =
+            |user: &str| !user.is_empty() && user.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        database.strip_prefix(&self.prefix).is_some_and(is_hex)
+    }
 }
 
 const GROUPS: [&str; 2] = ["admins", "members"];

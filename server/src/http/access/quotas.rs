@@ -12,8 +12,8 @@ pub(crate) const SECTION: &str = "quotas";
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     named: BTreeMap<String, u64>,
-    /// The prefix of users' databases, and the quota of each of them.
-    of_users: Option<(String, u64)>,
+    /// The quota of each user's database.
+    of_users: Option<(PerUser, u64)>,
 }
 
 impl Quotas {
@@ -26,15 +26,12 @@ impl Quotas {
             Some((database.clone(), bytes?))
         });
         let of_users = rows.read("couch_peruser", "quota", bytes);
-        Quotas {
-            named: named.collect(),
-            of_users: per_user.zip(of_users).map(|(per_user, bytes)| (per_user.prefix.clone(), bytes)),
-        }
+        Quotas { named: named.collect(), of_users: per_user.cloned().zip(of_users) }
     }
 
     /// The quota of a database. Its own overrides that of users' databases.
     pub(crate) fn of(&self, database: &str) -> Option<u64> {
-        let of_users = self.of_users.as_ref().filter(|(prefix, _)| is_of_a_user(database, prefix));
+        let of_users = self.of_users.as_ref().filter(|(per_user, _)| per_user.is_of_a_user(database));
         self.named.get(database).or(of_users.map(|(_, bytes)| bytes)).copied()
     }
 }
@@ -42,11 +39,6 @@ impl Quotas {
 /// A quota as a number of bytes.
 pub(crate) fn bytes(text: &str) -> Option<u64> {
     text.parse().ok()
-}
-
-fn is_of_a_user(database: &str, prefix: &str) -> bool {
-    let is_hex = |user: &str| !user.is_empty() && user.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    database.strip_prefix(prefix).is_some_and(is_hex)
 }
 
 #[cfg(test)]

@@ -320,6 +320,14 @@ impl App {
         // An error means that the server is gone.
         let _ = self.stopping.clone().wait_for(|stopping| *stopping).await;
     }
+
+    /// Does this work until it is done, or the server stops.
+    pub(crate) async fn until_stopping(&self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.stopping() => {}
+            () = work => {}
+        }
+    }
 }
 
 /// What the server was started with, as settings of CouchDB's names. Some have no effect when a client sets them, since they are

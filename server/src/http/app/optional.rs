@@ -1,15 +1,11 @@
 //! Jobs that run while an option of the configuration is set.
 
-use std::time::Duration;
-
 use jobs::{JobId, NewJob};
 
 use crate::http::access::settings::Settings;
 use crate::http::app::App;
+use crate::http::app::jobs::PAUSE;
 use crate::http::error::Result;
-
-/// Pause after an error.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Adds and removes a job as the configuration says, until the server stops. When the option changes, a current run stops
 /// and the job begins again.
@@ -30,10 +26,7 @@ pub(crate) async fn begin<T: PartialEq + Clone>(app: &App, id: JobId, data: &[u8
             }
         }
     };
-    tokio::select! {
-        () = app.stopping() => {}
-        () = beginning => {}
-    }
+    app.until_stopping(beginning).await;
 }
 
 /// Adds or removes the job when the option has changed.

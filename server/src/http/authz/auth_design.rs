@@ -1,16 +1,16 @@
 //! `_users/_design/_auth`, in which CouchDB keeps the rules of `_users`.
 //!
-//! Programs look for it. Here [`users`](super::users) has the rules, so the function says what they are, and is never run. It is
-//! written when the database is created, and when a server starts. Its text is our own, so a replication of `_users` from a
-//! CouchDB leaves the document in conflict, which has no effect.
+//! Programs look for it. The rules are those of [`users`](super::users); the function only tells them, and is never run.
+//! The document is written when the database is created, and when a server starts. Its text is our own, so a replication
+//! of `_users` from a CouchDB leaves it in conflict, which has no effect.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::{Edit, ErrorKind, GetOptions, JsonRef, JsonText, NotFound, Question, VALIDATE};
 
 use crate::http::access::users::DATABASE;
 use crate::http::app::App;
+use crate::http::app::jobs::PAUSE;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::response::object_text;
@@ -18,9 +18,6 @@ use crate::http::wire::response::object_text;
 const ID: &str = "_design/_auth";
 
 const FUNCTION: &str = include_str!("auth_design.js");
-
-/// Pause after an error.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether a question is about the rules of `_users`, which the server has checked.
 pub(crate) fn is_asked(database: &str, question: &Question) -> bool {
@@ -52,10 +49,7 @@ pub(crate) async fn begin(app: Arc<App>) {
             tokio::time::sleep(PAUSE).await;
         }
     };
-    tokio::select! {
-        () = app.stopping() => {}
-        () = beginning => {}
-    }
+    app.until_stopping(beginning).await;
 }
 
 async fn ensure_in(app: &App) -> Result<()> {

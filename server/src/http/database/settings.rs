@@ -80,10 +80,8 @@ pub(crate) async fn keep_replaced(request: &Request, db: &str) -> Result<Respons
 /// `PUT /{db}/_keep_replaced`, with the same.
 pub(crate) async fn set_keep_replaced(request: &mut Request, db: &str) -> Result<Response> {
     let value = request.json().await?;
-    let keep = match value.root().as_str() {
-        Some(text) => read_keep(&text)?,
-        None => read_keep(&value.root().as_u64().map_or(String::new(), |number| number.to_string()))?,
-    };
+    let number = value.root().as_u64().map(|number| number.to_string());
+    let keep = read_keep(&value.root().as_str().map(|text| text.into_owned()).or(number).unwrap_or_default())?;
     request.with_database(db, |database| async move { Ok(database.set_keep_replaced(keep).await?) }).await?;
     request.audit("keep_replaced_changed", &[("db", db)]);
     Ok(response::ok(StatusCode::OK))

@@ -16,8 +16,8 @@ use crate::http::views;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 
-/// Stems the branches, removes the bodies of replaced revisions, and asks for the space of what was removed. Engines free it by themselves too, when that is worth the
-/// work. CouchDB answers 202 whether or not there is anything to do.
+/// Stems the branches, removes the bodies of replaced revisions, and asks for the space of what was removed. Engines
+/// free it by themselves too, when that is worth the work. CouchDB answers 202 whether or not there is anything to do.
 pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     require_json(&request.headers)?;
@@ -33,7 +33,8 @@ pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
     Ok(response::ok(StatusCode::ACCEPTED))
 }
 
-/// Does the rest, and asks for its space. After a stop of the server the next compaction does it.
+/// Does the rest of a compaction, and asks for the space of what it removed. After a stop of the server the next
+/// compaction does it.
 async fn stem(app: Arc<App>, database: Documents, mut stemming: Stemming<AnyDatabase>) {
     while !app.is_stopping() {
         match stemming.next().await {
@@ -45,7 +46,7 @@ async fn stem(app: Arc<App>, database: Documents, mut stemming: Stemming<AnyData
 }
 
 fn not_stemmed(database: &Documents, error: &model::Error) {
-    tracing::warn!(database = database.name(), %error, "the compaction stopped before all branches were stemmed");
+    tracing::warn!(database = database.name(), %error, "the compaction stopped before all branches were stemmed and old bodies removed");
 }
 
 /// Runs a job that removes bodies of replaced revisions when they are too old, or when the setting was switched off.

@@ -22,7 +22,7 @@ use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents::{Contents, read_ahead, send_all};
 use crate::http::document::require_possible;
-use crate::http::document::write::{require_design_admin, require_quota};
+use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes_coding;
@@ -183,7 +183,8 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
     };
     // A body can be read only once, so the handle must not be stale.
     let database = request.fresh_database(db).await?;
-    require_quota(&database).await?;
+    // Before the bytes arrive.
+    database.require_quota().await?;
     let mut upload = database.upload(&name, how);
     // CouchDB compared it up to 3.3, and ignores it since. So an invalid MD5 is ignored.
     let stated = request.headers.get("content-md5").and_then(|md5| STANDARD.decode(md5.as_bytes().trim_ascii()).ok());

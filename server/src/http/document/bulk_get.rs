@@ -161,8 +161,8 @@ impl EntryLeaves {
     }
 }
 
-/// Checks an id.
-fn check(id: &str, partitioned: bool) -> model::Result<()> {
+/// Checks the id of a document to read, which names a partition in a partitioned database.
+fn check_id_to_read(id: &str, partitioned: bool) -> model::Result<()> {
     check_document_id(id)?;
     if partitioned { require_partition(id) } else { Ok(()) }
 }
@@ -182,7 +182,7 @@ fn wanted(whole: &JsonText, doc: JsonRef<'_>, partitioned: bool) -> Wanted {
     let Some(id) = text("id") else {
         return refuse(None, None, "bad_request", "document id missed");
     };
-    if let Err(error) = check(&id, partitioned) {
+    if let Err(error) = check_id_to_read(&id, partitioned) {
         return refuse(Some(id), None, error.error(), &error.reason());
     }
     let rev = match doc.get("rev").map(parse) {

@@ -29,7 +29,8 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         Some(boundary) => {
             // The body can be read only once, so a stale handle must be renewed before that.
             let database = request.fresh_database(db).await?;
-            require_quota(&database).await?;
+            // Before the bytes arrive.
+            database.require_quota().await?;
             follow::edit(request, &database, id, named.as_ref(), mode, &boundary).await?
         }
         None => Edit::from_json_or_rev(Some(id), named.as_ref(), &request.json().await?, mode)?,
@@ -58,11 +59,6 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
     let mut response = written(id, &rev, status, request.params.is_batch());
     response::set_location(&mut response, request.absolute(&[db, id]));
     Ok(response)
-}
-
-/// Refuses an upload into a full database before its bytes arrive.
-pub(crate) async fn require_quota(database: &Documents) -> Result<()> {
-    database.over_quota().await?.map_or(Ok(()), |full| Err(model::Error::from(full).into()))
 }
 
 async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<RevId> {

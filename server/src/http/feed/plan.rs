@@ -74,7 +74,7 @@ impl Begin {
         match text {
             "" => Ok(Begin::Seq(Seq::ZERO)),
             "now" => Ok(Begin::Now),
-            _ => match time(text).or_else(|| Some(now_ms.saturating_sub(age(text)?))) {
+            _ => match time(text).or_else(|| ago(text, now_ms)) {
                 Some(time_ms) => Ok(Begin::Time(time_ms)),
                 None => Ok(Begin::Seq(text.parse()?)),
             },
@@ -89,20 +89,9 @@ fn time(text: &str) -> Option<u64> {
     Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The milliseconds of `-90s`, `-30m`, `-1h`, `-2d` or `-1w`.
-fn age(text: &str) -> Option<u64> {
-    let text = text.strip_prefix('-')?;
-    let (at, unit) = text.char_indices().next_back()?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
-        'w' => 604_800,
-        _ => return None,
-    };
-    let digits = text.get(..at).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
-    Some(digits.parse::<u64>().ok()?.saturating_mul(seconds * 1_000))
+/// The time that `-30m` means.
+fn ago(text: &str, now_ms: u64) -> Option<u64> {
+    Some(now_ms.saturating_sub(model::parse_time(text.strip_prefix('-')?)?))
 }
 
 /// Behaviour while there is nothing to send.

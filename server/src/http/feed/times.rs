@@ -1,11 +1,10 @@
 //! `/{db}/_time_seq`: the number of changes by the time when they were made.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use hyper::StatusCode;
 
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
+use crate::http::replicator::record;
 use crate::http::request::Request;
 use crate::http::root::NODE;
 use crate::http::wire::response::{self, Response};
@@ -21,8 +20,7 @@ pub(crate) async fn list(request: &Request, db: &str) -> Result<Response> {
     Ok(response::object(|json| {
         json.name("time_seq").begin_object().name(RANGE).begin_object().name(NODE).begin_array();
         for bin in bins {
-            let start = UNIX_EPOCH + Duration::from_millis(bin.start_ms);
-            json.begin_array().display(humantime::format_rfc3339_seconds(start)).u64(bin.edits).end_array();
+            json.begin_array().str(&record::time(bin.start_ms)).u64(bin.edits).end_array();
         }
         json.end_array().end_object().end_object();
     }))

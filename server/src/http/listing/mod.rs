@@ -119,7 +119,7 @@ impl Lister {
     /// Adds the number of documents in the namespace, and of rows before the first one.
     async fn count(&self, head: &mut Head) -> Result<()> {
         let Some(mut total) = head.total_rows else { return Ok(()) };
-        // Exact, since they are few.
+        // Design documents are few, so they are counted exactly.
         let exact = if self.namespace == Namespace::Design { usize::MAX } else { head.rows };
         if (self.namespace == Namespace::Design || self.query.partition.is_some())
             && let Some(all) = whole(&self.query, self.namespace)
@@ -450,15 +450,6 @@ pub(crate) async fn list_posted(request: &mut Request, db: &str, namespace: Name
     respond(request, db, namespace, query, None).await
 }
 
-/// Refuses a partition of a database that has none.
-async fn check_partition(request: &Request, db: &str, query: &Query) -> Result<()> {
-    if query.partition.is_none() {
-        return Ok(());
-    }
-    let is_partitioned = |database: Documents| async move { Ok(database.is_partitioned_now().await?) };
-    query.check_partition(request.with_database(db, is_partitioned).await?)
-}
-
 async fn respond(
     request: &Request,
     db: &str,
@@ -467,9 +458,12 @@ async fn respond(
     paging: Option<Paging>,
 ) -> Result<Response> {
     let (query, paging) = (&query, &paging);
-    check_partition(request, db, query).await?;
-    let begin = |database: Documents| {
-        rows::begin(Lister::new(&request.app, &database, namespace, query.clone(), paging.clone()))
+    let begin = |database: Documents| async move {
+        // A handle that says so and is stale fails with the first read, and this runs again.
+        let is_partitioned =
+            query.partition.is_none() || database.is_partitioned() || database.is_partitioned_now().await?;
+        query.check_partition(is_partitioned)?;
+        rows::begin(Lister::new(&request.app, &database, namespace, query.clone(), paging.clone())).await
     };
     Ok(rows::respond(request.with_database(db, begin).await?))
 }
@@ -484,7 +478,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, namespace: Namespac
         let asked = Asked::read_query(of.as_deref(), request, &body, one, MOST_ROWS)?;
         let mut query = query_of(&asked)?;
         query.unwrap_key();
-        check_partition(request, db, &query).await?;
+        query.check_partition(database.is_partitioned())?;
         listers.push(Lister::new(&request.app, &database, namespace, query, asked.paging));
     }
     Ok(rows::respond_all(listers))

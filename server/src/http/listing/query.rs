@@ -245,9 +245,9 @@ impl Namespace {
 /// The first id that may be listed, and the first one after those; `None` if all may be.
 fn edges(query: &Query, namespace: Namespace) -> Option<(String, String)> {
     match (namespace.prefix(), &query.partition) {
-        // `0` is the character after the slash, and `;` the one after the colon.
+        // `0` is the character after the slash.
         (Some(prefix), _) => Some((prefix.to_owned(), prefix.replace('/', "0"))),
-        (None, Some(partition)) => Some((format!("{partition}:"), format!("{partition};"))),
+        (None, Some(partition)) => Some(mango::ids_of_partition(partition)),
         (None, None) => None,
     }
 }

@@ -165,10 +165,7 @@ pub(crate) async fn begin(app: Arc<App>) {
             tokio::time::sleep(PAUSE).await;
         }
     };
-    tokio::select! {
-        () = app.stopping() => {}
-        () = beginning => {}
-    }
+    app.until_stopping(beginning).await;
 }
 
 async fn ensure_all(app: &App) -> Result<()> {

@@ -324,7 +324,7 @@ struct Pattern {
 /// The table's patterns.
 struct Patterns {
     /// Those whose first or second part is a name such as `_changes`, or the id of a design document or a local one. The
-    /// path of a plain document has none of them, so it is not compared with these sixty.
+    /// path of a plain document has none of them, so it is not compared with all of these.
     underscored: Vec<Pattern>,
     others: Vec<Pattern>,
 }

@@ -70,7 +70,7 @@ impl Design {
         }
         let flag = |name| body.get("options").and_then(|options| options.get(name)?.as_bool()).unwrap_or(false);
         let (include_design, local_seq) = (flag("include_design"), flag("local_seq"));
-        let is_partitioned = is_partitioned(database, document);
+        let is_partitioned = mango::has_partitions(document.body.root(), database.is_partitioned());
         let options = ViewOptions { is_of_design: true, include_design, local_seq, is_partitioned };
         let sources = sources(body);
         let functions = functions.of_views(database, &sources, &views)?;
@@ -88,7 +88,7 @@ impl Design {
             View { name: index.name().to_owned(), reduce, is_raw: false }
         };
         let views = indexes.iter().map(view).collect();
-        let is_partitioned = is_partitioned(database, document);
+        let is_partitioned = mango::has_partitions(document.body.root(), database.is_partitioned());
         let options = ViewOptions { is_of_design: true, is_partitioned, ..ViewOptions::default() };
         let functions = Arc::new(OfIndexes(indexes));
         let group = ViewGroup::new(document.id.as_str(), sources(body).as_str(), options, views, functions);
@@ -105,11 +105,6 @@ impl Design {
     pub(super) fn refuse_unknown(&self, view: &str) -> Result<()> {
         self.refused.get(view).map_or(Ok(()), |reason| Err(ApiError::bad_request(reason.clone())))
     }
-}
-
-/// Whether each partition has rows of its own in the views of a design document.
-fn is_partitioned(database: &Documents, document: &Document) -> bool {
-    database.is_partitioned() && mango::has_partitions(document.body.root())
 }
 
 /// What the functions are made of: nothing else of the design document reaches them.
