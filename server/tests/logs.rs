@@ -327,8 +327,8 @@ async fn the_logs_say_who_did_what_from_where() {
     assert_eq!(of("r12")[0]["user"], Value::Null);
 }
 
-/// A log that cannot be opened is refused at the start. One that cannot be written stops nothing, and its lines are in the
-/// server's log.
+/// A log that cannot be opened is refused at the start. One that cannot be written stops nothing, and its lines are in
+/// the server's log.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_full_disk_keeps_out_of_the_audit_log_is_in_the_log() {

@@ -1,5 +1,5 @@
-//! The answers of a server that was built without JavaScript: what needs a function is refused, and nothing is let through
-//! that a function would have refused.
+//! The answers of a server that was built without JavaScript: what needs a function is refused, and nothing is let
+//! through that a function would have refused.
 //!
 //! `cargo test -p couch-layer-server --no-default-features --features mem --test without_javascript`
 

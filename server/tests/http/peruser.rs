@@ -4,7 +4,7 @@ use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 use server::http::{Administrator, Options};
 
-use crate::support::{Answer, Couch};
+use crate::support::{Answer, Couch, wait_for};
 
 const PASSWORD: &str = "pass word";
 
@@ -120,18 +120,9 @@ async fn each_user_has_a_database_of_their_own() {
 
 /// Sends until the answer has this status: the size of a database is a second old at most.
 async fn until_status(couch: &Couch, status: u16, method: &str, path: &str, body: Value) -> Answer {
-    let wait = async {
-        loop {
-            let answer = send(couch, "adm", method, path, body.clone()).await;
-            if answer.status == status {
-                return answer;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(30), wait)
-        .await
-        .unwrap_or_else(|_| panic!("{method} {path} is never {status}"))
+    let sent =
+        async || Some(send(couch, "adm", method, path, body.clone()).await).filter(|answer| answer.status == status);
+    wait_for(&format!("{method} {path} is never {status}"), sent).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

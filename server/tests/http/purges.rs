@@ -1,10 +1,10 @@
 //! `_purge`, `_purged_infos` and `_purged_infos_limit`, with the answers measured on CouchDB 3.5.2.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::Couch;
+use crate::support::{Couch, wait_for};
 
 /// A document with the leaves `3-d` and `3-c` and the tombstone `2-e`.
 async fn conflicted(couch: &Couch, id: &str) {
@@ -211,11 +211,7 @@ async fn tombstones(couch: &Couch, db: &str) -> Value {
 }
 
 async fn until_purged(couch: &Couch, db: &str, left: usize) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while tombstones(couch, db).await != left {
-        assert!(Instant::now() < deadline, "{} tombstones in {db}", tombstones(couch, db).await);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    wait_for(&format!("{left} tombstones in {db}"), async || (tombstones(couch, db).await == left).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,11 +250,7 @@ async fn old_tombstones_are_purged_where_a_database_says_so() {
     let jobs = couch.layer.jobs();
     assert_eq!(jobs.list("auto_purge").await.unwrap().len(), 1);
     configure(&couch, "couch_scanner_plugins/couch_auto_purge_plugin", "false").await;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !jobs.list("auto_purge").await.unwrap().is_empty() {
-        assert!(Instant::now() < deadline);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait_for("the job ends", async || jobs.list("auto_purge").await.unwrap().is_empty().then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

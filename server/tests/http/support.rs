@@ -1,6 +1,7 @@
 //! A server for each test, and requests that are easy to read.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use kv_api::AnyDatabase;
 use model::{Layer, LayerOptions};
@@ -22,6 +23,19 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
+}
+
+/// Waits until `is_good` finds a value, for two minutes at most.
+pub(crate) async fn wait_for<T>(what: &str, is_good: impl AsyncFn() -> Option<T>) -> T {
+    let waiting = async {
+        loop {
+            if let Some(found) = is_good().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), waiting).await.unwrap_or_else(|_| panic!("{what}"))
 }
 
 impl Answer {

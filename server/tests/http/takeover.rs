@@ -10,10 +10,7 @@ use server::engine::{IfMissing, open};
 use server::http::Options;
 use tokio::runtime::Runtime;
 
-use crate::support::Couch;
-
-/// Long enough for a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::support::{Couch, wait_for};
 
 /// Long enough that a busy machine renews it in time.
 const LEASE: Duration = Duration::from_secs(3);
@@ -55,22 +52,9 @@ fn name(couch: &Couch) -> String {
     format!("couch-layer@{}", couch.server.address())
 }
 
-/// Waits until `is_good` finds a value.
-async fn until<T>(what: &str, is_good: impl AsyncFn() -> Option<T>) -> T {
-    let waiting = async {
-        loop {
-            if let Some(found) = is_good().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{what}"))
-}
-
 async fn arrived(couch: &Couch, db: &str, id: &str) {
     let path = format!("/{db}/{id}");
-    until(&path, async || (couch.get(&path).await.status == 200).then_some(())).await;
+    wait_for(&path, async || (couch.get(&path).await.status == 200).then_some(())).await;
 }
 
 /// The sessions of the last checkpoint in a database, the newest first; empty before the first checkpoint.
@@ -80,7 +64,7 @@ async fn sessions(couch: &Couch, db: &str) -> Vec<Value> {
 }
 
 async fn checkpointed(couch: &Couch, db: &str, written: u64, count: usize) -> Vec<Value> {
-    until(&format!("a checkpoint in {db}"), async || {
+    wait_for(&format!("a checkpoint in {db}"), async || {
         let sessions = sessions(couch, db).await;
         (sessions.len() == count && sessions[0]["docs_written"] == json!(written)).then_some(sessions)
     })
@@ -206,14 +190,14 @@ async fn one_that_is_stopped_writes_a_last_checkpoint() {
     assert_eq!(first.json("POST", "/_replicate", job("of-request")).await.status, 202);
     for target in ["of-document", "of-request", "of-server"] {
         let path = format!("/{target}");
-        until(&path, async || (first.get(&path).await.json()["doc_count"] == 5).then_some(())).await;
+        wait_for(&path, async || (first.get(&path).await.json()["doc_count"] == 5).then_some(())).await;
         // The progress that a checkpoint has follows the documents.
         let done = async || {
             let jobs = first.get("/_scheduler/jobs").await.json();
             let mut jobs = jobs["jobs"].as_array().unwrap().iter();
             jobs.any(|job| job["target"] == target && job["info"]["docs_written"] == 5).then_some(())
         };
-        until(&path, done).await;
+        wait_for(&path, done).await;
         assert!(sessions(&first, target).await.is_empty(), "{target}");
     }
     assert_eq!(first.call("DELETE", &format!("/_replicator/x?rev={rev}")).await.status, 200);

@@ -5,7 +5,7 @@ use server::http::{Administrator, Options};
 
 use crate::owners::until;
 use crate::rights::{admin, as_user, cookie, set, token, user, with_tokens, with_users};
-use crate::support::{Answer, Couch};
+use crate::support::{Answer, Couch, wait_for};
 
 const ANNA: &str = "/_users/org.couchdb.user:anna";
 
@@ -483,9 +483,7 @@ async fn the_rules_of_users_are_a_document_that_is_not_run() {
     let administrator = Administrator { name: "adm".into(), password: "pass word".into() };
     let options = Options { administrator: Some(administrator), ..Options::default() };
     let again = Couch::over(couch.layer.engine().clone(), options).await;
-    while admin(&again, "GET", path, json!(null)).await.status != 200 {
-        tokio::task::yield_now().await;
-    }
+    wait_for(path, async || (admin(&again, "GET", path, json!(null)).await.status == 200).then_some(())).await;
     // A set-up creates `_users` too.
     let new = Couch::start().await;
     let set_up = json!({"action": "enable_single_node", "username": "adm", "password": "pass word"});
