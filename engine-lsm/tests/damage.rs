@@ -13,8 +13,8 @@ use model::{
 
 const DOCUMENTS: u64 = 400;
 
-/// Bound of the rows in one block of a table, which are lost together: a block has four KiB, and the rows of an index of ids
-/// take some thirty bytes there.
+/// Bound of the rows in one block of a table, which are lost together: a block has four KiB, and the rows of an index
+/// of ids take some thirty bytes there.
 const MOST_IN_A_BLOCK: u64 = 200;
 
 /// Pseudorandom numbers.
@@ -61,7 +61,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Lists all documents. Returns the number of those that are not there, after the proof that each is in a gap, or is damaged itself.
+/// Lists all documents. Returns the number of those that are not there, after the proof that each is in a gap, or is
+/// damaged itself.
 async fn missing(
     documents: &Documents<LsmDatabase>,
     descending: bool,

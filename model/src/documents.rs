@@ -55,7 +55,7 @@ pub(crate) struct Home {
     validates: AtomicBool,
     /// The design documents that validate edits, as they were last read.
     pub(crate) designs: Mutex<Option<Designs>>,
-    /// The estimated bytes of all rows when a quota last asked, and that time in milliseconds.
+    /// When a quota last asked for the size, in milliseconds, and the estimated bytes of all rows then.
     pub(crate) stored: Mutex<Option<(u64, u64)>>,
 }
 
@@ -132,6 +132,12 @@ impl<D: Database> Documents<D> {
     pub(crate) fn check_id(&self, id: &str) -> Result<()> {
         check_document_id(id)?;
         if self.home.partitioned { check_partitioned_id(id) } else { Ok(()) }
+    }
+
+    /// Checks an id of a document to read.
+    pub(crate) async fn check_id_to_read(&self, id: &str) -> Result<()> {
+        check_document_id(id)?;
+        self.check_partitions(&[id]).await
     }
 
     /// Checks that these ids, of documents to read or to purge, name partitions if the database is partitioned. No

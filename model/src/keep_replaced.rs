@@ -35,8 +35,8 @@ impl KeepReplaced {
         if is_possible { Ok(()) } else { Err(invalid()) }
     }
 
-    /// The same for a database of this name. What stands in a system database is for its owner alone, and another user may
-    /// come after under the name.
+    /// The same for a database of this name. System databases keep none: their documents are for their owners alone,
+    /// and another user may have the same name later.
     pub(crate) fn check_for(self, name: &str) -> Result<()> {
         if is_system_database(name) {
             return Err(Error::bad_request("A system database keeps no replaced revisions"));

@@ -26,8 +26,7 @@ use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::keep_replaced::KeepReplaced;
 use crate::keys::{DatabaseKey, Leaf};
-use crate::limits::check_document_id;
-use crate::read::{Tree, body_at, body_below, body_of, body_or_empty, history};
+use crate::read::{Tree, body_at, body_of, body_or_empty, history};
 use crate::revid::RevId;
 
 /// Number of documents read in one transaction of a bulk get.
@@ -96,8 +95,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone. A missing leaf is an answer, not an error.
     pub async fn open_revs(&self, id: &str, which: &OpenRevs, options: &GetOptions) -> Result<Vec<OpenRev>> {
-        check_document_id(id)?;
-        self.check_partitions(&[id]).await?;
+        self.check_id_to_read(id).await?;
         // Without `latest` each revision is a separate request, so their bodies need not fit in one transaction.
         let split: Vec<OpenRevs> = match which {
             OpenRevs::These(revs) if !options.latest => {
@@ -251,7 +249,7 @@ impl<D: Database> Documents<D> {
                     answers.truncate(request.max(1));
                     break 'requests;
                 }
-                bodies.push((request, place, body_at(&transaction, keys, opened.body_key(requests[request].0))));
+                bodies.push((request, place, body_at(&transaction, keys.key(opened.body_key(requests[request].0)))));
             }
         }
         for (request, place, body) in bodies {
@@ -319,7 +317,7 @@ impl<D: Database> Documents<D> {
                 .read_batch(BODIES_AT_ONCE, |transaction, at_once| async move {
                     let instance = self.instance(&transaction, Read::Snapshot);
                     let some = keys.iter().take(at_once);
-                    let bodies: Vec<_> = some.map(|key| body_below(&transaction, key.clone())).collect();
+                    let bodies: Vec<_> = some.map(|key| body_at(&transaction, key.clone())).collect();
                     instance.await?;
                     let (mut read, mut batch) = (Vec::new(), Batch::of(bodies.len()));
                     for body in bodies {

@@ -17,7 +17,6 @@ use crate::body::{BodyFormat, RevisionMetadata, decode_part};
 use crate::documents::Documents;
 use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, end_of};
-use crate::limits::check_document_id;
 use crate::read::{decode, why_not_live};
 use crate::revid::RevId;
 use crate::tuple;
@@ -42,8 +41,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the document is missing or deleted.
     pub async fn get_parts(&self, id: &str, paths: &[Vec<String>]) -> Result<Parts> {
-        check_document_id(id)?;
-        self.check_partitions(&[id]).await?;
+        self.check_id_to_read(id).await?;
         let found = self.read(|transaction| self.parts(transaction, id, paths)).await;
         found.map_err(|error| error.of_document(id))
     }

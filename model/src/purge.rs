@@ -22,8 +22,6 @@
 //! A large purge takes several rows. The first row has the purge's UUID. The UUIDs of the others are hashes of it and
 //! of the part's number. So they are the same when the purge is repeated, and no other purge has them.
 
-use std::borrow::Cow;
-
 use kv_api::{Database, KeyValue, RangeRequest, Read, RetryError, Transaction};
 use sha2::{Digest, Sha256};
 
@@ -158,7 +156,7 @@ impl PurgeSettings {
         let Some(value) = value else { return Ok(PurgeSettings::default()) };
         let mut reader = Reader::new(value);
         let kept = reader.int()?;
-        let ttl = reader.peek().map(|_| reader.str().map(Cow::into_owned)).transpose()?;
+        let ttl = if reader.rest().is_empty() { None } else { Some(reader.str()?.into_owned()) };
         reader.end()?;
         Ok(PurgeSettings { kept, ttl })
     }

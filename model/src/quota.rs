@@ -1,8 +1,8 @@
 //! A quota of stored bytes for the edits of a handle.
 //!
-//! An edit does not know how large its database is: that row would be in every transaction, and each edit would change it.
-//! So a handle with a quota asks the store for its estimate, at most once in [`AGE_MS`], before it writes. A database may
-//! therefore grow past its quota by what is written in that time.
+//! An edit does not know how large its database is: that row would be in every transaction, and each edit would change
+//! it. So a handle with a quota asks the store for its estimate, at most once in [`AGE_MS`], before it writes. A
+//! database may therefore grow past its quota by what is written in that time.
 
 use kv_api::{Database, Read, Transaction};
 
@@ -21,8 +21,8 @@ pub(crate) fn gives_back(edit: &Edit) -> bool {
     edit.deleted && edit.body.as_str().len() <= SMALL_TOMBSTONE && edit.attachments.is_empty()
 }
 
-/// The multiple of the quota from which on an edit is refused; `None` if it never is. A deletion that names its leaf gives
-/// space back. A replicated tombstone may be of a document that was never here.
+/// The multiple of the quota from which on an edit is refused; `None` if it never is. A deletion that names its leaf
+/// gives space back. A replicated tombstone may be of a document that was never here.
 fn times_for(edit: &Edit, mode: WriteMode) -> Option<u64> {
     match (gives_back(edit), mode) {
         (true, WriteMode::Interactive) if edit.rev.is_some() => None,

@@ -28,7 +28,6 @@ use crate::documents::Documents;
 use crate::edit::RevHistory;
 use crate::error::{Error, NotFound, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, end_of};
-use crate::limits::check_document_id;
 use crate::revid::RevId;
 
 impl<D: Database> Documents<D> {
@@ -41,8 +40,7 @@ impl<D: Database> Documents<D> {
     /// 404: `missing` if the document or the leaf does not exist, `deleted` if the winner is a tombstone. A tombstone
     /// can be read by its revision.
     pub async fn get(&self, id: &str, options: &GetOptions) -> Result<Document> {
-        check_document_id(id)?;
-        self.check_partitions(&[id]).await?;
+        self.check_id_to_read(id).await?;
         if let Some(rev) = &options.rev {
             // Boxed: otherwise the large future makes every other read slower.
             return Box::pin(self.get_revision(id, rev, options)).await;
@@ -190,20 +188,11 @@ pub(crate) fn body_of<T: Transaction>(
     id: &str,
     leaf: &Leaf,
 ) -> impl Future<Output = Result<Option<Body>>> + Send + use<T> {
-    body_at(transaction, keys, DatabaseKey::Doc(id, leaf))
+    body_at(transaction, keys.key(DatabaseKey::Doc(id, leaf)))
 }
 
 /// The same for a body with this key.
 pub(crate) fn body_at<T: Transaction>(
-    transaction: &T,
-    keys: &DatabaseKeys,
-    key: DatabaseKey<'_>,
-) -> impl Future<Output = Result<Option<Body>>> + Send + use<T> {
-    body_below(transaction, keys.key(key))
-}
-
-/// The same for a body with this encoded key.
-pub(crate) fn body_below<T: Transaction>(
     transaction: &T,
     prefix: Vec<u8>,
 ) -> impl Future<Output = Result<Option<Body>>> + Send + use<T> {

@@ -40,8 +40,8 @@ impl<D: Database> Documents<D> {
         self.change_instance(change).await
     }
 
-    /// Changes the instance row, or leaves it (`None`). `change` may write other rows of the transaction too, and makes the
-    /// answer.
+    /// Changes the instance row, or leaves it (`None`). `change` may write other rows of the transaction too, and makes
+    /// the answer.
     pub(crate) async fn change_instance<T, F>(&self, change: impl Fn(D::Transaction, Instance) -> F) -> Result<T>
     where
         F: Future<Output = Result<(T, Option<Instance>)>>,

@@ -7,8 +7,8 @@
 //!                                                                     and this list? if not, all functions run
 //! ```
 //!
-//! In a design document of the language `query`, `validate_doc_update` is a Mango selector, as in CouchDB after 3.5. It is
-//! matched against `{"newDoc": …, "oldDoc": …}` here. An edit that does not match is [`ErrorKind::Forbidden`].
+//! In a design document of the language `query`, `validate_doc_update` is a Mango selector, as in CouchDB after 3.5. It
+//! is matched against `{"newDoc": …, "oldDoc": …}` here. An edit that does not match is [`ErrorKind::Forbidden`].
 //!
 //! This crate does not run functions. A handle gets a [`Validator`] that does ([`Documents::validated_by`]). A handle
 //! without one refuses the edits of a database whose design documents have functions ([`ErrorKind::NotValidated`]),
@@ -70,7 +70,8 @@ pub struct Question {
 /// The future of a validator's answer.
 pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'v>>;
 
-/// Answers for the design documents whose `validate_doc_update` is a function. A closure from [`Question`] to a result is one.
+/// Answers for the design documents whose `validate_doc_update` is a function. A closure from [`Question`] to a result
+/// is one.
 ///
 /// It may be asked several times about an edit, and about one that is not written afterwards.
 pub trait Validator: Send + Sync {

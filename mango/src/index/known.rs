@@ -23,8 +23,8 @@ impl<'i> Known<'i> {
         self.index.is_some_and(|index| index.filter.is_some())
     }
 
-    /// Whether it fits the scope: a partitioned index is for queries of one partition, another for those of the database.
-    /// The documents by id are for both.
+    /// Whether it fits the scope: a partitioned index is for queries of one partition, another for those of the
+    /// database. The documents by id are for both.
     pub(super) fn is_for(self, query: &Query) -> bool {
         self.index.is_none_or(|index| index.is_partitioned != query.partition.is_empty())
     }

@@ -78,8 +78,8 @@ pub struct Row {
 
 impl Index {
     /// The indexes that a design document defines, in order; none if its language is not `query`. Views that define no
-    /// valid index are left out, as in CouchDB. `in_partitioned`: whether the database is partitioned. Its indexes are too,
-    /// unless the design document says otherwise.
+    /// valid index are left out, as in CouchDB. `in_partitioned`: whether the database is partitioned. Its indexes are
+    /// too, unless the design document says otherwise.
     pub fn all_in(design_id: &str, document: JsonRef<'_>, in_partitioned: bool) -> Vec<Index> {
         let is_partitioned = has_partitions(document, in_partitioned);
         let is_query = document.get("language").and_then(JsonRef::as_str).is_some_and(|language| language == "query");
@@ -200,9 +200,9 @@ impl Index {
         json.end_object();
     }
 
-    /// The parts of a document on which its rows in these indexes depend: sorted paths of names, none below another one.
-    /// A document that has these parts and no others has the same rows. `_id` and `_rev` are left out: it must have them.
-    /// `None` if the rows may depend on all of the document.
+    /// The parts of a document on which its rows in these indexes depend: sorted paths of names, none below another
+    /// one. A document that has these parts and no others has the same rows. `_id` and `_rev` are left out: it must
+    /// have them. `None` if the rows may depend on all of the document.
     pub fn parts<'i>(indexes: impl IntoIterator<Item = &'i Index>) -> Option<Vec<&'i [String]>> {
         let mut parts: Vec<&[String]> = Vec::new();
         for index in indexes {
@@ -248,8 +248,8 @@ impl Index {
         Some(Row { key, values })
     }
 
-    /// Whether the filter admits a document. As in CouchDB, it does not if an expression takes too many steps: an edit must
-    /// not fail for it.
+    /// Whether the filter admits a document. As in CouchDB, it does not if an expression takes too many steps: an edit
+    /// must not fail for it.
     fn has(&self, document: JsonRef<'_>) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.matches(document).unwrap_or(false))
     }
@@ -269,7 +269,8 @@ impl Index {
         Some(key)
     }
 
-    /// The key of a document's row in CouchDB's view of the index: an array of the values. `None` as in [`row`](Self::row).
+    /// The key of a document's row in CouchDB's view of the index: an array of the values. `None` as in
+    /// [`row`](Self::row).
     pub fn view_key(&self, document: JsonRef<'_>) -> Option<JsonText> {
         if !self.has(document) {
             return None;
@@ -292,7 +293,8 @@ impl Index {
         })
     }
 
-    /// Whether it depends on the member `_conflicts`, which documents have when they are searched, and not when their rows are written.
+    /// Whether it depends on the member `_conflicts`, which documents have when they are searched, and not when their
+    /// rows are written.
     fn depends_on_conflicts(&self) -> bool {
         let conditions = self.filter.iter().flat_map(Selector::paths);
         self.columns

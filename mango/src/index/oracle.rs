@@ -1,5 +1,6 @@
 //! Random documents, indexes and queries: an index must give the same answer as a search through all documents, sorted
-//! as in CouchDB. Ids that bytes and collation order differently may be missing, as in CouchDB. Planted faults prove that the comparison would find them.
+//! as in CouchDB. Ids that bytes and collation order differently may be missing, as in CouchDB. Planted faults prove
+//! that the comparison would find them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -22,12 +22,12 @@
 //! * `$beginsWith` compares whole graphemes: `é` does not begin with `e`, however it is encoded.
 //!
 //! # Unlike CouchDB
-//! * `$regex` that would cut characters apart, such as `[ä]`, is matched on code points. One that takes too many steps is
-//!   an error, and the caller decides what that means; in CouchDB the condition is false. See [`crate::Regex`].
+//! * `$regex` that would cut characters apart, such as `[ä]`, is matched on code points. One that takes too many steps
+//!   is an error, and the caller decides what that means; in CouchDB the condition is false. See [`crate::Regex`].
 //! * Selectors have at most [`MAX_DEPTH`] levels, [`MAX_CONDITIONS`] conditions and [`MAX_REGEXES`] regular
 //!   expressions. The divisor of `$mod` must fit in 64 bits.
-//! * Ids are sorted by bytes in an index too, as they are compared. CouchDB sorts them by collation there, and a range of
-//!   ids misses those that only bytes put into it.
+//! * Ids are sorted by bytes in an index too, as they are compared. CouchDB sorts them by collation there, and a range
+//!   of ids misses those that only bytes put into it.
 //! * `$nor` works inside `$elemMatch`, `$allMatch` and `$keyMapMatch`.
 //!
 //! Source: `mango_selector.erl` and its tests; CouchDB's manual, "Selector Syntax".

@@ -274,8 +274,8 @@ pub(crate) async fn only_a_database_that_keeps_revisions_pays_for_it(stage: Stag
         std::array::from_fn(|at| on[at] - off[at])
     };
     let more: Vec<[i64; 5]> = on.iter().zip(&off).map(more).collect();
-    // A creation looks for replaced revisions too: a repair may have left some of a document without leaves. The body moves:
-    // it is read, and set with two rows. From the second on, the oldest one is read and cleared.
+    // A creation looks for replaced revisions too: a repair may have left some of a document without leaves. The body
+    // moves: it is read, and set with two rows. From the second on, the oldest one is read and cleared.
     assert_eq!(more, [[0, 1, 0, 0, 0], [1, 1, 3, 0, 0], [2, 1, 3, 2, 1], [0; 5], [2, 1, 3, 2, 1]]);
 }
 

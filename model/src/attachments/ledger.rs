@@ -197,20 +197,14 @@ impl Ledger {
     ) -> Result<()> {
         let made = || changes.iter().zip(which).filter(|(_, made)| **made).map(|(change, _)| change);
         let mut lost: HashSet<ContentId> = HashSet::new();
-        for ((change, removed), _) in changes.iter().zip(&self.removed).zip(which).filter(|(_, made)| **made) {
-            for (leaf, contents) in removed.iter().flatten() {
-                for content in contents {
-                    transaction.clear(&keys.key(DatabaseKey::Reference(content, change.id, leaf)));
-                    lost.insert(*content);
-                }
-            }
-        }
-        for change in made() {
-            for (leaf, contents) in &change.forgotten {
-                for content in contents {
-                    transaction.clear(&keys.key(DatabaseKey::Reference(content, change.id, leaf)));
-                    lost.insert(*content);
-                }
+        let removed = changes.iter().zip(&self.removed).zip(which).filter(|(_, made)| **made);
+        let removed =
+            removed.flat_map(|((change, removed), _)| removed.iter().flatten().map(move |one| (change.id, one)));
+        let forgotten = made().flat_map(|change| change.forgotten.iter().map(move |one| (change.id, one)));
+        for (id, (leaf, contents)) in removed.chain(forgotten) {
+            for content in contents {
+                transaction.clear(&keys.key(DatabaseKey::Reference(content, id, leaf)));
+                lost.insert(*content);
             }
         }
         for change in made() {

@@ -299,7 +299,8 @@ impl<D: Database> Documents<D> {
         self.has_rows(RangeRequest::keys(begin, end).limit(1)).await
     }
 
-    async fn has_rows(&self, request: RangeRequest) -> Result<bool> {
+    /// Whether there are rows in a range.
+    pub(super) async fn has_rows(&self, request: RangeRequest) -> Result<bool> {
         self.read(|transaction| {
             let rows = transaction.get_range(&request, Read::Snapshot);
             async move { Ok(!rows.await?.rows.is_empty()) }

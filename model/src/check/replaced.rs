@@ -80,7 +80,7 @@ impl<D: Database> Documents<D> {
             let get = |key| transaction.get(&keys.key(key), Read::Snapshot);
             let as_leaf = get(DatabaseKey::Revision(&id, &leaf));
             let time = get(DatabaseKey::ReplacedSince(replaced.since_ms, &id, &leaf));
-            let body = body_at(&transaction, keys, DatabaseKey::ReplacedDoc(&id, &leaf));
+            let body = body_at(&transaction, keys.key(DatabaseKey::ReplacedDoc(&id, &leaf)));
             reads.push((id, replaced, as_leaf, time, body));
         }
         for (id, replaced, as_leaf, time, body) in reads {

@@ -156,7 +156,7 @@ impl<D: Database> Documents<D> {
         let newest = transaction.get_range(&self.newest_count(), Read::Snapshot);
         let version = transaction.get_read_version().await?;
         // The clock is read after the version, so that what the version has was committed before.
-        // A clock that was set back since edits without a row is behind them.
+        // If the clock was set back, edits without a row may have later times than it.
         let latest_ms = self.shared.edit_counts.slot(self.keys()).latest_ms.load(Ordering::Relaxed);
         let now_ms = self.shared.guard.environment.now_ms().max(latest_ms);
         let before = u64::try_from(Stats::read(stats.await?.as_deref())?.edits).unwrap_or(0);

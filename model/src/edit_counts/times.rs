@@ -5,9 +5,9 @@
 //! minutes, or of the [`EDITS_BETWEEN`](super::due::EDITS_BETWEEN) edits, between two rows of a process. Of years ago
 //! fewer rows are left.
 //!
-//! Times never fall along the rows. Where the clock is not later than the last row, a row repeats what that one says. So a
-//! clock that is behind hides no edit. After one that was ahead, times stand still until it is that late, and a time
-//! before gives too many edits. [`Documents::reset_times`] forgets all times.
+//! Times never fall along the rows: a row whose clock is not later than the last row's time repeats it. So a clock that
+//! was behind hides no edit. After one that was ahead, times stand still until the real time is later, and a question
+//! about a time before that gets too many edits. [`Documents::reset_times`] forgets all times.
 
 use std::sync::atomic::Ordering;
 
@@ -93,14 +93,13 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 if the database is gone.
     pub async fn time_bins(&self) -> Result<Vec<TimeBin>> {
-        let created_ms = self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?.created_ms;
-        let now_ms = self.shared.guard.environment.now_ms();
-        let stats_key = &self.keys().key(DatabaseKey::Stats);
-        let stats = self.read(|transaction| async move {
-            self.instance(&transaction, Read::Snapshot).await?;
-            Stats::read(transaction.get(stats_key, Read::Snapshot).await?.as_deref())
+        let (now_ms, stats_key) = (self.shared.guard.environment.now_ms(), &self.keys().key(DatabaseKey::Stats));
+        let read = self.read(|transaction| async move {
+            let created_ms = self.instance(&transaction, Read::Snapshot).await?.created_ms;
+            Ok((created_ms, Stats::read(transaction.get(stats_key, Read::Snapshot).await?.as_deref())?))
         });
-        let mut after = u64::try_from(stats.await?.edits).unwrap_or(0);
+        let (created_ms, stats) = read.await?;
+        let mut after = u64::try_from(stats.edits).unwrap_or(0);
         let mut bins = Vec::new();
         let starts = starts(created_ms, now_ms);
         for (place, &start_ms) in starts.iter().enumerate() {
@@ -120,9 +119,9 @@ impl<D: Database> Documents<D> {
         Ok(bins)
     }
 
-    /// Remembers that all edits so far were made by now, unless a row of the last `apart_ms` says so already. For those who
-    /// need that time later: without it, an edit is known to be old only once others followed it. Returns the newest time
-    /// that was known before.
+    /// Remembers that all edits so far were made by now, unless a row of the last `apart_ms` says so already. For those
+    /// who need that time later: without it, an edit is known to be old only once others followed it. Returns the
+    /// newest time that was known before.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -185,9 +184,13 @@ impl<D: Database> Documents<D> {
     /// The last row with a time before this one. Halves the range of sequences until it has few rows.
     async fn count_before(&self, transaction: &D::Transaction, time_ms: u64) -> Result<Option<(Seq, EditCount)>> {
         let keys = self.keys();
-        let mut found = None;
+        let newest = transaction.get_range(&self.newest_count(), Read::Snapshot).await?;
+        let Some((at, count)) = newest.rows.first().map(|row| self.read_row(row)).transpose()? else { return Ok(None) };
+        if count.is_before(time_ms) {
+            return Ok(Some((at, count)));
+        }
         // All rows before `low` are before the time, and none from `high` on is.
-        let (mut low, mut high) = (0, number(Seq::LAST));
+        let (mut found, mut low, mut high) = (None, 0, number(at));
         while low < high {
             let middle = low + (high - low) / 2;
             let rows = |from, to, most| {
@@ -217,8 +220,8 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// The beginnings of at most 60 bins, newest first. The first is not after now. The last is not after the creation, unless
-/// that is longer ago than all bins.
+/// The beginnings of at most 60 bins, newest first. The first is not after now. The last is not after the creation,
+/// unless that is longer ago than all bins.
 fn starts(created_ms: u64, now_ms: u64) -> Vec<u64> {
     let mut start = now_ms - now_ms % WIDTHS[0].0;
     let mut starts = vec![start];

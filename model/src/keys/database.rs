@@ -439,8 +439,8 @@ impl DatabaseKeys {
 
     /// All rows that repairs have moved.
     pub(crate) fn all_moved(&self) -> RangeRequest {
-        let first = Subspace::ALL.into_iter().map(|subspace| self.bounds(DatabaseKey::All(subspace)).1).max();
-        RangeRequest::keys(first.unwrap_or_default(), self.everything().1)
+        let last = Subspace::ALL[Subspace::ALL.len() - 1];
+        RangeRequest::keys(self.bounds(DatabaseKey::All(last)).1, self.everything().1)
     }
 
     /// The purges from this sequence on. The rows of their UUIDs sort before them.

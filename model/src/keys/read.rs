@@ -20,7 +20,11 @@ impl DatabaseKeys {
 
     /// The document and the leaf in a key of `revisions`.
     pub(crate) fn read_revision(&self, key: &[u8]) -> Result<(String, Leaf)> {
-        let mut reader = self.inside(key, REVISIONS)?;
+        self.read_id_and_leaf(key, REVISIONS)
+    }
+
+    fn read_id_and_leaf(&self, key: &[u8], subspace: u64) -> Result<(String, Leaf)> {
+        let mut reader = self.inside(key, subspace)?;
         let id = reader.str()?.into_owned();
         let leaf = read_leaf(&mut reader)?;
         reader.end()?;
@@ -58,11 +62,7 @@ impl DatabaseKeys {
 
     /// The document and the leaf in the key of a replaced revision.
     pub(crate) fn read_replaced(&self, key: &[u8]) -> Result<(String, Leaf)> {
-        let mut reader = self.inside(key, REPLACED)?;
-        let id = reader.str()?.into_owned();
-        let leaf = read_leaf(&mut reader)?;
-        reader.end()?;
-        Ok((id, leaf))
+        self.read_id_and_leaf(key, REPLACED)
     }
 
     /// The document and the leaf in a key of the body of a replaced revision.

@@ -12,17 +12,18 @@
 //!  (18, SinceMs, DocID, Leaf)          empty: what is too old is found by its time
 //! ```
 //!
-//! So whatever reads `docs` sees leaves only, as in other databases. References to contents stay as they are: a replaced
-//! revision refers to its attachments as the leaf did.
+//! So whatever reads `docs` sees leaves only, as in other databases. References to contents stay as they are: a
+//! replaced revision refers to its attachments as the leaf did.
 //!
-//! `SinceMs` is the clock of the process that replaced the revision, and reads compare it with their own clock. Versions
-//! would not do: on FoundationDB they cannot be turned into times for as long as bodies are kept.
+//! `SinceMs` is the clock of the process that replaced the revision, and reads compare it with their own clock.
+//! Versions would not do: on FoundationDB they cannot be turned into times for as long as bodies are kept.
 //!
 //! # Invariants
 //! * A revision is a leaf, or has rows here, or neither. An edit that adds a leaf removes the rows that it had here.
-//! * Every edit of a document reads the document's rows in `(18, DocID)`, with a conflict range, if the instance row says
-//!   that there may be some. A database without the setting reads and writes nothing for it.
-//! * Whatever removes a row of `(18, DocID)` reads it with a conflict range. So an edit and a removal that meet conflict.
+//! * Every edit of a document reads the document's rows in `(18, DocID)`, with a conflict range, if the instance row
+//!   says that there may be some. A database without the setting reads and writes nothing for it.
+//! * Whatever removes a row of `(18, DocID)` reads it with a conflict range. So an edit and a removal that meet
+//!   conflict.
 //!   A removal never touches `docs`.
 //!
 //! A purge of a document removes all its rows here: nothing of what was purged can be read any more.

@@ -36,7 +36,6 @@ use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Refused, Result, alone};
 use crate::keys::DatabaseKey;
 use crate::layer::Layer;
-use crate::limits::check_document_id;
 use crate::revid::RevId;
 use crate::txids::{Claim, Outcome};
 
@@ -187,8 +186,7 @@ impl<D: Database> Edits<D> {
     /// # Errors
     /// 404: `missing` or `deleted`; the store's.
     pub async fn get(&self, database: &Documents<D>, id: &str) -> Result<Document> {
-        check_document_id(id)?;
-        database.check_partitions(&[id]).await?;
+        database.check_id_to_read(id).await?;
         self.0.admit(database)?;
         if !matches!(*self.0.state.lock(), State::Collecting(_)) {
             return Err(finished());

@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 
+use futures_util::StreamExt;
 use kv_api::error::TRANSACTION_TOO_LARGE;
 use kv_api::{Database, KeyValue, Read, Transaction, TransactionExt};
 
@@ -105,16 +106,18 @@ impl<D: Database> Documents<D> {
                     .map(|branch| {
                         // A leaf never changes, and its row provides the conflict.
                         let range = keys.range(DatabaseKey::Doc(id, &branch.leaf));
-                        // FoundationDB knows the end of a small range without a target only: one round trip instead of two.
+                        // Without a target, FoundationDB tells the end of a small range at once: one round trip, not
+                        // two.
                         let range = if branch.size > LARGE_BODY { range.target_bytes(limit) } else { range };
-                        let first = (branch.size > 0).then(|| transaction.get_range(&range, Read::Snapshot));
-                        (branch.clone(), range, first)
+                        let batches = (branch.size > 0).then(|| Box::pin(transaction.stream(range, Read::Snapshot)));
+                        let (size, attachments) = (branch.size, branch.attachments);
+                        (Replaced { leaf: branch.leaf.clone(), since_ms: now_ms, size, attachments }, batches)
                     })
                     .collect();
                 Some((known, bodies))
             })
             .collect();
-        let mut costs = self.body_costs(instance, drafts, decided)?;
+        let mut costs = self.body_costs(instance, drafts, decided);
         let mut documents = Vec::with_capacity(decided.len());
         for (place, read) in reads.into_iter().enumerate() {
             let mut document = OfDocument::default();
@@ -122,25 +125,19 @@ impl<D: Database> Documents<D> {
                 documents.push(document);
                 continue;
             };
-            for (branch, mut range, first) in bodies {
+            for (replaced, batches) in bodies {
                 let (mut rows, mut cost) = (Vec::new(), 0);
-                if let Some(first) = first {
-                    let mut batch = first.await?;
-                    loop {
-                        let rest = range.after(&batch);
-                        cost += batch.rows.iter().map(|row| row_cost(row.key.len(), row.value.len())).sum::<usize>();
-                        rows.append(&mut batch.rows);
-                        match rest.filter(|_| cost <= limit) {
-                            Some(rest) => range = rest,
-                            None => break,
-                        }
-                        batch = transaction.get_range(&range, Read::Snapshot).await?;
+                if let Some(mut batches) = batches {
+                    while cost <= limit
+                        && let Some(batch) = batches.next().await.transpose()?
+                    {
+                        cost += batch.iter().map(|row| row_cost(row.key.len(), row.value.len())).sum::<usize>();
+                        rows.extend(batch);
                     }
                 }
                 if costs[place] + cost <= limit {
                     costs[place] += cost;
-                    let Branch { leaf, size, attachments, .. } = branch;
-                    document.kept.push((Replaced { leaf, since_ms: now_ms, size, attachments }, rows));
+                    document.kept.push((replaced, rows));
                 }
             }
             let is_purge = decided[place].is_purge();
@@ -170,7 +167,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// The costs of the bodies that each plan adds.
-    fn body_costs(&self, instance: &Instance, drafts: &[Draft<'_>], decided: &[Decided<'_>]) -> Result<Vec<usize>> {
+    fn body_costs(&self, instance: &Instance, drafts: &[Draft<'_>], decided: &[Decided<'_>]) -> Vec<usize> {
         let mut costs = Vec::with_capacity(decided.len());
         for Decided { drafts: edits, plan, .. } in decided {
             let mut cost = 0;
@@ -180,7 +177,7 @@ impl<D: Database> Documents<D> {
             }
             costs.push(cost);
         }
-        Ok(costs)
+        costs
     }
 }
 

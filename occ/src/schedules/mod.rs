@@ -13,8 +13,8 @@
 //!   planted     faults that they must find
 //! ```
 //!
-//! A failure prints its order. `OCC_SCHEDULE=random:7 cargo test -p couch-layer-occ --lib NAME` runs that order alone; a
-//! line in the test's `pinned` keeps it for ever. `OCC_SCHEDULES=100` makes a run a hundred times as long.
+//! A failure prints its order. `OCC_SCHEDULE=random:7 cargo test -p couch-layer-occ --lib NAME` runs that order alone;
+//! a line in the test's `pinned` keeps it for ever. `OCC_SCHEDULES=100` makes a run a hundred times as long.
 //!
 //! Not covered: shuttle's atomics are sequentially consistent, so an `Ordering` that is too weak is not found.
 //! Everything that needs an order is under a lock, except the count of watched keys, which has its argument

@@ -4,19 +4,19 @@
 //!  each database ─► how long are tombstones kept? ─► a sequence so long ago ─► the feed up to there ─► purges
 //! ```
 //!
-//! One job of the server's own store looks at all databases, also at those that moved to other stores, and does it again
-//! after a while. A tombstone is old if a row that counts edits says so ([`Documents::since_time`]). Each round leaves
-//! such a row, so that later rounds know how old the last edits are.
+//! One job of the server's own store looks at all databases, also at those that moved to other stores, and does it
+//! again after a while. A tombstone is old if a row that counts edits says so ([`Documents::since_time`]). Each round
+//! leaves such a row, so that later rounds know how old the last edits are.
 //!
-//! A clock that leaps ahead makes everything old. So a round purges nothing in a database unless a time is known from the
-//! last half of its ttl, or from the last two periods between rounds if those are longer. After a leap that is one round,
-//! in which the clock can be mended.
+//! A clock that leaps ahead makes everything old. So a round purges nothing in a database unless a time is known from
+//! the last half of its ttl, or from the last two periods between rounds if those are longer. After a leap that is one
+//! round, in which the clock can be mended.
 //!
-//! A round purges no more than half of the purges that a database remembers, so that views which are asked for meanwhile
-//! follow. The rest is left to the next round, which then comes soon.
+//! A round purges no more than half of the purges that a database remembers, so that views which are asked for
+//! meanwhile follow. The rest is left to the next round, which then comes soon.
 //!
-//! Invariants: a document with a live leaf stays, also if it comes back during the round. Whatever cannot be read stays,
-//! and so does everything in a vault: its clients decide when their devices have seen a deletion.
+//! Invariants: a document with a live leaf stays, also if it comes back during the round. Whatever cannot be read
+//! stays, and so does everything in a vault: its clients decide when their devices have seen a deletion.
 //!
 //! Source: CouchDB's `couch_auto_purge_plugin.erl`.
 //!

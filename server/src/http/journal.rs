@@ -1,4 +1,5 @@
-//! The audit log and the access log: files with one JSON object in each line. `docs/configuration.md` has their members.
+//! The audit log and the access log: files with one JSON object in each line. `docs/configuration.md` has their
+//! members.
 //!
 //! A line is written by one call, so that several processes may append to one file. Names that clients choose are cut.
 //! Secrets are never written: no value of a setting, no query of a URL, no body.
@@ -110,8 +111,8 @@ fn cut(text: &str) -> &str {
 
 /// Writes an event to the audit log, and to the log's target `audit`.
 ///
-/// What happened is stored already, so a line that cannot be written undoes nothing. It is in the log instead, as an error.
-/// `status` is that of a refusal.
+/// What happened is stored already, so a line that cannot be written undoes nothing. It is in the log instead, as an
+/// error. `status` is that of a refusal.
 pub(crate) fn audit(
     file: Option<&LogFile>,
     actor: &Actor<'_>,

@@ -8,8 +8,8 @@
 //! A job follows the feed, so it sees users however they are written, and also those that existed before the option was
 //! set. A change that is seen twice has no effect. When the option changes, the job begins again with all users.
 //!
-//! Invariants: other names in a database's `_security` stay. A database is dropped only while there is no such user; if the
-//! user is back by then, the database is made again.
+//! Invariants: other names in a database's `_security` stay. A database is dropped only while there is no such user; if
+//! the user is back by then, the database is made again.
 //!
 //! Source: CouchDB's `couch_peruser.erl`.
 

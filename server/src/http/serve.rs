@@ -58,8 +58,8 @@ static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The header with the id of a request, which the log has too.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 
-/// Number of bytes that a connection reserves after a request or an answer that was not small. It keeps its buffers until
-/// it ends.
+/// Number of bytes that a connection reserves after a request or an answer that was not small. It keeps its buffers
+/// until it ends.
 const USED_CONNECTION_BYTES: usize = 256 << 10;
 
 /// Serves a request. It always answers. `seat` is what its connection reserves.
@@ -141,8 +141,8 @@ pub(crate) async fn serve(
     Ok(response.map(|body| Counted::new(body, access)))
 }
 
-/// The address of the client. Behind a trusted proxy it is the last address in `X-Forwarded-For` that is not a trusted proxy's.
-/// A client may have invented those before it.
+/// The address of the client. Behind a trusted proxy it is the last address in `X-Forwarded-For` that is not a trusted
+/// proxy's. A client may have invented those before it.
 fn client_address(peer: IpAddr, headers: &HeaderMap, proxies: &[IpAddr]) -> IpAddr {
     let is_proxy = |address: &IpAddr| proxies.contains(&address.to_canonical());
     if !is_proxy(&peer) {
@@ -221,8 +221,8 @@ fn audit_refusal(request: &Request, method: &Method, uri: &Uri, status: StatusCo
     }
 }
 
-/// The method to route by: `GET` for `HEAD`, and the overriding method of a `POST` by a client that knows only `GET` and
-/// `POST`.
+/// The method to route by: `GET` for `HEAD`, and the overriding method of a `POST` by a client that knows only `GET`
+/// and `POST`.
 fn effective_method(method: Method, headers: &HeaderMap) -> Method {
     let overriding = if method == Method::POST { overriding_method(headers) } else { None };
     let method = overriding.unwrap_or(method);
@@ -357,8 +357,8 @@ fn require_user(principal: &Principal, required: Required, segments: &[Cow<'_, s
     Err(ApiError::unauthorized("Authentication required."))
 }
 
-/// Admits a client that is no server administrator, or refuses it. Returns whether it is an administrator of the database
-/// in the path.
+/// Admits a client that is no server administrator, or refuses it. Returns whether it is an administrator of the
+/// database in the path.
 async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
     let who = resource.who();
     match (who, resource.database()) {

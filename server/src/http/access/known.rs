@@ -1,8 +1,8 @@
 //! The settings that the server reads, besides administrators, and their defaults.
 //!
-//! `_config` lists them, requests read them, and `docs/configuration.md` must have each with its default. So a new setting
-//! starts here. Its value then comes from the first of these places that has one that can be read: the store, the server's
-//! file, what the server was started with, this table.
+//! `_config` lists them, requests read them, and `docs/configuration.md` must have each with its default. So a new
+//! setting starts here. Its value then comes from the first of these places that has one that can be read: the store,
+//! the server's file, what the server was started with, this table.
 
 /// Sections, each with its settings: name and default. An empty default means that the setting is not set. A name that
 /// ends with a colon stands for all names that begin with it.

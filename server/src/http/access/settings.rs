@@ -56,7 +56,8 @@ pub(crate) enum DefaultSecurity {
 /// The options that a server was started with, where settings may replace them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flags {
-    /// What the options and the store say, under the names of settings: defaults that the table of settings does not know.
+    /// What the options and the store say, under the names of settings: defaults that the table of settings does not
+    /// know.
     pub(crate) started: Vec<Setting>,
     /// Whether the listener speaks TLS. No setting replaces it.
     pub(crate) speaks_tls: bool,

@@ -67,7 +67,8 @@ pub struct Options {
     pub store: Option<EngineUrl>,
     /// Time for which a connection may be idle, and which a client has to send the head of a request.
     pub head_patience: Duration,
-    /// Time that a client may pause within a body. It is also how much longer than 1,024 bytes a second a body may take.
+    /// Time that a client may pause within a body. It is also how much longer than 1,024 bytes a second a body may
+    /// take.
     pub body_patience: Duration,
     /// Time after which a client that does not read its answer is cut off.
     pub write_patience: Duration,
@@ -176,8 +177,8 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// `address`: that on which the server listens. `stopping` turns true when the server shuts down. `opened` gets the other
-    /// stores that are opened later.
+    /// `address`: that on which the server listens. `stopping` turns true when the server shuts down. `opened` gets the
+    /// other stores that are opened later.
     pub(crate) fn new(
         layer: Layer<AnyDatabase>,
         identity: Identity,
@@ -243,7 +244,8 @@ impl App {
     /// Runs a page of a scan on the threads for scans. Embedded engines read on the calling thread, and a page that is
     /// not in the cache takes as long as the disk: heartbeats and small requests must not wait for it.
     ///
-    /// The page is boxed at once: the future of the request, which is copied before it runs, would otherwise contain it.
+    /// The page is boxed at once: the future of the request, which is copied before it runs, would otherwise contain
+    /// it.
     pub(crate) fn scan<T, F>(self: &Arc<Self>, page: F) -> impl Future<Output = Result<T>> + Send
     where
         F: Future<Output = model::Result<T>> + Send + 'static,
@@ -268,8 +270,8 @@ impl App {
         self.scans.run(work).await.ok_or_else(ApiError::internal)
     }
 
-    /// Starts long work on the threads for scans. It continues when its client is gone. `None` if the server is shutting
-    /// down.
+    /// Starts long work on the threads for scans. It continues when its client is gone. `None` if the server is
+    /// shutting down.
     pub(crate) fn spawn_scan<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -330,8 +332,8 @@ impl App {
     }
 }
 
-/// What the server was started with, as settings of CouchDB's names. Some have no effect when a client sets them, since they are
-/// read at the start only: address, port and log.
+/// What the server was started with, as settings of CouchDB's names. Some have no effect when a client sets them, since
+/// they are read at the start only: address, port and log.
 fn started(layer: &Layer<AnyDatabase>, uuid: &str, options: &Options, address: SocketAddr) -> Vec<Setting> {
     let attachment = match layer.max_attachment_size() {
         u64::MAX => "infinity".to_owned(),

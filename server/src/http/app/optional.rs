@@ -7,8 +7,8 @@ use crate::http::app::App;
 use crate::http::app::jobs::PAUSE;
 use crate::http::error::Result;
 
-/// Adds and removes a job as the configuration says, until the server stops. When the option changes, a current run stops
-/// and the job begins again.
+/// Adds and removes a job as the configuration says, until the server stops. When the option changes, a current run
+/// stops and the job begins again.
 pub(crate) async fn begin<T: PartialEq + Clone>(app: &App, id: JobId, data: &[u8], read: fn(&Settings) -> &Option<T>) {
     let mut known = None;
     let mut loaded = app.auth.loaded();

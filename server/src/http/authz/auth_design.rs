@@ -1,8 +1,8 @@
 //! `_users/_design/_auth`, in which CouchDB keeps the rules of `_users`.
 //!
-//! Programs look for it. The rules are those of [`users`](super::users); the function only tells them, and is never run.
-//! The document is written when the database is created, and when a server starts. Its text is our own, so a replication
-//! of `_users` from a CouchDB leaves it in conflict, which has no effect.
+//! Programs look for it. The rules are those of [`users`](super::users); the function only tells them, and is never
+//! run. The document is written when the database is created, and when a server starts. Its text is our own, so a
+//! replication of `_users` from a CouchDB leaves it in conflict, which has no effect.
 
 use std::sync::Arc;
 

@@ -68,8 +68,8 @@ pub(crate) async fn set_revs_limit(request: &mut Request, db: &str) -> Result<Re
     Ok(response::ok(StatusCode::OK))
 }
 
-/// `GET /{db}/_keep_replaced`: a number of revisions, or a time as a string. 0 where bodies go with the edit that replaces
-/// them.
+/// `GET /{db}/_keep_replaced`: a number of revisions, or a time as a string. 0 where bodies go with the edit that
+/// replaces them.
 pub(crate) async fn keep_replaced(request: &Request, db: &str) -> Result<Response> {
     let keep = request.with_database(db, |database| async move { Ok(database.keep_replaced().await?) }).await?;
     let mut text = Vec::new();

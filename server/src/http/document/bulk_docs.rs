@@ -95,8 +95,8 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
     Ok(response::json(StatusCode::CREATED, answer(&places, mode)))
 }
 
-/// The documents that are admitted, as they are to be stored: passwords are hashed, owners named. The others are refused
-/// at their places.
+/// The documents that are admitted, as they are to be stored: passwords are hashed, owners named. The others are
+/// refused at their places.
 async fn admit(
     rules: &dyn Rules,
     request: &Request,

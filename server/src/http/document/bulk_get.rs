@@ -252,7 +252,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// The document with the contents of its attachments, and what they reserve; an error if its leaf was replaced meanwhile.
+    /// The document with the contents of its attachments, and what they reserve; an error if its leaf was replaced
+    /// meanwhile.
     async fn load(&self, document: Document) -> Result<(Leaf, Option<Held>)> {
         let rev = document.rev.to_string();
         Ok(match contents::load(&self.app, &self.database, document).await? {

@@ -357,8 +357,8 @@ impl Reader {
     }
 }
 
-/// Whether a document passes a selector. As in CouchDB, one on which an expression takes too many steps does not, so that
-/// one document does not end the feed.
+/// Whether a document passes a selector. As in CouchDB, one on which an expression takes too many steps does not, so
+/// that one document does not end the feed.
 fn matches(selector: &Selector, document: &Document) -> bool {
     selector.matches(document.to_text().root()).unwrap_or_else(|error| {
         tracing::info!(id = document.id, %error, "a document is left out of a feed");

@@ -38,8 +38,8 @@ use crate::http::wire::response::{self, Response, Stop};
 pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     let query = query(request, database.is_partitioned()).await?;
-    // Boxed, as pages of scans are. All in one turn on those threads, since threads that wake each other take longer than a small
-    // search.
+    // Boxed, as pages of scans are. All in one turn on those threads, since threads that wake each other take longer
+    // than a small search.
     let begin = Box::pin(begin(query, request.app.clone(), database));
     let (search, mut piece) = request.app.aside(begin).await??;
     let Some(mut search) = search else { return Ok(response::json(StatusCode::OK, piece)) };

@@ -1,7 +1,7 @@
 //! The plan of a query.
 //!
-//! `mango` chooses among the indexes of the database. An index that is being built is not used, unless the query names it, or
-//! nothing else can answer the query; then the query waits for it, as in CouchDB.
+//! `mango` chooses among the indexes of the database. An index that is being built is not used, unless the query names
+//! it, or nothing else can answer the query; then the query waits for it, as in CouchDB.
 
 use std::sync::Arc;
 
@@ -116,8 +116,8 @@ impl Plan {
     }
 }
 
-/// Chooses among the built indexes and those that the query names. Also returns the number of the chosen one. A search with a bookmark stays with its
-/// index, since the bookmark is meaningless in any other.
+/// Chooses among the built indexes and those that the query names. Also returns the number of the chosen one. A search
+/// with a bookmark stays with its index, since the bookmark is meaningless in any other.
 fn choose(
     query: &Query,
     bookmark: Option<&Bookmark>,

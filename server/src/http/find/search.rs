@@ -23,8 +23,8 @@ use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::find::plan::Plan;
 
-/// Maximum number of documents in a page. The first page has as many as the answer may have, each next one `GROWTH` times
-/// as many.
+/// Maximum number of documents in a page. The first page has as many as the answer may have, each next one `GROWTH`
+/// times as many.
 const PAGE_ROWS: usize = 2_000;
 const GROWTH: usize = 4;
 
@@ -324,8 +324,8 @@ impl Page<'_> {
     }
 
     async fn read(&self, request: &IndexRequest) -> Result<IndexPage> {
-        // Only the first page, for which a client waits, is halved: where documents are so large that a half fills a page,
-        // the other half is read for nothing.
+        // Only the first page, for which a client waits, is halved: where documents are so large that a half fills a
+        // page, the other half is read for nothing.
         let page = match self.tally.keys {
             0 => self.database.index_rows_beside(request, |reading| self.app.beside(reading)).await,
             _ => self.database.index_rows(request).await,

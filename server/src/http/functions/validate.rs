@@ -18,8 +18,8 @@ use crate::http::functions::Functions;
 /// The threads of a command's functions.
 pub(crate) const THREADS: usize = 2;
 
-/// A database whose edits are validated by its design documents, on behalf of this client. A build without JavaScript runs
-/// no function, and the database refuses edits that need one. The rules of `_users` need none.
+/// A database whose edits are validated by its design documents, on behalf of this client. A build without JavaScript
+/// runs no function, and the database refuses edits that need one. The rules of `_users` need none.
 #[cfg(not(feature = "javascript"))]
 pub(crate) fn on_behalf(
     database: Documents<AnyDatabase>,
@@ -36,8 +36,8 @@ pub(crate) fn on_behalf(
     }))
 }
 
-/// A database whose edits are validated by its design documents, on behalf of this client. `app` knows the roles of users, for a
-/// client that may be one.
+/// A database whose edits are validated by its design documents, on behalf of this client. `app` knows the roles of
+/// users, for a client that may be one.
 #[cfg(feature = "javascript")]
 pub(crate) fn on_behalf(
     database: Documents<AnyDatabase>,
@@ -105,7 +105,8 @@ mod running {
             })
         }
 
-        /// As CouchDB refuses views that do not compile. CouchDB stores such a function, and then refuses every document.
+        /// As CouchDB refuses views that do not compile. CouchDB stores such a function, and then refuses every
+        /// document.
         fn admit(&self, design: JsonText) -> Verdict<'_> {
             Box::pin(admit(&self.functions, self.id, self.in_partitioned, design))
         }
@@ -213,8 +214,8 @@ mod running {
         }
     }
 
-    /// As `validate_ddoc_fields` of CouchDB's `couch_mrview.erl` looks at the fields of design documents, in its order. `*` is
-    /// any name.
+    /// As `validate_ddoc_fields` of CouchDB's `couch_mrview.erl` looks at the fields of design documents, in its order.
+    /// `*` is any name.
     fn check_fields(design: &JsonText, in_partitioned: bool) -> std::result::Result<(), String> {
         // Where a function is text, a definition or a selector is an object.
         let function = if language(design) == QUERY { OBJECT } else { STRING };
@@ -250,7 +251,8 @@ mod running {
         Ok(())
     }
 
-    /// Looks at the members of `value` that a path names, and at their own, if there are such members. `place`: where it is.
+    /// Looks at the members of `value` that a path names, and at their own, if there are such members. `place`: where
+    /// it is.
     fn check_field(value: JsonRef<'_>, path: &[&str], types: &[Types], place: &str) -> std::result::Result<(), String> {
         let (Some((name, path)), Some((allowed, types))) = (path.split_first(), types.split_first()) else {
             return Ok(());

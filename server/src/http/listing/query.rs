@@ -8,8 +8,8 @@ use model::{AllDocsRequest, JsonArray, JsonRef, JsonText};
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::{fields, paging, params, response};
 
-/// An end of a range of ids. Keys do not sort as in views: whatever is no string is before all ids, objects too. In CouchDB
-/// that is the order of Erlang's terms.
+/// An end of a range of ids. Keys do not sort as in views: whatever is no string is before all ids, objects too. In
+/// CouchDB that is the order of Erlang's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     BelowAll,
@@ -103,8 +103,8 @@ impl Query {
             "endkey" | "end_key" => self.end = Some(Key::of(value.root())),
             "keys" => match value.to_array() {
                 Some(keys) => {
-                    // One key in `keys` also counts as `key`: it replaces a range given before it, and a different one after
-                    // it is an error.
+                    // One key in `keys` also counts as `key`: it replaces a range given before it, and a different one
+                    // after it is an error.
                     if let (1, Some(key)) = (keys.len(), keys.get(0)) {
                         self.start = Some(Key::of(key));
                         self.end = self.start.clone();

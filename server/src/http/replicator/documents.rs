@@ -116,8 +116,8 @@ pub(crate) async fn find_in(database: &Documents, id: &str) -> Result<Option<Rep
     }
 }
 
-/// Refuses a document that could not run, since a stored one would claim that it does. A replicated document is not refused;
-/// it fails later.
+/// Refuses a document that could not run, since a stored one would claim that it does. A replicated document is not
+/// refused; it fails later.
 pub(crate) fn check(mode: WriteMode, edit: &Edit) -> Result<()> {
     if mode == WriteMode::Replicated || edit.deleted || edit.id.starts_with(DESIGN_PREFIX) {
         return Ok(());
@@ -277,7 +277,8 @@ async fn remove_all(app: &App, database: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes the outcome of a replication into its document, unless the document has another definition or an outcome by now.
+/// Writes the outcome of a replication into its document, unless the document has another definition or an outcome by
+/// now.
 pub(crate) async fn set_outcome(
     app: &App,
     database: &str,

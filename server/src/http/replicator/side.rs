@@ -1,7 +1,7 @@
 //! A database of this server as one side of a replication, used with the rights of the replication's owner.
 //!
-//! The rights are looked up again before each step, and after a wait for changes: a changed `_security`, another password,
-//! other roles or a deleted user count at once. An administrator's replication reads nothing for that.
+//! The rights are looked up again before each step, and after a wait for changes: a changed `_security`, another
+//! password, other roles or a deleted user count at once. An administrator's replication reads nothing for that.
 
 use std::collections::HashSet;
 use std::sync::Arc;

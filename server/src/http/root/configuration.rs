@@ -1,9 +1,9 @@
 //! `/_node/{node}/_config`: reads and sets the configuration of the servers of this store.
 //!
-//! Settings are in the store, so they survive restarts, and they apply at once. With `X-Couch-Persist: false` they are in this
-//! process only. As in CouchDB, any section and key may be set, except for a few sections; `docs/configuration.md` lists those
-//! that mean something here. What is not set is listed with its default. Passwords of administrators are hashed before they
-//! are stored or listed.
+//! Settings are in the store, so they survive restarts, and they apply at once. With `X-Couch-Persist: false` they are
+//! in this process only. As in CouchDB, any section and key may be set, except for a few sections;
+//! `docs/configuration.md` lists those that mean something here. What is not set is listed with its default. Passwords
+//! of administrators are hashed before they are stored or listed.
 //!
 //! Source: CouchDB's `chttpd_node.erl` and `config.erl`.
 
@@ -189,8 +189,8 @@ async fn change(
     Ok(old)
 }
 
-/// Whether the server has an administrator when it starts again, reads the store again, or `removed` is gone: one of its
-/// own, or one of the store, which counts here too.
+/// Whether the server has an administrator when it starts again, reads the store again, or `removed` is gone: one of
+/// its own, or one of the store, which counts here too.
 async fn leaves_an_administrator(request: &Request, removed: Option<&str>) -> Result<bool> {
     let auth = &request.app.auth;
     let (stored, _) = request.app.layer.configuration().await?;
@@ -208,7 +208,8 @@ fn last_administrator() -> ApiError {
 
 /// The value as it is stored: trimmed, and in one line.
 ///
-/// CouchDB looks at the bytes of its UTF-8, and so refuses about half of the letters beyond ASCII. Here all can be used.
+/// CouchDB looks at the bytes of its UTF-8, and so refuses about half of the letters beyond ASCII. Here all can be
+/// used.
 pub(crate) fn checked(section: &str, key: &str, value: &str) -> Result<String> {
     let value = value.trim();
     let is_plain = |text: &str| !text.chars().any(|letter| letter.is_control() && letter != '\t');

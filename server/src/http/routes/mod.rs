@@ -323,8 +323,8 @@ struct Pattern {
 
 /// The table's patterns.
 struct Patterns {
-    /// Those whose first or second part is a name such as `_changes`, or the id of a design document or a local one. The
-    /// path of a plain document has none of them, so it is not compared with all of these.
+    /// Those whose first or second part is a name such as `_changes`, or the id of a design document or a local one.
+    /// The path of a plain document has none of them, so it is not compared with all of these.
     underscored: Vec<Pattern>,
     others: Vec<Pattern>,
 }
@@ -446,8 +446,8 @@ impl Resource<'_> {
         matches!(self.path(), "/_all_dbs" | "/_dbs_info")
     }
 
-    /// Whether the request is closed to members because of the database that it is for. CouchDB refuses the lists of all
-    /// documents there, as what server administrators do, with 401 to named users too.
+    /// Whether the request is closed to members because of the database that it is for. CouchDB refuses the lists of
+    /// all documents there, as what server administrators do, with 401 to named users too.
     pub(crate) fn is_closed_to_members(&self) -> bool {
         let has_rules = self.database().is_some_and(|db| authz::rules_of(db).is_some());
         let lists_all = self.path() == "/{db}/_changes" || self.path().starts_with("/{db}/_all_docs");

@@ -166,8 +166,8 @@ pub(crate) async fn compact(request: &Request, db: &str, name: &str) -> Result<R
     Ok(response::ok(StatusCode::ACCEPTED))
 }
 
-/// Removes the rows of views that no design document has any more. All stay if one of them cannot be read. As in CouchDB,
-/// the request needs no `Content-Type`.
+/// Removes the rows of views that no design document has any more. All stay if one of them cannot be read. As in
+/// CouchDB, the request needs no `Content-Type`.
 pub(crate) async fn clean_up(request: &Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     let mut in_use = HashSet::new();

@@ -9,8 +9,8 @@
 //!                                                    where the page begins; absent: first ┘          null: first, absent: none
 //! ```
 //!
-//! It holds all that the next request needs, so it is valid after a restart and on other servers. A client that forges one
-//! gets what the same parameters would give.
+//! It holds all that the next request needs, so it is valid after a restart and on other servers. A client that forges
+//! one gets what the same parameters would give.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,7 +1,7 @@
 //! The tables in `SECURITY.md`: what each kind of client gets for each request.
 //!
-//! Each request is one that the server administrator is allowed, with a body where it takes one. So the rights that handlers
-//! check themselves show too, for example those on design documents.
+//! Each request is one that the server administrator is allowed, with a body where it takes one. So the rights that
+//! handlers check themselves show too, for example those on design documents.
 
 use super::*;
 
@@ -404,8 +404,8 @@ async fn the_tables_in_the_documentation_are_what_the_server_does() {
     }
 }
 
-/// A request that writes a document of a database with rules of its own: row, method, path, what is sent. `DB` is the database,
-/// `ID` the id of a document that is an administrator's, `REV` its revision, and `BODY` what is in it.
+/// A request that writes a document of a database with rules of its own: row, method, path, what is sent. `DB` is the
+/// database, `ID` the id of a document that is an administrator's, `REV` its revision, and `BODY` what is in it.
 #[rustfmt::skip]
 const WRITES: &[(&str, &str, &str, &str)] = &[
     ("/{db}", "POST", "/DB", r#"{"_id":"ID","_rev":"REV",BODY}"#),
@@ -461,8 +461,8 @@ const BOUNDARY: &str = "multipart/related;boundary=b";
 const MULTIPART: &str = "--b\r\ncontent-type: application/json\r\n\r\n{\"type\":\"user\",\"name\":\"other\",\"roles\":[],\
     \"source\":\"http://a/b\",\"target\":\"http://a/c\",\"_attachments\":{\"a\":{\"follows\":true,\"length\":1,\"content_type\":\"text/plain\"}}}\r\n--b\r\n\r\nx\r\n--b--";
 
-/// Whoever is no administrator changes nothing of somebody else's in `_users` and in databases of replications, by whatever
-/// request: nobody, a stranger, and a member whom `_security` names.
+/// Whoever is no administrator changes nothing of somebody else's in `_users` and in databases of replications, by
+/// whatever request: nobody, a stranger, and a member whom `_security` names.
 #[tokio::test]
 async fn each_way_to_write_knows_the_rules_of_users_and_of_replications() {
     for route in ROUTES.iter().filter(|route| route.who == Writer && !NO_WRITES.contains(&route.path)) {
