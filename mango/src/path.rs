@@ -61,7 +61,7 @@ pub(crate) fn write(path: &[String]) -> String {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Path {
     names: Vec<String>,
-    /// The field name as it was written, which CouchDB shows. Empty in a kept path whose name is that of [`write`].
+    /// The field name as it was written, which CouchDB shows. Empty in a kept path whose name is that of [`write()`].
     written: String,
 }
 
@@ -101,7 +101,7 @@ impl Path {
         self.names.iter().map(String::len).sum::<usize>() + self.written.len()
     }
 
-    /// The field name, if it is not that of [`write`].
+    /// The field name, if it is not that of [`write()`].
     pub(crate) fn written(&self) -> Option<&str> {
         Some(self.written.as_str()).filter(|written| !written.is_empty())
     }

@@ -75,10 +75,8 @@ pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'v>>;
 ///
 /// It may be asked several times about an edit, and about one that is not written afterwards.
 pub trait Validator: Send + Sync {
-    /// Whether a document may be written. The errors are [`ErrorKind::Forbidden`](crate::ErrorKind::Forbidden),
-    /// [`ErrorKind::Unauthorized`](crate::ErrorKind::Unauthorized) and
-    /// [`ErrorKind::ValidationFailed`](crate::ErrorKind::ValidationFailed), which refuse this edit alone. Any other
-    /// error ends the whole write.
+    /// Whether a document may be written. The errors are [`ErrorKind::Forbidden`], [`ErrorKind::Unauthorized`] and
+    /// [`ErrorKind::ValidationFailed`], which refuse this edit alone. Any other error ends the whole write.
     fn ask(&self, question: Question) -> Verdict<'_>;
 
     /// Whether a design document may be written. It is not asked about deletions, nor about replicated ones: a

@@ -53,6 +53,10 @@ fn what_is_written_otherwise_in_other_languages() {
     check(r"[\Qa]\E]x", &["]x", "ax"], &["bx"]);
     check("a(?#comment)b*(?#comment)?", &["ab", "a"], &["b"]);
     check("(?x) a b # comment\n c", &["abc"], &["a b c"]);
+    // Spaces, and then comments, may lie between a quantifier and what follows it.
+    check("^(?x:a+ \n(?#q)+)b", &["ab", "aab"], &["b"]);
+    check("^(?x:a+ +)a", &[], &["aa", "aaa"]);
+    check("^(?x:a+ # comment\n?)a", &["aa"], &["a"]);
     check("a{b", &["a{b"], &["ab"]);
     check("a{,3}", &["a{,3}"], &["aaa"]);
     check("^a{2}$", &["aa"], &["a{2}", "aaa"]);
@@ -102,6 +106,7 @@ fn what_is_refused() {
         "*",
         "a**",
         "a?{50}",
+        "(?x)a+(?#q) +",
         "^*",
         r"\b+",
         "a{2,1}",

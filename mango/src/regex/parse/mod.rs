@@ -188,17 +188,24 @@ impl Parser {
                 self.is_quoted = true;
             } else if self.eat("(?#") {
                 self.until(')')?;
-            } else if self.flags.extended && self.eat("#") {
+            } else if !self.skip_space() && !self.eat(r"\E") {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Skips a space or a comment up to the end of its line where patterns are extended.
+    fn skip_space(&mut self) -> bool {
+        match self.peek() {
+            Some('\t'..='\r' | ' ') if self.flags.extended => self.at += 1,
+            Some('#') if self.flags.extended => {
                 while self.peek().is_some_and(|c| c != '\n') {
                     self.at += 1;
                 }
-            } else if !self.eat(r"\E") {
-                match self.peek() {
-                    Some('\t'..='\r' | ' ') if self.flags.extended => self.at += 1,
-                    _ => return Ok(()),
-                }
             }
+            _ => return false,
         }
+        true
     }
 
     /// One item, and whether a quantifier may follow.
@@ -317,6 +324,8 @@ impl Parser {
         if matches!(node, Node::Look { .. }) {
             (min, max) = (min.min(1), Some(max.map_or(1, |max| max.min(1))));
         }
+        // What PCRE skips between a quantifier and its `+` or `?`: spaces, and comments only behind them.
+        while self.skip_space() {}
         while self.eat("(?#") {
             self.until(')')?;
         }
