@@ -1,5 +1,6 @@
 //! The backtracking engine. It keeps its choices in a list, so that texts cannot exhaust the stack of a thread.
 
+use std::cell::Cell;
 use std::fmt;
 
 use regex_syntax::hir::ClassUnicode;
@@ -14,16 +15,26 @@ pub struct TooManySteps;
 
 impl fmt::Display for TooManySteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("The regular expression takes too many steps on a text. Write it with fewer alternatives to try.")
+        f.write_str("The regular expression takes too many steps on a document. Write it with fewer alternatives to try.")
     }
 }
 
 impl std::error::Error for TooManySteps {}
 
-/// Maximum number of steps on one text, plus [`STEPS_PER_BYTE`] for each byte of it: about ten milliseconds.
+/// Maximum number of steps on all texts of a document, beside [`STEPS_PER_BYTE`]: about ten milliseconds.
 const MAX_STEPS: usize = 2_000_000;
 
+/// Steps that each match may take for each byte of its text.
 const STEPS_PER_BYTE: usize = 8;
+
+/// The steps that are left for the texts of a document.
+pub(crate) struct Steps(Cell<usize>);
+
+impl Default for Steps {
+    fn default() -> Self {
+        Steps(Cell::new(MAX_STEPS))
+    }
+}
 
 /// Maximum number of choices and places that one match keeps: a few megabytes.
 const MAX_FRAMES: usize = 200_000;
@@ -58,21 +69,29 @@ struct Match<'a> {
 }
 
 impl Program {
-    pub(super) fn is_match(&self, text: &str) -> Result<bool, TooManySteps> {
-        let steps = MAX_STEPS.saturating_add(text.len().saturating_mul(STEPS_PER_BYTE));
+    pub(super) fn is_match(&self, text: &str, left: &Steps) -> Result<bool, TooManySteps> {
+        let steps = left.0.get().saturating_add(text.len().saturating_mul(STEPS_PER_BYTE));
         let mut run = Match { program: self, text, slots: vec![UNSET; self.slots], frames: Vec::new(), steps };
-        let mut start = Some(0);
-        while let Some(place) = start {
-            if run.run(0, place)?.is_some() {
-                return Ok(true);
-            }
-            start = run.unit(place).map(|(_, next)| next);
-        }
-        Ok(false)
+        let found = run.find();
+        // Those of the text are used first.
+        left.0.set(left.0.get().min(run.steps));
+        found
     }
 }
 
 impl Match<'_> {
+    /// Whether there is a match that begins at any place.
+    fn find(&mut self) -> Result<bool, TooManySteps> {
+        let mut start = Some(0);
+        while let Some(place) = start {
+            if self.run(0, place)?.is_some() {
+                return Ok(true);
+            }
+            start = self.unit(place).map(|(_, next)| next);
+        }
+        Ok(false)
+    }
+
     /// The unit at a place, and the place behind it.
     fn unit(&self, place: usize) -> Option<(char, usize)> {
         match self.program.units {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   pattern ── parse ──► Node ──┬─ to_linear ──► the crate regex   time linear in the text
-//!                               └─ Program ────► backtracking      at most MAX_STEPS steps
+//!                               └─ Program ────► backtracking      at most MAX_STEPS steps for a document
 //! ```
 //! The first is used wherever it gives PCRE's answer. Look-around, back-references, atomic groups, possessive quantifiers
 //! and conditions need the second. So do some texts: `$` and `(?m)^` heed a newline at the text's end, and `\b` on
@@ -26,6 +26,7 @@ use std::sync::Arc;
 use regex::bytes::RegexBuilder;
 
 use class::Units;
+pub(crate) use matching::Steps;
 pub use matching::TooManySteps;
 use program::Program;
 use syntax::Needs;
@@ -76,11 +77,16 @@ impl Regex {
     /// # Errors
     /// [`TooManySteps`] if this cannot be told with the steps that one match may take.
     pub fn is_match(&self, text: &str) -> Result<bool, TooManySteps> {
+        self.is_match_within(text, &Steps::default())
+    }
+
+    /// The same with the steps that other texts left.
+    pub(crate) fn is_match_within(&self, text: &str, left: &Steps) -> Result<bool, TooManySteps> {
         let Engines { linear, program, needs } = &*self.0;
         let differs = (needs.no_last_newline && text.ends_with('\n')) || (needs.ascii && !text.is_ascii());
         match (linear, program) {
             (Some(linear), _) if !differs => Ok(linear.is_match(text.as_bytes())),
-            (_, Some(program)) => program.is_match(text),
+            (_, Some(program)) => program.is_match(text, left),
             // One of the two always exists.
             (_, None) => Err(TooManySteps),
         }

@@ -14,7 +14,7 @@ fn check(pattern: &str, matching: &[&str], others: &[&str]) {
     let program = Program::new(&parse::parse(pattern).unwrap()).unwrap();
     for (texts, matches) in [(matching, true), (others, false)] {
         for text in texts {
-            assert_eq!(program.is_match(text), Ok(matches), "{pattern} on {text:?}, backtracking");
+            assert_eq!(program.is_match(text, &Steps::default()), Ok(matches), "{pattern} on {text:?}, backtracking");
         }
     }
 }

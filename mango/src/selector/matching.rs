@@ -12,16 +12,16 @@ use unicode_segmentation::GraphemeCursor;
 use super::{Choice, Condition, Node, Relation};
 use crate::collate::{compare_terms, remainder as remainder_of};
 use crate::path::{AtPath, look_up};
-use crate::regex::TooManySteps;
+use crate::regex::{Steps, TooManySteps};
 
 impl Node {
-    pub(super) fn matches(&self, value: JsonRef<'_>) -> Result<bool, TooManySteps> {
+    pub(super) fn matches(&self, value: JsonRef<'_>, steps: &Steps) -> Result<bool, TooManySteps> {
         match self {
-            Node::And(parts) => all(parts, |part| part.matches(value)),
-            Node::Or(parts) => Ok(parts.is_empty() || any(parts, |part| part.matches(value))?),
-            Node::Not(part) => Ok(!part.matches(value)?),
+            Node::And(parts) => all(parts, |part| part.matches(value, steps)),
+            Node::Or(parts) => Ok(parts.is_empty() || any(parts, |part| part.matches(value, steps))?),
+            Node::Not(part) => Ok(!part.matches(value, steps)?),
             Node::Field { path, condition } => match look_up(value, path) {
-                AtPath::Value(value) => condition.matches(value),
+                AtPath::Value(value) => condition.matches(value, steps),
                 AtPath::Nothing => Ok(matches!(condition, Condition::Exists(false))),
                 AtPath::BadPath => Ok(false),
             },
@@ -43,7 +43,7 @@ impl Condition {
         }
     }
 
-    fn matches(&self, value: JsonRef<'_>) -> Result<bool, TooManySteps> {
+    fn matches(&self, value: JsonRef<'_>, steps: &Steps) -> Result<bool, TooManySteps> {
         Ok(match self {
             Condition::Compare { relation, value: other, order } => {
                 let order = order.compare(value, other.root());
@@ -66,20 +66,20 @@ impl Condition {
                 value.kind() == JsonKind::Integer && remainder_of(value.text(), *divisor) == Some(*remainder)
             }
             Condition::Regex { regex, .. } => match value.as_str() {
-                Some(text) => regex.is_match(&text)?,
+                Some(text) => regex.is_match_within(&text, steps)?,
                 None => false,
             },
             Condition::BeginsWith(prefix) => value.as_str().is_some_and(|text| begins_with(&text, prefix)),
             Condition::All(values) => has_all(value, values.root()),
-            Condition::ElemMatch(node) => any(value.elements(), |element| node.matches(element))?,
+            Condition::ElemMatch(node) => any(value.elements(), |element| node.matches(element, steps))?,
             Condition::AllMatch(node) => {
                 let mut elements = value.elements().peekable();
-                elements.peek().is_some() && all(elements, |element| node.matches(element))?
+                elements.peek().is_some() && all(elements, |element| node.matches(element, steps))?
             }
             Condition::KeyMapMatch(node) => {
-                any(value.members(), |(name, _)| as_value(&name).map_or(Ok(false), |name| node.matches(name.root())))?
+                any(value.members(), |(name, _)| as_value(&name).map_or(Ok(false), |name| node.matches(name.root(), steps)))?
             }
-            Condition::Not(condition) => !condition.matches(value)?,
+            Condition::Not(condition) => !condition.matches(value, steps)?,
         })
     }
 }

@@ -52,7 +52,7 @@ pub(crate) use range::{ABOVE, Bound, FieldRange, Kind};
 use crate::collate::Order;
 use crate::error::Error;
 use crate::path::Path;
-use crate::regex::Regex;
+use crate::regex::{Regex, Steps};
 
 /// A parsed selector.
 ///
@@ -83,10 +83,10 @@ impl Selector {
     /// Whether `document` matches. It must be the whole document, with `_id` and `_rev`.
     ///
     /// # Errors
-    /// A regular expression took too many steps on it.
+    /// Regular expressions took too many steps on it.
     pub fn matches(&self, document: JsonRef<'_>) -> Result<bool, Error> {
         let Some(root) = &self.root else { return Ok(true) };
-        root.matches(document).map_err(Error::too_many_steps)
+        root.matches(document, &Steps::default()).map_err(Error::too_many_steps)
     }
 
     /// Whether this is only an empty `$and`, `$or` or `$nor`. CouchDB does not search then.

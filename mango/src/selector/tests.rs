@@ -466,6 +466,20 @@ fn conditions_and_expressions_are_counted() {
         let refused = parse(selector.clone()).unwrap().matches(text(&long).root()).unwrap_err();
         assert_eq!((refused.status(), refused.error()), (400, "bad_arg"), "{selector}");
     }
+    // All texts of a document, names too, and all expressions share the steps. Each text has some for its length.
+    let texts = json!({"a": vec!["aaaaaaaaaaaaaa!"; 1_000]});
+    let names: serde_json::Map<_, _> = (0..1_000).map(|n| (format!("aaaaaaaaaaaaaa{n}!"), json!(1))).collect();
+    let one = json!({"$regex": "^(?=a)(a+)+$"});
+    for (selector, document) in [
+        (json!({"a": {"$allMatch": {"$not": one}}}), texts.clone()),
+        (json!({"a": {"$elemMatch": one}}), texts.clone()),
+        (json!({"a": {"$keyMapMatch": one}}), json!({"a": names})),
+        (json!({"$or": vec![json!({"a": one}); 100]}), json!({"a": "aaaaaaaaaaaaaa!"})),
+    ] {
+        let refused = parse(selector.clone()).unwrap().matches(text(&document).root());
+        assert_eq!(refused.unwrap_err().error(), "bad_arg", "{selector}");
+    }
+    assert!(matches(json!({"a": {"$allMatch": {"$regex": "^(?=a).{14}!"}}}), json!({"a": vec!["aaaaaaaaaaaaaa!"; 100_000]})));
     // A part that decides before is enough.
     let either = json!({"$or": [{"a": {"$gt": null}}, {"a": {"$regex": "^(?=a)(a+)+$"}}]});
     assert!(matches(either, long.clone()));
