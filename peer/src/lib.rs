@@ -25,6 +25,7 @@ mod retry;
 mod steady;
 mod text;
 mod types;
+mod whole;
 
 use std::fmt;
 

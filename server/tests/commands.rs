@@ -119,6 +119,54 @@ fn a_document_with_a_large_attachment_is_imported() {
 }
 
 #[test]
+fn all_leaves_are_exported_and_imported_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    // Two branches, of which one is deleted, a deleted document, compressed and plain attachments, and many others.
+    let hash = |digit: &str| digit.repeat(32);
+    let leaf = |id: &str, from: &str, to: &str, members: &str| {
+        let revisions = format!(r#"{{"start":2,"ids":["{}","{}"]}}"#, hash(to), hash(from));
+        format!(r#"{{"_id":"{id}","_rev":"2-{}","_revisions":{revisions}{members}}}"#, hash(to))
+    };
+    let text = "dGV4dGV4".repeat(500);
+    let attached = format!(
+        r#","_attachments":{{"a \"b\"":{{"content_type":"text/plain","data":"{text}"}},"g":{{"content_type":"x/y","data":"AAEC"}}}}"#
+    );
+    let mut records = vec![
+        leaf("torn", "a", "b", r#","n":1"#),
+        leaf("torn", "a", "c", &attached),
+        leaf("torn", "a", "d", r#","_deleted":true"#),
+        leaf("gone", "a", "b", r#","_deleted":true,"why":"old""#),
+    ];
+    records.extend((0..700).map(|n| leaf(&format!("n{n:05}"), "1", "2", &format!(r#","n":{n}"#))));
+    succeed(couch_layer(folder, &["import", "one", "-"], &records.join("\n")));
+
+    let plain = couch_layer(folder, &["export", "one"], "");
+    assert!(
+        err(&plain).contains("conflicts, deleted documents and histories, which --all-leaves has"),
+        "{}",
+        err(&plain)
+    );
+    assert_eq!(succeed(plain).lines().count(), 701);
+    let path = folder.join("leaves.jsonl").display().to_string();
+    succeed(couch_layer(folder, &["export", "one", "--all-leaves", "--out", &path], ""));
+    let exported = std::fs::read_to_string(&path).expect("the file");
+    let sorted = |text: &str| {
+        let mut all: Vec<String> = lines(text).iter().map(Value::to_string).collect();
+        all.sort();
+        all
+    };
+    let leaves = sorted(&exported);
+    assert_eq!(leaves.len(), 704);
+    let found = leaves.iter().filter(|leaf| leaf.contains(&text) && leaf.contains("AAEC") && leaf.contains(&hash("c")));
+    assert_eq!(found.count(), 1);
+    for _ in 0..2 {
+        succeed(couch_layer(folder, &["import", "two", &path], ""));
+        assert_eq!(sorted(&succeed(couch_layer(folder, &["export", "two", "--all-leaves"], ""))), leaves);
+    }
+}
+
+#[test]
 fn what_is_imported_is_exported_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();

@@ -10,10 +10,10 @@ use futures_util::{StreamExt, stream};
 use model::{Encoding, JsonWriter};
 use reqwest::Body;
 
-use super::sent::begin_document;
 use crate::ByteStream;
 use crate::error::Error;
 use crate::types::Revision;
+use crate::whole::begin_document;
 
 /// A body to send.
 pub(super) struct Related {

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use model::{AttachmentSource, Edit, JsonWriter};
 
 use crate::error::{Error, Result};
+use crate::whole::begin_document;
 
 /// A document as clients send it. Its attachments are data or stubs.
 pub(super) fn document(edit: &Edit) -> Result<Vec<u8>> {
@@ -36,23 +37,4 @@ pub(super) fn document(edit: &Edit) -> Result<Vec<u8>> {
     }
     json.end_object();
     Ok(out)
-}
-
-/// Everything of a document except its attachments.
-pub(super) fn begin_document(json: &mut JsonWriter<'_>, edit: &Edit) {
-    json.begin_object().name("_id").str(&edit.id);
-    if let Some(rev) = &edit.rev {
-        json.name("_rev").display(rev);
-    }
-    json.members_of(&edit.body);
-    if edit.deleted {
-        json.name("_deleted").bool(true);
-    }
-    if let Some(history) = &edit.history {
-        json.name("_revisions").begin_object().name("start").u64(history.position).name("ids").begin_array();
-        for hash in &history.ids {
-            json.display(hash);
-        }
-        json.end_array().end_object();
-    }
 }

@@ -1,9 +1,10 @@
 //! `couch-layer export`: writes every live document as a line of JSON.
 //!
 //! A line is the winning revision of a document with its `_id` and `_rev`, in the order of ids. `import` restores it
-//! under the same revision. Conflicts and histories are not exported; a replication carries them. A document that
-//! changes meanwhile is written as it is when its page is read. Documents that cannot be read are named, and the rest is written;
-//! then the command fails.
+//! under the same revision. With `--all-leaves` there is a line for each leaf, tombstones included, with its ancestors in
+//! `_revisions`, in the order of the feed. A document that changes meanwhile is written as it is when its page is read,
+//! and with `--all-leaves` once more at the end. Documents that cannot be read are named, and the rest is written; then the
+//! command fails.
 //!
 //! With `--out` the file appears complete or not at all: it is written under another name, synced, and then renamed.
 
@@ -13,7 +14,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use peer::{Docs, IdRange, Peer};
+use futures_util::TryStreamExt;
+use indicatif::ProgressBar;
+use model::BulkGet;
+use peer::{ChangesRequest, Docs, IdRange, Peer, ReadOptions, Revision, Steady};
 
 use super::progress::{self, Unit, remark};
 use super::records::MAX_RECORD_BYTES;
@@ -21,9 +25,9 @@ use super::source::{IfNoDatabase, Source, SourceArgs, failure};
 use crate::cmd::Failure;
 
 /// Approximate number of bytes in a page of documents.
-const PAGE_BYTES: u64 = 8 << 20;
+const PAGE_BYTES: usize = 8 << 20;
 
-/// Export every document as a line of JSON
+/// Export every document as a line of JSON, with its attachments
 #[derive(Debug, Args)]
 pub(crate) struct Export {
     /// The database
@@ -32,6 +36,9 @@ pub(crate) struct Export {
     /// The file to write; it is replaced when everything is written. Default: standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write all leaves with their ancestors: conflicts and deleted documents too
+    #[arg(long)]
+    all_leaves: bool,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -43,7 +50,7 @@ impl Export {
             return match self.write(&source, BufWriter::new(io::stdout().lock())).await {
                 // The reader closed the pipe: it has read enough.
                 Err(error) if is_broken_pipe(&error) => Ok(()),
-                outcome => outcome.and_then(Written::complete),
+                outcome => outcome.and_then(|written| written.complete(self.all_leaves)),
             };
         };
         let mut draft = PartialFile::create(place)?;
@@ -57,54 +64,149 @@ impl Export {
         })?;
         draft.finish(place)?;
         progress::tell(&format!("{} documents written to {}", written.documents, place.display()));
-        written.complete()
+        written.complete(self.all_leaves)
     }
 
-    async fn write(&self, source: &Source, mut out: impl Write) -> Result<Written, Failure> {
+    async fn write(&self, source: &Source, out: impl Write) -> Result<Written, Failure> {
         let peer = source.peer();
         let progress = progress::bar(peer.info().await?.documents, Unit::Documents);
         progress.set_message(self.database.clone());
-        let (mut written, mut bytes, mut damaged) = (0u64, 0u64, 0u64);
+        let mut lines = Lines { out, progress, written: Written::default(), bytes: 0 };
+        if self.all_leaves {
+            lines.leaves(&peer).await?;
+        } else {
+            lines.winners(&peer).await?;
+        }
+        lines.out.flush()?;
+        lines.progress.finish_and_clear();
+        Ok(lines.written)
+    }
+}
+
+/// The lines as they are written.
+struct Lines<W> {
+    out: W,
+    progress: ProgressBar,
+    written: Written,
+    bytes: u64,
+}
+
+impl<W: Write> Lines<W> {
+    /// The winners of live documents, in the order of ids.
+    async fn winners(&mut self, peer: &Steady) -> Result<(), Failure> {
         let first = IdRange { docs: Docs::WithAttachments, limit: 16, skips_damaged: true, ..IdRange::default() };
         let mut range = Some(first);
         while let Some(wanted) = range {
             let page = peer.list(&wanted).await?;
             for (id, reason) in &page.damaged {
-                remark(&format!("{id:?} cannot be read and is left out: {reason}"));
+                self.leave_out(id, reason);
             }
-            damaged += page.damaged.len() as u64;
             for (id, document) in page.rows.into_iter().filter_map(|row| Some((row.id, row.doc?))) {
-                if document.len() > MAX_RECORD_BYTES {
-                    return Err(failure(format!(
-                        "{id} is too large for a line, with its attachments: replicate instead"
-                    )));
-                }
-                out.write_all(document.as_bytes())?;
-                out.write_all(b"\n")?;
-                written += 1;
-                bytes += document.len() as u64;
+                check_size(&id, document.len() as u64)?;
+                self.out.write_all(document.as_bytes())?;
+                self.end_line(document.len() as u64)?;
             }
-            progress.set_position(written);
+            self.progress.set_position(self.written.documents);
             // Estimated from the average size of the documents so far.
-            let limit = usize::try_from((PAGE_BYTES / (bytes / written.max(1)).max(1)).clamp(1, 1_000))?;
+            let average = (self.bytes / self.written.documents.max(1)).max(1);
+            let limit = usize::try_from((PAGE_BYTES as u64 / average).clamp(1, 1_000))?;
             range = page.rest.map(|rest| IdRange { limit, ..rest });
         }
-        out.flush()?;
-        progress.finish_and_clear();
-        Ok(Written { documents: written, damaged })
+        Ok(())
+    }
+
+    /// All leaves of all documents, in the order of their last changes.
+    async fn leaves(&mut self, peer: &Steady) -> Result<(), Failure> {
+        let mut request = ChangesRequest { limit: 500, ..ChangesRequest::default() };
+        loop {
+            let page = peer.changes(&request).await?;
+            let mut wanted = Vec::new();
+            for row in page.rows {
+                match row.error {
+                    Some((_, reason)) => self.leave_out(&row.id, &reason),
+                    None => wanted.push(BulkGet { id: row.id, rev: None }),
+                }
+            }
+            let options = ReadOptions { ancestors: true, latest: false, most_bytes: Some(PAGE_BYTES) };
+            let mut rest = &wanted[..];
+            while !rest.is_empty() {
+                let found = peer.read(rest, options).await?;
+                let count = found.len();
+                if count == 0 {
+                    return Err(failure(format!("{} was asked for and is not answered", rest[0].id)));
+                }
+                for (asked, leaves) in rest.iter().zip(found) {
+                    match leaves {
+                        Err(error) => self.leave_out(&asked.id, &error.to_string()),
+                        Ok(leaves) => {
+                            for leaf in leaves {
+                                self.leaf(peer, leaf).await?;
+                            }
+                        }
+                    }
+                }
+                rest = &rest[count..];
+                self.progress.inc(count as u64);
+            }
+            if !page.more {
+                return Ok(());
+            }
+            request.since = Some(page.last_seq);
+        }
+    }
+
+    async fn leaf(&mut self, peer: &Steady, leaf: Revision) -> Result<(), Failure> {
+        let content = |attachment| peer.attachment(&leaf.id, &leaf.rev, attachment);
+        let contents = leaf.attachments.iter().map(content).collect();
+        let id = leaf.id.clone();
+        let (length, mut json) = leaf.into_json(contents);
+        check_size(&id, length)?;
+        while let Some(piece) = json.try_next().await? {
+            self.out.write_all(&piece)?;
+        }
+        self.end_line(length)
+    }
+
+    fn end_line(&mut self, bytes: u64) -> Result<(), Failure> {
+        self.out.write_all(b"\n")?;
+        self.written.documents += 1;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    fn leave_out(&mut self, id: &str, reason: &str) {
+        self.progress.suspend(|| remark(&format!("{id:?} cannot be read and is left out: {reason}")));
+        self.written.damaged += 1;
     }
 }
 
+/// `import` reads no longer lines.
+fn check_size(id: &str, length: u64) -> Result<(), Failure> {
+    if length <= MAX_RECORD_BYTES as u64 {
+        return Ok(());
+    }
+    Err(failure(format!("{id} is too large for a line, with its attachments: replicate instead")))
+}
+
 /// What was written.
+#[derive(Default)]
 struct Written {
+    /// Number of documents, or of their leaves.
     documents: u64,
     /// Number of documents, or of gaps between them, that cannot be read.
     damaged: u64,
 }
 
 impl Written {
-    /// Fails if something is missing.
-    fn complete(self) -> Result<(), Failure> {
+    /// Says what an export never has, and fails if something else is missing.
+    fn complete(self, all_leaves: bool) -> Result<(), Failure> {
+        remark(match all_leaves {
+            true => "not exported: local documents, _security and other settings of the database",
+            false => {
+                "not exported: conflicts, deleted documents and histories, which --all-leaves has; local documents, \
+                 _security and other settings of the database"
+            }
+        });
         match self.damaged {
             0 => Ok(()),
             1 => Err(failure("a document cannot be read and is left out; everything else is written")),
