@@ -12,6 +12,7 @@ mod growth;
 mod http;
 mod report;
 mod sizes;
+mod space;
 mod views;
 
 use clap::{Parser, Subcommand};
@@ -50,6 +51,8 @@ enum Command {
     /// Where the bytes of a document lie: rows, log, flushes, compactions
     #[cfg(feature = "lsm")]
     Costs(costs::Options),
+    /// What deleted documents and a dropped database leave on the disk
+    Space(space::Options),
     /// Views as they grow: the build, a range, a grouped reduction, an update after one edit
     Views(views::Options),
     /// Documents on a FoundationDB cluster, through the library and over HTTP, beside the same rows raw
@@ -75,6 +78,7 @@ fn main() -> anyhow::Result<()> {
         Command::Sizes(options) => runtime.block_on(sizes::run(options)),
         #[cfg(feature = "lsm")]
         Command::Costs(options) => costs::run(options),
+        Command::Space(options) => space::run(options),
         Command::Views(options) => views::run(options),
         #[cfg(feature = "fdb")]
         Command::Fdb(options) => {

@@ -1,0 +1,198 @@
+//! The space of what is deleted: the folder beside the live data, while old documents go as new ones come, at rest, and
+//! after a database is dropped.
+//!
+//! Nothing is timed. The text is random, so that compression takes little of it.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use benches::engines::{Engine, Mem, Syncing};
+use benches::work::{disk, folder};
+use clap::{Args, ValueEnum};
+use futures_executor::block_on;
+use kv_api::Database;
+use model::{BodyFormat, CreateOptions, Documents, Edit, JsonText, Layer, LayerOptions, RevId, UploadAs, WriteMode};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The engine: mem, lsm or sled
+    #[arg(long, default_value = "lsm")]
+    engine: String,
+    /// Megabytes that stay live
+    #[arg(long, default_value_t = 76)]
+    live: usize,
+    /// Megabytes that are written, and for the database that is dropped a third of it
+    #[arg(long, default_value_t = 915)]
+    written: usize,
+    /// Seconds without use after which the folder is measured again
+    #[arg(long, default_value_t = 60)]
+    rest: u64,
+}
+
+/// What is written and deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Documents of 80 KB
+    Large,
+    /// Documents of 4 KB
+    Small,
+    /// Attachments of a megabyte
+    Attachments,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Large, Kind::Small, Kind::Attachments];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Large => "documents of 80 KB",
+            Kind::Small => "documents of 4 KB",
+            Kind::Attachments => "attachments of 1 MB",
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Kind::Large => 80_000,
+            Kind::Small => 4_000,
+            Kind::Attachments => 1_000_000,
+        }
+    }
+}
+
+pub(crate) fn run(options: Options) -> Result<()> {
+    match options.engine.as_str() {
+        "mem" => measure::<Mem>(&options),
+        #[cfg(feature = "lsm")]
+        "lsm" => measure::<benches::engines::Lsm>(&options),
+        #[cfg(feature = "sled")]
+        "sled" => measure::<benches::engines::Sled>(&options),
+        other => bail!("there is no engine {other} in this build"),
+    }
+}
+
+fn measure<E: Engine>(options: &Options) -> Result<()> {
+    println!("MB of the folder, {} MB live, on {}", options.live, E::NAME);
+    println!("{:<22}{:>14}{:>10}{:>14}", "", "written", "folder", "for a byte");
+    for kind in Kind::ALL {
+        let folder = folder()?;
+        let layer = block_on(Layer::open(E::database(folder.path(), Syncing::Synced), LayerOptions::default()))?;
+        let live = (options.live * 1_000_000 / kind.bytes()).max(1);
+        let count = (options.written * 1_000_000 / kind.bytes()).max(1);
+        let mut ring = Ring::new(&layer, "ring", kind)?;
+        for step in 1..=4 {
+            ring.write_until(count * step / 4, live)?;
+            print(kind, &format!("{}", ring.count * kind.bytes() / 1_000_000), folder.path(), options.live)?;
+        }
+        std::thread::sleep(Duration::from_secs(options.rest));
+        print(kind, "at rest", folder.path(), options.live)?;
+
+        let mut dropped = Ring::new(&layer, "dropped", kind)?;
+        dropped.write_until(count / 3, usize::MAX)?;
+        print(kind, "with another", folder.path(), options.live)?;
+        block_on(layer.delete_database("dropped"))?;
+        std::thread::sleep(Duration::from_secs(options.rest));
+        print(kind, "it is dropped", folder.path(), options.live)?;
+    }
+    Ok(())
+}
+
+fn print(kind: Kind, when: &str, folder: &Path, live: usize) -> Result<()> {
+    let bytes = if folder.is_dir() { disk(folder)? } else { 0 } as f64 / 1e6;
+    println!("{:<22}{when:>14}{bytes:>10.0}{:>14.2}", kind.name(), bytes / live as f64);
+    Ok(())
+}
+
+/// A database whose oldest documents are deleted as new ones come.
+struct Ring<D: Database> {
+    documents: Documents<D>,
+    kind: Kind,
+    random: StdRng,
+    /// Number of documents that were written.
+    count: usize,
+    live: VecDeque<(String, RevId)>,
+}
+
+impl<D: Database> Ring<D> {
+    fn new(layer: &Layer<D>, name: &str, kind: Kind) -> Result<Self> {
+        let options = CreateOptions { format: Some(BodyFormat::Packed), ..CreateOptions::default() };
+        let documents = block_on(layer.create_database(name, options))?;
+        Ok(Ring { documents, kind, random: StdRng::seed_from_u64(1), count: 0, live: VecDeque::new() })
+    }
+
+    /// Writes until `count` documents were written, a megabyte in each bulk, and keeps the newest `live`.
+    fn write_until(&mut self, count: usize, live: usize) -> Result<()> {
+        while self.count < count {
+            let bulk = (1_000_000 / self.kind.bytes()).clamp(1, count - self.count);
+            self.count += bulk;
+            let ids = (self.count - bulk..self.count).map(|number| format!("{number:09}"));
+            if self.kind == Kind::Attachments {
+                for id in ids {
+                    let rev = self.attach(&id)?;
+                    self.live.push_back((id, rev));
+                }
+            } else {
+                let ids: Vec<String> = ids.collect();
+                let edits = ids.iter().map(|id| Ok(Edit::new(id, self.body()?))).collect::<Result<_>>()?;
+                let revs = self.write(edits)?;
+                self.live.extend(ids.into_iter().zip(revs));
+            }
+            let old = self.live.len().saturating_sub(live);
+            let deleted: Vec<Edit> = self
+                .live
+                .drain(..old)
+                .map(|(id, rev)| Edit::new(id, JsonText::empty_object()).over(rev).deleting())
+                .collect();
+            if !deleted.is_empty() {
+                self.write(deleted)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, edits: Vec<Edit>) -> Result<Vec<RevId>> {
+        let results = block_on(self.documents.write(edits, WriteMode::Interactive))?;
+        Ok(results.into_iter().collect::<Result<_, _>>()?)
+    }
+
+    fn body(&mut self) -> Result<JsonText> {
+        let text: String = (0..self.kind.bytes()).map(|_| char::from(self.random.random_range(b'0'..=b'Z'))).collect();
+        Ok(JsonText::parse(serde_json::json!({ "text": text }).to_string().as_bytes())?)
+    }
+
+    fn attach(&mut self, id: &str) -> Result<RevId> {
+        let bytes: Vec<u8> = (0..self.kind.bytes()).map(|_| self.random.random()).collect();
+        block_on(async {
+            let mut upload = self.documents.upload("a", UploadAs::Plain { content_type: "image/png" });
+            upload.write(&bytes).await?;
+            let content = upload.finish().await?;
+            Ok(self.documents.put_attachment(id, None, "a", "image/png", content).await?)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_documents_stay_live() {
+        for kind in Kind::ALL {
+            let layer = block_on(Layer::open(engine_mem::MemDatabase::new(), LayerOptions::default())).unwrap();
+            let mut ring = Ring::new(&layer, "ring", kind).unwrap();
+            ring.write_until(5, 2).unwrap();
+            let info = block_on(ring.documents.info()).unwrap();
+            assert_eq!((info.doc_count, info.doc_del_count), (2, 3), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn every_kind_is_measured() {
+        let options = Options { engine: "mem".into(), live: 2, written: 4, rest: 0 };
+        measure::<Mem>(&options).unwrap();
+    }
+}
