@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Number of rounds.
 fn rounds() -> usize {
-    std::env::var("HOSTILE_ROUNDS").map_or(4, |rounds| rounds.parse().expect("a number"))
+    std::env::var("HOSTILE_ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number"))
 }
 
 /// What a process may keep from the second round to the last: the allocator's noise is some megabytes, the heap of one
