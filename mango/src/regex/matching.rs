@@ -15,7 +15,9 @@ pub struct TooManySteps;
 
 impl fmt::Display for TooManySteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("The regular expression takes too many steps on a document. Write it with fewer alternatives to try.")
+        f.write_str(
+            "The regular expression takes too many steps on a document. Write it with fewer alternatives to try.",
+        )
     }
 }
 

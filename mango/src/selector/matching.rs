@@ -76,9 +76,9 @@ impl Condition {
                 let mut elements = value.elements().peekable();
                 elements.peek().is_some() && all(elements, |element| node.matches(element, steps))?
             }
-            Condition::KeyMapMatch(node) => {
-                any(value.members(), |(name, _)| as_value(&name).map_or(Ok(false), |name| node.matches(name.root(), steps)))?
-            }
+            Condition::KeyMapMatch(node) => any(value.members(), |(name, _)| {
+                as_value(&name).map_or(Ok(false), |name| node.matches(name.root(), steps))
+            })?,
             Condition::Not(condition) => !condition.matches(value, steps)?,
         })
     }

@@ -479,7 +479,10 @@ fn conditions_and_expressions_are_counted() {
         let refused = parse(selector.clone()).unwrap().matches(text(&document).root());
         assert_eq!(refused.unwrap_err().error(), "bad_arg", "{selector}");
     }
-    assert!(matches(json!({"a": {"$allMatch": {"$regex": "^(?=a).{14}!"}}}), json!({"a": vec!["aaaaaaaaaaaaaa!"; 100_000]})));
+    assert!(matches(
+        json!({"a": {"$allMatch": {"$regex": "^(?=a).{14}!"}}}),
+        json!({"a": vec!["aaaaaaaaaaaaaa!"; 100_000]})
+    ));
     // A part that decides before is enough.
     let either = json!({"$or": [{"a": {"$gt": null}}, {"a": {"$regex": "^(?=a)(a+)+$"}}]});
     assert!(matches(either, long.clone()));
