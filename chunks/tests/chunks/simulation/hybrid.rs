@@ -12,7 +12,7 @@ use chunks::{CollectOptions, StoreError, StoreErrorKind};
 use model::Environment;
 
 use super::stepped::{Fault, Played};
-use super::{GRACE, Play, Verdict, World, play_more};
+use super::{GRACE, Play, World, play_each, with_more};
 use crate::objects::{Always, Dated};
 
 /// Seeds that are always played. In 106 a place was forgotten on one replica while another used it.
@@ -122,22 +122,13 @@ async fn play(world: &World, seed: u64) -> Result<(u64, usize), String> {
     Play::with_objects(world, seed).await.run_with_objects().await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_beside_objects() {
-    let mut objects = 0;
-    for &seed in SEEDS {
-        match play(&World::in_process().await, seed).await {
-            Ok((_, written)) => objects += written,
-            Err(why) => panic!("seed {seed}: {why}"),
-        }
-    }
+#[test]
+fn nothing_is_lost_beside_objects() {
+    let mut seeds = with_more(SEEDS);
+    seeds.push(SEEDS[0]);
+    let played = play_each("beside objects", &seeds, async |world, seed| play(world, seed).await);
+    assert_eq!(played.first(), played.last(), "one seed is one play");
+    let objects: usize = played[..SEEDS.len()].iter().map(|(_, written)| written).sum();
     println!("{objects} objects");
     assert!(objects > 30, "only {objects} objects: the plays are too tame");
-    play_more("beside objects", async |world, seed| play(world, seed).await.map(drop)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_seed_is_one_play_beside_objects() {
-    let verdict = async || -> Verdict { Ok(play(&World::in_process().await, 7).await?.0) };
-    assert_eq!(verdict().await, verdict().await);
 }

@@ -14,7 +14,7 @@ mod hybrid;
 mod stepped;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use chunks::store::{Body, DocumentStore, Edit, IdRange, Leaf};
@@ -340,80 +340,105 @@ async fn play(world: &World, seed: u64, fault: Fault) -> Verdict {
     Play::new(world, seed, fault).await.run().await
 }
 
-async fn play_all(world: World, seeds: &[u64]) {
-    for &seed in seeds {
-        if let Err(why) = play(&world, seed, Fault::None).await {
-            panic!("seed {seed}: {why}");
+/// Plays these seeds, as many at a time as there are cores, each in a world of its own, which limits memory. Returns what
+/// the plays returned, in the order of the seeds.
+fn play_each<T: Send>(
+    what: &str,
+    seeds: &[u64],
+    play_one: impl AsyncFn(&World, u64) -> Result<T, String> + Sync,
+) -> Vec<T> {
+    let (next, stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let play_some = || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut played = Vec::new();
+        while !stopped.load(Ordering::Relaxed) {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&seed) = seeds.get(place) else { break };
+            let one = runtime.block_on(async { play_one(&World::in_process().await, seed).await });
+            if one.is_err() {
+                stopped.store(true, Ordering::Relaxed);
+            }
+            played.push((place, one.map_err(|why| format!("{what}, seed {seed}: {why}"))));
+            if (place + 1).is_multiple_of(50) {
+                eprintln!("{what}: {} of {} seeds played", place + 1, seeds.len());
+            }
         }
-    }
-}
-
-/// The seeds from `CHUNKS_SEEDS`.
-fn more_seeds() -> std::ops::Range<u64> {
-    let Ok(count) = std::env::var("CHUNKS_SEEDS") else { return 0..0 };
-    let first = match std::env::var("CHUNKS_FIRST_SEED") {
-        Ok(first) => first.parse().unwrap(),
-        Err(_) => model::Environment::now_ms(&model::SystemEnvironment),
+        played
     };
-    first..first + count.parse::<u64>().unwrap()
+    let mut played: Vec<_> = std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(play_some)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("a play without a panic")).collect()
+    });
+    played.sort_by_key(|(place, _)| *place);
+    played.into_iter().map(|(_, one)| one.unwrap_or_else(|why| panic!("{why}"))).collect()
 }
 
-/// Plays these seeds, each in a world of its own to limit memory.
-async fn play_more(what: &str, play_one: impl AsyncFn(&World, u64) -> Result<(), String>) {
-    let seeds = more_seeds();
-    for seed in seeds.clone() {
-        let world = World::in_process().await;
-        if let Err(why) = play_one(&world, seed).await {
-            panic!("{what}, seed {seed}: {why}");
-        }
-        let played = seed - seeds.start + 1;
-        if played.is_multiple_of(50) {
-            eprintln!("{what}: {played} of {} seeds played", seeds.end - seeds.start);
-        }
+/// These seeds, and those from `CHUNKS_SEEDS`.
+fn with_more(seeds: &[u64]) -> Vec<u64> {
+    let mut all = seeds.to_vec();
+    if let Ok(count) = std::env::var("CHUNKS_SEEDS") {
+        let first = match std::env::var("CHUNKS_FIRST_SEED") {
+            Ok(first) => first.parse().unwrap(),
+            Err(_) => model::Environment::now_ms(&model::SystemEnvironment),
+        };
+        all.extend(first..first + count.parse::<u64>().unwrap());
     }
+    all
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_in_memory() {
-    play_all(World::in_process().await, SEEDS).await;
-    play_more("many at once", async |world, seed| play(world, seed, Fault::None).await.map(drop)).await;
+#[test]
+fn nothing_is_lost_in_memory() {
+    let mut seeds = with_more(SEEDS);
+    seeds.push(SEEDS[0]);
+    let traces = play_each("many at once", &seeds, async |world, seed| play(world, seed, Fault::None).await);
+    assert_eq!(traces.first(), traces.last(), "one seed is one play");
+    assert_ne!(traces[0], traces[1]);
+}
+
+async fn play_in(world: World, seed: u64) {
+    if let Err(why) = play(&world, seed, Fault::None).await {
+        panic!("seed {seed}: {why}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_over_http() {
-    play_all(World::over_http().await, &SEEDS[..1]).await;
+    play_in(World::over_http().await, SEEDS[0]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_on_disk() {
     for engine in ["sled", "lsm"] {
-        play_all(World::over(engine, false).await, &SEEDS[1..2]).await;
+        play_in(World::over(engine, false).await, SEEDS[1]).await;
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_seed_is_one_play() {
-    let (one, other) = (World::in_process().await, World::in_process().await);
-    let seed = SEEDS[2];
-    assert_eq!(play(&one, seed, Fault::None).await, play(&other, seed, Fault::None).await);
-    assert_ne!(play(&one, seed + 100, Fault::None).await, play(&other, seed + 101, Fault::None).await);
-}
-
-/// If the suite passed with a faulty store, it would prove nothing.
-#[tokio::test(flavor = "multi_thread")]
-async fn planted_faults_are_caught() {
-    for fault in [Fault::NoGrace, Fault::IndexFirst, Fault::LastWriterWins] {
-        let world = World::in_process().await;
-        let mut caught = None;
-        for seed in 1..=40 {
-            let play = Play::new(&world, seed, fault).await;
-            if let Err(why) = play.run().await {
-                println!("{fault:?} is caught by seed {seed}, after {} steps: {why}", play.stage.steps());
-                caught = Some(why);
-                break;
-            }
+/// If the suite passed with a faulty store, it would prove nothing. `first` is the first seed that catches the fault; the
+/// seeds behind it are for the day when one play becomes another.
+async fn assert_caught(fault: Fault, first: u64) {
+    for seed in first..first + 40 {
+        let play = Play::new(&World::in_process().await, seed, fault).await;
+        if let Err(why) = play.run().await {
+            println!("{fault:?} is caught by seed {seed}, after {} steps: {why}", play.stage.steps());
+            assert!(why.contains("missing") || why.contains("left"), "{fault:?}: {why}");
+            return;
         }
-        let why = caught.unwrap_or_else(|| panic!("{fault:?} was not noticed"));
-        assert!(why.contains("missing") || why.contains("left"), "{fault:?}: {why}");
     }
+    panic!("{fault:?} was not noticed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_without_a_grace_is_caught() {
+    assert_caught(Fault::NoGrace, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_before_its_data_is_caught() {
+    assert_caught(Fault::IndexFirst, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_last_writer_that_wins_is_caught() {
+    assert_caught(Fault::LastWriterWins, 17).await;
 }
