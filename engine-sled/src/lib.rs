@@ -4,11 +4,13 @@
 //!   folder/
 //!     …          what every engine on disk has (disk)
 //!     data/                          sled's own: db (its log), conf, blobs/, snap.*
+//!     data.new/                      the same, while it is created
 //! ```
 //!
 //! A commit is acknowledged after its bytes are on the disk. sled's `flush` writes them; this engine then calls
 //! `fdatasync` on sled's file, since sled 0.34 on Linux only calls `sync_file_range`, which does not flush the
-//! disk's cache. New blob files get an `fsync`.
+//! disk's cache. New blob files get an `fsync`. `powercut` simulates losses of power, but no errors of the disk: what sled
+//! keeps after a sync that failed is not promised.
 //!
 //! A clear of very many rows writes one record. A thread removes the rows in the background (`clears`).
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,15 +88,16 @@ impl DiskStore for SledStore {
 impl SledStore {
     fn open_with_bulk(folder: &Path, cache_bytes: u64, durability: Durability, bulk: usize) -> Result<Self> {
         let data = folder.join("data");
-        let tree = open_tree(&data, cache_bytes)?;
         let failed = |doing: &str, cause: &std::io::Error| io_error(format!("{doing} {}", folder.display()), cause);
+        if !data.exists() {
+            create_tree(folder, &data, cache_bytes)?;
+        }
+        remove_unfinished(&data).map_err(|cause| failed("cannot clean up", &cause))?;
+        let tree = open_tree(&data, cache_bytes)?;
         let disk = match durability {
             Durability::Disk => {
-                let disk = Disk {
-                    log: File::open(data.join("db")).map_err(|cause| failed("cannot open sled's file in", &cause))?,
-                    blobs: Mutex::new(Blobs::new(data.join("blobs"))),
-                };
-                disk.sync_new(&data).map_err(|cause| failed("cannot sync the files of", &cause))?;
+                let disk = Disk::open(&data).map_err(|cause| failed("cannot open sled's files in", &cause))?;
+                disk.sync_all(&data).map_err(|cause| failed("cannot sync the files of", &cause))?;
                 Some(disk)
             }
             _ => None,
@@ -244,8 +245,12 @@ fn record(changes: &mut sled::Batch, pending: &RangeSet) {
 }
 
 impl Disk {
-    /// Makes the files of a new store durable: sled syncs neither its settings nor its folders.
-    fn sync_new(&self, data: &Path) -> std::io::Result<()> {
+    fn open(data: &Path) -> std::io::Result<Disk> {
+        Ok(Disk { log: File::open(data.join("db"))?, blobs: Mutex::new(Blobs::new(data.join("blobs"))) })
+    }
+
+    /// Makes all files durable, with their names: sled syncs neither its settings nor its folders.
+    fn sync_all(&self, data: &Path) -> std::io::Result<()> {
         File::open(data.join("conf"))?.sync_all()?;
         self.log.sync_all()?;
         self.blobs.lock().sync()?;
@@ -257,6 +262,37 @@ impl Disk {
         self.blobs.lock().sync()?;
         self.log.sync_data()
     }
+}
+
+/// Makes a tree, which gets its name when its files are durable. sled writes its settings in place: cut off by a kill or a
+/// loss of power, it would refuse them for ever.
+fn create_tree(folder: &Path, data: &Path, cache_bytes: u64) -> Result<()> {
+    let new = folder.join("data.new");
+    let failed = |cause: std::io::Error| io_error(format!("cannot create the data in {}", folder.display()), &cause);
+    if new.exists() {
+        fs::remove_dir_all(&new).map_err(failed)?;
+    }
+    drop(open_tree(&new, cache_bytes)?);
+    let name = || {
+        Disk::open(&new)?.sync_all(&new)?;
+        fs::rename(&new, data)?;
+        sync_folder(folder)
+    };
+    name().map_err(failed)
+}
+
+/// Removes snapshots of sled's page table that a kill or a loss of power cut off. sled syncs and renames each when it is
+/// whole, but would read one without its final name too, and refuse it for ever. Without it, sled begins with the
+/// snapshot before, and reads more of its log.
+fn remove_unfinished(data: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(data)? {
+        let name = entry?.file_name();
+        let is_unfinished = |name: &str| name.starts_with("snap.") && name.ends_with(".generating");
+        if name.to_str().is_some_and(is_unfinished) {
+            fs::remove_file(data.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 fn open_tree(data: &Path, cache_bytes: u64) -> Result<sled::Db> {

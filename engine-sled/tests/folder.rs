@@ -100,6 +100,23 @@ fn a_store_that_came_back_older_is_refused_until_the_user_goes_on_with_it() {
     assert_eq!(rows(&open(&path).unwrap()), [("a".to_owned(), 1)]);
 }
 
+#[test]
+fn what_a_kill_left_unfinished_is_no_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    // Killed while the data were created.
+    drop(open(folder.path()).unwrap());
+    fs::rename(folder.path().join("data"), folder.path().join("data.new")).unwrap();
+    fs::write(folder.path().join("data.new").join("conf"), "cut off in the mid").unwrap();
+    let db = open(folder.path()).unwrap();
+    put(&db, "a", b"1");
+    drop(db);
+    assert!(!folder.path().join("data.new").exists());
+    // Killed while a snapshot of the page table was written.
+    drop(open(folder.path()).unwrap());
+    fs::write(folder.path().join("data").join("snap.00000000FFFFFFFF.generating"), "cut off").unwrap();
+    assert_eq!(rows(&open(folder.path()).unwrap()), [("a".to_owned(), 1)]);
+}
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use tempfile::TempDir;
 
@@ -11,7 +12,7 @@ use crate::disk::{Disk, Image, Keep};
 use crate::engine::{Change, Engine, Rows, commit, rows};
 use crate::recorder::Recording;
 use crate::trace::{Event, Failure, Kind, Trace};
-use crate::workload::{self, FOLDER, differences};
+use crate::workload::{self, FOLDER, SECOND_FOLDER, differences};
 
 /// Number of commits of a workload.
 const COMMITS: usize = 70;
@@ -24,16 +25,16 @@ const MORE_COMMITS: usize = 12;
 
 /// The purpose of a file, by its path.
 pub fn class(path: &str) -> &'static str {
-    if path == FOLDER {
-        return "the folder";
-    }
-    match path.strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('/')) {
-        None => "a folder above",
-        Some("log.0" | "log.1") => "the log",
-        Some("synced") => "the side file",
-        Some("couch-layer.json" | "couch-layer.json.new") => "the mark",
-        Some("LOCK") => "the lock",
-        Some(_) => "the store",
+    let Some(rest) = [FOLDER, SECOND_FOLDER].iter().find_map(|folder| path.strip_prefix(folder)) else {
+        return "a folder above";
+    };
+    match rest {
+        "" => "the folder",
+        "/log.0" | "/log.1" => "the log",
+        "/synced" => "the side file",
+        "/couch-layer.json" | "/couch-layer.json.new" => "the mark",
+        "/LOCK" => "the lock",
+        _ => "the store",
     }
 }
 
@@ -189,6 +190,25 @@ pub fn cut<E: Engine>(history: &History, cuts: usize, dice: &mut Dice) -> Result
 
 /// Like [`cut`], with half of the cuts at the kinds of calls that are rarest in `before`.
 fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &mut Dice) -> Result<Counts, Finding> {
+    let check = |root: &Path, allowed: &[usize], dice: &mut Dice| reopen::<E>(root, &history.states, allowed, dice);
+    cut_by(E::NAME, history, cuts, before, dice, check)
+}
+
+/// Like [`cut`], for what is more than one database, or must be opened in another way. `check` gets the folder with what
+/// is left, and the states that it may show. It opens that, and tells what is wrong. Half of the cuts are at the kinds of
+/// calls that are rarest in `before`.
+///
+/// # Errors
+///
+/// The first cut that shows an error.
+pub fn cut_by(
+    name: &str,
+    history: &History,
+    cuts: usize,
+    before: &Counts,
+    dice: &mut Dice,
+    mut check: impl FnMut(&Path, &[usize], &mut Dice) -> Result<(), String>,
+) -> Result<Counts, Finding> {
     let trace = &history.trace;
     let mut kinds: BTreeMap<(Kind, &'static str), Vec<usize>> = BTreeMap::new();
     for (at, event) in trace.events().iter().enumerate().skip(history.from) {
@@ -229,12 +249,14 @@ fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &
         *counts.0.entry(kind).or_default() += 1;
         let image = cut.cut(dice, keep);
         let allowed = allowed(&trace.events()[..at]);
-        if let Err(wrong) = reopen::<E>(&image, &history.states, &allowed, dice) {
+        let root = temporary();
+        image.write_to(root.path());
+        let checked = catch_unwind(AssertUnwindSafe(|| check(root.path(), &allowed, dice)));
+        if let Err(wrong) = checked.unwrap_or_else(|_| Err("a panic".into())) {
             let call = format!("{:?} of {}", kind.0, trace.path_of(&trace.events()[at]));
             let listing = listing(trace, at);
             let wrong = format!(
-                "{}, at event {at} ({call}), with {keep:?} of what was not synced kept: {wrong}\n{listing}",
-                E::NAME
+                "{name}, at event {at} ({call}), with {keep:?} of what was not synced kept: {wrong}\n{listing}"
             );
             return Err(Finding { cuts: counts.total(), wrong, image });
         }
@@ -262,26 +284,21 @@ fn listing(trace: &Trace, at: usize) -> String {
 }
 
 /// Opens what is left, checks it, and commits.
-fn reopen<E: Engine>(image: &Image, states: &[Rows], allowed: &[usize], dice: &mut Dice) -> Result<(), String> {
-    let root = temporary();
-    image.write_to(root.path());
-    let folder = root.path().join(FOLDER);
+fn reopen<E: Engine>(root: &Path, states: &[Rows], allowed: &[usize], dice: &mut Dice) -> Result<(), String> {
+    let folder = root.join(FOLDER);
     let value: Vec<u8> = (0..200).map(|_| dice.next_number() as u8).collect();
     let more = Change::Set("b/030".into(), value.into());
-    let go_on = || -> Result<(), String> {
-        let database = E::open(&folder).map_err(|error| format!("cannot be opened: {error}"))?;
-        let mut found = rows(&database).map_err(|error| format!("cannot be read: {error}"))?;
-        if !allowed.iter().any(|state| states[*state] == found) {
-            return Err(differences(&found, states, allowed));
-        }
-        commit(&database, std::slice::from_ref(&more)).map_err(|error| format!("takes no commit: {error}"))?;
-        more.apply(&mut found);
-        drop(database);
-        let database = E::open(&folder).map_err(|error| format!("cannot be opened again: {error}"))?;
-        let again = rows(&database).map_err(|error| format!("cannot be read again: {error}"))?;
-        if again == found { Ok(()) } else { Err("does not hold what was written since".into()) }
-    };
-    catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| Err("a panic".into()))
+    let database = E::open(&folder).map_err(|error| format!("cannot be opened: {error}"))?;
+    let mut found = rows(&database).map_err(|error| format!("cannot be read: {error}"))?;
+    if !allowed.iter().any(|state| states[*state] == found) {
+        return Err(differences(&found, states, allowed));
+    }
+    commit(&database, std::slice::from_ref(&more)).map_err(|error| format!("takes no commit: {error}"))?;
+    more.apply(&mut found);
+    drop(database);
+    let database = E::open(&folder).map_err(|error| format!("cannot be opened again: {error}"))?;
+    let again = rows(&database).map_err(|error| format!("cannot be read again: {error}"))?;
+    if again == found { Ok(()) } else { Err("does not hold what was written since".into()) }
 }
 
 /// Where a process ends: anywhere, or just before it renames a file. In the second case the next process finds a

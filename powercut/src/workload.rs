@@ -17,6 +17,9 @@ use crate::trace::Event;
 /// The database's folder below the recorded one. It is nested, so that parents are created too.
 pub const FOLDER: &str = "deep/data";
 
+/// The folder of a second database, for workloads that have two.
+pub const SECOND_FOLDER: &str = "other/data";
+
 /// A key in one of a few databases.
 fn key(dice: &mut Dice) -> Bytes {
     format!("{}/{:03}", ["a", "b", "c"][dice.below(3) as usize], dice.below(60)).into()
@@ -182,7 +185,7 @@ fn shown<E: Engine>(recording: &Recording, database: &E::Database, states: &[Row
 }
 
 /// Describes how rows differ from all allowed states.
-pub(crate) fn differences(found: &Rows, states: &[Rows], allowed: &[usize]) -> String {
+pub fn differences(found: &Rows, states: &[Rows], allowed: &[usize]) -> String {
     if let Some(older) = states.iter().rposition(|state| state == found) {
         return format!("shows state {older}, and {allowed:?} are allowed");
     }

@@ -99,6 +99,11 @@ pub(crate) fn cuts() -> usize {
     std::env::var("POWERCUT_CUTS").map_or(24, |cuts| cuts.parse().expect("a number"))
 }
 
+/// The seed.
+pub(crate) fn seed() -> u64 {
+    std::env::var("POWERCUT_SEED").map_or(1, |seed| seed.parse().expect("a number"))
+}
+
 pub(crate) fn json(text: &str) -> JsonText {
     JsonText::parse(text.as_bytes()).expect("JSON")
 }
