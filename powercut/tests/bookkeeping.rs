@@ -161,7 +161,7 @@ fn run(workload: &mut Workload) {
 #[test]
 fn local_documents_settings_consumers_and_jobs_outlive_a_loss_of_power() {
     let history = record::<Store>(run);
-    let seed = 11;
+    let seed = support::seed(11);
     cut::<Store>(&history, cuts(), &mut Dice::new(seed)).unwrap_or_else(|found| found.report(seed));
 
     // Without the log's syncs, the same cuts find that acknowledged changes are gone.

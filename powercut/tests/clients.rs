@@ -150,7 +150,7 @@ fn commits_of_several_clients_outlive_a_loss_of_power_in_their_order() {
         CLIENTS * COMMITS
     );
     let history = history(&trace, &last);
-    let seed = 7;
+    let seed = support::seed(7);
     cut::<Store>(&history, 2 * cuts(), &mut Dice::new(seed)).unwrap_or_else(|found| found.report(seed));
 
     // An acknowledgement that comes before its sync is found by the same cuts.

@@ -98,7 +98,7 @@ fn replicated(id: &str, path: &str, round: u8) -> Edit {
 #[test]
 fn documents_outlive_a_loss_of_power() {
     let history = record::<Store>(run);
-    let seed = 3;
+    let seed = support::seed(3);
     cut::<Store>(&history, cuts(), &mut Dice::new(seed)).unwrap_or_else(|found| found.report(seed));
 
     // Without the log's syncs, the same cuts find that acknowledged edits are gone.

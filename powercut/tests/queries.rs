@@ -180,7 +180,7 @@ fn run(workload: &mut Workload) {
 #[test]
 fn indexes_and_views_outlive_a_loss_of_power() {
     let history = record::<Store>(run);
-    let seed = 5;
+    let seed = support::seed(5);
     cut::<Store>(&history, cuts(), &mut Dice::new(seed)).unwrap_or_else(|found| found.report(seed));
 
     // Without the log's syncs, the same cuts find that acknowledged builds are gone.

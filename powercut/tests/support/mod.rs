@@ -100,8 +100,8 @@ pub(crate) fn cuts() -> usize {
 }
 
 /// The seed.
-pub(crate) fn seed() -> u64 {
-    std::env::var("POWERCUT_SEED").map_or(1, |seed| seed.parse().expect("a number"))
+pub(crate) fn seed(otherwise: u64) -> u64 {
+    std::env::var("POWERCUT_SEED").map_or(otherwise, |seed| seed.parse().expect("a number"))
 }
 
 pub(crate) fn json(text: &str) -> JsonText {
