@@ -72,9 +72,9 @@ pub mod find {
 /// Views: map and reduce functions, and their rows.
 pub mod views {
     pub use model::{
-        Emit, Emitted, FunctionError, Grouping, Mapped, Reduce, ReduceRow, Reduced, ReducedPage, ReducedRow, Reduction,
-        RustView, View, ViewError, ViewFunctions, ViewGroup, ViewGroupInfo, ViewOptions, ViewPage, ViewProgress,
-        ViewRequest, ViewResume, ViewRow, ViewUpdate,
+        Emit, Emitted, FunctionError, Grouping, LeftOut, Mapped, Reduce, ReduceRow, Reduced, ReducedPage, ReducedRow,
+        Reduction, RustView, View, ViewError, ViewFunctions, ViewGroup, ViewGroupInfo, ViewOptions, ViewPage,
+        ViewProgress, ViewRequest, ViewResume, ViewRow, ViewUpdate,
     };
 }
 

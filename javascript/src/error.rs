@@ -31,6 +31,20 @@ pub enum ErrorKind {
     Engine,
 }
 
+impl ErrorKind {
+    /// Whether the call exceeded a limit. Without it, the function may have had a result.
+    pub fn is_limit(self) -> bool {
+        match self {
+            ErrorKind::Time | ErrorKind::Input | ErrorKind::Memory | ErrorKind::Stack | ErrorKind::Output => true,
+            ErrorKind::Missing
+            | ErrorKind::Compilation
+            | ErrorKind::Thrown
+            | ErrorKind::Overflow
+            | ErrorKind::Engine => false,
+        }
+    }
+}
+
 /// The reason why a function has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<Inner>);

@@ -128,9 +128,9 @@ pub use stream::Feed;
 pub use typed::{Typed, Versioned};
 pub use validation::{MAX_VALIDATING, MAX_VALIDATING_BYTES, OPTIONS, Question, VALIDATE, Validator, Verdict};
 pub use views::{
-    Emit, Emitted, FunctionError, Grouping, MAX_KEY as MAX_VIEW_KEY, Mapped, Reduce, ReduceRow, Reduced, ReducedPage,
-    ReducedRow, Reduction, Resume as ViewResume, RustView, View, ViewError, ViewFunctions, ViewGroup, ViewGroupInfo,
-    ViewGroupStats, ViewOptions, ViewPage, ViewProgress, ViewRequest, ViewRow, ViewUpdate,
+    Emit, Emitted, FunctionError, Grouping, LeftOut, MAX_KEY as MAX_VIEW_KEY, Mapped, Reduce, ReduceRow, Reduced,
+    ReducedPage, ReducedRow, Reduction, Resume as ViewResume, RustView, View, ViewError, ViewFunctions, ViewGroup,
+    ViewGroupInfo, ViewGroupStats, ViewOptions, ViewPage, ViewProgress, ViewRequest, ViewRow, ViewUpdate,
 };
 pub use watcher::Watcher;
 pub use write::{Begun, Edits, REWRITE_JOBS, Rewriting, Stemming, Token};

@@ -70,7 +70,7 @@ async fn the_log_names_each_view_that_lacks_documents_which_emit_too_much() {
     server.child.wait().unwrap();
     let mut log = String::new();
     server.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("documents emit too much")).collect();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("documents are left out of a view")).collect();
     assert_eq!(lines.len(), 1, "{log}");
     assert!(lines[0].ends_with('2'), "documents: {}", lines[0]);
     for part in ["\"db\"", "\"_design/d\"", "\"greedy\""] {

@@ -169,7 +169,9 @@ struct Emits;
 
 impl ViewFunctions for Emits {
     fn map(&self, documents: Vec<model::JsonText>) -> kv_api::BoxFuture<model::Result<Vec<Mapped>>> {
-        Box::pin(async move { Ok(documents.iter().map(|_| Mapped { rows: vec![Vec::new()], error: None }).collect()) })
+        Box::pin(async move {
+            Ok(documents.iter().map(|_| Mapped { rows: vec![Vec::new()], ..Mapped::default() }).collect())
+        })
     }
 
     fn reduce(&self, _: usize, _: Vec<Reduction>) -> kv_api::BoxFuture<model::Result<Vec<Reduced>>> {

@@ -23,6 +23,7 @@ pub(crate) mod indexes;
 pub(crate) mod interrupted;
 pub(crate) mod job_races;
 pub(crate) mod jobs;
+pub(crate) mod left_out;
 pub(crate) mod listing;
 pub(crate) mod local;
 pub(crate) mod merging;

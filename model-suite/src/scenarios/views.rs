@@ -142,7 +142,7 @@ impl ViewFunctions for Paired {
                 tokio::task::yield_now().await;
             }
             let row = |text: &JsonText| Emitted { key: json("1"), value: text.slice_ref(text.get("_id").unwrap()) };
-            Ok(documents.iter().map(|text| Mapped { rows: vec![vec![row(text)]], error: None }).collect())
+            Ok(documents.iter().map(|text| Mapped { rows: vec![vec![row(text)]], ..Mapped::default() }).collect())
         })
     }
 
@@ -255,7 +255,7 @@ impl model::ViewFunctions for Purging {
             let rows = mapped.iter().map(|document| {
                 let mut emit = Emit::default();
                 emit_all(document, &mut emit).unwrap();
-                model::Mapped { rows: vec![emit.into_rows()], error: None }
+                model::Mapped { rows: vec![emit.into_rows()], ..model::Mapped::default() }
             });
             Ok(rows.collect())
         })
@@ -447,6 +447,11 @@ pub(crate) async fn a_view_that_emits_too_much_leaves_the_others_their_rows(stag
         totals
     };
     assert_eq!(totals().await, [1 + 1, 15 + 1, 2 + 1 + 1 + 1]);
+    for (view, expected) in [("a", vec!["together", "two"]), ("b", vec!["alone", "two"]), ("c", vec![])] {
+        let page = documents.query_view(&group, view, &ViewRequest::default()).await.unwrap();
+        let left_out: Vec<_> = page.left_out.documents.iter().map(|one| one.id.as_str()).collect();
+        assert_eq!(left_out, expected, "{view}");
+    }
     let errors = documents.view_errors(&group, None).await.unwrap();
     let errors: Vec<_> = errors.iter().map(|one| (one.id.as_str(), one.error.to_string())).collect();
     let reason = |views: &str| {

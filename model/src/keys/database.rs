@@ -181,6 +181,10 @@ pub(crate) enum DatabaseKey<'a> {
     ViewErrors(u64),
     /// The error of a document in a view group.
     ViewError(u64, &'a str),
+    /// All documents that are left out of views of a group.
+    ViewLeftOuts(u64),
+    /// A document that is left out of the view with this number.
+    ViewLeftOut { group: u64, view: u64, id: &'a str },
 }
 
 /// Distance in subspaces by which a repair moves a row that cannot be read.
@@ -216,6 +220,7 @@ pub(super) const VIEW_IDS: u64 = 0;
 const VIEW_TREE: u64 = 1;
 const VIEW_LONG: u64 = 2;
 pub(super) const VIEW_ERRORS: u64 = 3;
+const VIEW_LEFT_OUT: u64 = 4;
 
 /// A database's prefix, and the keys under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -381,6 +386,11 @@ impl DatabaseKeys {
             DatabaseKey::ViewError(group, id) => {
                 append_all(out, &[VIEWS, VIEW_ROWS, group]);
                 push_id(out, VIEW_ERRORS, id);
+            }
+            DatabaseKey::ViewLeftOuts(group) => append_all(out, &[VIEWS, VIEW_ROWS, group, VIEW_LEFT_OUT]),
+            DatabaseKey::ViewLeftOut { group, view, id } => {
+                append_all(out, &[VIEWS, VIEW_ROWS, group, VIEW_LEFT_OUT]);
+                push_id(out, view, id);
             }
         }
     }

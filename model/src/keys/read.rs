@@ -213,6 +213,15 @@ impl DatabaseKeys {
         if kind == VIEW_ERRORS { Ok(id) } else { Err(misplaced(key)) }
     }
 
+    /// The document in the key of a row that leaves it out of a view.
+    pub(crate) fn read_left_out(&self, key: &[u8]) -> Result<String> {
+        let mut reader = self.inside(key, VIEWS)?;
+        let (_rows, _group, _kind, _view) = (reader.int()?, reader.int()?, reader.int()?, reader.int()?);
+        let id = reader.str()?.into_owned();
+        reader.end()?;
+        Ok(id)
+    }
+
     /// The id in the key of a local document, and the part's number if it is a part of the body.
     pub(crate) fn read_local(&self, key: &[u8]) -> Result<(String, Option<u64>)> {
         let mut reader = self.inside(key, LOCAL)?;

@@ -58,6 +58,7 @@ fn keys_are_the_tuples_that_are_drawn() {
             pack(&(4, 300, 16, 1, 7, 2, 1, id, 3)),
         ),
         (keys.key(DatabaseKey::ViewError(7, id)), pack(&(4, 300, 16, 1, 7, 3, id))),
+        (keys.key(DatabaseKey::ViewLeftOut { group: 7, view: 1, id }), pack(&(4, 300, 16, 1, 7, 4, 1, id))),
         (Key::Format.under(b""), pack(&(0,))),
         (Key::Catalog("db").under(b""), pack(&(1, "db"))),
         (Key::Allocator.under(b""), pack(&(2,))),

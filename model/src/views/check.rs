@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use kv_api::{Database, KeySelector, RangeBatch, RangeRequest, Read, Transaction, TransactionExt};
 use md5::{Digest, Md5};
 
-use super::group::{FunctionError, ViewGroup};
-use super::prepare::{EMITTED_TOO_MUCH, Prepared, mapped_documents, prepare_some};
+use super::group::ViewGroup;
+use super::prepare::{Prepared, mapped_documents, prepare_some};
 use super::rows::{IdRow, Named, Place, parts_of, read_pair};
 use super::tree::{Node, TOP, Tree, level_of};
 use super::{Head, Upto};
@@ -58,6 +58,8 @@ struct Claims {
     rows: BTreeMap<u64, Tally>,
     /// The documents with errors.
     errors: Tally,
+    /// The documents that are left out, with their views.
+    left_out: Tally,
     wrong: Vec<String>,
 }
 
@@ -138,8 +140,7 @@ impl<D: Database> Documents<D> {
             for one in &prepared {
                 match damaged(self.differs(group, one).await)? {
                     Ok((what, views)) => {
-                        let in_views =
-                            one.rows.iter().filter(|(view, ..)| views.as_ref().is_none_or(|of| of.contains(view)));
+                        let in_views = one.rows.iter().filter(|(view, ..)| !views.contains(view));
                         in_views.for_each(|(view, ..)| emitted[*view] += 1);
                         if !what.is_empty() {
                             report.add(Some(&one.id), format!("emits {what}, in the views of {:?}", group.name()));
@@ -208,10 +209,9 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// How the rows of a document differ from what the functions emit for it; empty if they do not. If some views were
-    /// left out because their rows do not fit into a transaction, only the other views are compared, and the left-out
-    /// ones are named.
-    async fn differs(&self, group: &ViewGroup, one: &Prepared) -> Result<(&'static str, Option<BTreeSet<usize>>)> {
+    /// How the rows of a document differ from what the functions emit for it; empty if they do not. Views that leave the
+    /// document out are not compared: a limit, as of time, may not be exceeded again. They are returned too.
+    async fn differs(&self, group: &ViewGroup, one: &Prepared) -> Result<(&'static str, BTreeSet<usize>)> {
         let keys = self.keys();
         self.read(|tx| async move {
             let (head, _) = self.built_view(&tx, group).await?;
@@ -220,19 +220,11 @@ impl<D: Database> Documents<D> {
                 Some(first) => IdRow::read(&tx, keys, head.number, &one.id, &first).await?.0,
                 None => IdRow::default(),
             };
-            let mut views: Option<BTreeSet<usize>> = None;
-            if had.has_error {
-                let error = tx.get(&keys.key(DatabaseKey::ViewError(head.number, &one.id)), Read::Snapshot).await?;
-                let error = error.map(FunctionError::of_row).transpose()?;
-                if error.is_some_and(|error| error.error == EMITTED_TOO_MUCH) {
-                    views = Some(had.rows.iter().filter_map(|row| usize::try_from(row.view).ok()).collect());
-                }
-            }
-            if views.is_none() && had.has_error != one.error.is_some() {
+            let views: BTreeSet<usize> = had.left_out.iter().filter_map(|view| usize::try_from(*view).ok()).collect();
+            if views.is_empty() && had.has_error != one.error.is_some() {
                 return Ok(("another error than noted", views));
             }
-            let compared = |view: &usize| views.as_ref().is_none_or(|of| of.contains(view));
-            let rows: Vec<_> = one.rows.iter().filter(|(view, ..)| compared(view)).collect();
+            let rows: Vec<_> = one.rows.iter().filter(|(view, ..)| !views.contains(view)).collect();
             let named: Vec<_> = had.rows.iter().map(|row| (row.view, row.emit, &row.key)).collect();
             let emitted: Vec<_> = rows.iter().map(|(view, place, _)| (*view as u64, place.emit, &place.key)).collect();
             if named != emitted {
@@ -281,8 +273,8 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// Checks the rows of a group without its functions, and returns what is wrong. Each row and each error must be
-    /// named by an id row of an existing document. Each part must belong to a row. The nodes must follow from the rows,
+    /// Checks the rows of a group without its functions, and returns what is wrong. Each row, each error and each row of
+    /// a document that is left out must be named by an id row of an existing document. Each part must belong to a row. The nodes must follow from the rows,
     /// with the numbers of rows below them. Returns nothing if the group was updated meanwhile.
     pub(crate) async fn wrong_view_rows(&self, signature: &[u8; 16]) -> Result<Vec<String>> {
         let before = match self.upto_of(signature).await {
@@ -290,7 +282,7 @@ impl<D: Database> Documents<D> {
             before => before?,
         };
         let (number, secret) = (before.0.number, before.0.secret);
-        let Claims { rows: named, errors, mut wrong } = self.claims(number, before.1.purge_seq).await?;
+        let Claims { rows: named, errors, left_out, mut wrong } = self.claims(number, before.1.purge_seq).await?;
         let views = self.views_with_rows(number).await?;
         for view in named.keys().copied().chain(views).collect::<BTreeSet<u64>>() {
             let walked = self.walk_view(number, view, &secret).await?;
@@ -306,6 +298,12 @@ impl<D: Database> Documents<D> {
         }
         let noted = self.tally_keys(DatabaseKey::ViewErrors(number)).await?;
         wrong.extend(errors.other(&noted, "errors of documents, which id rows name"));
+        let noted = self.tally_keys(DatabaseKey::ViewLeftOuts(number)).await?;
+        wrong.extend(left_out.other(&noted, "documents that views leave out, which id rows name"));
+        if noted.count != before.1.left_out {
+            let (counted, rows) = (before.1.left_out, noted.count);
+            wrong.push(format!("documents that views leave out: {counted} are counted, and there are {rows} rows"));
+        }
         match self.upto_of(signature).await {
             Ok(after) if after == before => Ok(wrong),
             Err(error) if !super::upkeep::is_gone(&error) => Err(error),
@@ -505,6 +503,12 @@ impl Claims {
             let mut key = Vec::new();
             tuple::append_str(&mut key, id);
             self.errors.add(&key, 0);
+            for view in row.left_out {
+                let mut place = Vec::new();
+                tuple::append_u64(&mut place, view);
+                place.extend_from_slice(&key);
+                self.left_out.add(&place, 0);
+            }
         }
     }
 }

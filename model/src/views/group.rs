@@ -1,5 +1,6 @@
 //! A view group: its views, and the functions behind them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -76,6 +77,9 @@ pub struct Mapped {
     pub rows: Vec<Vec<Emitted>>,
     /// The error of the first function that failed.
     pub error: Option<FunctionError>,
+    /// The views whose functions failed because of a limit, so that nobody knows which rows the document has there.
+    /// Queries say that it is left out. Of a function that fails by itself they do not.
+    pub left_out: BTreeMap<usize, FunctionError>,
 }
 
 /// The result of a reduce function.
@@ -331,22 +335,16 @@ impl ViewGroup {
 fn signature(collation: &str, sources: &str, options: ViewOptions, views: &[View]) -> [u8; 16] {
     let ViewOptions { is_of_design, include_design, local_seq, is_partitioned } = options;
     let mut hash = Md5::new();
-    let flags = [is_of_design, include_design, local_seq].map(u8::from);
+    let flags = [is_of_design, include_design, local_seq, is_partitioned].map(u8::from);
     for part in [collation.as_bytes(), &flags, sources.as_bytes()] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    // Groups that are not have the signatures that they had before there were partitions.
-    if is_partitioned {
-        hash.update("partitioned");
-    }
     for view in views {
         hash.update((view.name.len() as u64).to_be_bytes());
         hash.update(&view.name);
+        hash.update([u8::from(view.is_raw)]);
         hash.update(view.reduce.map_or_else(|| vec![0], Reduce::code));
-        if view.is_raw {
-            hash.update("raw");
-        }
     }
     hash.finalize().into()
 }

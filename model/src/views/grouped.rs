@@ -8,6 +8,7 @@ use json::{JsonText, JsonWriter};
 use kv_api::{Database, Transaction};
 
 use super::group::{ReduceRow, Reduced, ViewGroup};
+use super::left_out::LeftOut;
 use super::query::Found;
 use super::request::{Position, Resume, ViewRequest};
 use super::rows::{RowOrder, at_key, at_prefix, cut, is_cut};
@@ -54,6 +55,8 @@ pub struct ReducedPage {
     pub seq: Seq,
     /// The groups. A page may be empty and not be the last one.
     pub rows: Vec<ReducedRow>,
+    /// The documents that are left out of the view.
+    pub left_out: LeftOut,
     /// The request for the rest; `None` after the last page.
     pub next: Option<ViewRequest>,
 }
@@ -102,6 +105,7 @@ impl<D: Database> Documents<D> {
             let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
             let mut page = tree.groups(request, grouping, most).await?;
             page.seq = upto.seq;
+            page.left_out = self.left_out(&tx, number, view, upto, request).await?;
             Ok(page)
         })
         .await
@@ -164,7 +168,7 @@ impl Group {
 impl<T: Transaction> Tree<'_, T> {
     async fn groups(&self, request: &ViewRequest, grouping: Grouping, most: usize) -> Result<ReducedPage> {
         let mut page = Groups {
-            page: ReducedPage { seq: Seq::ZERO, rows: Vec::new(), next: None },
+            page: ReducedPage { seq: Seq::ZERO, rows: Vec::new(), left_out: LeftOut::default(), next: None },
             request: request.clone(),
             seen: 0,
         };

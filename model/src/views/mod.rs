@@ -3,12 +3,13 @@
 //! ```text
 //!  (16)                                            the number of the next view group
 //!  (16, 0, Signature)                              view group: (Format, Group, Secret, IsOfDesign, Name)
-//!  (16, 1, Group)                                  up to where it is built: (Format, Seq, PurgeSeq)
+//!  (16, 1, Group)                                  up to where it is built: (Format, Seq, PurgeSeq, LeftOut)
 //!  (16, 1, Group, 0, DocID[, Part])                id row: the rows that the document has
 //!  (16, 1, Group, 1, View, 0, Key, DocID, Emit)    row: [key, value] as JSON
 //!  (16, 1, Group, 1, View, Level[, Key, DocID, Emit])   node: the number of rows below it, and their reduction
 //!  (16, 1, Group, 2, View, Key, DocID, Emit, Part)      a row that is too long for one value, in parts
 //!  (16, 1, Group, 3, DocID)                        why a document has no rows
+//!  (16, 1, Group, 4, View, DocID)                  why a document is left out of a view, though it may have rows there
 //! ```
 //!
 //! A view group has the views of one design document, or those of a program that embeds this crate. Its signature names
@@ -19,6 +20,8 @@
 //! Invariants:
 //! * A group that is built up to a sequence has, for each document whose last change is not after it, the rows that the
 //!   map functions emit for the document's winner, and no others. The id row names the same rows.
+//! * A document that cannot be read, or whose rows are not known because its functions exceed a limit, is left out of
+//!   these views, and each of them has a row that says so. The group's row has the number of these rows ([`left_out`]).
 //! * Only [`update`] writes rows, in transactions that read and write the row `(16, 1, Group)` with conflict ranges. So
 //!   updates of a group are serialised, and a repeated one finds that it was done.
 //! * Each node holds the sums of the rows from its own place up to the next node of its level ([`tree`]).
@@ -38,15 +41,18 @@
 //! | [`reduce`] | the reduce functions that come with CouchDB |
 //! | [`request`], [`window`] | a query, and its range of rows |
 //! | [`query`] | reads rows |
+//! | [`left_out`] | documents that are left out |
 //! | [`grouped`] | reads reductions |
 //! | [`upkeep`] | lists and removes groups |
 //! | [`check`] | compares rows with documents, and nodes with rows |
 //!
-//! Sources: RFC 008 and 012; [0041](../../docs/adr/0041-view-groups.md), [0042](../../docs/adr/0042-sums-in-levels.md).
+//! Sources: RFC 008 and 012; [0041](../../docs/adr/0041-view-groups.md), [0042](../../docs/adr/0042-sums-in-levels.md),
+//! [0086](../../docs/adr/0086-views-say-what-they-lack.md).
 
 mod check;
 mod group;
 mod grouped;
+mod left_out;
 mod nodes;
 mod prepare;
 mod query;
@@ -73,6 +79,7 @@ pub use group::{
     Emitted, FunctionError, Mapped, Reduce, ReduceRow, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions,
 };
 pub use grouped::{Grouping, ReducedPage, ReducedRow};
+pub use left_out::LeftOut;
 pub use request::{Resume, ViewPage, ViewRequest, ViewRow};
 pub use rust::{Emit, RustView};
 pub use update::{ViewProgress, ViewUpdate};
@@ -127,14 +134,22 @@ impl Head {
 struct Upto {
     seq: Seq,
     purge_seq: u64,
+    /// Number of rows that leave a document out of a view.
+    left_out: u64,
 }
 
 impl Upto {
+    /// What says which documents come next.
+    fn place(&self) -> (Seq, u64) {
+        (self.seq, self.purge_seq)
+    }
+
     fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         tuple::append_u64(&mut out, FORMAT);
         tuple::append_bytes(&mut out, self.seq.as_bytes());
         tuple::append_u64(&mut out, self.purge_seq);
+        tuple::append_u64(&mut out, self.left_out);
         out
     }
 
@@ -145,9 +160,9 @@ impl Upto {
             other => return Err(Error::unknown_format(format!("a progress of views in format {other}"))),
         }
         let seq = reader.bytes()?.as_ref().try_into().map_err(|_| Error::corrupt("a sequence of wrong length"))?;
-        let purge_seq = reader.int()?;
+        let (purge_seq, left_out) = (reader.int()?, reader.int()?);
         reader.end()?;
-        Ok(Upto { seq: Seq::from_bytes(seq), purge_seq })
+        Ok(Upto { seq: Seq::from_bytes(seq), purge_seq, left_out })
     }
 }
 
@@ -187,7 +202,7 @@ mod tests {
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
         let head = Head { number: 300, secret: [0; 16], is_of_design: true, name: "_design/x".to_owned() };
-        let upto = Upto { seq: Seq::new(3, &[0; 12]), purge_seq: 70_000 };
+        let upto = Upto { seq: Seq::new(3, &[0; 12]), purge_seq: 70_000, left_out: 300 };
         let (row, progress) = (head.write(), upto.write());
         assert_eq!((Head::read(&row).unwrap(), Upto::read(&progress).unwrap()), (head, upto));
         assert!((0..row.len()).all(|cut| Head::read(&row[..cut]).is_err()));

@@ -25,11 +25,14 @@ pub(super) const WRITTEN_BYTES: usize = 1_000_000;
 /// Maximum number of bytes of rows of one document.
 const MAX_EMITTED: usize = 3_000_000;
 
+/// Maximum number of views of a group that note why one document is left out. More do not fit into a transaction.
+const MAX_NOTED: usize = 1_000;
+
 /// Size of a row in a transaction, without its key and value.
 pub(super) const ROW_BYTES: usize = 150;
 
 /// The error of a document with views whose rows do not fit into a transaction with those of its other views.
-pub(super) const EMITTED_TOO_MUCH: &str = "emitted_too_much";
+const EMITTED_TOO_MUCH: &str = "emitted_too_much";
 
 /// A document, and its new rows.
 #[derive(Debug)]
@@ -39,8 +42,8 @@ pub(super) struct Prepared {
     pub(super) error: Option<FunctionError>,
     /// The view, the place and the row of each.
     pub(super) rows: Vec<(usize, Place, Pair)>,
-    /// The views whose rows are left out.
-    pub(super) left_out: Vec<usize>,
+    /// The views that leave the document out.
+    pub(super) left_out: BTreeMap<usize, FunctionError>,
     bytes: usize,
 }
 
@@ -93,6 +96,7 @@ async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared
         };
         match change.doc {
             Some(mut doc) if is_mapped && !change.deleted => {
+                error = None;
                 doc.local_seq = group.local_seq().then_some(change.seq);
                 texts.push(doc.to_text());
                 at.push(prepared.len());
@@ -101,7 +105,12 @@ async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared
             _ => {}
         }
         let (id, seq) = (change.id, change.seq);
-        prepared.push(Prepared { id, seq, error, rows: Vec::new(), left_out: Vec::new(), bytes: ROW_BYTES });
+        let damage = error.clone();
+        let mut one = Prepared { id, seq, error, rows: Vec::new(), left_out: BTreeMap::new(), bytes: ROW_BYTES };
+        if let Some(damage) = damage {
+            (0..group.views().len()).for_each(|view| one.leave_out(view, damage.clone()));
+        }
+        prepared.push(one);
     }
     if texts.is_empty() {
         return Ok(prepared);
@@ -118,8 +127,10 @@ async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared
 
 impl Prepared {
     fn take(&mut self, group: &ViewGroup, mapped: Mapped) {
-        self.error = mapped.error;
-        for (view, emitted) in mapped.rows.into_iter().enumerate() {
+        self.error = mapped.error.or_else(|| mapped.left_out.values().next().cloned());
+        mapped.left_out.into_iter().for_each(|(view, error)| self.leave_out(view, error));
+        for (view, emitted) in mapped.rows.into_iter().enumerate().filter(|(view, _)| !self.left_out.contains_key(view))
+        {
             let order = RowOrder::of(group.is_raw(view), group.partition_of(&self.id));
             let mut rows: Vec<_> = emitted.into_iter().map(|row| (cut(order.whole_key(row.key.root())), row)).collect();
             // CouchDB keeps the values of equal keys in this order.
@@ -142,6 +153,14 @@ impl Prepared {
         }
     }
 
+    /// Notes that a view leaves the document out.
+    fn leave_out(&mut self, view: usize, error: FunctionError) {
+        if self.left_out.len() < MAX_NOTED {
+            self.bytes += self.id.len() + error.row().len() + ROW_BYTES;
+            self.left_out.insert(view, error);
+        }
+    }
+
     /// Leaves out the rows of the view with the most bytes, so that those of the others fit.
     pub(super) fn leave_out_most(&mut self, group: &ViewGroup) {
         let mut bytes: BTreeMap<usize, usize> = BTreeMap::new();
@@ -151,12 +170,12 @@ impl Prepared {
         let Some((most, bytes)) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes) else { return };
         self.rows.retain(|(view, ..)| *view != most);
         self.bytes -= bytes;
-        self.left_out.push(most);
-        let names: Vec<_> = self.left_out.iter().map(|view| format!("{:?}", group.views()[*view].name)).collect();
-        let reason = format!(
-            "The document emits too much, at most about {MAX_EMITTED} bytes fit. It has no rows in: {}",
-            names.join(", ")
-        );
+        let reason = format!("The document emits too much, at most about {MAX_EMITTED} bytes fit.");
+        self.leave_out(most, FunctionError::new(EMITTED_TOO_MUCH, reason.as_str()));
+        let is_too_much = |error: &FunctionError| error.error == EMITTED_TOO_MUCH;
+        let views = self.left_out.iter().filter(|(_, error)| is_too_much(error));
+        let names: Vec<_> = views.map(|(view, _)| format!("{:?}", group.views()[*view].name)).collect();
+        let reason = format!("{reason} It has no rows in: {}", names.join(", "));
         self.error = Some(FunctionError::new(EMITTED_TOO_MUCH, reason));
     }
 }

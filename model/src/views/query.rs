@@ -10,6 +10,7 @@ use json::JsonRef;
 use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 
 use super::group::ViewGroup;
+use super::left_out::LeftOut;
 use super::request::{Position, Resume, ViewPage, ViewRequest, ViewRow};
 use super::rows::{Pair, Place, at_id, at_key, cut, is_cut};
 use super::tree::Tree;
@@ -168,6 +169,7 @@ impl<D: Database> Documents<D> {
             let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
             let mut page = tree.page(request, KEYS_FOR_EACH * at_once).await?;
             page.seq = upto.seq;
+            page.left_out = self.left_out(&tx, number, view, upto, request).await?;
             if request.include_docs {
                 self.add_view_docs(&tx, request, &mut page, at_once).await?;
             }
@@ -235,6 +237,7 @@ struct Reading {
     total_rows: u64,
     offset: u64,
     seq: Seq,
+    left_out: LeftOut,
     /// The requested key of each row.
     at: Vec<usize>,
     next: Option<ViewRequest>,
@@ -254,7 +257,8 @@ impl Reading {
 
     fn into_page(self) -> ViewPage {
         let rows = self.rows.into_iter().map(|(_, row)| row).collect();
-        ViewPage { total_rows: self.total_rows, offset: self.offset, seq: self.seq, rows, next: self.next }
+        let Reading { total_rows, offset, seq, left_out, next, .. } = self;
+        ViewPage { total_rows, offset, seq, rows, left_out, next }
     }
 }
 
@@ -264,7 +268,9 @@ impl<T: Transaction> Tree<'_, T> {
         let depth = self.level(0).0.len();
         let order = self.order(request);
         let total_rows = self.count_all(request).await?;
-        let mut page = Reading { rows: Vec::new(), total_rows, offset: 0, seq: Seq::ZERO, at: Vec::new(), next: None };
+        let (rows, at) = (Vec::new(), Vec::new());
+        let mut page =
+            Reading { rows, total_rows, offset: 0, seq: Seq::ZERO, left_out: LeftOut::default(), at, next: None };
         let mut first: Option<Position> = None;
         let resume = request.resume.clone().unwrap_or_default();
         // With a limit of 0, the first row is still read: the offset needs it.

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use json::{JsonArray, JsonRef, JsonText, JsonWriter};
 
+use super::left_out::LeftOut;
 use crate::document::Document;
 use crate::error::Error;
 use crate::seq::Seq;
@@ -168,6 +169,8 @@ pub struct ViewPage {
     pub seq: Seq,
     /// The rows. A page may be empty and not be the last one.
     pub rows: Vec<ViewRow>,
+    /// The documents that are left out of the view.
+    pub left_out: LeftOut,
     /// The request for the rest; `None` after the last page.
     pub next: Option<ViewRequest>,
 }

@@ -221,10 +221,12 @@ pub(super) struct Named {
     pub(super) key: Vec<u8>,
 }
 
-/// The id row of a document: the rows that it has, and whether it has an error.
+/// The id row of a document: the rows that it has, whether it has an error, and the views that leave it out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct IdRow {
     pub(super) has_error: bool,
+    /// Only of a document with an error.
+    pub(super) left_out: Vec<u64>,
     pub(super) rows: Vec<Named>,
 }
 
@@ -250,6 +252,10 @@ impl IdRow {
         tuple::append_u64(&mut head, FORMAT);
         tuple::append_u64(&mut head, 1 + parts.len() as u64);
         tuple::append_bool(&mut head, self.has_error);
+        if self.has_error {
+            tuple::append_u64(&mut head, self.left_out.len() as u64);
+            self.left_out.iter().for_each(|view| tuple::append_u64(&mut head, *view));
+        }
         head.extend_from_slice(first);
         if had > 1 {
             tx.clear_range(&key, &end_of(&key));
@@ -276,6 +282,8 @@ impl IdRow {
             other => return Err(Error::unknown_format(format!("an id row of views in format {other}"))),
         }
         let (parts, has_error) = (reader.int()?, reader.bool()?);
+        let views = if has_error { reader.int()? } else { 0 };
+        let left_out = (0..views).map(|_| reader.int()).collect::<Result<_>>()?;
         let mut raw = reader.rest().to_vec();
         if parts > 1 {
             let key = keys.key(DatabaseKey::ViewIds(group, id));
@@ -293,7 +301,7 @@ impl IdRow {
             let len = reader.int()?;
             rows.push(Named { view, emit, has_parts, key: reader.raw(len)?.to_vec() });
         }
-        Ok((IdRow { has_error, rows }, parts))
+        Ok((IdRow { has_error, left_out, rows }, parts))
     }
 }
 

@@ -68,7 +68,8 @@ pub struct ViewProgress {
     pub documents: u64,
     /// Whether there were more changes.
     pub more: bool,
-    /// How many documents have no rows in a view, given by its place, because they emit too much.
+    /// How many of these documents are left out of a view, given by its place: they cannot be read, or their functions
+    /// exceed a limit.
     pub left_out: BTreeMap<usize, u64>,
 }
 
@@ -88,7 +89,7 @@ impl<D: Database> ViewUpdate<D> {
     pub async fn next(&mut self, most: usize, hold: Option<&Hold>) -> Result<ViewProgress> {
         let (documents, group) = (&self.documents, &self.group);
         let state = documents.view_state(group).await?;
-        let batch = match self.ahead.take().filter(|ahead| ahead.after == state.upto) {
+        let batch = match self.ahead.take().filter(|ahead| ahead.after.place() == state.upto.place()) {
             Some(ahead) => ahead,
             None => documents.view_batch(group, state.upto, most).await?,
         };
@@ -215,7 +216,7 @@ impl<D: Database> Documents<D> {
             };
             progress.seq = upto.seq;
             progress.documents += taken as u64;
-            for view in prepared[at..at + taken].iter().flat_map(|one| &one.left_out) {
+            for view in prepared[at..at + taken].iter().flat_map(|one| one.left_out.keys()) {
                 *progress.left_out.entry(*view).or_default() += 1;
             }
             if upto.seq == last_seq {
@@ -270,7 +271,7 @@ impl<D: Database> Documents<D> {
                 let number = allocate(&tx, &allocator, next.await?.as_deref())?;
                 let (is_of_design, name) = (group.is_of_design(), group.name().to_owned());
                 let head = Head { number, secret, is_of_design, name };
-                let upto = Upto { seq: Seq::ZERO, purge_seq: purge::seq_of(keys, &purged.await?.rows)? };
+                let upto = Upto { purge_seq: purge::seq_of(keys, &purged.await?.rows)?, ..Upto::default() };
                 tx.set(keys.key(DatabaseKey::ViewGroup(group.signature())), head.write());
                 tx.set(keys.key(DatabaseKey::ViewRows(number)), upto.write());
                 Ok(State { head, upto })
@@ -375,6 +376,7 @@ impl<D: Database> Documents<D> {
             Some(last) if taken < documents.len() => last.seq,
             _ => last_seq,
         };
+        let mut left_out = state.upto.left_out;
         let mut changed: Vec<(Places, Places)> = vec![Default::default(); group.views().len()];
         for (id, (row, _)) in &had {
             for named in &row.rows {
@@ -392,9 +394,13 @@ impl<D: Database> Documents<D> {
             if row.has_error {
                 tx.clear_unguarded(&keys.key(DatabaseKey::ViewError(number, id)));
             }
+            for &view in &row.left_out {
+                tx.clear_unguarded(&keys.key(DatabaseKey::ViewLeftOut { group: number, view, id }));
+                left_out = left_out.saturating_sub(1);
+            }
         }
         for one in now.iter().filter(|one| !gone.contains(&one.id)) {
-            let mut row = IdRow { has_error: one.error.is_some(), rows: Vec::with_capacity(one.rows.len()) };
+            let mut row = IdRow { has_error: one.error.is_some(), ..IdRow::default() };
             for (view, place, pair) in &one.rows {
                 let at = place.write();
                 let has_parts = set_row(tx, keys, (number, *view as u64), &at, pair);
@@ -406,6 +412,12 @@ impl<D: Database> Documents<D> {
             }
             if let Some(error) = &one.error {
                 tx.set_unguarded(keys.key(DatabaseKey::ViewError(number, &one.id)), error.row());
+            }
+            for (view, error) in &one.left_out {
+                let (view, id) = (*view as u64, one.id.as_str());
+                tx.set_unguarded(keys.key(DatabaseKey::ViewLeftOut { group: number, view, id }), error.row());
+                row.left_out.push(view);
+                left_out += 1;
             }
             let parts = had.get(one.id.as_str()).map_or(0, |(_, parts)| *parts);
             if !row.is_empty() {
@@ -425,7 +437,7 @@ impl<D: Database> Documents<D> {
                 tree.update(came, went).await?;
             }
         }
-        let upto = Upto { seq, purge_seq };
+        let upto = Upto { seq, purge_seq, left_out };
         tx.set(keys.key(DatabaseKey::ViewRows(number)), upto.write());
         Ok(Some((upto, taken)))
     }
@@ -466,7 +478,7 @@ impl<D: Database> Documents<D> {
     pub(super) async fn rebuild_views(&self, tx: &D::Transaction, number: u64) -> Result<Upto> {
         let keys = self.keys();
         let purged = tx.get_range(&purge::newest(keys), Read::Snapshot);
-        let upto = Upto { seq: Seq::ZERO, purge_seq: purge::seq_of(keys, &purged.await?.rows)? };
+        let upto = Upto { purge_seq: purge::seq_of(keys, &purged.await?.rows)?, ..Upto::default() };
         let (begin, end) = keys.bounds(DatabaseKey::ViewRows(number));
         tx.clear_range(&begin, &end);
         tx.set(begin, upto.write());

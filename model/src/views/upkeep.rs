@@ -70,7 +70,7 @@ impl<D: Database> Documents<D> {
                 let mut groups = Vec::new();
                 for row in rows.await? {
                     let (signature, head) = (self.keys().read_view_group(&row.key)?, Head::read(&row.value)?);
-                    let Upto { seq, purge_seq } = self.view_upto(&tx, head.number, Read::Snapshot).await?;
+                    let Upto { seq, purge_seq, .. } = self.view_upto(&tx, head.number, Read::Snapshot).await?;
                     let Head { name, is_of_design, .. } = head;
                     groups.push(ViewGroupInfo { signature, name, is_of_design, seq, purge_seq });
                 }
@@ -90,7 +90,7 @@ impl<D: Database> Documents<D> {
             let head = self.view_head(&tx, group.signature(), Read::Snapshot);
             instance.await?;
             let Some(head) = head.await? else { return Ok(ViewGroupStats::default()) };
-            let Upto { seq, purge_seq } = self.view_upto(&tx, head.number, Read::Snapshot).await?;
+            let Upto { seq, purge_seq, .. } = self.view_upto(&tx, head.number, Read::Snapshot).await?;
             let (begin, end) = self.keys().bounds(DatabaseKey::ViewRows(head.number));
             let bytes = tx.get_estimated_range_size(&begin, &end).await?;
             let engine = &self.shared.guard.engine;

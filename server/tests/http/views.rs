@@ -262,6 +262,49 @@ async fn functions_that_fail_harm_no_others() {
     assert_eq!((broken.status.as_u16(), broken.json()["error"].clone()), (500, json!("unknown_error")));
 }
 
+/// CouchDB has rows of such documents, so an answer without them says that they are missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_names_the_documents_that_its_view_leaves_out() {
+    let deep = "function (doc) { if (doc.deep) { var f = function () { f(); }; f(); } emit(doc.n, null); }";
+    let greedy = "function (doc) { for (var i = 0; i < doc.n; i++) emit(i, new Array(1000).join('x')); }";
+    let throws = "function (doc) { if (doc.fails) { throw new Error('on purpose'); } emit(doc.n); }";
+    let couch = Couch::with_docs(vec![
+        json!({"_id": "deep", "n": 1, "deep": true}),
+        json!({"_id": "greedy", "n": 4_000}),
+        json!({"_id": "fails", "n": 1, "fails": true}),
+        json!({"_id": "_design/d", "views": {
+            "deep": {"map": deep}, "greedy": {"map": greedy, "reduce": "_count"}, "throws": {"map": throws},
+        }}),
+    ])
+    .await;
+    let errors = |answer: &Value| members(&json!({ "rows": answer["errors"] }), ["from", "reason"]);
+    let answer = view(&couch, "deep").await;
+    assert_eq!(answer["total_rows"], 2);
+    let [Value::Array(one)] = &errors(&answer)[..] else { panic!("{answer}") };
+    assert_eq!(one[0], "deep");
+    assert!(one[1].as_str().unwrap().contains("views/deep/map: "), "{one:?}");
+    let too_much = json!(["greedy", "The document emits too much, at most about 3000000 bytes fit."]);
+    for (query, rows) in [("greedy", json!(2)), ("greedy?group=true&limit=0", json!(0))] {
+        let answer = view(&couch, query).await;
+        assert_eq!(errors(&answer), [too_much.clone()], "{answer}");
+        if query == "greedy" {
+            assert_eq!(answer["rows"][0]["value"], rows, "the rows of other documents");
+        }
+    }
+    let answer = view(&couch, "throws").await;
+    assert_eq!((&answer["total_rows"], answer.get("errors")), (&json!(2), None), "as in CouchDB");
+
+    for n in 0..11 {
+        couch.put(&format!("/db/deeper{n:02}"), json!({"n": 1, "deep": true})).await;
+    }
+    let answer = couch.get("/db/_design/d/_view/deep?page_size=1").await.json();
+    let names: Vec<_> = errors(&answer).iter().map(|one| one[0].as_str().unwrap().to_owned()).collect();
+    assert_eq!((names.len(), &names[0][..], &names[10][..]), (11, "deep", "_design/d/_view/deep"), "{answer}");
+    let both =
+        couch.json("POST", "/db/_design/d/_view/deep/queries", json!({"queries": [{}, {"key": 7}]})).await.json();
+    assert!((0..2).all(|at| errors(&both["results"][at]).len() == 11), "{both}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_view_says_up_to_which_purge_it_is_right() {
     let couch = Couch::with_docs(blog()).await;

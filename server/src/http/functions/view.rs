@@ -51,8 +51,13 @@ impl ViewFunctions for OfViews {
                 match rows {
                     Ok(rows) => mapped.rows.push(rows.into_iter().filter_map(emitted).collect()),
                     Err(error) => {
+                        let failed = FunctionError::new("map_error", error.to_string());
+                        if error.kind().is_limit() {
+                            let view = mapped.rows.len();
+                            mapped.left_out.insert(view, failed.clone());
+                        }
                         mapped.rows.push(Vec::new());
-                        mapped.error.get_or_insert_with(|| FunctionError::new("map_error", error.to_string()));
+                        mapped.error.get_or_insert(failed);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use model::{Grouping, JsonWriter, ReducedRow, ViewGroup, ViewRequest, ViewRow};
+use model::{Grouping, JsonWriter, LeftOut, ReducedRow, ViewGroup, ViewRequest, ViewRow};
 
 use super::design::Design;
 use super::query::{self, Query, Update};
@@ -32,6 +32,8 @@ pub(super) struct Answer {
     read: std::vec::IntoIter<ViewRow>,
     /// Whether the next row is not the first.
     comma: bool,
+    /// The documents that are left out of the view.
+    left_out: LeftOut,
 }
 
 impl Answer {
@@ -63,6 +65,7 @@ impl Answer {
             paging,
             read: Vec::new().into_iter(),
             comma: false,
+            left_out: LeftOut::default(),
         })
     }
 
@@ -79,6 +82,7 @@ impl Answer {
             let read = async move { database.view_reductions(&group, &view, &request, grouping).await };
             let page = self.app.scan(read).await?;
             self.next = page.next;
+            self.note(page.left_out);
             for row in &page.rows {
                 self.separate(out);
                 write_reduced(out, row)?;
@@ -96,6 +100,7 @@ impl Answer {
         };
         let page = self.app.scan(read).await?;
         (self.next, self.read) = (page.next, page.rows.into_iter());
+        self.note(page.left_out);
         self.write_read(out).await?;
         Ok(Head { total_rows: page.total_rows, offset: page.offset, seq: page.seq })
     }
@@ -116,6 +121,34 @@ impl Answer {
             write_row(out, &row);
         }
         Ok(())
+    }
+
+    /// Any page may be short of rows, so the last one with something to say counts.
+    fn note(&mut self, left_out: LeftOut) {
+        if !left_out.documents.is_empty() {
+            self.left_out = left_out;
+        }
+    }
+
+    /// Says which documents are left out, in the shape of CouchDB's `errors` of earlier versions.
+    fn write_errors(&self, out: &mut Vec<u8>) {
+        let LeftOut { documents, more } = &self.left_out;
+        if documents.is_empty() {
+            return;
+        }
+        out.extend_from_slice(b",\"errors\":");
+        let mut json = JsonWriter::new(out);
+        json.begin_array();
+        for one in documents {
+            json.begin_object().name("from").str(&one.id).name("reason").str(&one.error.reason).end_object();
+        }
+        if *more {
+            let view = format!("{}/_view/{}", self.group.name(), self.view);
+            let reason =
+                "More documents are left out of the view. The `_info` of the design document has their errors.";
+            json.begin_object().name("from").str(&view).name("reason").str(reason).end_object();
+        }
+        json.end_array();
     }
 
     fn separate(&mut self, out: &mut Vec<u8>) {
@@ -172,6 +205,7 @@ impl Rows for Answer {
 
     fn end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n]");
+        self.write_errors(out);
         if let Some(paging) = &self.paging {
             // After the last row that the client wants, there is no other page.
             let next = self.next.as_ref().filter(|next| next.limit != Some(0));

@@ -23,7 +23,7 @@ impl ViewFunctions for OfIndexes {
         };
         let mapped = |document: &JsonText| {
             let rows = self.0.iter().map(|index| rows(document, index)).collect();
-            Mapped { rows, error: None }
+            Mapped { rows, ..Mapped::default() }
         };
         Box::pin(ready(Ok(documents.iter().map(mapped).collect())))
     }

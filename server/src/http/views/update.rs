@@ -39,7 +39,7 @@ pub(super) async fn update(app: &Arc<App>, database: &Documents, group: &ViewGro
         let some = async move {
             let turn = held.view_turns.of(&database_, &group_);
             let _turn = turn.lock().await;
-            let mut left_out = LeftOut::new(&database_, &group_);
+            let mut left_out = Counts::new(&database_, &group_);
             for _ in 0..IN_REQUEST {
                 let progress = database_.update_views_batch(&group_, usize::MAX, None).await?;
                 left_out.add(&progress);
@@ -58,16 +58,16 @@ pub(super) async fn update(app: &Arc<App>, database: &Documents, group: &ViewGro
     }
 }
 
-/// Documents without rows in a view, because they emit too much. When an update ends, the log names each such view once.
-struct LeftOut<'a> {
+/// Documents that are left out of views. When an update ends, the log names each such view once.
+struct Counts<'a> {
     database: &'a Documents,
     group: &'a ViewGroup,
     counts: BTreeMap<usize, u64>,
 }
 
-impl<'a> LeftOut<'a> {
+impl<'a> Counts<'a> {
     fn new(database: &'a Documents, group: &'a ViewGroup) -> Self {
-        LeftOut { database, group, counts: BTreeMap::new() }
+        Counts { database, group, counts: BTreeMap::new() }
     }
 
     fn add(&mut self, progress: &ViewProgress) {
@@ -78,12 +78,13 @@ impl<'a> LeftOut<'a> {
 }
 
 /// However the update ends: nothing tells of these documents again.
-impl Drop for LeftOut<'_> {
+impl Drop for Counts<'_> {
     fn drop(&mut self) {
         for (view, documents) in &self.counts {
             let (database, design) = (self.database.name(), self.group.name());
             let view = self.group.views().get(*view).map_or("", |view| &view.name);
-            tracing::warn!(database, design, view, documents, "documents emit too much, and have no rows in the view");
+            let why = "they exceed a limit of functions, or cannot be read";
+            tracing::warn!(database, design, view, documents, "documents are left out of a view: {why}");
         }
     }
 }
@@ -137,7 +138,7 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
     let from = database.view_stats(&group).await?.seq;
     let (mut done, mut total) = (0, database.pending(from, false, COUNTED).await?);
     say.send_replace(build_progress(done, total));
-    let (mut update, mut left_out) = (database.view_update(&group), LeftOut::new(&database, &group));
+    let (mut update, mut left_out) = (database.view_update(&group), Counts::new(&database, &group));
     while !run.should_stop() && !app.is_stopping() {
         let now = update.next(usize::MAX, Some(&run.hold)).await?;
         done += now.documents;
