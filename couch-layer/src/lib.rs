@@ -88,7 +88,7 @@ pub mod revisions {
 
 /// Rules about edits.
 pub mod validation {
-    pub use model::{Question, Validator, Verdict};
+    pub use model::{Question, Validator, Verdict, Writing};
 }
 
 /// Checks and repairs, purges, relocation to another store, local documents.

@@ -313,6 +313,7 @@ macro_rules! __scenarios {
                 functions_get_the_documents_as_couchdb_gives_them,
                 all_design_documents_with_functions_are_asked_and_no_others,
                 a_refused_edit_writes_nothing_and_leaves_the_others,
+                each_way_to_write_asks_who_writes,
                 a_program_that_cannot_ask_writes_design_documents_only,
                 selectors_refuse_what_they_do_not_match,
                 a_verdict_holds_for_the_parent_and_the_functions_at_the_commit,

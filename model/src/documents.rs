@@ -19,7 +19,7 @@ use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::layer::{Layer, LayerState};
 use crate::limits::{DEFAULT_REVS_LIMIT, check_document_id, check_partitioned_id, require_partition};
-use crate::validation::{Designs, Validating, Validator};
+use crate::validation::{Designs, Validating, Validator, Writing};
 
 /// A handle of one database. Cheap to clone.
 #[derive(Clone)]
@@ -101,6 +101,21 @@ impl<D: Database> Documents<D> {
     pub fn unvalidated(mut self) -> Self {
         self.validating = Validating::Waived;
         self
+    }
+
+    /// Asks the validator whether the writer may do this. Every write asks by itself; a program asks before it reads
+    /// what would be refused.
+    ///
+    /// # Errors
+    /// Those of [`Validator::authorize`].
+    pub async fn authorize(&self, writing: Writing<'_>) -> Result<()> {
+        match &self.validating {
+            Validating::By(validator) => match validator.authorize(writing) {
+                Some(verdict) => verdict.await,
+                None => Ok(()),
+            },
+            Validating::Impossible | Validating::Waived => Ok(()),
+        }
     }
 
     /// The database's name.

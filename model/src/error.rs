@@ -426,6 +426,11 @@ impl Error {
         )
     }
 
+    /// Whether it refuses one edit for what the edit is or for who writes it. The other edits go on.
+    pub(crate) fn is_of_edit(&self) -> bool {
+        self.status() < 500 && *self.kind() != ErrorKind::NotFound(NotFound::Database)
+    }
+
     /// Whether the same read may succeed in a new transaction.
     pub(crate) fn is_retryable(&self) -> bool {
         self.kv_error().is_some_and(kv_api::Error::is_retryable)

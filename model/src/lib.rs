@@ -126,7 +126,7 @@ pub use seq::{NumberedSeq, Seq};
 pub use settings::default_security;
 pub use stream::Feed;
 pub use typed::{Typed, Versioned};
-pub use validation::{MAX_VALIDATING, MAX_VALIDATING_BYTES, OPTIONS, Question, VALIDATE, Validator, Verdict};
+pub use validation::{MAX_VALIDATING, MAX_VALIDATING_BYTES, OPTIONS, Question, VALIDATE, Validator, Verdict, Writing};
 pub use views::{
     Emit, Emitted, FunctionError, Grouping, LeftOut, MAX_KEY as MAX_VIEW_KEY, Mapped, Reduce, ReduceRow, Reduced,
     ReducedPage, ReducedRow, Reduction, Resume as ViewResume, RustView, View, ViewError, ViewFunctions, ViewGroup,

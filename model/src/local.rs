@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::keys::DatabaseKey;
 use crate::limits::{LOCAL_PREFIX, check_document_id, check_document_size};
 use crate::txids::Outcome;
+use crate::validation::Writing;
 use json::JsonText;
 
 /// A local document.
@@ -92,6 +93,7 @@ impl<D: Database> Documents<D> {
         rev: Option<u64>,
         body: &JsonText,
     ) -> Result<u64> {
+        self.authorize(Writing::Local(id)).await?;
         check_local_id(id)?;
         check_document_size(id, body.len(), self.max_document_size())?;
         check_body(body)?;
@@ -119,6 +121,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404 `missing`.
     pub async fn delete_local(&self, id: &str) -> Result<()> {
+        self.authorize(Writing::Local(id)).await?;
         check_local_id(id)?;
         let key = self.keys().key(DatabaseKey::Local(id));
         self.shared

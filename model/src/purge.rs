@@ -33,6 +33,7 @@ use crate::revid::RevId;
 use crate::row::{NESTED, Reader};
 use crate::tuple;
 use crate::txids::Outcome;
+use crate::validation::Writing;
 
 /// Number of purges that are remembered by default.
 pub const DEFAULT_PURGED_INFOS_LIMIT: u64 = 1_000;
@@ -263,6 +264,7 @@ impl<D: Database> Documents<D> {
     }
 
     async fn purge_units(&self, purges: &[Purge], units: Vec<Unit<'_>>) -> Result<Vec<Result<Vec<RevId>>>> {
+        self.authorize(Writing::Purge).await?;
         let mut results: Vec<Result<Vec<RevId>>> = purges.iter().map(|_| Ok(Vec::new())).collect();
         let mut groups = groups(units);
         let mut began = false;

@@ -17,6 +17,11 @@
 //!
 //! As in CouchDB, edits of design documents and of `_local` documents are not validated, and neither are purges.
 //!
+//! # Who may write
+//! Every way of writing documents by a handle with a validator first asks it whether the writer may do so
+//! ([`Validator::authorize`]), before the transaction: edits, patches, resolved conflicts, local documents, purges. Rules
+//! that a program has of its own belong there. They can complete an edit too, such as by the hash of a password.
+//!
 //! # Invariant
 //! Every edit that a handle with a validator commits has a verdict. The verdict is about exactly the leaf that the edit
 //! replaces, and from exactly the functions that apply at its commit. The transaction reads the leaf, the instance row
@@ -37,6 +42,7 @@ use std::sync::Arc;
 use json::{JsonRef, JsonText, JsonWriter};
 use mango::Selector;
 
+use crate::edit::{Edit, WriteMode};
 use crate::error::{ErrorKind, Result};
 
 /// The member of design documents.
@@ -67,6 +73,34 @@ pub struct Question {
     pub security: JsonText,
 }
 
+/// What a handle is about to write.
+#[derive(Debug)]
+pub enum Writing<'w> {
+    /// An edit of this document, whose content is still to come. A program may ask before it reads the content; no write
+    /// does.
+    Announced(&'w str),
+    /// This edit. What the validator changes in it is stored.
+    Edit(&'w mut Edit, WriteMode),
+    /// An edit of this document whose content is computed in the transaction: a patch, a resolved conflict. It is not
+    /// shown. A program that copies documents may ask the same.
+    Computed(&'w str),
+    /// The local document with this id, also its deletion.
+    Local(&'w str),
+    /// Purges.
+    Purge,
+}
+
+impl Writing<'_> {
+    /// The document, if there is one.
+    pub fn id(&self) -> Option<&str> {
+        match self {
+            Writing::Announced(id) | Writing::Computed(id) | Writing::Local(id) => Some(id),
+            Writing::Edit(edit, _) => Some(&edit.id),
+            Writing::Purge => None,
+        }
+    }
+}
+
 /// The future of a validator's answer.
 pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'v>>;
 
@@ -75,6 +109,12 @@ pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'v>>;
 ///
 /// It may be asked several times about an edit, and about one that is not written afterwards.
 pub trait Validator: Send + Sync {
+    /// Whether the writer may do this; `None` if that is certain without waiting. An error of a client (4xx) refuses this
+    /// document alone, except that the database is gone. Any other error ends the whole write.
+    fn authorize<'v>(&'v self, _writing: Writing<'v>) -> Option<Verdict<'v>> {
+        None
+    }
+
     /// Whether a document may be written. The errors are [`ErrorKind::Forbidden`], [`ErrorKind::Unauthorized`] and
     /// [`ErrorKind::ValidationFailed`], which refuse this edit alone. Any other error ends the whole write.
     fn ask(&self, question: Question) -> Verdict<'_>;

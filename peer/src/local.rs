@@ -12,7 +12,7 @@ use mango::Selector;
 use model::{
     AllDocsEntry, AllDocsRequest, AttachmentEdit, AttachmentSource, BulkGet, ChangesBatch, Documents, Edit, Encoding,
     ErrorKind as Model, Follows, GetOptions, JsonText, NotFound, OpenRev, Purge, RevId, RevsDiff, Seq, Since, Style,
-    WriteMode,
+    WriteMode, Writing,
 };
 
 use crate::environment::Environment;
@@ -341,6 +341,8 @@ impl<D: Database> Peer for Local<D> {
     }
 
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
+        // Before the bytes arrive.
+        self.documents.authorize(Writing::Announced(&revision.id)).await?;
         let mut edit = Revision { attachments: Vec::new(), ..revision.clone() }.into_edit();
         let mut held = 0;
         for (attachment, content) in revision.attachments.iter().zip(contents) {

@@ -8,8 +8,8 @@ use conformance::chaos::{Chaos, Fault, Rates};
 use futures_util::future::join_all;
 use kv_api::{AnyDatabase, Counted, Counts, Database, Read, Transaction};
 use model::{
-    ChangesRequest, ConflictPolicy, CreateOptions, Documents, Edit, Edits, ErrorKind, GetOptions, Patch, Purge,
-    Question, Result, VALIDATE, Validator, Verdict, WriteMode,
+    AllDocsRequest, ChangesRequest, ConflictPolicy, CreateOptions, Documents, Edit, Edits, ErrorKind, GetOptions,
+    Patch, Purge, Question, Result, RevId, UploadAs, VALIDATE, Validator, Verdict, WriteMode, Writing,
 };
 use parking_lot::Mutex;
 
@@ -282,6 +282,117 @@ pub(crate) async fn a_refused_edit_writes_nothing_and_leaves_the_others(stage: S
     let deleted = documents.put(edit("x", r#"{"bad":"d"}"#).over(bad.clone()).deleting()).await;
     assert_eq!(deleted.unwrap_err().kind(), &forbidden("d"));
     assert_eq!(get(&plain, "x").await.rev, bad);
+    assert_sound(&plain).await;
+}
+
+/// Whether the writer may write what, and what it adds to it.
+struct Doorman {
+    /// Refuses everything with this error.
+    refusal: Option<ErrorKind>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Validator for Doorman {
+    fn authorize<'v>(&'v self, writing: Writing<'v>) -> Option<Verdict<'v>> {
+        let kind = match &writing {
+            Writing::Announced(_) => "announced",
+            Writing::Edit(_, WriteMode::Interactive) => "edit",
+            Writing::Edit(_, WriteMode::Replicated) => "replicated",
+            Writing::Computed(_) => "computed",
+            Writing::Local(_) => "local",
+            Writing::Purge => "purge",
+        };
+        self.asked.lock().push(format!("{kind} {}", writing.id().unwrap_or_default()).trim_end().to_owned());
+        Some(Box::pin(async move {
+            if let Some(refusal) = &self.refusal {
+                return Err(refusal.clone().into());
+            }
+            if let Writing::Edit(edit, _) = writing {
+                edit.body = json(r#"{"stamped":true}"#);
+            }
+            Ok(())
+        }))
+    }
+
+    fn ask(&self, _: Question) -> Verdict<'_> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// All methods that write documents. A new one belongs here.
+pub(crate) async fn each_way_to_write_asks_who_writes(stage: Stage) {
+    let layer = stage.layer().await;
+    let plain = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let guarded =
+        |refusal: Option<ErrorKind>| plain.clone().validated_by(Arc::new(Doorman { refusal, asked: asked.clone() }));
+    let first = plain.put(edit("a", "{}")).await.unwrap();
+    merge(&plain, replicated("r", "1-a", "{}")).await;
+    merge(&plain, replicated("r", "1-b", r#"{"n":1}"#)).await;
+    plain.put_local("_local/a", None, json("{}")).await.unwrap();
+    let content = plain.upload("f", UploadAs::Plain { content_type: "x/y" });
+    let content = content.finish().await.unwrap();
+    let state = async || {
+        let all = AllDocsRequest { include_docs: true, ..AllDocsRequest::default() };
+        let locals = plain.local_docs(&all).await.unwrap().rows;
+        (list(&plain, all).await, locals, feed(&plain, ChangesRequest::default()).await)
+    };
+    let before = state().await;
+    let forbidden = ErrorKind::Forbidden("no".to_owned());
+    let documents = guarded(Some(forbidden.clone()));
+    let transacted = async |documents: &Documents<AnyDatabase>| {
+        let put = layer.transact(async |edits: Edits<_>| edits.put(documents, edit("t", "{}")));
+        put.await.map(drop).map_err(|error: model::Error| match error.kind() {
+            ErrorKind::Refused(refused) => refused[0].error.clone(),
+            _ => error,
+        })
+    };
+    let patch = Patch::merge(json(r#"{"n":1}"#));
+    let purge = [Purge { id: "a".into(), revs: vec![first.clone()], uuid: None }];
+    let one = |results: Result<Vec<Result<RevId>>>| results?.remove(0).map(drop);
+    for (what, refused) in [
+        ("edit a", documents.put(edit("a", "{}").over(first.clone())).await.map(drop)),
+        ("edit a", documents.put(edit("a", "{}").over(first.clone()).deleting()).await.map(drop)),
+        ("replicated n", one(documents.write(vec![replicated("n", "1-a", "{}")], WriteMode::Replicated).await)),
+        ("edit _design/d", documents.put(edit("_design/d", "{}")).await.map(drop)),
+        ("edit a", documents.put_attachment("a", Some(&first), "f", "x/y", content.clone()).await.map(drop)),
+        ("edit n", documents.put_attachment("n", None, "f", "x/y", content.clone()).await.map(drop)),
+        ("computed a", documents.patch("a", None, &patch).await.map(drop)),
+        ("computed r", documents.resolve("r", |_| Ok(json("{}"))).await.map(drop)),
+        ("edit t", transacted(&documents).await),
+        ("local _local/b", documents.put_local("_local/b", None, json("{}")).await.map(drop)),
+        ("local _local/a", documents.delete_local("_local/a").await),
+        ("purge", documents.purge(&purge).await.map(drop)),
+        ("purge", documents.purge_deleted(&purge).await.map(drop)),
+        ("edit _design/by-n", documents.index().fields(["n"]).create().await.map(drop)),
+    ] {
+        let asked = asked.lock().remove(0);
+        assert_eq!((asked.as_str(), refused.unwrap_err().kind()), (what, &forbidden));
+    }
+    assert_eq!(*asked.lock(), [""; 0]);
+    assert_eq!(state().await, before);
+
+    // What is of the client refuses its document alone. Anything else ends the write.
+    let broken = ErrorKind::ValidationFailed { status: 503, error: "busy".into(), reason: "busy".to_owned() };
+    let documents = guarded(Some(broken.clone()));
+    let ended = documents.write(vec![edit("x", "{}"), edit("y", "{}")], WriteMode::Interactive).await;
+    assert_eq!((ended.unwrap_err().kind(), asked.lock().len()), (&broken, 1));
+    assert_eq!(transacted(&documents).await.unwrap_err().kind(), &broken);
+    asked.lock().clear();
+    assert_eq!(state().await, before);
+
+    // What it adds is stored, and makes the revision.
+    let documents = guarded(None);
+    let made = documents.put(edit("x", r#"{"n":1}"#)).await.unwrap();
+    assert_eq!(made, plain.put(edit("y", r#"{"stamped":true}"#)).await.unwrap());
+    transacted(&documents).await.unwrap();
+    for id in ["x", "t"] {
+        assert_eq!(get(&plain, id).await.body.as_str(), r#"{"stamped":true}"#);
+    }
+    documents.authorize(Writing::Announced("z")).await.unwrap();
+    assert_eq!(asked.lock().pop().unwrap(), "announced z");
+    // For programs that write on their own behalf.
+    guarded(Some(forbidden)).unvalidated().put(edit("z", "{}")).await.unwrap();
     assert_sound(&plain).await;
 }
 

@@ -294,8 +294,10 @@ impl<D: Database> Collection<D> {
         let transaction = &self.transaction;
         for turn in 0..edits.len() {
             let (database, edit) = &mut edits[turn];
-            if let Some(full) = database.refused_by_quota(edit, WriteMode::Interactive).await? {
-                refuse(vec![refusal(&edits, turn, full.into())])?;
+            // Asked first: an edit that is refused has read nothing yet, and one that takes long to complete costs the
+            // transaction no time if the caller has read nothing either.
+            if let Err(error) = database.admit(edit, WriteMode::Interactive).await? {
+                refuse(vec![refusal(&edits, turn, error)])?;
             }
             let (database, edit) = &mut edits[turn];
             let Some(rev) = edit.kept_of() else { continue };

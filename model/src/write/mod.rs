@@ -53,7 +53,7 @@ use crate::limits::{LOCAL_PREFIX, check_document_size};
 use crate::parallel;
 use crate::quota::gives_back;
 use crate::txids::Outcome;
-use crate::validation::Validating;
+use crate::validation::{Validating, Writing};
 
 use apply::Writer;
 use draft::{BodyContext, Draft, DraftMemory, Turn};
@@ -111,14 +111,9 @@ impl<D: Database> Documents<D> {
     /// the whole batch: `missing_stub`, `attachment_too_large`. But if another transaction of the batch, or another
     /// writer, removed the attachment of a stub meanwhile, only that edit fails.
     pub async fn write(&self, mut edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
-        let mut results: Vec<Option<EditResult>> =
-            edits.iter().map(|edit| self.check_edit(edit).err().map(Err)).collect();
-        if self.quota.is_some() {
-            for (edit, result) in edits.iter().zip(&mut results) {
-                if let Some(refused) = self.refused_by_quota(edit, mode).await? {
-                    result.get_or_insert_with(|| Err(refused.into()));
-                }
-            }
+        let mut results: Vec<Option<EditResult>> = Vec::with_capacity(edits.len());
+        for edit in &mut edits {
+            results.push(self.admit(edit, mode).await?.err().map(Err));
         }
         if self.is_partitioned() && results.iter().any(Option::is_some) {
             // Another database of this name may not be partitioned.
@@ -197,6 +192,20 @@ impl<D: Database> Documents<D> {
             *result = alone(list)?.and_then(|list| edit.keep(list)).err().map(Err);
         }
         Ok(())
+    }
+
+    /// Asks whether the writer may make an edit, which may change it, and checks it then. The outer error ends the whole
+    /// write.
+    async fn admit(&self, edit: &mut Edit, mode: WriteMode) -> Result<Result<()>> {
+        match self.authorize(Writing::Edit(edit, mode)).await {
+            Err(error) if error.is_of_edit() => return Ok(Err(error)),
+            authorized => authorized?,
+        }
+        let checked = self.check_edit(edit);
+        if self.quota.is_some() && checked.is_ok() {
+            return Ok(self.refused_by_quota(edit, mode).await?.map_or(Ok(()), |full| Err(full.into())));
+        }
+        Ok(checked)
     }
 
     fn check_edit(&self, edit: &Edit) -> Result<()> {

@@ -25,6 +25,7 @@ use crate::keys::Leaf;
 use crate::read::{body_of, last_live, why_not_live};
 use crate::revid::RevId;
 use crate::txids::Outcome;
+use crate::validation::Writing;
 use json::{Patch, PatchError};
 
 impl<D: Database> Documents<D> {
@@ -38,6 +39,7 @@ impl<D: Database> Documents<D> {
     /// 404 if the document is missing or deleted; 409 if `rev` is not a live leaf, if the patch changes `_rev`, or if
     /// it does not fit the document; 400 for a malformed patch, or if the result is not a valid document; 413.
     pub async fn patch(&self, id: &str, rev: Option<&RevId>, patch: &Patch) -> Result<RevId> {
+        self.authorize(Writing::Computed(id)).await?;
         self.check_ids(&[id]).await?;
         let verdicts = &Verdicts::default();
         let run = |transaction| self.patch_once(transaction, id, rev, patch, verdicts);

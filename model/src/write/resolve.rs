@@ -26,6 +26,7 @@ use crate::limits::check_document_size;
 use crate::read::{body_of, body_or_empty, why_not_live};
 use crate::revid::RevId;
 use crate::txids::Outcome;
+use crate::validation::Writing;
 
 impl<D: Database> Documents<D> {
     /// Ends the conflicts of a document: deletes all live leaves except the winner, and gives the winner the body that
@@ -38,6 +39,7 @@ impl<D: Database> Documents<D> {
     /// # Errors
     /// 404; an invalid body; errors of `merge`.
     pub async fn resolve(&self, id: &str, merge: impl Fn(&[Document]) -> Result<JsonText>) -> Result<RevId> {
+        self.authorize(Writing::Computed(id)).await?;
         self.check_ids(&[id]).await?;
         let merge = &merge;
         let verdicts = &Verdicts::default();

@@ -213,6 +213,7 @@ impl From<model::Error> for ApiError {
     fn from(error: model::Error) -> Self {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let is_moving = matches!(error.kind(), ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped);
+        // Of an edit: by a function, or by a rule that cannot be applied at the moment.
         let is_refusal = matches!(error.kind(), ErrorKind::ValidationFailed { .. });
         if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED && !is_moving && !is_refusal {
             tracing::error!(%error, "the store failed");
@@ -232,7 +233,8 @@ impl From<model::Error> for ApiError {
         }
         answer.0.no_database = *error.kind() == ErrorKind::NotFound(NotFound::Database);
         answer.0.moved = matches!(error.kind(), ErrorKind::Moved(_));
-        if is_moving {
+        let is_busy = status == StatusCode::SERVICE_UNAVAILABLE && is_refusal;
+        if is_moving || is_busy {
             answer.0.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         answer

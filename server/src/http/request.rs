@@ -13,8 +13,8 @@ use model::{JsonText, RevId};
 use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authz::writer::on_behalf;
 use crate::http::error::{ApiError, Result};
-use crate::http::functions::validate::on_behalf;
 use crate::http::journal::{self, Actor};
 use crate::http::wire::body::RequestBody;
 use crate::http::wire::headers::text;
@@ -79,14 +79,14 @@ impl Request {
         self.app.databases.with(name, move |database| work(self.writable(database)))
     }
 
-    /// The same database, whose edits are validated on behalf of this client, and stay within its quota. Reads are not
-    /// burdened with that.
+    /// The same database, which this client edits, as far as it may and within the quota. Reads are not burdened with
+    /// that.
     pub(crate) fn writable(&self, database: Documents) -> Documents {
         if self.method == Method::GET {
             return database;
         }
         let quota = self.app.auth.settings().quotas.of(database.name());
-        on_behalf(database, &self.app.functions, &self.principal, Some(&self.app)).limited_to(quota)
+        on_behalf(&self.app, &self.principal, Some(self.address), database).limited_to(quota)
     }
 
     /// The database, looked up just now, for work that would not notice a stale handle.

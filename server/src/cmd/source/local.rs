@@ -12,7 +12,7 @@ use super::{IfNoDatabase, failure};
 use crate::cmd::Failure;
 use crate::cmd::progress::remark;
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::{Functions, Identity, THREADS, admitted_by_command, check_views, repair_views, validated};
+use crate::http::{Functions, Identity, THREADS, by_command, check_views, repair_views};
 use crate::report::Checked;
 
 /// A database in a store of this process.
@@ -48,7 +48,7 @@ impl Local {
             },
             Ok(found) => found,
         };
-        let peer = peer(&layer, name, &documents).await?;
+        let peer = peer(&layer, &documents).await?;
         Ok(Local { layer, documents, peer, folder: engine.folder().map(Path::to_owned) })
     }
 
@@ -72,7 +72,7 @@ impl Local {
             },
             Ok(found) => found,
         };
-        let peer = peer(&layer, name, &documents).await?;
+        let peer = peer(&layer, &documents).await?;
         Ok(Local { layer, documents, peer, folder: engine.folder().map(Path::to_owned) })
     }
 
@@ -96,7 +96,7 @@ impl Local {
             }
             found => found?,
         };
-        let peer = peer(&self.layer, name, &documents).await?;
+        let peer = peer(&self.layer, &documents).await?;
         Ok(Local { documents, peer, ..self.clone() })
     }
 
@@ -159,12 +159,8 @@ impl Local {
     }
 }
 
-async fn peer(
-    layer: &Layer<AnyDatabase>,
-    name: &str,
-    documents: &Documents<AnyDatabase>,
-) -> Result<Arc<dyn Peer>, Failure> {
-    Ok(admitted_by_command(layer, name, Arc::new(peer::Local::new(validated(documents.clone())))).await?)
+async fn peer(layer: &Layer<AnyDatabase>, documents: &Documents<AnyDatabase>) -> Result<Arc<dyn Peer>, Failure> {
+    Ok(Arc::new(peer::Local::new(by_command(layer, documents.clone()).await?)))
 }
 
 /// The bytes of the files in a folder. A file that is removed meanwhile counts zero.

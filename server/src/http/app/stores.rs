@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, LazyLock};
 
 use kv_api::AnyDatabase;
-use model::{ErrorKind, Layer, LayerOptions, NotFound};
+use model::{ErrorKind, Layer, LayerOptions, NotFound, Question, Validator, Verdict, Writing};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::engine::{self, EngineError, EngineUrl, IfMissing};
@@ -16,6 +17,33 @@ use crate::http::error::{ApiError, Result};
 
 /// The documents of one database, over any engine.
 pub(crate) type Documents = model::Documents<AnyDatabase>;
+
+/// The validator of a handle that names no writer: it writes no document. A write gets a handle that says
+/// [on whose behalf](crate::http::authz::writer) it is, or that of the server itself.
+struct NoWriter;
+
+impl Validator for NoWriter {
+    fn authorize<'v>(&'v self, writing: Writing<'v>) -> Option<Verdict<'v>> {
+        tracing::error!(id = writing.id(), "a write on behalf of nobody");
+        Some(self.ask_nobody())
+    }
+
+    fn ask(&self, _: Question) -> Verdict<'_> {
+        self.ask_nobody()
+    }
+}
+
+impl NoWriter {
+    fn ask_nobody(&self) -> Verdict<'_> {
+        Box::pin(std::future::ready(Err(ErrorKind::NotValidated.into())))
+    }
+}
+
+/// A handle that reads only.
+pub(crate) fn read_only(database: Documents) -> Documents {
+    static NO_WRITER: LazyLock<Arc<dyn Validator>> = LazyLock::new(|| Arc::new(NoWriter));
+    database.validated_by(NO_WRITER.clone())
+}
 
 /// Maximum number of markers that are followed for one database. Moving back replaces a marker, so there are no
 /// circles.
@@ -126,7 +154,7 @@ impl Stores {
         let mut stores = vec![self.own.clone()];
         while let Some(last) = stores.last() {
             match last.layer.database(name).await {
-                Ok(documents) => return Ok((stores, Some(documents))),
+                Ok(documents) => return Ok((stores, Some(read_only(documents)))),
                 Err(error) => match error.kind() {
                     ErrorKind::Moved(to) if stores.len() <= MOST_MOVES => {
                         let next = self.follow(name, to).await?;

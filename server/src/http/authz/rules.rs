@@ -1,17 +1,18 @@
 //! Databases that have rules of their own about who writes and reads their documents: those of users and those whose
 //! documents are replications.
 //!
-//! Every path by which a client writes or reads such documents asks [`rules_of`](super::rules_of) for the rules. A way
-//! of writing or reading that is not named in [`Rules::is_for_members`] is closed to all but administrators of the
-//! server, before its handler runs.
+//! A write asks for the rules where the model asks its validator, which is the [`Writer`](super::writer) of each handle
+//! that writes. A read of a document asks [`Rules::hidden`]. A path that is not named in [`Rules::is_for_members`] is
+//! closed to all but administrators of the server, before its handler runs.
 
 use async_trait::async_trait;
-use model::{Edit, RevId, WriteMode};
+use model::{Edit, ErrorKind, WriteMode};
 
 use crate::http::access::principal::Principal;
+use crate::http::authz::client::Client;
 use crate::http::authz::security::Security;
-use crate::http::error::Result;
-use crate::http::request::Request;
+use crate::http::error::{ApiError, Result};
+use crate::http::wire::params::Params;
 use crate::http::wire::response::Response;
 
 /// The rules of a database.
@@ -26,18 +27,28 @@ pub(crate) trait Rules: Send + Sync {
     /// Whether members may ask for this path, within these rules. All others are for administrators of the server.
     fn is_for_members(&self, path: &str) -> bool;
 
-    /// Admits a document, and changes it to what is stored.
-    async fn admit(&self, request: &Request, db: &str, mode: WriteMode, edit: &mut Edit) -> Result<()>;
+    /// Admits an edit, and changes it to what is stored.
+    async fn admit(&self, client: &Client<'_>, mode: WriteMode, edit: &mut Edit) -> model::Result<()>;
 
-    /// Admits the deletion of a document.
-    async fn admit_deletion(&self, request: &Request, db: &str, id: &str, rev: Option<RevId>) -> Result<()>;
-
-    /// Refuses ways of writing a document whose result is not known before it is written.
-    fn refuse_unseen(&self, request: &Request, id: &str) -> Result<()>;
+    /// Refuses an edit of a document whose content is not known before it is written.
+    fn refuse_computed(&self, client: &Client<'_>, id: &str) -> model::Result<()>;
 
     /// Refuses what only administrators may do with any document of the database.
-    fn require_admin(&self, request: &Request) -> Result<()>;
+    fn require_admin(&self, client: &Client<'_>) -> model::Result<()>;
 
-    /// The answer to a client that may not read all of a document: `None` if it may.
-    async fn hidden(&self, request: &Request, db: &str, id: &str) -> Result<Option<Response>>;
+    /// The answer to a client that may not read all of a document, which it asks for with these parameters: `None` if it
+    /// may.
+    async fn hidden(&self, client: &Client<'_>, params: &Params, id: &str) -> Result<Option<Response>>;
+}
+
+/// A refusal of an edit by the rules, with the reason.
+pub(crate) fn forbidden(reason: impl Into<String>) -> model::Error {
+    ErrorKind::Forbidden(reason.into()).into()
+}
+
+/// An answer of the server as the model's refusal of an edit.
+pub(crate) fn refusal(answer: ApiError) -> model::Error {
+    let (status, error, reason) =
+        (answer.status().as_u16(), answer.error().to_owned().into(), answer.reason().to_owned());
+    ErrorKind::ValidationFailed { status, error, reason }.into()
 }

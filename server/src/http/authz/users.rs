@@ -19,21 +19,18 @@
 
 use async_trait::async_trait;
 use hyper::StatusCode;
-use model::{Document, Edit, ErrorKind, GetOptions, JsonKind, JsonRef, JsonText, RevId, WriteMode};
+use model::limits::DESIGN_PREFIX;
+use model::{Document, Edit, ErrorKind, GetOptions, JsonKind, JsonRef, JsonText, NotFound, Result, WriteMode};
 
-use crate::http::access::passwords::{LONGEST_SALT, MOST_ITERATIONS, Verifier};
-use crate::http::access::policy::Policy;
+use crate::http::access::passwords::{LONGEST_SALT, MOST_ITERATIONS};
 use crate::http::access::principal::Principal;
-use crate::http::access::users::{DATABASE, PREFIX, with_verifier, without_verifier};
-use crate::http::app::stores::Documents;
-use crate::http::authz::rules::Rules;
+use crate::http::access::users::{PREFIX, with_verifier, without_verifier};
+use crate::http::authz::client::Client;
+use crate::http::authz::rules::{Rules, forbidden, refusal};
 use crate::http::authz::security::Security;
-use crate::http::error::{ApiError, Result};
-use crate::http::request::Request;
-use crate::http::wire::body::beside;
+use crate::http::error::ApiError;
+use crate::http::wire::params::Params;
 use crate::http::wire::response::{self, Response};
-
-const DESIGN: &str = "_design/";
 
 /// Maximum size of the body of a document that a member writes. Each request with the user's name reads it.
 const MOST_BYTES: usize = 64 * 1024;
@@ -56,79 +53,79 @@ impl Rules for Users {
     }
 
     /// Hashes the password too.
-    async fn admit(&self, request: &Request, _: &str, mode: WriteMode, edit: &mut Edit) -> Result<()> {
-        if edit.id.starts_with(DESIGN) {
+    async fn admit(&self, client: &Client<'_>, mode: WriteMode, edit: &mut Edit) -> Result<()> {
+        if edit.id.starts_with(DESIGN_PREFIX) {
             return Ok(());
         }
-        let (principal, is_admin) = (&request.principal, request.is_database_admin);
+        let Client { principal, is_admin, .. } = *client;
         require_own(principal, is_admin, &edit.id)?;
         if !is_admin && mode == WriteMode::Replicated {
-            return Err(ApiError::forbidden("Only administrators may replicate documents of users."));
+            return Err(forbidden("Only administrators may replicate documents of users."));
         }
         if edit.deleted {
             require_deletable(principal, is_admin, &edit.id)?;
-            edit.body = without_verifier(&edit.body)?;
+            edit.body = without_verifier(&edit.body).map_err(refusal)?;
             return Ok(());
         }
         if !is_admin && edit.body.len() > MOST_BYTES {
-            return Err(ApiError::too_large());
+            return Err(refusal(ApiError::too_large()));
         }
-        let settings = request.app.auth.settings();
+        let settings = client.means.settings();
         // First, as in CouchDB: what else is wrong with the document is said of one whose password will do.
         let password = password(&edit.body);
-        let scheme = password.as_deref().map(|password| settings.passwords.admit(password)).transpose()?;
-        let old = replaced(request, edit, mode).await?;
+        let scheme = password.as_deref().map(|password| settings.passwords.admit(password)).transpose();
+        let scheme = scheme.map_err(refusal)?;
+        let old = match mode {
+            WriteMode::Interactive => replaced(client, edit).await?,
+            WriteMode::Replicated => None,
+        };
         let old = old.as_ref().map(|old| &old.body);
         validate(&edit.id, &edit.body, old, principal, is_admin)?;
         if !is_admin {
             refuse_costly(&edit.body, old, settings.passwords.iterations)?;
         }
         if let (Some(password), Some(scheme)) = (password, scheme) {
-            let verifier = request.app.auth.hashing.hash(request.address, &password, scheme).await?;
-            edit.body = with_verifier(&edit.body, &verifier)?;
+            let verifier = client.means.hash(password, scheme).await.map_err(refusal)?;
+            edit.body = with_verifier(&edit.body, &verifier).map_err(refusal)?;
         }
         Ok(())
     }
 
-    async fn admit_deletion(&self, request: &Request, _: &str, id: &str, _: Option<RevId>) -> Result<()> {
-        if id.starts_with(DESIGN) {
-            return Ok(());
-        }
-        require_own(&request.principal, request.is_database_admin, id)?;
-        require_deletable(&request.principal, request.is_database_admin, id)
-    }
-
-    fn refuse_unseen(&self, _: &Request, id: &str) -> Result<()> {
-        if !id.starts_with(DESIGN) {
-            return Err(ApiError::forbidden("Documents of users are written whole."));
+    fn refuse_computed(&self, _: &Client<'_>, id: &str) -> Result<()> {
+        if !id.starts_with(DESIGN_PREFIX) {
+            return Err(forbidden("Documents of users are written whole."));
         }
         Ok(())
     }
 
-    fn require_admin(&self, request: &Request) -> Result<()> {
-        if !request.is_database_admin {
-            return Err(ApiError::forbidden("Only administrators may do this in the users database."));
+    fn require_admin(&self, client: &Client<'_>) -> Result<()> {
+        if !client.is_admin {
+            return Err(forbidden("Only administrators may do this in the users database."));
         }
         Ok(())
     }
 
-    async fn hidden(&self, request: &Request, db: &str, id: &str) -> Result<Option<Response>> {
-        if request.is_database_admin {
+    async fn hidden(
+        &self,
+        client: &Client<'_>,
+        params: &Params,
+        id: &str,
+    ) -> std::result::Result<Option<Response>, ApiError> {
+        if client.is_admin {
             return Ok(None);
         }
-        if id.starts_with(DESIGN) {
+        if id.starts_with(DESIGN_PREFIX) {
             return Err(ApiError::forbidden("Only administrators can view design docs in the users database."));
         }
-        if is_own(&request.principal, id) {
+        if is_own(client.principal, id) {
             return Ok(None);
         }
-        let settings = request.app.auth.settings();
+        let settings = client.means.settings();
         let missing = || ApiError::not_found("missing");
-        if settings.public_fields.is_empty() || !request.params.is_empty() {
+        if settings.public_fields.is_empty() || !params.is_empty() {
             return Err(missing());
         }
-        let get = |database: Documents| async move { Ok(database.get(id, &GetOptions::default()).await?) };
-        let document = match request.with_database(db, get).await {
+        let document = match client.database.get(id, &GetOptions::default()).await.map_err(ApiError::from) {
             // Whether there was such a user is not shown either.
             Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => return Err(missing()),
             found => found?,
@@ -147,28 +144,13 @@ impl Rules for Users {
     }
 }
 
-/// The body of a document of `_users` that an administrator replicates or imports, as it is to be stored.
-pub(crate) async fn replicated(id: &str, deleted: bool, body: &JsonText, policy: &Policy) -> Result<JsonText> {
-    if id.starts_with(DESIGN) {
-        return Ok(body.clone());
-    }
-    if deleted {
-        return without_verifier(body);
-    }
-    validate(id, body, None, &Principal::party(), true)?;
-    let Some(password) = password(body) else { return Ok(body.clone()) };
-    let scheme = policy.admit(&password)?;
-    let verifier = beside(move || Verifier::new(&password, scheme)).await?.map_err(|_| ApiError::internal())?;
-    with_verifier(body, &verifier)
-}
-
 /// Refuses a stored password that takes longer to check than those that are made here, so that a member's logins cost no
 /// more than others. An administrator may have stored one before.
 fn refuse_costly(new: &JsonText, old: Option<&JsonText>, most: u32) -> Result<()> {
     let iterations = |body: &JsonText| body.get("iterations").and_then(JsonRef::as_f64);
     let known = old.and_then(iterations).unwrap_or_default();
     if password(new).is_none() && iterations(new).is_some_and(|new| new > known.max(most.into())) {
-        return Err(ApiError::forbidden("Iteration count is too high for this server"));
+        return Err(forbidden("Iteration count is too high for this server"));
     }
     Ok(())
 }
@@ -182,42 +164,39 @@ fn require_own(principal: &Principal, is_admin: bool, id: &str) -> Result<()> {
     if is_admin || principal.name.is_none() || is_own(principal, id) {
         return Ok(());
     }
-    Err(ApiError::not_found("missing"))
+    Err(ErrorKind::NotFound(NotFound::Missing).into())
 }
 
 fn require_deletable(principal: &Principal, is_admin: bool, id: &str) -> Result<()> {
     if is_admin || is_own(principal, id) {
         return Ok(());
     }
-    Err(ApiError::forbidden("Only admins may delete other user docs."))
+    Err(forbidden("Only admins may delete other user docs."))
 }
 
-/// The live document that an edit replaces. If another one is stored by the time of the write, the write conflicts.
+/// The live document that an interactive edit replaces. If another one is stored by the time of the write, the write
+/// conflicts.
 ///
 /// # Errors
 /// 409 for an edit that conflicts already, so that no password is hashed for it.
-async fn replaced(request: &Request, edit: &Edit, mode: WriteMode) -> Result<Option<Document>> {
+async fn replaced(client: &Client<'_>, edit: &Edit) -> Result<Option<Document>> {
     let is_new = edit.rev.is_none();
-    let (id, options) = (&edit.id, &GetOptions { rev: edit.rev.clone(), ..GetOptions::default() });
-    let conflict = || ApiError::from(model::Error::new(ErrorKind::Conflict));
-    let get = |database: Documents| async move { Ok(database.get(id, options).await?) };
-    match request.with_database(DATABASE, get).await {
+    let options = &GetOptions { rev: edit.rev.clone(), ..GetOptions::default() };
+    match client.database.get(&edit.id, options).await {
         Ok(document) if document.deleted => Ok(None),
-        Ok(_) if is_new && mode == WriteMode::Interactive => Err(conflict()),
+        Ok(_) if is_new => Err(ErrorKind::Conflict.into()),
         Ok(document) => Ok(Some(document)),
-        Err(error) if error.is_no_database() => Err(error),
-        Err(error) if error.status() == StatusCode::NOT_FOUND && !is_new && mode == WriteMode::Interactive => {
-            Err(conflict())
-        }
+        Err(error) if *error.kind() == ErrorKind::NotFound(NotFound::Database) => Err(error),
+        Err(error) if error.status() == 404 && !is_new => Err(ErrorKind::Conflict.into()),
         // It is not stored, and the write says what that means.
-        Err(error) if error.status().is_client_error() => Ok(None),
+        Err(error) if error.status() < 500 => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// Checks a document as CouchDB's `_auth` does.
 fn validate(id: &str, new: &JsonText, old: Option<&JsonText>, principal: &Principal, is_admin: bool) -> Result<()> {
-    let refuse = |reason: &str| Err(ApiError::forbidden(reason.to_owned()));
+    let refuse = |reason: &str| Err(forbidden(reason));
     let text = |name: &str| new.get(name).and_then(JsonRef::as_str);
     if text("type").as_deref() != Some("user") {
         return refuse("doc.type must be user");
@@ -274,7 +253,7 @@ fn validate(id: &str, new: &JsonText, old: Option<&JsonText>, principal: &Princi
 
 /// Checks the members that hold a hashed password.
 fn validate_stored(new: &JsonText) -> Result<()> {
-    let refuse = |reason: &str| Err(ApiError::forbidden(reason.to_owned()));
+    let refuse = |reason: &str| Err(forbidden(reason));
     let text = |name: &str| new.get(name).and_then(JsonRef::as_str);
     let given = |name: &str| new.get(name).filter(|value| !value.is_null());
     if given("password_sha").is_some() && given("salt").is_none() {
@@ -332,7 +311,7 @@ mod tests {
             Ok(()) => String::new(),
             Err(error) => {
                 assert_eq!(error.status(), 403);
-                error.reason().to_owned()
+                error.reason().into_owned()
             }
         }
     }

@@ -15,14 +15,13 @@ use hyper::header::{
     HeaderValue, RANGE,
 };
 use model::limits::{LOCAL_PREFIX, check_document_id};
-use model::{Attachment, Encoding, RevId, UploadAs, check_attachment_name};
+use model::{Attachment, Encoding, RevId, UploadAs, Writing, check_attachment_name};
 
 use crate::http::access::sandbox::Foreign;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents::{Contents, read_ahead, send_all};
 use crate::http::document::require_possible;
-use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::accept::takes_coding;
@@ -168,7 +167,7 @@ fn set(response: &mut Response, name: HeaderName, value: &str) {
 
 /// `PUT`: the body is uploaded while it is read.
 pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {
-    require_writable(request, id)?;
+    require_writable(id)?;
     let name = name_of(rest);
     check_attachment_name(&name)?;
     let rev = request.named_rev()?;
@@ -184,6 +183,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
     // A body can be read only once, so the handle must not be stale.
     let database = request.fresh_database(db).await?;
     // Before the bytes arrive.
+    database.authorize(Writing::Announced(id)).await?;
     database.require_quota().await?;
     let mut upload = database.upload(&name, how);
     // CouchDB compared it up to 3.3, and ignores it since. So an invalid MD5 is ignored.
@@ -214,19 +214,18 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
 
 /// `DELETE`
 pub(crate) async fn delete(request: &Request, db: &str, id: &str, rest: &[&str]) -> Result<Response> {
-    require_writable(request, id)?;
+    require_writable(id)?;
     let (name, rev) = (&name_of(rest), &request.named_rev()?);
     let delete = |database: Documents| async move { Ok(database.delete_attachment(id, rev.as_ref(), name).await?) };
     let rev = request.with_database(db, delete).await?;
     Ok(written_attachment(id, &rev, StatusCode::OK))
 }
 
-fn require_writable(request: &Request, id: &str) -> Result<()> {
+fn require_writable(id: &str) -> Result<()> {
     if id.starts_with(LOCAL_PREFIX) {
         return Err(ApiError::bad_request("_local documents do not accept attachments."));
     }
-    check_document_id(id)?;
-    require_design_admin(request, id)
+    Ok(check_document_id(id)?)
 }
 
 fn written_attachment(id: &str, rev: &RevId, status: StatusCode) -> Response {

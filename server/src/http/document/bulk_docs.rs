@@ -6,15 +6,11 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use model::limits::LOCAL_PREFIX;
 use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, RevId, WriteMode};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
-use crate::http::authz;
-use crate::http::authz::rules::Rules;
 use crate::http::document::local::{self, LocalEdit};
-use crate::http::document::write::require_design_admin;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::at_most;
@@ -58,7 +54,7 @@ struct BulkRequest {
 }
 
 pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Response> {
-    let BulkRequest { mode, all_or_nothing, mut places, mut edits, locals } = read(request).await?;
+    let BulkRequest { mode, all_or_nothing, mut places, edits, locals } = read(request).await?;
     if all_or_nothing {
         request.fresh_database(db).await?;
         let refusal = || {
@@ -67,12 +63,6 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         };
         places.iter_mut().for_each(|place| place.outcome = Some(Err(refusal())));
         return Ok(response::json(StatusCode::EXPECTATION_FAILED, answer(&places, mode)));
-    }
-    if let Some(rules) = authz::rules_of(db) {
-        edits = Box::pin(admit(rules, request, db, mode, &mut places, edits)).await?;
-        if !locals.is_empty() {
-            rules.require_admin(request)?;
-        }
     }
     let ids: &Vec<&str> = &places.iter().map(|place| place.id.as_str()).collect();
     let check = |database: Documents| async move { Ok(database.check_ids(ids).await?) };
@@ -93,29 +83,6 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         place.outcome = Some(result.map(Written::Document).map_err(ApiError::from));
     }
     Ok(response::json(StatusCode::CREATED, answer(&places, mode)))
-}
-
-/// The documents that are admitted, as they are to be stored: passwords are hashed, owners named. The others are
-/// refused at their places.
-async fn admit(
-    rules: &dyn Rules,
-    request: &Request,
-    db: &str,
-    mode: WriteMode,
-    places: &mut [ResponseEntry],
-    edits: Vec<Edit>,
-) -> Result<Vec<Edit>> {
-    let is_local = |place: &&mut ResponseEntry| place.id.starts_with(LOCAL_PREFIX);
-    let open = places.iter_mut().filter(|place| place.outcome.is_none() && !is_local(place));
-    let mut admitted = Vec::with_capacity(edits.len());
-    for (place, mut edit) in open.zip(edits) {
-        match rules.admit(request, db, mode, &mut edit).await {
-            Ok(()) => admitted.push(edit),
-            Err(refused) if refused.status().is_server_error() => return Err(refused),
-            Err(refused) => place.outcome = Some(Err(refused)),
-        }
-    }
-    Ok(admitted)
 }
 
 /// Reads the request.
@@ -159,11 +126,8 @@ async fn read(request: &mut Request) -> Result<BulkRequest> {
                     if edit.id.is_empty() {
                         edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
                     }
-                    let refused = require_design_admin(request, &edit.id).err();
-                    places.push(ResponseEntry { id: edit.id.clone(), brought, outcome: refused.map(Err) });
-                    if places.last().is_some_and(|place| place.outcome.is_none()) {
-                        edits.push(edit);
-                    }
+                    places.push(ResponseEntry { id: edit.id.clone(), brought, outcome: None });
+                    edits.push(edit);
                 }
             }
         }

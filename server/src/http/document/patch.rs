@@ -5,11 +5,10 @@
 
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
-use model::Patch;
+use model::{Patch, Writing};
 
 use crate::http::app::stores::Documents;
-use crate::http::authz;
-use crate::http::document::write::{require_design_admin, written};
+use crate::http::document::write::written;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::content_type_is;
@@ -26,8 +25,9 @@ const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 const KINDS: HeaderValue = HeaderValue::from_static("application/merge-patch+json, application/json-patch+json");
 
 pub(crate) async fn patch(request: &mut Request, db: &str, id: &str) -> Result<Response> {
-    require_design_admin(request, id)?;
-    authz::refuse_unseen(request, db, id)?;
+    // Before anything is said of the patch.
+    let authorize = |database: Documents| async move { Ok(database.authorize(Writing::Computed(id)).await?) };
+    request.with_database(db, authorize).await?;
     let is_merge = content_type_is(&request.headers, MERGE);
     if !is_merge && !content_type_is(&request.headers, OPERATIONS) {
         let refusal = ApiError::bad_content_type(format!("Content-Type must be {MERGE} or {OPERATIONS}"));

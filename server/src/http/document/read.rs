@@ -6,7 +6,9 @@ use mango::Projection;
 use model::{Document, GetOptions, JsonText, OpenRevs, RevId};
 
 use crate::http::app::stores::Documents;
-use crate::http::authz;
+use crate::http::authz::client::{Client, Means};
+use crate::http::authz::rules::Rules;
+use crate::http::authz::rules_of;
 use crate::http::document::open_revs::open_revs;
 use crate::http::document::related::{Related, all_stubs};
 use crate::http::document::{contents, require_possible};
@@ -17,10 +19,20 @@ use crate::http::wire::fields;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response, Tag};
 
+/// The answer to a client that may not read all of a document of a database with rules.
+async fn hidden(request: &Request, rules: &dyn Rules, db: &str, id: &str) -> Result<Option<Response>> {
+    let means = &Means::Server(request.app.clone(), Some(request.address));
+    let (principal, is_admin) = (&*request.principal, request.is_database_admin);
+    let hidden = |database: Documents| async move {
+        rules.hidden(&Client { principal, is_admin, database: &database, means }, &request.params, id).await
+    };
+    request.with_database(db, hidden).await
+}
+
 pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Response> {
     require_possible(id)?;
-    if let Some(rules) = authz::rules_of(db)
-        && let Some(answer) = rules.hidden(request, db, id).await?
+    if let Some(rules) = rules_of(db)
+        && let Some(answer) = Box::pin(hidden(request, rules, db, id)).await?
     {
         return Ok(answer);
     }

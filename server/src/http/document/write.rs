@@ -3,12 +3,9 @@
 use hyper::StatusCode;
 use hyper::header::ETAG;
 use model::limits::LOCAL_PREFIX;
-use model::{AttachmentEdit, Edit, ErrorKind, GetOptions, RevId, WriteMode};
+use model::{AttachmentEdit, Edit, ErrorKind, GetOptions, RevId, WriteMode, Writing};
 
-use crate::http::access::principal::Principal;
 use crate::http::app::stores::Documents;
-use crate::http::authz;
-use crate::http::authz::rights::not_database_admin;
 use crate::http::document::follow;
 use crate::http::document::local::{self, LocalEdit, local_id};
 use crate::http::error::{ApiError, Result};
@@ -19,7 +16,6 @@ use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Response, Tag};
 
 pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Response> {
-    require_design_admin(request, id)?;
     let mode = match request.params.get("new_edits") {
         Some("false") => WriteMode::Replicated,
         _ => WriteMode::Interactive,
@@ -30,6 +26,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
             // The body can be read only once, so a stale handle must be renewed before that.
             let database = request.fresh_database(db).await?;
             // Before the bytes arrive.
+            database.authorize(Writing::Announced(id)).await?;
             database.require_quota().await?;
             follow::edit(request, &database, id, named.as_ref(), mode, &boundary).await?
         }
@@ -39,13 +36,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         follow::discard(request, db, edit).await;
         return Err(request.differs_from_body());
     }
-    let mut edit = Edit { rev: named.or_else(|| edit.rev.clone()), ..edit };
-    if let Some(rules) = authz::rules_of(db)
-        && let Err(refused) = rules.admit(request, db, mode, &mut edit).await
-    {
-        follow::discard(request, db, edit).await;
-        return Err(refused);
-    }
+    let edit = Edit { rev: named.or_else(|| edit.rev.clone()), ..edit };
     let status = if edit.deleted { StatusCode::OK } else { StatusCode::CREATED };
     let rev = match request.with_database(db, |database| write_one(database, edit.clone(), mode)).await {
         Ok(rev) => rev,
@@ -71,12 +62,8 @@ async fn write_one(database: Documents, edit: Edit, mode: WriteMode) -> Result<R
     }
 }
 
-/// Writes an interactive edit, if the client may make it. Returns the id and the new revision.
-pub(crate) async fn write_admitted(request: &Request, db: &str, mut edit: Edit) -> Result<(String, RevId)> {
-    require_design_admin(request, &edit.id)?;
-    if let Some(rules) = authz::rules_of(db) {
-        rules.admit(request, db, WriteMode::Interactive, &mut edit).await?;
-    }
+/// Writes an interactive edit. Returns the id and the new revision.
+pub(crate) async fn write_edit(request: &Request, db: &str, edit: Edit) -> Result<(String, RevId)> {
     let write = |database| write_one(database, edit.clone(), WriteMode::Interactive);
     let rev = request.with_database(db, write).await?;
     Ok((edit.id, rev))
@@ -103,7 +90,6 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     require_json(&request.headers)?;
     let json = request.json().await?;
     if let Some(id) = local_id(&json) {
-        authz::require_admin(request, db)?;
         let edit = LocalEdit::from_json(&json)?;
         let mut response = local::write(request, db, &id, &edit, StatusCode::CREATED).await?;
         response.headers_mut().remove(ETAG);
@@ -113,7 +99,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
     if edit.id.is_empty() {
         edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
     }
-    let (id, rev) = write_admitted(request, db, edit).await?;
+    let (id, rev) = write_edit(request, db, edit).await?;
     let mut response = written(&id, &rev, StatusCode::CREATED, request.params.is_batch());
     // CouchDB sends no `ETag` here.
     response.headers_mut().remove(ETAG);
@@ -122,23 +108,21 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
 }
 
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
-    require_design_admin(request, id)?;
     let rev = &request.named_rev()?;
-    if let Some(rules) = authz::rules_of(db) {
-        rules.admit_deletion(request, db, id, rev.clone()).await?;
-    }
     let rev = request.with_database(db, |database| delete_one(database, id, rev.clone())).await?;
     // As in CouchDB 3, whatever its reference says, `batch=ok` has no effect here.
     Ok(written(id, &rev, StatusCode::OK, false))
 }
 
 async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result<RevId> {
-    let outcome = match rev {
-        Some(rev) => {
-            let edit = Edit::new(id, model::JsonText::empty_object()).over(rev).deleting();
-            database.put(edit).await
+    let mut edit = Edit { rev, ..Edit::new(id, model::JsonText::empty_object()).deleting() };
+    let outcome = match edit.rev {
+        Some(_) => database.put(edit).await,
+        None => {
+            // A refusal takes precedence: whether there is such a document may not be the client's to know.
+            database.authorize(Writing::Edit(&mut edit, WriteMode::Interactive)).await?;
+            Err(ErrorKind::Conflict.into())
         }
-        None => Err(ErrorKind::Conflict.into()),
     };
     if let Err(refused) = &outcome
         && *refused.kind() == ErrorKind::Conflict
@@ -151,14 +135,13 @@ async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result
 
 pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Response> {
     let (target, replaced) = &destination(request)?;
-    require_design_admin(request, target)?;
-    authz::require_admin(request, db)?;
-    authz::refuse_unseen(request, db, target)?;
     if target.starts_with(LOCAL_PREFIX) {
         return Err(ApiError::bad_request("a document cannot be copied to a _local one"));
     }
     let options = &GetOptions { rev: request.named_rev()?, ..GetOptions::default() };
     let copy = |database: Documents| async move {
+        // Before it is read: the source may be what the client does not see.
+        database.authorize(Writing::Computed(target)).await?;
         let source = database.get(id, options).await?;
         let mut edit = Edit::new(target.clone(), source.body);
         edit.rev = replaced.clone();
@@ -192,17 +175,4 @@ fn destination(request: &Request) -> Result<(String, Option<RevId>)> {
     }
     let (id, query) = header.split_once('?').unwrap_or((header, ""));
     Ok((params::decode(id)?.into_owned(), Params::parse(query)?.rev("rev")?))
-}
-
-/// Only administrators may write design documents, since these can decide what others may do.
-pub(crate) fn require_design_admin(request: &Request, id: &str) -> Result<()> {
-    refuse_design(&request.principal, request.is_database_admin, id)
-}
-
-/// The same for a client of whom it is known whether it is an administrator of the database.
-pub(crate) fn refuse_design(principal: &Principal, is_database_admin: bool, id: &str) -> Result<()> {
-    if is_database_admin || !id.starts_with("_design/") {
-        return Ok(());
-    }
-    Err(not_database_admin(principal))
 }

@@ -2,117 +2,95 @@
 
 use std::sync::Arc;
 
-use kv_api::AnyDatabase;
-use model::Documents;
-#[cfg(not(feature = "javascript"))]
-use model::Question;
+use model::{JsonText, Question, Validator, Verdict};
 
 use crate::http::access::principal::Principal;
-#[cfg(not(feature = "javascript"))]
-use crate::http::access::users;
 use crate::http::app::App;
-#[cfg(not(feature = "javascript"))]
-use crate::http::authz::auth_design;
+use crate::http::app::stores::Documents;
 use crate::http::functions::Functions;
 
 /// The threads of a command's functions.
 pub(crate) const THREADS: usize = 2;
 
-/// A database whose edits are validated by its design documents, on behalf of this client. A build without JavaScript
-/// runs no function, and the database refuses edits that need one. The rules of `_users` need none.
-#[cfg(not(feature = "javascript"))]
-pub(crate) fn on_behalf(
-    database: Documents<AnyDatabase>,
-    _: &Arc<Functions>,
-    _: &Principal,
-    _: Option<&Arc<App>>,
-) -> Documents<AnyDatabase> {
-    if database.name() != users::DATABASE {
-        return database;
+/// A client of a database, and the threads that run functions for it. A build without JavaScript runs no function, and
+/// the database refuses edits that need one.
+#[cfg_attr(not(feature = "javascript"), expect(dead_code, reason = "only functions need the rest"))]
+pub(crate) struct OnBehalf {
+    pub(crate) principal: Principal,
+    functions: Arc<Functions>,
+    /// It knows the roles of users, for a client that may be one.
+    app: Option<Arc<App>>,
+    db: String,
+    /// The id of the database's instance.
+    id: [u8; 16],
+    /// Whether the database is partitioned.
+    in_partitioned: bool,
+}
+
+impl OnBehalf {
+    pub(crate) fn new(
+        functions: &Arc<Functions>,
+        principal: &Principal,
+        app: Option<&Arc<App>>,
+        database: &Documents,
+    ) -> OnBehalf {
+        OnBehalf {
+            principal: principal.clone(),
+            functions: functions.clone(),
+            app: app.cloned(),
+            db: database.name().to_owned(),
+            id: database.instance_id(),
+            in_partitioned: database.is_partitioned(),
+        }
     }
-    database.validated_by(Arc::new(|question: &Question| match auth_design::is_asked(users::DATABASE, question) {
-        true => Ok(()),
-        false => Err(model::ErrorKind::NotValidated.into()),
-    }))
 }
 
-/// A database whose edits are validated by its design documents, on behalf of this client. `app` knows the roles of
-/// users, for a client that may be one.
+#[cfg(not(feature = "javascript"))]
+impl Validator for OnBehalf {
+    fn ask(&self, _: Question) -> Verdict<'_> {
+        Box::pin(std::future::ready(Err(model::ErrorKind::NotValidated.into())))
+    }
+}
+
 #[cfg(feature = "javascript")]
-pub(crate) fn on_behalf(
-    database: Documents<AnyDatabase>,
-    functions: &Arc<Functions>,
-    principal: &Principal,
-    app: Option<&Arc<App>>,
-) -> Documents<AnyDatabase> {
-    let (db, id, in_partitioned) = (database.name().to_owned(), database.instance_id(), database.is_partitioned());
-    let (functions, principal, app) = (functions.clone(), principal.clone(), app.cloned());
-    database.validated_by(Arc::new(running::OnBehalf { functions, principal, app, db, id, in_partitioned }))
-}
+impl Validator for OnBehalf {
+    fn ask(&self, question: Question) -> Verdict<'_> {
+        Box::pin(running::ask(self, question))
+    }
 
-/// The same for a command: whoever can open the store is an administrator.
-pub(crate) fn validated(database: Documents<AnyDatabase>) -> Documents<AnyDatabase> {
-    on_behalf(database, &Arc::new(Functions::new(THREADS)), &Principal::party(), None)
+    /// As CouchDB refuses views that do not compile. CouchDB stores such a function, and then refuses every document.
+    fn admit(&self, design: JsonText) -> Verdict<'_> {
+        Box::pin(running::admit(&self.functions, self.id, self.in_partitioned, design))
+    }
 }
 
 #[cfg(feature = "javascript")]
 mod running {
     use std::borrow::Cow;
-    use std::sync::Arc;
 
     use javascript::{Edit, ErrorKind as Kind, Refusal, Sandbox};
-    use model::{ErrorKind, JsonRef, JsonText, JsonWriter, OPTIONS, Question, Result, VALIDATE, Validator, Verdict};
+    use model::{ErrorKind, JsonRef, JsonText, JsonWriter, OPTIONS, Question, Result, VALIDATE};
 
-    use crate::http::access::principal::Principal;
+    use super::OnBehalf;
     use crate::http::access::users;
-    use crate::http::app::App;
-    use crate::http::authz::auth_design;
     use crate::http::functions::{Functions, design_of, named};
     use crate::http::views::design::builtin;
 
     const JAVASCRIPT: &str = "javascript";
     const QUERY: &str = "query";
 
-    /// A client and the threads that run functions.
-    pub(super) struct OnBehalf {
-        pub(super) functions: Arc<Functions>,
-        pub(super) principal: Principal,
-        pub(super) app: Option<Arc<App>>,
-        pub(super) db: String,
-        /// The id of the database's instance.
-        pub(super) id: [u8; 16],
-        /// Whether the database is partitioned.
-        pub(super) in_partitioned: bool,
-    }
-
-    impl Validator for OnBehalf {
-        fn ask(&self, question: Question) -> Verdict<'_> {
-            if auth_design::is_asked(&self.db, &question) {
-                return Box::pin(std::future::ready(Ok(())));
-            }
-            Box::pin(async move {
-                let principal = match &self.app {
-                    Some(app) => users::shown(&app.databases, &self.principal).await.map_err(|error| {
-                        failed(&text_of(&question.design, "_id"), "internal_server_error", error.reason())
-                    })?,
-                    None => Cow::Borrowed(&self.principal),
-                };
-                let mut user = Vec::new();
-                principal.write_user(&mut JsonWriter::new(&mut user), &self.db);
-                // A writer makes UTF-8.
-                let user = String::from_utf8(user).unwrap_or_default();
-                ask(&self.functions, self.id, question, user).await
-            })
-        }
-
-        /// As CouchDB refuses views that do not compile. CouchDB stores such a function, and then refuses every
-        /// document.
-        fn admit(&self, design: JsonText) -> Verdict<'_> {
-            Box::pin(admit(&self.functions, self.id, self.in_partitioned, design))
-        }
-    }
-
-    async fn ask(functions: &Functions, database: [u8; 16], question: Question, user: String) -> Result<()> {
+    pub(super) async fn ask(client: &OnBehalf, question: Question) -> Result<()> {
+        let principal = match &client.app {
+            Some(app) => users::shown(&app.databases, &client.principal)
+                .await
+                .map_err(|error| failed(&text_of(&question.design, "_id"), "internal_server_error", error.reason()))?,
+            None => Cow::Borrowed(&client.principal),
+        };
+        let mut user = Vec::new();
+        principal.write_user(&mut JsonWriter::new(&mut user), &client.db);
+        // A writer makes UTF-8.
+        let user = String::from_utf8(user).unwrap_or_default();
+        let (functions, database) = (&client.functions, client.id);
         let Question { design, new, old, security } = question;
         let (id, language) = (text_of(&design, "_id"), language(&design));
         if language != JAVASCRIPT {
@@ -140,7 +118,12 @@ mod running {
         }
     }
 
-    async fn admit(functions: &Functions, database: [u8; 16], in_partitioned: bool, design: JsonText) -> Result<()> {
+    pub(super) async fn admit(
+        functions: &Functions,
+        database: [u8; 16],
+        in_partitioned: bool,
+        design: JsonText,
+    ) -> Result<()> {
         let refused = |error, reason: String| Err(ErrorKind::BadDesign { error, reason }.into());
         if let Err(reason) = check_fields(&design, in_partitioned) {
             return refused("invalid_design_doc", reason);

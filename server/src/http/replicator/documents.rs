@@ -25,7 +25,7 @@ use crate::http::app::following::{self, Reached};
 use crate::http::app::jobs::{End, Run, now_ms};
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::functions::validate::on_behalf;
+use crate::http::functions::validate::OnBehalf;
 use crate::http::replicator::has_jobs;
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{KIND, Origin, ReplicationJob, job_of_document, time};
@@ -230,7 +230,7 @@ async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> 
                 remove(app, name, &found.id).await?;
             }
             let outcome = Outcome::Failed(refused.reason().to_owned());
-            return set_outcome_in(database, &found.id, &definition, &outcome).await;
+            return set_outcome_in(app, database, &found.id, &definition, &outcome).await;
         }
     };
     let (jobs, id) = (app.layer.jobs(), job_of_document(name, &found.id));
@@ -246,7 +246,7 @@ async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> 
     if data.len() > MOST_DATA {
         let reason = format!("What is shown of a replication, with its user, has at most {MOST_DATA} bytes.");
         let Origin::Document { id, definition, .. } = &order.origin else { return Ok(()) };
-        return set_outcome_in(database, id, definition, &Outcome::Failed(reason)).await;
+        return set_outcome_in(app, database, id, definition, &Outcome::Failed(reason)).await;
     }
     let new = NewJob { data: data.into(), name: asked.known_id(&app.uuid), ..NewJob::default() };
     jobs.add(&id, &new).await?;
@@ -288,14 +288,14 @@ pub(crate) async fn set_outcome(
 ) -> Result<()> {
     match app.databases.stores.database(database).await {
         Err(error) if error.is_no_database() => Ok(()),
-        found => {
-            let database = on_behalf(found?, &app.functions, &Principal::party(), None);
-            set_outcome_in(&database, id, definition, outcome).await
-        }
+        found => set_outcome_in(app, &found?, id, definition, outcome).await,
     }
 }
 
-async fn set_outcome_in(database: &Documents, id: &str, definition: &str, outcome: &Outcome) -> Result<()> {
+async fn set_outcome_in(app: &App, database: &Documents, id: &str, definition: &str, outcome: &Outcome) -> Result<()> {
+    // Functions are asked as for an administrator. The rules of clients do not hold: the owner stays who it is.
+    let functions = OnBehalf::new(&app.functions, &Principal::party(), None, database);
+    let database = &database.clone().validated_by(Arc::new(functions));
     for _ in 0..TRIES {
         let Some(found) = find_in(database, id).await? else { return Ok(()) };
         if !found.is_to_run() || found.definition() != definition {

@@ -20,13 +20,10 @@ use crate::http::access::principal::Principal;
 use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
-use crate::http::authz::admitted::admitted;
-use crate::http::authz::rights::{is_of_the_system, not_server_admin, require_member};
-use crate::http::authz::security::Security;
-use crate::http::document::write::refuse_design;
+use crate::http::authz::rights::admit_elsewhere;
+use crate::http::authz::writer::on_behalf;
 use crate::http::error::ApiError;
 use crate::http::functions::filter::{Function, Named};
-use crate::http::functions::validate::on_behalf;
 use crate::http::replicator::owner::Owner;
 
 /// Number of changes whose documents are read and asked about at a time.
@@ -66,38 +63,24 @@ pub(crate) async fn open(
     owner: &Owner,
     principal: Principal,
 ) -> Result<Arc<dyn Peer>, ApiError> {
-    let settings = app.auth.settings();
-    let quota = settings.quotas.of(documents.name());
-    let validated = on_behalf(documents.clone(), &app.functions, &principal, Some(app)).limited_to(quota);
-    let local: Arc<dyn Peer> = Arc::new(Local::new(validated));
-    let inner = admitted(settings, documents.name(), local);
+    let quota = app.auth.settings().quotas.of(documents.name());
+    let writable = on_behalf(app, &principal, None, documents.clone()).limited_to(quota);
+    let inner = Arc::new(Local::new(writable));
     let rights = Rights { app: app.clone(), documents, owner: owner.clone(), principal };
-    rights.check_security().await?;
+    admit_elsewhere(&rights.documents, &rights.principal).await?;
     Ok(Arc::new(Owned { inner, rights, filter: Arc::default() }))
 }
 
 impl Rights {
-    /// Whether the owner is an administrator of the database.
-    async fn check(&self) -> Result<bool> {
+    /// Whether the owner may still use the database. What it may write there, its handle asks.
+    async fn check(&self) -> Result<()> {
         let checked = async {
             if self.owner.principal(&self.app).await? != self.principal {
                 return Err(ApiError::forbidden("the rights of the replication's owner have changed"));
             }
-            self.check_security().await
+            admit_elsewhere(&self.documents, &self.principal).await
         };
-        checked.await.map_err(|error| of_peer(&error))
-    }
-
-    async fn check_security(&self) -> Result<bool, ApiError> {
-        if self.principal.is_server_admin() {
-            return Ok(true);
-        }
-        if is_of_the_system(self.documents.name()) {
-            return Err(not_server_admin());
-        }
-        let security = Security::new(self.documents.security().await?);
-        require_member(&security, &self.principal)?;
-        Ok(security.is_admin(&self.principal))
+        checked.await.map(drop).map_err(|error| of_peer(&error))
     }
 
     /// A filter function of this database.
@@ -164,11 +147,6 @@ fn of_peer(error: &ApiError) -> Error {
     Error::new(kind, error.reason().to_owned()).with_status(error.status().as_u16())
 }
 
-/// Why the owner may not write this document.
-fn refused(principal: &Principal, is_admin: bool, id: &str) -> Option<Error> {
-    refuse_design(principal, is_admin, id).err().map(|error| of_peer(&error))
-}
-
 #[async_trait]
 impl Peer for Owned {
     async fn info(&self) -> Result<Info> {
@@ -209,7 +187,7 @@ impl Peer for Owned {
 
     fn attachment(&self, id: &str, rev: &RevId, attachment: &Attachment) -> ByteStream {
         let (rights, bytes) = (self.rights.clone(), self.inner.attachment(id, rev, attachment));
-        let checked = async move { rights.check().await.map(|_| bytes) };
+        let checked = async move { rights.check().await.map(|()| bytes) };
         stream::once(checked).try_flatten().boxed()
     }
 
@@ -219,33 +197,17 @@ impl Peer for Owned {
     }
 
     async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<Result<RevId>>> {
-        let is_admin = self.rights.check().await?;
-        let principal = &self.rights.principal;
-        let refusals: Vec<Option<Error>> = edits.iter().map(|edit| refused(principal, is_admin, &edit.id)).collect();
-        let admitted = edits.into_iter().zip(&refusals).filter(|(_, refused)| refused.is_none());
-        let admitted: Vec<Edit> = admitted.map(|(edit, _)| edit).collect();
-        let mut written = self.inner.write(admitted, mode).await?.into_iter();
-        let missing = || Err(Error::new(ErrorKind::Refused, "a write without a result"));
-        let each = |refused: Option<Error>| match refused {
-            Some(error) => Err(error),
-            None => written.next().unwrap_or_else(missing),
-        };
-        Ok(refusals.into_iter().map(each).collect())
+        self.rights.check().await?;
+        self.inner.write(edits, mode).await
     }
 
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
-        let is_admin = self.rights.check().await?;
-        match refused(&self.rights.principal, is_admin, &revision.id) {
-            Some(error) => Err(error),
-            None => self.inner.put(revision, contents).await,
-        }
+        self.rights.check().await?;
+        self.inner.put(revision, contents).await
     }
 
     async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
         self.rights.check().await?;
-        if !self.rights.principal.is_server_admin() {
-            return Err(of_peer(&not_server_admin()));
-        }
         self.inner.purge(purges).await
     }
 

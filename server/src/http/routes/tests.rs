@@ -2,6 +2,8 @@
 
 #[cfg(all(feature = "mem", feature = "javascript"))]
 mod audit;
+#[cfg(all(feature = "mem", feature = "javascript"))]
+mod writes;
 
 use super::*;
 

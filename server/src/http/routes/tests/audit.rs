@@ -54,7 +54,7 @@ const DOCUMENTS: &str = r#"{"new_edits":false,"docs":[
             "options":{"def":{"fields":["n"]}}}}},
     {"_id":"_local/x","_rev":"0-1"}]}"#;
 
-const SECURITY: &str = r#"{"members":{"names":["member"]},"admins":{"names":["chief"]}}"#;
+pub(super) const SECURITY: &str = r#"{"members":{"names":["member"]},"admins":{"names":["chief"]}}"#;
 
 /// What is sent of each row that writes or takes a body. Other rows are sent as they are.
 #[rustfmt::skip]
@@ -201,7 +201,7 @@ struct Found {
 
 impl Walk {
     /// Sends what the administrator must be allowed.
-    async fn prepare(&self, method: &str, path: &str, body: &str) {
+    pub(super) async fn prepare(&self, method: &str, path: &str, body: &str) {
         let status = self.send_body(method, path, Some("adm"), body).await.status().as_u16();
         assert!(matches!(status, 200..=202 | 404 | 412), "{method} {path}: {status}");
     }
@@ -402,145 +402,4 @@ async fn the_tables_in_the_documentation_are_what_the_server_does() {
     for table in tables {
         assert!(page.contains(&table), "SECURITY.md must have this table:\n\n{table}");
     }
-}
-
-/// A request that writes a document of a database with rules of its own: row, method, path, what is sent. `DB` is the
-/// database, `ID` the id of a document that is an administrator's, `REV` its revision, and `BODY` what is in it.
-#[rustfmt::skip]
-const WRITES: &[(&str, &str, &str, &str)] = &[
-    ("/{db}", "POST", "/DB", r#"{"_id":"ID","_rev":"REV",BODY}"#),
-    ("/{db}", "POST", "/DB", r#"{"_id":"_local/x"}"#),
-    ("/{db}", "POST", "/DB", r#"{"_id":"_design/x"}"#),
-    ("/{db}/_bulk_docs", "POST", "/DB/_bulk_docs", r#"{"docs":[{"_id":"ID","_rev":"REV",BODY}]}"#),
-    ("/{db}/_bulk_docs", "POST", "/DB/_bulk_docs", r#"{"docs":[{"_id":"ID","_rev":"REV","_deleted":true}]}"#),
-    ("/{db}/_bulk_docs", "POST", "/DB/_bulk_docs", r#"{"docs":[{"_id":"_local/x"}]}"#),
-    ("/{db}/_bulk_docs", "POST", "/DB/_bulk_docs", r#"{"docs":[{"_id":"_design/x"}]}"#),
-    ("/{db}/_bulk_docs", "POST", "/DB/_bulk_docs", r#"{"new_edits":false,"docs":[{"_id":"ID","_rev":"9-a",BODY}]}"#),
-    ("/{db}/_bulk_docs", "POST", "/DB/_bulk_docs", r#"{"new_edits":false,"docs":[{"_id":"ID","_rev":"9-a","_deleted":true}]}"#),
-    ("/{db}/_index", "POST", "/DB/_index", r#"{"index":{"fields":["m"]}}"#),
-    ("/{db}/_index/_bulk_delete", "POST", "/DB/_index/_bulk_delete", r#"{"docids":["_design/index"]}"#),
-    ("/{db}/_index/{id}/json/{key}", "DELETE", "/DB/_index/index/json/n", ""),
-    ("/{db}/_index/_design/{id}/json/{key}", "DELETE", "/DB/_index/_design/index/json/n", ""),
-    ("/{db}/{local}", "DELETE", "/DB/_local/own?rev=0-1", ""),
-    ("/{db}/{local}", "PUT", "/DB/_local/x", "{}"),
-    ("/{db}/{ddoc}/_update/*", "POST", "/DB/_design/u/_update/f", ""),
-    ("/{db}/{ddoc}/_update/*", "PUT", "/DB/_design/u/_update/f/ID", ""),
-    ("/{db}/{docid}", "DELETE", "/DB/ID?rev=REV", ""),
-    ("/{db}/{docid}", "DELETE", "/DB/_design/u?rev=1-a", ""),
-    ("/{db}/{docid}", "PUT", "/DB/ID?rev=REV", r#"{BODY}"#),
-    ("/{db}/{docid}", "PUT", "/DB/ID?rev=REV", r#"{"_deleted":true}"#),
-    ("/{db}/{docid}", "PUT", "/DB/ID?new_edits=false", r#"{"_rev":"9-a",BODY}"#),
-    ("/{db}/{docid}", "PUT", "/DB/ID?rev=REV", "multipart"),
-    ("/{db}/{docid}", "PUT", "/DB/_design/x", "{}"),
-    ("/{db}/{docid}", "COPY", "/DB/ID", "x"),
-    ("/{db}/{docid}", "COPY", "/DB/ID", "ID?rev=REV"),
-    ("/{db}/{docid}", "PATCH", "/DB/ID", r#"{"roles":["x"]}"#),
-    ("/{db}/{docid}/*", "DELETE", "/DB/ID/a?rev=REV", ""),
-    ("/{db}/{docid}/*", "PUT", "/DB/ID/a?rev=REV", "x"),
-    ("/{db}/_purge", "POST", "/DB/_purge", r#"{"ID":["REV"]}"#),
-    ("/_transact", "POST", "/_transact", r#"{"edits":[{"db":"DB","doc":{"_id":"ID","_rev":"REV",BODY}}]}"#),
-    ("/_transact", "POST", "/_transact", r#"{"edits":[{"db":"db","doc":{"_id":"x"}},{"db":"DB","doc":{"_id":"_design/x"}}]}"#),
-    ("/_replicate", "POST", "/_replicate", r#"{"source":"db","target":"DB"}"#),
-];
-
-/// Rows for writers that write no documents.
-const NO_WRITES: &[&str] = &[
-    "/{db}/_search_cleanup",
-    "/{db}/_nouveau_cleanup",
-    "/{db}/_ensure_full_commit",
-    "/{db}/_local/*",
-    "/{db}/{ddoc}/_rewrite/*",
-];
-
-/// The members of a document that both kinds of databases take.
-const BODY: &str = r#""type":"user","name":"other","roles":[],"source":"http://a/b","target":"http://a/c""#;
-
-const BOUNDARY: &str = "multipart/related;boundary=b";
-
-/// A document with an attachment that follows it.
-const MULTIPART: &str = "--b\r\ncontent-type: application/json\r\n\r\n{\"type\":\"user\",\"name\":\"other\",\"roles\":[],\
-    \"source\":\"http://a/b\",\"target\":\"http://a/c\",\"_attachments\":{\"a\":{\"follows\":true,\"length\":1,\"content_type\":\"text/plain\"}}}\r\n--b\r\n\r\nx\r\n--b--";
-
-/// Whoever is no administrator changes nothing of somebody else's in `_users` and in databases of replications, by
-/// whatever request: nobody, a stranger, and a member whom `_security` names.
-#[tokio::test]
-async fn each_way_to_write_knows_the_rules_of_users_and_of_replications() {
-    for route in ROUTES.iter().filter(|route| route.who == Writer && !NO_WRITES.contains(&route.path)) {
-        let unsuccessful = |(path, methods, _): &(&str, &str, u16)| (*path, *methods) == (route.path, route.methods);
-        let is_sent = |method: &str| WRITES.iter().any(|(path, sent, ..)| (*path, *sent) == (route.path, method));
-        let known = match route.methods {
-            "*" => WRITES.iter().any(|(path, ..)| *path == route.path),
-            methods => methods.split(',').all(is_sent),
-        };
-        assert!(known || UNSUCCESSFUL.iter().any(unsuccessful), "{} {}: say in WRITES", route.path, route.methods);
-    }
-    let administrator = crate::http::Administrator { name: "adm".into(), password: "password".into() };
-    let options = crate::http::Options { administrator: Some(administrator), pause_jobs: true, ..Default::default() };
-    let walk = Walk::begin(options).await;
-    for (key, value) in [("chttpd_auth/iterations", r#""10""#), ("couchdb/users_db_security_editable", r#""true""#)] {
-        walk.prepare("PUT", &format!("/_node/_local/_config/{key}"), value).await;
-    }
-    let databases = [("_users", "org.couchdb.user:other"), ("_replicator", "other"), ("a%2F_replicator", "other")];
-    for (db, id) in databases {
-        walk.prepare("PUT", &format!("/{db}"), "").await;
-        walk.prepare("PUT", &format!("/{db}/{id}"), &format!("{{{BODY}}}")).await;
-        walk.prepare("PUT", &format!("/{db}/_local/own"), "{}").await;
-        let design =
-            r#"{"_id":"_design/u","updates":{"f":"function (doc, req) { return [{_id: req.id || 'new'}, 'done']; }"}}"#;
-        walk.prepare("PUT", &format!("/{db}/_design/u"), design).await;
-        walk.prepare("PUT", &format!("/{db}/_security"), SECURITY).await;
-    }
-    walk.prepare("PUT", "/db", "").await;
-    walk.prepare("PUT", "/db/_security", "{}").await;
-    for name in ["stranger", "member"] {
-        let user = format!(r#"{{"type":"user","name":"{name}","roles":[],"password":"password"}}"#);
-        walk.prepare("PUT", &format!("/_users/org.couchdb.user:{name}"), &user).await;
-    }
-    let state = async || {
-        let mut state = String::new();
-        for (db, _) in databases {
-            for path in ["_all_docs?include_docs=true", "_local_docs?include_docs=true"] {
-                state += &walk.send_body("GET", &format!("/{db}/{path}"), Some("adm"), "").await.text().await.unwrap();
-            }
-        }
-        state + &walk.send_body("GET", "/db/_all_docs", Some("adm"), "").await.text().await.unwrap()
-    };
-    let before = state().await;
-    assert_eq!(
-        before.matches(r#""id":"other""#).count() + before.matches(r#""id":"org.couchdb.user:other""#).count(),
-        3
-    );
-    for (db, id) in databases {
-        let document = walk.send_body("GET", &format!("/{db}/{id}"), Some("adm"), "").await.text().await.unwrap();
-        let rev = document.split(r#""_rev":""#).nth(1).unwrap().split('"').next().unwrap();
-        for (_, method, path, sent) in WRITES {
-            for who in [None, Some("stranger"), Some("member")] {
-                let path = path.replace("DB", db).replace("ID", id).replace("REV", rev);
-                let sent = sent.replace("BODY", BODY).replace("DB", &db.replace("%2F", "/"));
-                let sent = sent.replace("ID", id).replace("REV", rev);
-                let request =
-                    walk.client.request(method.parse().unwrap(), format!("http://{}{path}", walk.server.address()));
-                let request = match (*method, sent.as_str()) {
-                    ("COPY", target) => request.header("destination", target),
-                    ("PATCH", _) => request.header("content-type", "application/merge-patch+json").body(sent.clone()),
-                    (_, "multipart") => request.header("content-type", BOUNDARY).body(MULTIPART),
-                    _ => request.header("content-type", "application/json").body(sent.clone()),
-                };
-                let request = match who {
-                    Some(name) => request.basic_auth(name, Some("password")),
-                    None => request,
-                };
-                let answer = request.send().await.unwrap();
-                let (status, text) = (answer.status().as_u16(), answer.text().await.unwrap());
-                let is_inside = status == 201
-                    && (text.contains(r#""error":"forbidden""#)
-                        || text.contains(r#""error":"not_found""#)
-                        || text.contains(r#""error":"unauthorized""#));
-                let what = format!("{who:?}: {method} {path} {sent:.80}: {status} {text}");
-                assert!(matches!(status, 401 | 403 | 404) || is_inside, "{what}");
-                assert_eq!(state().await, before, "{what}");
-            }
-        }
-    }
-    walk.server.stop().await;
 }

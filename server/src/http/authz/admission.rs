@@ -1,0 +1,67 @@
+//! Admits requests: to the database in the path, to those that are named elsewhere, and those that pages of other origins
+//! send.
+
+use hyper::header::{HOST, ORIGIN};
+
+use crate::http::app::stores::Documents;
+use crate::http::authz::rights::{admit_elsewhere, is_of_the_system, not_member, not_server_admin};
+use crate::http::authz::rules_of;
+use crate::http::authz::security::Security;
+use crate::http::error::{ApiError, Result};
+use crate::http::request::Request;
+
+/// The security object of a database.
+pub(crate) async fn security(request: &Request, db: &str) -> Result<Security> {
+    let security = |database: Documents| async move { Ok(database.security().await?) };
+    Ok(Security::new(request.with_database(db, security).await?))
+}
+
+/// Admits a writer of a database that a request names outside its path.
+pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> {
+    refuse_pages(request, db)?;
+    if request.principal.is_server_admin() {
+        return Ok(());
+    }
+    if rules_of(db).is_some() {
+        return Err(not_member(&request.principal));
+    }
+    if is_of_the_system(db) {
+        // Also of one that is missing.
+        return Err(not_server_admin());
+    }
+    let admit = |database: Documents| async move { admit_elsewhere(&database, &request.principal).await.map(drop) };
+    request.with_database(db, admit).await
+}
+
+/// Refuses requests of pages from other origins that act with the server's rights:
+/// - while everyone is an administrator, since any page could make itself a permanent one;
+/// - where `cors/origins=*` with `cors/credentials=true` admits every page, unless `cors/origins` also names the page's
+///   origin.
+///
+/// Browsers send `Origin` with what may change something. `name` is of a database, or begins a path.
+pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
+    let is_closed = matches!(name, "_node" | "_cluster_setup" | "_replicate") || rules_of(name).is_some();
+    if !is_closed {
+        return Ok(());
+    }
+    let Some(origin) = request.headers.get(ORIGIN) else { return Ok(()) };
+    let host = request.header(HOST).unwrap_or_default();
+    let auth = &request.app.auth;
+    let scheme = if auth.is_secure(&request.headers) { "https://" } else { "http://" };
+    let origin = origin.to_str().unwrap_or_default();
+    if origin.strip_prefix(scheme) == Some(host) {
+        return Ok(());
+    }
+    if auth.is_party() {
+        return Err(ApiError::forbidden(
+            "without an administrator pages of other origins may not do this; set COUCHDB_USER and COUCHDB_PASSWORD",
+        ));
+    }
+    let cors = &auth.settings().cors;
+    if cors.trusts_every_page() && !cors.names(origin) {
+        return Err(ApiError::forbidden(
+            "pages of other origins may not do this unless cors/origins names their origin; * does not name it",
+        ));
+    }
+    Ok(())
+}

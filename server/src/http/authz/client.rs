@@ -1,0 +1,58 @@
+//! A client of a database, as the database's rules see it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::http::access::auth::Auth;
+use crate::http::access::passwords::{Scheme, Verifier};
+use crate::http::access::principal::Principal;
+use crate::http::access::settings::Settings;
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::error::{ApiError, Result};
+use crate::http::wire::body::beside;
+
+/// A client of a database.
+pub(crate) struct Client<'c> {
+    pub(crate) principal: &'c Principal,
+    /// Whether it administers the database.
+    pub(crate) is_admin: bool,
+    /// The database, to read what the rules need.
+    pub(crate) database: &'c Documents,
+    pub(crate) means: &'c Means,
+}
+
+/// By what the rules are applied.
+pub(crate) enum Means {
+    /// A server. Passwords are hashed in the turn of this address, and for replications beside all turns.
+    Server(Arc<App>, Option<IpAddr>),
+    /// A command, which has no configuration but that of the store.
+    Command(Arc<Settings>),
+}
+
+impl Means {
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        match self {
+            Means::Server(app, _) => app.auth.settings(),
+            Means::Command(settings) => settings.clone(),
+        }
+    }
+
+    /// What proves who owns a replication; `None` for a command, which names no owners.
+    pub(crate) fn auth(&self) -> Option<&Auth> {
+        match self {
+            Means::Server(app, _) => Some(&app.auth),
+            Means::Command(_) => None,
+        }
+    }
+
+    /// Hashes a new password, which [`admit`](crate::http::access::policy::Policy::admit) has admitted.
+    pub(crate) async fn hash(&self, password: String, scheme: Scheme) -> Result<Verifier> {
+        match self {
+            Means::Server(app, Some(address)) => app.auth.hashing.hash(*address, &password, scheme).await,
+            Means::Server(_, None) | Means::Command(_) => {
+                beside(move || Verifier::new(&password, scheme)).await?.map_err(|_| ApiError::internal())
+            }
+        }
+    }
+}
