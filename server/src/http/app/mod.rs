@@ -37,6 +37,7 @@ use crate::http::app::scans::Scans;
 use crate::http::app::statistics::Statistics;
 use crate::http::app::stores::{Store, Stores};
 use crate::http::app::views::ViewTurns;
+use crate::http::authz::security::Securities;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::Functions;
 use crate::http::ids::{RequestIds, Uuids};
@@ -156,6 +157,7 @@ pub(crate) struct App {
     /// The server's own store, which has the catalog of all databases.
     pub(crate) layer: Layer<AnyDatabase>,
     pub(crate) databases: Databases,
+    pub(crate) securities: Securities,
     pub(crate) gates: Gates,
     pub(crate) view_turns: ViewTurns,
     pub(crate) options: Options,
@@ -212,6 +214,7 @@ impl App {
             request_ids: RequestIds::new(),
             uuid,
             statistics: Statistics::default(),
+            securities: Securities::default(),
             repeats: Repeats::default(),
             clients,
             scans,

@@ -1,6 +1,8 @@
 //! Admits requests: to the database in the path, to those that are named elsewhere, and those that pages of other origins
 //! send.
 
+use std::sync::Arc;
+
 use hyper::header::{HOST, ORIGIN};
 
 use crate::http::app::stores::Documents;
@@ -11,9 +13,9 @@ use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 
 /// The security object of a database.
-pub(crate) async fn security(request: &Request, db: &str) -> Result<Security> {
-    let security = |database: Documents| async move { Ok(database.security().await?) };
-    Ok(Security::new(request.with_database(db, security).await?))
+pub(crate) async fn security(request: &Request, db: &str) -> Result<Arc<Security>> {
+    let securities = &request.app.securities;
+    request.with_database(db, |database: Documents| async move { Ok(securities.of(&database).await?) }).await
 }
 
 /// Admits a writer of a database that a request names outside its path.
@@ -29,7 +31,9 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> 
         // Also of one that is missing.
         return Err(not_server_admin());
     }
-    let admit = |database: Documents| async move { admit_elsewhere(&database, &request.principal).await.map(drop) };
+    let admit = |database: Documents| async move {
+        admit_elsewhere(&request.app, &database, &request.principal).await.map(drop)
+    };
     request.with_database(db, admit).await
 }
 

@@ -9,6 +9,7 @@ use crate::http::access::principal::Principal;
 use crate::http::access::settings::Settings;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authz::security::Security;
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::body::beside;
 
@@ -35,6 +36,14 @@ impl Means {
         match self {
             Means::Server(app, _) => app.auth.settings(),
             Means::Command(settings) => settings.clone(),
+        }
+    }
+
+    /// The security object of a database, as it is stored now.
+    pub(crate) async fn security(&self, database: &Documents) -> model::Result<Arc<Security>> {
+        match self {
+            Means::Server(app, _) => app.securities.of(database).await,
+            Means::Command(_) => Ok(Arc::new(Security::new(database.security().await?))),
         }
     }
 

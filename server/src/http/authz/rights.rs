@@ -1,6 +1,7 @@
 //! What a client may do in a database, wherever it is named: in the path of a request, in its body, in a replication.
 
 use crate::http::access::principal::Principal;
+use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::authz::rules_of;
 use crate::http::authz::security::Security;
@@ -44,12 +45,12 @@ pub(crate) fn is_of_the_system(db: &str) -> bool {
 
 /// Admits a client to a database that is not named in the path of a request. Returns whether it is the database's
 /// administrator.
-pub(crate) async fn admit_elsewhere(database: &Documents, principal: &Principal) -> Result<bool> {
+pub(crate) async fn admit_elsewhere(app: &App, database: &Documents, principal: &Principal) -> Result<bool> {
     if principal.is_server_admin() {
         return Ok(true);
     }
     if is_of_the_system(database.name()) {
         return Err(not_server_admin());
     }
-    standing(database.name(), &Security::new(database.security().await?), principal)
+    standing(database.name(), &*app.securities.of(database).await?, principal)
 }

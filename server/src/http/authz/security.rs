@@ -1,45 +1,141 @@
 //! The security object of a database: who are its members, and who its administrators.
+//!
+//! A request reads the object as it is stored, so that a member who was removed is out at once, at every server. Its text
+//! may have 1 MB, so what it means is kept, and used as long as the text stays the same.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use model::{JsonRef, JsonText};
+use parking_lot::Mutex;
 
 use crate::http::access::principal::Principal;
+use crate::http::app::stores::Documents;
+
+/// Maximum number of bytes of the objects that are kept.
+const MOST_BYTES: usize = 16 << 20;
 
 /// A security object, as `_security` has it.
-#[derive(Clone, Debug)]
-pub(crate) struct Security(JsonText);
+#[derive(Debug)]
+pub(crate) struct Security {
+    text: JsonText,
+    members: Group,
+    admins: Group,
+}
 
-impl Security {
-    pub(crate) fn new(object: JsonText) -> Self {
-        Security(object)
+/// Names and roles, sorted.
+#[derive(Debug, Default)]
+struct Group {
+    names: Vec<Box<str>>,
+    roles: Vec<Box<str>>,
+    /// Whether it lists something, be it no text.
+    lists_any: bool,
+}
+
+impl Group {
+    fn read(group: JsonRef<'_>) -> Group {
+        let list = |name: &str| group.get(name).into_iter().flat_map(JsonRef::elements);
+        let sorted = |name: &str| {
+            let texts = list(name).filter_map(JsonRef::as_str);
+            let mut texts: Vec<Box<str>> = texts.map(|text| text.into_owned().into_boxed_str()).collect();
+            texts.sort_unstable();
+            texts
+        };
+        let lists_any = list("names").chain(list("roles")).next().is_some();
+        Group { names: sorted("names"), roles: sorted("roles"), lists_any }
     }
 
-    /// The members; `readers` is their name from before CouchDB 1.2.
-    fn members(&self) -> Option<JsonRef<'_>> {
-        self.0.get("members").or_else(|| self.0.get("readers"))
+    /// Whether it has the client's name or one of its roles.
+    fn has(&self, principal: &Principal) -> bool {
+        let is_in = |list: &[Box<str>], text: &str| list.binary_search_by(|one| (**one).cmp(text)).is_ok();
+        principal.name.as_ref().is_some_and(|name| is_in(&self.names, name))
+            || principal.roles.iter().any(|role| is_in(&self.roles, role))
+    }
+
+    fn bytes(&self) -> usize {
+        self.names.iter().chain(&self.roles).map(|text| text.len() + 2 * size_of::<Box<str>>()).sum()
+    }
+}
+
+impl Security {
+    pub(crate) fn new(text: JsonText) -> Self {
+        // `readers` is the name of the members from before CouchDB 1.2.
+        let members = text.get("members").or_else(|| text.get("readers")).map(Group::read).unwrap_or_default();
+        let admins = text.get("admins").map(Group::read).unwrap_or_default();
+        Security { text, members, admins }
     }
 
     /// Whether everyone is a member: it names neither members nor their roles.
     pub(crate) fn is_public(&self) -> bool {
-        let is_empty = |list: Option<JsonRef<'_>>| list.is_none_or(|list| list.elements().next().is_none());
-        self.members().is_none_or(|members| is_empty(members.get("names")) && is_empty(members.get("roles")))
+        !self.members.lists_any
     }
 
     /// Whether this client is an administrator of the database. Those of the server are.
     pub(crate) fn is_admin(&self, principal: &Principal) -> bool {
-        principal.is_server_admin() || self.0.get("admins").is_some_and(|admins| names(admins, principal))
+        principal.is_server_admin() || self.admins.has(principal)
     }
 
     /// Whether this client may read and write.
     pub(crate) fn is_member(&self, principal: &Principal) -> bool {
-        self.is_admin(principal) || self.is_public() || self.members().is_some_and(|members| names(members, principal))
+        self.is_admin(principal) || self.is_public() || self.members.has(principal)
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.len() + self.members.bytes() + self.admins.bytes()
     }
 }
 
-/// Whether a group has the client's name or one of its roles.
-fn names(group: JsonRef<'_>, principal: &Principal) -> bool {
-    let list = |name: &str| group.get(name).into_iter().flat_map(JsonRef::elements).filter_map(JsonRef::as_str);
-    principal.name.as_ref().is_some_and(|name| list("names").any(|one| one == name.as_str()))
-        || list("roles").any(|role| principal.roles.iter().any(|own| *own == role))
+/// The security objects of databases that were used lately, by the ids of their instances.
+#[derive(Debug, Default)]
+pub(crate) struct Securities(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    objects: HashMap<[u8; 16], Arc<Security>>,
+    /// The oldest first.
+    order: VecDeque<[u8; 16]>,
+    bytes: usize,
+}
+
+impl Securities {
+    /// The security object of a database, as it is stored now.
+    pub(crate) async fn of(&self, database: &Documents) -> model::Result<Arc<Security>> {
+        Ok(self.meaning(database.instance_id(), database.security().await?))
+    }
+
+    /// What this text means.
+    fn meaning(&self, database: [u8; 16], text: JsonText) -> Arc<Security> {
+        let known = self.0.lock().objects.get(&database).cloned();
+        if let Some(known) = known.filter(|known| known.text == text) {
+            return known;
+        }
+        let read = Arc::new(Security::new(text));
+        self.0.lock().keep(database, read.clone());
+        read
+    }
+}
+
+impl Known {
+    fn keep(&mut self, database: [u8; 16], object: Arc<Security>) {
+        self.forget(database);
+        self.order.retain(|other| *other != database);
+        while self.bytes + object.bytes() > MOST_BYTES {
+            match self.order.pop_front() {
+                Some(oldest) => self.forget(oldest),
+                // It is too large to be kept.
+                None => return,
+            }
+        }
+        self.bytes += object.bytes();
+        self.order.push_back(database);
+        self.objects.insert(database, object);
+    }
+
+    fn forget(&mut self, database: [u8; 16]) {
+        if let Some(object) = self.objects.remove(&database) {
+            self.bytes -= object.bytes();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -87,5 +183,43 @@ mod tests {
         for nonsense in ["[]", r#"{"members":[],"admins":"x"}"#] {
             assert!(!security(nonsense).is_admin(&user("x", &["x"])));
         }
+    }
+
+    #[test]
+    fn what_is_kept_is_used_for_the_same_text_only() {
+        let known = Securities::default();
+        let read = |database: u8, text: &str| known.meaning([database; 16], JsonText::parse(text.as_bytes()).unwrap());
+        let with_anna = r#"{"members":{"names":["anna","berta"]}}"#;
+        let before = read(1, with_anna);
+        assert!(before.is_member(&user("anna", &[])));
+        assert!(Arc::ptr_eq(&before, &read(1, with_anna)), "it was read again");
+        let after = read(1, r#"{"members":{"names":["berta"]}}"#);
+        assert!(!after.is_member(&user("anna", &[])), "who was removed is out at once");
+        assert!(!read(2, r#"{"members":{"names":["carla"]}}"#).is_member(&user("berta", &[])), "of another database");
+        assert!(read(1, with_anna).is_member(&user("anna", &[])));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let known = Securities::default();
+        let names = |many: usize| {
+            let names: Vec<String> = (0..many).map(|name| format!(r#""{name:06}""#)).collect();
+            JsonText::parse(format!(r#"{{"members":{{"names":[{}]}}}}"#, names.join(",")).as_bytes()).unwrap()
+        };
+        // A megabyte, of which a few fit.
+        let large = names(110_000);
+        for database in 0..20 {
+            let read = known.meaning([database; 16], large.clone());
+            assert!(read.is_member(&user("109999", &[])) && !read.is_member(&user("110000", &[])));
+            let known = known.0.lock();
+            let bytes: usize = known.objects.values().map(|object| object.bytes()).sum();
+            assert!(known.bytes == bytes && bytes <= MOST_BYTES && known.objects.contains_key(&[database; 16]));
+            assert_eq!(known.objects.len(), known.order.len());
+        }
+        // One that is larger than all that is kept is read each time.
+        known.meaning([21; 16], names(1_000_000));
+        assert!(known.0.lock().objects.is_empty());
+        known.meaning([0; 16], large);
+        assert_eq!(known.0.lock().objects.len(), 1);
     }
 }

@@ -27,7 +27,6 @@ use crate::http::app::stores::Documents;
 use crate::http::authz::client::{Client, Means};
 use crate::http::authz::rights::{not_database_admin, not_server_admin, standing};
 use crate::http::authz::rules::{Rules, refusal};
-use crate::http::authz::security::Security;
 use crate::http::authz::{auth_design, rules_of};
 use crate::http::functions::Functions;
 use crate::http::functions::validate::{OnBehalf, THREADS};
@@ -66,7 +65,7 @@ impl Writer {
         let principal = &self.functions.principal;
         // Looked up now: the right may have ended since the request or the replication began.
         let is_admin = principal.is_server_admin() || {
-            let security = Security::new(self.database.security().await?);
+            let security = self.means.security(&self.database).await?;
             standing(self.database.name(), &security, principal).map_err(refusal)?
         };
         if is_of_design(&writing) && !is_admin {

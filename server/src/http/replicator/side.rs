@@ -67,7 +67,7 @@ pub(crate) async fn open(
     let writable = on_behalf(app, &principal, None, documents.clone()).limited_to(quota);
     let inner = Arc::new(Local::new(writable));
     let rights = Rights { app: app.clone(), documents, owner: owner.clone(), principal };
-    admit_elsewhere(&rights.documents, &rights.principal).await?;
+    admit_elsewhere(app, &rights.documents, &rights.principal).await?;
     Ok(Arc::new(Owned { inner, rights, filter: Arc::default() }))
 }
 
@@ -78,7 +78,7 @@ impl Rights {
             if self.owner.principal(&self.app).await? != self.principal {
                 return Err(ApiError::forbidden("the rights of the replication's owner have changed"));
             }
-            admit_elsewhere(&self.documents, &self.principal).await
+            admit_elsewhere(&self.app, &self.documents, &self.principal).await
         };
         checked.await.map(drop).map_err(|error| of_peer(&error))
     }
