@@ -366,13 +366,13 @@ macro_rules! __scenarios {
                 view_rows_that_belong_to_nothing_are_removed,
                 a_repair_leaves_view_rows_that_a_later_version_wrote,
             }
-            "The checker" checking {
             "Documents that a view leaves out" left_out {
                 queries_name_the_documents_that_a_view_leaves_out,
                 a_query_of_a_partition_names_the_documents_there,
                 a_document_that_cannot_be_read_is_left_out_of_all_views,
                 damage_to_rows_of_left_out_documents_is_found,
             }
+            "The checker" checking {
                 sound_databases_pass,
                 planted_damage_is_found,
                 planted_damage_is_repaired,
