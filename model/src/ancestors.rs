@@ -72,9 +72,10 @@ impl Ancestors {
     }
 
     /// These ancestors, parent first; as many of the newest as fit in a row.
-    pub(crate) fn from_hashes(hashes: &[RevHash]) -> Ancestors {
-        let mut raw = Vec::with_capacity(hashes.len() * 18);
-        for hash in hashes {
+    pub(crate) fn from_hashes<'h>(hashes: impl IntoIterator<Item = &'h RevHash, IntoIter: Clone>) -> Ancestors {
+        let hashes = hashes.into_iter();
+        let mut raw = Vec::with_capacity(hashes.size_hint().0 * 18);
+        for hash in hashes.clone() {
             tuple::append_bytes(&mut raw, hash.as_bytes());
         }
         if raw.len() <= MAX_ANCESTOR_BYTES {

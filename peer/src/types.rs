@@ -213,7 +213,7 @@ impl Revision {
         let mut edit = Edit::new(self.id, self.body);
         edit.deleted = self.deleted;
         edit.rev = Some(self.rev);
-        edit.history = self.history;
+        edit.history = self.history.map(std::sync::Arc::new);
         edit
     }
 }

@@ -106,7 +106,11 @@ fn estimate(edit: &Edit, revs_limit: usize) -> usize {
     let rows = memchr::memchr_iter(b',', text).count() + 1;
     let ancestors = match (&edit.history, &edit.rev) {
         (Some(history), _) => {
-            history.ids.iter().skip(1).take(revs_limit).map(|id| ANCESTOR_BYTES.max(id.as_bytes().len() + 2)).sum()
+            let own = history.ids.iter().take(revs_limit);
+            // Other paths of the document may know those that it lacks.
+            let lacked = history.position.min(revs_limit as u64) as usize;
+            let lacked = lacked.saturating_sub(own.len()) * ANCESTOR_BYTES;
+            lacked + own.skip(1).map(|id| ANCESTOR_BYTES.max(id.as_bytes().len() + 2)).sum::<usize>()
         }
         (None, Some(rev)) => usize::try_from(rev.position()).unwrap_or(usize::MAX).min(revs_limit) * ANCESTOR_BYTES,
         (None, None) => 0,
@@ -162,14 +166,14 @@ mod tests {
         let split = groups(&edits, (0..edits.len()).collect());
         assert_eq!(split.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2, 2, 1]);
 
-        // Small bodies with long histories.
-        let long = |n: usize, replicated: bool| {
+        // Small bodies with long histories, and with short ones that may continue as a known one does.
+        let long = |n: usize, replicated: Option<usize>| {
             let edit = edit(&format!("doc-{n}"), 10);
-            let ids = vec![RevHash::from([7; 16]); 1_000];
+            let ids = vec![RevHash::from([7; 16]); replicated.unwrap_or(1)];
             let history = RevHistory { position: 1_000, ids };
-            if replicated { edit.with_history(history) } else { edit.over(history.leaf().unwrap()) }
+            if replicated.is_some() { edit.with_history(history) } else { edit.over(history.leaf().unwrap()) }
         };
-        for replicated in [false, true] {
+        for replicated in [None, Some(1_000), Some(2)] {
             let edits: Vec<Edit> = (0..1_000).map(|n| long(n, replicated)).collect();
             let split = groups(&edits, (0..edits.len()).collect());
             assert!(split.iter().all(|group| (150..=220).contains(&group.len()) || group == split.last().unwrap()));

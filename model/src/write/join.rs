@@ -15,18 +15,24 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::edit::RevHistory;
 use crate::revid::RevHash;
 
 /// A leaf and its ancestors, parent first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Path {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Path<'p> {
     /// Position of the leaf.
     pub(super) position: u64,
     /// Hash of the leaf, then of its ancestors. Never empty, and no longer than the position.
-    pub(super) ids: Vec<RevHash>,
+    pub(super) ids: &'p [RevHash],
 }
 
-impl Path {
+impl<'p> Path<'p> {
+    /// The path of a history.
+    pub(super) fn of(history: &'p RevHistory) -> Path<'p> {
+        Path { position: history.position, ids: &history.ids }
+    }
+
     /// Position of its oldest revision.
     fn end(&self) -> u64 {
         self.position - (self.ids.len() as u64 - 1)
@@ -35,6 +41,38 @@ impl Path {
     /// Whether it lacks ancestors.
     fn is_cut_short(&self) -> bool {
         self.end() > 1
+    }
+}
+
+/// Paths, and what each continues with. Nothing is copied: one long path may continue thousands of others.
+pub(super) struct Joined<'p> {
+    paths: Vec<Path<'p>>,
+    /// Where each path continues: the place of another one, and in that the first of the ids. That path ends deeper.
+    next: Vec<Option<(usize, usize)>>,
+    /// Whether each path ends in an ancestor of another one, and so is not a branch.
+    inner: Vec<bool>,
+}
+
+impl<'p> Joined<'p> {
+    /// Number of paths.
+    pub(super) fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether a path is not a branch.
+    pub(super) fn is_inner(&self, path: usize) -> bool {
+        self.inner[path]
+    }
+
+    /// The leaf and the ancestors of a path, with those that the others know.
+    pub(super) fn ids(&self, path: usize) -> impl Iterator<Item = &'p RevHash> + Clone + '_ {
+        let mut rest = Some((path, 0));
+        let parts = std::iter::from_fn(move || {
+            let (path, begin) = rest?;
+            rest = self.next[path];
+            Some(&self.paths[path].ids[begin..])
+        });
+        parts.flatten()
     }
 }
 
@@ -49,23 +87,22 @@ struct Lookups {
     seen: Vec<(usize, usize)>,
 }
 
-/// Extends each path by what the others know below its oldest revision. Returns which paths end in an ancestor of
-/// another path, and so are not branches.
+/// Extends each path by what the others know below its oldest revision.
 ///
 /// Takes time in proportion to all paths together, and hardly any if no path is truncated and all leaves have the same
 /// position.
-pub(super) fn join(paths: &mut [Path]) -> Vec<bool> {
+pub(super) fn join(paths: Vec<Path<'_>>) -> Joined<'_> {
     let mut inner = vec![false; paths.len()];
     let highest = paths.iter().map(|path| path.position).max().unwrap_or(0);
-    let mut asked: HashMap<(u64, RevHash), Lookups> = HashMap::new();
+    let mut asked: HashMap<(u64, &RevHash), Lookups> = HashMap::new();
     for (index, path) in paths.iter().enumerate() {
         if path.position < highest {
-            asked.entry((path.position, path.ids[0].clone())).or_default().leaf_of.push(index);
+            asked.entry((path.position, &path.ids[0])).or_default().leaf_of.push(index);
         }
         if let Some(oldest) = path.ids.last()
             && path.is_cut_short()
         {
-            asked.entry((path.end(), oldest.clone())).or_default().end_of.push(index);
+            asked.entry((path.end(), oldest)).or_default().end_of.push(index);
         }
     }
     let positions: HashSet<u64> = asked.keys().map(|(position, _)| *position).collect();
@@ -75,7 +112,7 @@ pub(super) fn join(paths: &mut [Path]) -> Vec<bool> {
             if !positions.contains(&position) {
                 continue;
             }
-            let Some(asked) = asked.get_mut(&(position, id.clone())) else { continue };
+            let Some(asked) = asked.get_mut(&(position, id)) else { continue };
             if back > 0 {
                 asked.leaf_of.drain(..).for_each(|leaf| inner[leaf] = true);
             }
@@ -88,38 +125,39 @@ pub(super) fn join(paths: &mut [Path]) -> Vec<bool> {
     let mut ends: Vec<(u64, Lookups)> = asked.into_iter().map(|((position, _), asked)| (position, asked)).collect();
     ends.retain(|(_, asked)| !asked.end_of.is_empty() && !asked.seen.is_empty());
     ends.sort_by_key(|(position, _)| *position);
+    // Number of ids that each path continues with.
+    let mut more = vec![0; paths.len()];
+    let mut next = vec![None; paths.len()];
     for (_, asked) in ends {
-        let longest = asked.seen.iter().map(|&(index, back)| &paths[index].ids[back + 1..]).max_by_key(|ids| ids.len());
-        let below = longest.unwrap_or_default().to_vec();
+        let below = |&(index, back): &(usize, usize)| paths[index].ids.len() - (back + 1) + more[index];
+        let Some(longest) = asked.seen.iter().copied().max_by_key(below) else { continue };
+        let ids = below(&longest);
         for index in asked.end_of {
-            paths[index].ids.extend_from_slice(&below);
+            next[index] = Some((longest.0, longest.1 + 1));
+            more[index] = ids;
         }
     }
-    inner
+    Joined { paths, next, inner }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn path(text: &str) -> Path {
-        let (position, ids) = text.split_once('-').unwrap();
-        Path { position: position.parse().unwrap(), ids: ids.split(' ').map(|id| id.parse().unwrap()).collect() }
-    }
-
     /// The paths after joining. Those that are not branches are in brackets.
     fn joined(texts: &[&str]) -> Vec<String> {
-        let mut paths: Vec<Path> = texts.iter().map(|text| path(text)).collect();
-        let inner = join(&mut paths);
-        let text = |path: &Path| {
-            let ids: Vec<String> = path.ids.iter().map(ToString::to_string).collect();
-            format!("{}-{}", path.position, ids.join(" "))
+        let split = |text: &&str| {
+            let (position, ids) = text.split_once('-').unwrap();
+            (position.parse().unwrap(), ids.split(' ').map(|id| id.parse().unwrap()).collect())
         };
-        paths
-            .iter()
-            .zip(inner)
-            .map(|(path, inner)| if inner { format!("({})", text(path)) } else { text(path) })
-            .collect()
+        let owned: Vec<(u64, Vec<RevHash>)> = texts.iter().map(split).collect();
+        let joined = join(owned.iter().map(|(position, ids)| Path { position: *position, ids }).collect());
+        let text = |(index, (position, _)): (usize, &(u64, Vec<RevHash>))| {
+            let ids: Vec<String> = joined.ids(index).map(ToString::to_string).collect();
+            let text = format!("{position}-{}", ids.join(" "));
+            if joined.is_inner(index) { format!("({text})") } else { text }
+        };
+        owned.iter().enumerate().map(text).collect()
     }
 
     #[test]
@@ -145,5 +183,18 @@ mod tests {
     #[test]
     fn the_longest_of_several_histories_is_taken() {
         assert_eq!(joined(&["9-i h", "9-j h g", "9-k h g f"]), ["9-i h g f", "9-j h g f", "9-k h g f"]);
+    }
+
+    /// A copy of the tail for each would take 24 GB.
+    #[test]
+    fn a_long_path_continues_many_without_a_copy() {
+        let id = |text: &str| text.parse::<RevHash>().unwrap();
+        let long = [vec![id("y"), id("x")], vec![id(""); 100_000]].concat();
+        let short: Vec<[RevHash; 2]> = (0..10_000).map(|number| [id(&number.to_string()), id("x")]).collect();
+        let mut paths = vec![Path { position: 1_000_000, ids: &long }];
+        paths.extend(short.iter().map(|ids| Path { position: 1_000_000, ids }));
+        let joined = join(paths);
+        assert_eq!(joined.ids(10_000).nth(1_000), Some(&id("")));
+        assert_eq!(joined.ids(1).count(), long.len());
     }
 }

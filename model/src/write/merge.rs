@@ -43,7 +43,7 @@ pub(super) struct Incoming<'e> {
 
 /// Merges edits of a document into its branches; `None` if all their revisions are known.
 pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec<Branch>) -> Result<Option<Plan>> {
-    let mut new = unknown(incoming, &known)?;
+    let new = unknown(incoming, &known)?;
     if new.is_empty() {
         return Ok(None);
     }
@@ -51,30 +51,20 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
     if instance.policy == ConflictPolicy::LastWriteWins {
         return replace(new, known, limit);
     }
-    let mut paths: Vec<Path> = new
-        .iter()
-        .map(|incoming| Path { position: incoming.history.position, ids: incoming.history.ids.clone() })
-        .collect();
-    let known = match paths.as_slice() {
-        [path] if extends_all(path, &known, limit) => known.into_iter().map(|branch| (branch, Fate::Removed)).collect(),
-        _ => {
-            let (known, inner) = meet(&mut paths, known, limit)?;
-            // One of several new revisions may be an ancestor of another, and so not a leaf. The body comes from the
-            // first of equal ones. All histories are joined by now.
-            let mut seen = HashSet::with_capacity(new.len());
-            let added: Vec<bool> =
-                new.iter().zip(inner).map(|(one, inner)| !inner && seen.insert(one.rev.clone())).collect();
-            let (mut of_path, mut of_edit) = (added.iter(), added.iter());
-            paths.retain(|_| of_path.next() == Some(&true));
-            new.retain(|_| of_edit.next() == Some(&true));
-            known
+    let paths: Vec<Path<'_>> = new.iter().map(|one| Path::of(&one.history)).collect();
+    let (known, added) = match paths.as_slice() {
+        &[path] if extends_all(path, &known, limit) => {
+            let known = known.into_iter().map(|branch| (branch, Fate::Removed)).collect();
+            (known, vec![Some(Ancestors::from_hashes(path.ids.iter().take(limit).skip(1)))])
         }
+        _ => meet(paths, known, limit)?,
     };
-    let added = new.into_iter().zip(paths).map(|(Incoming { edit, place, rev, .. }, mut path)| {
-        path.ids.truncate(limit);
-        let ancestors = Ancestors::from_hashes(path.ids.get(1..).unwrap_or_default());
-        let leaf = Leaf { not_deleted: !edit.deleted, rev };
-        NewLeaf::of(edit, leaf, ancestors, place)
+    // One of several new revisions may be an ancestor of another, and so not a leaf. The body comes from the first of
+    // equal ones. All histories are joined by now.
+    let mut seen = HashSet::with_capacity(new.len());
+    let added = new.into_iter().zip(added).filter_map(|(Incoming { edit, place, rev, .. }, ancestors)| {
+        let ancestors = ancestors.filter(|_| seen.insert(rev.clone()))?;
+        Some(NewLeaf::of(edit, Leaf { not_deleted: !edit.deleted, rev }, ancestors, place))
     });
     Plan::new(known, added.collect()).map(Some)
 }
@@ -84,9 +74,8 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
 fn replace(new: Vec<Incoming<'_>>, known: Vec<Branch>, limit: usize) -> Result<Option<Plan>> {
     let greatest = new.into_iter().rev().max_by(|one, other| one.rev.cmp(&other.rev));
     let added = greatest.map(|Incoming { edit, place, rev, history }| {
-        let ancestors = history.ids.get(1..history.ids.len().min(limit)).unwrap_or_default();
-        let leaf = Leaf { not_deleted: !edit.deleted, rev };
-        NewLeaf::of(edit, leaf, Ancestors::from_hashes(ancestors), place)
+        let ancestors = Ancestors::from_hashes(history.ids.iter().take(limit).skip(1));
+        NewLeaf::of(edit, Leaf { not_deleted: !edit.deleted, rev }, ancestors, place)
     });
     let known = known.into_iter().map(|branch| (branch, Fate::Removed));
     Plan::new(known.collect(), added.into_iter().collect()).map(Some)
@@ -110,7 +99,7 @@ pub(super) fn branches_on<'b>(known: &'b [Branch], history: &RevHistory) -> impl
 }
 
 /// Whether a path is complete by itself: it needs nothing from the branches, and continues each of them.
-fn extends_all(path: &Path, known: &[Branch], limit: usize) -> bool {
+fn extends_all(path: Path<'_>, known: &[Branch], limit: usize) -> bool {
     let is_on = |branch: &Branch| {
         let back = path.position.checked_sub(branch.leaf.rev.position());
         let hash = back.and_then(|back| path.ids.get(usize::try_from(back).ok()?));
@@ -119,25 +108,21 @@ fn extends_all(path: &Path, known: &[Branch], limit: usize) -> bool {
     (path.ids.len() >= limit || path.ids.len() as u64 == path.position) && known.iter().all(is_on)
 }
 
-/// Joins the arriving paths with the existing ones. Returns the fates of the branches, and which new paths end in a
-/// revision that is an ancestor.
-fn meet(new: &mut Vec<Path>, known: Vec<Branch>, limit: usize) -> Result<(Fates, Vec<bool>)> {
+/// Joins the arriving paths with the existing ones. Returns the fates of the branches, and the ancestors of each new path;
+/// `None` if its revision is an ancestor.
+fn meet(new: Vec<Path<'_>>, known: Vec<Branch>, limit: usize) -> Result<(Fates, Vec<Option<Ancestors>>)> {
+    let own = known.iter().map(Branch::path).collect::<Result<Vec<_>>>()?;
     let mut paths = Vec::with_capacity(known.len() + new.len());
-    for branch in &known {
-        paths.push(Path { position: branch.leaf.rev.position(), ids: branch.path()? });
-    }
-    let own: Vec<usize> = paths.iter().map(|path| path.ids.len()).collect();
-    paths.append(new);
-    let mut inner = join(&mut paths);
-    *new = paths.split_off(known.len());
-    let inner_new = inner.split_off(known.len());
+    paths.extend(known.iter().zip(&own).map(|(branch, ids)| Path { position: branch.leaf.rev.position(), ids }));
+    paths.extend(new);
+    let joined = join(paths);
+    let ancestors = |path| Ancestors::from_hashes(joined.ids(path).take(limit).skip(1));
     let mut fates = Vec::with_capacity(known.len());
     for (index, mut branch) in known.into_iter().enumerate() {
-        let fate = if inner[index] {
+        let fate = if joined.is_inner(index) {
             Fate::Removed
-        } else if own[index] < paths[index].ids.len().min(limit) {
-            paths[index].ids.truncate(limit);
-            let longer = Ancestors::from_hashes(&paths[index].ids[1..]);
+        } else if own[index].len() < joined.ids(index).take(limit).count() {
+            let longer = ancestors(index);
             // A row that is full stays as it is.
             if longer == branch.ancestors {
                 Fate::Stays
@@ -150,5 +135,7 @@ fn meet(new: &mut Vec<Path>, known: Vec<Branch>, limit: usize) -> Result<(Fates,
         };
         fates.push((branch, fate));
     }
-    Ok((fates, inner_new))
+    let added = (own.len()..joined.len()).map(|path| (!joined.is_inner(path)).then(|| ancestors(path)));
+    let added = added.collect();
+    Ok((fates, added))
 }

@@ -92,7 +92,8 @@ pub(super) fn revision(id: &str, document: &JsonText, held: &Held) -> Result<Rev
         });
     }
     let (id, held) = (id.to_owned(), held.clone());
-    Ok(Revision { id, rev, deleted: edit.deleted, body: edit.body, history: edit.history, attachments, held })
+    let history = edit.history.map(std::sync::Arc::unwrap_or_clone);
+    Ok(Revision { id, rev, deleted: edit.deleted, body: edit.body, history, attachments, held })
 }
 
 /// The error in a row of `_bulk_docs` or a similar response.
