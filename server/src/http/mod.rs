@@ -65,6 +65,7 @@ pub(crate) use functions::Functions;
 pub(crate) use functions::validate::THREADS;
 pub use journal::LogFile;
 pub use listen::{Server, StartError};
+pub use routes::endpoints;
 pub use tls::{Tls, TlsError};
 pub(crate) use views::check::{check as check_views, repair as repair_views};
 pub(crate) use wire::body::{CONNECTION_BYTES, largest as largest_body};

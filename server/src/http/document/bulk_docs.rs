@@ -3,12 +3,9 @@
 //! An invalid request is refused as a whole, before anything is written. An error of one edit (a conflict, a
 //! document that is too large) is reported at its place.
 
-use std::sync::Arc;
-
 use hyper::StatusCode;
 use model::{Edit, EditResult, JsonRef, JsonText, JsonWriter, RevId, WriteMode};
 
-use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::document::local::{self, LocalEdit};
 use crate::http::error::{ApiError, Result};
@@ -19,10 +16,13 @@ use crate::http::wire::response::{self, Response};
 /// The error of a request with too many documents.
 pub(crate) const TOO_MANY: &str = "max_bulk_docs_count_exceeded";
 
+/// Maximum number of attachments of all documents of a request. Each takes hundreds of bytes, however short its text is.
+const MOST_ATTACHMENTS: usize = 100_000;
+
 /// Number of documents that are parsed before an invalid one among them is noticed.
 const PARSED_AT_ONCE: usize = 2_000;
 
-/// Maximum number of edits that are written on the serving thread.
+/// Maximum number of edits that are written on the serving thread, and kept for a second attempt.
 const FEW_EDITS: usize = 16;
 
 /// A place in the response.
@@ -76,8 +76,7 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         let written = request.with_database(db, |database| edit.write(database, &place.id)).await;
         place.outcome = Some(written.map(Written::Local));
     }
-    let app = &request.app;
-    let results = request.with_database(db, |database| write(app, database, edits.clone(), mode)).await?;
+    let results = write(request, db, edits, mode).await?;
     let open = places.iter_mut().filter(|place| place.outcome.is_none());
     for (place, result) in open.zip(results) {
         place.outcome = Some(result.map(Written::Document).map_err(ApiError::from));
@@ -110,6 +109,7 @@ async fn read(request: &mut Request) -> Result<BulkRequest> {
         None => return Err(ApiError::bad_request("`new_edits` parameter must be a boolean.")),
     };
     let (mut places, mut edits, mut locals) = (Vec::new(), Vec::new(), Vec::new());
+    let mut attachments = 0;
     let read = |(): &mut (), doc: &JsonRef<'_>| Submitted::read(&json.slice_ref(*doc), mode);
     loop {
         let some: Vec<JsonRef<'_>> = docs.by_ref().take(PARSED_AT_ONCE).collect();
@@ -123,6 +123,7 @@ async fn read(request: &mut Request) -> Result<BulkRequest> {
                     places.push(ResponseEntry { id, brought: None, outcome: None });
                 }
                 Submitted::Edit { mut edit, brought } => {
+                    count_attachments(&mut attachments, &edit)?;
                     if edit.id.is_empty() {
                         edit.id = request.app.fresh_ids(1)?.pop().unwrap_or_default();
                     }
@@ -135,13 +136,25 @@ async fn read(request: &mut Request) -> Result<BulkRequest> {
     Ok(BulkRequest { mode, all_or_nothing, places, edits, locals })
 }
 
-async fn write(app: &Arc<App>, database: Documents, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
-    // Many edits read much, a few do not.
-    if edits.len() > FEW_EDITS {
-        app.scan(async move { database.write(edits, mode).await }).await
-    } else {
-        Ok(database.write(edits, mode).await?)
+async fn write(request: &Request, db: &str, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<EditResult>> {
+    if edits.len() <= FEW_EDITS {
+        let write = async |database: Documents| Ok(database.write(edits.clone(), mode).await?);
+        return request.with_database(db, write).await;
     }
+    // Many edits take much memory. So the handle is renewed before, instead of keeping a copy for a second attempt.
+    let database = request.fresh_database(db).await?;
+    // And they read much.
+    request.app.scan(async move { database.write(edits, mode).await }).await
+}
+
+/// Adds the attachments of an edit to those of the request, or 413.
+pub(crate) fn count_attachments(sum: &mut usize, edit: &Edit) -> Result<()> {
+    *sum += edit.attachments.len();
+    if *sum <= MOST_ATTACHMENTS {
+        return Ok(());
+    }
+    let reason = format!("the documents of a request have {MOST_ATTACHMENTS} attachments at most");
+    Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason))
 }
 
 /// A document of the request.

@@ -16,7 +16,7 @@ use model::{Edit, Edits, ErrorKind, JsonRef, JsonText, JsonWriter, Layer, Refuse
 
 use crate::http::app::stores::Documents;
 use crate::http::authz::admission::authorize_writer;
-use crate::http::document::bulk_docs::TOO_MANY;
+use crate::http::document::bulk_docs::{TOO_MANY, count_attachments};
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;
@@ -94,11 +94,14 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
 fn read(json: &JsonText, most: usize) -> Result<Vec<RequestedEdit>> {
     let edits = json.root().get("edits").filter(|edits| edits.is_array());
     let edits = edits.ok_or_else(|| ApiError::bad_request("POST body must include an array `edits`."))?;
+    let mut attachments = 0;
     let read = |edit: JsonRef<'_>| {
         let db = edit.get("db").and_then(JsonRef::as_str);
         let db = db.ok_or_else(|| ApiError::bad_request("An edit must name its database in `db`."))?.into_owned();
         let doc = edit.get("doc").ok_or_else(|| ApiError::bad_request("An edit must have a document in `doc`."))?;
-        Ok(RequestedEdit { db, edit: Edit::from_json(None, &json.slice_ref(doc), WriteMode::Interactive)? })
+        let edit = Edit::from_json(None, &json.slice_ref(doc), WriteMode::Interactive)?;
+        count_attachments(&mut attachments, &edit)?;
+        Ok(RequestedEdit { db, edit })
     };
     at_most(edits, most, || ApiError::bulk_count(TOO_MANY, most))?.map(read).collect()
 }

@@ -234,6 +234,11 @@ static ROUTES: &[Route] = &[
     row("/{db}/{docid}/*", "PUT", Writer, |r, n| Box::pin(attachment::put(r, n[0], n[1], &n[2..]))),
 ];
 
+/// The rows: the path of each, with its placeholders, and its methods, `*` for all. For tests that must reach all of them.
+pub fn endpoints() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ROUTES.iter().map(|row| (row.path, row.methods))
+}
+
 const fn row(path: &'static str, methods: &'static str, who: Who, handler: Handler) -> Route {
     Route { path, methods, who, handler }
 }
