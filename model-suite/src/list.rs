@@ -30,6 +30,7 @@ macro_rules! __scenarios {
                 events_follow_a_database_to_another_store,
                 watchers_of_events_wake_for_each,
                 who_reads_on_misses_no_event,
+                only_the_last_drops_are_kept,
                 edits_pay_nothing_for_events,
             }
             "Edits (RFC 001, 'Update Path'; RFC 004)" writing {

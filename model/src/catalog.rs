@@ -147,7 +147,7 @@ impl<D: Database> Layer<D> {
                     let (begin, end) = keys.everything();
                     transaction.clear(catalog);
                     transaction.clear_range(&begin, &end);
-                    events::dropped(&transaction, root, name);
+                    events::dropped(&transaction, root, name).await?;
                     transaction.set_option(TransactionOption::BypassStorageQuota);
                     Ok(Outcome::Write(()))
                 }

@@ -3,8 +3,12 @@
 //! ```text
 //!  (10)           versionstamp of the last creation or drop, which servers watch
 //!  (10, 0, Name)  = (Format, Versionstamp)   when the database was created
-//!  (10, 1, Name)  = (Format, Versionstamp)   when the last database of this name was dropped
+//!  (10, 1, Versionstamp, Name)  = (Format)   a drop
+//!  (10, 2)        versionstamp of the last drop that was forgotten
 //! ```
+//!
+//! The last [`KEPT_DROPS`] drops are kept: each drop forgets older ones. A reader that continues from before a forgotten
+//! drop is told so.
 //!
 //! An update has no row: a database's last event is its last sequence, which each edit writes anyway. So edits pay
 //! nothing for this, and a request for events reads three rows of each database.
@@ -16,21 +20,21 @@
 //! Sequences of another store have no meaning here. A database that moved to another store has no more events. One that
 //! came from another store has no events for earlier edits.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::task::Poll;
 
 use futures_util::future::{BoxFuture, poll_fn};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use kv_api::{Database, MutationType, RangeRequest, Read, Runner, Transaction};
+use kv_api::{Database, KeySelector, MutationType, RangeRequest, Read, Runner, Transaction};
 
 use crate::batch::RETRIES;
 use crate::catalog_row::CatalogRow;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::info::read_last;
 use crate::instance::{Access, Instance};
-use crate::keys::{DatabaseKey, DatabaseKeys, Key, pending_stamp};
+use crate::keys::{DatabaseKey, DatabaseKeys, Key, end_of, pending_stamp};
 use crate::layer::Layer;
 use crate::reading;
 use crate::row::{self, Reader, STAMP_LEN};
@@ -44,6 +48,9 @@ const BATCH: usize = 300;
 
 /// Maximum number of databases that a watcher watches. Stores allow some thousand watches.
 const MOST_WATCHED: usize = 2_000;
+
+/// Number of drops that are kept.
+const KEPT_DROPS: i32 = 1_000;
 
 /// What happened to a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,27 +81,47 @@ pub struct DatabaseEvents {
     pub events: Vec<DatabaseEvent>,
     /// All events up to here are among them: where to continue.
     pub last_seq: Seq,
+    /// Drops after the given sequence were forgotten. Only the list of databases shows what exists.
+    pub lacks_drops: bool,
 }
 
 /// Records that a database was created, in the same transaction.
 pub(crate) fn created<T: Transaction>(transaction: &T, root: &[u8], name: &str) {
-    record(transaction, root, Key::Created(name));
-}
-
-/// Records that a database was dropped, in the same transaction.
-pub(crate) fn dropped<T: Transaction>(transaction: &T, root: &[u8], name: &str) {
-    transaction.clear(&Key::Created(name).under(root));
-    record(transaction, root, Key::Dropped(name));
-}
-
-fn record<T: Transaction>(transaction: &T, root: &[u8], event: Key<'_>) {
     let mut row = Vec::with_capacity(32);
     tuple::append_u64(&mut row, FORMAT);
     row::append_stamp(&mut row, &pending_stamp(0));
     // The place of the versionstamp in the value: behind the format and the type code.
     let place = u32::try_from(row.len() - STAMP_LEN).unwrap_or_default();
     row.extend_from_slice(&place.to_le_bytes());
-    transaction.atomic_op(MutationType::SetVersionstampedValue, event.under(root), row);
+    transaction.atomic_op(MutationType::SetVersionstampedValue, Key::Created(name).under(root), row);
+    note(transaction, root);
+}
+
+/// Records that a database was dropped, in the same transaction, and forgets the oldest drops.
+pub(crate) async fn dropped<T: Transaction>(transaction: &T, root: &[u8], name: &str) -> Result<()> {
+    let (begin, end) = Key::drops(root, &[0; STAMP_LEN]);
+    // The drop before as many as stay beside this one. Drops at the same time may leave one more, until the next drop.
+    let oldest = KeySelector::last_less_than(end).plus(1 - KEPT_DROPS);
+    let oldest = transaction.get_key(&oldest, Read::Snapshot).await?;
+    if oldest >= begin {
+        let (stamp, _) = Key::read_drop(root, &oldest)?;
+        transaction.clear_range(&begin, &end_of(&oldest));
+        // Another drop at the same time may forget more.
+        transaction.atomic_op(MutationType::ByteMax, Key::ForgottenDrops.under(root), stamp.to_vec());
+    }
+    transaction.clear(&Key::Created(name).under(root));
+    record_drop(transaction, root, name);
+    Ok(())
+}
+
+fn record_drop<T: Transaction>(transaction: &T, root: &[u8], name: &str) {
+    let stamp = pending_stamp(0);
+    let mut key = Key::Dropped(&stamp, name).under(root);
+    let place = Key::drops(root, &stamp).0.len() - STAMP_LEN;
+    key.extend_from_slice(&u32::try_from(place).unwrap_or_default().to_le_bytes());
+    let mut row = Vec::with_capacity(2);
+    tuple::append_u64(&mut row, FORMAT);
+    transaction.atomic_op(MutationType::SetVersionstampedKey, key, row);
     note(transaction, root);
 }
 
@@ -110,13 +137,17 @@ pub(crate) fn version(stamp: &[u8]) -> u64 {
 
 fn read_event(row: &[u8]) -> Result<Seq> {
     let mut reader = Reader::new(row);
-    match reader.int()? {
-        FORMAT => {}
-        other => return Err(Error::unknown_format(format!("an event of a database in format {other}"))),
-    }
+    check_format(&mut reader)?;
     let stamp = reader.stamp()?;
     reader.end()?;
     Ok(Seq::new(0, &stamp))
+}
+
+fn check_format(reader: &mut Reader<'_>) -> Result<()> {
+    match reader.int()? {
+        FORMAT => Ok(()),
+        other => Err(Error::unknown_format(format!("an event of a database in format {other}"))),
+    }
 }
 
 /// A database as a page found it.
@@ -173,12 +204,23 @@ impl<D: Database> Layer<D> {
         end[..8].copy_from_slice(&version.to_be_bytes());
         let end = Seq::new(0, &end);
         let since = if since > end { Seq::ZERO } else { since };
+        let drops = self.drops(since).await?;
+        // Read after the drops, which may be forgotten meanwhile. From the beginning on, nobody knows a database yet.
+        let lacks_drops = since > Seq::ZERO && self.forgotten_drops().await?.is_some_and(|last| last > since);
         let mut page = Page {
-            events: DatabaseEvents { events: Vec::new(), last_seq: since },
+            events: DatabaseEvents { events: Vec::new(), last_seq: since, lacks_drops },
             databases: Vec::new(),
             is_behind: false,
         };
-        for (name, seq) in self.drops().await? {
+        // Of each name only the last drop.
+        let mut last = HashMap::new();
+        for (name, seq) in drops {
+            page.is_behind |= seq > end;
+            if seq <= end {
+                last.insert(name, seq);
+            }
+        }
+        for (name, seq) in last {
             page.add(since, end, seq, DatabaseEventKind::Deleted, &name);
         }
         let (begin, behind) = Key::catalog_range(&self.guard().root);
@@ -202,10 +244,10 @@ impl<D: Database> Layer<D> {
         Ok(page)
     }
 
-    /// The names of databases that were dropped, and when.
-    async fn drops(&self) -> Result<Vec<(String, Seq)>> {
+    /// The names of databases that were dropped, and when, in this order; those after `since`.
+    async fn drops(&self, since: Seq) -> Result<Vec<(String, Seq)>> {
         let root = &self.guard().root;
-        let (begin, end) = Key::drops(root);
+        let (begin, end) = Key::drops(root, &since.stamp());
         let mut drops = Vec::new();
         let mut next = Some(RangeRequest::keys(begin, end));
         while let Some(request) = next.take() {
@@ -215,25 +257,54 @@ impl<D: Database> Layer<D> {
             })
             .await?;
             for row in &batch.rows {
-                drops.push((Key::dropped_name(root, &row.key)?, read_event(&row.value)?));
+                let (stamp, name) = Key::read_drop(root, &row.key)?;
+                let mut reader = Reader::new(&row.value);
+                check_format(&mut reader)?;
+                reader.end()?;
+                drops.push((name, Seq::new(0, &stamp)));
             }
             next = request.after(&batch);
         }
         Ok(drops)
     }
 
+    /// The last drop that was forgotten.
+    async fn forgotten_drops(&self) -> Result<Option<Seq>> {
+        let key = Key::ForgottenDrops.under(&self.guard().root);
+        let row = reading::run(self.engine(), |transaction| {
+            let row = transaction.get(&key, Read::Snapshot);
+            async move { Ok(row.await?) }
+        });
+        let stamp = |row: bytes::Bytes| row.as_ref().try_into().map(|stamp| Seq::new(0, &stamp));
+        row.await?.map(stamp).transpose().map_err(|_| Error::corrupt("a versionstamp of wrong length"))
+    }
+
     /// Records the drops that lie ahead again, at the current version: the store's versions went back.
     pub(crate) async fn renew_drops(&self) -> Result<()> {
         let root = &self.guard().root;
-        for drops in self.drops().await?.chunks(BATCH) {
+        if let Some(forgotten) = self.forgotten_drops().await? {
+            Runner::new(self.engine())
+                .option(RETRIES)
+                .run(|transaction, _| async move {
+                    if forgotten.is_after(0, transaction.get_read_version().await?) {
+                        let key = Key::ForgottenDrops.under(root);
+                        // A versionstamp at the beginning, and its place.
+                        transaction.atomic_op(MutationType::SetVersionstampedValue, key, &[0; STAMP_LEN + 4]);
+                    }
+                    Ok::<_, Error>(())
+                })
+                .await?;
+        }
+        for drops in self.drops(Seq::ZERO).await?.chunks(BATCH) {
             Runner::new(self.engine())
                 .option(RETRIES)
                 .run(|transaction, _| {
                     let version = transaction.get_read_version();
                     async move {
                         let version = version.await?;
-                        for (name, _) in drops.iter().filter(|(_, seq)| seq.is_after(0, version)) {
-                            record(&transaction, root, Key::Dropped(name));
+                        for (name, seq) in drops.iter().filter(|(_, seq)| seq.is_after(0, version)) {
+                            transaction.clear(&Key::Dropped(&seq.stamp(), name).under(root));
+                            record_drop(&transaction, root, name);
                         }
                         Ok::<_, Error>(())
                     }

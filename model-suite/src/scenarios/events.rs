@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 
 use conformance::random::Random;
-use kv_api::{Counted, Counts, Database};
+use kv_api::{Counted, Counts, Database, RangeRequest, Read, Transaction, TransactionExt};
 use model::{CreateOptions, DatabaseEventKind, DatabaseEvents, Layer, NotFound, Seq};
 
 use super::feed::soon;
@@ -196,4 +196,63 @@ pub(crate) async fn edits_pay_nothing_for_events(stage: Stage) {
     }
     assert_eq!(cost("b").await, before);
     soon(watcher.changed()).await;
+}
+
+/// The key of a drop in a store without a prefix, by a number that stands for its versionstamp.
+fn drop_key(number: u16, name: &str) -> Vec<u8> {
+    let mut key = vec![0x15, 10, 0x15, 1, 0x33, 0, 0, 0, 0, 0, 0, 0, 0];
+    key.extend_from_slice(&number.to_be_bytes());
+    key.extend_from_slice(&[0, 0, 2]);
+    key.extend_from_slice(name.as_bytes());
+    key.push(0);
+    key
+}
+
+/// The sequence of such a drop.
+fn drop_seq(number: u16) -> Seq {
+    let mut bytes = [0; Seq::LEN];
+    bytes[9..11].copy_from_slice(&number.to_be_bytes());
+    Seq::from_bytes(bytes)
+}
+
+pub(crate) async fn only_the_last_drops_are_kept(stage: Stage) {
+    let (layer, engine) = (stage.layer().await, stage.engine());
+    let drop = async |name: &str| {
+        create(&layer, name).await;
+        layer.delete_database(name).await.unwrap();
+    };
+    let rows = async || {
+        let range = RangeRequest::keys(&[0x15, 10, 0x15, 1][..], &[0x15, 10, 0x15, 2][..]);
+        engine.begin().unwrap().get_all(range, Read::Snapshot).await.unwrap().len()
+    };
+    create(&layer, "db").await;
+    drop("x").await;
+    drop("x").await;
+    let all = layer.database_events(Seq::ZERO).await.unwrap();
+    assert_eq!((text(&all), rows().await), ("+db -x".to_owned(), 2), "the last drop of a name");
+    let first = all.events[0].seq;
+    assert!(!layer.database_events(first).await.unwrap().lacks_drops, "nothing was forgotten");
+
+    let transaction = engine.begin().unwrap();
+    (1..=998).for_each(|number| transaction.set(&drop_key(number, &format!("d{number}")), &[0x15, 1]));
+    transaction.commit().await.unwrap();
+    assert_eq!(rows().await, 1_000);
+    for (step, name) in ["y", "z", "x"].into_iter().enumerate() {
+        drop(name).await;
+        assert_eq!(rows().await, 1_000, "as many as are kept");
+        let forgotten = 1 + step as u16;
+        for (since, lacks_drops) in [(Seq::ZERO, false), (drop_seq(forgotten), false), (first, false)] {
+            let events = layer.database_events(since).await.unwrap();
+            assert_eq!(events.lacks_drops, lacks_drops, "{step}: {since}");
+        }
+        let mut before = [0; Seq::LEN];
+        before.copy_from_slice(drop_seq(forgotten).as_bytes());
+        before[10] -= 1;
+        before[12] = 1;
+        let events = layer.database_events(Seq::from_bytes(before)).await.unwrap();
+        assert!(events.lacks_drops && events.events[0].name == format!("d{}", forgotten + 1), "{step}");
+    }
+    let all = layer.database_events(Seq::ZERO).await.unwrap();
+    assert_eq!(all.events.iter().filter(|event| event.name == "x").count(), 1);
+    assert_eq!(text(&layer.database_events(first).await.unwrap()), "-y -z -x");
 }

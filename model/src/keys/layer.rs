@@ -4,7 +4,7 @@ use super::elements::{cut, end_of, misplaced};
 use crate::attachments::StoreId;
 use crate::error::Result;
 use crate::limits::MAX_DATABASE_NAME_BYTES;
-use crate::row::Reader;
+use crate::row::{self, Reader, STAMP_LEN};
 use crate::tuple;
 
 /// A key of the layer, before it is encoded.
@@ -36,8 +36,10 @@ pub(crate) enum Key<'a> {
     Events,
     /// When the database with this name was created.
     Created(&'a str),
-    /// When the last database of this name was dropped.
-    Dropped(&'a str),
+    /// A drop of the database with this name, at this versionstamp.
+    Dropped(&'a [u8; STAMP_LEN], &'a str),
+    /// The versionstamp of the last drop that was forgotten.
+    ForgottenDrops,
 }
 
 impl Key<'_> {
@@ -54,6 +56,7 @@ impl Key<'_> {
     const EVENTS: u64 = 10;
     const CREATED: u64 = 0;
     const DROPPED: u64 = 1;
+    const FORGOTTEN: u64 = 2;
 
     /// The encoded key under `root`.
     pub(crate) fn under(self, root: &[u8]) -> Vec<u8> {
@@ -94,33 +97,41 @@ impl Key<'_> {
                 tuple::append_str(&mut out, name);
             }
             Key::Events => tuple::append_u64(&mut out, Self::EVENTS),
-            Key::Created(name) | Key::Dropped(name) => {
+            Key::Created(name) => {
                 tuple::append_u64(&mut out, Self::EVENTS);
-                let kind = if matches!(self, Key::Created(_)) { Self::CREATED } else { Self::DROPPED };
-                tuple::append_u64(&mut out, kind);
+                tuple::append_u64(&mut out, Self::CREATED);
                 tuple::append_str(&mut out, cut(name, MAX_DATABASE_NAME_BYTES));
+            }
+            Key::Dropped(stamp, name) => {
+                out = Self::drops(root, stamp).0;
+                tuple::append_str(&mut out, cut(name, MAX_DATABASE_NAME_BYTES));
+            }
+            Key::ForgottenDrops => {
+                tuple::append_u64(&mut out, Self::EVENTS);
+                tuple::append_u64(&mut out, Self::FORGOTTEN);
             }
         }
         out
     }
 
-    /// The range of all names of which a database was dropped.
-    pub(crate) fn drops(root: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    /// The range of all drops from this versionstamp on.
+    pub(crate) fn drops(root: &[u8], from: &[u8; STAMP_LEN]) -> (Vec<u8>, Vec<u8>) {
         let mut begin = Key::Events.under(root);
         tuple::append_u64(&mut begin, Self::DROPPED);
         let end = end_of(&begin);
+        row::append_stamp(&mut begin, from);
         (begin, end)
     }
 
-    /// The name in the key of a drop.
-    pub(crate) fn dropped_name(root: &[u8], key: &[u8]) -> Result<String> {
+    /// The versionstamp and the name in the key of a drop.
+    pub(crate) fn read_drop(root: &[u8], key: &[u8]) -> Result<([u8; STAMP_LEN], String)> {
         let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);
         if (reader.int()?, reader.int()?) != (Self::EVENTS, Self::DROPPED) {
             return Err(misplaced(key));
         }
-        let name = reader.str()?.into_owned();
+        let (stamp, name) = (reader.stamp()?, reader.str()?.into_owned());
         reader.end()?;
-        Ok(name)
+        Ok((stamp, name))
     }
 
     /// The range of all catalog rows.

@@ -77,7 +77,8 @@ fn keys_are_the_tuples_that_are_drawn() {
         (Key::Setting("chttpd", "a\0").under(b""), pack(&(9, "chttpd", "a\0"))),
         (Key::Events.under(b""), pack(&(10,))),
         (Key::Created("db").under(b""), pack(&(10, 0, "db"))),
-        (Key::Dropped("db").under(b""), pack(&(10, 1, "db"))),
+        (Key::Dropped(&[7; 12], "db").under(b""), pack(&(10, 1, Versionstamp::from([7; 12]), "db"))),
+        (Key::ForgottenDrops.under(b""), pack(&(10, 2))),
     ] {
         assert_eq!(key, expected);
     }
@@ -116,10 +117,11 @@ fn keys_read_back() {
     let (setting, (begin, end)) = (Key::Setting("a\0", "b").under(b"root"), Key::settings(b"root"));
     assert_eq!(Key::read_setting(b"root", &setting).unwrap(), ("a\0".to_owned(), "b".to_owned()));
     assert!(Key::Configuration.under(b"root") < begin && begin < setting && setting < end);
-    let (dropped, (begin, end)) = (Key::Dropped("a").under(b"root"), Key::drops(b"root"));
-    assert_eq!(Key::dropped_name(b"root", &dropped).unwrap(), "a");
+    let (dropped, (begin, end)) = (Key::Dropped(&[7; 12], "a").under(b"root"), Key::drops(b"root", &[7; 12]));
+    assert_eq!(Key::read_drop(b"root", &dropped).unwrap(), ([7; 12], "a".to_owned()));
     assert!(begin < dropped && dropped < end && Key::Created("\u{10ffff}").under(b"root") < begin);
-    assert!(Key::dropped_name(b"root", &Key::Created("a").under(b"root")).is_err());
+    assert!(dropped < Key::drops(b"root", &[8; 12]).0 && end <= Key::ForgottenDrops.under(b"root"));
+    assert!(Key::read_drop(b"root", &Key::Created("a").under(b"root")).is_err());
     let (purge, name) = (keys.key(DatabaseKey::Purge(256)), keys.key(DatabaseKey::PurgeOf(&[0; 16])));
     assert_eq!((keys.read_purge(&purge).unwrap(), keys.read_purge_of(&name).unwrap()), (256, [0; 16]));
     assert!(keys.read_purge(&name).is_err() && keys.read_purge_of(&purge).is_err());

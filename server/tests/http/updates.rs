@@ -1,5 +1,6 @@
 //! The feed of all databases.
 
+use kv_api::{Database, Transaction};
 use serde_json::{Value, json};
 use server::http::Options;
 
@@ -75,4 +76,32 @@ async fn feeds_of_all_databases_wait_at_any_server() {
     couch.server.stop().await;
     let rest = live.end().await;
     assert!(rest.ends_with(&format!("{{\"last_seq\":\"{seq}\"}}\n")), "{rest}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_continues_from_before_forgotten_drops_is_told() {
+    let engine = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+    let couch = Couch::over(engine.clone(), Options::default()).await;
+    couch.database("a").await;
+    // As many drops as are kept, with versionstamps from 1 on.
+    let transaction = engine.begin().unwrap();
+    for number in 1..=1_000_u16 {
+        let [high, low] = number.to_be_bytes();
+        let key = [0x15, 10, 0x15, 1, 0x33, 0, 0, 0, 0, 0, 0, 0, 0, high, low, 0, 0, 2, b'd', 0];
+        transaction.set(&key, &[0x15, 1]);
+    }
+    transaction.commit().await.unwrap();
+    couch.call("DELETE", "/a").await;
+    let missed = "000000000000000000000001";
+    let answer = couch.get(&format!("/_db_updates?since=00{missed}")).await.json();
+    assert_eq!(rows(&answer), ["deleted d", "deleted a"]);
+    assert!(answer["warning"].as_str().is_some_and(|warning| warning.contains("_all_dbs")), "{answer}");
+    for since in ["0", "00000000000000000000010000", answer["last_seq"].as_str().unwrap()] {
+        let answer = couch.get(&format!("/_db_updates?since={since}")).await.json();
+        assert_eq!(answer.get("warning"), None, "{since}");
+    }
+    let live = format!("/_db_updates?feed=continuous&timeout=1&since=00{missed}");
+    let lines = couch.get(&live).await.text;
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|line| line.get("warning").is_some()).collect::<Vec<_>>(), [true, false, false]);
 }

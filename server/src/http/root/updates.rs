@@ -94,14 +94,14 @@ pub(crate) async fn db_updates(request: &Request) -> Result<Response> {
         if plan.descending {
             page.events.reverse();
         }
-        let mut out = Output { kind: plan.kind, left: plan.limit, sent: 0, last: since };
+        let mut out = Output { kind: plan.kind, left: plan.limit, sent: 0, last: since, lacks_drops: false };
         return Ok(out.whole(page));
     }
     let mut feed = Feed {
         app: app.clone(),
         watcher: Some(layer.watch_databases()),
         idle: plan.idle,
-        out: Output { kind: plan.kind, left: plan.limit, sent: 0, last: since },
+        out: Output { kind: plan.kind, left: plan.limit, sent: 0, last: since, lacks_drops: false },
         rested: Instant::now(),
     };
     // Read before the status is sent, so that an error has its own status.
@@ -118,6 +118,10 @@ pub(crate) async fn db_updates(request: &Request) -> Result<Response> {
     Ok(response)
 }
 
+/// Said to a client that continues from long ago.
+const LACKS_DROPS: &str =
+    "Databases that were dropped after `since` are missing, since only the last drops are kept: see `_all_dbs`.";
+
 /// Writes rows.
 struct Output {
     kind: FeedKind,
@@ -126,6 +130,8 @@ struct Output {
     sent: u64,
     /// Where a client can continue.
     last: Seq,
+    /// Drops are missing, and the client does not know it yet.
+    lacks_drops: bool,
 }
 
 impl Output {
@@ -138,6 +144,7 @@ impl Output {
     }
 
     fn rows(&mut self, page: DatabaseEvents, out: &mut Vec<u8>) {
+        self.lacks_drops |= page.lacks_drops;
         let mut before = None;
         for event in page.events {
             // Events of one transaction may have one sequence, from which a client continues behind all of them.
@@ -166,7 +173,12 @@ impl Output {
         };
         let mut json = JsonWriter::new(out);
         json.begin_object().name("db_name").str(&event.name).name("type").str(kind);
-        json.name("seq").display(event.seq).end_object();
+        json.name("seq").display(event.seq);
+        // A feed of rows may have no end, so the first row says it.
+        if !self.kind.is_array() && std::mem::take(&mut self.lacks_drops) {
+            json.name("warning").str(LACKS_DROPS);
+        }
+        json.end_object();
         match self.kind {
             FeedKind::Continuous => out.push(b'\n'),
             FeedKind::EventSource => out.extend_from_slice(format!("\nid: {}\n\n", event.seq).as_bytes()),
@@ -175,12 +187,12 @@ impl Output {
     }
 
     fn end(&self, out: &mut Vec<u8>) {
+        let warning = if self.lacks_drops { format!(",\"warning\":\"{LACKS_DROPS}\"") } else { String::new() };
+        let last = format!("\"last_seq\":\"{}\"{warning}}}\n", self.last);
         match self.kind {
             FeedKind::EventSource => {}
-            FeedKind::Continuous => out.extend_from_slice(format!("{{\"last_seq\":\"{}\"}}\n", self.last).as_bytes()),
-            FeedKind::Normal | FeedKind::Longpoll => {
-                out.extend_from_slice(format!("\n],\n\"last_seq\":\"{}\"}}\n", self.last).as_bytes());
-            }
+            FeedKind::Continuous => out.extend_from_slice(format!("{{{last}").as_bytes()),
+            FeedKind::Normal | FeedKind::Longpoll => out.extend_from_slice(format!("\n],\n{last}").as_bytes()),
         }
     }
 }
