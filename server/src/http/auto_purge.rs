@@ -5,7 +5,7 @@
 //! ```
 //!
 //! One job of the server's own store looks at all databases, also at those that moved to other stores, and does it
-//! again after a while. A tombstone is old if a row that counts edits says so ([`Documents::since_time`]). Each round
+//! again after a while. Each round begins at a random one. A tombstone is old if a row that counts edits says so ([`Documents::since_time`]). Each round
 //! leaves such a row, so that later rounds know how old the last edits are.
 //!
 //! A clock that leaps ahead makes everything old. So a round purges nothing in a database unless a time is known from
@@ -26,7 +26,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobs::JobId;
-use model::{AllDocsRequest, ChangesRequest, ErrorKind, GetOptions, NameRange, NotFound, Purge, Style};
+use model::{
+    AllDocsRequest, ChangesRequest, Environment, ErrorKind, GetOptions, NameRange, NotFound, Purge, Style,
+    SystemEnvironment,
+};
 
 use crate::http::access::auto_purge::{AutoPurge, Ttl};
 use crate::http::app::App;
@@ -76,7 +79,11 @@ async fn purge_all(app: &App, run: &Run) -> Result<Option<Duration>> {
     drop(app.auth.load(&app.layer).await?);
     let Some(option) = app.auth.settings().auto_purge else { return Ok(None) };
     let mut pause = option.repeat;
-    for name in app.layer.database_names(&NameRange::default()).await? {
+    let mut names = app.layer.database_names(&NameRange::default()).await?;
+    let mut random = [0; 8];
+    SystemEnvironment.random(&mut random);
+    begin_anywhere(&mut names, u64::from_le_bytes(random));
+    for name in names {
         match purge_old(app, run, option, &name).await {
             Err(error) if error.is_no_database() => {}
             Err(error) => tracing::warn!(database = name, ?error, "old tombstones of a database cannot be purged"),
@@ -88,6 +95,14 @@ async fn purge_all(app: &App, run: &Run) -> Result<Option<Duration>> {
         }
     }
     Ok(Some(pause))
+}
+
+/// Moves the beginning of a list to a random place. A round may end early with its server, so rounds that all began at
+/// the first name might never reach the last ones.
+fn begin_anywhere(names: &mut [String], random: u64) {
+    if let Some(at) = random.checked_rem(names.len() as u64) {
+        names.rotate_left(at as usize);
+    }
 }
 
 fn is_to_stop(app: &App, run: &Run) -> bool {
@@ -197,4 +212,25 @@ async fn is_vault(database: &Documents) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_begin_at_any_database_and_reach_all() {
+        let all: Vec<String> = ["a", "b", "c"].map(str::to_owned).into();
+        let mut first = Vec::new();
+        for random in 0..3 {
+            let mut names = all.clone();
+            begin_anywhere(&mut names, u64::MAX - random);
+            first.push(names[0].clone());
+            names.sort();
+            assert_eq!(names, all);
+        }
+        first.sort();
+        assert_eq!(first, all);
+        begin_anywhere(&mut [], 7);
+    }
 }
