@@ -234,7 +234,7 @@ pub(crate) async fn only_the_last_drops_are_kept(stage: Stage) {
     assert!(!layer.database_events(first).await.unwrap().lacks_drops, "nothing was forgotten");
 
     let transaction = engine.begin().unwrap();
-    (1..=998).for_each(|number| transaction.set(&drop_key(number, &format!("d{number}")), &[0x15, 1]));
+    (1..=998).for_each(|number| transaction.set(drop_key(number, &format!("d{number}")), &[0x15, 1]));
     transaction.commit().await.unwrap();
     assert_eq!(rows().await, 1_000);
     for (step, name) in ["y", "z", "x"].into_iter().enumerate() {
