@@ -31,11 +31,11 @@ use model::{
     SystemEnvironment,
 };
 
-use crate::http::access::auto_purge::{AutoPurge, Ttl};
 use crate::http::app::App;
 use crate::http::app::jobs::{End, Run, backoff, now_ms};
 use crate::http::app::optional;
 use crate::http::app::stores::Documents;
+use crate::http::config::auto_purge::{AutoPurge, Ttl};
 use crate::http::error::Result;
 use crate::http::journal::Actor;
 use crate::http::replicator;

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use crate::http::access::rows::Rows;
+use crate::http::config::rows::Rows;
 
 /// How ids are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn ids_are_those_of_the_configured_algorithm() {
-        use crate::http::access::rows::rows_of;
+        use crate::http::config::rows::rows_of;
 
         let made = |name: &str| {
             let rows = rows_of(&[("uuids", "algorithm", name), ("uuids", "utc_id_suffix", "-here")]);

@@ -29,9 +29,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_io_timeout::TimeoutStream;
 
-use crate::http::access::lockout::network;
-use crate::http::access::settings::ADMINS;
 use crate::http::app::{App, Identity, Options};
+use crate::http::authn::lockout::network;
+use crate::http::config::settings::ADMINS;
 use crate::http::serve::serve;
 use crate::http::tls;
 use crate::http::wire::body::CONNECTION_BYTES;

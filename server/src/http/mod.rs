@@ -15,7 +15,9 @@
 //!      │
 //!   app ─────── state that all requests share: handles of databases, stores, threads for scans, runs of jobs
 //!      │
-//!   access ──── who a client is: sessions, passwords; allowed origins
+//!   authn ───── who a client is: sessions, tokens, passwords
+//!      │
+//!   config ──── the settings, parsed, and those of single subjects
 //!      │
 //!   wire, tls ─ bytes: bodies, parameters, responses, raw quotes in queries; certificates and handshakes
 //!      │
@@ -29,10 +31,11 @@
 //! part of a name, `_design/x` and `_design%2Fx` are one document, a trailing slash does not count, and `COPY` is a
 //! method.
 
-mod access;
 mod app;
+mod authn;
 mod authz;
 mod auto_purge;
+mod config;
 mod database;
 mod document;
 mod error;
@@ -54,13 +57,13 @@ mod views;
 mod wire;
 mod work;
 
-pub use access::auth::Administrator;
-pub use access::cors::CorsOptions;
-pub use access::known::KNOWN_SETTINGS;
-pub(crate) use access::settings::ADMINS;
 pub(crate) use app::Identity;
 pub use app::Options;
+pub use authn::auth::Administrator;
 pub(crate) use authz::writer::by_command;
+pub use config::cors::CorsOptions;
+pub use config::known::KNOWN_SETTINGS;
+pub(crate) use config::settings::ADMINS;
 pub(crate) use functions::Functions;
 pub(crate) use functions::validate::THREADS;
 pub use journal::LogFile;

@@ -19,13 +19,13 @@ use std::time::Duration;
 use jobs::JobId;
 use model::{Change, CreateOptions, ErrorKind, GetOptions, JsonText};
 
-use crate::http::access::peruser::{PerUser, with_user, without_user};
-use crate::http::access::settings::DefaultSecurity;
-use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::following::{self, Reached};
 use crate::http::app::jobs::{End, Run};
 use crate::http::app::optional;
+use crate::http::authn::users;
+use crate::http::config::peruser::{PerUser, with_user, without_user};
+use crate::http::config::settings::DefaultSecurity;
 use crate::http::error::Result;
 use crate::http::journal::Actor;
 use crate::http::wire::response;

@@ -10,9 +10,9 @@ use hyper::header::{HOST, HeaderMap, HeaderValue, IF_MATCH};
 use hyper::{Method, StatusCode};
 use model::{JsonText, RevId};
 
-use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Principal;
 use crate::http::authz::writer::on_behalf;
 use crate::http::error::{ApiError, Result};
 use crate::http::journal::{self, Actor};

@@ -2,9 +2,9 @@
 
 use jobs::{JobId, NewJob};
 
-use crate::http::access::settings::Settings;
 use crate::http::app::App;
 use crate::http::app::jobs::PAUSE;
+use crate::http::config::settings::Settings;
 use crate::http::error::Result;
 
 /// Adds and removes a job as the configuration says, until the server stops. When the option changes, a current run

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::http::access::auth::Auth;
-use crate::http::access::passwords::{Scheme, Verifier};
-use crate::http::access::principal::Principal;
-use crate::http::access::settings::Settings;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authn::auth::Auth;
+use crate::http::authn::passwords::{Scheme, Verifier};
+use crate::http::authn::principal::Principal;
 use crate::http::authz::security::Security;
+use crate::http::config::settings::Settings;
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::body::beside;
 
@@ -55,7 +55,7 @@ impl Means {
         }
     }
 
-    /// Hashes a new password, which [`admit`](crate::http::access::policy::Policy::admit) has admitted.
+    /// Hashes a new password, which [`admit`](crate::http::authn::policy::Policy::admit) has admitted.
     pub(crate) async fn hash(&self, password: String, scheme: Scheme) -> Result<Verifier> {
         match self {
             Means::Server(app, Some(address)) => app.auth.hashing.hash(*address, &password, scheme).await,

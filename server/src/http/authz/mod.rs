@@ -11,7 +11,7 @@
 //!          └─ replications ──── `_replicator`
 //! ```
 //!
-//! Who a client is, [`access`](crate::http::access) tells.
+//! Who a client is, [`authn`](crate::http::authn) tells.
 
 pub(crate) mod admission;
 pub(crate) mod auth_design;
@@ -23,7 +23,7 @@ pub(crate) mod security;
 pub(crate) mod users;
 pub(crate) mod writer;
 
-use crate::http::access::users::DATABASE;
+use crate::http::authn::users::DATABASE;
 use crate::http::authz::replications::Replications;
 use crate::http::authz::rules::Rules;
 use crate::http::authz::users::Users;

@@ -15,8 +15,8 @@ use hyper::StatusCode;
 use model::limits::DESIGN_PREFIX;
 use model::{Edit, ErrorKind, GetOptions, JsonText, NotFound, Result, WriteMode};
 
-use crate::http::access::auth::Auth;
-use crate::http::access::principal::Principal;
+use crate::http::authn::auth::Auth;
+use crate::http::authn::principal::Principal;
 use crate::http::authz::client::Client;
 use crate::http::authz::rules::{Rules, forbidden, refusal};
 use crate::http::authz::security::Security;

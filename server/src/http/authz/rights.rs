@@ -1,8 +1,8 @@
 //! What a client may do in a database, wherever it is named: in the path of a request, in its body, in a replication.
 
-use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Principal;
 use crate::http::authz::rules_of;
 use crate::http::authz::security::Security;
 use crate::http::error::{ApiError, Result};

@@ -8,7 +8,7 @@
 use async_trait::async_trait;
 use model::{Edit, ErrorKind, WriteMode};
 
-use crate::http::access::principal::Principal;
+use crate::http::authn::principal::Principal;
 use crate::http::authz::client::Client;
 use crate::http::authz::security::Security;
 use crate::http::error::{ApiError, Result};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use model::{JsonRef, JsonText};
 use parking_lot::Mutex;
 
-use crate::http::access::principal::Principal;
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Principal;
 
 /// Maximum number of bytes of the objects that are kept.
 const MOST_BYTES: usize = 16 << 20;
@@ -141,7 +141,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::principal::Proof;
+    use crate::http::authn::principal::Proof;
 
     fn security(text: &str) -> Security {
         Security::new(JsonText::parse(text.as_bytes()).unwrap())

@@ -22,9 +22,9 @@ use hyper::StatusCode;
 use model::limits::DESIGN_PREFIX;
 use model::{Document, Edit, ErrorKind, GetOptions, JsonKind, JsonRef, JsonText, NotFound, Result, WriteMode};
 
-use crate::http::access::passwords::{LONGEST_SALT, MOST_ITERATIONS};
-use crate::http::access::principal::Principal;
-use crate::http::access::users::{PREFIX, with_verifier, without_verifier};
+use crate::http::authn::passwords::{LONGEST_SALT, MOST_ITERATIONS};
+use crate::http::authn::principal::Principal;
+use crate::http::authn::users::{PREFIX, with_verifier, without_verifier};
 use crate::http::authz::client::Client;
 use crate::http::authz::rules::{Rules, forbidden, refusal};
 use crate::http::authz::security::Security;
@@ -295,7 +295,7 @@ fn password(body: &JsonText) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::principal::{Proof, Voucher};
+    use crate::http::authn::principal::{Proof, Voucher};
 
     fn json(text: &str) -> JsonText {
         JsonText::parse(text.as_bytes()).unwrap()

@@ -18,16 +18,16 @@ use kv_api::AnyDatabase;
 use model::limits::DESIGN_PREFIX;
 use model::{JsonText, Layer, Question, Validator, Verdict, Writing};
 
-use crate::http::access::principal::Principal;
-use crate::http::access::settings::{Flags, Settings};
-use crate::http::access::unkept::Unkept;
-use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Principal;
+use crate::http::authn::users;
 use crate::http::authz::client::{Client, Means};
 use crate::http::authz::rights::{not_database_admin, not_server_admin, standing};
 use crate::http::authz::rules::{Rules, refusal};
 use crate::http::authz::{auth_design, rules_of};
+use crate::http::config::settings::{Flags, Settings};
+use crate::http::config::unkept::Unkept;
 use crate::http::functions::Functions;
 use crate::http::functions::validate::{OnBehalf, THREADS};
 

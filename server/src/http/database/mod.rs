@@ -11,12 +11,12 @@ pub(crate) mod upkeep;
 use hyper::StatusCode;
 use model::{ConflictPolicy, CreateOptions, DatabaseInfo, JsonText, JsonWriter};
 
-use crate::http::access::settings::DefaultSecurity;
-use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authn::users;
 use crate::http::authz::auth_design;
 use crate::http::authz::rights::is_of_the_system;
+use crate::http::config::settings::DefaultSecurity;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;
 use crate::http::request::Request;

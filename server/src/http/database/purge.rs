@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use hyper::StatusCode;
 use model::{JsonWriter, Purge};
 
-use crate::http::access::auto_purge::Ttl;
 use crate::http::app::stores::Documents;
+use crate::http::config::auto_purge::Ttl;
 use crate::http::document::revs_diff::write_revs;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator;

@@ -3,8 +3,8 @@
 use hyper::StatusCode;
 use model::{JsonText, JsonWriter, KeepReplaced};
 
-use crate::http::access::users;
 use crate::http::app::stores::Documents;
+use crate::http::authn::users;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};

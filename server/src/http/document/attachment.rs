@@ -17,9 +17,9 @@ use hyper::header::{
 use model::limits::{LOCAL_PREFIX, check_document_id};
 use model::{Attachment, Encoding, RevId, UploadAs, Writing, check_attachment_name};
 
-use crate::http::access::sandbox::Foreign;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::config::sandbox::Foreign;
 use crate::http::document::contents::{Contents, read_ahead, send_all};
 use crate::http::document::require_possible;
 use crate::http::error::{ApiError, Result};

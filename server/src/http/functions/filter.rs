@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::http::access::principal::Principal;
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Principal;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions;
 use crate::http::functions::request::{replication_object, request_object};

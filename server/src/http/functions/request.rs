@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use model::JsonWriter;
 
-use crate::http::access::principal::Principal;
-use crate::http::access::users;
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Principal;
+use crate::http::authn::users;
 use crate::http::database::write_info;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;

@@ -8,8 +8,8 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use model::{Edit, ErrorKind, GetOptions, JsonText, NotFound, RevId, WriteMode};
 
-use crate::http::access::sandbox::Foreign;
 use crate::http::app::stores::Documents;
+use crate::http::config::sandbox::Foreign;
 use crate::http::document::write::write_edit;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use model::{JsonText, Question, Validator, Verdict};
 
-use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Principal;
 use crate::http::functions::Functions;
 
 /// The threads of a command's functions.
@@ -72,7 +72,7 @@ mod running {
     use model::{ErrorKind, JsonRef, JsonText, JsonWriter, OPTIONS, Question, Result, VALIDATE};
 
     use super::OnBehalf;
-    use crate::http::access::users;
+    use crate::http::authn::users;
     use crate::http::functions::{Functions, design_of, named};
     use crate::http::views::design::builtin;
 

@@ -19,11 +19,11 @@ use model::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::following::{self, Reached};
 use crate::http::app::jobs::{End, Run, now_ms};
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Principal;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::validate::OnBehalf;
 use crate::http::replicator::has_jobs;

@@ -12,10 +12,10 @@
 
 use model::{JsonRef, JsonText};
 
-use crate::http::access::auth::Auth;
-use crate::http::access::principal::Principal;
-use crate::http::access::session::seconds_now;
 use crate::http::app::App;
+use crate::http::authn::auth::Auth;
+use crate::http::authn::principal::Principal;
+use crate::http::authn::session::seconds_now;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::proven::{self, Proven};
 use crate::http::wire::response::{self, json_object};

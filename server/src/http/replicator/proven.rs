@@ -18,10 +18,10 @@ use std::mem::discriminant;
 
 use model::{JsonRef, JsonText, JsonWriter, hex};
 
-use crate::http::access::auth::Auth;
-use crate::http::access::passwords::{same, unhex};
-use crate::http::access::principal::{Principal, Proof, Voucher};
 use crate::http::app::App;
+use crate::http::authn::auth::Auth;
+use crate::http::authn::passwords::{same, unhex};
+use crate::http::authn::principal::{Principal, Proof, Voucher};
 use crate::http::error::{ApiError, Result};
 
 /// The member of documents that holds it.
@@ -209,8 +209,8 @@ fn append_sorted(value: JsonRef<'_>, text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::auth::SECRET_BYTES;
-    use crate::http::access::settings::Flags;
+    use crate::http::authn::auth::SECRET_BYTES;
+    use crate::http::config::settings::Flags;
     use crate::http::wire::response::json_object;
 
     fn auth(secret: u8) -> Auth {

@@ -389,7 +389,7 @@ pub(crate) fn time(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::principal::{Principal, Proof, Voucher};
+    use crate::http::authn::principal::{Principal, Proof, Voucher};
     use crate::http::error::ApiError;
 
     #[test]

@@ -12,7 +12,7 @@ use model::{JsonRef, JsonText};
 use peer::{Address, Connecting, Filter};
 use replicate::{Endpoint, Identity, Options};
 
-use crate::http::access::rows::{Rows, truth};
+use crate::http::config::rows::{Rows, truth};
 use crate::http::error::{ApiError, Result};
 
 /// The section of the settings of replications.
@@ -277,7 +277,7 @@ pub(crate) fn without_credentials(value: JsonRef<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     fn asked(text: &str) -> Result<RequestedReplication> {
         RequestedReplication::read(&JsonText::parse(text.as_bytes()).unwrap())

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use crate::http::access::rows::Rows;
 use crate::http::app::App;
+use crate::http::config::rows::Rows;
 
 /// Settings of the section `replicator`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Rotation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     #[test]
     fn turns_are_as_configured() {

@@ -16,10 +16,10 @@ use peer::{
 };
 use tokio::sync::OnceCell;
 
-use crate::http::access::principal::Principal;
-use crate::http::access::users;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Principal;
+use crate::http::authn::users;
 use crate::http::authz::rights::admit_elsewhere;
 use crate::http::authz::writer::on_behalf;
 use crate::http::error::ApiError;

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use hyper::StatusCode;
 use model::{JsonRef, JsonText, JsonWriter};
 
-use crate::http::access::known::CLOSED_SECTIONS;
-use crate::http::access::passwords::Verifier;
-use crate::http::access::quotas;
-use crate::http::access::settings::ADMINS;
+use crate::http::authn::passwords::Verifier;
+use crate::http::config::known::CLOSED_SECTIONS;
+use crate::http::config::quotas;
+use crate::http::config::settings::ADMINS;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::root::require_node;

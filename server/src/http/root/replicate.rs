@@ -15,9 +15,9 @@ use jobs::{JobId, NewJob};
 use model::limits::HIGHEST_MAX_DOCUMENT_SIZE;
 use model::{JsonRef, JsonText};
 
-use crate::http::access::principal::Principal;
 use crate::http::app::App;
 use crate::http::app::jobs::{now_ms, woken};
+use crate::http::authn::principal::Principal;
 use crate::http::error::{ApiError, Result};
 use crate::http::replicator::owner::Owner;
 use crate::http::replicator::record::{

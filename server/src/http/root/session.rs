@@ -3,8 +3,8 @@
 use hyper::StatusCode;
 use hyper::header::{LOCATION, SET_COOKIE};
 
-use crate::http::access::principal::Proof;
-use crate::http::access::{session, users};
+use crate::http::authn::principal::Proof;
+use crate::http::authn::{session, users};
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
 use crate::http::wire::body::content_type_is;

@@ -4,8 +4,8 @@
 
 use hyper::StatusCode;
 
-use crate::http::access::settings::ADMINS;
-use crate::http::access::users;
+use crate::http::authn::users;
+use crate::http::config::settings::ADMINS;
 use crate::http::database::create_with;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;

@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use crate::http::access::sandbox::Foreign;
+use crate::http::config::sandbox::Foreign;
 use crate::http::error::ApiError;
 use crate::http::wire::body::{REQUEST_BYTES, SMALL};
 

@@ -29,8 +29,8 @@ use hyper::header::{HeaderValue, RETRY_AFTER};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::http::access::lockout::{Attempt, network};
-use crate::http::access::passwords::{Scheme, Verifier};
+use crate::http::authn::lockout::{Attempt, network};
+use crate::http::authn::passwords::{Scheme, Verifier};
 use crate::http::error::{ApiError, Result};
 
 /// Maximum number of tasks that wait.
@@ -290,8 +290,8 @@ fn busy() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::lockout::{Lockout, Rules};
-    use crate::http::access::passwords::Prf;
+    use crate::http::authn::lockout::{Lockout, Rules};
+    use crate::http::authn::passwords::Prf;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const QUICK: Scheme = Scheme::Pbkdf2 { prf: Prf::Sha256, iterations: 2 };

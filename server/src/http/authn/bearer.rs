@@ -19,9 +19,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use model::{JsonRef, JsonText};
 use sha2::{Sha256, Sha384, Sha512};
 
-use crate::http::access::principal::{Principal, Proof, Voucher};
-use crate::http::access::public_key::Algorithm;
-use crate::http::access::rows::Rows;
+use crate::http::authn::principal::{Principal, Proof, Voucher};
+use crate::http::authn::public_key::Algorithm;
+use crate::http::config::rows::Rows;
 use crate::http::error::{ApiError, Result};
 
 /// The section of the keys.
@@ -218,7 +218,7 @@ fn split_path(path: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     const NOW: u64 = 1_700_000_000;
 
@@ -279,7 +279,7 @@ mod tests {
     /// A key is found by the token's algorithm, and by nothing else in the token.
     #[test]
     fn public_keys_prove_and_are_no_secrets() {
-        use crate::http::access::public_key::vectors::{
+        use crate::http::authn::public_key::vectors::{
             EC_KEY_256, EC_KEY_384, EC_KEY_521, ES256, ES384, ES512, RS256, RS512, RSA_KEY,
         };
         let public = |more: &[(&str, &str, &str)]| {

@@ -21,8 +21,8 @@ use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
 use base64::{Engine as _, alphabet};
 use hyper::header::{COOKIE, HeaderMap, HeaderValue};
 
-use crate::http::access::passwords::same;
-use crate::http::access::settings::Session;
+use crate::http::authn::passwords::same;
+use crate::http::config::settings::Session;
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::headers::text;
 
@@ -155,7 +155,7 @@ fn cookie_value(headers: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::passwords::Prf;
+    use crate::http::authn::passwords::Prf;
 
     const SECRET: &[u8] = b"92de07df7e7a3fe14808cef90a7cc0d91";
 

@@ -51,7 +51,7 @@ impl Unkept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::settings_of;
+    use crate::http::config::rows::settings_of;
 
     #[test]
     fn they_precede_the_store_until_they_are_forgotten() {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::http::access::peruser::PerUser;
-use crate::http::access::rows::Rows;
+use crate::http::config::peruser::PerUser;
+use crate::http::config::rows::Rows;
 
 /// The section with the quota of each database.
 pub(crate) const SECTION: &str = "quotas";
@@ -44,7 +44,7 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     #[test]
     fn a_database_has_its_own_quota_or_that_of_users() {

@@ -14,20 +14,20 @@ use std::collections::HashMap;
 use hyper::header::HeaderValue;
 use model::Setting;
 
-use crate::http::access::auto_purge::AutoPurge;
-use crate::http::access::bearer::Tokens;
-use crate::http::access::cors::Cors;
-use crate::http::access::forwarded::Forwarded;
-use crate::http::access::known::AUTH;
-use crate::http::access::lockout::Rules;
-use crate::http::access::passwords::{Prf, Verifier};
-use crate::http::access::peruser::PerUser;
-use crate::http::access::policy::Policy;
-use crate::http::access::proxy::Proxy;
-use crate::http::access::quotas::Quotas;
-use crate::http::access::rows::{Rows, truth};
-use crate::http::access::sandbox::Policies;
-use crate::http::access::unkept::Unkept;
+use crate::http::authn::bearer::Tokens;
+use crate::http::authn::lockout::Rules;
+use crate::http::authn::passwords::{Prf, Verifier};
+use crate::http::authn::policy::Policy;
+use crate::http::authn::proxy::Proxy;
+use crate::http::config::auto_purge::AutoPurge;
+use crate::http::config::cors::Cors;
+use crate::http::config::forwarded::Forwarded;
+use crate::http::config::known::AUTH;
+use crate::http::config::peruser::PerUser;
+use crate::http::config::quotas::Quotas;
+use crate::http::config::rows::{Rows, truth};
+use crate::http::config::sandbox::Policies;
+use crate::http::config::unkept::Unkept;
 use crate::http::ids::Algorithm;
 
 /// The section of the administrators.
@@ -219,7 +219,7 @@ fn challenge(rows: &Rows) -> Option<HeaderValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::settings_of;
+    use crate::http::config::rows::settings_of;
 
     const STARTED: [(&str, &str, &str); 1] = [("chttpd", "max_http_request_size", "7")];
 

@@ -7,7 +7,7 @@
 
 use hyper::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue};
 
-use crate::http::access::rows::Rows;
+use crate::http::config::rows::Rows;
 
 /// Whose content an answer is, in the extensions of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Policies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     fn policies(rows: &[(&str, &str, &str)], foreign: Foreign, own: Option<&'static str>) -> Vec<String> {
         let mut headers = HeaderMap::new();

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use hyper::header::{HeaderMap, HeaderName};
 
-use crate::http::access::rows::Rows;
+use crate::http::config::rows::Rows;
 
 /// The names of the headers; `None` for one that is not to be looked at.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Forwarded {
 #[cfg(test)]
 #[test]
 fn a_proxy_is_trusted_by_the_headers_that_are_configured() {
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     let headers: HeaderMap = [
         ("x-forwarded-host", "couch.example"),

@@ -4,7 +4,7 @@
 
 use model::{JsonRef, JsonText, JsonWriter};
 
-use crate::http::access::rows::Rows;
+use crate::http::config::rows::Rows;
 use crate::http::wire::response;
 
 /// The option.
@@ -98,7 +98,7 @@ fn changed(security: &JsonText, write: impl Fn(&str, &mut JsonWriter<'_>)) -> Js
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     fn json(text: &str) -> JsonText {
         JsonText::parse(text.as_bytes()).unwrap()

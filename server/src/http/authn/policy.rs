@@ -17,8 +17,8 @@ use std::str::Chars;
 
 use mango::Regex;
 
-use crate::http::access::passwords::{MOST_ITERATIONS, Prf, Scheme, Verifier};
-use crate::http::access::rows::Rows;
+use crate::http::authn::passwords::{MOST_ITERATIONS, Prf, Scheme, Verifier};
+use crate::http::config::rows::Rows;
 use crate::http::error::{ApiError, Result};
 
 /// What begins the reason of a refused password.
@@ -47,7 +47,7 @@ struct Rule {
 }
 
 impl Policy {
-    pub(super) fn read(rows: &Rows) -> Policy {
+    pub(crate) fn read(rows: &Rows) -> Policy {
         let prf = rows.auth("pbkdf2_prf", Prf::named).unwrap_or(Prf::Sha256);
         let iterations = rows.auth("iterations", |count| count.parse().ok()).unwrap_or(MOST_ITERATIONS);
         let iterations = iterations.clamp(1, MOST_ITERATIONS);
@@ -229,7 +229,7 @@ fn escaped(chars: &mut Chars<'_>) -> Option<char> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     fn policy(rows: &[(&str, &str)]) -> Policy {
         let rows: Vec<_> = rows.iter().map(|(name, value)| ("chttpd_auth", *name, *value)).collect();

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::http::access::rows::Rows;
+use crate::http::config::rows::Rows;
 
 /// The section of the option.
 const SECTION: &str = "couch_auto_purge_plugin";
@@ -66,7 +66,7 @@ fn period(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     #[test]
     fn periods_are_those_of_couchdb() {

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use model::JsonWriter;
 
-use crate::http::access::passwords::mac;
+use crate::http::authn::passwords::mac;
 
 /// The role of a server administrator.
 pub(crate) const SERVER_ADMIN: &str = "_admin";

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::http::access::passwords::mac;
-use crate::http::access::rows::Rows;
+use crate::http::authn::passwords::mac;
+use crate::http::config::rows::Rows;
 use crate::http::error::{ApiError, Result};
 
 /// Maximum number of counted names.
@@ -50,7 +50,7 @@ impl Default for Rules {
 
 impl Rules {
     /// An unreadable value counts as unset, so a typo never weakens the lockout. (In CouchDB an unknown mode is `off`.)
-    pub(super) fn read(rows: &Rows) -> Rules {
+    pub(crate) fn read(rows: &Rows) -> Rules {
         let usual = Rules::default();
         let number = |name: &str| rows.number("chttpd_auth_lockout", name);
         Rules {
@@ -169,7 +169,7 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::rows::rows_of;
+    use crate::http::config::rows::rows_of;
 
     const RULES: Rules = Rules { mode: Mode::Enforce, threshold: 5, lifetime: Duration::from_secs(300) };
 

@@ -13,10 +13,10 @@ use model::{AttachmentEdit, Document, Edit, GetOptions, JsonRef, JsonText, JsonW
 
 use parking_lot::Mutex;
 
-use crate::http::access::passwords::Verifier;
-use crate::http::access::principal::{Principal, SERVER_ADMIN};
 use crate::http::app::databases::Databases;
 use crate::http::app::stores::Documents;
+use crate::http::authn::passwords::Verifier;
+use crate::http::authn::principal::{Principal, SERVER_ADMIN};
 use crate::http::error::{ApiError, Result};
 
 /// The database of users.
@@ -158,7 +158,7 @@ fn changed(body: &JsonText, write: impl FnOnce(&mut JsonWriter<'_>)) -> Result<J
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::access::passwords::{Prf, Scheme};
+    use crate::http::authn::passwords::{Prf, Scheme};
 
     #[test]
     fn a_new_password_replaces_all_members_of_the_old_one() {

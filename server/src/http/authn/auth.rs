@@ -24,16 +24,16 @@ use kv_api::AnyDatabase;
 use model::Layer;
 use parking_lot::{Mutex, RwLock};
 
-use crate::http::access::hashing::{Hashing, Match};
-use crate::http::access::lockout::{Attempt, Lockout};
-use crate::http::access::passwords::{Prf, Scheme, Verifier, mac, same};
-use crate::http::access::policy::Policy;
-use crate::http::access::principal::{ANONYMOUS, PARTY, Principal, Proof, SERVER_ADMIN, Voucher};
-use crate::http::access::session::{self, Claim, seconds_now};
-use crate::http::access::settings::{ADMINS, Flags, Settings};
-use crate::http::access::unkept::Unkept;
-use crate::http::access::users::{self, Conflicted, User};
 use crate::http::app::databases::Databases;
+use crate::http::authn::hashing::{Hashing, Match};
+use crate::http::authn::lockout::{Attempt, Lockout};
+use crate::http::authn::passwords::{Prf, Scheme, Verifier, mac, same};
+use crate::http::authn::policy::Policy;
+use crate::http::authn::principal::{ANONYMOUS, PARTY, Principal, Proof, SERVER_ADMIN, Voucher};
+use crate::http::authn::session::{self, Claim, seconds_now};
+use crate::http::authn::users::{self, Conflicted, User};
+use crate::http::config::settings::{ADMINS, Flags, Settings};
+use crate::http::config::unkept::Unkept;
 use crate::http::error::{ApiError, Result};
 
 /// Length of the secret for signing cookies, in bytes.

@@ -16,7 +16,7 @@ use model::{JsonText, JsonWriter};
 use sha1::{Digest, Sha1};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
-use crate::http::access::rows::Rows;
+use crate::http::config::rows::Rows;
 use crate::http::ids::random_hex;
 
 /// Maximum number of iterations that are computed. With more, a client that may write a document of `_users` could occupy

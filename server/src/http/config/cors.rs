@@ -10,7 +10,7 @@ use hyper::header::{
 };
 use hyper::{Method, StatusCode};
 
-use crate::http::access::rows::{Rows, truth};
+use crate::http::config::rows::{Rows, truth};
 use crate::http::wire::response::{self, Response};
 
 const ALWAYS_EXPOSED: &str = "content-type, cache-control";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::Setting;
 
-use crate::http::access::known::{AUTH, EARLIER_AUTH, defaults, is_known};
+use crate::http::config::known::{AUTH, EARLIER_AUTH, defaults, is_known};
 
 /// Values by section and name.
 type Sections = BTreeMap<String, BTreeMap<String, String>>;
@@ -34,7 +34,7 @@ fn find<'a>(sections: &'a Sections, section: &str, name: &str) -> Option<&'a str
 
 impl Rows {
     /// `started`: what the server was started with, over the defaults of the table.
-    pub(super) fn new(set: Vec<Setting>, started: impl IntoIterator<Item = Setting>) -> Rows {
+    pub(crate) fn new(set: Vec<Setting>, started: impl IntoIterator<Item = Setting>) -> Rows {
         let mut rows = Rows::default();
         set.into_iter().for_each(|setting| insert(&mut rows.set, setting));
         for (section, name, value) in defaults() {
@@ -82,7 +82,7 @@ impl Rows {
     }
 
     /// `false` also where neither the setting nor its default is a truth value.
-    pub(super) fn flag(&self, section: &str, name: &str) -> bool {
+    pub(crate) fn flag(&self, section: &str, name: &str) -> bool {
         self.read(section, name, truth) == Some(true)
     }
 
@@ -96,7 +96,7 @@ impl Rows {
     }
 
     /// A setting of authentication, in the section that CouchDB 3 has it in or the one before it, or its default.
-    pub(super) fn auth<'a, T>(&'a self, name: &str, read: impl Fn(&'a str) -> Option<T>) -> Option<T> {
+    pub(crate) fn auth<'a, T>(&'a self, name: &str, read: impl Fn(&'a str) -> Option<T>) -> Option<T> {
         let set = self.stored(AUTH, name).and_then(&read).or_else(|| self.stored(EARLIER_AUTH, name).and_then(&read));
         set.or_else(|| self.read(AUTH, name, read))
     }
@@ -113,7 +113,7 @@ pub(crate) fn truth(text: &str) -> Option<bool> {
 
 /// Settings of tests: section, name, value.
 #[cfg(test)]
-pub(super) fn settings_of(rows: &[(&str, &str, &str)]) -> Vec<Setting> {
+pub(crate) fn settings_of(rows: &[(&str, &str, &str)]) -> Vec<Setting> {
     let setting = |&(section, name, value): &(&str, &str, &str)| {
         let (section, name, value) = (section.to_owned(), name.to_owned(), value.to_owned());
         Setting { section, name, value }

@@ -18,9 +18,9 @@
 
 use hyper::header::HeaderMap;
 
-use crate::http::access::passwords::{Prf, same, unhex};
-use crate::http::access::principal::{Principal, Proof, Voucher};
-use crate::http::access::rows::Rows;
+use crate::http::authn::passwords::{Prf, same, unhex};
+use crate::http::authn::principal::{Principal, Proof, Voucher};
+use crate::http::config::rows::Rows;
 use crate::http::wire::headers::text;
 
 /// The headers, and what is to be believed.
@@ -80,10 +80,10 @@ mod tests {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
     use super::*;
-    use crate::http::access::rows::rows_of;
-    use crate::http::access::session;
-    use crate::http::access::settings::{Flags, Settings};
-    use crate::http::access::unkept::Unkept;
+    use crate::http::authn::session;
+    use crate::http::config::rows::rows_of;
+    use crate::http::config::settings::{Flags, Settings};
+    use crate::http::config::unkept::Unkept;
     use model::hex;
 
     const ON: (&str, &str, &str) = ("chttpd", "authentication_handlers", "{chttpd_auth, proxy_authentication_handler}");

@@ -1,0 +1,27 @@
+//! The configuration: what its settings say, and how single subjects read theirs.
+//!
+//! ```text
+//!   settings ─── the configuration, parsed: what requests read
+//!     ├─ rows ─────── the settings as text, over their defaults
+//!     │    └─ known ───── the settings that have an effect, and the defaults
+//!     ├─ unkept ───── settings of this process only
+//!     ├─ cors ─────── pages of other origins
+//!     ├─ sandbox ──── what browsers may do with content of users
+//!     ├─ forwarded ── what a proxy says of the client
+//!     └─ quotas ───── how many bytes a database may have
+//!   peruser ────── the option of a database for each user
+//!   auto_purge ─── the option that purges old tombstones
+//! ```
+//!
+//! The settings of logins are read where logins are, in [`authn`](crate::http::authn).
+
+pub(crate) mod auto_purge;
+pub(crate) mod cors;
+pub(crate) mod forwarded;
+pub(crate) mod known;
+pub(crate) mod peruser;
+pub(crate) mod quotas;
+pub(crate) mod rows;
+pub(crate) mod sandbox;
+pub(crate) mod settings;
+pub(crate) mod unkept;
