@@ -19,8 +19,10 @@
 //!
 //! # Who may write
 //! Every way of writing documents by a handle with a validator first asks it whether the writer may do so
-//! ([`Validator::authorize`]), before the transaction: edits, patches, resolved conflicts, local documents, purges. Rules
-//! that a program has of its own belong there. They can complete an edit too, such as by the hash of a password.
+//! ([`Validator::authorize`]): edits, patches, resolved conflicts, local documents, purges. Rules that a program has of its
+//! own belong there. They can complete an edit too, such as by the hash of a password. The question comes before the
+//! transaction; the edits of [`Edits`](crate::Edits) are asked about in it, at each attempt, so a program whose answer
+//! takes long asks by [`Documents::authorize`](crate::Documents::authorize) before it begins.
 //!
 //! # Invariant
 //! Every edit that a handle with a validator commits has a verdict. The verdict is about exactly the leaf that the edit

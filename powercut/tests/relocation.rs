@@ -43,7 +43,7 @@ type Store = Layer<LsmDatabase>;
 fn open(root: &Path) -> [(LsmDatabase, Store); 2] {
     FOLDERS.map(|folder| {
         let options = LsmOptions::new().cache_bytes(200 << 10);
-        let database = LsmDatabase::open(&root.join(folder), options).expect("a store that can be opened");
+        let database = LsmDatabase::open(root.join(folder), options).expect("a store that can be opened");
         let layer = block_on(layer(&database));
         (database, layer)
     })

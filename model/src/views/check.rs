@@ -210,7 +210,8 @@ impl<D: Database> Documents<D> {
     }
 
     /// How the rows of a document differ from what the functions emit for it; empty if they do not. Views that leave the
-    /// document out are not compared: a limit, as of time, may not be exceeded again. They are returned too.
+    /// document out, or would do so now, are not compared: a limit, as of time, may not be exceeded each time. They are
+    /// returned too.
     async fn differs(&self, group: &ViewGroup, one: &Prepared) -> Result<(&'static str, BTreeSet<usize>)> {
         let keys = self.keys();
         self.read(|tx| async move {
@@ -220,7 +221,8 @@ impl<D: Database> Documents<D> {
                 Some(first) => IdRow::read(&tx, keys, head.number, &one.id, &first).await?.0,
                 None => IdRow::default(),
             };
-            let views: BTreeSet<usize> = had.left_out.iter().filter_map(|view| usize::try_from(*view).ok()).collect();
+            let left_out = had.left_out.iter().filter_map(|view| usize::try_from(*view).ok());
+            let views: BTreeSet<usize> = left_out.chain(one.left_out.keys().copied()).collect();
             if views.is_empty() && had.has_error != one.error.is_some() {
                 return Ok(("another error than noted", views));
             }
@@ -274,8 +276,9 @@ impl<D: Database> Documents<D> {
     }
 
     /// Checks the rows of a group without its functions, and returns what is wrong. Each row, each error and each row of
-    /// a document that is left out must be named by an id row of an existing document. Each part must belong to a row. The nodes must follow from the rows,
-    /// with the numbers of rows below them. Returns nothing if the group was updated meanwhile.
+    /// a document that is left out must be named by an id row of an existing document. Each part must belong to a row.
+    /// The nodes must follow from the rows, with the numbers of rows below them. Returns nothing if the group was updated
+    /// meanwhile.
     pub(crate) async fn wrong_view_rows(&self, signature: &[u8; 16]) -> Result<Vec<String>> {
         let before = match self.upto_of(signature).await {
             Err(error) if super::upkeep::is_gone(&error) => return Ok(Vec::new()),

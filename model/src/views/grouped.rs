@@ -105,7 +105,7 @@ impl<D: Database> Documents<D> {
             let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
             let mut page = tree.groups(request, grouping, most).await?;
             page.seq = upto.seq;
-            page.left_out = self.left_out(&tx, number, view, upto, request).await?;
+            page.left_out = self.left_out(&tx, number, view, upto, request.partition.as_deref()).await?;
             Ok(page)
         })
         .await

@@ -6,9 +6,7 @@
 use kv_api::{Database, RangeRequest, Read, Transaction};
 
 use super::Upto;
-use super::group::FunctionError;
-use super::request::ViewRequest;
-use super::upkeep::ViewError;
+use super::errors::{FunctionError, ViewError};
 use crate::documents::Documents;
 use crate::error::Result;
 use crate::keys::DatabaseKey;
@@ -26,21 +24,21 @@ pub struct LeftOut {
 }
 
 impl<D: Database> Documents<D> {
-    /// The documents that are left out of a view, as far as the request reads it.
+    /// The documents that are left out of a view, or of one of its partitions.
     pub(super) async fn left_out(
         &self,
         tx: &D::Transaction,
         group: u64,
         view: usize,
         upto: Upto,
-        request: &ViewRequest,
+        partition: Option<&str>,
     ) -> Result<LeftOut> {
         if upto.left_out == 0 {
             return Ok(LeftOut::default());
         }
         let (keys, view) = (self.keys(), view as u64);
         let at = |id: &str| keys.key(DatabaseKey::ViewLeftOut { group, view, id });
-        let (begin, end) = match &request.partition {
+        let (begin, end) = match partition {
             // The character after the colon ends the ids of a partition.
             Some(partition) => (at(&format!("{partition}:")), at(&format!("{partition};"))),
             None => (at(""), keys.key(DatabaseKey::ViewLeftOut { group, view: view + 1, id: "" })),

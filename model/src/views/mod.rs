@@ -50,6 +50,7 @@
 //! [0086](../../docs/adr/0086-views-say-what-they-lack.md).
 
 mod check;
+mod errors;
 mod group;
 mod grouped;
 mod left_out;
@@ -75,15 +76,14 @@ use crate::row::Reader;
 use crate::seq::Seq;
 use crate::tuple;
 
-pub use group::{
-    Emitted, FunctionError, Mapped, Reduce, ReduceRow, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions,
-};
+pub use errors::{FunctionError, ViewError};
+pub use group::{Emitted, Mapped, Reduce, ReduceRow, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions};
 pub use grouped::{Grouping, ReducedPage, ReducedRow};
 pub use left_out::LeftOut;
 pub use request::{Resume, ViewPage, ViewRequest, ViewRow};
 pub use rust::{Emit, RustView};
 pub use update::{ViewProgress, ViewUpdate};
-pub use upkeep::{ViewError, ViewGroupInfo, ViewGroupStats};
+pub use upkeep::{ViewGroupInfo, ViewGroupStats};
 
 /// Maximum size of the bytes of a key that order a row. With the longest id and each zero byte escaped, a key of the
 /// store has room for twice as much.

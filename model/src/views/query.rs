@@ -169,7 +169,7 @@ impl<D: Database> Documents<D> {
             let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
             let mut page = tree.page(request, KEYS_FOR_EACH * at_once).await?;
             page.seq = upto.seq;
-            page.left_out = self.left_out(&tx, number, view, upto, request).await?;
+            page.left_out = self.left_out(&tx, number, view, upto, request.partition.as_deref()).await?;
             if request.include_docs {
                 self.add_view_docs(&tx, request, &mut page, at_once).await?;
             }

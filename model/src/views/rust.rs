@@ -5,9 +5,8 @@ use std::sync::Arc;
 use json::JsonText;
 use kv_api::BoxFuture;
 
-use super::group::{
-    Emitted, FunctionError, Mapped, Reduce, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions,
-};
+use super::errors::FunctionError;
+use super::group::{Emitted, Mapped, Reduce, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions};
 use crate::error::Result;
 
 /// Collects what a map function emits for one document.

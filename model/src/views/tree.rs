@@ -29,7 +29,8 @@ use kv_api::{KeySelector, KeyValue, RangeRequest, Read, Transaction};
 use md5::{Digest, Md5};
 
 use super::MAX_VALUE;
-use super::group::{FunctionError, Reduce, ReduceRow, Reduced, Reduction, ViewGroup};
+use super::errors::FunctionError;
+use super::group::{Reduce, ReduceRow, Reduced, Reduction, ViewGroup};
 use super::reduce::overflow;
 use super::request::ViewRequest;
 use super::rows::{Pair, Place, RowOrder, read_pair};

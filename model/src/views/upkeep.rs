@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction, TransactionExt, TransactionOption};
 
-use super::group::{FunctionError, ViewGroup};
+use super::errors::{FunctionError, ViewError};
+use super::group::ViewGroup;
 use super::{Head, Upto};
 use crate::documents::Documents;
 use crate::error::{NotFound, Result};
@@ -43,15 +44,6 @@ pub struct ViewGroupStats {
     pub file_bytes: u64,
     /// Whether space that was [asked for](Documents::compact_views) is not free yet.
     pub is_compacting: bool,
-}
-
-/// A document that lacks rows in a view group because of an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ViewError {
-    /// The document.
-    pub id: String,
-    /// The error.
-    pub error: FunctionError,
 }
 
 impl<D: Database> Documents<D> {

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use json::JsonText;
 use sha2::{Digest, Sha256};
 
-use super::super::group::{FunctionError, Reduced};
+use super::super::errors::FunctionError;
+use super::super::group::Reduced;
 use super::text_of;
 use crate::etf::erlang_term;
 

@@ -12,7 +12,8 @@ mod ranked;
 
 use json::{JsonText, JsonWriter};
 
-use super::group::{FunctionError, Reduce, Reduced, Reduction};
+use super::errors::FunctionError;
+use super::group::{Reduce, Reduced, Reduction};
 
 /// Reduces rows, in their order, or earlier results, in the order of their rows.
 pub(super) fn reduce(reduce: Reduce, reduction: &Reduction) -> Reduced {

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 
 use super::super::MAX_VALUE;
-use super::super::group::{FunctionError, Reduced};
+use super::super::errors::FunctionError;
+use super::super::group::Reduced;
 use super::{overflow, text_of};
 
 /// Maximum depth of objects that are summed member by member.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use json::{JsonRef, JsonText};
 
-use super::super::group::{FunctionError, ReduceRow, Reduced, Reduction};
+use super::super::errors::FunctionError;
+use super::super::group::{ReduceRow, Reduced, Reduction};
 use super::{elements, text_of};
 
 /// The greatest of these values, greatest first, or the least, least first.

@@ -31,9 +31,7 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> 
         // Also of one that is missing.
         return Err(not_server_admin());
     }
-    let admit = |database: Documents| async move {
-        admit_elsewhere(&request.app, &database, &request.principal).await.map(drop)
-    };
+    let admit = |database: Documents| async move { admit_elsewhere(&request.app, &database, &request.principal).await };
     request.with_database(db, admit).await
 }
 

@@ -43,14 +43,13 @@ pub(crate) fn is_of_the_system(db: &str) -> bool {
     db.starts_with('_') || replicator::has_jobs(db)
 }
 
-/// Admits a client to a database that is not named in the path of a request. Returns whether it is the database's
-/// administrator.
-pub(crate) async fn admit_elsewhere(app: &App, database: &Documents, principal: &Principal) -> Result<bool> {
+/// Admits a client to a database that is not named in the path of a request.
+pub(crate) async fn admit_elsewhere(app: &App, database: &Documents, principal: &Principal) -> Result<()> {
     if principal.is_server_admin() {
-        return Ok(true);
+        return Ok(());
     }
     if is_of_the_system(database.name()) {
         return Err(not_server_admin());
     }
-    standing(database.name(), &*app.securities.of(database).await?, principal)
+    standing(database.name(), &*app.securities.of(database).await?, principal).map(drop)
 }

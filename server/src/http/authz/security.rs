@@ -80,8 +80,11 @@ impl Security {
         self.is_admin(principal) || self.is_public() || self.members.has(principal)
     }
 
+    /// What it takes while it is kept.
     fn bytes(&self) -> usize {
-        self.text.len() + self.members.bytes() + self.admins.bytes()
+        /// The object itself, and its entries among those that are kept.
+        const BESIDE: usize = 512;
+        BESIDE + self.text.len() + self.members.bytes() + self.admins.bytes()
     }
 }
 
@@ -117,14 +120,16 @@ impl Securities {
 
 impl Known {
     fn keep(&mut self, database: [u8; 16], object: Arc<Security>) {
-        self.forget(database);
-        self.order.retain(|other| *other != database);
+        if self.objects.contains_key(&database) {
+            self.forget(database);
+            self.order.retain(|other| *other != database);
+        }
+        if object.bytes() > MOST_BYTES {
+            return;
+        }
         while self.bytes + object.bytes() > MOST_BYTES {
-            match self.order.pop_front() {
-                Some(oldest) => self.forget(oldest),
-                // It is too large to be kept.
-                None => return,
-            }
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.forget(oldest);
         }
         self.bytes += object.bytes();
         self.order.push_back(database);
@@ -216,10 +221,17 @@ mod tests {
             assert!(known.bytes == bytes && bytes <= MOST_BYTES && known.objects.contains_key(&[database; 16]));
             assert_eq!(known.objects.len(), known.order.len());
         }
-        // One that is larger than all that is kept is read each time.
+        // One that is larger than all that is kept is read each time, and the others stay.
+        let before = known.0.lock().order.clone();
         known.meaning([21; 16], names(1_000_000));
-        assert!(known.0.lock().objects.is_empty());
-        known.meaning([0; 16], large);
-        assert_eq!(known.0.lock().objects.len(), 1);
+        assert_eq!(known.0.lock().order, before);
+        // Small ones have a bound too.
+        for database in 0..40_000_u32 {
+            let mut instance = [0xff; 16];
+            instance[..4].copy_from_slice(&database.to_be_bytes());
+            known.meaning(instance, JsonText::empty_object());
+        }
+        let known = known.0.lock();
+        assert!(known.objects.len() < 33_000 && known.objects.len() == known.order.len(), "{}", known.objects.len());
     }
 }

@@ -9,7 +9,7 @@
 //!                └─ `validate_doc_update` functions, asked as this client
 //! ```
 //!
-//! Every other handle of the server [only reads](crate::http::app::stores::read_only), so a write says on whose behalf it is.
+//! Handles of requests [only read](crate::http::app::stores::read_only) otherwise, so a write says on whose behalf it is.
 
 use std::net::IpAddr;
 use std::sync::Arc;

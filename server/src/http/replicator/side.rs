@@ -80,7 +80,7 @@ impl Rights {
             }
             admit_elsewhere(&self.app, &self.documents, &self.principal).await
         };
-        checked.await.map(drop).map_err(|error| of_peer(&error))
+        checked.await.map_err(|error| of_peer(&error))
     }
 
     /// A filter function of this database.

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 
 use hyper::StatusCode;
-use model::{Edit, Edits, ErrorKind, JsonRef, JsonText, JsonWriter, Layer, Refused, RevId, WriteMode};
+use model::{Edit, Edits, ErrorKind, JsonRef, JsonText, JsonWriter, Layer, Refused, RevId, WriteMode, Writing};
 
 use crate::http::app::stores::Documents;
 use crate::http::authz::admission::authorize_writer;
@@ -119,6 +119,20 @@ fn missing(asked: &[RequestedEdit], db: &str) -> Vec<Refused> {
 
 /// Writes the edits. Returns their revisions, in the order of the edits.
 async fn run(homes: &HashMap<String, Home>, mut edits: Vec<RequestedEdit>) -> model::Result<Vec<RevId>> {
+    // Asked before anything is stored, and before the transaction begins, which has no time for the hash of a password: asked
+    // again in it, the edit is complete.
+    let mut refused = Vec::new();
+    for (turn, RequestedEdit { db, edit }) in edits.iter_mut().enumerate() {
+        let Some(home) = homes.get(db) else { continue };
+        match home.database.authorize(Writing::Edit(edit, WriteMode::Interactive)).await {
+            Err(error) if error.status() >= 500 => return Err(error),
+            Err(error) => refused.push(Refused { turn, database: db.clone(), id: edit.id.clone(), error }),
+            Ok(()) => {}
+        }
+    }
+    if !refused.is_empty() {
+        return Err(ErrorKind::Refused(refused).into());
+    }
     for RequestedEdit { db, edit } in &mut edits {
         if let Some(home) = homes.get(db) {
             home.database.upload_data(edit).await?;

@@ -144,8 +144,7 @@ impl Answer {
         }
         if *more {
             let view = format!("{}/_view/{}", self.group.name(), self.view);
-            let reason =
-                "More documents are left out of the view. The `_info` of the design document has their errors.";
+            let reason = "More documents are left out of the view.";
             json.begin_object().name("from").str(&view).name("reason").str(reason).end_object();
         }
         json.end_array();
