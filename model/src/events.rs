@@ -27,7 +27,7 @@ use std::task::Poll;
 use futures_util::future::{BoxFuture, poll_fn};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use kv_api::{Database, KeySelector, MutationType, RangeRequest, Read, Runner, Transaction};
+use kv_api::{Database, MutationType, RangeRequest, Read, Runner, Transaction};
 
 use crate::batch::RETRIES;
 use crate::catalog_row::CatalogRow;
@@ -50,7 +50,10 @@ const BATCH: usize = 300;
 const MOST_WATCHED: usize = 2_000;
 
 /// Number of drops that are kept.
-const KEPT_DROPS: i32 = 1_000;
+const KEPT_DROPS: usize = 1_000;
+
+/// More bytes than the rows of so many drops have, so that they are one batch.
+const MOST_BYTES_OF_DROPS: usize = 1 << 20;
 
 /// What happened to a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,12 +103,13 @@ pub(crate) fn created<T: Transaction>(transaction: &T, root: &[u8], name: &str) 
 /// Records that a database was dropped, in the same transaction, and forgets the oldest drops.
 pub(crate) async fn dropped<T: Transaction>(transaction: &T, root: &[u8], name: &str) -> Result<()> {
     let (begin, end) = Key::drops(root, &[0; STAMP_LEN]);
-    // The drop before as many as stay beside this one. Drops at the same time may leave one more, until the next drop.
-    let oldest = KeySelector::last_less_than(end).plus(1 - KEPT_DROPS);
-    let oldest = transaction.get_key(&oldest, Read::Snapshot).await?;
-    if oldest >= begin {
-        let (stamp, _) = Key::read_drop(root, &oldest)?;
-        transaction.clear_range(&begin, &end_of(&oldest));
+    // Beside this one, one fewer stay. Drops at the same time may leave one more, until the next drop. A selector with an
+    // offset would walk into the rows before these where there are few, and fail where one of them is damaged.
+    let kept = RangeRequest::keys(begin.clone(), end).reverse().limit(KEPT_DROPS).target_bytes(MOST_BYTES_OF_DROPS);
+    let kept = transaction.get_range(&kept, Read::Snapshot).await?.rows;
+    if let Some(oldest) = kept.get(KEPT_DROPS - 1) {
+        let (stamp, _) = Key::read_drop(root, &oldest.key)?;
+        transaction.clear_range(&begin, &end_of(&oldest.key));
         // Another drop at the same time may forget more.
         transaction.atomic_op(MutationType::ByteMax, Key::ForgottenDrops.under(root), stamp.to_vec());
     }
@@ -203,10 +207,12 @@ impl<D: Database> Layer<D> {
         let mut end = [0xff; STAMP_LEN];
         end[..8].copy_from_slice(&version.to_be_bytes());
         let end = Seq::new(0, &end);
+        // From the beginning on, nobody knows a database yet. Who was ahead does, of another time of the store.
+        let knows_some = since > Seq::ZERO;
         let since = if since > end { Seq::ZERO } else { since };
         let drops = self.drops(since).await?;
-        // Read after the drops, which may be forgotten meanwhile. From the beginning on, nobody knows a database yet.
-        let lacks_drops = since > Seq::ZERO && self.forgotten_drops().await?.is_some_and(|last| last > since);
+        // Read after the drops, which may be forgotten meanwhile.
+        let lacks_drops = knows_some && self.forgotten_drops().await?.is_some_and(|last| last > since);
         let mut page = Page {
             events: DatabaseEvents { events: Vec::new(), last_seq: since, lacks_drops },
             databases: Vec::new(),

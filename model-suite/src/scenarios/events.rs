@@ -252,6 +252,8 @@ pub(crate) async fn only_the_last_drops_are_kept(stage: Stage) {
         let events = layer.database_events(Seq::from_bytes(before)).await.unwrap();
         assert!(events.lacks_drops && events.events[0].name == format!("d{}", forgotten + 1), "{step}");
     }
+    let ahead = layer.database_events(Seq::from_bytes([0xff; Seq::LEN])).await.unwrap();
+    assert!(ahead.lacks_drops, "a reader of another time of the store");
     let all = layer.database_events(Seq::ZERO).await.unwrap();
     assert_eq!(all.events.iter().filter(|event| event.name == "x").count(), 1);
     assert_eq!(text(&layer.database_events(first).await.unwrap()), "-y -z -x");
