@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{JsonText, Question, Validator, Verdict};
+use model::{Question, Validator, Verdict};
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
@@ -59,7 +59,7 @@ impl Validator for OnBehalf {
     }
 
     /// As CouchDB refuses views that do not compile. CouchDB stores such a function, and then refuses every document.
-    fn admit(&self, design: JsonText) -> Verdict<'_> {
+    fn admit(&self, design: model::JsonText) -> Verdict<'_> {
         Box::pin(running::admit(&self.functions, self.id, self.in_partitioned, design))
     }
 }
