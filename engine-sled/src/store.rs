@@ -89,7 +89,7 @@ impl SledStore {
     fn open_with_bulk(folder: &Path, cache_bytes: u64, durability: Durability, bulk: usize) -> Result<Self> {
         let data = folder.join("data");
         let failed = |doing: &str, cause: &std::io::Error| io_error(format!("{doing} {}", folder.display()), cause);
-        if !data.exists() {
+        if !data.try_exists().map_err(|cause| failed("cannot look at the data in", &cause))? {
             create_tree(folder, &data, cache_bytes)?;
         }
         remove_unfinished(&data).map_err(|cause| failed("cannot clean up", &cause))?;

@@ -27,13 +27,6 @@ fn max_peak() -> u64 {
     (300 << 20) + cores * (100 << 20)
 }
 
-/// A line of `/proc/PID/status` in bytes; `None` where the system has none.
-fn memory(server: &Process, line: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).ok()?;
-    let value = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':'))?;
-    Some(value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
-}
-
 struct Client<'s> {
     client: reqwest::Client,
     server: &'s Process,
@@ -196,9 +189,9 @@ async fn hostile_functions_and_selectors_leave_a_server_that_answers_in_bounded_
     for number in 0..rounds() {
         let began = std::time::Instant::now();
         round(&client, number).await;
-        let now = memory(&server, "VmRSS");
+        let now = server.memory("VmRSS");
         let megabytes = |bytes: Option<u64>| bytes.map_or(0, |bytes| bytes >> 20);
-        let peak = memory(&server, "VmHWM");
+        let peak = server.memory("VmHWM");
         println!("round {number}, {:?}: {} MiB, at most {} MiB", began.elapsed(), megabytes(now), megabytes(peak));
         // The first rounds fill caches and start threads.
         if number == 1 {

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! One job of the server's own store looks at all databases, also at those that moved to other stores, and does it
-//! again after a while. Each round begins at a random one. A tombstone is old if a row that counts edits says so ([`Documents::since_time`]). Each round
-//! leaves such a row, so that later rounds know how old the last edits are.
+//! again after a while. Each round begins at a random one. A tombstone is old if a row that counts edits says so
+//! ([`Documents::since_time`]). Each round leaves such a row, so that later rounds know how old the last edits are.
 //!
 //! A clock that leaps ahead makes everything old. So a round purges nothing in a database unless a time is known from
 //! the last half of its ttl, or from the last two periods between rounds if those are longer. After a leap that is one

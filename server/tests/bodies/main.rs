@@ -36,13 +36,6 @@ const MOST_BESIDE: u64 = 24 << 20;
 /// The largest document, with what is around it.
 const DOCUMENT: usize = 7_990_000;
 
-/// A line of `/proc/PID/status` in bytes; `None` where the system has none.
-fn memory_of(server: &Process, line: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).ok()?;
-    let value = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':'))?;
-    Some(value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
-}
-
 fn packed(body: &str) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(body.as_bytes()).unwrap();
@@ -127,7 +120,7 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
     let server = start(memory);
     let (client, other) = (reqwest::Client::new(), at([127, 0, 0, 2]));
     prepare(&server, &client).await;
-    let before = memory_of(&server, "VmRSS");
+    let before = server.memory("VmRSS");
     let (mut table, mut wrong) = (Vec::new(), Vec::new());
     for case in cases {
         for bytes in sizes(memory) {
@@ -135,7 +128,7 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
             // From here on the peak counts anew.
             let _ = std::fs::write(format!("/proc/{}/clear_refs", server.child.id()), "5");
             let (status, text) = beside(&server, &other, send(&client, &server.base, &case, &packed)).await;
-            let took = before.zip(memory_of(&server, "VmHWM")).map(|(before, peak)| peak.saturating_sub(before));
+            let took = before.zip(server.memory("VmHWM")).map(|(before, peak)| peak.saturating_sub(before));
             let line = format!("{:5} MiB of {:2} MiB: {case}: {status}", took.unwrap_or(0) >> 20, bytes >> 20);
             println!("{line} {}", text.replace('\n', " "));
             if (status == 503 && !case.is_search())
@@ -200,7 +193,7 @@ async fn beside<T>(server: &Process, client: &reqwest::Client, work: impl Future
 }
 
 fn assert_within(server: &Process, memory: u64) {
-    if let Some(peak) = memory_of(server, "VmHWM") {
+    if let Some(peak) = server.memory("VmHWM") {
         println!("peak: {} of {} MiB", peak >> 20, memory >> 20);
         assert!(peak <= memory, "the peak is {peak} bytes, and {memory} are allowed");
     }

@@ -52,6 +52,13 @@ impl Process {
         format!("{}{path}", self.base)
     }
 
+    /// A line of `/proc/PID/status` in bytes, as `VmHWM`; `None` where the system has none.
+    pub(crate) fn memory(&self, line: &str) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let value = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':'))?;
+        Some(value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    }
+
     /// Asks the process to stop, and waits until it has.
     pub(crate) fn stop(mut self, signal: &str) -> std::process::ExitStatus {
         let pid = self.child.id().to_string();
