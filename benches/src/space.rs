@@ -31,6 +31,9 @@ pub(crate) struct Options {
     /// Seconds without use after which the folder is measured again
     #[arg(long, default_value_t = 60)]
     rest: u64,
+    /// What is written: all kinds, unless one is named
+    #[arg(long)]
+    kind: Option<Kind>,
 }
 
 /// What is written and deleted.
@@ -78,7 +81,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
 fn measure<E: Engine>(options: &Options) -> Result<()> {
     println!("MB of the folder, {} MB live, on {}", options.live, E::NAME);
     println!("{:<22}{:>14}{:>10}{:>14}", "", "written", "folder", "for a byte");
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|kind| options.kind.is_none_or(|only| only == *kind)) {
         let folder = folder()?;
         let layer = block_on(Layer::open(E::database(folder.path(), Syncing::Synced), LayerOptions::default()))?;
         let live = (options.live * 1_000_000 / kind.bytes()).max(1);
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_measured() {
-        let options = Options { engine: "mem".into(), live: 2, written: 4, rest: 0 };
+        let options = Options { engine: "mem".into(), live: 2, written: 4, rest: 0, kind: None };
         measure::<Mem>(&options).unwrap();
     }
 }

@@ -17,8 +17,14 @@ use rustix::fs::statvfs;
 /// One part in so many of the disk is kept, up to [`MOST`].
 const PART: u64 = 8;
 
-/// Maximum number of bytes that are kept: enough for the largest compaction of `engine-lsm` and a few flushes.
-const MOST: u64 = 384 << 20;
+/// Maximum number of bytes that are kept.
+const MOST: u64 = 512 << 20;
+
+/// What is kept has room for so many tables: for the largest compaction of `engine-lsm` and a few flushes.
+const TABLES: u64 = 32;
+
+/// Minimum size of a table. A disk of less than a dozen megabytes has no room for compactions.
+const LEAST_TABLE: u64 = 64 << 10;
 
 /// One part in so many of what is kept is left to flushes by compactions.
 const FLUSHES_PART: u64 = 4;
@@ -42,6 +48,21 @@ pub(crate) fn check(folder: &Path, bytes: u64) -> Result<()> {
         kept >> 20
     );
     Err(Error::new(STORAGE_QUOTA_EXCEEDED).with_context(what))
+}
+
+/// Size of a flush, and of a table, on the disk of a folder: up to `most`, and so small that compactions fit in what is kept.
+pub fn table_bytes(folder: &Path, most: u64) -> u64 {
+    free_and_kept(folder).map_or(most, |(_, kept)| (kept / TABLES).clamp(LEAST_TABLE.min(most), most))
+}
+
+/// Whether a folder's disk is so full that ordinary commits are refused, or soon will be.
+pub fn is_low(folder: &Path) -> bool {
+    free_and_kept(folder).is_some_and(|(free, kept)| free < kept + kept / 2)
+}
+
+/// Bytes that a compaction in a folder may write.
+pub fn of_compactions(folder: &Path) -> u64 {
+    free_and_kept(folder).map_or(u64::MAX, |(free, kept)| free.saturating_sub(kept / FLUSHES_PART))
 }
 
 /// Whether a compaction in a folder must end, so that flushes have room.

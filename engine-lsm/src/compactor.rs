@@ -23,13 +23,14 @@ use std::time::{Duration, Instant};
 
 use disk::folder::io_error;
 use disk::panics::caught;
+use disk::room;
 use kv_api::{Error, Result, error};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::maker::{Finished, Maker};
 use crate::manifest::{Manifest, Unwritten};
 use crate::merge::merge;
-use crate::pick::{Effort, Step, pick};
+use crate::pick::{Effort, Sizes, Step, pick};
 use crate::tables::{Member, Run, Tables};
 use crate::view::Snapshot;
 
@@ -164,6 +165,7 @@ impl CompactedTables {
             match &state.failed {
                 // A compaction that finds no room has room again when what was deleted is flushed.
                 Some(error) if error.code() == error::STORAGE_QUOTA_EXCEEDED => break,
+                None if state.is_idle => break,
                 Some(error) => return Err(error.clone()),
                 None => {}
             }
@@ -304,8 +306,12 @@ impl CompactedTables {
     fn next(&self, state: &mut MutexGuard<'_, State>) -> Result<bool> {
         let tables = state.current.tables.clone();
         let asked = self.asked.lock().first().cloned();
-        let effort = asked.as_ref().unwrap_or(&state.effort);
-        let Some(step) = caught("a compaction", || Ok(pick(&tables, effort, &state.damaged)))? else {
+        let mut effort = asked.as_ref().unwrap_or(&state.effort);
+        if *effort == Effort::Usual && room::is_low(&self.maker.folder) {
+            effort = &Effort::Quiet;
+        }
+        let sizes = Sizes { table: self.maker.table_bytes, room: room::of_compactions(&self.maker.folder) };
+        let Some(step) = caught("a compaction", || Ok(pick(&tables, sizes, effort, &state.damaged)))? else {
             return Ok(false);
         };
         MutexGuard::unlocked(state, || {

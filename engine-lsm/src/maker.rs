@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use disk::room::is_short;
+use disk::room;
 use lsm_tree::config::BloomConstructionPolicy;
 use lsm_tree::table::Writer;
 use lsm_tree::{Cache, Checksum, CompressionType, DescriptorTable, InternalValue, Slice, Table};
@@ -18,14 +18,14 @@ use crate::manifest::{self, List, Listed};
 use crate::prefixes::Prefixes;
 use crate::tables::{LAST, LEVELS, Member, Run, Tables};
 
-/// Size of a table. Small in unit tests, where a few MB fill some levels.
+/// Size of a table, and less on a small disk. Small in unit tests, where a few MB fill some levels.
 pub(crate) const TABLE_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
 
-/// Size of a table's rows before they are compressed.
-const MOST_ROW_BYTES: u64 = 4 * TABLE_BYTES;
+/// Size of a table's rows before they are compressed, as a multiple of a table's.
+const ROWS_OF_A_TABLE: u64 = 4;
 
-/// The size of a file is asked for when so many bytes of rows were added.
-const ASKED_EVERY: u64 = TABLE_BYTES / 16;
+/// The size of a file is asked for when rows of this part of a table were added.
+const ASKED_PART: u64 = 16;
 
 /// Maximum number of table files that are kept open.
 const MOST_OPEN: usize = 200;
@@ -38,7 +38,9 @@ const RESTART_INTERVAL: u8 = 8;
 
 /// See the [module](self).
 pub(crate) struct Maker {
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
+    /// Size of a table.
+    pub(crate) table_bytes: u64,
     cache: Arc<Cache>,
     descriptors: Arc<DescriptorTable>,
     aside: Aside,
@@ -70,6 +72,7 @@ impl Maker {
             aside: Aside::new(),
             next_table: AtomicU64::new(manifest::greatest(&folder, "") + 1),
             next_flush: AtomicU64::new(1),
+            table_bytes: room::table_bytes(&folder, TABLE_BYTES),
             folder,
         };
         let mut levels: [Vec<Run>; LEVELS] = Default::default();
@@ -169,13 +172,14 @@ impl NewTables<'_> {
         // block.
         let key = Slice::new(&row.key.user_key);
         open.writer.write(InternalValue::from_components(key, row.value, row.key.seqno, row.key.value_type))?;
-        if open.bytes - open.asked_at >= ASKED_EVERY {
+        let table_bytes = self.maker.table_bytes;
+        if open.bytes - open.asked_at >= table_bytes / ASKED_PART {
             open.asked_at = open.bytes;
             // Level 0 has flushes, which always go on.
-            if self.place.level > 0 && is_short(&self.maker.folder) {
+            if self.place.level > 0 && room::is_short(&self.maker.folder) {
                 return Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into());
             }
-            open.is_full = open.bytes >= MOST_ROW_BYTES || fs::metadata(&open.path)?.len() >= TABLE_BYTES;
+            open.is_full = open.bytes >= ROWS_OF_A_TABLE * table_bytes || fs::metadata(&open.path)?.len() >= table_bytes;
         }
         Ok(is_first)
     }

@@ -7,7 +7,7 @@ use lsm_tree::Table;
 
 use crate::error::kv_error;
 use crate::maker::{Finished, Maker};
-use crate::pick::{MOST_BELOW, Step, ends};
+use crate::pick::{Step, ends, most_below};
 use crate::rows::Merged;
 use crate::tables::{BoxedRows, Member, Run, Tables, overlapping};
 
@@ -24,7 +24,7 @@ pub(crate) fn merge(maker: &Maker, tables: &Tables, step: &Step, stopped: &Atomi
     let levels = &tables.levels()[step.to.level + 1..];
     let may_be_below = |key: &[u8]| levels.iter().flatten().any(|run| !overlapping(run, key, key).is_empty());
     let inputs: Run = step.inputs().cloned().collect();
-    let mut below = Below::of(levels, &inputs);
+    let mut below = Below::of(levels, &inputs, most_below(maker.table_bytes));
     let mut looked = 0;
     while let Some(row) = rows.next().map_err(failed)? {
         looked += 1;
@@ -61,15 +61,17 @@ struct Below<'a> {
     tables: &'a [std::sync::Arc<Member>],
     /// Bytes of those before the last key, since the last table began.
     passed: u64,
+    /// Bytes of them that a table overlaps at most, about.
+    most: u64,
 }
 
 impl<'a> Below<'a> {
-    fn of(levels: &'a [Vec<Run>], inputs: &Run) -> Self {
+    fn of(levels: &'a [Vec<Run>], inputs: &Run, most: u64) -> Self {
         let found = ends(inputs).and_then(|(first, last)| {
             let runs = levels.iter().flatten().map(|run| overlapping(run, first, last));
             runs.into_iter().find(|tables| !tables.is_empty())
         });
-        Below { tables: found.unwrap_or_default(), passed: 0 }
+        Below { tables: found.unwrap_or_default(), passed: 0, most }
     }
 
     /// Whether a table that goes on with `key` would overlap too much.
@@ -78,6 +80,6 @@ impl<'a> Below<'a> {
             self.passed += table.bytes();
             self.tables = rest;
         }
-        self.passed > MOST_BELOW
+        self.passed > self.most
     }
 }

@@ -16,7 +16,7 @@
 //!   are hidden, but each table counts its tombstones. So the hidden bytes are estimated: a row of mean size among the
 //!   tables below, for each tombstone. Where large and small rows are in the same tables, this is wrong for each kind, and right for a
 //!   document that has both. A compaction for space pays if it frees about as much as it writes. When nothing
-//!   is flushed for a while, it pays as long as more than a tenth of all bytes is hidden.
+//!   is flushed for a while, it pays as long as more than a twentieth of all bytes is hidden.
 //!
 //! The idea of the levels is RocksDB's `level_compaction_dynamic_level_bytes`; that of the tombstones its
 //! `CompactOnDeletionCollector`, which counts them too.
@@ -24,7 +24,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::maker::{Place, TABLE_BYTES};
+use crate::maker::Place;
 use crate::tables::{LAST, Member, Run, Tables, overlapping};
 
 /// Number of flushed tables that are merged into the base.
@@ -33,19 +33,22 @@ const FLUSHES: usize = 4;
 /// Number of runs of flushes from which on they are merged before anything else.
 const MANY_FLUSHES: usize = 8;
 
-/// The base has up to this size, and each level below it this many times as much as the one above.
-const BASE_BYTES: u64 = FLUSHES as u64 * TABLE_BYTES;
+/// The base has up to the size of [`FLUSHES`] tables, and each level below it this many times as much as the one above.
 const RATIO: u64 = 10;
 
 /// A table ends where it overlaps this much of the next level, so that its compaction is short.
-pub(crate) const MOST_BELOW: u64 = RATIO * TABLE_BYTES;
+pub(crate) const fn most_below(table_bytes: u64) -> u64 {
+    RATIO * table_bytes
+}
 
 /// A compaction of more is not made, neither for size nor for space: its upper tables are first cut into smaller ones, which
 /// overlap less.
-pub(crate) const MOST_STEP: u64 = 2 * MOST_BELOW;
+pub(crate) const fn most_step(table_bytes: u64) -> u64 {
+    2 * most_below(table_bytes)
+}
 
 /// Part of all bytes that may be hidden when nothing is flushed.
-const HIDDEN_PART: u64 = 10;
+const HIDDEN_PART: u64 = 20;
 
 /// How much a compaction may cost for the space that it frees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,12 +78,21 @@ impl Step {
     }
 }
 
+/// Sizes in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Of a table.
+    pub(crate) table: u64,
+    /// Of the disk's room for the result of a compaction.
+    pub(crate) room: u64,
+}
+
 /// The next compaction, if one pays. For what is [asked for](Effort::Full) it is one for space, unless flushes wait. `damaged`
 /// are numbers of tables that could not be read: no space is made with them, or each try would end at the same place.
-pub(crate) fn pick(tables: &Tables, effort: &Effort, damaged: &HashSet<u64>) -> Option<Step> {
-    let picker = Picker::of(tables);
-    if tables.flushes() >= MANY_FLUSHES {
-        return Some(picker.sized(0, tables.level(0).cloned().collect()));
+pub(crate) fn pick(tables: &Tables, sizes: Sizes, effort: &Effort, damaged: &HashSet<u64>) -> Option<Step> {
+    let picker = Picker::of(tables, sizes);
+    if let Some(upper) = picker.flushes().filter(|_| tables.flushes() >= MANY_FLUSHES) {
+        return Some(picker.sized(0, upper));
     }
     let space = picker.for_space(effort, damaged);
     if matches!(effort, Effort::Full { .. }) { space } else { space.or_else(|| picker.for_size()) }
@@ -88,13 +100,14 @@ pub(crate) fn pick(tables: &Tables, effort: &Effort, damaged: &HashSet<u64>) -> 
 
 /// The compaction of the first table of a level, as if the level were too large.
 #[cfg(test)]
-pub(crate) fn pick_from(tables: &Tables, level: usize) -> Option<Step> {
-    let (picker, first) = (Picker::of(tables), tables.level(level).next()?);
+pub(crate) fn pick_from(tables: &Tables, sizes: Sizes, level: usize) -> Option<Step> {
+    let (picker, first) = (Picker::of(tables, sizes), tables.level(level).next()?);
     Some(picker.sized(level, picker.with_overlapping(level, first)))
 }
 
 struct Picker<'a> {
     tables: &'a Tables,
+    sizes: Sizes,
     base: usize,
 }
 
@@ -114,8 +127,8 @@ struct Candidate {
 }
 
 impl<'a> Picker<'a> {
-    fn of(tables: &'a Tables) -> Self {
-        let mut picker = Picker { tables, base: LAST };
+    fn of(tables: &'a Tables, sizes: Sizes) -> Self {
+        let mut picker = Picker { tables, sizes, base: LAST };
         picker.base = (1..=LAST).find(|level| tables.level(*level).next().is_some()).unwrap_or(LAST);
         let is_full = |level: usize| picker.bytes_of(level) == 0 || picker.bytes_of(level) > picker.target(level);
         if picker.base > 1 && picker.bytes_of(picker.base) > 0 && (picker.base..=LAST).all(is_full) {
@@ -130,33 +143,56 @@ impl<'a> Picker<'a> {
 
     /// The size of a full level.
     fn target(&self, level: usize) -> u64 {
-        BASE_BYTES * RATIO.pow(level.saturating_sub(self.base) as u32)
+        FLUSHES as u64 * self.sizes.table * RATIO.pow(level.saturating_sub(self.base) as u32)
     }
 
     /// A compaction of what is too large.
     fn for_size(&self) -> Option<Step> {
         let flushed = self.tables.level(0).count();
-        let mut best = (flushed as f64 / FLUSHES as f64, 0);
-        for level in self.base..LAST {
-            let score = self.bytes_of(level) as f64 / self.target(level) as f64;
-            if score > 1.0 && score > best.0 {
-                best = (score, level);
-            }
-        }
-        let (score, level) = best;
-        if score < 1.0 {
-            return None;
-        }
+        let mut scores = vec![(flushed as f64 / FLUSHES as f64, 0)];
+        scores.extend((self.base..LAST).map(|level| (self.bytes_of(level) as f64 / self.target(level) as f64, level)));
+        // Flushes are merged when they are enough, and levels when they are too much.
+        scores.retain(|(score, level)| *score > 1.0 || (*score == 1.0 && *level == 0));
+        scores.sort_by(|one, other| other.0.total_cmp(&one.0));
+        scores.into_iter().find_map(|(_, level)| self.sized_from(level))
+    }
+
+    /// A compaction of a level that is too large.
+    fn sized_from(&self, level: usize) -> Option<Step> {
         if level == 0 {
-            return Some(self.sized(0, self.tables.level(0).cloned().collect()));
+            return self.flushes().map(|upper| self.sized(0, upper));
         }
         // The part of each table that is written again, in thousandths.
         let cost = |member: &Arc<Member>| {
             let below = bytes(self.overlapping(level + 1, std::slice::from_ref(member)).iter().flatten());
             below.saturating_mul(1_000) / member.bytes().max(1)
         };
-        let least = self.tables.level(level).min_by_key(|member| cost(member))?;
-        Some(self.sized(level, self.with_overlapping(level, least)))
+        let uppers = self.tables.level(level).map(|member| (member, self.with_overlapping(level, member)));
+        let least = uppers.filter(|(_, upper)| self.has_room(level, upper)).min_by_key(|(member, _)| cost(member))?;
+        Some(self.sized(level, least.1))
+    }
+
+    /// All flushes or, if the disk has no room to merge them, as many of the oldest as it has room for.
+    fn flushes(&self) -> Option<Run> {
+        let runs = &self.tables.levels()[0];
+        let mut oldest = (0..runs.len()).map(|newer| runs[newer..].iter().flatten().cloned().collect());
+        oldest.find(|upper| self.has_room(0, upper))
+    }
+
+    /// Whether the disk has room to merge tables with those of the first level that they overlap.
+    fn has_room(&self, level: usize, upper: &Run) -> bool {
+        let lower: Run = match self.first_overlapping(level, upper) {
+            Some(found) => self.overlapping(found, upper).into_iter().flatten().collect(),
+            None => Vec::new(),
+        };
+        let read = if self.is_cut(upper, &lower) { bytes(upper) } else { bytes(upper) + bytes(&lower) };
+        read <= self.sizes.room
+    }
+
+    /// Whether tables are too much to be merged with `lower`. Where a cut would leave one table, it would be made again and again.
+    fn is_cut(&self, upper: &Run, lower: &Run) -> bool {
+        let can_be_cut = lower.split_last().is_some_and(|(_, rest)| bytes(rest) > most_below(self.sizes.table));
+        can_be_cut && bytes(upper) + bytes(lower) > most_step(self.sizes.table)
     }
 
     /// Takes tables to the next level, or further where nothing is in the way.
@@ -173,9 +209,7 @@ impl<'a> Picker<'a> {
     /// less, in their level or, for flushes, above the other one.
     fn merged_or_cut(&self, level: usize, upper: Run, found: usize) -> Step {
         let lower: Run = self.overlapping(found, &upper).into_iter().flatten().collect();
-        // Where a cut would leave one table, it would be made again and again.
-        let can_be_cut = lower.split_last().is_some_and(|(_, rest)| bytes(rest) > MOST_BELOW);
-        if can_be_cut && bytes(&upper) + bytes(&lower) > MOST_STEP {
+        if self.is_cut(&upper, &lower) {
             let to = if level == 0 { (found - 1).max(1) } else { level };
             return self.step(level, upper, to);
         }
@@ -219,13 +253,14 @@ impl<'a> Picker<'a> {
     /// Tables of a level that may be merged for space. Those of level 0 are merged together.
     fn candidates(&self, level: usize) -> Vec<Candidate> {
         let uppers: Vec<Run> = match level {
-            0 => vec![self.tables.level(0).cloned().collect()],
+            0 => self.flushes().into_iter().collect(),
             _ => {
                 let with_tombstones = self.tables.level(level).filter(|member| member.tombstones() > 0);
                 with_tombstones.map(|member| self.with_overlapping(level, member)).collect()
             }
         };
-        uppers.into_iter().filter_map(|upper| self.candidate(level, upper)).collect()
+        let fitting = uppers.into_iter().filter(|upper| self.has_room(level, upper));
+        fitting.filter_map(|upper| self.candidate(level, upper)).collect()
     }
 
     fn candidate(&self, level: usize, upper: Run) -> Option<Candidate> {

@@ -58,11 +58,11 @@ fn fill(documents: &Documents<LsmDatabase>, from: u64) -> Vec<(String, RevId)> {
     written
 }
 
-/// Writes documents as their room comes back, until there are many.
-fn fill_again(documents: &Documents<LsmDatabase>, from: u64) -> Vec<(String, RevId)> {
+/// Writes documents as their room comes back, until there are so many.
+fn fill_again(documents: &Documents<LsmDatabase>, from: u64, wanted: usize) -> Vec<(String, RevId)> {
     let until = Instant::now() + Duration::from_secs(120);
     let mut written = Vec::new();
-    while written.len() < 200 {
+    while written.len() < wanted {
         assert!(Instant::now() < until, "after {} documents no more room came back", written.len());
         std::thread::sleep(Duration::from_millis(100));
         written.extend(fill(documents, from + written.len() as u64));
@@ -114,5 +114,34 @@ fn a_full_disk_takes_what_frees_space() {
         }
         std::thread::sleep(Duration::from_millis(100));
     };
-    fill_again(&again, 0);
+    fill_again(&again, 0, 200);
+}
+
+/// A merge writes the rows that stay before its inputs go, so no merge may be larger than what is kept free.
+#[test]
+fn the_room_of_some_documents_comes_back_on_a_full_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(folder.path()) else {
+        return println!("skipped: this user cannot mount a small disk");
+    };
+    let options = LsmOptions::new().cache_bytes(1 << 20);
+    let database = LsmDatabase::open(folder.path().join("data"), options).unwrap();
+    let layer = block_on(Layer::open(database, LayerOptions::default())).unwrap();
+    let db = block_on(layer.create_database("db", CreateOptions::default())).unwrap();
+    let mut live = fill(&db, 0);
+    assert!(live.len() > 200, "{} documents fit", live.len());
+    for round in 1..4 {
+        let (mut number, before) = (0, live.len());
+        live.retain(|(id, rev)| {
+            number += 1;
+            if number % 4 > 0 {
+                return true;
+            }
+            let deletion = Edit::new(id.clone(), JsonText::parse(b"{}").unwrap()).over(rev.clone()).deleting();
+            block_on(db.put(deletion)).unwrap();
+            false
+        });
+        // Half of the room, or more, since the rest is not hidden enough to be merged.
+        live.extend(fill_again(&db, round * 1_000_000, (before - live.len()) / 2));
+    }
 }

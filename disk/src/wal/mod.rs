@@ -56,7 +56,7 @@ use crate::synced::Synced;
 use occ::store::{ApplyError, Batch, Store};
 use occ::{KeyRange, last_version};
 
-/// Size at which active runs are flushed: this part of the cache, within these bounds.
+/// Size at which active runs are flushed: this part of the cache, within these bounds, and less on a small disk.
 const CACHE_PART: u64 = 6;
 const MIN_FLUSH_BYTES: u64 = 16 << 10;
 const MAX_FLUSH_BYTES: u64 = 16 << 20;
@@ -479,7 +479,8 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
             failed: None,
             stopped: false,
         };
-        let flush_bytes = (cache_bytes / CACHE_PART).clamp(MIN_FLUSH_BYTES, MAX_FLUSH_BYTES) as usize;
+        let most = room::table_bytes(folder, MAX_FLUSH_BYTES);
+        let flush_bytes = (cache_bytes / CACHE_PART).clamp(MIN_FLUSH_BYTES, most) as usize;
         let idle_bytes = if matches!(log, Logging::Off) { 1 } else { flush_bytes / IDLE_PART };
         let (log, state) = (Mutex::new(log), Mutex::new(state));
         let (folder, flushes, changed) = (folder.to_owned(), AtomicU64::new(0), Condvar::new());

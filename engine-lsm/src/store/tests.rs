@@ -11,7 +11,11 @@ use occ::KeyRange;
 use occ::store::View;
 
 use super::*;
-use crate::pick::Effort;
+use crate::maker::TABLE_BYTES;
+use crate::pick::{Effort, Sizes};
+
+/// On a large disk.
+const SIZES: Sizes = Sizes { table: TABLE_BYTES, room: u64::MAX };
 
 fn open(folder: &Path) -> LsmStore {
     LsmStore::open(folder, 1 << 20, Durability::Disk).unwrap()

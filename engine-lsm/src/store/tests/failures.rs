@@ -99,7 +99,7 @@ fn a_compaction_that_fails_changes_nothing_and_is_tried_again() {
     drop(store);
     let store = open(folder.path());
     store.compactor.stop();
-    let step = crate::pick::pick(&store.shared.tables(), &Effort::Usual, &HashSet::new()).unwrap();
+    let step = crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap();
     fs::rename(&tables, &away).unwrap();
     store.shared.compact(&store.shared.tables(), &step).unwrap_err();
     fs::rename(&away, &tables).unwrap();
@@ -122,7 +122,7 @@ fn a_compaction_whose_tables_were_dropped_is_given_up() {
         store.apply(Batch::of_rows(version, [set("b", "1"), set("c", "1")])).unwrap();
     }
     let (tables, step) =
-        (store.shared.tables(), crate::pick::pick(&store.shared.tables(), &Effort::Usual, &HashSet::new()).unwrap());
+        (store.shared.tables(), crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap());
     let mut clear = Batch::new(5);
     clear.clear_range(KeyRange { begin: "a".into(), end: "d".into() });
     store.apply(clear).unwrap();
@@ -145,7 +145,7 @@ fn a_compaction_waits_for_a_flush_that_clears() {
         store.apply(Batch::of_rows(version, [set("a", "1"), set("b", "1")])).unwrap();
     }
     let (tables, step) =
-        (store.shared.tables(), crate::pick::pick(&store.shared.tables(), &Effort::Usual, &HashSet::new()).unwrap());
+        (store.shared.tables(), crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap());
     std::thread::scope(|scope| {
         let compaction = store.shared.while_clearing(|| {
             let compaction = scope.spawn(|| store.shared.compact(&tables, &step).unwrap());

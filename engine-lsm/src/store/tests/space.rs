@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::maker::TABLE_BYTES;
 
 /// Bytes of all files of tables.
 fn bytes(folder: &Path) -> u64 {
@@ -160,7 +159,7 @@ fn a_request_for_space_has_an_end() {
     store.apply(batch).unwrap();
     let tables = store.shared.tables();
     let asked = |before| Effort::Full { first: b"db/"[..].into(), last: b"db0"[..].into(), before };
-    let picked = |before, damaged: &HashSet<u64>| crate::pick::pick(&tables, &asked(before), damaged);
+    let picked = |before, damaged: &HashSet<u64>| crate::pick::pick(&tables, SIZES, &asked(before), damaged);
     assert!(picked(next, &HashSet::new()).is_none(), "what was removed after the request");
     let step = picked(next + 1, &HashSet::new()).unwrap();
     let damaged = HashSet::from([step.lower[0][0].number()]);
@@ -171,7 +170,7 @@ fn a_request_for_space_has_an_end() {
 #[test]
 fn no_compaction_reads_more_than_a_step() {
     use crate::merge::merge;
-    use crate::pick::{MOST_STEP, pick_from};
+    use crate::pick::{most_step, pick_from};
 
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
@@ -192,9 +191,9 @@ fn no_compaction_reads_more_than_a_step() {
     // Each of these overlaps a quarter of the others, which is more than a step.
     tables.add(LAST - 1, written(LAST - 1, 25));
     let mut steps = 0;
-    while let Some(step) = pick_from(&tables, LAST - 1) {
+    while let Some(step) = pick_from(&tables, SIZES, LAST - 1) {
         let bytes: u64 = step.inputs().map(|member| member.bytes()).sum();
-        assert!(bytes <= MOST_STEP, "step {steps} reads {bytes} bytes");
+        assert!(bytes <= most_step(TABLE_BYTES), "step {steps} reads {bytes} bytes");
         let inputs: HashSet<u64> = step.inputs().map(|member| member.number()).collect();
         let new = merge(maker, &tables, &step, &std::sync::atomic::AtomicBool::new(false)).unwrap().unwrap();
         tables = tables.filtered(|member| !inputs.contains(&member.number()));
