@@ -11,10 +11,12 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use kv_api::{Database, Read, Transaction};
 
+use super::attempt::Attempt;
 use super::draft::{BodyContext, Draft, DraftMemory, Turn};
 use super::keep::Keeping;
 use super::merge::branches_on;
 use super::plan::{Decided, Plan};
+use super::verdicts::Verdicts;
 use crate::attachments::{Added, Attachment, AttachmentEdit, AttachmentSource, Change, Ledger, list_of, list_rows};
 use crate::batch::BATCH_BYTES;
 use crate::branch::Branch;
@@ -72,9 +74,52 @@ impl<D: Database> Documents<D> {
         list_of(transaction, self.keys(), id, &leaf).await.map_err(|error| error.of_document(id))
     }
 
+    /// Looks up the stubs of a batch that takes several transactions, before the first of these.
+    ///
+    /// # Errors
+    /// `missing_stub`; the store's errors.
+    pub(super) async fn check_stubs(&self, edits: &[Edit], groups: &[Vec<usize>], mode: WriteMode) -> Result<()> {
+        for group in groups {
+            let has_stubs = |edit: &Edit| edit.attachments.iter().any(AttachmentEdit::is_stub);
+            let with_stubs = group.iter().map(|&turn| &edits[turn]).filter(|edit| has_stubs(edit));
+            let ids: HashSet<&str> = with_stubs.map(|edit| edit.id.as_str()).collect();
+            let mut memory = DraftMemory::default();
+            let drafts: Vec<Draft<'_>> = group
+                .iter()
+                .filter(|&&turn| ids.contains(edits[turn].id.as_str()))
+                .map(|&turn| {
+                    let edit = Turn { turn, edit: &edits[turn] };
+                    Draft::new(edit, mode, self.body_context(), self.format_seen(), &mut memory)
+                })
+                .collect();
+            let mut rest = drafts.as_slice();
+            while !rest.is_empty() {
+                let decide = |transaction, most| async move {
+                    let (some, rest) = rest.split_at(most);
+                    let decisions = self.attempt(&transaction, some, mode, &Verdicts::default()).decide().await?;
+                    Ok((decisions.documents, some, rest))
+                };
+                let (mut decided, some, later) = self.read_batch(rest.len(), decide).await?;
+                for Decided { drafts: edits, plan, .. } in &mut decided {
+                    if let Ok(Some(planned)) = plan
+                        && let Err(error) = added(&some[edits.clone()], planned)
+                    {
+                        *plan = Err(error);
+                    }
+                }
+                no_missing_stub(&decided)?;
+                rest = later;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'e, D: Database> Attempt<'_, 'e, D> {
     /// Looks up the stubs of interactive edits in the leaves that the edits name.
-    pub(super) async fn look_up_stubs(&self, transaction: &D::Transaction, drafts: &[Draft<'_>]) -> Result<()> {
-        let keys = self.keys();
+    pub(super) async fn look_up_stubs(&self) -> Result<()> {
+        let Attempt { transaction, drafts, .. } = *self;
+        let keys = self.documents.keys();
         let reads: Vec<_> = drafts
             .iter()
             .filter(|draft| draft.has_stubs())
@@ -108,12 +153,8 @@ impl<D: Database> Documents<D> {
 
     /// Looks up the stubs of replicated edits, each in the nearest ancestor that is a leaf. `known` are the branches of
     /// each draft's document.
-    pub(super) async fn look_up_replicated_stubs(
-        &self,
-        transaction: &D::Transaction,
-        drafts: Vec<(&Draft<'_>, &[Branch])>,
-    ) -> Result<()> {
-        let keys = self.keys();
+    pub(super) async fn look_up_replicated_stubs(&self, drafts: Vec<(&Draft<'_>, &[Branch])>) -> Result<()> {
+        let (transaction, keys) = (self.transaction, self.documents.keys());
         let reads: Vec<_> = drafts
             .into_iter()
             .filter(|(draft, _)| draft.has_stubs())
@@ -136,56 +177,15 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Looks up the stubs of a batch that takes several transactions, before the first of these.
-    ///
-    /// # Errors
-    /// `missing_stub`; the store's errors.
-    pub(super) async fn check_stubs(&self, edits: &[Edit], groups: &[Vec<usize>], mode: WriteMode) -> Result<()> {
-        for group in groups {
-            let has_stubs = |edit: &Edit| edit.attachments.iter().any(AttachmentEdit::is_stub);
-            let with_stubs = group.iter().map(|&turn| &edits[turn]).filter(|edit| has_stubs(edit));
-            let ids: HashSet<&str> = with_stubs.map(|edit| edit.id.as_str()).collect();
-            let mut memory = DraftMemory::default();
-            let drafts: Vec<Draft<'_>> = group
-                .iter()
-                .filter(|&&turn| ids.contains(edits[turn].id.as_str()))
-                .map(|&turn| {
-                    let edit = Turn { turn, edit: &edits[turn] };
-                    Draft::new(edit, mode, self.body_context(), self.format_seen(), &mut memory)
-                })
-                .collect();
-            let mut rest = drafts.as_slice();
-            while !rest.is_empty() {
-                let decide = |transaction, most| async move {
-                    let (some, rest) = rest.split_at(most);
-                    Ok((self.decide(&transaction, some, mode).await?.1, some, rest))
-                };
-                let (mut decided, some, later) = self.read_batch(rest.len(), decide).await?;
-                for Decided { drafts: edits, plan, .. } in &mut decided {
-                    if let Ok(Some(planned)) = plan
-                        && let Err(error) = added(&some[edits.clone()], planned)
-                    {
-                        *plan = Err(error);
-                    }
-                }
-                no_missing_stub(&decided)?;
-                rest = later;
-            }
-        }
-        Ok(())
-    }
-
     /// Reads what the plans need of contents and references. A plan for which something is missing is refused.
-    pub(super) async fn prepare_attachments<'e>(
+    pub(super) async fn prepare_attachments(
         &self,
-        transaction: &D::Transaction,
-        drafts: &[Draft<'e>],
         decided: &mut [Decided<'e>],
         keeping: Option<&Keeping>,
     ) -> Result<Attached<'e>> {
         let mut changes = Vec::with_capacity(decided.len());
         for (place, Decided { id, drafts: edits, plan }) in decided.iter_mut().enumerate() {
-            let edits = &drafts[edits.clone()];
+            let edits = &self.drafts[edits.clone()];
             let mut change = Change::forgetting(id, Vec::new());
             if let Ok(Some(planned)) = plan {
                 match added(edits, planned) {
@@ -201,8 +201,8 @@ impl<D: Database> Documents<D> {
             }
             changes.push(change);
         }
-        let root = &self.shared.guard.root;
-        let (ledger, possible) = Ledger::read(transaction, root, self.keys(), &changes).await?;
+        let (root, keys) = (&self.documents.shared.guard.root, self.documents.keys());
+        let (ledger, possible) = Ledger::read(self.transaction, root, keys, &changes).await?;
         for (decided, possible) in decided.iter_mut().zip(possible) {
             if let (Ok(Some(_)), Err(error)) = (&decided.plan, possible) {
                 decided.plan = Err(error);
@@ -212,16 +212,11 @@ impl<D: Database> Documents<D> {
     }
 
     /// Writes the contents and references of the plans that were not refused.
-    pub(super) async fn write_attachments(
-        &self,
-        transaction: &D::Transaction,
-        attached: Attached<'_>,
-        decided: &[Decided<'_>],
-    ) -> Result<()> {
+    pub(super) async fn write_attachments(&self, attached: Attached<'_>, decided: &[Decided<'_>]) -> Result<()> {
         let Attached { ledger, changes } = attached;
         let made: Vec<bool> = decided.iter().map(|decided| matches!(decided.plan, Ok(Some(_)))).collect();
-        let guard = &self.shared.guard;
-        ledger.write(transaction, &guard.root, guard.environment.as_ref(), self.keys(), &changes, &made).await
+        let (guard, keys) = (&self.documents.shared.guard, self.documents.keys());
+        ledger.write(self.transaction, &guard.root, guard.environment.as_ref(), keys, &changes, &made).await
     }
 }
 

@@ -26,9 +26,10 @@ use kv_api::error::{ACCESSED_UNREADABLE, TRANSACTION_TOO_LARGE};
 use kv_api::{Database, Read, RetryError, Transaction};
 use parking_lot::Mutex;
 
+use super::attempt::{Attempt, MissingStub};
 use super::draft::{Draft, Turn};
 use super::interactive::last;
-use super::validate::{self, Verdicts};
+use super::verdicts::Verdicts;
 use crate::attachments::AttachmentSource;
 use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
@@ -332,31 +333,33 @@ impl<D: Database> Collection<D> {
                 _ => error.into(),
             })?;
         }
-        let decided =
-            databases.iter().map(|(database, drafts)| database.decide(transaction, drafts, WriteMode::Interactive));
-        let decided = try_join_all(decided).await?;
+        // A verdict is about a turn, so the databases share them.
+        let verdicts = Verdicts::default();
+        let attempts = databases.iter().map(|(database, drafts)| {
+            let attempt = database.attempt(transaction, drafts, WriteMode::Interactive, &verdicts);
+            Attempt { missing_stub: MissingStub::FailsItsEdit, ..attempt }
+        });
+        let attempts: Vec<Attempt<'_, '_, D>> = attempts.collect();
+        let decisions = try_join_all(attempts.iter().map(Attempt::decide)).await?;
         let mut prepared = Vec::with_capacity(databases.len());
         let mut refused = Vec::new();
-        for ((database, drafts), (instance, mut decided)) in databases.iter().zip(decided) {
-            if validate::concerns(&instance, &decided) {
-                let verdicts = Verdicts::default();
-                Box::pin(database.validate(transaction, &instance, drafts, &mut decided, &verdicts)).await?;
-            }
-            let one = database.prepare(transaction, &instance, drafts, decided, true).await?;
-            for decided in &one.decided {
+        for (attempt, mut decisions) in attempts.iter().zip(decisions) {
+            attempt.validate(&mut decisions).await?;
+            let one = attempt.prepare(decisions).await?;
+            for decided in &one.decisions.documents {
                 if let Err(error) = &decided.plan {
-                    let turns = drafts[decided.drafts.clone()].iter().map(|draft| draft.turn);
+                    let turns = attempt.drafts[decided.drafts.clone()].iter().map(|draft| draft.turn);
                     refused.extend(turns.map(|turn| refusal(edits, turn, error.clone())));
                 }
             }
-            prepared.push((instance, one));
+            prepared.push(one);
         }
         refuse(refused)?;
 
         let mut revs: Vec<Option<RevId>> = vec![None; edits.len()];
-        for ((database, drafts), (instance, prepared)) in databases.iter().zip(prepared) {
-            database.write_prepared(transaction, &instance, prepared).await?;
-            for draft in drafts {
+        for (attempt, prepared) in attempts.iter().zip(prepared) {
+            attempt.apply(prepared).await?;
+            for draft in attempt.drafts {
                 revs[draft.turn] = Some(draft.leaf()?.rev);
             }
         }

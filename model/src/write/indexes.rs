@@ -2,18 +2,18 @@
 
 use kv_api::Database;
 
-use crate::documents::Documents;
 use crate::error::Result;
 use crate::indexes::{Indexing, Source, Touched};
-use crate::instance::Instance;
 use crate::limits::DESIGN_PREFIX;
 
+use super::attempt::{Attempt, Decisions};
 use super::draft::Draft;
-use super::plan::{Decided, Plan};
+use super::plan::Plan;
 
 /// Whether edits or purges affect indexes: the database has indexes, or there are edits of design documents.
-pub(super) fn concern(instance: &Instance, decided: &[Decided<'_>]) -> bool {
-    !instance.indexes.kept.is_empty() || decided.iter().any(|one| one.id.starts_with(DESIGN_PREFIX))
+pub(super) fn concern(decisions: &Decisions<'_>) -> bool {
+    let Decisions { instance, documents } = decisions;
+    !instance.indexes.kept.is_empty() || documents.iter().any(|one| one.id.starts_with(DESIGN_PREFIX))
 }
 
 /// How a plan affects the document's rows in indexes; `None` if the live winner stays the same.
@@ -39,20 +39,15 @@ pub(crate) fn touched<'d>(id: &'d str, edits: &'d [Draft<'_>], plan: &'d Plan) -
     Ok(Some(Touched { id, had_rows, winner }))
 }
 
-impl<D: Database> Documents<D> {
+impl<D: Database> Attempt<'_, '_, D> {
     /// Decides the changes of the indexes. A document whose rows there are damaged is refused, without affecting the
     /// others.
-    pub(super) async fn index_edits(
-        &self,
-        transaction: &D::Transaction,
-        instance: &Instance,
-        drafts: &[Draft<'_>],
-        decided: &mut [Decided<'_>],
-    ) -> Result<Indexing> {
+    pub(super) async fn index_edits(&self, decisions: &mut Decisions<'_>) -> Result<Indexing> {
+        let Decisions { instance, documents: decided } = decisions;
         let (mut documents, mut places) = (Vec::new(), Vec::new());
         for (place, one) in decided.iter().enumerate() {
             if let Ok(Some(plan)) = &one.plan {
-                let edits = &drafts[one.drafts.clone()];
+                let edits = &self.drafts[one.drafts.clone()];
                 if let Some(touched) = touched(one.id, edits, plan)? {
                     documents.push(touched);
                     places.push(place);
@@ -62,7 +57,7 @@ impl<D: Database> Documents<D> {
         if documents.is_empty() {
             return Ok(Indexing::default());
         }
-        let mut indexing = self.index_changes(transaction, instance, &documents, false).await?;
+        let mut indexing = self.documents.index_changes(self.transaction, instance, &documents, false).await?;
         for (at, error) in std::mem::take(&mut indexing.refused) {
             decided[places[at]].plan = Err(error);
         }

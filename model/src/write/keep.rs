@@ -13,12 +13,11 @@ use futures_util::StreamExt;
 use kv_api::error::TRANSACTION_TOO_LARGE;
 use kv_api::{Database, KeyValue, Read, Transaction, TransactionExt};
 
-use super::draft::Draft;
+use super::attempt::{Attempt, Decisions};
 use super::plan::{Decided, Plan};
 use crate::attachments::ContentId;
 use crate::body::row_cost;
 use crate::branch::Branch;
-use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::instance::Instance;
 use crate::keep_replaced::KeepReplaced;
@@ -77,18 +76,14 @@ impl Keeping {
     }
 }
 
-impl<D: Database> Documents<D> {
+impl<D: Database> Attempt<'_, '_, D> {
     /// Reads what the plans keep and forget. A body that does not fit into the edit's transaction is not kept.
-    pub(super) async fn prepare_keeping(
-        &self,
-        transaction: &D::Transaction,
-        (instance, keep): (&Instance, KeepReplaced),
-        drafts: &[Draft<'_>],
-        decided: &mut [Decided<'_>],
-    ) -> Result<Keeping> {
-        let (keys, now_ms) = (self.keys(), self.shared.guard.environment.now_ms());
+    pub(super) async fn prepare_keeping(&self, keep: KeepReplaced, decisions: &mut Decisions<'_>) -> Result<Keeping> {
+        let Decisions { instance, documents: decided } = decisions;
+        let (transaction, keys) = (self.transaction, self.documents.keys());
+        let now_ms = self.documents.shared.guard.environment.now_ms();
         let most = keep.most(instance.revs_limit);
-        let limit = self.engine().limits().transaction_bytes.saturating_sub(OTHER_ROWS);
+        let limit = self.documents.engine().limits().transaction_bytes.saturating_sub(OTHER_ROWS);
         let plans = || decided.iter().filter(|decided| !decided.is_purge()).flat_map(|one| one.plan.iter().flatten());
         let replaced: u64 = plans().flat_map(|plan| newest(plan, most)).map(|branch| branch.size).sum();
         if decided.len() > 1 && replaced > limit as u64 {
@@ -117,7 +112,7 @@ impl<D: Database> Documents<D> {
                 Some((known, bodies))
             })
             .collect();
-        let mut costs = self.body_costs(instance, drafts, decided);
+        let mut costs = self.body_costs(instance, decided);
         let mut documents = Vec::with_capacity(decided.len());
         for (place, read) in reads.into_iter().enumerate() {
             let mut document = OfDocument::default();
@@ -167,12 +162,13 @@ impl<D: Database> Documents<D> {
     }
 
     /// The costs of the bodies that each plan adds.
-    fn body_costs(&self, instance: &Instance, drafts: &[Draft<'_>], decided: &[Decided<'_>]) -> Vec<usize> {
+    fn body_costs(&self, instance: &Instance, decided: &[Decided<'_>]) -> Vec<usize> {
         let mut costs = Vec::with_capacity(decided.len());
         for Decided { drafts: edits, plan, .. } in decided {
             let mut cost = 0;
+            let edits = &self.drafts[edits.clone()];
             for new in plan.iter().flatten().flat_map(|plan| &plan.added) {
-                let rows = drafts[edits.clone()][new.edit].rows(&new.leaf, self.body_context(), instance.format);
+                let rows = edits[new.edit].rows(&new.leaf, self.documents.body_context(), instance.format);
                 cost += rows.ok().flatten().map_or(0, |body| body.cost());
             }
             costs.push(cost);

@@ -16,6 +16,8 @@
 
 mod apply;
 mod attachments;
+mod attempt;
+mod decide;
 mod draft;
 mod edits;
 mod group;
@@ -26,74 +28,39 @@ mod keep;
 mod merge;
 mod patch;
 mod plan;
+mod prepare;
 mod purge;
 mod resolve;
 mod rewrite;
 mod stem;
 mod validate;
+mod verdicts;
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use bytes::Bytes;
 use kv_api::error::{TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD};
-use kv_api::{Database, Read, RetryError, Transaction, TransactionExt, TransactionOption};
+use kv_api::{Database, RetryError, Transaction, TransactionOption};
 
 use crate::attachments::check_attachments;
-use crate::body::{BodyLimits, StoredBody};
-use crate::branch::{Branch, branches};
+use crate::body::BodyLimits;
+use crate::branch::Branch;
 use crate::documents::Documents;
 use crate::edit::{Edit, EditResult, WriteMode, check_body};
-use crate::edit_counts::EditCount;
 use crate::error::{Error, ErrorKind, Result, alone};
-use crate::indexes::Indexing;
 use crate::instance::Instance;
-use crate::keys::{DatabaseKey, DatabaseKeys};
+use crate::keys::DatabaseKeys;
 use crate::limits::{LOCAL_PREFIX, check_document_size};
 use crate::parallel;
 use crate::quota::gives_back;
-use crate::txids::Outcome;
 use crate::validation::{Validating, Writing};
 
 use apply::Writer;
+use attempt::{Attempt, MissingStub};
 use draft::{BodyContext, Draft, DraftMemory, Turn};
-use interactive::FirstDecision;
-use keep::Keeping;
-use merge::Incoming;
-use plan::{Decided, Plan};
-use validate::Verdicts;
+use plan::Plan;
+use verdicts::Verdicts;
 
 pub use edits::{Begun, Edits, Token};
 pub use rewrite::{REWRITE_JOBS, Rewriting};
 pub use stem::Stemming;
-
-/// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
-const TARGET_BYTES: usize = 8_000_000;
-
-/// The prepared writes of a transaction's plans on a database.
-struct Prepared<'e> {
-    /// The plans; those that were refused are errors.
-    decided: Vec<Decided<'e>>,
-    ready: Vec<Ready>,
-    /// Bodies of all added leaves.
-    bodies: Vec<Arc<StoredBody>>,
-    attached: Option<attachments::Attached<'e>>,
-    keeping: Option<Keeping>,
-    indexing: Option<Indexing>,
-    /// The row that counts edits, if the transaction is to write one.
-    edit_count: Option<EditCount>,
-}
-
-/// A plan that can be carried out.
-struct Ready {
-    /// The turn of the last of its edits.
-    turn: usize,
-    /// Its place among the plans.
-    place: usize,
-    bodies: Range<usize>,
-    /// The rows of attachments.
-    lists: Vec<(Bytes, Bytes)>,
-}
 
 impl<D: Database> Documents<D> {
     /// Writes edits. Returns their results in order. A refused edit (a conflict, a bad id, a body that is too large)
@@ -138,7 +105,9 @@ impl<D: Database> Documents<D> {
         let verdicts = Verdicts::default();
         while let Some(group) = groups.pop() {
             let members: Vec<Turn<'_>> = group.iter().map(|&turn| Turn { turn, edit: &edits[turn] }).collect();
-            match self.write_group(&members, mode, wrote, &verdicts).await {
+            // Once something is written, the rest of the batch has to be tried.
+            let missing_stub = if wrote { MissingStub::FailsItsEdit } else { MissingStub::FailsTheBatch };
+            match self.write_group(&members, mode, missing_stub, &verdicts).await {
                 Ok(group_results) => {
                     wrote |= group_results.iter().any(Result::is_ok);
                     for (&index, result) in group.iter().zip(group_results) {
@@ -219,12 +188,12 @@ impl<D: Database> Documents<D> {
     }
 
     /// Writes edits in one transaction. Returns their results in order. Edits of one document are adjacent; interactive
-    /// edits are of different documents. `wrote` tells whether other edits of the same batch were written.
+    /// edits are of different documents.
     async fn write_group(
         &self,
         edits: &[Turn<'_>],
         mode: WriteMode,
-        wrote: bool,
+        missing_stub: MissingStub,
         verdicts: &Verdicts,
     ) -> Result<Vec<EditResult>> {
         let drafts = self.drafts(edits, mode);
@@ -242,8 +211,8 @@ impl<D: Database> Documents<D> {
                 if frees_space {
                     transaction.set_option(TransactionOption::BypassStorageQuota);
                 }
-                let (instance, decided) = self.decide(&transaction, drafts, mode).await?;
-                self.carry_out(&transaction, &instance, drafts, decided, wrote, verdicts).await
+                let attempt = self.attempt(&transaction, drafts, mode, verdicts);
+                Attempt { missing_stub, ..attempt }.run().await
             })
             .await
     }
@@ -254,255 +223,6 @@ impl<D: Database> Documents<D> {
         parallel::map(self.shared.threads, edits, DraftMemory::default, |memory, edit| {
             Draft::new(*edit, mode, place, format, memory)
         })
-    }
-
-    /// Decides the edits, document by document.
-    async fn decide<'e>(
-        &self,
-        transaction: &D::Transaction,
-        drafts: &[Draft<'e>],
-        mode: WriteMode,
-    ) -> Result<(Instance, Vec<Decided<'e>>)> {
-        match mode {
-            WriteMode::Interactive => self.decide_interactive(transaction, drafts).await,
-            WriteMode::Replicated => self.decide_replicated(transaction, drafts).await,
-        }
-    }
-
-    async fn decide_interactive<'e>(
-        &self,
-        transaction: &D::Transaction,
-        drafts: &[Draft<'e>],
-    ) -> Result<(Instance, Vec<Decided<'e>>)> {
-        let keys = self.keys();
-        let instance = self.instance(transaction, Read::Serializable);
-        if drafts.iter().any(Draft::has_stubs) {
-            Box::pin(self.look_up_stubs(transaction, drafts)).await?;
-        }
-        let first: Vec<_> = drafts.iter().map(|draft| interactive::begin(transaction, keys, draft)).collect();
-        let instance = instance.await?;
-        let mut decided: Vec<Result<Option<Plan>>> = Vec::with_capacity(drafts.len());
-        let mut losing = Vec::new();
-        for (index, first) in first.into_iter().enumerate() {
-            decided.push(match alone(interactive::decide(keys, &instance, &drafts[index], first).await)? {
-                Ok(FirstDecision::Decided(plan)) => plan.map(Some),
-                Ok(FirstDecision::Losing { target, made }) => {
-                    losing.push((index, target, made));
-                    Ok(None)
-                }
-                Err(damage) => Err(damage.of_document(&drafts[index].edit.id)),
-            });
-        }
-        let second: Vec<_> = losing
-            .into_iter()
-            .map(|(index, target, made)| {
-                (index, interactive::weigh(transaction, keys, drafts[index].edit, target, made))
-            })
-            .collect();
-        for (index, second) in second {
-            let edit = drafts[index].edit;
-            let plan = alone(interactive::decide_losing(keys, &instance, edit, second).await)?;
-            decided[index] = plan.map(Some).map_err(|damage| damage.of_document(&edit.id));
-        }
-        let decided = decided.into_iter().zip(drafts).enumerate();
-        let decided = decided.map(|(at, (plan, draft))| Decided { id: &draft.edit.id, drafts: at..at + 1, plan });
-        Ok((instance, decided.collect()))
-    }
-
-    async fn decide_replicated<'e>(
-        &self,
-        transaction: &D::Transaction,
-        drafts: &[Draft<'e>],
-    ) -> Result<(Instance, Vec<Decided<'e>>)> {
-        let keys = self.keys();
-        let instance = self.instance(transaction, Read::Serializable);
-        let mut documents: Vec<Range<usize>> = Vec::with_capacity(drafts.len());
-        for edits in drafts.chunk_by(|one, next| one.edit.id == next.edit.id) {
-            let begin = documents.last().map_or(0, |before| before.end);
-            documents.push(begin..begin + edits.len());
-        }
-        let reads: Vec<_> = documents
-            .iter()
-            .map(|edits| {
-                let id = &drafts[edits.start].edit.id;
-                let range = keys.range(DatabaseKey::RevisionsOf(id)).target_bytes(TARGET_BYTES);
-                transaction.get_all(range, Read::Serializable)
-            })
-            .collect();
-        let instance = instance.await?;
-        let mut known = Vec::with_capacity(documents.len());
-        for (edits, rows) in documents.iter().zip(reads) {
-            known.push(branches(keys, &drafts[edits.start].edit.id, &rows.await?));
-        }
-        if drafts.iter().any(Draft::has_stubs) {
-            let known = documents.iter().zip(&known).flat_map(|(edits, known)| {
-                let known = known.as_deref().unwrap_or_default();
-                drafts[edits.clone()].iter().map(move |draft| (draft, known))
-            });
-            Box::pin(self.look_up_replicated_stubs(transaction, known.collect())).await?;
-        }
-        let mut decided = Vec::with_capacity(documents.len());
-        for (edits, known) in documents.into_iter().zip(known) {
-            let drafts = &drafts[edits.clone()];
-            let id = drafts[0].edit.id.as_str();
-            // An edit without a valid revision is left out: its own result is the error.
-            let incoming = drafts.iter().enumerate().filter_map(|(place, draft)| {
-                let (rev, history) = (draft.leaf().ok()?.rev, draft.edit.incoming().ok()?);
-                Some(Incoming { edit: draft.edit, place, rev, history })
-            });
-            let plan = known.and_then(|known| merge::merge(&instance, incoming.collect(), known));
-            decided.push(Decided { id, drafts: edits, plan: plan.map_err(|damage| damage.of_document(id)) });
-        }
-        Ok((instance, decided))
-    }
-
-    /// Validates the edits and writes the plans. Returns the results of the edits.
-    async fn carry_out(
-        &self,
-        transaction: &D::Transaction,
-        instance: &Instance,
-        drafts: &[Draft<'_>],
-        mut decided: Vec<Decided<'_>>,
-        wrote: bool,
-        verdicts: &Verdicts,
-    ) -> Result<Outcome<Vec<EditResult>>> {
-        if validate::concerns(instance, &decided) {
-            Box::pin(self.validate(transaction, instance, drafts, &mut decided, verdicts)).await?;
-        }
-        let (decided, written) = self.apply(transaction, instance, drafts, decided, wrote).await?;
-        let mut results = Vec::with_capacity(drafts.len());
-        for Decided { drafts: edits, plan, .. } in decided {
-            for draft in &drafts[edits] {
-                results.push(match &plan {
-                    Ok(_) => draft.leaf().map(|leaf| leaf.rev),
-                    Err(error) => Err(error.clone()),
-                });
-            }
-        }
-        Ok(match written {
-            0 => Outcome::ReadOnly(results),
-            _ => Outcome::Write(results),
-        })
-    }
-
-    /// Writes the plans. Returns them, some of them refused now, and the number of plans written. `wrote` tells whether
-    /// other edits of the same batch were written.
-    async fn apply<'e>(
-        &self,
-        transaction: &D::Transaction,
-        instance: &Instance,
-        drafts: &[Draft<'e>],
-        decided: Vec<Decided<'e>>,
-        wrote: bool,
-    ) -> Result<(Vec<Decided<'e>>, usize)> {
-        let prepared = self.prepare(transaction, instance, drafts, decided, wrote).await?;
-        self.write_prepared(transaction, instance, prepared).await
-    }
-
-    /// Reads what the plans need besides documents. Every check that may still refuse an edit is made here, before
-    /// anything is written.
-    async fn prepare<'e>(
-        &self,
-        transaction: &D::Transaction,
-        instance: &Instance,
-        drafts: &[Draft<'e>],
-        mut decided: Vec<Decided<'e>>,
-        wrote: bool,
-    ) -> Result<Prepared<'e>> {
-        self.saw(instance);
-        let has_attachments = |decided: &Decided<'_>| matches!(&decided.plan, Ok(Some(plan)) if plan.has_attachments());
-        let mut keeping = None;
-        if let Some(keep) = instance.keep {
-            keeping = Some(Box::pin(self.prepare_keeping(transaction, (instance, keep), drafts, &mut decided)).await?);
-        }
-        let mut attached = None;
-        if decided.iter().any(has_attachments) || keeping.as_ref().is_some_and(Keeping::has_attachments) {
-            let attachments = self.prepare_attachments(transaction, drafts, &mut decided, keeping.as_ref());
-            attached = Some(Box::pin(attachments).await?);
-        }
-        if !wrote {
-            attachments::no_missing_stub(&decided)?;
-        }
-        let mut ready = Vec::with_capacity(decided.len());
-        let mut bodies = Vec::with_capacity(drafts.len());
-        for (place, Decided { drafts: edits, plan, .. }) in decided.iter_mut().enumerate() {
-            let edits = &drafts[edits.clone()];
-            if let Ok(Some(planned)) = plan {
-                let first = bodies.len();
-                let turn = self.bodies(instance, edits, planned, &mut bodies);
-                let lists = if attached.is_some() {
-                    attachments::lists(edits, planned, self.body_context())
-                } else {
-                    Ok(Vec::new())
-                };
-                match turn.and_then(|turn| Ok((turn, lists?))) {
-                    Ok((turn, lists)) => ready.push(Ready { turn, place, bodies: first..bodies.len(), lists }),
-                    Err(error) => {
-                        bodies.truncate(first);
-                        *plan = Err(error);
-                    }
-                }
-            }
-        }
-        let mut indexing = None;
-        if indexes::concern(instance, &decided) {
-            indexing = Some(Box::pin(self.index_edits(transaction, instance, drafts, &mut decided)).await?);
-        }
-        let edit_count = self.count_edits(transaction, ready.len()).await?;
-        Ok(Prepared { decided, ready, bodies, attached, keeping, indexing, edit_count })
-    }
-
-    /// Writes what was prepared. Returns the plans, and how many were written.
-    async fn write_prepared<'e>(
-        &self,
-        transaction: &D::Transaction,
-        instance: &Instance,
-        prepared: Prepared<'e>,
-    ) -> Result<(Vec<Decided<'e>>, usize)> {
-        let Prepared { decided, mut ready, bodies, attached, keeping, indexing, edit_count } = prepared;
-        if let Some(attached) = attached {
-            Box::pin(self.write_attachments(transaction, attached, &decided)).await?;
-        }
-        if let Some(keeping) = keeping {
-            keeping.write(transaction, self.keys(), &decided);
-        }
-        // Sequences follow the order of the edits in the batch.
-        if !ready.is_sorted_by_key(|ready| ready.turn) {
-            ready.sort_unstable_by_key(|ready| ready.turn);
-        }
-        let mut writer = Writer::new(transaction, self.keys(), instance, decided.len(), bodies);
-        for Ready { place, bodies, lists, .. } in ready {
-            let Decided { id, plan, .. } = &decided[place];
-            if let Ok(Some(plan)) = plan {
-                writer.apply(place, id, plan, bodies, lists);
-            }
-        }
-        let written = writer.finish();
-        if let Some(edit_count) = edit_count {
-            edit_count.write(transaction, self.keys(), instance.incarnation);
-        }
-        if let Some(indexing) = indexing.filter(|_| written > 0) {
-            indexing.write(transaction);
-        }
-        Ok((decided, written))
-    }
-
-    /// Appends the bodies of the leaves that a plan adds. Returns the greatest index of their edits in the batch.
-    fn bodies(
-        &self,
-        instance: &Instance,
-        edits: &[Draft<'_>],
-        plan: &Plan,
-        bodies: &mut Vec<Arc<StoredBody>>,
-    ) -> Result<usize> {
-        let place = self.body_context();
-        let mut turn = 0;
-        for new in &plan.added {
-            let draft = &edits[new.edit];
-            turn = turn.max(draft.turn);
-            bodies.extend(draft.rows(&new.leaf, place, instance.format)?);
-        }
-        Ok(turn)
     }
 
     fn body_context(&self) -> BodyContext<'_> {

@@ -15,7 +15,7 @@ use kv_api::error::TRANSACTION_TOO_LARGE;
 use kv_api::{Database, Read, RetryError};
 
 use super::draft::{Draft, DraftMemory, Turn};
-use super::validate::Verdicts;
+use super::verdicts::Verdicts;
 use crate::attachments::AttachmentSource;
 use crate::document::{Body, Document};
 use crate::documents::Documents;
@@ -80,9 +80,9 @@ impl<D: Database> Documents<D> {
         }
         let (turn, mut memory) = (Turn { turn: 0, edit: &edit }, DraftMemory::default());
         let drafts = [Draft::new(turn, WriteMode::Interactive, self.body_context(), self.format_seen(), &mut memory)];
-        let (instance, decided) = self.decide(&transaction, &drafts, WriteMode::Interactive).await?;
+        let attempt = self.attempt(&transaction, &drafts, WriteMode::Interactive, verdicts);
         let missing = || Err(Error::without_result());
-        Ok(match self.carry_out(&transaction, &instance, &drafts, decided, false, verdicts).await? {
+        Ok(match attempt.run().await? {
             Outcome::Write(mut made) => Outcome::Write(made.pop().unwrap_or_else(missing)?),
             Outcome::ReadOnly(mut made) => Outcome::ReadOnly(made.pop().unwrap_or_else(missing)?),
         })

@@ -11,10 +11,13 @@ use std::collections::HashSet;
 
 use kv_api::{Database, Read, Transaction, TransactionExt, TransactionOption};
 
+use super::attempt::{Attempt, Decisions, MissingStub, TARGET_BYTES};
+use super::is_too_much;
 use super::plan::{Decided, Fate, Plan};
-use super::{TARGET_BYTES, is_too_much};
+use super::verdicts::Verdicts;
 use crate::branch::{Branch, branches};
 use crate::documents::Documents;
+use crate::edit::WriteMode;
 use crate::error::{Error, Result, alone};
 use crate::keys::DatabaseKey;
 use crate::purge::{PurgeInfo, PurgeSettings, Unit, newest, read_seq, seq_of};
@@ -64,7 +67,11 @@ impl<D: Database> Documents<D> {
                 places.push(place);
                 decided.push(Decided { id: unit.id, drafts: 0..0, plan });
             }
-            let (decided, _) = self.apply(&transaction, &instance, &[], decided, true).await?;
+            let verdicts = Verdicts::default();
+            let attempt = self.attempt(&transaction, &[], WriteMode::Interactive, &verdicts);
+            let attempt = Attempt { missing_stub: MissingStub::FailsItsEdit, ..attempt };
+            let prepared = attempt.prepare(Decisions { instance, documents: decided }).await?;
+            let (decided, _) = attempt.apply(prepared).await?;
             let before = seq_of(keys, &newest.await?.rows)?;
             let mut infos = Vec::with_capacity(decided.len());
             for (place, Decided { plan, .. }) in places.into_iter().zip(decided) {

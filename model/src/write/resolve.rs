@@ -12,9 +12,9 @@
 use json::JsonText;
 use kv_api::{Database, Read, TransactionExt};
 
-use super::TARGET_BYTES;
+use super::attempt::TARGET_BYTES;
 use super::draft::{Draft, DraftMemory, Turn};
-use super::validate::Verdicts;
+use super::verdicts::Verdicts;
 use crate::attachments::{Attachment, AttachmentEdit};
 use crate::branch::{Branch, branches};
 use crate::document::Document;
@@ -93,9 +93,8 @@ impl<D: Database> Documents<D> {
         }
         let turns: Vec<Turn<'_>> = edits.iter().map(|edit| Turn { turn: 0, edit }).collect();
         let drafts = self.drafts(&turns, WriteMode::Replicated);
-        let (instance, decided) = self.decide(&transaction, &drafts, WriteMode::Replicated).await?;
-        let outcome = self.carry_out(&transaction, &instance, &drafts, decided, false, verdicts).await?;
-        let (Outcome::Write(results) | Outcome::ReadOnly(results)) = outcome;
+        let attempt = self.attempt(&transaction, &drafts, WriteMode::Replicated, verdicts);
+        let (Outcome::Write(results) | Outcome::ReadOnly(results)) = attempt.run().await?;
         results.into_iter().collect::<Result<Vec<RevId>>>()?;
         Ok(Outcome::Write(after))
     }

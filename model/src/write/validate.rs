@@ -1,16 +1,16 @@
 //! Asks the validator about the edits of a transaction; see [`validation`](crate::validation).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use json::JsonText;
 use kv_api::{Database, Read, TransactionExt};
-use parking_lot::Mutex;
 
+use super::attempt::{Attempt, Decisions};
 use super::draft::Draft;
 use super::merge::branches_on;
 use super::plan::{Decided, NewLeaf, Plan};
+use super::verdicts::{Context, Subject, Verdicts};
 use crate::blob;
 use crate::branch::Branch;
 use crate::document::{Body, Document};
@@ -31,31 +31,6 @@ const ASKED_AT_ONCE: usize = 16;
 /// Number of revisions in the `_revisions` of the replaced document, as in CouchDB.
 const OLD_REVISIONS: usize = 20;
 
-/// The verdicts about the edits of one write, for all its attempts.
-#[derive(Default)]
-pub(super) struct Verdicts(Mutex<Known>);
-
-#[derive(Default)]
-struct Known {
-    context: Option<Context>,
-    given: HashMap<Subject, Result<()>>,
-}
-
-/// The state on which all verdicts of a transaction depend.
-#[derive(Clone)]
-struct Context {
-    designs: Designs,
-    security: JsonText,
-}
-
-/// The subject of a verdict.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Subject {
-    turn: usize,
-    new: Leaf,
-    parent: Option<Leaf>,
-}
-
 /// An edit to ask about.
 struct Ask<'a> {
     /// Its document, among those of the transaction.
@@ -66,182 +41,16 @@ struct Ask<'a> {
     parent: Option<&'a Branch>,
 }
 
-impl Verdicts {
-    /// Forgets the verdicts that depend on something else.
-    fn begin(&self, context: &Context) {
-        let mut known = self.0.lock();
-        let same = |known: &Context| {
-            known.designs.generation == context.designs.generation && known.security == context.security
-        };
-        if !known.context.as_ref().is_some_and(same) {
-            known.given.clear();
-            known.context = Some(context.clone());
-        }
-    }
-
-    fn get(&self, subject: &Subject) -> Option<Result<()>> {
-        self.0.lock().given.get(subject).cloned()
-    }
-
-    fn set(&self, subject: Subject, verdict: Result<()>) {
-        self.0.lock().given.insert(subject, verdict);
-    }
-}
-
-/// Whether edits may have to be asked about.
-pub(super) fn concerns(instance: &Instance, decided: &[Decided<'_>]) -> bool {
-    !instance.validation.designs.is_empty() || decided.iter().any(|one| one.id.starts_with(DESIGN_PREFIX))
-}
-
 impl<D: Database> Documents<D> {
     /// Asks about edits before the transaction that writes them, so that the transaction is short. Errors are ignored
     /// here: they come again in the transaction, if they still hold.
     pub(super) async fn ask_early(&self, drafts: &[Draft<'_>], mode: WriteMode, verdicts: &Verdicts) {
         let ask = |transaction: D::Transaction| async move {
-            let (instance, mut decided) = self.decide(&transaction, drafts, mode).await?;
-            self.validate(&transaction, &instance, drafts, &mut decided, verdicts).await
+            let attempt = self.attempt(&transaction, drafts, mode, verdicts);
+            let mut decisions = attempt.decide().await?;
+            attempt.validate(&mut decisions).await
         };
         drop(self.read(ask).await);
-    }
-
-    /// Refuses the edits that a validator refuses.
-    pub(super) async fn validate(
-        &self,
-        transaction: &D::Transaction,
-        instance: &Instance,
-        drafts: &[Draft<'_>],
-        decided: &mut [Decided<'_>],
-        verdicts: &Verdicts,
-    ) -> Result<()> {
-        let validator = match &self.validating {
-            Validating::Waived => return Ok(()),
-            Validating::By(validator) => Some(validator),
-            Validating::Impossible => None,
-        };
-        self.admit_designs(drafts, decided, validator, verdicts).await?;
-        if instance.validation.designs.is_empty() {
-            return Ok(());
-        }
-        let mut refused = Vec::new();
-        let mut asks = Vec::new();
-        for (place, one) in decided.iter().enumerate().filter(|(_, one)| !one.id.starts_with(DESIGN_PREFIX)) {
-            let Ok(Some(plan)) = &one.plan else { continue };
-            for new in &plan.added {
-                let draft = &drafts[one.drafts.clone()][new.edit];
-                let parent = parent(instance, plan, new, draft)?;
-                let subject = Subject {
-                    turn: draft.turn,
-                    new: new.leaf.clone(),
-                    parent: parent.map(|parent| parent.leaf.clone()),
-                };
-                asks.push(Ask { place, id: one.id, draft, subject, parent });
-            }
-        }
-        if asks.is_empty() {
-            return Ok(());
-        }
-        match alone(self.validation_context(transaction, instance).await)? {
-            Ok(context) => {
-                verdicts.begin(&context);
-                for some in asks.chunks(ASKED_AT_ONCE) {
-                    self.verdicts(transaction, some, &context, validator, verdicts, &mut refused).await?;
-                }
-            }
-            // The rules are unknown, so no edit passes.
-            Err(damage) => refused.extend(asks.iter().map(|ask| (ask.place, damage.clone()))),
-        }
-        for (place, error) in refused {
-            decided[place].plan = Err(error);
-        }
-        Ok(())
-    }
-
-    /// Asks about some edits, all at once, and notes those that are refused.
-    async fn verdicts(
-        &self,
-        transaction: &D::Transaction,
-        asks: &[Ask<'_>],
-        context: &Context,
-        validator: Option<&Arc<dyn Validator>>,
-        verdicts: &Verdicts,
-        refused: &mut Vec<(usize, Error)>,
-    ) -> Result<()> {
-        let mut open = Vec::with_capacity(asks.len());
-        for ask in asks {
-            match verdicts.get(&ask.subject) {
-                Some(Ok(())) => {}
-                Some(Err(error)) => refused.push((ask.place, error)),
-                None => {
-                    let old = ask.parent.map(|parent| body_of(transaction, self.keys(), ask.id, &parent.leaf));
-                    open.push((ask, old));
-                }
-            }
-        }
-        let mut questions = Vec::with_capacity(open.len());
-        for (ask, old) in open {
-            let old = match (ask.parent, old) {
-                (Some(parent), Some(body)) => {
-                    let body = body.await.and_then(|body| body_or_empty(&parent.leaf, body));
-                    match alone(body.and_then(|body| old_document(ask.id, parent, body)))? {
-                        Ok(old) => Some(old),
-                        Err(damage) => {
-                            refused.push((ask.place, damage.of_document(ask.id)));
-                            continue;
-                        }
-                    }
-                }
-                _ => None,
-            };
-            match new_document(ask) {
-                Ok(new) => questions.push((ask, new, old)),
-                // Such as an attachment that is missing.
-                Err(error) => refused.push((ask.place, error)),
-            }
-        }
-        let answers = join_all(questions.iter().map(|(_, new, old)| ask_all(validator, context, new, old.as_ref())));
-        for ((ask, _, _), answer) in questions.iter().zip(answers.await) {
-            match answer {
-                Err(error) if !error.is_refusal() => return Err(error),
-                answer => {
-                    verdicts.set(ask.subject.clone(), answer.clone());
-                    refused.extend(answer.err().map(|error| (ask.place, error)));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks whether interactive edits of design documents bring functions and selectors that can run, and fields of the
-    /// right types.
-    async fn admit_designs(
-        &self,
-        drafts: &[Draft<'_>],
-        decided: &mut [Decided<'_>],
-        validator: Option<&Arc<dyn Validator>>,
-        verdicts: &Verdicts,
-    ) -> Result<()> {
-        for one in decided.iter_mut().filter(|one| one.id.starts_with(DESIGN_PREFIX)) {
-            let Ok(Some(plan)) = &one.plan else { continue };
-            let [draft] = &drafts[one.drafts.clone()] else { continue };
-            let [new] = plan.added.as_slice() else { continue };
-            if !new.leaf.not_deleted || draft.mode() == WriteMode::Replicated {
-                continue;
-            }
-            let subject = Subject { turn: draft.turn, new: new.leaf.clone(), parent: None };
-            let body = Body { text: draft.edit.body.clone(), attachments: Vec::new() };
-            let design = Document::new(one.id.to_owned(), new.leaf.rev.clone(), false, body);
-            let verdict = match verdicts.get(&subject) {
-                Some(verdict) => verdict,
-                None => admit(validator, design.to_text()).await,
-            };
-            verdicts.set(subject, verdict.clone());
-            match verdict {
-                Ok(()) => {}
-                Err(error) if error.is_refusal() => one.plan = Err(error),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 
     async fn validation_context(&self, transaction: &D::Transaction, instance: &Instance) -> Result<Context> {
@@ -278,6 +87,143 @@ impl<D: Database> Documents<D> {
         let designs = Designs { generation, rules: rules.into() };
         *self.home.designs.lock() = Some(designs.clone());
         Ok(designs)
+    }
+}
+
+impl<D: Database> Attempt<'_, '_, D> {
+    /// Refuses the edits that a validator refuses.
+    pub(super) async fn validate(&self, decisions: &mut Decisions<'_>) -> Result<()> {
+        let is_design = |decided: &Decided<'_>| decided.id.starts_with(DESIGN_PREFIX);
+        if decisions.instance.validation.designs.is_empty() && !decisions.documents.iter().any(is_design) {
+            return Ok(());
+        }
+        Box::pin(self.ask(decisions)).await
+    }
+
+    async fn ask(&self, decisions: &mut Decisions<'_>) -> Result<()> {
+        let Decisions { instance, documents: decided } = decisions;
+        let validator = match &self.documents.validating {
+            Validating::Waived => return Ok(()),
+            Validating::By(validator) => Some(validator),
+            Validating::Impossible => None,
+        };
+        self.admit_designs(decided, validator).await?;
+        if instance.validation.designs.is_empty() {
+            return Ok(());
+        }
+        let mut refused = Vec::new();
+        let mut asks = Vec::new();
+        for (place, one) in decided.iter().enumerate().filter(|(_, one)| !one.id.starts_with(DESIGN_PREFIX)) {
+            let Ok(Some(plan)) = &one.plan else { continue };
+            for new in &plan.added {
+                let draft = &self.drafts[one.drafts.clone()][new.edit];
+                let parent = parent(instance, plan, new, draft)?;
+                let subject = Subject {
+                    turn: draft.turn,
+                    new: new.leaf.clone(),
+                    parent: parent.map(|parent| parent.leaf.clone()),
+                };
+                asks.push(Ask { place, id: one.id, draft, subject, parent });
+            }
+        }
+        if asks.is_empty() {
+            return Ok(());
+        }
+        match alone(self.documents.validation_context(self.transaction, instance).await)? {
+            Ok(context) => {
+                self.verdicts.begin(&context);
+                for some in asks.chunks(ASKED_AT_ONCE) {
+                    self.ask_some(some, &context, validator, &mut refused).await?;
+                }
+            }
+            // The rules are unknown, so no edit passes.
+            Err(damage) => refused.extend(asks.iter().map(|ask| (ask.place, damage.clone()))),
+        }
+        for (place, error) in refused {
+            decided[place].plan = Err(error);
+        }
+        Ok(())
+    }
+
+    /// Asks about some edits, all at once, and notes those that are refused.
+    async fn ask_some(
+        &self,
+        asks: &[Ask<'_>],
+        context: &Context,
+        validator: Option<&Arc<dyn Validator>>,
+        refused: &mut Vec<(usize, Error)>,
+    ) -> Result<()> {
+        let mut open = Vec::with_capacity(asks.len());
+        for ask in asks {
+            match self.verdicts.get(&ask.subject) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => refused.push((ask.place, error)),
+                None => {
+                    let old =
+                        ask.parent.map(|parent| body_of(self.transaction, self.documents.keys(), ask.id, &parent.leaf));
+                    open.push((ask, old));
+                }
+            }
+        }
+        let mut questions = Vec::with_capacity(open.len());
+        for (ask, old) in open {
+            let old = match (ask.parent, old) {
+                (Some(parent), Some(body)) => {
+                    let body = body.await.and_then(|body| body_or_empty(&parent.leaf, body));
+                    match alone(body.and_then(|body| old_document(ask.id, parent, body)))? {
+                        Ok(old) => Some(old),
+                        Err(damage) => {
+                            refused.push((ask.place, damage.of_document(ask.id)));
+                            continue;
+                        }
+                    }
+                }
+                _ => None,
+            };
+            match new_document(ask) {
+                Ok(new) => questions.push((ask, new, old)),
+                // Such as an attachment that is missing.
+                Err(error) => refused.push((ask.place, error)),
+            }
+        }
+        let answers = join_all(questions.iter().map(|(_, new, old)| ask_all(validator, context, new, old.as_ref())));
+        for ((ask, _, _), answer) in questions.iter().zip(answers.await) {
+            match answer {
+                Err(error) if !error.is_refusal() => return Err(error),
+                answer => {
+                    self.verdicts.set(ask.subject.clone(), answer.clone());
+                    refused.extend(answer.err().map(|error| (ask.place, error)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks whether interactive edits of design documents bring functions and selectors that can run, and fields of the
+    /// right types.
+    async fn admit_designs(&self, decided: &mut [Decided<'_>], validator: Option<&Arc<dyn Validator>>) -> Result<()> {
+        for one in decided.iter_mut().filter(|one| one.id.starts_with(DESIGN_PREFIX)) {
+            let Ok(Some(plan)) = &one.plan else { continue };
+            let [draft] = &self.drafts[one.drafts.clone()] else { continue };
+            let [new] = plan.added.as_slice() else { continue };
+            if !new.leaf.not_deleted || draft.mode() == WriteMode::Replicated {
+                continue;
+            }
+            let subject = Subject { turn: draft.turn, new: new.leaf.clone(), parent: None };
+            let body = Body { text: draft.edit.body.clone(), attachments: Vec::new() };
+            let design = Document::new(one.id.to_owned(), new.leaf.rev.clone(), false, body);
+            let verdict = match self.verdicts.get(&subject) {
+                Some(verdict) => verdict,
+                None => admit(validator, design.to_text()).await,
+            };
+            self.verdicts.set(subject, verdict.clone());
+            match verdict {
+                Ok(()) => {}
+                Err(error) if error.is_refusal() => one.plan = Err(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
