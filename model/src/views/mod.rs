@@ -22,7 +22,7 @@
 //!   map functions emit for the document's winner, and no others. The id row names the same rows.
 //! * A document that cannot be read, or whose rows are not known because its functions exceed a limit, is left out of
 //!   these views, and each of them has a row that says so. The group's row has the number of these rows ([`left_out`]).
-//! * Only [`update`] writes rows, in transactions that read and write the row `(16, 1, Group)` with conflict ranges. So
+//! * Only [`step`] writes rows, in transactions that read and write the row `(16, 1, Group)` with conflict ranges. So
 //!   updates of a group are serialised, and a repeated one finds that it was done.
 //! * Each node holds the sums of the rows from its own place up to the next node of its level ([`tree`]).
 //! * `Key` is bytes that compare as the emitted keys do. In a partitioned group, those of the document's partition come
@@ -35,13 +35,14 @@
 //! | [`rust`] | functions in Rust |
 //! | [`rows`] | encodes rows |
 //! | [`prepare`] | maps documents |
-//! | [`update`] | brings a group up to date |
+//! | [`update`], [`step`] | bring a group up to date, and write one transaction of that |
 //! | [`nodes`] | keeps sums |
 //! | [`tree`] | reads sums |
 //! | [`reduce`] | the reduce functions that come with CouchDB |
 //! | [`request`], [`window`] | a query, and its range of rows |
 //! | [`query`] | reads rows |
 //! | [`left_out`] | documents that are left out |
+//! | [`groups`] | the groups of a range |
 //! | [`grouped`] | reads reductions |
 //! | [`upkeep`] | lists and removes groups |
 //! | [`check`] | compares rows with documents, and nodes with rows |
@@ -53,6 +54,7 @@ mod check;
 mod errors;
 mod group;
 mod grouped;
+mod groups;
 mod left_out;
 mod nodes;
 mod prepare;
@@ -61,6 +63,7 @@ mod reduce;
 mod request;
 mod rows;
 mod rust;
+mod step;
 mod tree;
 mod update;
 mod upkeep;
@@ -78,9 +81,9 @@ use crate::tuple;
 
 pub use errors::{FunctionError, ViewError};
 pub use group::{Emitted, Mapped, Reduce, ReduceRow, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions};
-pub use grouped::{Grouping, ReducedPage, ReducedRow};
+pub use grouped::{ReducedPage, ReducedRow};
 pub use left_out::LeftOut;
-pub use request::{Resume, ViewPage, ViewRequest, ViewRow};
+pub use request::{Grouping, Resume, ViewPage, ViewRequest, ViewRow};
 pub use rust::{Emit, RustView};
 pub use update::{ViewProgress, ViewUpdate};
 pub use upkeep::{ViewGroupInfo, ViewGroupStats};
@@ -136,6 +139,13 @@ struct Upto {
     purge_seq: u64,
     /// Number of rows that leave a document out of a view.
     left_out: u64,
+}
+
+/// A group and up to where it is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    head: Head,
+    upto: Upto,
 }
 
 impl Upto {

@@ -234,6 +234,16 @@ fn linked(row: &ViewRow) -> (Option<String>, Option<RevId>) {
 /// A page while it is read.
 struct Reading {
     rows: Vec<(Position, ViewRow)>,
+    /// Maximum number of rows.
+    wanted: usize,
+    /// The bytes of the rows.
+    bytes: usize,
+    /// Number of rows to skip, and that were skipped.
+    skip: u64,
+    skipped: usize,
+    /// The first row and the last one, also of those that were skipped.
+    first: Option<Position>,
+    last: Option<Position>,
     total_rows: u64,
     offset: u64,
     seq: Seq,
@@ -244,6 +254,58 @@ struct Reading {
 }
 
 impl Reading {
+    fn new(request: &ViewRequest, total_rows: u64) -> Reading {
+        // With a limit of 0, the first row is still read: the offset needs it.
+        let is_empty = request.limit == Some(0);
+        let limit = request.limit.map_or(ROWS_AT_ONCE, |limit| usize::try_from(limit).unwrap_or(ROWS_AT_ONCE));
+        let wanted = limit.min(ROWS_AT_ONCE).min(request.at_once.unwrap_or(ROWS_AT_ONCE)).max(usize::from(is_empty));
+        Reading {
+            rows: Vec::new(),
+            wanted,
+            bytes: 0,
+            skip: if is_empty { 0 } else { request.skip },
+            skipped: 0,
+            first: None,
+            last: None,
+            total_rows,
+            offset: 0,
+            seq: Seq::ZERO,
+            left_out: LeftOut::default(),
+            at: Vec::new(),
+            next: None,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() >= self.wanted || self.bytes >= BATCH_BYTES
+    }
+
+    /// Number of rows that the page can take and skip.
+    fn room(&self) -> usize {
+        let skip = usize::try_from(self.skip).unwrap_or(usize::MAX).min(SKIPPED_AT_ONCE - self.skipped);
+        skip.saturating_add(self.wanted - self.rows.len())
+    }
+
+    /// Goes on to a row. Returns whether it is skipped.
+    fn skips(&mut self, position: &Position) -> bool {
+        self.last = Some(position.clone());
+        self.first.get_or_insert_with(|| position.clone());
+        let skips = self.skip > 0;
+        if skips {
+            (self.skip, self.skipped) = (self.skip - 1, self.skipped + 1);
+        }
+        skips
+    }
+
+    /// Adds a row of the requested key with this number.
+    fn add(&mut self, at: usize, position: Position, pair: &Pair) -> Result<()> {
+        self.bytes += pair.len();
+        let (id, key, value) = (position.id.clone(), pair.key()?, pair.value()?);
+        self.at.push(at);
+        self.rows.push((position, ViewRow { id, key, value, doc: None, error: None }));
+        Ok(())
+    }
+
     /// Leaves out the rows from this one on. The first one stays in any case.
     fn end_at(&mut self, count: usize, request: &ViewRequest) {
         let count = count.max(1).min(self.rows.len());
@@ -265,77 +327,20 @@ impl Reading {
 impl<T: Transaction> Tree<'_, T> {
     /// Reads a page, without documents, of at most this many of the requested keys.
     async fn page(&self, request: &ViewRequest, most_keys: usize) -> Result<Reading> {
-        let depth = self.level(0).0.len();
         let order = self.order(request);
         let total_rows = self.count_all(request).await?;
-        let (rows, at) = (Vec::new(), Vec::new());
-        let mut page =
-            Reading { rows, total_rows, offset: 0, seq: Seq::ZERO, left_out: LeftOut::default(), at, next: None };
-        let mut first: Option<Position> = None;
         let resume = request.resume.clone().unwrap_or_default();
-        // With a limit of 0, the first row is still read: the offset needs it.
-        let is_empty = request.limit == Some(0);
-        let wanted = request.limit.map_or(ROWS_AT_ONCE, |limit| usize::try_from(limit).unwrap_or(ROWS_AT_ONCE));
-        let wanted = wanted.min(ROWS_AT_ONCE).min(request.at_once.unwrap_or(ROWS_AT_ONCE)).max(usize::from(is_empty));
-        let (mut skip, mut skipped, mut bytes) = (if is_empty { 0 } else { request.skip }, 0, 0);
-        let mut last = resume.after.clone();
+        let mut page = Reading::new(request, total_rows);
         let mut stopped_at = None;
-        'keys: for at in resume.key..request.ranges() {
-            let mut window = Window::of(request, request.key_of(at, request.descending).as_ref(), &order);
-            if at > resume.key {
-                last = None;
-            }
-            if at - resume.key >= most_keys {
+        for at in resume.key..request.ranges() {
+            page.last = if at == resume.key { resume.after.clone() } else { None };
+            let window = Window::of(request, request.key_of(at, request.descending).as_ref(), &order);
+            if at - resume.key >= most_keys || !self.read_range(window, at, &mut page).await? {
                 stopped_at = Some(at);
                 break;
             }
-            let after = last.clone();
-            if let Some(after) = &after {
-                window.go_on_after(after);
-            }
-            let mut rest = Some(window);
-            while let Some(window) = rest.take() {
-                if page.rows.len() >= wanted || skipped >= SKIPPED_AT_ONCE || bytes >= BATCH_BYTES {
-                    stopped_at = Some(at);
-                    break 'keys;
-                }
-                let to_skip = usize::try_from(skip).unwrap_or(usize::MAX).min(SKIPPED_AT_ONCE - skipped);
-                let (found, more) = self.read_rows(&window, to_skip.saturating_add(wanted - page.rows.len())).await?;
-                rest = more;
-                let found = if request.descending { self.descending(found, &mut rest).await? } else { found };
-                let is_after = |position: &Position| {
-                    after.as_ref().is_none_or(|after| position.compare(after, request.descending).is_gt())
-                };
-                for one in found {
-                    // Some rows are read again: with a cut key, or with one key of one document, descending.
-                    if !is_after(&one.position) {
-                        continue;
-                    }
-                    if page.rows.len() >= wanted || bytes >= BATCH_BYTES {
-                        stopped_at = Some(at);
-                        break 'keys;
-                    }
-                    last = Some(one.position.clone());
-                    first.get_or_insert_with(|| one.position.clone());
-                    if skip > 0 {
-                        (skip, skipped) = (skip - 1, skipped + 1);
-                        continue;
-                    }
-                    let pair = match one.pair {
-                        Some(pair) => pair,
-                        None => self.pair(&one.row, depth).await?.0,
-                    };
-                    bytes += pair.len();
-                    let (key, value) = (pair.key()?, pair.value()?);
-                    page.at.push(at);
-                    page.rows.push((
-                        one.position.clone(),
-                        ViewRow { id: one.position.id, key, value, doc: None, error: None },
-                    ));
-                }
-            }
         }
-        if is_empty {
+        if request.limit == Some(0) {
             page.rows.clear();
             page.at.clear();
         }
@@ -343,18 +348,54 @@ impl<T: Transaction> Tree<'_, T> {
         if let Some(key) = stopped_at
             && left != Some(0)
         {
-            let resume = Some(Resume { key, after: last, bound: None });
-            page.next = Some(ViewRequest { skip, limit: left, resume, ..request.clone() });
+            let resume = Some(Resume { key, after: page.last.take(), bound: None });
+            page.next = Some(ViewRequest { skip: page.skip, limit: left, resume, ..request.clone() });
         }
         // Further pages of one answer need no offset, unless all keys before them were missing.
         let is_first = request.resume.as_ref().is_none_or(|resume| resume.after.is_none());
         if is_first || request.at_once.is_some() {
             // As in CouchDB, each skipped row counts as one, even if the rows are not neighbours, or there are fewer
             // rows.
-            let before = self.offset(request, first.as_ref(), total_rows).await?;
+            let before = self.offset(request, page.first.as_ref(), total_rows).await?;
             page.offset = before.saturating_add(request.skip).min(total_rows);
         }
         Ok(page)
+    }
+
+    /// Reads the rows of a range after the last row of the page, that of the requested key with this number. Returns
+    /// whether the page has room for all of them.
+    async fn read_range(&self, mut window: Window, at: usize, page: &mut Reading) -> Result<bool> {
+        let depth = self.level(0).0.len();
+        let (after, descending) = (page.last.clone(), window.descending);
+        if let Some(after) = &after {
+            window.go_on_after(after);
+        }
+        let mut rest = Some(window);
+        while let Some(window) = rest.take() {
+            if page.is_full() || page.skipped >= SKIPPED_AT_ONCE {
+                return Ok(false);
+            }
+            let (found, more) = self.read_rows(&window, page.room()).await?;
+            rest = more;
+            let found = if descending { self.descending(found, &mut rest).await? } else { found };
+            // Some rows are read again: with a cut key, or with one key of one document, descending.
+            let is_new =
+                |found: &Found| after.as_ref().is_none_or(|after| found.position.compare(after, descending).is_gt());
+            for one in found.into_iter().filter(is_new) {
+                if page.is_full() {
+                    return Ok(false);
+                }
+                if page.skips(&one.position) {
+                    continue;
+                }
+                let pair = match one.pair {
+                    Some(pair) => pair,
+                    None => self.pair(&one.row, depth).await?.0,
+                };
+                page.add(at, one.position, &pair)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Number of rows before the first one, or before the range if it has no rows. With several keys, it is the range

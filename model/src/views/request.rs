@@ -80,6 +80,18 @@ impl ViewRequest {
     }
 }
 
+/// How rows are grouped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// All rows together.
+    #[default]
+    None,
+    /// By the first elements of keys that are arrays; other keys are groups of their own.
+    Level(u64),
+    /// By keys.
+    Exact,
+}
+
 /// The place where a query continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
