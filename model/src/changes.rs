@@ -6,24 +6,19 @@
 //!
 //! `style=all_docs` reads `revisions` only for rows that say that there is more than one branch.
 //!
-//! A document with damaged rows has a row with an error ([`Change::error`]), and the feed continues after it. If the
-//! row of the feed itself is damaged, the revision comes from the winner's row. If that cannot be read either, the feed
-//! stops with an error: without a revision, no client would fetch the document.
-
-use std::future::{Future, Ready};
+//! This file finds the rows of a batch; [`complete`](crate::complete) adds leaves and documents to them.
 
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 
-use crate::batch::{BODIES_AT_ONCE, Batch};
-use crate::branch::Branch;
+use crate::batch::BODIES_AT_ONCE;
 use crate::change_row::ChangeRow;
-use crate::document::{Body, Document, GetOptions};
+use crate::document::Document;
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
 use crate::id_set::IdSet;
 use crate::info::read_last;
 use crate::keys::{DatabaseKey, Leaf};
-use crate::read::{Tree, add_meta, body_of, body_or_empty};
+use crate::read::Tree;
 use crate::revid::RevId;
 use crate::seq::{NumberedSeq, Seq};
 use crate::stats::Stats;
@@ -106,7 +101,7 @@ pub struct ChangesRequest {
 
 impl ChangesRequest {
     /// Whether the leaves of a row's document are requested and more than the winner.
-    fn wants_leaves(&self, row: &ChangeRow) -> bool {
+    pub(crate) fn wants_leaves(&self, row: &ChangeRow) -> bool {
         let wants_them = match self.style {
             Style::MainOnly => false,
             Style::AllDocs => true,
@@ -187,21 +182,21 @@ pub struct ChangesBatch {
 
 impl ChangeRow {
     /// The row for the answer, without other leaves and without the document.
-    fn into_change(self, seq: Seq) -> Change {
+    pub(crate) fn into_change(self, seq: Seq) -> Change {
         let Leaf { not_deleted, rev } = self.winner;
         Change { seq, number: None, id: self.id, revs: vec![rev], deleted: !not_deleted, doc: None, error: None }
     }
 }
 
 /// A row of the feed before revisions and documents are added, or the document and the error of a damaged one.
-type ScannedRow = (Seq, std::result::Result<ChangeRow, (String, Error)>);
+pub(crate) type ScannedRow = (Seq, std::result::Result<ChangeRow, (String, Error)>);
 
 /// Rows of the feed before revisions and documents are added.
-struct Scan {
-    rows: Vec<ScannedRow>,
+pub(crate) struct Scan {
+    pub(crate) rows: Vec<ScannedRow>,
     /// The last sequence that was read, including rows that were filtered out.
-    reached: Option<Seq>,
-    more: bool,
+    pub(crate) reached: Option<Seq>,
+    pub(crate) more: bool,
 }
 
 impl<D: Database> Documents<D> {
@@ -352,156 +347,10 @@ impl<D: Database> Documents<D> {
         rows.truncate(limit);
         Ok(Scan { reached: rows.last().map(|(seq, _)| *seq), rows, more })
     }
-
-    /// Adds revisions and documents to as many rows as a batch holds, for `at_once` of them at the same time.
-    async fn fill(
-        &self,
-        transaction: &D::Transaction,
-        request: &ChangesRequest,
-        scan: Scan,
-        at_once: usize,
-    ) -> Result<Filled> {
-        let keys = self.keys();
-        let mut filled = Filled { rows: Vec::with_capacity(scan.rows.len()), reached: scan.reached, more: scan.more };
-        let (total, mut batch) = (scan.rows.len(), Batch::of(scan.rows.len()));
-        let mut rows = scan.rows.into_iter().peekable();
-        let is_whole =
-            |row: &ScannedRow| row.1.as_ref().is_ok_and(|row| !request.include_docs && !request.wants_leaves(row));
-        'batch: while filled.rows.len() < total {
-            // Most rows are complete, and need none of the futures below.
-            while let Some((seq, Ok(row))) = rows.next_if(is_whole) {
-                filled.rows.push(row.into_change(seq));
-                batch.add(0);
-            }
-            let reads: Vec<_> = rows
-                .by_ref()
-                .take(at_once)
-                .map(|(seq, row)| {
-                    let row = row.map_err(|(id, error)| (Tree::Winner.read(transaction, keys, &id), id, error));
-                    let row = row.map(|row| {
-                        let leaves = request.wants_leaves(&row);
-                        let losing = request.conflicts || request.deleted_conflicts;
-                        let conflicts = request.include_docs && losing && row.branches > 1;
-                        let tree = (leaves || conflicts).then(|| Tree::Whole.read(transaction, keys, &row.id));
-                        let body = request.include_docs.then(|| body_of(transaction, keys, &row.id, &row.winner));
-                        (row, tree, body)
-                    });
-                    (seq, row)
-                })
-                .collect();
-            for (seq, row) in reads {
-                let read = match row {
-                    _ if batch.is_full() => break 'batch,
-                    Ok((row, tree, body)) => change(seq, row, tree, body, request).await,
-                    Err((winner, id, error)) => {
-                        let row = row_of_winner(seq, id, winner.await)?;
-                        let tree = request.wants_leaves(&row).then(|| Tree::Whole.read(transaction, keys, &row.id));
-                        let error = error.of_document(&row.id);
-                        let (change, bytes) = change(seq, row, tree, None::<Ready<_>>, request).await?;
-                        Ok((Change { error: Some(error), ..change }, bytes))
-                    }
-                };
-                match read {
-                    Ok((change, bytes)) => {
-                        filled.rows.push(change);
-                        batch.add(bytes);
-                    }
-                    // The read version grew too old. The rows read before that are valid.
-                    Err(error) if error.is_retryable() && !filled.rows.is_empty() => break 'batch,
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        if filled.rows.len() < total {
-            filled.reached = filled.rows.last().map(|change| change.seq);
-            filled.more = true;
-        }
-        Ok(filled)
-    }
 }
 
 /// The error for a change whose document or revision is unknown. A feed that continued after it would lose the change
 /// silently.
-fn unreadable(seq: Seq) -> Error {
+pub(crate) fn unreadable(seq: Seq) -> Error {
     Error::corrupt(format!("the change at {seq} cannot be read"))
-}
-
-/// The content of a damaged row, from the winner of its document, if the winner has this sequence.
-fn row_of_winner(seq: Seq, id: String, winner: Result<Vec<Branch>>) -> Result<ChangeRow> {
-    let winner = alone(winner)?.ok().and_then(|branches| branches.into_iter().next());
-    match winner {
-        Some(Branch { leaf, crown: Some(crown), .. }) if crown.seq == seq => {
-            Ok(ChangeRow { id, winner: leaf, branches: crown.branches })
-        }
-        _ => Err(unreadable(seq)),
-    }
-}
-
-/// A row with its leaves and its document as requested, and the number of bytes that were read for them.
-async fn change(
-    seq: Seq,
-    row: ChangeRow,
-    tree: Option<impl Future<Output = Result<Vec<Branch>>>>,
-    body: Option<impl Future<Output = Result<Option<Body>>>>,
-    request: &ChangesRequest,
-) -> Result<(Change, usize)> {
-    let ChangeRow { id, winner, .. } = row;
-    let mut bytes = 0;
-    let read = async {
-        let tree = match tree {
-            Some(tree) => Some(tree.await?),
-            None => None,
-        };
-        bytes += tree.iter().flatten().map(Branch::row_bytes).sum::<usize>();
-        let mut document = None;
-        if let Some(body) = body {
-            let body = body_or_empty(&winner, body.await?)?;
-            bytes += body.bytes_read();
-            let mut found = Document::new(id.clone(), winner.rev.clone(), !winner.not_deleted, body);
-            if let Some(tree) = &tree {
-                let (conflicts, deleted_conflicts) = (request.conflicts, request.deleted_conflicts);
-                let options = GetOptions { conflicts, deleted_conflicts, ..GetOptions::default() };
-                add_meta(&mut found, tree, &options)?;
-            }
-            document = Some(Box::new(found));
-        }
-        Ok((tree.filter(|_| request.style != Style::MainOnly), document))
-    };
-    let (tree, doc, error) = match alone(read.await)? {
-        Ok((tree, doc)) => (tree, doc, None),
-        Err(error) => (None, None, Some(error.of_document(&id))),
-    };
-    let deleted = !winner.not_deleted;
-    let revs = match tree {
-        Some(tree) => {
-            let wanted = |branch: &Branch| request.style == Style::AllDocs || branch.leaf.not_deleted;
-            tree.into_iter().filter(wanted).map(|branch| branch.leaf.rev).collect()
-        }
-        None => vec![winner.rev],
-    };
-    Ok((Change { seq, number: None, id, revs, deleted, doc, error }, bytes))
-}
-
-struct Filled {
-    rows: Vec<Change>,
-    reached: Option<Seq>,
-    more: bool,
-}
-
-impl Filled {
-    fn answer(self, request: &ChangesRequest, since: Seq, last: Seq) -> ChangesBatch {
-        if request.limit == Some(0) {
-            // No rows were requested and none were read. The feed counts as complete.
-            let last_seq = if request.descending { request.before.unwrap_or(last) } else { since };
-            return ChangesBatch { rows: Vec::new(), last_seq, last_number: None, more: false, pending: None };
-        }
-        let last_seq = match (request.descending, self.more) {
-            // Between the last row read and the last sequence there are only rows that were filtered out.
-            (false, false) => since.max(last),
-            (false, true) => self.reached.unwrap_or(since),
-            (true, _) => self.reached.or(request.before).unwrap_or(last),
-        };
-        let pending = (!self.more).then_some(0);
-        ChangesBatch { rows: self.rows, last_seq, last_number: None, more: self.more, pending }
-    }
 }

@@ -20,6 +20,7 @@ mod catalog_row;
 mod change_row;
 mod changes;
 mod check;
+mod complete;
 mod configuration;
 mod conflicts;
 mod consumer;
