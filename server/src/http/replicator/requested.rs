@@ -52,7 +52,7 @@ impl RequestedReplication {
     /// # Errors
     /// 400 and 501, with sentences that name no credentials.
     pub(crate) fn read(asked: &JsonText) -> Result<RequestedReplication> {
-        read(asked, None)
+        Reader { asked, settings: None }.replication()
     }
 
     /// The same. The section `replicator` of the settings has what is not requested.
@@ -60,7 +60,7 @@ impl RequestedReplication {
     /// # Errors
     /// As [`read`](Self::read).
     pub(crate) fn read_with(asked: &JsonText, settings: &Rows) -> Result<RequestedReplication> {
-        read(asked, Some(settings))
+        Reader { asked, settings: Some(settings) }.replication()
     }
 
     /// The id of the replication, as CouchDB's scheduler names it. `None` if the source has to be asked for it.
@@ -86,47 +86,101 @@ impl RequestedReplication {
     }
 }
 
-fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplication> {
-    let wrong = |name: &str, what: &str| ApiError::bad_request(format!("parameter `{name}` must be {what}"));
-    let given = |name: &str| asked.get(name).filter(|value| !value.is_null());
-    let flag = |name: &str| match asked.get(name).map(|value| value.as_bool()) {
-        Some(None) => Err(wrong(name, "a boolean")),
-        flag => Ok(flag.flatten().unwrap_or_default()),
-    };
-    let object = |name: &str, what: &str| match asked.get(name) {
-        Some(value) if !value.is_object() => Err(wrong(name, what)),
-        object => Ok(object),
-    };
-    let params = object("query_params", "an object")?;
-    let number = |name: &str, most: u64| match given(name).map(number_of) {
-        Some(Some(number)) if number > 0 => Ok(Some(usize::try_from(number.min(most)).unwrap_or(1))),
-        Some(_) => Err(wrong(name, "a positive integer")),
-        None => {
-            let set = settings.and_then(|settings| settings.number(SECTION, name)).filter(|number| *number > 0);
-            Ok(set.map(|number| usize::try_from(number.min(most)).unwrap_or(1)))
+/// Reads the members of a request. The settings, if there are any, have what is not given.
+struct Reader<'r> {
+    asked: &'r JsonText,
+    settings: Option<&'r Rows>,
+}
+
+fn wrong(name: &str, what: &str) -> ApiError {
+    ApiError::bad_request(format!("parameter `{name}` must be {what}"))
+}
+
+impl<'r> Reader<'r> {
+    fn replication(&self) -> Result<RequestedReplication> {
+        let params = self.object("query_params", "an object")?;
+        self.refuse_proxies()?;
+        let options = self.options(self.filter(params)?)?;
+        let connecting = self.connecting()?;
+        // It has no effect: this server always asks for many documents at once.
+        self.flag("use_bulk_get")?;
+        let parameters = self.object("create_target_params", "a JSON object")?;
+        let parameter = |name: &'static str| Some((name, parameters?.get(name)?.text().trim_matches('"').to_owned()));
+        let (source, target) = (side(self.given("source"))?, side(self.given("target"))?);
+        Ok(RequestedReplication {
+            source,
+            target,
+            create_target: self.flag("create_target")?,
+            create_parameters: ["q", "n", "partitioned"].into_iter().filter_map(parameter).collect(),
+            options,
+            connecting,
+        })
+    }
+
+    fn given(&self, name: &str) -> Option<JsonRef<'r>> {
+        self.asked.get(name).filter(|value| !value.is_null())
+    }
+
+    fn flag(&self, name: &str) -> Result<bool> {
+        match self.asked.get(name).map(|value| value.as_bool()) {
+            Some(None) => Err(wrong(name, "a boolean")),
+            flag => Ok(flag.flatten().unwrap_or_default()),
         }
-    };
-    let has_proxy = |name: &str| given(name).is_some_and(|proxy| proxy.as_str().is_none_or(|proxy| !proxy.is_empty()));
-    for name in ["source_proxy", "target_proxy"] {
-        if has_proxy("proxy") && has_proxy(name) {
-            return Err(ApiError::bad_request(format!("`proxy` is mutually exclusive with `{name}`")));
+    }
+
+    fn object(&self, name: &str, what: &str) -> Result<Option<JsonRef<'r>>> {
+        match self.asked.get(name) {
+            Some(value) if !value.is_object() => Err(wrong(name, what)),
+            object => Ok(object),
         }
     }
-    if ["proxy", "source_proxy", "target_proxy"].into_iter().any(has_proxy) {
-        return Err(ApiError::not_implemented("replications through proxies"));
+
+    /// A positive number, at most `most`. A setting that is 0 does not count.
+    fn number(&self, name: &str, most: u64) -> Result<Option<usize>> {
+        let number = match self.given(name).map(number_of) {
+            Some(number) => Some(number.filter(|&number| number > 0).ok_or_else(|| wrong(name, "a positive integer"))?),
+            None => self.set_number(name).filter(|&number| number > 0),
+        };
+        Ok(number.map(|number| usize::try_from(number.min(most)).unwrap_or(1)))
     }
-    let filters = ["doc_ids", "selector", "filter"].into_iter().filter(|name| given(name).is_some()).count();
-    if filters > 1 {
-        return Err(ApiError::bad_request("`doc_ids`,`filter`,`selector` are mutually exclusive"));
+
+    fn set_number(&self, name: &str) -> Option<u64> {
+        self.settings.and_then(|settings| settings.number(SECTION, name))
     }
-    let filter = if let Some(ids) = given("doc_ids") {
-        let ids = ids.is_array().then(|| ids.elements().map(|id| id.as_str().map(|id| id.into_owned())));
-        Filter::DocIds(ids.and_then(Iterator::collect).ok_or_else(|| wrong("doc_ids", "an array"))?)
-    } else if let Some(selector) = object("selector", "a JSON object")? {
-        let selector = asked.slice_ref(selector);
-        mango::Selector::parse(&selector).map_err(|error| ApiError::bad_request(error.to_string()))?;
-        Filter::Selector(selector)
-    } else if let Some(name) = given("filter") {
+
+    fn refuse_proxies(&self) -> Result<()> {
+        let has = |name: &str| {
+            let proxy = self.given(name);
+            proxy.is_some_and(|proxy| proxy.as_str().is_none_or(|proxy| !proxy.is_empty()))
+        };
+        for name in ["source_proxy", "target_proxy"] {
+            if has("proxy") && has(name) {
+                return Err(ApiError::bad_request(format!("`proxy` is mutually exclusive with `{name}`")));
+            }
+        }
+        if ["proxy", "source_proxy", "target_proxy"].into_iter().any(has) {
+            return Err(ApiError::not_implemented("replications through proxies"));
+        }
+        Ok(())
+    }
+
+    /// The documents to replicate. `params` are those of a function.
+    fn filter(&self, params: Option<JsonRef<'r>>) -> Result<Filter> {
+        let filters = ["doc_ids", "selector", "filter"].into_iter().filter(|name| self.given(name).is_some());
+        if filters.count() > 1 {
+            return Err(ApiError::bad_request("`doc_ids`,`filter`,`selector` are mutually exclusive"));
+        }
+        if let Some(ids) = self.given("doc_ids") {
+            let ids = ids.is_array().then(|| ids.elements().map(|id| id.as_str().map(|id| id.into_owned())));
+            let ids = ids.and_then(Iterator::collect).ok_or_else(|| wrong("doc_ids", "an array"))?;
+            return Ok(Filter::DocIds(ids));
+        }
+        if let Some(selector) = self.object("selector", "a JSON object")? {
+            let selector = self.asked.slice_ref(selector);
+            mango::Selector::parse(&selector).map_err(|error| ApiError::bad_request(error.to_string()))?;
+            return Ok(Filter::Selector(selector));
+        }
+        let Some(name) = self.given("filter") else { return Ok(Filter::None) };
         let name = name.as_str().ok_or_else(|| wrong("filter", "a string"))?.into_owned();
         if !name.starts_with('_') && !name.contains('/') {
             return Err(ApiError::bad_request("Invalid filter. Must match `ddocname/filtername`."));
@@ -136,61 +190,56 @@ fn read(asked: &JsonText, settings: Option<&Rows>) -> Result<RequestedReplicatio
             return Err(ApiError::bad_request("Invalid `view` parameter."));
         }
         let params = params.map(JsonRef::members).into_iter().flatten();
-        let params = params.map(|(name, value)| (name.into_owned(), asked.slice_ref(value))).collect();
-        Filter::Function { name, params }
-    } else {
-        Filter::None
-    };
-    let usual = Options::default();
-    let since = given("since_seq");
-    let options = Options {
-        continuous: flag("continuous")?,
-        filter,
-        since_seq: since.map(|seq| asked.slice_ref(seq)),
-        winning_revs_only: flag("winning_revs_only")?,
-        use_checkpoints: match given("use_checkpoints") {
-            Some(_) => flag("use_checkpoints")?,
-            None => settings.and_then(|settings| settings.read(SECTION, "use_checkpoints", truth)) != Some(false),
-        },
-        checkpoint_interval: number("checkpoint_interval", u64::MAX)?
-            .map_or(usual.checkpoint_interval, |ms| Duration::from_millis(ms as u64)),
-        batch_size: number("worker_batch_size", MOST_BATCH)?.unwrap_or(usual.batch_size),
-        workers: number("worker_processes", MOST_WORKERS)?.unwrap_or(usual.workers),
-        retries: match given("retries_per_request").map(number_of) {
-            Some(Some(times)) => Some(times),
-            Some(None) => return Err(wrong("retries_per_request", "a non negative integer")),
-            None => settings.and_then(|settings| settings.number(SECTION, "retries_per_request")),
+        let params = params.map(|(name, value)| (name.into_owned(), self.asked.slice_ref(value))).collect();
+        Ok(Filter::Function { name, params })
+    }
+
+    fn options(&self, filter: Filter) -> Result<Options> {
+        let usual = Options::default();
+        Ok(Options {
+            continuous: self.flag("continuous")?,
+            filter,
+            since_seq: self.given("since_seq").map(|seq| self.asked.slice_ref(seq)),
+            winning_revs_only: self.flag("winning_revs_only")?,
+            use_checkpoints: match self.given("use_checkpoints") {
+                Some(_) => self.flag("use_checkpoints")?,
+                None => {
+                    let set = self.settings.and_then(|settings| settings.read(SECTION, "use_checkpoints", truth));
+                    set != Some(false)
+                }
+            },
+            checkpoint_interval: self
+                .number("checkpoint_interval", u64::MAX)?
+                .map_or(usual.checkpoint_interval, |ms| Duration::from_millis(ms as u64)),
+            batch_size: self.number("worker_batch_size", MOST_BATCH)?.unwrap_or(usual.batch_size),
+            workers: self.number("worker_processes", MOST_WORKERS)?.unwrap_or(usual.workers),
+            retries: match self.given("retries_per_request").map(number_of) {
+                Some(Some(times)) => Some(times),
+                Some(None) => return Err(wrong("retries_per_request", "a non negative integer")),
+                None => self.set_number("retries_per_request"),
+            }
+            .map(|times| u32::try_from(times).unwrap_or(u32::MAX)),
+        })
+    }
+
+    fn connecting(&self) -> Result<Connecting> {
+        let mut connecting = Connecting::default();
+        if let Some(ms) = self.number("connection_timeout", MOST_SILENCE_MS)? {
+            connecting.silence = Duration::from_millis(ms as u64);
         }
-        .map(|times| u32::try_from(times).unwrap_or(u32::MAX)),
-    };
-    let mut connecting = Connecting::default();
-    if let Some(ms) = number("connection_timeout", MOST_SILENCE_MS)? {
-        connecting.silence = Duration::from_millis(ms as u64);
+        if let Some(connections) = self.number("http_connections", u64::from(u16::MAX))? {
+            connecting.connections = connections;
+        }
+        let socket = match self.given("socket_options").map(JsonRef::as_str) {
+            Some(Some(text)) => Some(text.into_owned()),
+            Some(None) => return Err(wrong("socket_options", "a string")),
+            None => self.settings.and_then(|settings| settings.get(SECTION, "socket_options")).map(str::to_owned),
+        };
+        if let Some(socket) = socket {
+            set_socket(&socket, &mut connecting).ok_or_else(|| wrong("socket_options", "a list of Erlang's terms"))?;
+        }
+        Ok(connecting)
     }
-    if let Some(connections) = number("http_connections", u64::from(u16::MAX))? {
-        connecting.connections = connections;
-    }
-    let socket = match given("socket_options").map(JsonRef::as_str) {
-        Some(Some(text)) => Some(text.into_owned()),
-        Some(None) => return Err(wrong("socket_options", "a string")),
-        None => settings.and_then(|settings| settings.get(SECTION, "socket_options")).map(str::to_owned),
-    };
-    if let Some(socket) = socket {
-        set_socket(&socket, &mut connecting).ok_or_else(|| wrong("socket_options", "a list of Erlang's terms"))?;
-    }
-    // It has no effect: this server always asks for many documents at once.
-    flag("use_bulk_get")?;
-    let parameters = object("create_target_params", "a JSON object")?;
-    let parameter = |name: &'static str| Some((name, parameters?.get(name)?.text().trim_matches('"').to_owned()));
-    let (source, target) = (side(given("source"))?, side(given("target"))?);
-    Ok(RequestedReplication {
-        source,
-        target,
-        create_target: flag("create_target")?,
-        create_parameters: ["q", "n", "partitioned"].into_iter().filter_map(parameter).collect(),
-        options,
-        connecting,
-    })
 }
 
 /// A number, which CouchDB accepts as a text too.
