@@ -67,11 +67,11 @@ struct Head {
 
 impl Lister {
     fn new(app: &Arc<App>, database: &Documents, namespace: Namespace, query: Query, paging: Option<Paging>) -> Self {
-        let rest = match &query.keys {
+        let rest = match &query.rows.keys {
             None => Rest::Range(range(&query, namespace)),
             Some(keys) => {
-                let skip = usize::try_from(query.skip).unwrap_or(usize::MAX).min(keys.len());
-                let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+                let skip = usize::try_from(query.rows.skip).unwrap_or(usize::MAX).min(keys.len());
+                let limit = query.rows.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
                 Rest::Keys(skip..skip.saturating_add(limit).min(keys.len()))
             }
         };
@@ -79,7 +79,7 @@ impl Lister {
             app: app.clone(),
             database: database.clone(),
             namespace,
-            pace: Pace::new(query.include_docs),
+            pace: Pace::new(query.rows.include_docs),
             query,
             paging,
             rest,
@@ -93,9 +93,9 @@ impl Lister {
 
     /// The next of the keys that are left.
     fn next_key(&self) -> Option<JsonText> {
-        let (Rest::Keys(left), Some(keys)) = (&self.rest, &self.query.keys) else { return None };
+        let (Rest::Keys(left), Some(keys)) = (&self.rest, &self.query.rows.keys) else { return None };
         let number = left.clone().next()?;
-        keys.get_text(if self.query.descending { keys.len().checked_sub(number + 1)? } else { number })
+        keys.get_text(if self.query.rows.descending { keys.len().checked_sub(number + 1)? } else { number })
     }
 
     /// Passes keys that are no ids of this namespace. They are in no row, and count all the same.
@@ -121,18 +121,18 @@ impl Lister {
         let Some(mut total) = head.total_rows else { return Ok(()) };
         // Design documents are few, so they are counted exactly.
         let exact = if self.namespace == Namespace::Design { usize::MAX } else { head.rows };
-        if (self.namespace == Namespace::Design || self.query.partition.is_some())
+        if (self.namespace == Namespace::Design || self.query.rows.partition.is_some())
             && let Some(all) = whole(&self.query, self.namespace)
         {
             total = self.count_docs(all, exact).await?;
         }
         head.total_rows = Some(total);
-        if self.query.keys.is_none() {
+        if self.query.rows.keys.is_none() {
             let before = match before(&self.query, self.namespace) {
                 Some(before) => self.count_docs(before, head.rows).await?,
                 None => 0,
             };
-            head.offset = Some(before.saturating_add(self.query.skip).min(total));
+            head.offset = Some(before.saturating_add(self.query.rows.skip).min(total));
         }
         Ok(())
     }
@@ -161,8 +161,8 @@ impl Lister {
             Rest::Keys(_) => {
                 // Documents are large, and attachments may make a single row as large as a page.
                 let most = match &self.query {
-                    query if query.attachments => 1,
-                    query if query.include_docs => PAGE_KEYS / 8,
+                    query if query.rows.attachments => 1,
+                    query if query.rows.include_docs => PAGE_KEYS / 8,
                     _ => PAGE_KEYS,
                 };
                 let most = most.min(self.pace.rows);
@@ -193,7 +193,7 @@ impl Lister {
             let found = self.app.scan(async move { database.local_docs(&request).await }).await?;
             for row in &found.rows {
                 self.separate(out);
-                write_local(out, row, self.query.include_docs);
+                write_local(out, row, self.query.rows.include_docs);
             }
             return Ok((Head::default(), found.next));
         }
@@ -212,14 +212,14 @@ impl Lister {
         {
             let mut _held = None;
             if let AllDocsEntry::Live { rev, doc: Some(document) } = &mut row.entry {
-                document.att_encoding_info = self.query.att_encoding_info;
-                if self.query.attachments {
+                document.att_encoding_info = self.query.rows.att_encoding_info;
+                if self.query.rows.attachments {
                     _held = Some(contents::load_all(&self.app, &self.database, document).await?);
                     rev.clone_from(&document.rev);
                 }
             }
             self.separate(out);
-            write_row(out, &row, self.query.include_docs, self.query.fields.as_ref());
+            write_row(out, &row, self.query.rows.include_docs, self.query.fields.as_ref());
         }
         Ok(())
     }
@@ -295,7 +295,7 @@ impl Rows for Lister {
                 None => json.name(name).null(),
             };
         }
-        if self.query.update_seq {
+        if self.query.rows.update_seq {
             match head.update_seq {
                 Some(seq) => json.name("update_seq").display(self.database.numbered(seq).await?),
                 None => json.name("update_seq").null(),
@@ -461,7 +461,7 @@ async fn respond(
     let begin = |database: Documents| async move {
         // A handle that says so and is stale fails with the first read, and this runs again.
         let is_partitioned =
-            query.partition.is_none() || database.is_partitioned() || database.is_partitioned_now().await?;
+            query.rows.partition.is_none() || database.is_partitioned() || database.is_partitioned_now().await?;
         query.check_partition(is_partitioned)?;
         rows::begin(Lister::new(&request.app, &database, namespace, query.clone(), paging.clone())).await
     };

@@ -1,12 +1,11 @@
-//! The query of a listing, from the URL or from JSON, and its range of ids.
-//!
-//! Source: `parse_param` of CouchDB's `couch_mrview_http.erl`.
+//! The query of a listing, and its range of ids.
 
 use mango::Projection;
 use model::{AllDocsRequest, JsonArray, JsonRef, JsonText};
 
 use crate::http::error::{ApiError, Result};
-use crate::http::wire::{fields, paging, params, response};
+use crate::http::wire::row_query::{RowQuery, plain};
+use crate::http::wire::{fields, paging, response};
 
 /// An end of a range of ids. Keys do not sort as in views: whatever is no string is before all ids, objects too. In
 /// CouchDB that is the order of Erlang's terms.
@@ -17,106 +16,36 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    fn of(key: JsonRef<'_>) -> Key {
-        key.as_str().map_or(Key::BelowAll, |id| Key::Id(id.into_owned()))
+    fn of(key: &JsonText) -> Key {
+        key.root().as_str().map_or(Key::BelowAll, |id| Key::Id(id.into_owned()))
     }
 }
 
 /// The query of a listing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
-    pub(crate) start: Option<Key>,
-    /// The row at `start` itself was in the page before.
-    after_start: bool,
-    pub(crate) end: Option<Key>,
-    /// Ends of the range, used without a key for that end (`startkey_docid`, `endkey_docid`).
-    start_id: Option<String>,
-    end_id: Option<String>,
-    pub(crate) inclusive_end: bool,
-    pub(crate) keys: Option<JsonArray>,
-    /// `keys` is no array.
-    has_wrong_keys: bool,
-    reduce: bool,
-    group: Option<bool>,
-    group_level: Option<u64>,
-    /// Only documents of this partition.
-    pub(crate) partition: Option<String>,
-    pub(crate) descending: bool,
-    pub(crate) limit: u64,
-    pub(crate) skip: u64,
-    pub(crate) include_docs: bool,
+    pub(crate) rows: RowQuery,
+    /// The row of this id was the last one of the page before.
+    after: Option<String>,
     /// With `include_docs`: the requested members of documents.
     pub(crate) fields: Option<Projection>,
-    pub(crate) conflicts: bool,
-    pub(crate) update_seq: bool,
-    pub(crate) attachments: bool,
-    pub(crate) att_encoding_info: bool,
-}
-
-impl Default for Query {
-    fn default() -> Self {
-        Query {
-            start: None,
-            after_start: false,
-            end: None,
-            start_id: None,
-            end_id: None,
-            inclusive_end: true,
-            keys: None,
-            has_wrong_keys: false,
-            reduce: false,
-            group: None,
-            group_level: None,
-            partition: None,
-            descending: false,
-            limit: u64::MAX,
-            skip: 0,
-            include_docs: false,
-            fields: None,
-            conflicts: false,
-            update_seq: false,
-            attachments: false,
-            att_encoding_info: false,
-        }
-    }
 }
 
 impl Query {
-    /// Sets a parameter of the URL. Keys are JSON there, everything else is plain text.
+    /// Sets a parameter of the URL.
     pub(crate) fn set_text(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
-            "key" | "keys" | "startkey" | "start_key" | "endkey" | "end_key" => {
-                self.set(name, &params::parse_json(value)?)
-            }
-            _ => self.set_plain(name, value),
+            "fields" => self.fields = Some(fields::parse(value)?),
+            _ => self.rows.set_text(name, value)?,
         }
+        Ok(())
     }
 
     /// Sets a member of a JSON body.
     pub(crate) fn set(&mut self, name: &str, value: &JsonText) -> Result<()> {
         match name {
-            "key" => {
-                self.start = Some(Key::of(value.root()));
-                self.end = self.start.clone();
-            }
-            "startkey" | "start_key" => self.start = Some(Key::of(value.root())),
-            "endkey" | "end_key" => self.end = Some(Key::of(value.root())),
-            "keys" => match value.to_array() {
-                Some(keys) => {
-                    // One key in `keys` also counts as `key`: it replaces a range given before it, and a different one
-                    // after it is an error.
-                    if let (1, Some(key)) = (keys.len(), keys.get(0)) {
-                        self.start = Some(Key::of(key));
-                        self.end = self.start.clone();
-                    }
-                    (self.keys, self.has_wrong_keys) = (Some(keys), false);
-                }
-                None => self.has_wrong_keys = true,
-            },
-            _ => {
-                let text = value.root().as_str().unwrap_or(value.as_str().into()).into_owned();
-                self.set_plain(name, &text)?;
-            }
+            "fields" => self.fields = Some(fields::parse(&plain(value))?),
+            _ => self.rows.set(name, value)?,
         }
         Ok(())
     }
@@ -124,25 +53,21 @@ impl Query {
     /// Refuses invalid combinations, in the order in which CouchDB looks at them. Call it after all parameters are set.
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |reason: &'static str| Err(ApiError::query_parse(reason));
-        let level = self.group_level.unwrap_or(0);
-        if self.group == Some(false) && level > 0 {
-            return refuse("Can't specify group=false and group_level>0 at the same time");
-        }
-        if self.reduce {
+        let RowQuery { start, end, keys, group, group_level, .. } = &self.rows;
+        self.rows.check_group()?;
+        if self.rows.reduce == Some(true) {
             return refuse("Reduce is invalid for map-only views.");
         }
-        if self.has_wrong_keys {
-            return refuse("`keys` must be an array of strings.");
-        }
-        let is_one = |keys: &JsonArray| match (keys.len(), keys.get(0)) {
-            (1, Some(key)) => Some(Key::of(key)) == self.start && self.start == self.end,
+        self.rows.check_keys()?;
+        let (start, end) = (start.as_ref().map(Key::of), end.as_ref().map(Key::of));
+        let is_one = |keys: &JsonArray| match (keys.len(), keys.get_text(0)) {
+            (1, Some(key)) => Some(Key::of(&key)) == start && start == end,
             (count, _) => count == 0,
         };
-        let has_range = self.start.is_some() || self.end.is_some();
-        if has_range && self.keys.as_ref().is_some_and(|keys| !is_one(keys)) {
+        if (start.is_some() || end.is_some()) && keys.as_ref().is_some_and(|keys| !is_one(keys)) {
             return refuse("`keys` is incompatible with `key`, `start_key` and `end_key`");
         }
-        if level > 0 || (self.group == Some(true) && self.group_level.is_none()) {
+        if group_level.unwrap_or(0) > 0 || (*group == Some(true) && group_level.is_none()) {
             return refuse("Invalid use of grouping on a map view.");
         }
         Ok(())
@@ -150,7 +75,7 @@ impl Query {
 
     /// Refuses a partition of a database that has none. Call it after [`check`](Self::check).
     pub(crate) fn check_partition(&self, is_partitioned: bool) -> Result<()> {
-        match self.partition {
+        match self.rows.partition {
             Some(_) if !is_partitioned => {
                 Err(ApiError::query_parse("`partition` parameter is not supported on this db"))
             }
@@ -160,54 +85,23 @@ impl Query {
 
     /// Takes one key in `keys` as `key`, as CouchDB does in one of several queries.
     pub(crate) fn unwrap_key(&mut self) {
-        self.keys.take_if(|keys| keys.len() == 1);
+        self.rows.keys.take_if(|keys| keys.len() == 1);
     }
 
-    fn set_plain(&mut self, name: &str, value: &str) -> Result<()> {
-        match name {
-            "startkey_docid" | "start_key_doc_id" => self.start_id = Some(value.to_owned()),
-            "endkey_docid" | "end_key_doc_id" => self.end_id = Some(value.to_owned()),
-            "inclusive_end" => self.inclusive_end = params::parse_bool(value)?,
-            "descending" => self.descending = params::parse_bool(value)?,
-            "limit" => self.limit = params::parse_limit(value)?,
-            "skip" => self.skip = params::parse_count(value)?,
-            "include_docs" => self.include_docs = params::parse_bool(value)?,
-            "fields" => self.fields = Some(fields::parse(value)?),
-            "conflicts" => self.conflicts = params::parse_bool(value)?,
-            "update_seq" => self.update_seq = params::parse_bool(value)?,
-            "attachments" => self.attachments = params::parse_bool(value)?,
-            "att_encoding_info" => self.att_encoding_info = params::parse_bool(value)?,
-            "sorted" => {
-                params::parse_bool(value)?;
-            }
-            "stale" if !matches!(value, "ok" | "update_after") => {
-                return Err(ApiError::query_parse("Invalid value for `stale`."));
-            }
-            "stable" if !matches!(value, "true" | "false") => {
-                return Err(ApiError::query_parse("Invalid value for `stable`."));
-            }
-            "update" if !matches!(value, "true" | "false" | "lazy") => {
-                return Err(ApiError::query_parse("Invalid value for `update`."));
-            }
-            "reduce" => self.reduce = params::parse_bool(value)?,
-            "group" => self.group = Some(params::parse_bool(value)?),
-            "group_level" => self.group_level = Some(params::parse_count(value)?),
-            "partition" => {
-                params::check_partition(value)?;
-                self.partition = Some(value.to_owned());
-            }
-            "page_size" | "bookmark" => return Err(ApiError::bad_request(paging::REFUSED)),
-            _ => {}
+    /// The end of the range at which the listing begins, and whether the row there belongs to it.
+    fn from(&self) -> Option<(Key, bool)> {
+        match &self.after {
+            Some(id) => Some((Key::Id(id.clone()), false)),
+            None => key(&self.rows.start, &self.rows.start_id).map(|key| (key, true)),
         }
-        Ok(())
     }
 
     /// Goes to the place of a bookmark.
     pub(crate) fn go_on_at(&mut self, place: JsonRef<'_>) -> Result<()> {
         let number = |name| place.get(name).and_then(JsonRef::as_u64);
         let start = place.get("after").and_then(|id| id.as_str()).ok_or_else(paging::no_place)?;
-        (self.start, self.after_start) = (Some(Key::Id(start.into_owned())), true);
-        (self.skip, self.limit) = (number("skip").unwrap_or(0), number("limit").unwrap_or(u64::MAX));
+        self.after = Some(start.into_owned());
+        (self.rows.skip, self.rows.limit) = (number("skip").unwrap_or(0), number("limit"));
         Ok(())
     }
 }
@@ -221,6 +115,11 @@ pub(crate) fn place(next: &AllDocsRequest) -> Option<JsonText> {
             json.name("limit").u64(limit as u64);
         }
     }))
+}
+
+/// An end of a range: a key, or an id that is used without a key for that end (`startkey_docid`, `endkey_docid`).
+fn key(key: &Option<JsonText>, id: &Option<String>) -> Option<Key> {
+    key.as_ref().map(Key::of).or_else(|| id.clone().map(Key::Id))
 }
 
 /// The documents that are listed.
@@ -244,7 +143,7 @@ impl Namespace {
 
 /// The first id that may be listed, and the first one after those; `None` if all may be.
 fn edges(query: &Query, namespace: Namespace) -> Option<(String, String)> {
-    match (namespace.prefix(), &query.partition) {
+    match (namespace.prefix(), &query.rows.partition) {
         // `0` is the character after the slash.
         (Some(prefix), _) => Some((prefix.to_owned(), prefix.replace('/', "0"))),
         (None, Some(partition)) => Some(mango::ids_of_partition(partition)),
@@ -254,16 +153,17 @@ fn edges(query: &Query, namespace: Namespace) -> Option<(String, String)> {
 
 /// The range of all rows that may be listed.
 pub(crate) fn whole(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
-    let (descending, partition) = (query.descending, query.partition.clone());
-    range(&Query { descending, partition, ..Query::default() }, namespace)
+    let mut all = Query::default();
+    (all.rows.descending, all.rows.partition) = (query.rows.descending, query.rows.partition.clone());
+    range(&all, namespace)
 }
 
 /// The query's range as a request to the model; `None` if the range is empty.
 pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
-    let key = |key: &Option<Key>, id: &Option<String>| key.clone().or_else(|| id.clone().map(Key::Id));
-    let from = key(&query.start, &query.start_id).map(|key| (key, !query.after_start));
-    let to = key(&query.end, &query.end_id).map(|key| (key, query.inclusive_end));
-    let (low, high) = if query.descending { (to, from) } else { (from, to) };
+    let RowQuery { end, end_id, inclusive_end, descending, .. } = &query.rows;
+    let to = key(end, end_id).map(|key| (key, *inclusive_end));
+    let from = query.from();
+    let (low, high) = if *descending { (to, from) } else { (from, to) };
     let mut low = match low {
         None | Some((Key::BelowAll, _)) => None,
         Some((Key::Id(id), inclusive)) => Some((id, inclusive)),
@@ -281,7 +181,7 @@ pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsReques
             high = Some((beyond, false));
         }
     }
-    let (start, end) = if query.descending { (high, low) } else { (low, high) };
+    let (start, end) = if *descending { (high, low) } else { (low, high) };
     let (start, inclusive_start) = start.map_or((None, true), |(id, inclusive)| (Some(id), inclusive));
     let (end, inclusive_end) = end.map_or((None, true), |(id, inclusive)| (Some(id), inclusive));
     Some(AllDocsRequest { start, inclusive_start, end, inclusive_end, ..fetch(query) })
@@ -289,30 +189,31 @@ pub(crate) fn range(query: &Query, namespace: Namespace) -> Option<AllDocsReques
 
 /// The range of rows before the query's first one; `None` if the query starts with the first row of all.
 pub(crate) fn before(query: &Query, namespace: Namespace) -> Option<AllDocsRequest> {
-    let start = query.start.clone().or_else(|| query.start_id.clone().map(Key::Id))?;
+    let (start, has_start) = query.from()?;
     let all = whole(query, namespace)?;
-    let end = match (start, query.descending) {
+    let end = match (start, query.rows.descending) {
         (Key::Id(id), _) => id,
         // All rows are before the start.
         (Key::BelowAll, true) => return Some(all),
         (Key::BelowAll, false) => return None,
     };
-    let has_passed = |bound: &String| if query.descending { end < *bound } else { end > *bound };
+    let has_passed = |bound: &String| if query.rows.descending { end < *bound } else { end > *bound };
     match &all.end {
         Some(last) if has_passed(last) => Some(all),
-        _ => Some(AllDocsRequest { end: Some(end), inclusive_end: query.after_start, ..all }),
+        _ => Some(AllDocsRequest { end: Some(end), inclusive_end: !has_start, ..all }),
     }
 }
 
 /// A request to the model with the query's options, without its range.
 pub(crate) fn fetch(query: &Query) -> AllDocsRequest {
+    let rows = &query.rows;
     AllDocsRequest {
-        descending: query.descending,
-        limit: usize::try_from(query.limit).ok(),
-        skip: usize::try_from(query.skip).unwrap_or(usize::MAX),
-        include_docs: query.include_docs,
-        conflicts: query.conflicts,
-        update_seq: query.update_seq,
+        descending: rows.descending,
+        limit: rows.limit.and_then(|limit| usize::try_from(limit).ok()),
+        skip: usize::try_from(rows.skip).unwrap_or(usize::MAX),
+        include_docs: rows.include_docs,
+        conflicts: rows.conflicts.unwrap_or(false),
+        update_seq: rows.update_seq,
         ..AllDocsRequest::default()
     }
 }

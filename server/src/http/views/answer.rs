@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use model::{Grouping, JsonWriter, LeftOut, ReducedRow, ViewGroup, ViewRequest, ViewRow};
 
 use super::design::Design;
-use super::query::{self, Query, Update};
+use super::query;
 use super::update;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
@@ -14,6 +14,7 @@ use crate::http::document::contents;
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::paging::Paging;
 use crate::http::wire::response::MOST_PAGE;
+use crate::http::wire::row_query::{RowQuery, Update};
 use crate::http::wire::rows::Rows;
 
 /// Writes the rows of a view.
@@ -22,7 +23,7 @@ pub(super) struct Answer {
     database: Documents,
     group: ViewGroup,
     view: String,
-    query: Query,
+    query: RowQuery,
     /// How rows are reduced, if they are.
     reduces: Option<Grouping>,
     next: Option<ViewRequest>,
@@ -42,7 +43,7 @@ impl Answer {
         database: &Documents,
         design: &Design,
         view: &str,
-        mut query: Query,
+        query: RowQuery,
         paging: Option<Paging>,
     ) -> Result<Self> {
         let (group, known) = design.view(view)?;
@@ -50,17 +51,17 @@ impl Answer {
             design.refuse_unknown(view)?;
         }
         let reduces = known.reduce.is_some() && query.reduce != Some(false);
-        query.check(reduces, known.is_raw, group.is_partitioned())?;
+        let mut rows = query::request(&query, reduces, known.is_raw, group.is_partitioned())?;
         if let Some(place) = paging.as_ref().and_then(Paging::at) {
-            query.go_on_at(place)?;
+            query::go_on_at(&mut rows, place)?;
         }
         Ok(Answer {
             app: app.clone(),
             database: database.clone(),
             group: group.clone(),
             view: view.to_owned(),
-            reduces: reduces.then(|| query.grouping()),
-            next: Some(query.rows.clone()),
+            reduces: reduces.then(|| query::grouping(&query)),
+            next: Some(rows),
             query,
             paging,
             read: Vec::new().into_iter(),

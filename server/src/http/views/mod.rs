@@ -30,11 +30,11 @@ use crate::http::root::node::COLLATION;
 use crate::http::wire::body::require_json;
 use crate::http::wire::paging::{Asked, Paging};
 use crate::http::wire::response::{self, Response};
+use crate::http::wire::row_query::RowQuery;
 use crate::http::wire::rows;
 
 use answer::Answer;
 use design::Design;
-use query::Query;
 
 /// Maximum number of rows in a page that a client asks for, as in RFC 014.
 const MOST_ROWS: usize = 2_500;
@@ -53,8 +53,8 @@ fn pages_of(request: &Request, db: &str, ddoc: &str, view: &str) -> String {
     format!("{}/{ddoc}/_view/{view}", partition::place(request, db))
 }
 
-fn query_of(asked: &Asked) -> Result<Query> {
-    let mut query = Query::default();
+fn query_of(asked: &Asked) -> Result<RowQuery> {
+    let mut query = RowQuery::of_view();
     for (name, value) in &asked.params {
         query.set_text(name, value)?;
     }
@@ -63,7 +63,7 @@ fn query_of(asked: &Asked) -> Result<Query> {
 
 /// `POST` of a view: the query may also be in the body.
 pub(crate) async fn read_posted(request: &mut Request, db: &str, ddoc: &str, view: &str) -> Result<Response> {
-    let mut query = Query::default();
+    let mut query = RowQuery::of_view();
     let body = request.json_object().await?;
     rows::check_queries(&body)?;
     if body.get("queries").is_some() {
@@ -86,7 +86,7 @@ async fn respond(
     request: &Request,
     db: &str,
     view: (&str, &str),
-    query: Query,
+    query: RowQuery,
     paging: Option<Paging>,
 ) -> Result<Response> {
     let (query, paging) = (&query, &paging);

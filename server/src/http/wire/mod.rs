@@ -11,4 +11,5 @@ pub(crate) mod quotes;
 pub(crate) mod range;
 pub(crate) mod response;
 pub(crate) mod revisions;
+pub(crate) mod row_query;
 pub(crate) mod rows;
