@@ -3,6 +3,12 @@
 //! They exist in unit tests and with the feature `faults`, which no engine enables. Otherwise [`planted`] is
 //! constant and a [`Hook`] is empty.
 
+use std::borrow::Cow;
+
+use kv_api::Versionstamp;
+
+use crate::KeyRange;
+
 /// A fault.
 #[cfg_attr(not(any(test, feature = "faults")), allow(unreachable_pub, reason = "public with the feature only"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +37,29 @@ pub(crate) fn planted(planted: Option<Fault>, fault: Fault) -> bool {
 #[cfg(not(any(test, feature = "faults")))]
 pub(crate) const fn planted(_: Option<Fault>, _: Fault) -> bool {
     false
+}
+
+/// The ranges of a commit that are checked for changes.
+pub(crate) fn checked(fault: Option<Fault>, read: &[KeyRange]) -> Cow<'_, [KeyRange]> {
+    if planted(fault, Fault::ConflictRangesDropped) {
+        return Cow::Borrowed(&[]);
+    }
+    if planted(fault, Fault::RangeConflictOffByOne) {
+        let rest = |range: &KeyRange| match range.is_point() {
+            true => range.clone(),
+            false => KeyRange { begin: kv_api::keys::key_after(&range.begin), end: range.end.clone() },
+        };
+        return read.iter().map(rest).collect();
+    }
+    Cow::Borrowed(read)
+}
+
+/// The versionstamp of the commit at this place in a batch.
+pub(crate) fn versionstamp(fault: Option<Fault>, version: i64, order: usize) -> Versionstamp {
+    match planted(fault, Fault::VersionstampReused) {
+        false => Versionstamp::new(version as u64, order as u16),
+        true => Versionstamp::new(version as u64 / 1_000_000, 0),
+    }
 }
 
 /// A point of a batch's way into the store, at which a test may stop the process.

@@ -49,14 +49,12 @@ impl<S: Store> Core<S> {
                 refused.push((request.ticket, full.clone()));
                 continue;
             }
-            if let Err(error) = resolve(&resolver, &request, oldest, newest, self.fault) {
+            let read = faults::checked(self.fault, &request.read_conflicts);
+            if let Err(error) = resolve(&resolver, &read, request.read_version, oldest, newest) {
                 refused.push((request.ticket, error));
                 continue;
             }
-            let stamp = match faults::planted(self.fault, Fault::VersionstampReused) {
-                false => Versionstamp::new(version as u64, order as u16),
-                true => Versionstamp::new(version as u64 / 1_000_000, 0),
-            };
+            let stamp = faults::versionstamp(self.fault, version, order);
             let on_conflict = |key: &Bytes| resolver.write_key(key, version);
             let value_limit = self.limits.value_bytes;
             // An atomic operation could not read its key: a damaged row must not fail its neighbours.
@@ -180,30 +178,17 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// Whether a request may commit: 1007 if it read before the window, 1020 if something that it read has
-/// changed. A blind write always may.
-fn resolve(resolver: &Resolver, request: &Request, oldest: i64, newest: i64, fault: Option<Fault>) -> Result<()> {
-    if request.read_conflicts.is_empty() || faults::planted(fault, Fault::ConflictRangesDropped) {
+/// Whether a request may commit: 1007 if it read before the window, 1020 if something in `read` has changed. A blind
+/// write always may.
+fn resolve(resolver: &Resolver, read: &[KeyRange], read_version: i64, oldest: i64, newest: i64) -> Result<()> {
+    if read.is_empty() {
         return Ok(());
     }
-    if request.read_version < oldest {
+    if read_version < oldest {
         return Err(Error::new(error::TRANSACTION_TOO_OLD));
     }
-    if request.read_version > newest {
+    if read_version > newest {
         return Err(Error::new(error::FUTURE_VERSION));
     }
-    let changed = match faults::planted(fault, Fault::RangeConflictOffByOne) {
-        false => resolver.any_changed_since(&request.read_conflicts, request.read_version),
-        true => any_changed_after_first_key(resolver, &request.read_conflicts, request.read_version),
-    };
-    if changed { Err(Error::new(error::NOT_COMMITTED)) } else { Ok(()) }
-}
-
-/// The planted fault of [`Fault::RangeConflictOffByOne`].
-fn any_changed_after_first_key(resolver: &Resolver, ranges: &[KeyRange], version: i64) -> bool {
-    let rest = |range: &KeyRange| match range.is_point() {
-        true => range.clone(),
-        false => KeyRange { begin: kv_api::keys::key_after(&range.begin), end: range.end.clone() },
-    };
-    resolver.any_changed_since(&ranges.iter().map(rest).collect::<Vec<_>>(), version)
+    if resolver.any_changed_since(read, read_version) { Err(Error::new(error::NOT_COMMITTED)) } else { Ok(()) }
 }
