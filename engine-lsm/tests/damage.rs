@@ -17,12 +17,6 @@ const DOCUMENTS: u64 = 400;
 /// of ids take some thirty bytes there.
 const MOST_IN_A_BLOCK: u64 = 200;
 
-/// Pseudorandom numbers.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *state >> 33
-}
-
 fn open(folder: &Path) -> Result<Documents<LsmDatabase>> {
     let engine = LsmDatabase::open(folder, LsmOptions::new())?;
     block_on(async { Layer::open(engine, LayerOptions::default()).await?.database("db").await })
@@ -37,10 +31,10 @@ fn filled(folder: &Path) {
     block_on(async {
         let layer = Layer::open(engine.clone(), LayerOptions::default()).await.unwrap();
         let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
-        let mut state = 1;
+        let mut random = fastrand::Rng::with_seed(1);
         let edits: Vec<Edit> = (0..DOCUMENTS)
             .map(|n| {
-                let noise: String = (0..60).map(|_| format!("{:08x}", random(&mut state))).collect();
+                let noise: String = (0..60).map(|_| format!("{:08x}", random.u32(..))).collect();
                 let text = JsonText::parse(format!(r#"{{"noise":"{noise}"}}"#).as_bytes()).unwrap();
                 Edit::from_json(Some(&id(n)), &text, WriteMode::Interactive).unwrap()
             })
@@ -112,12 +106,12 @@ fn a_bad_block_is_named_and_the_rest_is_read_and_kept() {
     filled(&whole);
     let tables = fs::read_dir(whole.join("data/tables")).unwrap().map(|entry| entry.unwrap().path());
     let table = tables.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
-    let (bytes, mut state) = (fs::read(&table).unwrap(), 5);
+    let (bytes, mut random) = (fs::read(&table).unwrap(), fastrand::Rng::with_seed(5));
     let (mut refused, mut short, mut stopped, mut repaired) = (0, 0, 0, 0);
     for trial in 0..15 {
         let folder = root.path().join(format!("{trial}"));
         copy(&whole, &folder);
-        let at = (random(&mut state) % bytes.len() as u64) as usize;
+        let at = random.usize(..bytes.len());
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << (trial % 8);
         fs::write(folder.join("data/tables").join(table.file_name().unwrap()), damaged).unwrap();

@@ -23,8 +23,6 @@ mod events;
 mod number;
 mod parse;
 mod patch;
-#[cfg(test)]
-mod random;
 mod scan;
 mod serde;
 mod split;

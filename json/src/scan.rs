@@ -166,7 +166,6 @@ impl<'a> Scan<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
     use crate::{Event, JsonText};
 
     /// The tokens that correspond to the events of a text.
@@ -230,9 +229,9 @@ mod tests {
 
     #[test]
     fn doubles_are_those_of_the_library() {
-        let mut random = Random(20_251_122);
+        let mut random = fastrand::Rng::with_seed(20_251_122);
         for _ in 0..200_000 {
-            let state = random.next();
+            let state = random.u64(..);
             let digits = state >> 8 >> (state % 56);
             let places = (state >> 3) as usize % 17 + 1;
             let text = format!("{}{digits:0>width$}", if state & 1 == 0 { "" } else { "-" }, width = places + 1);

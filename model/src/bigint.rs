@@ -171,11 +171,10 @@ pub(crate) fn append_decimal(out: &mut Vec<u8>, magnitude: impl Iterator<Item = 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
 
     fn digits(length: usize, seed: u64) -> String {
-        let mut random = Random(seed);
-        std::iter::once('7').chain((1..length).map(|_| char::from(b'0' + random.below(10) as u8))).collect()
+        let mut random = fastrand::Rng::with_seed(seed);
+        std::iter::once('7').chain((1..length).map(|_| char::from(b'0' + random.u8(..10)))).collect()
     }
 
     #[test]

@@ -51,9 +51,6 @@ mod parts;
 mod policy;
 mod purge;
 mod quota;
-#[cfg(test)]
-#[path = "../../json/src/random.rs"]
-mod random;
 mod read;
 mod reading;
 mod relocate;
@@ -106,8 +103,8 @@ pub use find::{Find, IndexBuilder, choose_index};
 pub use id_set::IdSet;
 pub use identity::IDENTITY_BYTES;
 pub use indexes::{
-    BUILD_JOBS, BatchAhead, BuildProgress, DocumentsBeside, IndexBuild, IndexInfo, IndexPage, IndexRequest, IndexRow,
-    MAX_INDEXES, ReadAhead, ReadBeside,
+    BUILD_JOBS, BatchAhead, BuildProgress, IndexBuild, IndexInfo, IndexPage, IndexRequest, IndexRow, MAX_INDEXES,
+    ParallelDocuments, ParallelRead, ReadAhead,
 };
 pub use info::{DatabaseInfo, Sizes};
 pub use keep_replaced::{KeepReplaced, parse_time};

@@ -252,7 +252,6 @@ mod tests {
     use foundationdb_tuple::{Bytes, Element as Theirs, pack, unpack};
 
     use super::*;
-    use crate::random::Random;
 
     fn written(append: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut out = Vec::new();
@@ -270,10 +269,10 @@ mod tests {
 
     #[test]
     fn elements_are_those_of_the_tuple_crate() {
-        let mut random = Random(20_251_121);
+        let mut random = fastrand::Rng::with_seed(20_251_121);
         let edges = [0, 1, 255, 256, 65_535, 65_536, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX];
         for round in 0..20_000 {
-            let value = edges.get(round).copied().unwrap_or_else(|| random.next() >> (random.next() % 64));
+            let value = edges.get(round).copied().unwrap_or_else(|| random.u64(..) >> random.u32(..64));
             assert_eq!(written(|out| append_u64(out, value)), pack(&value));
             assert_eq!(u64_len(value), pack(&value).len());
             assert_eq!(only(&pack(&value)), only(&written(|out| append_u64(out, value))));
@@ -286,19 +285,19 @@ mod tests {
 
             assert_eq!(written(|out| append_i64(out, value as i64)), pack(&(value as i64)));
 
-            let bits = f64::from_bits(random.next());
+            let bits = f64::from_bits(random.u64(..));
             let double = written(|out| append_double(out, bits));
             assert_eq!(double, pack(&bits));
             assert!(matches!(only(&double), Element::Double(read) if read.to_bits() == bits.to_bits()));
 
-            let length = random.next() as usize % 12;
-            let bytes: Vec<u8> = (0..length).map(|_| [0, 0xff, 1, b'a'][random.next() as usize % 4]).collect();
+            let length = random.usize(..12);
+            let bytes: Vec<u8> = (0..length).map(|_| [0, 0xff, 1, b'a'][random.usize(..4)]).collect();
             let encoded = written(|out| append_bytes(out, &bytes));
             assert_eq!(encoded, pack(&Bytes::from(bytes.as_slice())));
             assert_eq!(encoded.len(), encoded_len(&bytes));
             assert_eq!(only(&encoded), Element::Bytes(bytes.into()));
 
-            let text: String = (0..length).map(|_| ['\0', 'é', '\u{1}', '😀'][random.next() as usize % 4]).collect();
+            let text: String = (0..length).map(|_| ['\0', 'é', '\u{1}', '😀'][random.usize(..4)]).collect();
             let encoded = written(|out| append_str(out, &text));
             assert_eq!(encoded, pack(&text));
             assert_eq!(only(&encoded), Element::Str(text.into_bytes().into()));

@@ -1,11 +1,8 @@
 //! Bodies encoded as rows and decoded, byte for byte, in both layouts.
 
-#[path = "../../json/tests/common/mod.rs"]
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::Random;
+use fastrand::Rng;
 use foundationdb_tuple::pack;
 use model::{BodyError, BodyFormat, BodyLimits, JsonText, RevisionMetadata, StoredBody, decode_rows, row_cost};
 
@@ -28,6 +25,76 @@ fn encode(body: &JsonText, format: BodyFormat, limits: &BodyLimits) -> StoredBod
 
 fn decode(rows: &[(Vec<u8>, Vec<u8>)]) -> Result<JsonText, model::CorruptDocument> {
     decode_rows(PREFIX.len(), rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice())))
+}
+
+/// The generator of one test. Prints its seed, which is shown if the test fails; `SEED=… cargo test` repeats a run.
+fn random_of(test: &str) -> Rng {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_251_121);
+    println!("{test}: SEED={seed}");
+    Rng::with_seed(seed)
+}
+
+fn one_of<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
+    choices[random.usize(..choices.len())]
+}
+
+fn string(random: &mut Rng) -> String {
+    let pieces = [
+        "a",
+        "Z",
+        "_",
+        "/",
+        "~",
+        " ",
+        "\\\"",
+        "\\\\",
+        "\\n",
+        "\\u0000",
+        "é",
+        "\\ud83d\\ude00",
+        "\u{2028}",
+        "0123456789abcdef",
+    ];
+    let length = one_of(random, &[0, 1, 1, 1, 2, 3, 8, 30]);
+    let text: String = (0..length).map(|_| one_of(random, &pieces)).collect();
+    format!("\"{text}\"")
+}
+
+fn number(random: &mut Rng) -> String {
+    match random.u8(..6) {
+        0 => one_of(random, &["0", "-0", "0.0", "-0.0", "1.0", "1e2", "5e-324", "1e22"]).to_owned(),
+        1 => random.i64(..).to_string(),
+        2 => random.u64(..).to_string(),
+        3 => f64::from_bits(random.u64(..)).to_string().replace("NaN", "1").replace("inf", "2"),
+        4 => {
+            let digits = one_of(random, &[19, 20, 21, 300, 614, 615, 616, 1000]);
+            let rest: String = (1..digits).map(|_| random.digit(10)).collect();
+            format!("{}{}{rest}", one_of(random, &["", "-"]), random.u8(1..10))
+        }
+        _ => random.i64(-300..300).to_string(),
+    }
+}
+
+/// A random object as JSON.
+fn object(random: &mut Rng, depth: usize) -> String {
+    let members = one_of(random, &[0, 1, 2, 3, 5, 40]);
+    let depth = if members > 5 { depth.min(1) } else { depth };
+    let members: Vec<String> = (0..members).map(|_| format!("{}:{}", string(random), value(random, depth))).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+fn value(random: &mut Rng, depth: usize) -> String {
+    match random.u8(..if depth == 0 { 5 } else { 9 }) {
+        0 | 1 => string(random),
+        2 | 3 => number(random),
+        4 => one_of(random, &["true", "false", "null", "{}", "[]"]).to_owned(),
+        5 | 6 => object(random, depth - 1),
+        _ => {
+            let elements = one_of(random, &[0, 1, 2, 12]);
+            let elements: Vec<String> = (0..elements).map(|_| value(random, depth - 1)).collect();
+            format!("[{}]", elements.join(","))
+        }
+    }
 }
 
 fn round_trip(input: &str) {
@@ -246,8 +313,8 @@ fn an_order_that_does_not_fit_is_packed() {
 #[test]
 fn the_longest_order_fits() {
     // As many leaves as the cost allows, in the worst order.
-    let mut random = Random::for_test("the_longest_order_fits");
-    let members: Vec<String> = (0..18_000).map(|n| format!("\"{:016x}{n}\":0", random.next())).collect();
+    let mut random = random_of("the_longest_order_fits");
+    let members: Vec<String> = (0..18_000).map(|n| format!("\"{:016x}{n}\":0", random.u64(..))).collect();
     let body = JsonText::parse(format!("{{{}}}", members.join(",")).as_bytes()).unwrap();
     let limits = BodyLimits { max_exploded_cost: usize::MAX, ..BodyLimits::default() };
     let stored = encode(&body, BodyFormat::Exploded, &limits);
@@ -283,18 +350,18 @@ fn a_path_that_is_too_long_is_packed() {
 
 #[test]
 fn random_bodies_round_trip() {
-    let mut random = Random::for_test("random_bodies_round_trip");
+    let mut random = random_of("random_bodies_round_trip");
     for _ in 0..1_500 {
-        round_trip(&random.object(5));
+        round_trip(&object(&mut random, 5));
     }
 }
 
 #[test]
 fn a_torn_document_is_corrupt() {
-    let mut random = Random::for_test("a_torn_document_is_corrupt");
+    let mut random = random_of("a_torn_document_is_corrupt");
     let limits = BodyLimits { max_value_bytes: 512, ..BodyLimits::default() };
     for _ in 0..150 {
-        let body = JsonText::parse(random.object(3).as_bytes()).unwrap();
+        let body = JsonText::parse(object(&mut random, 3).as_bytes()).unwrap();
         for format in [BodyFormat::Exploded, BodyFormat::Packed] {
             let rows = sorted_rows(&encode(&body, format, &limits));
             for lost in 0..rows.len() {
@@ -324,26 +391,26 @@ fn a_document_that_is_no_utf_8_is_corrupt() {
 
 #[test]
 fn damaged_rows_never_panic_and_never_lie() {
-    let mut random = Random::for_test("damaged_rows_never_panic_and_never_lie");
+    let mut random = random_of("damaged_rows_never_panic_and_never_lie");
     let limits = BodyLimits { max_value_bytes: 512, ..BodyLimits::default() };
     let mut survived = 0;
     for round in 0..20_000 {
-        let text = if round % 50 == 0 { format!("{{\"a\":\"{}\"}}", "é".repeat(900)) } else { random.object(2) };
+        let text = if round % 50 == 0 { format!("{{\"a\":\"{}\"}}", "é".repeat(900)) } else { object(&mut random, 2) };
         let body = JsonText::parse(text.as_bytes()).unwrap();
-        let format = random.one_of(&[BodyFormat::Exploded, BodyFormat::Packed]);
+        let format = one_of(&mut random, &[BodyFormat::Exploded, BodyFormat::Packed]);
         let mut rows = sorted_rows(&encode(&body, format, &limits));
-        for _ in 0..=random.below(2) {
-            let row = random.below(rows.len());
+        for _ in 0..=random.usize(..2) {
+            let row = random.usize(..rows.len());
             let (key, value) = &mut rows[row];
-            let bytes = if random.below(2) == 0 { key } else { value };
-            let at = random.below(bytes.len() + 1);
-            match random.below(3) {
-                0 => bytes.insert(at, random.next() as u8),
+            let bytes = if random.usize(..2) == 0 { key } else { value };
+            let at = random.usize(..bytes.len() + 1);
+            match random.usize(..3) {
+                0 => bytes.insert(at, random.u8(..)),
                 1 => bytes.truncate(at),
                 _ => {
                     if let Some(byte) = bytes.get_mut(at) {
-                        let any = random.next() as u8;
-                        *byte = random.one_of(&[0, 1, 2, 0x0b, 0x14, 0x15, 0x1d, 0x21, 0x26, 0xff, any]);
+                        let any = random.u8(..);
+                        *byte = one_of(&mut random, &[0, 1, 2, 0x0b, 0x14, 0x15, 0x1d, 0x21, 0x26, 0xff, any]);
                     }
                 }
             }

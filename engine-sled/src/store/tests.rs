@@ -7,23 +7,15 @@ use occ::store::View;
 
 use super::*;
 
-/// SplitMix64.
-fn random(state: &mut u64, below: u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) % below
-}
-
 type Model = BTreeMap<Bytes, Bytes>;
 
-fn check(view: &SledView, model: &Model, seed: &mut u64, context: &str) {
-    let key = |seed: &mut u64| Bytes::from(format!("{:03}", random(seed, 300)));
+fn check(view: &SledView, model: &Model, random: &mut fastrand::Rng, context: &str) {
+    let key = |random: &mut fastrand::Rng| Bytes::from(format!("{:03}", random.usize(..300)));
     for _ in 0..3 {
-        let key = key(seed);
+        let key = key(random);
         assert_eq!(view.get(&key).unwrap(), model.get(&key).cloned(), "{context}, {key:?}");
     }
-    let (one, two) = (key(seed), key(seed));
+    let (one, two) = (key(random), key(random));
     let (begin, end) = (one.clone().min(two.clone()), one.max(two));
     if begin == end {
         return;
@@ -36,19 +28,19 @@ fn check(view: &SledView, model: &Model, seed: &mut u64, context: &str) {
     assert_eq!(found, expected, "{context}, {begin:?}..{end:?} in reverse");
 }
 
-fn batch(version: i64, seed: &mut u64, model: &mut Model) -> Batch {
+fn batch(version: i64, random: &mut fastrand::Rng, model: &mut Model) -> Batch {
     let mut batch = Batch::new(version);
-    for _ in 0..=random(seed, 12) {
-        let key = Bytes::from(format!("{:03}", random(seed, 300)));
-        match random(seed, 10) {
+    for _ in 0..=random.usize(..12) {
+        let key = Bytes::from(format!("{:03}", random.usize(..300)));
+        match random.usize(..10) {
             0 => {
-                let end = Bytes::from(format!("{:03}", random(seed, 300)));
+                let end = Bytes::from(format!("{:03}", random.usize(..300)));
                 if key < end {
                     batch.clear_range(KeyRange { begin: key, end });
                 }
             }
             1..=3 => batch.clear(key),
-            _ => batch.set(key, vec![version as u8; random(seed, 600) as usize].into()),
+            _ => batch.set(key, vec![version as u8; random.usize(..600)].into()),
         }
     }
     batch.clone().apply_to(model);
@@ -63,25 +55,25 @@ fn snapshots_never_change() {
         let bulk = if seed % 2 == 0 { BULK } else { 4 };
         let path = folder.path().join(seed.to_string());
         let store = SledStore::open_with_bulk(&path, 8 << 20, Durability::OperatingSystem, bulk).unwrap();
-        let mut state = seed;
+        let mut random = fastrand::Rng::with_seed(seed);
         let mut model = Model::new();
         let mut views = vec![(store.view().unwrap(), model.clone())];
         for version in 1..150 {
-            store.apply(batch(version, &mut state, &mut model)).unwrap();
+            store.apply(batch(version, &mut random, &mut model)).unwrap();
             views.push((store.view().unwrap(), model.clone()));
             if views.len() > 8 {
-                views.remove(random(&mut state, 8) as usize);
+                views.remove(random.usize(..8));
             }
             let context = format!("seed {seed}, version {version}");
-            views.iter().for_each(|(view, model)| check(view, model, &mut state, &context));
+            views.iter().for_each(|(view, model)| check(view, model, &mut random, &context));
         }
         views.drain(..views.len() - 1).for_each(drop);
         assert_eq!(store.shared.images.len(), 0, "seed {seed}: images outlive the snapshots");
         while store.shared.purge_step() == Step::Removed {}
         let (last, model) = views.pop().unwrap();
         let context = format!("seed {seed}, after the purge");
-        (0..20).for_each(|_| check(&last, &model, &mut state, &context));
-        (0..20).for_each(|_| check(&store.view().unwrap(), &model, &mut state, &context));
+        (0..20).for_each(|_| check(&last, &model, &mut random, &context));
+        (0..20).for_each(|_| check(&store.view().unwrap(), &model, &mut random, &context));
         assert_eq!(store.shared.tree.len(), model.len(), "seed {seed}: rows outlive the purge");
     }
 }
@@ -97,18 +89,18 @@ fn snapshots_hold_while_batches_are_applied() {
         for reader in 0..2u64 {
             let (head, done) = (&head, &done);
             scope.spawn(move || {
-                let mut state = 1_000 + reader;
+                let mut random = fastrand::Rng::with_seed(1_000 + reader);
                 while !done.load(Ordering::Relaxed) {
                     let (view, model) = head.lock().clone();
                     for _ in 0..5 {
-                        check(&view, &model, &mut state, "while batches are applied");
+                        check(&view, &model, &mut random, "while batches are applied");
                     }
                 }
             });
         }
-        let (mut state, mut model) = (99, Model::new());
+        let (mut random, mut model) = (fastrand::Rng::with_seed(99), Model::new());
         for version in 1..600 {
-            store.apply(batch(version, &mut state, &mut model)).unwrap();
+            store.apply(batch(version, &mut random, &mut model)).unwrap();
             *head.lock() = (store.view().unwrap(), model.clone());
         }
         done.store(true, Ordering::Relaxed);

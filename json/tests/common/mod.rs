@@ -1,26 +1,22 @@
 //! Random JSON from a seed, for tests of the codec. `SEED=… cargo test` repeats a run.
 
-/// SplitMix64: small, seeded, and the same on every platform.
-pub(crate) struct Random(u64);
+/// A seeded generator, the same on every platform.
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
     /// The generator of one test. Prints its seed, which is shown if the test fails.
     pub(crate) fn for_test(name: &str) -> Random {
         let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_251_121);
         println!("{name}: SEED={seed}");
-        Random(seed)
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.u64(..)
     }
 
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.usize(..bound)
     }
 
     pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
