@@ -82,7 +82,7 @@ struct Current {
     newest: Arc<Snapshot>,
     manifest: Manifest,
     /// Tables of failed manifests.
-    litter: Run,
+    leftovers: Run,
 }
 
 impl Current {
@@ -90,15 +90,15 @@ impl Current {
     fn publish(&mut self, tables: Tables, added: Run) -> Result<()> {
         if let Err(Unwritten { cause, may_be_there }) = self.manifest.write(&tables) {
             match may_be_there {
-                true => self.litter.extend(added),
+                true => self.leftovers.extend(added),
                 false => added.iter().for_each(|member| member.delete()),
             }
             return Err(cause);
         }
         let listed: HashSet<u64> = tables.iter().map(|member| member.number()).collect();
-        let gone = self.tables.iter().chain(&self.litter).filter(|member| !listed.contains(&member.number()));
+        let gone = self.tables.iter().chain(&self.leftovers).filter(|member| !listed.contains(&member.number()));
         gone.for_each(|member| member.delete());
-        self.litter.clear();
+        self.leftovers.clear();
         self.tables = Arc::new(tables);
         Ok(())
     }
@@ -120,7 +120,7 @@ impl CompactedTables {
     pub(crate) fn new(maker: Maker, tables: Tables, manifest: Manifest) -> Self {
         let tables = Arc::new(tables);
         let newest = Arc::new(Snapshot::new(tables.clone()));
-        let current = Current { tables, newest, manifest, litter: Vec::new() };
+        let current = Current { tables, newest, manifest, leftovers: Vec::new() };
         let state = State {
             current,
             is_clearing: false,

@@ -30,12 +30,12 @@ const MOST_OPEN: usize = 32;
 pub(crate) const TREE: u64 = 0;
 
 /// A table of large rows, opened a second time.
-pub(crate) struct AsideTable {
+pub(crate) struct LargeRowsTable {
     pub(crate) table: Table,
     descriptors: Arc<DescriptorTable>,
 }
 
-impl Drop for AsideTable {
+impl Drop for LargeRowsTable {
     /// Closes the file. An open file of a deleted table would keep its space on the disk.
     fn drop(&mut self) {
         self.descriptors.remove_for_table(&(TREE, self.table.id()).into());
@@ -43,20 +43,20 @@ impl Drop for AsideTable {
 }
 
 /// Opens tables of large rows a second time.
-pub(crate) struct Aside {
+pub(crate) struct LargeRows {
     cache: Arc<Cache>,
     descriptors: Arc<DescriptorTable>,
 }
 
-impl Aside {
+impl LargeRows {
     pub(crate) fn new() -> Self {
         let cache = Arc::new(Cache::with_capacity_bytes(CACHE_BYTES));
-        Aside { cache, descriptors: Arc::new(DescriptorTable::new(MOST_OPEN)) }
+        LargeRows { cache, descriptors: Arc::new(DescriptorTable::new(MOST_OPEN)) }
     }
 
     /// The second handle of a table of large rows. `None` for any other, and for one that cannot be opened again: it is
     /// read as all others are, which reports what is wrong.
-    pub(crate) fn of(&self, table: &Table) -> Option<AsideTable> {
+    pub(crate) fn of(&self, table: &Table) -> Option<LargeRowsTable> {
         if table.metadata.file_size / table.metadata.data_block_count.max(1) < LARGE_BLOCK {
             return None;
         }
@@ -65,6 +65,6 @@ impl Aside {
             let (checksum, number) = (table.checksum(), table.global_seqno());
             Table::recover(path, checksum, number, TREE, cache, Some(descriptors), true, true).map_err(failed_to_read)
         });
-        Some(AsideTable { table: again.ok()?, descriptors: self.descriptors.clone() })
+        Some(LargeRowsTable { table: again.ok()?, descriptors: self.descriptors.clone() })
     }
 }

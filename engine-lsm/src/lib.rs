@@ -24,15 +24,15 @@
 //! * What tombstones hide leaves the disk: they are counted, and merged down where that frees about as much as it writes.
 //! * Every block has a checksum that is checked at each read, and so has the manifest (`manifest`). An error names the keys between
 //!   which the rows of a damaged block are (`damage`).
-//! * Tables of large rows, such as parts of attachments, have a small cache of their own (`aside`).
+//! * Tables of large rows, such as parts of attachments, have a small cache of their own (`large_rows`).
 //! * A failed flush or compaction changes nothing, leaves no file behind, and is retried.
 
-mod aside;
 mod compactor;
 mod damage;
 mod error;
 mod give_up;
 pub mod keys;
+mod large_rows;
 mod maker;
 mod manifest;
 mod merge;

@@ -13,7 +13,7 @@ use lsm_tree::config::BloomConstructionPolicy;
 use lsm_tree::table::Writer;
 use lsm_tree::{Cache, Checksum, CompressionType, DescriptorTable, InternalValue, Slice, Table};
 
-use crate::aside::{Aside, TREE};
+use crate::large_rows::{LargeRows, TREE};
 use crate::manifest::{self, List, Listed};
 use crate::prefixes::Prefixes;
 use crate::tables::{LAST, LEVELS, Member, Run, Tables};
@@ -43,7 +43,7 @@ pub(crate) struct Maker {
     pub(crate) table_bytes: u64,
     cache: Arc<Cache>,
     descriptors: Arc<DescriptorTable>,
-    aside: Aside,
+    large_rows: LargeRows,
     /// Number in the name of the next file.
     next_table: AtomicU64,
     /// Number of the next flush. Rows keep the number of their flush, which tells `lsm-tree` the newest row of a key.
@@ -69,7 +69,7 @@ impl Maker {
         let mut maker = Maker {
             cache: Arc::new(Cache::with_capacity_bytes(cache_bytes)),
             descriptors: Arc::new(DescriptorTable::new(MOST_OPEN)),
-            aside: Aside::new(),
+            large_rows: LargeRows::new(),
             next_table: AtomicU64::new(manifest::greatest(&folder, "") + 1),
             next_flush: AtomicU64::new(1),
             table_bytes: room::table_bytes(&folder, TABLE_BYTES),
@@ -110,8 +110,8 @@ impl Maker {
     }
 
     fn member(&self, table: Table, prefixes: Option<Arc<Prefixes>>) -> Arc<Member> {
-        let aside = self.aside.of(&table);
-        Arc::new(Member::new(table, prefixes, aside))
+        let large_rows = self.large_rows.of(&table);
+        Arc::new(Member::new(table, prefixes, large_rows))
     }
 
     /// Begins tables for a place.

@@ -19,8 +19,8 @@ use lsm_tree::table::filter::standard_bloom::Builder;
 use lsm_tree::table::{Block, BlockHandle, IndexBlock};
 use lsm_tree::{InternalValue, SeqNo, Slice, Table};
 
-use crate::aside::AsideTable;
 use crate::error::failed_to_read;
+use crate::large_rows::LargeRowsTable;
 use crate::prefixes::Prefixes;
 
 /// Number of levels, as in every folder of `lsm-tree`.
@@ -48,17 +48,17 @@ pub(crate) struct Member {
     /// The filter of a flushed table.
     pub(crate) prefixes: Option<Arc<Prefixes>>,
     /// The handle past the cache of a table of large rows.
-    aside: Option<Arc<AsideTable>>,
+    large_rows: Option<Arc<LargeRowsTable>>,
 }
 
 impl Member {
-    pub(crate) fn new(table: Table, prefixes: Option<Arc<Prefixes>>, aside: Option<AsideTable>) -> Self {
-        Member { table, prefixes, aside: aside.map(Arc::new) }
+    pub(crate) fn new(table: Table, prefixes: Option<Arc<Prefixes>>, large_rows: Option<LargeRowsTable>) -> Self {
+        Member { table, prefixes, large_rows: large_rows.map(Arc::new) }
     }
 
     /// The same table without the filter, which takes memory and is of use in level 0 only.
     pub(crate) fn without_prefixes(&self) -> Self {
-        Member { table: self.table.clone(), prefixes: None, aside: self.aside.clone() }
+        Member { table: self.table.clone(), prefixes: None, large_rows: self.large_rows.clone() }
     }
 
     /// Its file is deleted when nobody holds the table any more.
@@ -85,7 +85,7 @@ impl Member {
 
     /// The handle that is read.
     pub(crate) fn reader(&self) -> &Table {
-        self.aside.as_ref().map_or(&self.table, |aside| &aside.table)
+        self.large_rows.as_ref().map_or(&self.table, |large_rows| &large_rows.table)
     }
 
     /// Bytes of the file before a key. What is not rows, such as the index, counts as if it were spread among them.

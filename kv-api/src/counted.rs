@@ -20,7 +20,7 @@ pub struct Counts {
     /// Reads issued: `get`, `get_key`, `get_range`.
     pub reads: u64,
     /// Rows of `kvs_read` that match the rule of [`apart`](Counted::apart).
-    pub kvs_read_apart: u64,
+    pub kvs_read_separately: u64,
     /// Round trips. Reads that are issued together are one: a read counts only when no other is in progress.
     pub round_trips: u64,
     /// Keys set.
@@ -39,7 +39,7 @@ pub struct Counts {
     pub commits: u64,
 }
 
-type Apart = fn(&[u8]) -> bool;
+type Separate = fn(&[u8]) -> bool;
 
 /// A database that counts what each of its transactions costs.
 ///
@@ -56,7 +56,7 @@ type Apart = fn(&[u8]) -> bool;
 #[derive(Clone, Debug)]
 pub struct Counted<D> {
     inner: D,
-    apart: Option<Apart>,
+    apart: Option<Separate>,
     ledgers: Arc<Mutex<Vec<Ledger>>>,
 }
 
@@ -66,10 +66,10 @@ impl<D: Database> Counted<D> {
         Counted { inner, apart: None, ledgers: Arc::default() }
     }
 
-    /// Also counts, in [`Counts::kvs_read_apart`], the rows whose key matches `rule`: a fixed cost of a layer, for
+    /// Also counts, in [`Counts::kvs_read_separately`], the rows whose key matches `rule`: a fixed cost of a layer, for
     /// example a key that every transaction reads.
     #[must_use]
-    pub fn apart(mut self, rule: fn(&[u8]) -> bool) -> Self {
+    pub fn separately(mut self, rule: fn(&[u8]) -> bool) -> Self {
         self.apart = Some(rule);
         self
     }
@@ -138,13 +138,13 @@ impl Ledger {
         }
     }
 
-    fn answer<'a>(&self, apart: Option<Apart>, rows: impl IntoIterator<Item = (&'a [u8], usize)>) {
+    fn answer<'a>(&self, apart: Option<Separate>, rows: impl IntoIterator<Item = (&'a [u8], usize)>) {
         let mut entries = self.0.lock();
         entries.under_way = false;
         for (key, value_bytes) in rows {
             entries.counts.kvs_read += 1;
             entries.counts.bytes_read += (key.len() + value_bytes) as u64;
-            entries.counts.kvs_read_apart += u64::from(apart.is_some_and(|rule| rule(key)));
+            entries.counts.kvs_read_separately += u64::from(apart.is_some_and(|rule| rule(key)));
         }
     }
 }
@@ -153,7 +153,7 @@ impl Ledger {
 #[derive(Clone, Debug)]
 pub struct CountedTransaction<T> {
     inner: T,
-    apart: Option<Apart>,
+    apart: Option<Separate>,
     ledger: Ledger,
 }
 

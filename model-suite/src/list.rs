@@ -40,7 +40,7 @@ macro_rules! __scenarios {
                 recreating_goes_on_from_the_winning_tombstone,
                 a_deletion_without_revision_only_of_what_never_was,
                 losing_branches_are_extended_and_may_win,
-                deleting_the_winner_crowns_the_next,
+                deleting_the_winner_lets_the_next_win,
                 a_tombstone_keeps_its_body,
                 branches_are_stemmed_to_the_limit,
                 bad_edits_are_refused_and_write_nothing,

@@ -35,16 +35,16 @@ const LAST_WRITE_WINS: u64 = 4;
 
 /// Elements of the winner's row only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Crown {
+pub(crate) struct WinnerInfo {
     /// The sequence of the document's last change.
     pub(crate) seq: Seq,
     /// Number of the document's branches.
     pub(crate) branches: u64,
 }
 
-/// The crown that a transaction writes, before its commit.
+/// What a transaction writes to the winner's row, before its commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PendingCrown {
+pub(crate) struct PendingWinner {
     pub(crate) incarnation: u8,
     /// Order of the edit in its transaction.
     pub(crate) edit: u16,
@@ -63,14 +63,14 @@ pub(crate) struct Branch {
     /// The conflict policy of its database, from the row.
     pub(crate) policy: ConflictPolicy,
     /// Present in the winner.
-    pub(crate) crown: Option<Crown>,
+    pub(crate) winner_info: Option<WinnerInfo>,
 }
 
 impl Branch {
     /// A leaf of which only the body is known.
     pub(crate) fn bare(leaf: Leaf, size: u64) -> Branch {
         let policy = ConflictPolicy::default();
-        Branch { leaf, size, ancestors: Ancestors::EMPTY, attachments: false, policy, crown: None }
+        Branch { leaf, size, ancestors: Ancestors::EMPTY, attachments: false, policy, winner_info: None }
     }
 
     /// Parses the branch in a row.
@@ -87,22 +87,22 @@ impl Branch {
             // Checked first: the rest of the row may have any meaning.
             return Err(Error::unknown_format(format!("a revision in format {written}")));
         }
-        let crown = if reader.peek() == Some(NESTED) {
+        let winner_info = if reader.peek() == Some(NESTED) {
             reader.expect(NESTED)?;
             let seq = keys::read_seq(&mut reader)?;
             reader.expect(0)?;
-            Some(Crown { seq, branches: reader.int()? })
+            Some(WinnerInfo { seq, branches: reader.int()? })
         } else {
             None
         };
         let size = reader.int()?;
         let ancestors = Ancestors::read(format, value, &mut reader)?;
-        Ok(Branch { leaf, size, ancestors, attachments, policy, crown })
+        Ok(Branch { leaf, size, ancestors, attachments, policy, winner_info })
     }
 
-    /// The crown of a branch that must have one.
-    pub(crate) fn crown(&self) -> Result<Crown> {
-        self.crown.ok_or_else(|| Error::corrupt(format!("the winner {} has no sequence", self.leaf.rev)))
+    /// What the row of a branch has that must be the winner.
+    pub(crate) fn winner_info(&self) -> Result<WinnerInfo> {
+        self.winner_info.ok_or_else(|| Error::corrupt(format!("the winner {} has no sequence", self.leaf.rev)))
     }
 
     /// Appends the row of a branch to `out`.
@@ -121,7 +121,7 @@ impl Branch {
     pub(crate) fn append_winner(
         out: &mut Vec<u8>,
         policy: ConflictPolicy,
-        crown: PendingCrown,
+        winner_info: PendingWinner,
         size: u64,
         ancestors: &Ancestors,
         attachments: bool,
@@ -129,11 +129,11 @@ impl Branch {
         let begin = out.len();
         tuple::append_u64(out, row_format(ancestors, policy, attachments));
         out.push(NESTED);
-        tuple::append_u64(out, u64::from(crown.incarnation));
+        tuple::append_u64(out, u64::from(winner_info.incarnation));
         let stamp_at = (out.len() - begin) as u32 + 1;
-        append_stamp(out, &keys::pending_stamp(crown.edit));
+        append_stamp(out, &keys::pending_stamp(winner_info.edit));
         out.push(0);
-        tuple::append_u64(out, crown.branches);
+        tuple::append_u64(out, winner_info.branches);
         Self::append_rest(out, size, ancestors);
         out.extend_from_slice(&stamp_at.to_le_bytes());
     }
@@ -273,9 +273,9 @@ mod tests {
         Branch::append(&mut out, KEEP, 7, &ancestors, false);
         assert_eq!(out, pack(&(1, 7, &list)));
 
-        let crown = PendingCrown { incarnation: 3, edit: 258, branches: 2 };
+        let winner_info = PendingWinner { incarnation: 3, edit: 258, branches: 2 };
         out.clear();
-        Branch::append_winner(&mut out, KEEP, crown, 7, &ancestors, false);
+        Branch::append_winner(&mut out, KEEP, winner_info, 7, &ancestors, false);
         let expected = (1, (3, Versionstamp::incomplete(258)), 2, 7, &list);
         assert_eq!(out, foundationdb_tuple::pack_with_versionstamp(&expected));
     }
@@ -291,7 +291,7 @@ mod tests {
             Branch::append(&mut out, policy, 300, &ancestors, true);
             assert!(out.len() <= 100_000);
             let branch = Branch::read(leaf(4_000, 9), &out.clone().into()).unwrap();
-            assert_eq!((branch.size, branch.attachments, branch.policy, branch.crown), (300, true, policy, None));
+            assert_eq!((branch.size, branch.attachments, branch.policy, branch.winner_info), (300, true, policy, None));
             let read = branch.ancestors.to_vec().unwrap();
             for limit in [1, 2, read.len().max(1), read.len() + 1] {
                 let kept = read[..read.len().min(limit - 1)].to_vec();
@@ -301,7 +301,10 @@ mod tests {
                 assert!(is_stem(&branch.leaf, &out.clone().into(), &short.clone().into()));
                 let again =
                     Branch::read(branch.leaf.clone(), &row.map_or_else(|| out.clone().into(), Bytes::from)).unwrap();
-                assert_eq!((again.ancestors.to_vec().unwrap(), again.size, again.crown), (kept, 300, branch.crown));
+                assert_eq!(
+                    (again.ancestors.to_vec().unwrap(), again.size, again.winner_info),
+                    (kept, 300, branch.winner_info)
+                );
             }
             assert_eq!(read[..], hashes[..read.len()]);
             assert_eq!(read.len(), hashes.len().min(2_437));
@@ -309,15 +312,15 @@ mod tests {
             // Encoded after another row, since a document's rows share one buffer: the stamp's offset must be relative
             // to its own row.
             let begin = out.len();
-            let crown = PendingCrown { incarnation: 1, edit: 5, branches: 9 };
-            Branch::append_winner(&mut out, policy, crown, 300, &ancestors, true);
+            let winner_info = PendingWinner { incarnation: 1, edit: 5, branches: 9 };
+            Branch::append_winner(&mut out, policy, winner_info, 300, &ancestors, true);
             let (row, stamp_at) = out[begin..].split_last_chunk::<4>().unwrap();
             let stamp = &keys::pending_stamp(5)[..10];
             assert_eq!(row[u32::from_le_bytes(*stamp_at) as usize..][..10], *stamp);
             let branch = Branch::read(leaf(4_000, 9), &Bytes::copy_from_slice(row)).unwrap();
-            let crown = branch.crown().unwrap();
+            let winner_info = branch.winner_info().unwrap();
             assert_eq!(branch.policy, policy);
-            assert_eq!((crown.branches, crown.seq), (9, Seq::new(1, &keys::pending_stamp(5))));
+            assert_eq!((winner_info.branches, winner_info.seq), (9, Seq::new(1, &keys::pending_stamp(5))));
             assert_eq!(branch.ancestors.to_vec().unwrap(), read);
         }
     }

@@ -330,12 +330,15 @@ impl<D: Database> Documents<D> {
         let mut rows = Vec::new();
         for (id, winner) in winners {
             let Some(winner) = winner.await?.into_iter().next() else { continue };
-            let crown = winner.crown()?;
-            let asked_for =
-                if request.descending { request.before.is_none_or(|seq| crown.seq < seq) } else { crown.seq > since };
+            let winner_info = winner.winner_info()?;
+            let asked_for = if request.descending {
+                request.before.is_none_or(|seq| winner_info.seq < seq)
+            } else {
+                winner_info.seq > since
+            };
             if asked_for {
-                let change = ChangeRow { id: id.to_owned(), winner: winner.leaf, branches: crown.branches };
-                rows.push((crown.seq, Ok(change)));
+                let change = ChangeRow { id: id.to_owned(), winner: winner.leaf, branches: winner_info.branches };
+                rows.push((winner_info.seq, Ok(change)));
             }
         }
         rows.sort_by_key(|(seq, _)| *seq);

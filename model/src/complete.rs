@@ -91,8 +91,8 @@ fn complete<'r, T: Transaction>(
 fn row_of_winner(seq: Seq, id: String, winner: Result<Vec<Branch>>) -> Result<ChangeRow> {
     let winner = alone(winner)?.ok().and_then(|branches| branches.into_iter().next());
     match winner {
-        Some(Branch { leaf, crown: Some(crown), .. }) if crown.seq == seq => {
-            Ok(ChangeRow { id, winner: leaf, branches: crown.branches })
+        Some(Branch { leaf, winner_info: Some(winner_info), .. }) if winner_info.seq == seq => {
+            Ok(ChangeRow { id, winner: leaf, branches: winner_info.branches })
         }
         _ => Err(unreadable(seq)),
     }

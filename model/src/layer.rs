@@ -135,7 +135,7 @@ impl<D: Database> Layer<D> {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub async fn open_beside(&self, engine: D, options: LayerOptions) -> Result<Self> {
+    pub async fn open_sibling(&self, engine: D, options: LayerOptions) -> Result<Self> {
         Self::open_limited(engine, options, self.shared.limits.clone()).await
     }
 

@@ -74,7 +74,7 @@ impl<D: Database> Documents<D> {
                 let branch = Branch::read(leaf, &row.value)?;
                 info.external += branch.size;
                 info.active += branch.size + (row.key.len() + row.value.len()) as u64;
-                match branch.crown {
+                match branch.winner_info {
                     Some(_) if branch.leaf.not_deleted => info.doc_count += 1,
                     Some(_) => info.doc_del_count += 1,
                     None => {}

@@ -280,7 +280,7 @@ pub(crate) fn add_meta(document: &mut Document, branches: &[Branch], options: &G
         document.revisions = Some(history).filter(|_| options.revs);
     }
     if options.local_seq {
-        document.local_seq = Some(winner.crown()?.seq);
+        document.local_seq = Some(winner.winner_info()?.seq);
     }
     let lost = |not_deleted: bool| {
         let revs: Vec<RevId> = losers

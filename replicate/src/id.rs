@@ -338,7 +338,7 @@ mod tests {
         let server: Address = "http://Host/".parse().unwrap();
         let source = b"d\0\x09undefinedk\0\x04Hostd\0\x07defaultk\0\x03/a/j";
         assert_eq!(id_from(server.clone().database("a").unwrap()), id_of(3, source, b""));
-        assert_eq!(id_from(server.database("b").unwrap().beside("a").unwrap()), id_of(3, source, b""));
+        assert_eq!(id_from(server.database("b").unwrap().sibling("a").unwrap()), id_of(3, source, b""));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use process::Process;
 use serde_json::{Value, json};
 
 /// Long enough for a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server in a folder, of which a shell limits the address space.
 fn capped(folder: &Path, more: &[&str]) -> Process {
@@ -78,7 +78,7 @@ async fn shown(server: &Process, id: &str, is_good: impl Fn(&Value) -> bool) -> 
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap()
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap()
 }
 
 async fn history(server: &Process, id: &str) -> Vec<Value> {
@@ -91,7 +91,7 @@ async fn history(server: &Process, id: &str) -> Vec<Value> {
 /// The history of a replication once it has more than `known` events, and the latest one is a start. Until a server takes the
 /// job of a killed one over, its state is still that of the killed one.
 async fn started(server: &Process, id: &str, known: usize) -> Vec<Value> {
-    let started = tokio::time::timeout(PATIENCE, async {
+    let started = tokio::time::timeout(TIMEOUT, async {
         loop {
             let events = history(server, id).await;
             if events.len() > known && events[0]["type"] == "started" {

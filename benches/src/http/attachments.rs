@@ -203,10 +203,10 @@ enum Side {
 const SIZES: [(u64, usize); 3] = [(1_000, 400), (100_000, 100), (100_000_000, 2)];
 
 /// Pause between writes and reads.
-const REST: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Time for a round of one side. A side that needs longer, or fails, has no figures for that size.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 async fn speed(options: &Options) -> Result<()> {
     let server = Spawned::start(&options.binary, &options.engine).await?;
@@ -231,7 +231,7 @@ async fn speed(options: &Options) -> Result<()> {
                     let rates = match &sides[at].1 {
                         Side::Server(address) => {
                             let rates = over_http(address, kind, length, count, seed);
-                            tokio::time::timeout(PATIENCE, rates).await.context("too slow").flatten()
+                            tokio::time::timeout(TIMEOUT, rates).await.context("too slow").flatten()
                         }
                         Side::Files => in_files(kind, length, count, seed),
                     };
@@ -274,7 +274,7 @@ async fn over_http(address: &Address, kind: Kind, length: u64, count: usize, see
         client.upload(&format!("{database}/doc-{n}/file"), kind.content_type(), length, content).await?;
     }
     let written = count as f64 / begun.elapsed().as_secs_f64();
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(PAUSE).await;
     let begun = Instant::now();
     for n in 0..count {
         let path = format!("{database}/doc-{n}/file");

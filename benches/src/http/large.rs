@@ -58,7 +58,7 @@ const LAST: u64 = 20_000;
 const READERS: u64 = 16;
 const READS: u64 = 32_000;
 /// Pause between writes and reads, so that merges of the last flushes are not counted against the reads.
-const REST: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(options: Options) -> Result<()> {
     let folder = folder()?;
@@ -95,7 +95,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
             }
             written += count;
         }
-        tokio::time::sleep(REST).await;
+        tokio::time::sleep(PAUSE).await;
         let loads: Vec<Load> = (0..READERS).map(|reader| reads(reader, size)).collect();
         let reads = send(&server.address, loads).await?;
         let memory = server.most_memory();

@@ -50,17 +50,17 @@ const ADMIN: &str = "adm:pass";
 
 pub(crate) async fn run(options: Options) -> Result<()> {
     let server = Spawned::start(&options.binary, &options.engine).await?;
-    let mut party = Client::connect(&server.address).await?;
+    let mut client = Client::connect(&server.address).await?;
     // Users whose documents an administrator wrote: no request waits for their hashes.
-    party.request("PUT", "/_users", "").await?;
+    client.request("PUT", "/_users", "").await?;
     for number in 0..options.users {
         let user = json!({"type": "user", "name": format!("user{number}"), "roles": [], "password_scheme": "pbkdf2",
             "pbkdf2_prf": "sha256", "salt": format!("{number:032x}"), "iterations": 600_000, "derived_key": "00".repeat(32)});
-        party.request("PUT", &format!("/_users/org.couchdb.user:user{number}"), user.to_string()).await?;
+        client.request("PUT", &format!("/_users/org.couchdb.user:user{number}"), user.to_string()).await?;
     }
-    party.request("PUT", "/db", "").await?;
-    party.request("PUT", "/db/doc", r#"{"a":1}"#).await?;
-    party.request("PUT", "/_node/_local/_config/admins/adm", r#""pass""#).await?;
+    client.request("PUT", "/db", "").await?;
+    client.request("PUT", "/db/doc", r#"{"a":1}"#).await?;
+    client.request("PUT", "/_node/_local/_config/admins/adm", r#""pass""#).await?;
     let address: Address = format!("http://{ADMIN}@{}", server.address.host()).parse()?;
     println!("{:<26} {:>12} {:>12} {:>8}  spread", "proven requests a second", "alone", "with logins", "kept");
     let mut logins = Logins::default();

@@ -34,7 +34,7 @@ impl Work {
 
 /// Pause between filling and reading a database, on both sides: background work after the writes must not be
 /// counted against the reads.
-const REST: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// All kinds, in the order of the table.
 pub(crate) const WORKS: &[Work] = &[
@@ -152,7 +152,7 @@ async fn put(target: &Target, clients: usize, count: usize) -> Result<f64> {
 async fn get(target: &Target, clients: usize, count: usize) -> Result<f64> {
     let database = Database::create(target).await?;
     let ids = database.fill(DOCUMENTS).await?;
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(PAUSE).await;
     // The stride is coprime to the number of documents, so it visits all of them in scattered order.
     let load: Load =
         (0..count).map(|n| ("GET", database.path(&format!("/{}", ids[n * 7_919 % ids.len()])), Bytes::new())).collect();
@@ -174,7 +174,7 @@ async fn bulk(target: &Target, clients: usize, size: usize, count: usize) -> Res
 async fn list(target: &Target, listing: &str, mark: &str, times: usize) -> Result<f64> {
     let database = Database::create(target).await?;
     database.fill(DOCUMENTS).await?;
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(PAUSE).await;
     let path = database.path(&format!("/{listing}"));
     let mut client = Client::connect(&target.address).await?;
     let mut took = Duration::ZERO;

@@ -9,7 +9,7 @@ use super::attachments::inline;
 use crate::stage::*;
 
 pub(crate) async fn counted<D: Database>(engine: D) -> (Counted<D>, Documents<Counted<D>>) {
-    let counted = Counted::new(engine).apart(model::is_instance_key);
+    let counted = Counted::new(engine).separately(model::is_instance_key);
     let documents = database(counted.clone()).await;
     (counted, documents)
 }
@@ -18,13 +18,13 @@ pub(crate) async fn counted<D: Database>(engine: D) -> (Counted<D>, Documents<Co
 fn of_one(counted: &Counted<impl Database>) -> Counts {
     let counts = counted.take();
     assert_eq!(counts.len(), 1, "one transaction: {counts:?}");
-    assert_eq!(counts[0].kvs_read_apart, 1, "the instance is read once");
+    assert_eq!(counts[0].kvs_read_separately, 1, "the instance is read once");
     counts[0]
 }
 
 /// Number of rows read without the instance, and of round trips.
 fn reads(counts: Counts) -> (u64, u64) {
-    (counts.kvs_read - counts.kvs_read_apart, counts.round_trips)
+    (counts.kvs_read - counts.kvs_read_separately, counts.round_trips)
 }
 
 async fn cost<D: Database>(counted: &Counted<D>, documents: &Documents<Counted<D>>, edit: Edit) -> (u64, u64) {

@@ -71,7 +71,7 @@ pub(crate) async fn a_thousand_updates_and_a_delete_leave_two_rows(stage: Stage)
 }
 
 pub(crate) async fn an_update_reads_as_much_with_any_number_of_branches(stage: Stage) {
-    let counted = Counted::new(stage.engine()).apart(model::is_instance_key);
+    let counted = Counted::new(stage.engine()).separately(model::is_instance_key);
     let documents = database(counted.clone()).await;
     let taken = || counted.take().iter().map(cost).collect::<Vec<_>>();
     let mut found = Vec::new();
@@ -95,7 +95,7 @@ pub(crate) async fn an_update_reads_as_much_with_any_number_of_branches(stage: S
             counted.take();
             documents.put(edit(&id, "{}").over(rev(&format!("3-{:032x}", 0)))).await.unwrap();
             let counts = counted.take();
-            let rows = counts[0].kvs_read - counts[0].kvs_read_apart;
+            let rows = counts[0].kvs_read - counts[0].kvs_read_separately;
             assert_eq!((counts.len(), rows, counts[0].round_trips), (1, 2, 2), "{branches} branches");
         }
     }

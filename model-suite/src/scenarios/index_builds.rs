@@ -27,7 +27,7 @@ const NESTED: [View; 6] = [
 
 /// Number of rows that a build of an index of `view` over `count` documents reads.
 async fn rows_read(stage: &Stage, format: BodyFormat, view: View, count: usize, body: &str) -> u64 {
-    let counted = Counted::new(stage.engine()).apart(model::is_instance_key);
+    let counted = Counted::new(stage.engine()).separately(model::is_instance_key);
     let layer = layer(counted.clone()).await;
     let options = CreateOptions { format: Some(format), ..CreateOptions::default() };
     let documents = layer.create_database("db", options).await.unwrap();
@@ -38,7 +38,7 @@ async fn rows_read(stage: &Stage, format: BodyFormat, view: View, count: usize, 
     documents.put(edit("_design/x", &design(&[view]))).await.unwrap();
     counted.take();
     documents.build_indexes(|_| ()).await.unwrap();
-    let read = counted.take().iter().map(|counts| counts.kvs_read - counts.kvs_read_apart).sum();
+    let read = counted.take().iter().map(|counts| counts.kvs_read - counts.kvs_read_separately).sum();
     assert_sound(&documents).await;
     layer.delete_database("db").await.unwrap();
     read

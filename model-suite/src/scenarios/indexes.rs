@@ -7,7 +7,7 @@ use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
 use kv_api::{Counted, Database};
 use model::{
-    CreateOptions, Documents, Edit, ErrorKind, GetOptions, IndexRequest, NotFound, Purge, ReadBeside, WriteMode,
+    CreateOptions, Documents, Edit, ErrorKind, GetOptions, IndexRequest, NotFound, ParallelRead, Purge, WriteMode,
 };
 
 use super::attachments::inline;
@@ -320,7 +320,7 @@ pub(crate) async fn a_repair_of_a_document_mends_its_rows(stage: Stage) {
 }
 
 pub(crate) async fn indexes_cost_what_they_keep_and_nothing_elsewhere(stage: Stage) {
-    let counted = Counted::new(stage.engine()).apart(model::is_instance_key);
+    let counted = Counted::new(stage.engine()).separately(model::is_instance_key);
     let documents = database(counted.clone()).await;
     let costs = async |id: &str| {
         let mut costs = Vec::new();
@@ -328,7 +328,7 @@ pub(crate) async fn indexes_cost_what_they_keep_and_nothing_elsewhere(stage: Sta
         let note = || {
             let counts = counted.take();
             assert_eq!(counts.len(), 1, "{counts:?}");
-            (counts[0].kvs_read - counts[0].kvs_read_apart, counts[0].round_trips, counts[0].sets)
+            (counts[0].kvs_read - counts[0].kvs_read_separately, counts[0].round_trips, counts[0].sets)
         };
         let first = documents.put(edit(id, r#"{"a":1,"b":2}"#)).await.unwrap();
         costs.push(note());
@@ -412,12 +412,12 @@ pub(crate) async fn documents_read_beside_others_are_of_the_same_moment(stage: S
     let before = documents.index_rows(&all).await.unwrap();
     assert_eq!(before.rows.len(), 60);
     let halves = Mutex::new(0);
-    let beside = async |request: &IndexRequest, spawn: &(dyn Fn(ReadBeside) -> ReadBeside + Sync)| {
+    let beside = async |request: &IndexRequest, spawn: &(dyn Fn(ParallelRead) -> ParallelRead + Sync)| {
         let counted = |reading| {
             *halves.lock().unwrap() += 1;
             spawn(reading)
         };
-        documents.index_rows_beside(request, counted).await.unwrap()
+        documents.index_rows_in_parallel(request, counted).await.unwrap()
     };
     assert_eq!(beside(&all, &|reading| reading).await, before);
     assert_eq!(beside(&all, &|_| Box::pin(std::future::ready(None))).await, before, "nobody reads them");
@@ -428,7 +428,7 @@ pub(crate) async fn documents_read_beside_others_are_of_the_same_moment(stage: S
     }
     assert_eq!(*halves.lock().unwrap(), 2, "few documents, or none, are read at once");
     // Edits after the rows were read, and before the documents.
-    let edited = |reading: ReadBeside| -> ReadBeside {
+    let edited = |reading: ParallelRead| -> ParallelRead {
         let documents = documents.clone();
         Box::pin(async move {
             for id in ["doc-00", "doc-59"] {

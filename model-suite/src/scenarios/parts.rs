@@ -77,7 +77,7 @@ pub(crate) async fn parts_are_what_stands_in_the_whole(stage: Stage) {
 }
 
 pub(crate) async fn parts_read_only_the_rows_below_their_paths(stage: Stage) {
-    let counted = Counted::new(stage.engine()).apart(model::is_instance_key);
+    let counted = Counted::new(stage.engine()).separately(model::is_instance_key);
     let documents = database(counted.clone()).await;
     let members: Vec<String> = (0..500).map(|n| format!(r#""m{n:03}":{{"x":{n},"y":[{n},{n}]}}"#)).collect();
     documents.put(edit("sorted", &format!("{{{}}}", members.join(",")))).await.unwrap();
@@ -90,7 +90,7 @@ pub(crate) async fn parts_read_only_the_rows_below_their_paths(stage: Stage) {
         let counts = counted.take();
         assert_eq!(counts.len(), 1, "one transaction");
         let found = parts.values.iter().flatten().count();
-        (found, counts[0].kvs_read - counts[0].kvs_read_apart, counts[0].round_trips)
+        (found, counts[0].kvs_read - counts[0].kvs_read_separately, counts[0].round_trips)
     };
     // Besides the rows of the parts: the last row, which names the winner, and the metadata.
     assert_eq!(cost("sorted", &["m007.x", "m400.x"]).await, (2, 2 + 2, 2));

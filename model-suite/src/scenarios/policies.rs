@@ -195,7 +195,7 @@ pub(crate) async fn edits_extend_the_only_leaf_and_a_tombstone_stays(stage: Stag
 }
 
 pub(crate) async fn a_policy_costs_edits_nothing(stage: Stage) {
-    let counted = Counted::new(stage.engine()).apart(model::is_instance_key);
+    let counted = Counted::new(stage.engine()).separately(model::is_instance_key);
     let layer = layer(counted.clone()).await;
     let mut counts: Vec<Vec<Counts>> = Vec::new();
     for (name, conflicts) in [("one", ConflictPolicy::KeepAll), ("two", ConflictPolicy::LastWriteWins)] {

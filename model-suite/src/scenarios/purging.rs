@@ -430,6 +430,6 @@ pub(crate) async fn databases_without_purges_pay_nothing_for_them(stage: Stage) 
     purged(&documents, purge("a", &["2-c"])).await;
     let counts = counted.take();
     assert_eq!(counts.len(), 1);
-    let rows = counts[0].kvs_read - counts[0].kvs_read_apart;
+    let rows = counts[0].kvs_read - counts[0].kvs_read_separately;
     assert!(rows <= 4 && counts[0].round_trips <= 2, "its branches and the last purge: {:?}", counts[0]);
 }

@@ -247,7 +247,7 @@ async fn cost_of_edits<D: Database>(counted: &Counted<D>, documents: &Documents<
 }
 
 pub(crate) async fn only_a_database_that_keeps_revisions_pays_for_it(stage: Stage) {
-    let counted = Counted::new(stage.engine()).apart(model::is_instance_key);
+    let counted = Counted::new(stage.engine()).separately(model::is_instance_key);
     let layer = layer(counted.clone()).await;
     let format = Some(BodyFormat::Packed);
     let off = CreateOptions { format, ..CreateOptions::default() };
@@ -265,7 +265,7 @@ pub(crate) async fn only_a_database_that_keeps_revisions_pays_for_it(stage: Stag
     assert_eq!(off, ended, "as if it had never kept any");
     // Rows read, round trips, rows set, rows and ranges cleared.
     let of = |counts: &Counts| {
-        let read = counts.kvs_read - counts.kvs_read_apart;
+        let read = counts.kvs_read - counts.kvs_read_separately;
         [read, counts.round_trips, counts.sets, counts.clears, counts.range_clears].map(|count| count as i64)
     };
     assert_eq!(of(&off[1]), [1, 1, 3, 2, 1], "an update without the setting");

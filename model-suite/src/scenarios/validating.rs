@@ -610,7 +610,7 @@ pub(crate) async fn a_write_of_unknown_result_is_validated_and_done_once(stage: 
 }
 
 pub(crate) async fn databases_without_functions_pay_nothing(stage: Stage) {
-    let counted = Counted::new(stage.engine()).apart(model::is_instance_key);
+    let counted = Counted::new(stage.engine()).separately(model::is_instance_key);
     let plain = database(counted.clone()).await;
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();

@@ -142,7 +142,7 @@ pub(crate) async fn losing_branches_are_extended_and_may_win(stage: Stage) {
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn deleting_the_winner_crowns_the_next(stage: Stage) {
+pub(crate) async fn deleting_the_winner_lets_the_next_win(stage: Stage) {
     let documents = stage.documents().await;
     for path in ["3-cc b a", "2-bb a", "1-aa"] {
         merge(&documents, replicated("a", path, r#"{"n":1}"#)).await;

@@ -51,7 +51,7 @@ impl Document {
             return;
         };
         report.documents += 1;
-        for branch in losers.iter().filter(|branch| branch.crown.is_some()) {
+        for branch in losers.iter().filter(|branch| branch.winner_info.is_some()) {
             report.add(Some(id), format!("{} has a sequence and is not the winner", branch.leaf.rev));
         }
         for branch in self.branches.iter().filter(|branch| branch.policy != policy) {
@@ -70,18 +70,18 @@ impl Document {
         } else {
             sums.stats.doc_del_count += 1;
         }
-        let Some(crown) = winner.crown else {
+        let Some(winner_info) = winner.winner_info else {
             report.add(Some(id), format!("its winner {} has no sequence", winner.leaf.rev));
             return;
         };
-        sums.last = sums.last.max(crown.seq);
-        if crown.branches != self.branches.len() as u64 {
+        sums.last = sums.last.max(winner_info.seq);
+        if winner_info.branches != self.branches.len() as u64 {
             let found = self.branches.len();
-            report.add(Some(id), format!("its winner counts {} branches, there are {found}", crown.branches));
+            report.add(Some(id), format!("its winner counts {} branches, there are {found}", winner_info.branches));
         }
-        let expected = ChangeRow { id: id.to_owned(), winner: winner.leaf.clone(), branches: crown.branches };
+        let expected = ChangeRow { id: id.to_owned(), winner: winner.leaf.clone(), branches: winner_info.branches };
         match change.map(ChangeRow::read) {
-            None => report.add(Some(id), format!("has no change at its sequence {}", crown.seq)),
+            None => report.add(Some(id), format!("has no change at its sequence {}", winner_info.seq)),
             Some(Err(error)) => report.add(Some(id), format!("its change cannot be read: {}", error.reason())),
             Some(Ok(found)) if found != expected => {
                 report.add(Some(id), format!("its change says {found:?}, its winner {expected:?}"));

@@ -279,8 +279,8 @@ impl<D: Database> Documents<D> {
             .iter()
             .filter_map(|row| {
                 let (id, leaf) = keys.read_revision(&row.key).ok()?;
-                let crown = Branch::read(leaf, &row.value).ok()?.crown?;
-                Some((id, transaction.get(&keys.key(DatabaseKey::Change(crown.seq)), Read::Snapshot)))
+                let winner_info = Branch::read(leaf, &row.value).ok()?.winner_info?;
+                Some((id, transaction.get(&keys.key(DatabaseKey::Change(winner_info.seq)), Read::Snapshot)))
             })
             .collect();
         let (docs, all_docs) = (docs.await?, all_docs.await?);
@@ -426,7 +426,7 @@ impl<D: Database> Documents<D> {
             match (read, winner) {
                 (Err(error), _) => report.add(None, format!("a change cannot be read: {}", error.reason())),
                 (Ok((seq, change)), Ok(winner)) => {
-                    if winner.and_then(|winner| winner.crown).map(|crown| crown.seq) != Some(seq) {
+                    if winner.and_then(|winner| winner.winner_info).map(|winner_info| winner_info.seq) != Some(seq) {
                         report.add(Some(&change.id), format!("has a change at {seq}, which is not its sequence"));
                     }
                 }

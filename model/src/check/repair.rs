@@ -301,8 +301,8 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         for row in revisions {
             let branch = keys.read_revision(&row.key).and_then(|(_, leaf)| Branch::read(leaf, &row.value));
-            let Some(crown) = branch.ok().and_then(|branch| branch.crown) else { continue };
-            let change = transaction.get(&keys.key(DatabaseKey::Change(crown.seq)), Read::Serializable).await?;
+            let Some(winner_info) = branch.ok().and_then(|branch| branch.winner_info) else { continue };
+            let change = transaction.get(&keys.key(DatabaseKey::Change(winner_info.seq)), Read::Serializable).await?;
             if let Some(Err(error)) = change.map(|change| ChangeRow::read(&change)) {
                 unless_unknown(error)?;
             }
@@ -322,9 +322,12 @@ impl<D: Database> Documents<D> {
             let (batch, winners) = self.changes_page(&next).await?;
             for (row, winner) in batch.rows.iter().zip(winners) {
                 let seq = self.keys().read_change(&row.key).ok();
-                let crown = winner.ok().flatten().and_then(|winner| winner.crown);
+                let winner_info = winner.ok().flatten().and_then(|winner| winner.winner_info);
                 let id = ChangeRow::read_id(&row.value).ok();
-                if ChangeRow::read(&row.value).is_ok() && seq.is_some() && crown.map(|crown| crown.seq) == seq {
+                if ChangeRow::read(&row.value).is_ok()
+                    && seq.is_some()
+                    && winner_info.map(|winner_info| winner_info.seq) == seq
+                {
                     continue;
                 }
                 let outcome = settled(self.repair_change(row, seq, id.as_deref(), some_left).await)?;
@@ -362,14 +365,15 @@ impl<D: Database> Documents<D> {
                 {
                     let (_, leaf) = keys.read_revision(&winner.key)?;
                     let winner = Branch::read(leaf, &winner.value)?;
-                    let crown = winner.crown()?;
-                    if Some(crown.seq) == seq {
+                    let winner_info = winner.winner_info()?;
+                    if Some(winner_info.seq) == seq {
                         if !unreadable {
                             return Ok(Outcome::ReadOnly(0));
                         }
-                        anew = Some(ChangeRow { id: id.to_owned(), winner: winner.leaf, branches: crown.branches });
+                        anew =
+                            Some(ChangeRow { id: id.to_owned(), winner: winner.leaf, branches: winner_info.branches });
                     }
-                    superseded = Some(crown.seq) != seq;
+                    superseded = Some(winner_info.seq) != seq;
                 }
                 if some_left && anew.is_none() && !superseded {
                     let why = "this change may be the only one of a document that was left";

@@ -54,7 +54,7 @@ use crate::tuple;
 pub use ahead::{BatchAhead, IndexBuild, ReadAhead};
 pub use build::BuildProgress;
 pub use job::BUILD_JOBS;
-pub use read::{DocumentsBeside, IndexInfo, IndexPage, IndexRequest, IndexRow, ReadBeside};
+pub use read::{IndexInfo, IndexPage, IndexRequest, IndexRow, ParallelDocuments, ParallelRead};
 
 pub(crate) use build::Built;
 pub(crate) use edit::{Indexing, Source, Touched};

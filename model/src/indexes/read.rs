@@ -32,13 +32,13 @@ const DOCUMENTS_AT_ONCE: usize = 500;
 const WORTH_HALVING: usize = 40;
 
 /// The reading of a batch's second half of documents, which may run on another thread.
-pub type ReadBeside = Pin<Box<dyn Future<Output = Option<DocumentsBeside>> + Send>>;
+pub type ParallelRead = Pin<Box<dyn Future<Output = Option<ParallelDocuments>> + Send>>;
 
 /// Documents that were read in parallel with others.
 #[derive(Debug)]
-pub struct DocumentsBeside(Vec<AllDocsRow>);
+pub struct ParallelDocuments(Vec<AllDocsRow>);
 
-type Spawn<'s> = &'s (dyn Fn(ReadBeside) -> ReadBeside + Sync);
+type Spawn<'s> = &'s (dyn Fn(ParallelRead) -> ParallelRead + Sync);
 
 /// An index of a database.
 #[derive(Clone, Debug)]
@@ -165,10 +165,10 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// Like [`index_rows`](Self::index_rows).
-    pub async fn index_rows_beside(
+    pub async fn index_rows_in_parallel(
         &self,
         request: &IndexRequest,
-        spawn: impl Fn(ReadBeside) -> ReadBeside + Sync,
+        spawn: impl Fn(ParallelRead) -> ParallelRead + Sync,
     ) -> Result<IndexPage> {
         let page = |transaction, at_once| self.index_page(transaction, request, at_once, Some(&spawn));
         self.read_batch(DOCUMENTS_AT_ONCE, page).await
@@ -227,11 +227,11 @@ impl<D: Database> Documents<D> {
         let ids = |rows: &[IndexRow]| rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
         let spawn = spawn.filter(|_| rows.len() >= WORTH_HALVING);
         let (first, second) = rows.split_at(if spawn.is_some() { rows.len() / 2 } else { rows.len() });
-        let beside: ReadBeside = match spawn {
+        let beside: ParallelRead = match spawn {
             None => Box::pin(ready(None)),
             Some(spawn) => {
                 let version = transaction.get_read_version().await?;
-                spawn(read_beside(self.clone(), version, ids(second), request.conflicts, at_once))
+                spawn(read_in_parallel(self.clone(), version, ids(second), request.conflicts, at_once))
             }
         };
         let own = self.entries(transaction, ids(first), request.conflicts, at_once);
@@ -239,7 +239,7 @@ impl<D: Database> Documents<D> {
         let mut entries = own?;
         if entries.len() == first.len() {
             let others = match beside {
-                Some(DocumentsBeside(others)) => others,
+                Some(ParallelDocuments(others)) => others,
                 // They were not read, or with an error that comes again here.
                 None => self.entries(transaction, ids(second), request.conflicts, at_once).await?,
             };
@@ -276,16 +276,16 @@ impl<D: Database> Documents<D> {
 
 /// Reads documents at the read version of another transaction. `None` if that fails, for example because the engine no
 /// longer keeps that version.
-fn read_beside<D: Database>(
+fn read_in_parallel<D: Database>(
     documents: Documents<D>,
     version: i64,
     ids: Vec<String>,
     conflicts: bool,
     at_once: usize,
-) -> ReadBeside {
+) -> ParallelRead {
     Box::pin(async move {
         let transaction = documents.engine().begin().ok()?;
         transaction.set_read_version(version);
-        documents.entries(&transaction, ids, conflicts, at_once).await.ok().map(DocumentsBeside)
+        documents.entries(&transaction, ids, conflicts, at_once).await.ok().map(ParallelDocuments)
     })
 }

@@ -3,7 +3,7 @@ use foundationdb_tuple::{Bytes as TupleBytes, Versionstamp, pack};
 use super::*;
 use crate::ancestors::Ancestors;
 use crate::attachments::ContentId;
-use crate::branch::{Branch, PendingCrown};
+use crate::branch::{Branch, PendingWinner};
 use crate::policy::ConflictPolicy;
 use crate::row::STAMP_LEN;
 use crate::seq::Seq;
@@ -208,7 +208,7 @@ fn the_drawings_are_right() {
     let seq = Seq::new(0, &[0, 0, 0, 0, 0, 1, 0xe2, 0x40, 0, 0, 0, 7]);
     assert!(is_drawn(&keys.key(DatabaseKey::Change(seq))));
     let mut row = Vec::new();
-    let crown = PendingCrown { incarnation: 0, edit: 0, branches: 1 };
-    Branch::append_winner(&mut row, ConflictPolicy::KeepAll, crown, 2, &Ancestors::EMPTY, false);
+    let winner_info = PendingWinner { incarnation: 0, edit: 0, branches: 1 };
+    Branch::append_winner(&mut row, ConflictPolicy::KeepAll, winner_info, 2, &Ancestors::EMPTY, false);
     assert!(is_drawn(&row), "{row:02x?}");
 }

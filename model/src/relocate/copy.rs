@@ -103,8 +103,8 @@ async fn copy_some<T: Database>(target: &mut Arriving<T>, documents: &[DocumentR
                 for (document, winner, body) in reads {
                     let id = &document.id;
                     if let Some(winner) = winner.await?.first() {
-                        if let Some(crown) = winner.crown {
-                            transaction.clear_unguarded(&keys.key(DatabaseKey::Change(crown.seq)));
+                        if let Some(winner_info) = winner.winner_info {
+                            transaction.clear_unguarded(&keys.key(DatabaseKey::Change(winner_info.seq)));
                         }
                         clear(&transaction, keys, DatabaseKey::RevisionsOf(id));
                         transaction.clear_unguarded(&keys.key(DatabaseKey::AllDoc(id)));
@@ -131,7 +131,7 @@ async fn copy_large<S: Database, T: Database>(
     let next = target.arrival.after(seq, 1);
     // A document that was edited meanwhile comes again later, and may stay incomplete until then.
     if let Some(last) = last_rows(source, seq, id).await? {
-        take_crown(target, id).await?;
+        take_winner_info(target, id).await?;
         let (from, to) = (source, &target.documents);
         let bodies = Ranges::whole(from, to, DatabaseKey::DocsOf(id));
         let branches = Ranges::whole(from, to, DatabaseKey::RevisionsOf(id)).without(last.winner.key.clone());
@@ -198,7 +198,7 @@ async fn last_rows<D: Database>(documents: &Documents<D>, seq: Seq, id: &str) ->
 }
 
 /// Removes the document's winner at the target, with the rows that name it.
-async fn take_crown<T: Database>(target: &Arriving<T>, id: &str) -> Result<()> {
+async fn take_winner_info<T: Database>(target: &Arriving<T>, id: &str) -> Result<()> {
     let keys = target.documents.keys().clone();
     target
         .write(None, |transaction| {
@@ -206,9 +206,9 @@ async fn take_crown<T: Database>(target: &Arriving<T>, id: &str) -> Result<()> {
             let keys = &keys;
             async move {
                 if let Some(winner) = winner.await?.first()
-                    && let Some(crown) = winner.crown
+                    && let Some(winner_info) = winner.winner_info
                 {
-                    transaction.clear_unguarded(&keys.key(DatabaseKey::Change(crown.seq)));
+                    transaction.clear_unguarded(&keys.key(DatabaseKey::Change(winner_info.seq)));
                     transaction.clear_unguarded(&keys.key(DatabaseKey::Revision(id, &winner.leaf)));
                     transaction.clear_unguarded(&keys.key(DatabaseKey::AllDoc(id)));
                 }

@@ -89,8 +89,8 @@ async fn clear<T: Database>(target: &Arriving<T>, ids: &[&str]) -> Result<()> {
             let keys = &keys;
             async move {
                 for (id, winner) in winners {
-                    if let Some(crown) = winner.await?.first().and_then(|winner| winner.crown) {
-                        transaction.clear_unguarded(&keys.key(DatabaseKey::Change(crown.seq)));
+                    if let Some(winner_info) = winner.await?.first().and_then(|winner| winner.winner_info) {
+                        transaction.clear_unguarded(&keys.key(DatabaseKey::Change(winner_info.seq)));
                     }
                     for key in [DatabaseKey::RevisionsOf(id), DatabaseKey::DocsOf(id), DatabaseKey::AllDoc(id)] {
                         let (begin, end) = keys.bounds(key);

@@ -146,17 +146,18 @@ impl<D: Database> Documents<D> {
             instance.await?;
             let mut found = Vec::with_capacity(ids.len());
             for (winner, pieces) in reads {
-                let crown = winner.await?.into_iter().next().and_then(|winner| winner.crown);
-                let change =
-                    crown.map(|crown| transaction.get(&keys.key(DatabaseKey::Change(crown.seq)), Read::Snapshot));
-                found.push((crown, change, pieces.await?));
+                let winner_info = winner.await?.into_iter().next().and_then(|winner| winner.winner_info);
+                let change = winner_info.map(|winner_info| {
+                    transaction.get(&keys.key(DatabaseKey::Change(winner_info.seq)), Read::Snapshot)
+                });
+                found.push((winner_info, change, pieces.await?));
             }
             let mut documents = Vec::with_capacity(ids.len());
-            for (id, (crown, change, pieces)) in ids.iter().zip(found) {
-                documents.push(match (crown, change) {
-                    (Some(crown), Some(change)) => {
-                        let rows = pieces.rows(keys, id, crown.seq, change.await?);
-                        Some(DocumentRows { seq: crown.seq, id: (*id).to_owned(), rows })
+            for (id, (winner_info, change, pieces)) in ids.iter().zip(found) {
+                documents.push(match (winner_info, change) {
+                    (Some(winner_info), Some(change)) => {
+                        let rows = pieces.rows(keys, id, winner_info.seq, change.await?);
+                        Some(DocumentRows { seq: winner_info.seq, id: (*id).to_owned(), rows })
                     }
                     _ => None,
                 });

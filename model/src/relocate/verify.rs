@@ -226,7 +226,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 Ok(winner.await?.into_iter().next())
             }
         });
-        Ok(winner.await?.and_then(|winner| winner.crown).map(|crown| crown.seq))
+        Ok(winner.await?.and_then(|winner| winner.winner_info).map(|winner_info| winner_info.seq))
     }
 
     async fn first_difference(&self, key: DatabaseKey<'_>) -> Result<Option<String>> {
@@ -335,8 +335,8 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 instance.await?;
                 let mut found = Vec::with_capacity(rows.len());
                 for ((seq, id), winner) in rows.iter().zip(winners) {
-                    let crown = winner.await?.into_iter().next().and_then(|winner| winner.crown);
-                    found.push((id.clone(), *seq, crown.map(|crown| crown.seq)));
+                    let winner_info = winner.await?.into_iter().next().and_then(|winner| winner.winner_info);
+                    found.push((id.clone(), *seq, winner_info.map(|winner_info| winner_info.seq)));
                 }
                 Ok(found)
             })

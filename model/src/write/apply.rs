@@ -26,7 +26,7 @@ use kv_api::{MutationType, Transaction, TransactionOption};
 
 use crate::ancestors::Ancestors;
 use crate::body::StoredBody;
-use crate::branch::{Branch, PendingCrown};
+use crate::branch::{Branch, PendingWinner};
 use crate::change_row::ChangeRow;
 use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
@@ -109,8 +109,8 @@ impl<'a, T: Transaction> Writer<'a, T> {
         for branch in &plan.removed {
             self.remove(id, branch);
         }
-        if let Some((_, crown)) = &plan.before {
-            self.keys.write(&mut self.begin, DatabaseKey::Change(crown.seq));
+        if let Some((_, winner_info)) = &plan.before {
+            self.keys.write(&mut self.begin, DatabaseKey::Change(winner_info.seq));
             self.transaction.clear_unguarded(&self.begin);
         }
 
@@ -118,19 +118,19 @@ impl<'a, T: Transaction> Writer<'a, T> {
         // A transaction has far fewer documents than sixteen bits can count.
         let edit = self.plans as u16;
         self.plans += 1;
-        let crown = PendingCrown { incarnation: self.instance.incarnation, edit, branches: plan.branches };
+        let winner_info = PendingWinner { incarnation: self.instance.incarnation, edit, branches: plan.branches };
         let mut rows = Rows::for_plan(self.keys, id, plan);
-        let crown_of = |leaf: &Leaf| (plan.winner.as_ref() == Some(leaf)).then_some(crown);
+        let winner_info_of = |leaf: &Leaf| (plan.winner.as_ref() == Some(leaf)).then_some(winner_info);
         let added = plan.added.iter().map(|new| (&new.leaf, new.size, &new.ancestors, new.attachments));
         let changed =
             plan.changed.iter().map(|branch| (&branch.leaf, branch.size, &branch.ancestors, branch.attachments));
         let first = self.revisions.len();
         let policy = self.instance.policy;
         let encode = |(leaf, size, ancestors, attachments)| {
-            rows.branch(policy, leaf, size, ancestors, attachments, crown_of(leaf))
+            rows.branch(policy, leaf, size, ancestors, attachments, winner_info_of(leaf))
         };
         self.revisions.extend(added.chain(changed).map(encode));
-        let change = plan.winner.as_ref().map(|winner| rows.change(crown, winner));
+        let change = plan.winner.as_ref().map(|winner| rows.change(winner_info, winner));
         let all_docs = self.all_docs(&mut rows, id, plan);
 
         let memory = Bytes::from(rows.memory);
@@ -301,7 +301,7 @@ impl<'a> Rows<'a> {
         Encoded { operation, key: begin, value: value_at, end: self.memory.len() }
     }
 
-    /// The row of a branch, the winner if it has a crown.
+    /// The row of a branch, the winner's if there is a [`PendingWinner`].
     fn branch(
         &mut self,
         policy: ConflictPolicy,
@@ -309,18 +309,18 @@ impl<'a> Rows<'a> {
         size: u64,
         ancestors: &Ancestors,
         attachments: bool,
-        crown: Option<PendingCrown>,
+        winner_info: Option<PendingWinner>,
     ) -> Encoded {
-        let operation = crown.map(|_| MutationType::SetVersionstampedValue);
-        self.row(DatabaseKey::Revision(self.id, leaf), operation, |value| match crown {
-            Some(crown) => Branch::append_winner(value, policy, crown, size, ancestors, attachments),
+        let operation = winner_info.map(|_| MutationType::SetVersionstampedValue);
+        self.row(DatabaseKey::Revision(self.id, leaf), operation, |value| match winner_info {
+            Some(winner_info) => Branch::append_winner(value, policy, winner_info, size, ancestors, attachments),
             None => Branch::append(value, policy, size, ancestors, attachments),
         })
     }
 
     /// The row of `changes`.
-    fn change(&mut self, crown: PendingCrown, winner: &Leaf) -> Encoded {
-        let (id, PendingCrown { incarnation, edit, branches }) = (self.id, crown);
+    fn change(&mut self, winner_info: PendingWinner, winner: &Leaf) -> Encoded {
+        let (id, PendingWinner { incarnation, edit, branches }) = (self.id, winner_info);
         let key = DatabaseKey::PendingChange { incarnation, edit };
         self.row(key, Some(MutationType::SetVersionstampedKey), |value| {
             ChangeRow::append(value, id, winner, branches);

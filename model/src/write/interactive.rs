@@ -108,7 +108,7 @@ where
                 Ok(made) => made,
                 Err(error) => return Ok(FirstDecision::Decided(Err(error))),
             };
-            if target.crown.is_some() {
+            if target.winner_info.is_some() {
                 // The new leaf is live, and one position beyond the winner: no branch can be greater.
                 FirstDecision::Decided(Ok(extend(instance, edit, target, made, Vec::new())?))
             } else {
@@ -122,7 +122,7 @@ where
             let Some(target) = found.next().filter(|branch| branch.leaf == target) else {
                 return Ok(FirstDecision::Decided(Err(Error::conflict())));
             };
-            if target.crown.is_none() {
+            if target.winner_info.is_none() {
                 return Ok(FirstDecision::Losing { target, made });
             }
             let mut others: Vec<Branch> = found.collect();

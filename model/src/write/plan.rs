@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use crate::ancestors::Ancestors;
-use crate::branch::{Branch, Crown};
+use crate::branch::{Branch, WinnerInfo};
 use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::keys::Leaf;
@@ -44,7 +44,7 @@ impl NewLeaf {
 /// The fate of an existing branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It stays. Its row changes only if it gains or loses the crown.
+    /// It stays. Its row changes only if it becomes the winner or is it no more.
     Stays,
     /// It stays, with more ancestors than before.
     Lengthened,
@@ -79,14 +79,14 @@ pub(crate) struct Plan {
     pub(crate) removed: Vec<Branch>,
     /// Leaves to add, in key order.
     pub(crate) added: Vec<NewLeaf>,
-    /// Branches that stay and whose rows change: they gain, keep or lose the crown, or get more ancestors.
+    /// Branches that stay and whose rows change: they become the winner, stay it or are it no more, or get more ancestors.
     pub(crate) changed: Vec<Branch>,
     /// The new winner; `None` if no leaf remains.
     pub(crate) winner: Option<Leaf>,
     /// The new number of branches.
     pub(crate) branches: u64,
     /// The previous winner.
-    pub(crate) before: Option<(Leaf, Crown)>,
+    pub(crate) before: Option<(Leaf, WinnerInfo)>,
 }
 
 impl Plan {
@@ -97,7 +97,9 @@ impl Plan {
 
     /// Makes the plan. `known` has the winner, if there is one, and all branches that may win next.
     pub(crate) fn new(known: Fates, mut added: Vec<NewLeaf>) -> Result<Plan> {
-        let before = known.iter().find_map(|(branch, _)| branch.crown.map(|crown| (branch.leaf.clone(), crown)));
+        let before = known
+            .iter()
+            .find_map(|(branch, _)| branch.winner_info.map(|winner_info| (branch.leaf.clone(), winner_info)));
         if let (None, Some((branch, _))) = (&before, known.first()) {
             return Err(Error::corrupt(format!("no winner beside {}", branch.leaf.rev)));
         }
@@ -110,13 +112,14 @@ impl Plan {
         }
         added.sort_by(|a, b| a.leaf.cmp(&b.leaf));
         let best = stay.iter().map(|(branch, _)| &branch.leaf).max();
-        if let Some((branch, _)) = stay.iter().find(|(branch, _)| branch.crown.is_some() && Some(&branch.leaf) != best)
+        if let Some((branch, _)) =
+            stay.iter().find(|(branch, _)| branch.winner_info.is_some() && Some(&branch.leaf) != best)
         {
             // The previous winner must be the greatest of the known branches.
             return Err(Error::corrupt(format!("{} had the winner's row and is not the winner", branch.leaf.rev)));
         }
         let winner = best.max(added.last().map(|new| &new.leaf)).cloned();
-        let counted = before.as_ref().map_or(0, |(_, crown)| crown.branches);
+        let counted = before.as_ref().map_or(0, |(_, winner_info)| winner_info.branches);
         let branches = counted.checked_sub(removed.len() as u64).map(|stay| stay + added.len() as u64);
         let branches = branches.filter(|&branches| (branches > 0) == winner.is_some());
         let branches = branches.ok_or_else(|| {
@@ -124,7 +127,7 @@ impl Plan {
             Error::corrupt(format!("{counted} branches are counted, {removed} are removed and {stay} stay"))
         })?;
         stay.retain(|(branch, fate)| {
-            *fate == Fate::Lengthened || branch.crown.is_some() || Some(&branch.leaf) == winner.as_ref()
+            *fate == Fate::Lengthened || branch.winner_info.is_some() || Some(&branch.leaf) == winner.as_ref()
         });
         let changed = stay.into_iter().map(|(branch, _)| branch).collect();
         Ok(Plan { removed, added, changed, winner, branches, before })
@@ -141,8 +144,8 @@ mod tests {
     }
 
     fn branch(rev: &str, branches: u64) -> Branch {
-        let crown = (branches > 0).then_some(Crown { seq: Seq::ZERO, branches });
-        Branch { crown, ..Branch::bare(leaf(rev), 2) }
+        let winner_info = (branches > 0).then_some(WinnerInfo { seq: Seq::ZERO, branches });
+        Branch { winner_info, ..Branch::bare(leaf(rev), 2) }
     }
 
     fn new(rev: &str) -> NewLeaf {
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_change_where_the_crown_or_the_history_does() {
+    fn rows_change_where_the_winner_or_the_history_does() {
         let known = || vec![(branch("3-c", 3), Fate::Stays), (branch("2-b", 0), Fate::Lengthened)];
         assert_eq!(changed(&Plan::new(known(), vec![new("1-a")]).unwrap()), ["3-c", "2-b"]);
         let known = vec![(branch("3-c", 2), Fate::Stays), (branch("2-b", 0), Fate::Stays)];

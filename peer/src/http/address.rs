@@ -152,7 +152,7 @@ impl Address {
     ///
     /// # Errors
     /// [`AddressError::NoName`].
-    pub fn beside(&self, name: &str) -> Result<Self, AddressError> {
+    pub fn sibling(&self, name: &str) -> Result<Self, AddressError> {
         let mut server = self.clone();
         if let Ok(mut segments) = server.0.url.path_segments_mut() {
             segments.pop();
@@ -290,14 +290,14 @@ mod tests {
         let server: Address = "http://localhost:5984/couch/".parse().unwrap();
         let one = server.clone().database("a/b").unwrap();
         assert_eq!(one.to_string(), "http://localhost:5984/couch/a%2Fb");
-        assert_eq!(one.beside("c").unwrap().to_string(), "http://localhost:5984/couch/c");
+        assert_eq!(one.sibling("c").unwrap().to_string(), "http://localhost:5984/couch/c");
         assert_eq!(server.clone().database("a+b").unwrap().to_string(), "http://localhost:5984/couch/a%2Bb");
-        assert_eq!(one.beside("a+b").unwrap().to_string(), "http://localhost:5984/couch/a%2Bb");
+        assert_eq!(one.sibling("a+b").unwrap().to_string(), "http://localhost:5984/couch/a%2Bb");
         // Ids of replications depend on it.
         assert_eq!(server.clone().database("a_$()-").unwrap().given().path, "/couch/a_$()-/");
         for name in ["", ".", ".."] {
             assert_eq!(server.clone().database(name), Err(AddressError::NoName(name.into())));
-            assert_eq!(one.beside(name), Err(AddressError::NoName(name.into())));
+            assert_eq!(one.sibling(name), Err(AddressError::NoName(name.into())));
         }
         let given: Address = "http://localhost/db/".parse().unwrap();
         assert_eq!(given.to_string(), "http://localhost/db");

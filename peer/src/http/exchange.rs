@@ -9,7 +9,7 @@
 //! * An answer has a ceiling ([`ceilings`](super::ceilings)). A longer answer is an error, and is not read further.
 //! * The memory for all answers of a program comes out of one part of a budget. If nothing is left, a request waits. In
 //!   the end it fails like a request that a busy server refused.
-//! * An answer that is slower than [`SLOWEST`] is ended after [`PATIENCE`] times the longest silence.
+//! * An answer that is slower than [`SLOWEST`] is ended after [`MOST_SILENCES`] times the longest silence.
 //! * Credentials and headers are sent only to the server that they were given for, never to a server to which it
 //!   redirects.
 
@@ -35,7 +35,7 @@ use crate::ByteStream;
 use crate::error::{Error, ErrorKind, Result};
 
 /// An answer may take this many times the longest silence, and longer for its bytes at [`SLOWEST`].
-const PATIENCE: u32 = 10;
+const MOST_SILENCES: u32 = 10;
 /// Bytes in a second below which an answer is too slow.
 const SLOWEST: u64 = 1_024;
 /// Maximum number of redirects of one request.
@@ -168,7 +168,7 @@ impl Incoming {
 
     /// The next piece of the body.
     async fn piece(&mut self) -> Result<Option<Bytes>> {
-        let allowed = self.silence * PATIENCE + Duration::from_secs(self.bytes / SLOWEST);
+        let allowed = self.silence * MOST_SILENCES + Duration::from_secs(self.bytes / SLOWEST);
         let began = Instant::now();
         let next = tokio::time::timeout(allowed.saturating_sub(self.waited), self.response.chunk()).await;
         self.waited += began.elapsed();

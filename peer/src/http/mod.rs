@@ -84,8 +84,8 @@ impl Http {
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if a URL cannot have the name.
-    pub fn beside(&self, name: &str) -> Result<Self> {
-        Ok(Http { address: self.address.beside(name).map_err(no_name)?, ..self.clone() })
+    pub fn sibling(&self, name: &str) -> Result<Self> {
+        Ok(Http { address: self.address.sibling(name).map_err(no_name)?, ..self.clone() })
     }
 
     /// Its address.

@@ -27,7 +27,7 @@ use crate::{ByteStream, Peer};
 const FEWER: usize = 8;
 
 /// Time that a server may take beyond the requested wait.
-const PATIENCE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(60);
 
 impl Http {
     /// Reads a page, with fewer rows if they are long.
@@ -219,11 +219,11 @@ impl Peer for Http {
 
     async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
         let Some(wait) = request.wait else { return self.feed(request).await };
-        let (feed, late) = (std::pin::pin!(self.feed(request)), futures_timer::Delay::new(wait + PATIENCE));
+        let (feed, late) = (std::pin::pin!(self.feed(request)), futures_timer::Delay::new(wait + GRACE));
         match futures_util::future::select(feed, late).await {
             futures_util::future::Either::Left((answer, _)) => answer,
             futures_util::future::Either::Right(_) => {
-                let waited = wait + PATIENCE;
+                let waited = wait + GRACE;
                 let sentence = format!("{} has not answered for {waited:?}", self.address());
                 Err(Error::new(ErrorKind::Unavailable, sentence))
             }

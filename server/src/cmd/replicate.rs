@@ -190,7 +190,7 @@ impl Replicate {
         let stores = SourceArgs::in_store_or_default(engine.or(self.engine.as_ref()));
         let engine = stores.engine()?;
         let database = match other {
-            Some(other) if other.is(&engine)? => other.database.beside_or_new(place, if_none).await?,
+            Some(other) if other.is(&engine)? => other.database.sibling_or_new(place, if_none).await?,
             _ => stores.open(place, if_none).await?,
         };
         let store = Store { engine, database: database.clone() };

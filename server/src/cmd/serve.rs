@@ -362,7 +362,7 @@ fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passi
             "Its certificate is self-signed, and another one at each start: clients must be told not to check it."
         )?;
     }
-    if server.is_party() {
+    if server.is_open_admin() {
         writeln!(out, "There is no administrator: everyone on this machine may read and write everything.")?;
     }
     out.flush()

@@ -154,8 +154,8 @@ impl Server {
     }
 
     /// Whether everyone who can connect is an administrator.
-    pub fn is_party(&self) -> bool {
-        self.app.auth.is_party()
+    pub fn is_open_admin(&self) -> bool {
+        self.app.auth.is_open_admin()
     }
 
     /// Stops: no new connections, feeds end with their last sequence, running requests finish within a grace period.

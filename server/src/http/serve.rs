@@ -244,7 +244,7 @@ async fn admit_and_route(
     uri: &Uri,
     renewal: &mut Option<HeaderValue>,
 ) -> Result<Response> {
-    if request.app.auth.is_party() {
+    if request.app.auth.is_open_admin() {
         refuse_rebound_host(&request.headers)?;
     }
     let (segments, has_no_name) = params::segments(uri.path(), settings.has_plus_as_space)?;

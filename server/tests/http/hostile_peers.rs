@@ -13,7 +13,7 @@ use server::http::Options;
 use crate::support::Couch;
 
 /// Long enough for a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server that answers each request by `answer`, which gets its first line, and ends the connection.
 fn serve(answer: impl Fn(&str, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> SocketAddr {
@@ -61,7 +61,7 @@ async fn job_until(couch: &Couch, id: &str, is_good: impl Fn(&jobs::Job) -> bool
             changed.await.unwrap();
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{id:?}"));
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{id:?}"));
 }
 
 fn has_failed(job: &jobs::Job) -> bool {
@@ -98,7 +98,7 @@ async fn a_source_without_end_is_the_failure_of_its_replication() {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             };
-            let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap();
+            let ended = tokio::time::timeout(TIMEOUT, ended).await.unwrap();
             assert_eq!(ended["_replication_stats"]["doc_write_failures"], 1, "{ended}");
             continue;
         }
@@ -123,7 +123,7 @@ async fn a_reason_of_megabytes_ends_a_replication_and_is_seen_in_part() {
             false => write(client, 400, &refusal),
         });
         let asked = json!({"source": format!("http://{source}/x"), "target": "there"});
-        let answered = tokio::time::timeout(PATIENCE, couch.json("POST", "/_replicate", asked)).await.unwrap();
+        let answered = tokio::time::timeout(TIMEOUT, couch.json("POST", "/_replicate", asked)).await.unwrap();
         assert_eq!((answered.status.as_u16(), answered.text.len() < 2_000), (500, true), "{}", answered.text.len());
     }
     // A sequence is part of what is stored and shown.
@@ -133,7 +133,7 @@ async fn a_reason_of_megabytes_ends_a_replication_and_is_seen_in_part() {
         _ => write(client, 200, INFO),
     });
     let asked = json!({"source": format!("http://{source}/x"), "target": "there"});
-    let answered = tokio::time::timeout(PATIENCE, couch.json("POST", "/_replicate", asked)).await.unwrap();
+    let answered = tokio::time::timeout(TIMEOUT, couch.json("POST", "/_replicate", asked)).await.unwrap();
     assert_eq!((answered.status.as_u16(), answered.text.len() < 2_000), (500, true), "{}", answered.text.len());
 }
 
@@ -202,5 +202,5 @@ async fn a_server_whose_jobs_are_paused_shows_them_and_runs_none() {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, arrived).await.unwrap();
+    tokio::time::timeout(TIMEOUT, arrived).await.unwrap();
 }

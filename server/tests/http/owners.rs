@@ -9,7 +9,7 @@ use crate::rights::{admin, as_user, set, token, with_tokens, with_users};
 use crate::support::{Answer, Couch};
 
 /// Long enough for a machine that does much else.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 async fn send(couch: &Couch, name: &str, method: &str, path: &str, body: Value) -> Answer {
     as_user(couch, name, &format!("pw {name}"), method, path, body).await
@@ -44,7 +44,7 @@ pub(crate) async fn until(couch: &Couch, id: &str, state: &str) -> Value {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{id}: {state}"))
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{id}: {state}"))
 }
 
 async fn document(couch: &Couch, id: &str) -> Value {
@@ -203,7 +203,7 @@ async fn rights_that_end_stop_a_running_replication_until_they_return() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{id} does not arrive"));
+        tokio::time::timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{id} does not arrive"));
     };
     arrived("a").await;
     let path = "/_users/org.couchdb.user:anna";
@@ -283,7 +283,7 @@ async fn a_continuous_request_ends_with_its_administrator() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+    tokio::time::timeout(TIMEOUT, waiting).await.expect("it goes on");
     assert_eq!(admin(&couch, "GET", "/there/late", json!(null)).await.status, 404);
 }
 
@@ -428,7 +428,7 @@ async fn a_token_lends_its_roles_until_it_expires() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+    tokio::time::timeout(TIMEOUT, waiting).await.expect("it goes on");
     let reason = document(&couch, "brief").await["_replication_state_reason"].clone();
     assert_eq!(reason, "the token of the owner otto of the replication has expired");
     // A token of the same client renews it.
@@ -496,7 +496,7 @@ async fn another_account_of_the_name_is_another_owner() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it has the administrator's rights");
+    tokio::time::timeout(TIMEOUT, waiting).await.expect("it has the administrator's rights");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -554,7 +554,7 @@ async fn a_request_that_is_taken_over_has_the_proof_of_its_client() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+    tokio::time::timeout(TIMEOUT, waiting).await.expect("it goes on");
     assert_eq!(admin(&couch, "GET", "/there/late", json!(null)).await.status, 404);
     // As it was stored before there were proofs.
     let jobs = couch.layer.jobs();
@@ -570,6 +570,6 @@ async fn a_request_that_is_taken_over_has_the_proof_of_its_client() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it goes on");
+    tokio::time::timeout(TIMEOUT, waiting).await.expect("it goes on");
     assert_eq!(admin(&couch, "GET", "/there/late", json!(null)).await.status, 404);
 }

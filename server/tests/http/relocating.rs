@@ -248,9 +248,9 @@ async fn what_cannot_be_done_is_refused() {
         let request = Client::new().request(method.parse().unwrap(), format!("{}{RELOCATE}", couch.base));
         assert_eq!(couch.send(request.body(json!({"to": &other}).to_string())).await.status, 401);
     }
-    let party = Couch::start().await;
-    party.database("db").await;
-    let answer = party.json("POST", RELOCATE, json!({"to": &other})).await;
+    let open = Couch::start().await;
+    open.database("db").await;
+    let answer = open.json("POST", RELOCATE, json!({"to": &other})).await;
     assert_eq!(answer.status, 403, "{}", answer.text);
     assert!(!folder.path().join("other").exists());
 

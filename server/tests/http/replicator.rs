@@ -10,7 +10,7 @@ use server::http::Options;
 use crate::support::Couch;
 
 /// Long enough for a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server with a replicator's database and one with documents.
 async fn couch() -> Couch {
@@ -36,7 +36,7 @@ async fn until(couch: &Couch, db: &str, id: &str, selector: Value) {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{db}/{id}: {selector}"));
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{db}/{id}: {selector}"));
 }
 
 async fn arrived(couch: &Couch, db: &str, id: &str) {
@@ -61,7 +61,7 @@ async fn job_until(couch: &Couch, id: &str, is_good: impl Fn(Option<&jobs::Job>)
             changed.await.unwrap();
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{id:?}"));
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{id:?}"));
 }
 
 async fn scheduled(couch: &Couch, id: &str) -> Value {
@@ -164,7 +164,7 @@ async fn a_continuous_one_goes_on_until_its_document_is_deleted() {
     assert_eq!(near.call("DELETE", "/_replicator").await.status, 200);
     job_until(&near, "_replicator:pull", |job| job.is_none()).await;
     let (jobs, follower) = (near.layer.jobs(), JobId::new("replicator", "_replicator"));
-    tokio::time::timeout(PATIENCE, async {
+    tokio::time::timeout(TIMEOUT, async {
         while let (Some(_), changed) = jobs.watch(&follower).await.unwrap() {
             changed.await.unwrap();
         }
@@ -439,7 +439,7 @@ async fn a_setting_that_makes_room_lets_those_that_wait_begin() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let one = tokio::time::timeout(PATIENCE, waiting).await.expect("two begin");
+    let one = tokio::time::timeout(TIMEOUT, waiting).await.expect("two begin");
     assert!(!has(one).await, "{one} waits");
     most("3").await;
     arrived(&couch, one, "x").await;

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::owners::{PATIENCE, until};
+use crate::owners::{TIMEOUT, until};
 use crate::rights::{TOKEN, admin, as_user, cookie, set, with_users};
 use crate::support::Couch;
 
@@ -103,7 +103,7 @@ async fn credentials_reach_a_server_that_asks_for_them_and_nobody_else() {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, followed).await.expect("they go on");
+    tokio::time::timeout(TIMEOUT, followed).await.expect("they go on");
     for path in ["/_active_tasks", "/_scheduler/jobs", "/_scheduler/docs"] {
         let answer = admin(&near, "GET", path, json!(null)).await;
         assert!(answer.text.contains(&closed), "{path}: {}", answer.text);

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::support::Couch;
 
 /// Long enough for a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server with a database `here`, and an address at which it answers only when the gate is open.
 struct Gated {
@@ -78,7 +78,7 @@ fn begin(couch: &Couch, asked: &Value) -> JoinHandle<(u16, Value)> {
 }
 
 async fn answered(waiting: JoinHandle<(u16, Value)>) -> (u16, Value) {
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it is answered").unwrap()
+    tokio::time::timeout(TIMEOUT, waiting).await.expect("it is answered").unwrap()
 }
 
 /// Waits until this many replications run; they, as the scheduler lists them.
@@ -94,7 +94,7 @@ async fn running(couch: &Couch, count: usize) -> Vec<Value> {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{count} jobs"))
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{count} jobs"))
 }
 
 fn stopped() -> (u16, Value) {
@@ -211,11 +211,11 @@ async fn an_answer_and_its_request_are_forgotten_after_a_minute() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let kept = tokio::time::timeout(PATIENCE, kept).await.expect("its run ends");
+    let kept = tokio::time::timeout(TIMEOUT, kept).await.expect("its run ends");
     let ended_ms = kept.progress.expect("an answer").updated_ms;
     assert!((60_000..120_000).contains(&(kept.scheduled_ms - ended_ms)), "{}", kept.scheduled_ms - ended_ms);
     // The minute passes: another server, whose clock is ahead, takes the job and gives it back.
-    let options = ServerOptions { name: "later".into(), lease: PATIENCE, is_alone: false };
+    let options = ServerOptions { name: "later".into(), lease: TIMEOUT, is_alone: false };
     let mut later = jobs::Server::new(jobs.clone(), [7; 16], options);
     let Accepted::Job(_, hold) = later.accept("replication", kept.scheduled_ms).await.unwrap() else {
         panic!("it is due")
@@ -226,7 +226,7 @@ async fn an_answer_and_its_request_are_forgotten_after_a_minute() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, removed).await.expect("it is removed");
+    tokio::time::timeout(TIMEOUT, removed).await.expect("it is removed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -46,7 +46,7 @@ impl Repair {
             } else if let Some(engine) = &self.from_engine {
                 SourceArgs::in_store(engine).open(from, IfNoDatabase::Fail).await?.document_store()
             } else {
-                source.beside(from).await?.document_store()
+                source.sibling(from).await?.document_store()
             };
             sources.push((from, ChunkStore::new(other)));
         }

@@ -86,7 +86,7 @@ impl Local {
         self.peer.clone()
     }
 
-    pub(super) async fn beside(&self, name: &str, if_none: IfNoDatabase) -> Result<Self, Failure> {
+    pub(super) async fn sibling(&self, name: &str, if_none: IfNoDatabase) -> Result<Self, Failure> {
         let documents = match self.layer.database(name).await {
             Err(error) if error.status() == 404 && if_none == IfNoDatabase::Create => {
                 self.layer.create_database(name, CreateOptions::default()).await?

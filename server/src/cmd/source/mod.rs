@@ -184,15 +184,15 @@ impl Source {
     }
 
     /// Another database of the same store or server.
-    pub(crate) async fn beside(&self, name: &str) -> Result<Source, Failure> {
-        self.beside_or_new(name, IfNoDatabase::Fail).await
+    pub(crate) async fn sibling(&self, name: &str) -> Result<Source, Failure> {
+        self.sibling_or_new(name, IfNoDatabase::Fail).await
     }
 
     /// The same. In a store of this process it may create the database.
-    pub(crate) async fn beside_or_new(&self, name: &str, if_none: IfNoDatabase) -> Result<Source, Failure> {
+    pub(crate) async fn sibling_or_new(&self, name: &str, if_none: IfNoDatabase) -> Result<Source, Failure> {
         Ok(match &self.place {
-            Whereabouts::Local(local) => local.beside(name, if_none).await?.into(),
-            Whereabouts::Remote(remote) => remote.beside(name)?.into(),
+            Whereabouts::Local(local) => local.sibling(name, if_none).await?.into(),
+            Whereabouts::Remote(remote) => remote.sibling(name)?.into(),
         })
     }
 

@@ -51,8 +51,8 @@ impl Remote {
         self.0.clone()
     }
 
-    pub(super) fn beside(&self, name: &str) -> Result<Self, Failure> {
-        Ok(Remote(Arc::new(self.0.beside(name)?)))
+    pub(super) fn sibling(&self, name: &str) -> Result<Self, Failure> {
+        Ok(Remote(Arc::new(self.0.sibling(name)?)))
     }
 
     async fn ask(&self, method: Method, path: &[&str], body: Option<Vec<u8>>) -> Result<JsonText, Failure> {

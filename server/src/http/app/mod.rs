@@ -261,11 +261,11 @@ impl App {
             budget.room(WAIT).await?;
             page.await.map_err(ApiError::from)
         };
-        async move { self.aside(read).await? }
+        async move { self.off_thread(read).await? }
     }
 
     /// Runs work that reads much on the threads for scans. It is aborted when the caller stops waiting.
-    pub(crate) async fn aside<T, F>(&self, work: F) -> Result<T>
+    pub(crate) async fn off_thread<T, F>(&self, work: F) -> Result<T>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
@@ -289,8 +289,8 @@ impl App {
     }
 
     /// Starts reading what is needed at the same time, if there is a processor for it.
-    pub(crate) fn beside<T: Send + 'static>(&self, reading: BoxFuture<Option<T>>) -> BoxFuture<Option<T>> {
-        let reading = self.scans.beside(reading);
+    pub(crate) fn in_parallel<T: Send + 'static>(&self, reading: BoxFuture<Option<T>>) -> BoxFuture<Option<T>> {
+        let reading = self.scans.in_parallel(reading);
         Box::pin(async move { reading?.await.ok()? })
     }
 

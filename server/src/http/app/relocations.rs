@@ -9,7 +9,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// Time that the last step waits for running writes. Waiting is not needed for safety: a late write fails, and its
 /// client may retry it.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Gates by database name.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Gates {
 impl Gate<'_> {
     /// Waits for running writes, and makes others wait until the guard is dropped. It blocks the calling thread.
     pub(crate) fn close(&self) -> Option<OwnedRwLockWriteGuard<()>> {
-        let closing = tokio::time::timeout(PATIENCE, self.lock.clone().write_owned());
+        let closing = tokio::time::timeout(LOCK_TIMEOUT, self.lock.clone().write_owned());
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(closing)).ok()
     }
 }

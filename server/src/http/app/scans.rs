@@ -56,7 +56,7 @@ impl Scans {
 
     /// Starts a short task at the same time as the one that calls this. `None` if as many tasks run as there are threads. It
     /// gets a thread of its own: the runtime would run it on the caller's thread, after the caller.
-    pub(crate) fn beside<T: Send + 'static>(
+    pub(crate) fn in_parallel<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> Option<JoinHandle<T>> {

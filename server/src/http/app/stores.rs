@@ -128,7 +128,7 @@ impl Stores {
         });
         let (engine, url) = opening.await.map_err(|_| StoreError::BrokenOff)??;
         let store =
-            Store { layer: self.own.layer.open_beside(engine, self.options.clone()).await?, url: Some(url.clone()) };
+            Store { layer: self.own.layer.open_sibling(engine, self.options.clone()).await?, url: Some(url.clone()) };
         opened.insert(url.to_string(), store.clone());
         // An error says that the server is shutting down.
         let _ = self.newly_opened.send(store.clone());

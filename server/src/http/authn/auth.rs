@@ -29,7 +29,7 @@ use crate::http::authn::hashing::{Hashing, Match};
 use crate::http::authn::lockout::{Attempt, Lockout};
 use crate::http::authn::passwords::{Prf, Scheme, Verifier, mac, same};
 use crate::http::authn::policy::Policy;
-use crate::http::authn::principal::{ANONYMOUS, PARTY, Principal, Proof, SERVER_ADMIN, Voucher};
+use crate::http::authn::principal::{ANONYMOUS, OPEN_ADMIN, Principal, Proof, SERVER_ADMIN, Voucher};
 use crate::http::authn::session::{self, Claim, seconds_now};
 use crate::http::authn::users::{self, Conflicted, User};
 use crate::http::config::settings::{ADMINS, Flags, Settings};
@@ -103,7 +103,7 @@ pub(crate) struct Auth {
     /// Notified each time that settings were read.
     loaded: tokio::sync::watch::Sender<()>,
     /// Whether everyone is an administrator. Each request reads it.
-    party: AtomicBool,
+    open_admin: AtomicBool,
     /// Whether tokens or proxies may name the client. Each request reads it.
     has_others: AtomicBool,
     /// Held while settings are read, so that an earlier reading never replaces a later one.
@@ -132,7 +132,7 @@ impl Auth {
         }
         let reading = Default::default();
         let lockout = Arc::new(Lockout::new(mac(&key, &[b"lockout"])));
-        let party = AtomicBool::new(own.is_none() && is_local);
+        let open_admin = AtomicBool::new(own.is_none() && is_local);
         let has_others = AtomicBool::new(false);
         let salt = |own: &Administrator| mac(&secret, &[b"salt", own.name.as_bytes(), own.password.as_bytes()]);
         let own_salt = own.as_ref().map_or_else(String::new, |own| model::hex(&salt(own)));
@@ -146,7 +146,7 @@ impl Auth {
             settings,
             unkept: Unkept::default(),
             loaded: Default::default(),
-            party,
+            open_admin,
             has_others,
             reading,
             hashing: Hashing::new(key),
@@ -174,7 +174,7 @@ impl Auth {
         let _reading = self.reading.lock().await;
         let (rows, changed) = layer.configuration().await?;
         let settings = Arc::new(Settings::new(rows, &self.unkept, &self.flags));
-        let is_party = self.own.is_none() && self.is_local && !settings.has_admins();
+        let is_open_admin = self.own.is_none() && self.is_local && !settings.has_admins();
         layer.limit_documents(Some(settings.max_document_size));
         layer.limit_attachments(Some(settings.max_attachment_size));
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
@@ -187,7 +187,7 @@ impl Auth {
         *self.settings.write() = settings;
         self.loaded.send_replace(());
         // Never back to true: behind a proxy, everyone would be an administrator when the last one is removed.
-        self.party.fetch_and(is_party, Ordering::AcqRel);
+        self.open_admin.fetch_and(is_open_admin, Ordering::AcqRel);
         self.has_others.store(has_others, Ordering::Release);
         Ok(changed)
     }
@@ -217,8 +217,8 @@ impl Auth {
     }
 
     /// Whether everyone is an administrator.
-    pub(crate) fn is_party(&self) -> bool {
-        self.party.load(Ordering::Acquire)
+    pub(crate) fn is_open_admin(&self) -> bool {
+        self.open_admin.load(Ordering::Acquire)
     }
 
     /// The account with this name, if somebody can log in by it.
@@ -383,7 +383,7 @@ impl Auth {
         let has_some = headers.contains_key(AUTHORIZATION)
             || headers.contains_key(COOKIE)
             || self.has_others.load(Ordering::Acquire);
-        (!has_some).then(|| if self.is_party() { &*PARTY } else { &ANONYMOUS })
+        (!has_some).then(|| if self.is_open_admin() { &*OPEN_ADMIN } else { &ANONYMOUS })
     }
 
     /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing. All that name a user
@@ -408,7 +408,7 @@ impl Auth {
         };
         let principal = match credentials {
             Some((name, password)) => self.login(databases, &name, &password, address).await?.principal(Proof::Basic),
-            None if self.is_party() => Principal::party(),
+            None if self.is_open_admin() => Principal::open_admin(),
             None => Principal::anonymous(),
         };
         Ok(Authenticated { principal, renewal: None })
@@ -500,9 +500,9 @@ mod tests {
     #[test]
     fn a_party_needs_no_administrator_and_loopback() {
         let own = Administrator { name: "adm".into(), password: "geheim".into() };
-        for (own, is_local, is_party) in [(None, true, true), (None, false, false), (Some(own), true, false)] {
+        for (own, is_local, is_open_admin) in [(None, true, true), (None, false, false), (Some(own), true, false)] {
             let auth = Auth::new(own, [7; SECRET_BYTES], is_local, Flags::default());
-            assert_eq!(auth.is_party(), is_party);
+            assert_eq!(auth.is_open_admin(), is_open_admin);
             assert!(!format!("{auth:?}").contains("geheim"));
         }
     }

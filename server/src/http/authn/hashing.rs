@@ -40,7 +40,7 @@ const MOST_WAITING: usize = 256;
 const MOST_OF_ONE: usize = 64;
 
 /// Time after which a task that has not begun is refused, so that a login is answered within a second.
-const PATIENCE: Duration = Duration::from_millis(500);
+const QUEUE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Time after which a login is refused although it is being hashed, if it had to wait for others: it is answered within a second.
 /// What the hash shows is kept, so the next attempt need not wait for it.
@@ -51,10 +51,10 @@ const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// After a wrong password, its network waits this many times the hash's duration, so that its guesses take a tenth of a
 /// processor.
-const REST: u32 = 9;
+const COOLDOWN: u32 = 9;
 
 /// The longest such rest: a right password that waits for it is answered within a second.
-const LONGEST_REST: Duration = Duration::from_millis(300);
+const LONGEST_COOLDOWN: Duration = Duration::from_millis(300);
 
 /// Number of proofs in each of two generations.
 const MOST_PROVEN: usize = 10_000;
@@ -174,7 +174,7 @@ impl Hashing {
             let began = Instant::now();
             if !verifier.matches(&password) {
                 attempt.failed();
-                let rest = (REST * began.elapsed()).min(LONGEST_REST);
+                let rest = (COOLDOWN * began.elapsed()).min(LONGEST_COOLDOWN);
                 waiting.lock().resting.insert(network, Instant::now() + rest);
                 return Ok(Match::No);
             }
@@ -236,7 +236,7 @@ impl Hashing {
         let rest = self.waiting.lock().add(network, task).ok_or_else(busy)?;
         thread.send(()).map_err(|_| busy())?;
         let added = Instant::now();
-        let Ok(Ok(())) = tokio::time::timeout(PATIENCE, begun).await else { return Err(busy()) };
+        let Ok(Ok(())) = tokio::time::timeout(QUEUE_TIMEOUT, begun).await else { return Err(busy()) };
         let waited = added.elapsed();
         let answer = match latest.filter(|_| waited > rest + AT_ONCE) {
             None => answered.await,
@@ -328,7 +328,7 @@ mod tests {
             let done = done.clone();
             assert!(waiting.add(network, Box::new(move || done.send(network).unwrap())).is_some());
         }
-        let end = now + LONGEST_REST;
+        let end = now + LONGEST_COOLDOWN;
         waiting.resting.insert(one, end);
         (0..2).for_each(|_| waiting.next(now).unwrap()());
         assert_eq!(order.try_iter().collect::<Vec<_>>(), [other, other]);

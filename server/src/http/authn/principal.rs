@@ -47,7 +47,7 @@ impl Voucher {
 pub(crate) static ANONYMOUS: Principal = Principal::anonymous();
 
 /// The same on a server without an administrator, where everyone is one.
-pub(crate) static PARTY: LazyLock<Principal> = LazyLock::new(Principal::party);
+pub(crate) static OPEN_ADMIN: LazyLock<Principal> = LazyLock::new(Principal::open_admin);
 
 /// The client of a request: a name and roles, as in CouchDB's `userCtx`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Principal {
     }
 
     /// Everyone, on a server without an administrator.
-    pub(crate) fn party() -> Self {
+    pub(crate) fn open_admin() -> Self {
         Principal { name: None, roles: vec![SERVER_ADMIN.to_owned()], proof: Proof::Party }
     }
 

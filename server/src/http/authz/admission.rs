@@ -54,7 +54,7 @@ pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
     if origin.strip_prefix(scheme) == Some(host) {
         return Ok(());
     }
-    if auth.is_party() {
+    if auth.is_open_admin() {
         return Err(ApiError::forbidden(
             "without an administrator pages of other origins may not do this; set COUCHDB_USER and COUCHDB_PASSWORD",
         ));

@@ -11,7 +11,7 @@ use crate::http::authn::principal::Principal;
 use crate::http::authz::security::Security;
 use crate::http::config::settings::Settings;
 use crate::http::error::{ApiError, Result};
-use crate::http::wire::body::beside;
+use crate::http::wire::body::off_thread;
 
 /// A client of a database.
 pub(crate) struct Client<'c> {
@@ -60,7 +60,7 @@ impl Means {
         match self {
             Means::Server(app, Some(address)) => app.auth.hashing.hash(*address, &password, scheme).await,
             Means::Server(_, None) | Means::Command(_) => {
-                beside(move || Verifier::new(&password, scheme)).await?.map_err(|_| ApiError::internal())
+                off_thread(move || Verifier::new(&password, scheme)).await?.map_err(|_| ApiError::internal())
             }
         }
     }

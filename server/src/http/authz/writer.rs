@@ -45,7 +45,7 @@ pub(crate) fn on_behalf(
 
 /// A database that a command edits: whoever can open the store is an administrator.
 pub(crate) async fn by_command(layer: &Layer<AnyDatabase>, database: Documents) -> model::Result<Documents> {
-    let functions = OnBehalf::new(&Arc::new(Functions::new(THREADS)), &Principal::party(), None, &database);
+    let functions = OnBehalf::new(&Arc::new(Functions::new(THREADS)), &Principal::open_admin(), None, &database);
     // Other databases need no configuration, which may be unreadable.
     let rows = if database.name() == users::DATABASE { layer.configuration().await?.0 } else { Vec::new() };
     let means = Means::Command(Arc::new(Settings::new(rows, &Unkept::default(), &Flags::default())));

@@ -105,7 +105,7 @@ async fn job_of(app: &App, name: &str) -> Result<Option<Job>> {
 
 /// Refuses all requests if the server has no administrator.
 fn require_administrator(request: &Request) -> Result<()> {
-    if request.app.auth.is_party() {
+    if request.app.auth.is_open_admin() {
         return Err(ApiError::forbidden(
             "a request that names a store needs an administrator, and this server has none; set COUCHDB_USER and \
              COUCHDB_PASSWORD, or relocate while it is stopped",

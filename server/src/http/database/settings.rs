@@ -24,7 +24,7 @@ pub(crate) async fn set_security(request: &mut Request, db: &str) -> Result<Resp
     let security = request.json().await?;
     validate(&security)?;
     let auth = &request.app.auth;
-    if db == users::DATABASE && !auth.is_party() && !auth.settings().users_security_editable {
+    if db == users::DATABASE && !auth.is_open_admin() && !auth.settings().users_security_editable {
         return Err(ApiError::forbidden("You can't edit the security object of the user database."));
     }
     let security = &security;

@@ -10,7 +10,7 @@ use crate::http::app::jobs::now_ms;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::filter::{Function, Named};
 use crate::http::request::Request;
-use crate::http::wire::body::aside_if_large;
+use crate::http::wire::body::off_thread_if_large;
 use crate::http::wire::fields;
 use crate::http::wire::params::{self, Params};
 
@@ -262,7 +262,7 @@ async fn configure(filter: &str, request: &Request, body: Option<&JsonText>) -> 
             };
             // Many are sorted for a while.
             let bytes = ids.as_ref().map_or(0, JsonText::len);
-            Ok(Filter::Ids(aside_if_large(bytes, move || doc_ids(ids.as_ref().map(JsonText::root))).await??))
+            Ok(Filter::Ids(off_thread_if_large(bytes, move || doc_ids(ids.as_ref().map(JsonText::root))).await??))
         }
         "_design" => Ok(Filter::Design),
         "_selector" => {
@@ -270,7 +270,7 @@ async fn configure(filter: &str, request: &Request, body: Option<&JsonText>) -> 
             let selector = body.get("selector").filter(|selector| selector.is_object());
             let selector = selector.ok_or_else(|| ApiError::bad_request("Selector error: expected a JSON object"))?;
             let selector = body.slice_ref(selector);
-            let selector = aside_if_large(selector.len(), move || Selector::parse(&selector)).await?;
+            let selector = off_thread_if_large(selector.len(), move || Selector::parse(&selector)).await?;
             let selector = selector.map_err(|error| ApiError::bad_request(error.to_string()))?;
             Ok(Filter::Selector(Box::new(selector)))
         }

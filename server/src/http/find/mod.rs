@@ -41,7 +41,7 @@ pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
     // Boxed, as pages of scans are. All in one turn on those threads, since threads that wake each other take longer
     // than a small search.
     let begin = Box::pin(begin(query, request.app.clone(), database));
-    let (search, mut piece) = request.app.aside(begin).await??;
+    let (search, mut piece) = request.app.off_thread(begin).await??;
     let Some(mut search) = search else { return Ok(response::json(StatusCode::OK, piece)) };
     let app = request.app.clone();
     let body = response::stream(|writer| async move {
@@ -50,7 +50,7 @@ pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
             if search.is_done() {
                 break;
             }
-            let page = app.aside(async move {
+            let page = app.off_thread(async move {
                 let mut piece = Vec::new();
                 let found = search.page(&mut piece).await;
                 found.map(|()| (search, piece))
@@ -95,7 +95,7 @@ pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response>
     let query = query(request, database.is_partitioned()).await?;
     let app = request.app.clone();
     let plan = Box::pin(async move { Plan::of(query()?, Purpose::Explain, &app, &database).await });
-    let plan = request.app.aside(plan).await??;
+    let plan = request.app.off_thread(plan).await??;
     Ok(response::object(|json| explain::write(json, db, &plan)))
 }
 

@@ -327,7 +327,7 @@ impl Page<'_> {
         // Only the first page, for which a client waits, is halved: where documents are so large that a half fills a
         // page, the other half is read for nothing.
         let page = match self.tally.keys {
-            0 => self.database.index_rows_beside(request, |reading| self.app.beside(reading)).await,
+            0 => self.database.index_rows_in_parallel(request, |reading| self.app.in_parallel(reading)).await,
             _ => self.database.index_rows(request).await,
         };
         page.map_err(|error| match error.kind() {

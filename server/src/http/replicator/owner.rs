@@ -110,7 +110,7 @@ impl Owner {
     fn known(&self, auth: &Auth) -> Result<Option<(&str, &Proven)>> {
         let refused = |reason: String| Err(ApiError::forbidden(reason));
         match (&self.name, &self.proven) {
-            (None, _) if auth.is_party() => Ok(None),
+            (None, _) if auth.is_open_admin() => Ok(None),
             (None, _) => refused("nobody owns the replication; an administrator has to ask for it again".to_owned()),
             (Some(name), None) => refused(format!(
                 "nothing proves that {name} owns the replication; an administrator has to ask for it again"
@@ -134,7 +134,7 @@ impl Owner {
     /// 401 and 403 if the owner could not send a request now.
     pub(crate) async fn principal(&self, app: &App) -> Result<Principal> {
         let owner = match self.known(&app.auth)? {
-            None => Principal::party(),
+            None => Principal::open_admin(),
             Some((name, proven)) => proven.principal(app, name).await?,
         };
         Ok(match &self.context {

@@ -402,7 +402,8 @@ mod tests {
         let request = |owner: Owner| Origin::Request(Request(text.clone()), owner);
         let token = Proof::Token(Voucher { key: [1; 16], until: Some(7) });
         let user = |proof| Principal { name: Some("anna".to_owned()), roles: vec!["a".to_owned()], proof };
-        let owners = [user(Proof::Cookie), user(token), Principal::party()].map(|client| Owner::of_client(&client));
+        let owners =
+            [user(Proof::Cookie), user(token), Principal::open_admin()].map(|client| Owner::of_client(&client));
         for origin in [document].into_iter().chain(owners.map(request)) {
             let order = ReplicationJob::new(origin, &asked, Some("anna"), 7);
             assert_eq!(ReplicationJob::read(&order.write()), Some(order.clone()));

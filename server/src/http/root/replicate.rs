@@ -67,7 +67,9 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
         if is_too_large {
             // Too large for a job: it runs while its client waits, and nobody else sees it.
             return app
-                .aside(async move { Answer::new(&run::replicate(&working, &asked, &owner, pending(), |_| {}).await) })
+                .off_thread(
+                    async move { Answer::new(&run::replicate(&working, &asked, &owner, pending(), |_| {}).await) },
+                )
                 .await;
         }
         add(&app, &id, &asked, &owner, body).await?;

@@ -79,7 +79,7 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     if refused.is_empty() {
         let edits = asked.clone();
         // On the threads for scans, since it may read and write much.
-        match request.app.aside(async move { run(&homes, edits).await }).await? {
+        match request.app.off_thread(async move { run(&homes, edits).await }).await? {
             Ok(revs) => return Ok(response::json(StatusCode::CREATED, answer(&asked, &revs))),
             Err(error) => match error.kind() {
                 ErrorKind::Refused(each) => refused = each.clone(),

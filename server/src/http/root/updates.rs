@@ -26,7 +26,7 @@ use crate::http::wire::response::{self, BodyWriter, Response, Stop};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Time of pauses, as a multiple of the time of readings.
-const REST: u32 = 9;
+const COOLDOWN: u32 = 9;
 
 /// Interval of readings while not all databases are watched.
 const POLL: Duration = Duration::from_secs(5);
@@ -219,7 +219,7 @@ impl Feed {
         };
         let (watcher, page) = self.app.scan(reading).await?;
         self.watcher = Some(watcher);
-        self.rested = Instant::now() + (begun.elapsed() * REST).max(PAUSE);
+        self.rested = Instant::now() + (begun.elapsed() * COOLDOWN).max(PAUSE);
         Ok(page)
     }
 

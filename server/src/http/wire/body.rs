@@ -188,7 +188,7 @@ impl RequestBody {
             most = most.min(self.limit + 1);
             let wanted = REQUEST_BYTES + unpacking.packed + most;
             self.held.grow(wanted, Use::Quick, WAIT).await?;
-            unpacking = aside_if_large(most, move || unpacking.up_to(most)).await??;
+            unpacking = off_thread_if_large(most, move || unpacking.up_to(most)).await??;
             match unpacking.unpacked.len() {
                 bytes if bytes > self.limit => return Err(ApiError::too_large()),
                 bytes if bytes < most => return Ok(unpacking.unpacked.into()),
@@ -305,15 +305,15 @@ pub(crate) fn content_type_is(headers: &HeaderMap, expected: &str) -> bool {
 
 /// Parses the bytes of a request as JSON.
 pub(crate) async fn parse_json(bytes: Bytes) -> Result<JsonText> {
-    aside_if_large(bytes.len(), move || parse(&bytes)).await?
+    off_thread_if_large(bytes.len(), move || parse(&bytes)).await?
 }
 
 /// Runs work on a body of this many bytes, on a thread for blocking work if that may take long.
-pub(crate) async fn aside_if_large<T: Send + 'static>(
+pub(crate) async fn off_thread_if_large<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    if bytes > LARGE { beside(work).await } else { Ok(work()) }
+    if bytes > LARGE { off_thread(work).await } else { Ok(work()) }
 }
 
 /// The elements of a list in a body. They are counted before the first is taken, since each takes much more memory than
@@ -361,7 +361,7 @@ impl Unpacking {
 }
 
 /// Runs long work on a thread for blocking work.
-pub(crate) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::internal())
 }
 

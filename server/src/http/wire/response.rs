@@ -259,7 +259,7 @@ impl Pace {
 
     /// Number of rows for a slow client: one that makes a page wait longer than this.
     const FEW_ROWS: usize = 100;
-    const PATIENCE: Duration = Duration::from_millis(100);
+    const SLOW_CLIENT: Duration = Duration::from_millis(100);
 
     /// For an answer with or without documents. An answer that fits the first page is sent whole.
     pub(crate) fn new(documents: bool) -> Self {
@@ -277,7 +277,7 @@ impl Pace {
     /// A page of so many bytes was sent, and waited for so long.
     fn sent(&mut self, bytes: usize, waited: Duration) {
         let row = bytes / std::mem::take(&mut self.written).max(1);
-        let most = if waited > Self::PATIENCE { Self::FEW_ROWS } else { Self::MOST_ROWS };
+        let most = if waited > Self::SLOW_CLIENT { Self::FEW_ROWS } else { Self::MOST_ROWS };
         self.rows = (Self::PAGE_BYTES / row.max(1)).clamp(1, most);
     }
 }
@@ -319,7 +319,7 @@ where
     F: FnOnce(BodyWriter) -> Fut,
     Fut: Future<Output = Result<(), Stop>> + Send + 'static,
 {
-    write_aside(write, |error| {
+    write_in_task(write, |error| {
         let mut line = vec![b'\n'];
         let mut json = model::JsonWriter::new(&mut line);
         json.begin_object();
@@ -338,11 +338,11 @@ where
     F: FnOnce(BodyWriter) -> Fut,
     Fut: Future<Output = Result<(), Stop>> + Send + 'static,
 {
-    write_aside(write, |_| None)
+    write_in_task(write, |_| None)
 }
 
 /// `last_words` makes the end of a body whose writer failed. `None`: the connection breaks.
-fn write_aside<F, Fut>(write: F, last_words: fn(ApiError) -> Option<Vec<u8>>) -> Body
+fn write_in_task<F, Fut>(write: F, last_words: fn(ApiError) -> Option<Vec<u8>>) -> Body
 where
     F: FnOnce(BodyWriter) -> Fut,
     Fut: Future<Output = Result<(), Stop>> + Send + 'static,

@@ -6,7 +6,7 @@ use model::{JsonText, Members, RevId};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
-use crate::http::wire::body::aside_if_large;
+use crate::http::wire::body::off_thread_if_large;
 use crate::http::wire::params::parse_rev;
 
 /// Maximum number of documents in a page, and of bytes of their text after which it ends.
@@ -19,7 +19,7 @@ const MOST_REVS: usize = 100_000;
 /// Reads and checks the body. `no_list`: the reason of the refusal where the revisions of a document are no array.
 pub(crate) async fn read(request: &mut Request, no_list: &'static str) -> Result<JsonText> {
     let body = request.json_object().await?;
-    aside_if_large(body.len(), move || check(&body, no_list).map(|()| body)).await?
+    off_thread_if_large(body.len(), move || check(&body, no_list).map(|()| body)).await?
 }
 
 fn check(body: &JsonText, no_list: &'static str) -> Result<()> {
