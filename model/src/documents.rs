@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kv_api::{Database, Read, Transaction};
 use parking_lot::Mutex;
 
-use crate::body::BodyFormat;
-use crate::catalog_row::CatalogRow;
 use crate::error::{Error, NotFound, Result};
-use crate::instance::{Access, Instance};
 use crate::keys::{DatabaseKey, DatabaseKeys};
 use crate::layer::{Layer, LayerState};
 use crate::limits::{DEFAULT_REVS_LIMIT, check_document_id, check_partitioned_id, require_partition};
-use crate::validation::{Designs, Validating, Validator, Writing};
+use crate::rows::body::BodyFormat;
+use crate::rows::catalog_row::CatalogRow;
+use crate::rows::instance::{Access, Instance};
+use crate::write::validation::{Designs, Validating, Validator, Writing};
 
 /// A handle of one database. Cheap to clone.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub struct Documents<D> {
     pub(crate) home: Arc<Home>,
     /// The validator of its edits, where design documents validate them.
     pub(crate) validating: Validating,
-    /// The bytes from which on it takes no more; see [`quota`](crate::quota).
+    /// The bytes from which on it takes no more; see [`quota`](crate::write::quota).
     pub(crate) quota: Option<u64>,
 }
 
@@ -241,20 +241,20 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Runs a transaction that only reads; see [`reading::run`](crate::reading::run).
+    /// Runs a transaction that only reads; see [`reading::run`](crate::read::reading::run).
     pub(crate) async fn read<T, F, Fut>(&self, body: F) -> Result<T>
     where
         F: FnMut(D::Transaction) -> Fut,
         Fut: Future<Output = Result<T>>,
     {
-        crate::reading::run(self.engine(), body).await
+        crate::read::reading::run(self.engine(), body).await
     }
-    /// Runs a transaction that reads a batch; see [`reading::run_batch`](crate::reading::run_batch).
+    /// Runs a transaction that reads a batch; see [`reading::run_batch`](crate::read::reading::run_batch).
     pub(crate) async fn read_batch<T, F, Fut>(&self, most: usize, body: F) -> Result<T>
     where
         F: FnMut(D::Transaction, usize) -> Fut,
         Fut: Future<Output = Result<T>>,
     {
-        crate::reading::run_batch(self.engine(), most, body).await
+        crate::read::reading::run_batch(self.engine(), most, body).await
     }
 }

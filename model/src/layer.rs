@@ -10,18 +10,18 @@ use jobs::Jobs;
 use kv_api::{Database, RangeRequest, Read, STORED_FORMAT, Transaction};
 use parking_lot::Mutex;
 
-use crate::adoption;
-use crate::body::BodyFormat;
-use crate::edit_counts::EditCounts;
-use crate::environment::{Environment, SystemEnvironment};
+use crate::admin::adoption;
+use crate::admin::edit_counts::EditCounts;
+use crate::admin::environment::{Environment, SystemEnvironment};
 use crate::error::{Error, ErrorKind, Result};
-use crate::feed::Feed;
+use crate::feed::epoch::Feed;
 use crate::indexes::Definitions;
 use crate::keys::Key;
 use crate::limits::{DEFAULT_MAX_DOCUMENT_SIZE, HIGHEST_MAX_DOCUMENT_SIZE};
-use crate::row::Reader;
-use crate::tuple;
-use crate::txids::Guard;
+use crate::rows::body::BodyFormat;
+use crate::rows::row::Reader;
+use crate::rows::tuple;
+use crate::write::txids::Guard;
 
 /// Options of a layer.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-/// Keys of uploads that were dropped, which [`Guard::give_back`](crate::txids::Guard::give_back) removes.
+/// Keys of uploads that were dropped, which [`Guard::give_back`](crate::write::txids::Guard::give_back) removes.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned(Mutex<Vec<Vec<u8>>>);
 

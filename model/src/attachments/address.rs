@@ -10,8 +10,8 @@ use md5::Md5;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::row::Reader;
-use crate::tuple;
+use crate::rows::row::Reader;
+use crate::rows::tuple;
 
 const FORMAT: u64 = 1;
 

@@ -24,10 +24,10 @@ use super::staging::{Staged, chunk_rows, new_store};
 use super::sweep::clear_staged;
 use super::uploaded::UploadedBytes;
 use super::{Attachment, AttachmentEdit, AttachmentSource, Content, ContentId, read_list};
-use crate::environment::Environment;
+use crate::admin::environment::Environment;
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key, Leaf};
-use crate::unguarded::Unguarded;
+use crate::write::unguarded::Unguarded;
 
 /// Effects of the edits of one document.
 pub(crate) struct Change<'e> {

@@ -12,8 +12,8 @@ use kv_api::KeyValue;
 use super::{Attachment, ContentId, Encoding};
 use crate::error::{Error, Result};
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
-use crate::row::Reader;
-use crate::tuple;
+use crate::rows::row::Reader;
+use crate::rows::tuple;
 
 const FORMAT: u64 = 1;
 

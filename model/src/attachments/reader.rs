@@ -17,10 +17,10 @@ use sha2::{Digest, Sha256};
 use super::address::ContentRow;
 use super::zip::Unpacker;
 use super::{Attachment, ContentId, Encoding};
-use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::keys::DatabaseKey;
+use crate::read::document::{Document, GetOptions};
 
 /// Number of parts that are read in one transaction.
 const CHUNKS_AT_ONCE: u64 = 8;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::{Attachment, AttachmentEdit, AttachmentSource};
-use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::revid::RevId;
+use crate::rows::revid::RevId;
+use crate::write::edit::{Edit, WriteMode};
 
 impl AttachmentEdit {
     pub(crate) fn is_stub(&self) -> bool {

@@ -5,11 +5,11 @@
 use kv_api::Database;
 
 use super::{Attachment, AttachmentEdit, AttachmentReader, Content, check_attachment_name};
-use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
-use crate::edit::Edit;
 use crate::error::{Error, ErrorKind, NotFound, Result};
-use crate::revid::RevId;
+use crate::read::document::{Document, GetOptions};
+use crate::rows::revid::RevId;
+use crate::write::edit::Edit;
 use json::JsonText;
 
 impl<D: Database> Documents<D> {

@@ -22,12 +22,12 @@ use super::StoreId;
 use super::abandoned::Abandoned;
 use super::address::chunk_bytes;
 use super::sweep::clear_staged;
+use crate::admin::environment::Environment;
 use crate::documents::Documents;
-use crate::environment::Environment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
-use crate::txids::{Guard, Outcome};
-use crate::unguarded::Unguarded;
+use crate::write::txids::{Guard, Outcome};
+use crate::write::unguarded::Unguarded;
 
 /// Time for which an upload is kept after its last bytes, in milliseconds: a day. The first part of a multipart
 /// body waits that long for the last one, which may be large and slow.

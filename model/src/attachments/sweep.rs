@@ -5,7 +5,7 @@ use kv_api::{Database, RangeRequest, Read, Runner, Transaction, TransactionOptio
 use super::StoreId;
 use crate::error::Result;
 use crate::keys::{DatabaseKey, DatabaseKeys, Key};
-use crate::unguarded::Unguarded;
+use crate::write::unguarded::Unguarded;
 
 /// Number of uploads that one sweep clears.
 const SWEPT_AT_ONCE: usize = 100;

@@ -23,17 +23,17 @@ use json::JsonText;
 use kv_api::{ConflictRange, Database, KeySelector, RangeRequest, Read, RetryError, Runner, Transaction};
 use mango::Index;
 
-use crate::batch::{BODIES_AT_ONCE, Batch, RETRIES};
-use crate::document::Document;
 use crate::documents::Documents;
 use crate::error::{Error, Result, alone};
-use crate::instance::{Instance, Kept};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, end_of};
-use crate::read::body_or_empty;
-use crate::row::Reader;
-use crate::tuple;
-use crate::unguarded::Unguarded;
+use crate::read::batch::{BODIES_AT_ONCE, Batch, RETRIES};
+use crate::read::document::Document;
+use crate::read::winner::body_or_empty;
+use crate::rows::instance::{Instance, Kept};
+use crate::rows::row::Reader;
+use crate::rows::tuple;
 use crate::write::is_too_much;
+use crate::write::unguarded::Unguarded;
 
 use super::edit::rows_of;
 use super::job::checked;
@@ -205,7 +205,7 @@ impl<D: Database> Documents<D> {
                 self.end_build(transaction).await?;
             }
         }
-        let expected = crate::stats::Stats::read(stats.await?.as_deref())?.doc_count;
+        let expected = crate::rows::stats::Stats::read(stats.await?.as_deref())?.doc_count;
         let indexes: Vec<u64> = together.iter().map(|(kept, _)| kept.number).collect();
         let progress = BuildProgress {
             indexes: indexes.clone(),

@@ -1,5 +1,5 @@
 //! Changes indexes in a transaction that changes winners, and the list of design documents that
-//! [validate](crate::validation) edits.
+//! [validate](crate::write::validation) edits.
 //!
 //! ```text
 //!  documents ─┬─ design documents ─► definitions: indexes that stay, go and come ─► instance, definitions
@@ -24,17 +24,17 @@ use kv_api::{Database, Read, Transaction};
 use mango::Index;
 
 use crate::attachments::Attachment;
-use crate::batch::BODIES_AT_ONCE;
-use crate::document::{Body, Document};
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, Result, alone};
-use crate::instance::{Indexes, Instance, Kept, Validation};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, Subspace};
 use crate::limits::DESIGN_PREFIX;
-use crate::read::{body_of, body_or_empty};
-use crate::revid::RevId;
-use crate::unguarded::Unguarded;
-use crate::validation::{MAX_VALIDATING, MAX_VALIDATING_BYTES, VALIDATE};
+use crate::read::batch::BODIES_AT_ONCE;
+use crate::read::document::{Body, Document};
+use crate::read::winner::{body_of, body_or_empty};
+use crate::rows::instance::{Indexes, Instance, Kept, Validation};
+use crate::rows::revid::RevId;
+use crate::write::unguarded::Unguarded;
+use crate::write::validation::{MAX_VALIDATING, MAX_VALIDATING_BYTES, VALIDATE};
 
 use super::{Indexed, MAX_INDEXES, definition_row, values_of};
 

@@ -16,10 +16,10 @@ use kv_api::{Database, Read, Transaction};
 
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::instance::Indexes;
 use crate::keys::Key;
 use crate::layer::LayerState;
-use crate::txids::Outcome;
+use crate::rows::instance::Indexes;
+use crate::write::txids::Outcome;
 
 /// The kind of these jobs, which is CouchDB's name for such a task. Their ids are the names of the databases.
 pub const BUILD_JOBS: &str = "indexer";

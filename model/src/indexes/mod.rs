@@ -46,10 +46,10 @@ use mango::Index;
 
 use crate::documents::Documents;
 use crate::error::{Error, Result};
-use crate::instance::{Instance, Kept};
 use crate::keys::DatabaseKey;
-use crate::row::Reader;
-use crate::tuple;
+use crate::rows::instance::{Instance, Kept};
+use crate::rows::row::Reader;
+use crate::rows::tuple;
 
 pub use ahead::{BatchAhead, IndexBuild, ReadAhead};
 pub use build::BuildProgress;

@@ -12,12 +12,12 @@ use json::JsonText;
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 use mango::Index;
 
-use crate::all_docs::{AllDocsEntry, AllDocsRow};
-use crate::batch::BODIES_AT_ONCE;
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys};
-use crate::read::last_live_of_many;
+use crate::read::all_docs::{AllDocsEntry, AllDocsRow};
+use crate::read::batch::BODIES_AT_ONCE;
+use crate::read::winner::last_live_of_many;
 
 use super::build::Built;
 

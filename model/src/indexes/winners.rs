@@ -20,15 +20,15 @@ use bytes::Bytes;
 use kv_api::{KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use mango::Index;
 
-use crate::all_docs::read_winner;
-use crate::batch::{BATCH_BYTES, FIRST_BYTES};
-use crate::body::{BodyFormat, RevisionMetadata, decode_members, is_in_order};
-use crate::document::Body;
 use crate::error::Result;
 use crate::keys::{BEYOND, DatabaseKey, DatabaseKeys, Leaf, end_of};
 use crate::limits::DESIGN_PREFIX;
-use crate::read::{body_of, corrupt_at, decode};
-use crate::tuple;
+use crate::read::all_docs::read_winner;
+use crate::read::batch::{BATCH_BYTES, FIRST_BYTES};
+use crate::read::document::Body;
+use crate::read::winner::{body_of, corrupt_at, decode};
+use crate::rows::body::{BodyFormat, RevisionMetadata, decode_members, is_in_order};
+use crate::rows::tuple;
 
 /// Maximum number of members. For more, reading the body is cheaper.
 const MAX_MEMBERS: usize = 20;

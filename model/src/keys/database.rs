@@ -7,10 +7,10 @@ use super::elements::{ATTACHMENTS, BEYOND, cut, end_of, pending_stamp, push_cont
 use super::{Key, Leaf};
 use crate::attachments::{ContentId, StoreId};
 use crate::error::Error;
+use crate::feed::seq::Seq;
 use crate::limits::MAX_ID_BYTES;
-use crate::row::Reader;
-use crate::seq::Seq;
-use crate::tuple;
+use crate::rows::row::Reader;
+use crate::rows::tuple;
 
 /// The kinds of rows of a database. Code that walks, copies or deletes a whole database matches them exhaustively, so a
 /// new kind cannot be forgotten there.

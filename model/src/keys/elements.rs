@@ -3,11 +3,11 @@
 use super::Leaf;
 use crate::attachments::ContentId;
 use crate::error::{Error, Result};
+use crate::feed::seq::Seq;
 use crate::limits::MAX_ID_BYTES;
-use crate::revid::{RevHash, RevId};
-use crate::row::{self, Reader, STAMP_LEN};
-use crate::seq::Seq;
-use crate::tuple;
+use crate::rows::revid::{RevHash, RevId};
+use crate::rows::row::{self, Reader, STAMP_LEN};
+use crate::rows::tuple;
 
 /// Appends a subspace and a document's id. Ids in requests may have any length. An id that is too long is cut to a key
 /// that sorts in the same place and that no document has.

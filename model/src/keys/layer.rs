@@ -4,8 +4,8 @@ use super::elements::{cut, end_of, misplaced};
 use crate::attachments::StoreId;
 use crate::error::Result;
 use crate::limits::MAX_DATABASE_NAME_BYTES;
-use crate::row::{self, Reader, STAMP_LEN};
-use crate::tuple;
+use crate::rows::row::{self, Reader, STAMP_LEN};
+use crate::rows::tuple;
 
 /// A key of the layer, before it is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use crate::revid::RevId;
+use crate::rows::revid::RevId;
 
 pub use database::is_instance_key;
 pub(crate) use database::{DatabaseKey, DatabaseKeys, Subspace};

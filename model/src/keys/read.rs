@@ -8,8 +8,8 @@ use super::database::{
 use super::elements::{misplaced, read_content, read_leaf, read_seq};
 use crate::attachments::{ContentId, StoreId};
 use crate::error::Result;
-use crate::row::Reader;
-use crate::seq::Seq;
+use crate::feed::seq::Seq;
+use crate::rows::row::Reader;
 
 impl DatabaseKeys {
     /// A reader of a key's elements after the database's prefix and the subspace. Fails if the subspace is another one.

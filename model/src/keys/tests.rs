@@ -1,12 +1,12 @@
 use foundationdb_tuple::{Bytes as TupleBytes, Versionstamp, pack};
 
 use super::*;
-use crate::ancestors::Ancestors;
 use crate::attachments::ContentId;
-use crate::branch::{Branch, PendingWinner};
-use crate::policy::ConflictPolicy;
-use crate::row::STAMP_LEN;
-use crate::seq::Seq;
+use crate::feed::seq::Seq;
+use crate::rows::ancestors::Ancestors;
+use crate::rows::branch::{Branch, PendingWinner};
+use crate::rows::row::STAMP_LEN;
+use crate::write::policy::ConflictPolicy;
 
 const DRAWN: &str = include_str!("../../../docs/keyspace.md");
 

@@ -20,12 +20,12 @@ use super::Replaced;
 use crate::attachments::{Change, Ledger};
 use crate::documents::Documents;
 use crate::error::{Result, alone};
-use crate::instance::Instance;
-use crate::keep_replaced::KeepReplaced;
 use crate::keys::{DatabaseKey, Subspace};
 use crate::layer::LayerState;
-use crate::txids::Outcome;
+use crate::replaced::keep_replaced::KeepReplaced;
+use crate::rows::instance::Instance;
 use crate::write::is_too_much;
+use crate::write::txids::Outcome;
 
 /// The kind of the jobs that remove bodies of replaced revisions. Their ids are the names of the databases.
 pub const FORGET_JOBS: &str = "forget";

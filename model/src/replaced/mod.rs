@@ -29,6 +29,7 @@
 //! A purge of a document removes all its rows here: nothing of what was purged can be read any more.
 
 mod forget;
+pub(crate) mod keep_replaced;
 mod read;
 
 pub use forget::FORGET_JOBS;
@@ -41,9 +42,9 @@ use kv_api::{KeyValue, Transaction};
 use crate::attachments::{ContentId, list_at};
 use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
-use crate::row::Reader;
-use crate::tuple;
-use crate::unguarded::Unguarded;
+use crate::rows::row::Reader;
+use crate::rows::tuple;
+use crate::write::unguarded::Unguarded;
 
 const FORMAT: u64 = 1;
 

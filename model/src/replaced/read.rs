@@ -6,15 +6,15 @@ use std::future::Future;
 use kv_api::{Database, Read, Transaction, TransactionExt};
 
 use super::Replaced;
-use crate::ancestors::Ancestors;
-use crate::branch::Branch;
-use crate::document::{RevInfo, RevStatus};
 use crate::documents::Documents;
 use crate::error::Result;
-use crate::keep_replaced::KeepReplaced;
 use crate::keys::{DatabaseKey, Leaf};
-use crate::read::Tree;
-use crate::revid::RevId;
+use crate::read::document::{RevInfo, RevStatus};
+use crate::read::winner::Tree;
+use crate::replaced::keep_replaced::KeepReplaced;
+use crate::rows::ancestors::Ancestors;
+use crate::rows::branch::Branch;
+use crate::rows::revid::RevId;
 
 impl<D: Database> Documents<D> {
     /// Looks for a revision that is not a leaf. The call issues the reads. The branch that is returned ends at the

@@ -10,14 +10,14 @@ use super::prepare::{Prepared, mapped_documents, prepare_some};
 use super::rows::{IdRow, Named, Place, parts_of, read_pair};
 use super::tree::{Node, TOP, Tree, level_of};
 use super::{Head, Upto};
-use crate::changes::{ChangesRequest, Since};
-use crate::check::CheckReport;
+use crate::admin::check::CheckReport;
+use crate::admin::purge;
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result, damaged};
+use crate::feed::changes::{ChangesRequest, Since};
 use crate::keys::{DatabaseKey, end_of};
-use crate::purge;
-use crate::tuple;
-use crate::txids::Outcome;
+use crate::rows::tuple;
+use crate::write::txids::Outcome;
 
 /// Number of rows in a page.
 const PAGE: usize = 500;

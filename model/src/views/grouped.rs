@@ -12,7 +12,7 @@ use super::upkeep::is_gone;
 use super::window::Window;
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result};
-use crate::seq::Seq;
+use crate::feed::seq::Seq;
 
 /// Maximum number of groups in a page.
 const GROUPS_AT_ONCE: usize = 500;

@@ -74,10 +74,10 @@ use kv_api::{Database, Read, Transaction};
 
 use crate::documents::Documents;
 use crate::error::{Error, NotFound, Result};
+use crate::feed::seq::Seq;
 use crate::keys::DatabaseKey;
-use crate::row::Reader;
-use crate::seq::Seq;
-use crate::tuple;
+use crate::rows::row::Reader;
+use crate::rows::tuple;
 
 pub use errors::{FunctionError, ViewError};
 pub use group::{Emitted, Mapped, Reduce, ReduceRow, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions};
@@ -125,7 +125,7 @@ impl Head {
             other => return Err(Error::unknown_format(format!("a view group in format {other}"))),
         }
         let number = reader.int()?;
-        let secret = crate::instance::read_id(&mut reader)?;
+        let secret = crate::rows::instance::read_id(&mut reader)?;
         let (is_of_design, name) = (reader.bool()?, reader.str()?.into_owned());
         reader.end()?;
         Ok(Head { number, secret, is_of_design, name })

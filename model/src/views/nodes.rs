@@ -10,7 +10,7 @@ use kv_api::{KeySelector, RangeRequest, Read, Transaction, TransactionExt};
 
 use super::tree::{Cover, Node, TOP, Tree, level_of};
 use crate::error::Result;
-use crate::unguarded::Unguarded;
+use crate::write::unguarded::Unguarded;
 
 /// Number of nodes that are looked up at the same time.
 const AT_ONCE: usize = 256;

@@ -8,10 +8,10 @@ use futures_util::stream;
 use super::FunctionError;
 use super::group::{Mapped, ViewGroup};
 use super::rows::{Pair, Place, RowOrder, cut};
-use crate::changes::{Change, ChangesRequest};
 use crate::error::{Error, Result};
+use crate::feed::changes::{Change, ChangesRequest};
+use crate::feed::seq::Seq;
 use crate::limits::DESIGN_PREFIX;
-use crate::seq::Seq;
 
 /// Maximum number of documents in a call of the map functions.
 const MAPPED_AT_ONCE: usize = 25;

@@ -16,14 +16,14 @@ use super::rows::{Pair, Place, at_id, at_key, cut, is_cut};
 use super::tree::Tree;
 use super::upkeep::is_gone;
 use super::window::Window;
-use crate::all_docs::{AllDocsEntry, AllDocsRequest};
-use crate::batch::{BATCH_BYTES, BODIES_AT_ONCE};
-use crate::document::GetOptions;
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
+use crate::feed::seq::Seq;
 use crate::keys::end_of;
-use crate::revid::RevId;
-use crate::seq::Seq;
+use crate::read::all_docs::{AllDocsEntry, AllDocsRequest};
+use crate::read::batch::{BATCH_BYTES, BODIES_AT_ONCE};
+use crate::read::document::GetOptions;
+use crate::rows::revid::RevId;
 
 /// Maximum number of rows in a page.
 const ROWS_AT_ONCE: usize = 2_000;

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use json::{JsonArray, JsonRef, JsonText, JsonWriter};
 
 use super::left_out::LeftOut;
-use crate::document::Document;
 use crate::error::Error;
-use crate::seq::Seq;
+use crate::feed::seq::Seq;
+use crate::read::document::Document;
 
 /// The rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use kv_api::{KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use super::{FORMAT, MAX_KEY, MAX_VALUE};
 use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys, end_of};
-use crate::row::Reader;
-use crate::tuple;
-use crate::unguarded::Unguarded;
+use crate::rows::row::Reader;
+use crate::rows::tuple;
+use crate::write::unguarded::Unguarded;
 
 /// Where a row stands in its view, and in the levels above: `(Key, DocID, Emit)`.
 #[derive(Clone, Debug, PartialEq, Eq)]

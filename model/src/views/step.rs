@@ -16,14 +16,14 @@ use super::prepare::{Prepared, ROW_BYTES, WRITTEN_BYTES, fitting};
 use super::rows::{IdRow, Named, Place, clear_parts, set_row};
 use super::tree::Tree;
 use super::{State, Upto};
+use crate::admin::purge::{self, PurgeInfo};
 use crate::documents::Documents;
 use crate::error::{Result, alone};
+use crate::feed::seq::Seq;
 use crate::indexes::checked;
 use crate::keys::DatabaseKey;
-use crate::purge::{self, PurgeInfo};
-use crate::read::Tree as Revisions;
-use crate::seq::Seq;
-use crate::unguarded::Unguarded;
+use crate::read::winner::Tree as Revisions;
+use crate::write::unguarded::Unguarded;
 
 /// Maximum number of purges that a transaction handles.
 const PURGES_AT_ONCE: usize = 50;

@@ -36,8 +36,8 @@ use super::request::ViewRequest;
 use super::rows::{Pair, Place, RowOrder, read_pair};
 use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, DatabaseKeys};
-use crate::row::Reader;
-use crate::tuple;
+use crate::rows::row::Reader;
+use crate::rows::tuple;
 
 /// The highest level. A view of a million rows has about one node there.
 pub(super) const TOP: u64 = 4;

@@ -33,14 +33,14 @@ use super::group::ViewGroup;
 use super::prepare::{Prepared, mapped_documents, prepare_some};
 use super::step::{Rest, Step, Written};
 use super::{Head, State, Upto};
-use crate::batch::RETRIES;
-use crate::catalog::allocate;
-use crate::changes::{ChangesRequest, Since};
+use crate::admin::catalog::allocate;
+use crate::admin::purge;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
+use crate::feed::changes::{ChangesRequest, Since};
+use crate::feed::seq::Seq;
 use crate::keys::DatabaseKey;
-use crate::purge;
-use crate::seq::Seq;
+use crate::read::batch::RETRIES;
 use crate::write::is_too_much;
 
 /// Maximum number of documents in a batch.

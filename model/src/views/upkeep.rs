@@ -9,9 +9,9 @@ use super::group::ViewGroup;
 use super::{Head, Upto};
 use crate::documents::Documents;
 use crate::error::{NotFound, Result};
+use crate::feed::seq::Seq;
 use crate::keys::DatabaseKey;
-use crate::seq::Seq;
-use crate::txids::Outcome;
+use crate::write::txids::Outcome;
 
 /// Maximum number of errors in a page.
 const ERRORS_AT_ONCE: usize = 500;

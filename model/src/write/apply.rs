@@ -24,17 +24,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kv_api::{MutationType, Transaction, TransactionOption};
 
-use crate::ancestors::Ancestors;
-use crate::body::StoredBody;
-use crate::branch::{Branch, PendingWinner};
-use crate::change_row::ChangeRow;
-use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, DatabaseKeys, Leaf};
-use crate::policy::ConflictPolicy;
-use crate::row::STAMP_LEN;
-use crate::stats::Stats;
-use crate::tuple;
-use crate::unguarded::Unguarded;
+use crate::rows::ancestors::Ancestors;
+use crate::rows::body::StoredBody;
+use crate::rows::branch::{Branch, PendingWinner};
+use crate::rows::change_row::ChangeRow;
+use crate::rows::instance::Instance;
+use crate::rows::row::STAMP_LEN;
+use crate::rows::stats::Stats;
+use crate::rows::tuple;
+use crate::write::policy::ConflictPolicy;
+use crate::write::unguarded::Unguarded;
 
 use super::plan::Plan;
 

@@ -18,13 +18,13 @@ use super::merge::branches_on;
 use super::plan::{Decided, Plan};
 use super::verdicts::Verdicts;
 use crate::attachments::{Added, Attachment, AttachmentEdit, AttachmentSource, Change, Ledger, list_of, list_rows};
-use crate::batch::BATCH_BYTES;
-use crate::branch::Branch;
 use crate::documents::Documents;
-use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result, alone};
 use crate::keys::{DatabaseKey, Leaf};
-use crate::revid::RevId;
+use crate::read::batch::BATCH_BYTES;
+use crate::rows::branch::Branch;
+use crate::rows::revid::RevId;
+use crate::write::edit::{Edit, WriteMode};
 
 /// Maximum total size of contents that an edit writes itself, if its body leaves room for them. Larger contents are
 /// staged.

@@ -17,8 +17,8 @@ use super::draft::Draft;
 use super::plan::Decided;
 use super::verdicts::Verdicts;
 use crate::documents::Documents;
-use crate::edit::WriteMode;
-use crate::instance::Instance;
+use crate::rows::instance::Instance;
+use crate::write::edit::WriteMode;
 
 /// Target size of a batch of branches. It is large, so that a document's branches usually take one round trip.
 pub(super) const TARGET_BYTES: usize = 8_000_000;

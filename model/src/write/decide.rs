@@ -9,10 +9,10 @@ use super::draft::Draft;
 use super::interactive::{self, FirstDecision};
 use super::merge::{self, Incoming};
 use super::plan::{Decided, Plan};
-use crate::branch::branches;
-use crate::edit::WriteMode;
 use crate::error::{Result, alone};
 use crate::keys::DatabaseKey;
+use crate::rows::branch::branches;
+use crate::write::edit::WriteMode;
 
 impl<'e, D: Database> Attempt<'_, 'e, D> {
     /// Decides the edits, document by document.

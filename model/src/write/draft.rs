@@ -16,12 +16,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::attachments::{Attachment, AttachmentEdit, resolve};
-use crate::body::{BodyError, BodyFormat, BodyLimits, BodyMemory, StoredBody};
-use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::etf::{self, AttachmentDigest};
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
-use crate::revid::RevId;
+use crate::rows::body::{BodyError, BodyFormat, BodyLimits, BodyMemory, StoredBody};
+use crate::rows::etf::{self, AttachmentDigest};
+use crate::rows::revid::RevId;
+use crate::write::edit::{Edit, WriteMode};
 
 /// An edit, and its index in the request.
 #[derive(Clone, Copy)]

@@ -16,7 +16,7 @@
 //!   edit of a document is refused, and so are two collections of edits of one database.
 //!
 //! Why there is a token: a loop may repeat a transaction of unknown result (1021) that did commit. Without a token it
-//! would take its own edits for those of another writer. The token is a [transaction id](crate::txids).
+//! would take its own edits for those of another writer. The token is a [transaction id](crate::write::txids).
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ use super::draft::{Draft, Turn};
 use super::interactive::last;
 use super::verdicts::Verdicts;
 use crate::attachments::AttachmentSource;
-use crate::document::{Document, GetOptions};
 use crate::documents::Documents;
-use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Refused, Result, alone};
 use crate::keys::DatabaseKey;
 use crate::layer::Layer;
-use crate::revid::RevId;
-use crate::txids::{Claim, Outcome};
+use crate::read::document::{Document, GetOptions};
+use crate::rows::revid::RevId;
+use crate::write::edit::{Edit, WriteMode};
+use crate::write::txids::{Claim, Outcome};
 
 /// Changes are numbered by sixteen bits.
 const MOST_EDITS: usize = 65_535;

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use crate::batch::{BATCH_BYTES, Batch};
-use crate::edit::{Edit, WriteMode};
+use crate::read::batch::{BATCH_BYTES, Batch};
+use crate::write::edit::{Edit, WriteMode};
 
 /// Maximum number of edits in a group. Their numbers in the transaction are 16 bits of the sequence, and reads in
 /// flight take memory.
@@ -122,8 +122,8 @@ fn estimate(edit: &Edit, revs_limit: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edit::RevHistory;
-    use crate::revid::RevHash;
+    use crate::rows::revid::RevHash;
+    use crate::write::edit::RevHistory;
     use json::JsonText;
 
     fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {

@@ -23,12 +23,12 @@ use kv_api::{RangeBatch, RangeRequest, Read, Transaction};
 
 use super::draft::Draft;
 use super::plan::{Fate, NewLeaf, Plan};
-use crate::ancestors::Ancestors;
-use crate::branch::{Branch, branches};
-use crate::edit::Edit;
 use crate::error::{Error, Result};
-use crate::instance::Instance;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
+use crate::rows::ancestors::Ancestors;
+use crate::rows::branch::{Branch, branches};
+use crate::rows::instance::Instance;
+use crate::write::edit::Edit;
 
 /// The reads of an edit's first round trip.
 pub(super) enum First<G, R> {

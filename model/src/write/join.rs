@@ -15,8 +15,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::edit::RevHistory;
-use crate::revid::RevHash;
+use crate::rows::revid::RevHash;
+use crate::write::edit::RevHistory;
 
 /// A leaf and its ancestors, parent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,13 +16,13 @@ use kv_api::{Database, KeyValue, Read, Transaction, TransactionExt};
 use super::attempt::{Attempt, Decisions};
 use super::plan::{Decided, Plan};
 use crate::attachments::ContentId;
-use crate::body::row_cost;
-use crate::branch::Branch;
 use crate::error::{Result, alone};
-use crate::instance::Instance;
-use crate::keep_replaced::KeepReplaced;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf};
 use crate::replaced::Replaced;
+use crate::replaced::keep_replaced::KeepReplaced;
+use crate::rows::body::row_cost;
+use crate::rows::branch::Branch;
+use crate::rows::instance::Instance;
 
 /// Maximum number of replaced revisions of a document that an edit clears.
 const CLEARED_AT_ONCE: usize = 10;

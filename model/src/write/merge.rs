@@ -15,19 +15,19 @@
 //! most two branches, so it may make a revision that is an ancestor elsewhere, on a branch that arrived without
 //! the edit's parent. The next merge joins the two.
 //!
-//! Where the [last write wins](crate::policy) there is no tree: the greatest revision replaces the existing one.
+//! Where the [last write wins](crate::write::policy) there is no tree: the greatest revision replaces the existing one.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::ancestors::Ancestors;
-use crate::branch::{self, Branch};
-use crate::edit::{Edit, RevHistory};
 use crate::error::Result;
-use crate::instance::Instance;
 use crate::keys::Leaf;
-use crate::policy::ConflictPolicy;
-use crate::revid::RevId;
+use crate::rows::ancestors::Ancestors;
+use crate::rows::branch::{self, Branch};
+use crate::rows::instance::Instance;
+use crate::rows::revid::RevId;
+use crate::write::edit::{Edit, RevHistory};
+use crate::write::policy::ConflictPolicy;
 
 use super::join::{Path, join};
 use super::plan::{Fate, Fates, NewLeaf, Plan};

@@ -17,15 +17,15 @@ use kv_api::{Database, Read, RetryError};
 use super::draft::{Draft, DraftMemory, Turn};
 use super::verdicts::Verdicts;
 use crate::attachments::AttachmentSource;
-use crate::document::{Body, Document};
 use crate::documents::Documents;
-use crate::edit::{Edit, WriteMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::keys::Leaf;
-use crate::read::{body_of, last_live, why_not_live};
-use crate::revid::RevId;
-use crate::txids::Outcome;
-use crate::validation::Writing;
+use crate::read::document::{Body, Document};
+use crate::read::winner::{body_of, last_live, why_not_live};
+use crate::rows::revid::RevId;
+use crate::write::edit::{Edit, WriteMode};
+use crate::write::txids::Outcome;
+use crate::write::validation::Writing;
 use json::{Patch, PatchError};
 
 impl<D: Database> Documents<D> {

@@ -15,11 +15,11 @@
 
 use std::ops::Range;
 
-use crate::ancestors::Ancestors;
-use crate::branch::{Branch, WinnerInfo};
-use crate::edit::Edit;
 use crate::error::{Error, Result};
 use crate::keys::Leaf;
+use crate::rows::ancestors::Ancestors;
+use crate::rows::branch::{Branch, WinnerInfo};
+use crate::write::edit::Edit;
 
 /// A leaf to add.
 #[derive(Clone, Debug)]
@@ -79,7 +79,8 @@ pub(crate) struct Plan {
     pub(crate) removed: Vec<Branch>,
     /// Leaves to add, in key order.
     pub(crate) added: Vec<NewLeaf>,
-    /// Branches that stay and whose rows change: they become the winner, stay it or are it no more, or get more ancestors.
+    /// Branches that stay and whose rows change: they become the winner, stay it or are it no more, or get more
+    /// ancestors.
     pub(crate) changed: Vec<Branch>,
     /// The new winner; `None` if no leaf remains.
     pub(crate) winner: Option<Leaf>,
@@ -137,7 +138,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seq::Seq;
+    use crate::feed::seq::Seq;
 
     fn leaf(rev: &str) -> Leaf {
         Leaf { not_deleted: true, rev: rev.parse().unwrap() }

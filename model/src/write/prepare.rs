@@ -13,13 +13,13 @@ use super::draft::Draft;
 use super::indexes;
 use super::keep::Keeping;
 use super::plan::{Decided, Plan};
-use crate::body::StoredBody;
-use crate::edit::EditResult;
-use crate::edit_counts::EditCount;
+use crate::admin::edit_counts::EditCount;
 use crate::error::Result;
 use crate::indexes::Indexing;
-use crate::instance::Instance;
-use crate::txids::Outcome;
+use crate::rows::body::StoredBody;
+use crate::rows::instance::Instance;
+use crate::write::edit::EditResult;
+use crate::write::txids::Outcome;
 
 /// Decisions, with all that is written for their plans.
 pub(super) struct Prepared<'e> {

@@ -15,15 +15,15 @@ use super::attempt::{Attempt, Decisions, MissingStub, TARGET_BYTES};
 use super::is_too_much;
 use super::plan::{Decided, Fate, Plan};
 use super::verdicts::Verdicts;
-use crate::branch::{Branch, branches};
+use crate::admin::purge::{PurgeInfo, PurgeSettings, Unit, newest, read_seq, seq_of};
 use crate::documents::Documents;
-use crate::edit::WriteMode;
 use crate::error::{Error, Result, alone};
 use crate::keys::DatabaseKey;
-use crate::purge::{PurgeInfo, PurgeSettings, Unit, newest, read_seq, seq_of};
-use crate::revid::RevId;
-use crate::tuple;
-use crate::txids::Outcome;
+use crate::rows::branch::{Branch, branches};
+use crate::rows::revid::RevId;
+use crate::rows::tuple;
+use crate::write::edit::WriteMode;
+use crate::write::txids::Outcome;
 
 /// Maximum number of purges that a transaction forgets, and approximate maximum of their bytes.
 const FORGOTTEN: usize = 1_000;

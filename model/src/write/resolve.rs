@@ -16,17 +16,17 @@ use super::attempt::TARGET_BYTES;
 use super::draft::{Draft, DraftMemory, Turn};
 use super::verdicts::Verdicts;
 use crate::attachments::{Attachment, AttachmentEdit};
-use crate::branch::{Branch, branches};
-use crate::document::Document;
 use crate::documents::Documents;
-use crate::edit::{Edit, RevHistory, WriteMode, check_body};
 use crate::error::{Error, Result};
 use crate::keys::DatabaseKey;
 use crate::limits::check_document_size;
-use crate::read::{body_of, body_or_empty, why_not_live};
-use crate::revid::RevId;
-use crate::txids::Outcome;
-use crate::validation::Writing;
+use crate::read::document::Document;
+use crate::read::winner::{body_of, body_or_empty, why_not_live};
+use crate::rows::branch::{Branch, branches};
+use crate::rows::revid::RevId;
+use crate::write::edit::{Edit, RevHistory, WriteMode, check_body};
+use crate::write::txids::Outcome;
+use crate::write::validation::Writing;
 
 impl<D: Database> Documents<D> {
     /// Ends the conflicts of a document: deletes all live leaves except the winner, and gives the winner the body that

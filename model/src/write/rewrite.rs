@@ -30,17 +30,17 @@ use kv_api::{Bytes, Database, KeyValue, RangeRequest, Read, RetryError, Runner, 
 
 use super::interactive::last;
 use super::is_too_much;
-use crate::batch::RETRIES;
-use crate::body::{BodyFormat, RevisionMetadata, StoredBody};
 use crate::documents::Documents;
 use crate::error::{Result, alone};
-use crate::instance::Instance;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::layer::LayerState;
-use crate::read::decode;
-use crate::revid::hex;
-use crate::stats::Stats;
-use crate::unguarded::Unguarded;
+use crate::read::batch::RETRIES;
+use crate::read::winner::decode;
+use crate::rows::body::{BodyFormat, RevisionMetadata, StoredBody};
+use crate::rows::instance::Instance;
+use crate::rows::revid::hex;
+use crate::rows::stats::Stats;
+use crate::write::unguarded::Unguarded;
 
 /// The kind of these jobs. Their ids are the names of the databases.
 pub const REWRITE_JOBS: &str = "rewrite";

@@ -7,12 +7,12 @@
 
 use kv_api::{ConflictRange, Database, KeyValue, RangeRequest, Read, Transaction};
 
-use crate::branch::Branch;
 use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::keys::{DatabaseKey, DatabaseKeys, Subspace};
 use crate::limits::REVS_LIMITS;
-use crate::txids::Outcome;
+use crate::rows::branch::Branch;
+use crate::write::txids::Outcome;
 
 /// Approximate size of the rows that a batch reads.
 const READ_BYTES: usize = 500_000;

@@ -1,4 +1,4 @@
-//! Asks the validator about the edits of a transaction; see [`validation`](crate::validation).
+//! Asks the validator about the edits of a transaction; see [`validation`](crate::write::validation).
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use super::draft::Draft;
 use super::merge::branches_on;
 use super::plan::{Decided, NewLeaf, Plan};
 use super::verdicts::{Context, Subject, Verdicts};
-use crate::blob;
-use crate::branch::Branch;
-use crate::document::{Body, Document};
 use crate::documents::Documents;
-use crate::edit::{RevHistory, WriteMode};
 use crate::error::{Error, ErrorKind, Result, alone};
-use crate::instance::Instance;
 use crate::keys::{DatabaseKey, Leaf};
 use crate::limits::DESIGN_PREFIX;
-use crate::policy::ConflictPolicy;
-use crate::read::{body_of, body_or_empty};
-use crate::settings::default_security;
-use crate::validation::{Designs, Question, Rule, VALIDATE, Validating, Validator, check, matched, selector};
+use crate::read::document::{Body, Document};
+use crate::read::winner::{body_of, body_or_empty};
+use crate::rows::blob;
+use crate::rows::branch::Branch;
+use crate::rows::instance::Instance;
+use crate::rows::settings::default_security;
+use crate::write::edit::{RevHistory, WriteMode};
+use crate::write::policy::ConflictPolicy;
+use crate::write::validation::{Designs, Question, Rule, VALIDATE, Validating, Validator, check, matched, selector};
 
 /// Maximum number of edits that are asked about at the same time.
 const ASKED_AT_ONCE: usize = 16;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::keys::Leaf;
-use crate::validation::Designs;
+use crate::write::validation::Designs;
 
 /// The verdicts about the edits of one write, for all its attempts.
 #[derive(Default)]

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use super::super::errors::FunctionError;
 use super::super::group::Reduced;
 use super::text_of;
-use crate::etf::erlang_term;
+use crate::rows::etf::erlang_term;
 
 /// Number of bits that choose a register.
 const BITS: u32 = 11;

@@ -28,8 +28,8 @@ pub(super) fn go_on_at(rows: &mut ViewRequest, place: JsonRef<'_>) -> Result<()>
 }
 
 /// The rows to read. Refuses invalid combinations, in the order in which CouchDB looks at them. `is_reduced` tells
-/// whether rows are reduced, `is_raw` whether they are in raw collation, `is_partitioned` whether each partition has its
-/// own.
+/// whether rows are reduced, `is_raw` whether they are in raw collation, `is_partitioned` whether each partition has
+/// its own.
 pub(super) fn request(query: &RowQuery, is_reduced: bool, is_raw: bool, is_partitioned: bool) -> Result<ViewRequest> {
     let grouping = grouping(query);
     let mut rows = rows(query);

@@ -1,0 +1,180 @@
+//! A store whose versions went back, and its adoption (RFC 003, "Incarnation").
+//!
+//! ```text
+//!   one cluster     ─── 0·800 ─── 0·900 ─── backup
+//!                                              │  restored
+//!   another one     ─── at version 50          ▼
+//!                        adopted     1·60 ─── 1·70     after 0·900, although 60 < 900
+//!                        not adopted 0·60 ─── 0·70     before it: feeds that read 0·900 never see them
+//! ```
+//!
+//! A sequence is an incarnation and a commit version. Versions grow in one store. If rows were restored into a cluster
+//! with lower versions, their sequences lie in its future, and new sequences would come before them. So such a store is
+//! refused when it is opened. The check finds the newest version that rows record:
+//!
+//! * the last [transaction id](crate::write::txids), which every write leaves, and which is never cleared while it is the
+//!   last;
+//! * the last creation or drop of a database.
+//!
+//! A server that runs while its store is replaced notices it when it reads the last sequence of a database.
+//!
+//! Adopting raises the incarnation of every database. Rows stay as they are: all old sequences lie before all new ones,
+//! so feeds, views, consumers and replications go on where they were. Clients may still have sequences that the lost
+//! store gave out after the backup. A feed that is to begin after such a sequence begins at the beginning.
+//!
+//! Each database is one transaction, and the versions that the check reads are removed last. So if an adoption ends
+//! midway, the store is still refused, and the next adoption does the rest.
+
+use std::future::Future;
+use std::sync::OnceLock;
+
+use kv_api::{Database, RangeRequest, Read, Runner, Transaction};
+
+use crate::admin::catalog::NameRange;
+use crate::documents::Documents;
+use crate::error::{Error, ErrorKind, Result};
+use crate::feed::events;
+use crate::feed::seq::Seq;
+use crate::keys::{DatabaseKey, DatabaseKeys, Key};
+use crate::layer::{Layer, LayerOptions};
+use crate::read::batch::RETRIES;
+use crate::rows::catalog_row::CatalogRow;
+use crate::rows::instance::{Access, Instance};
+
+/// The result of an adoption.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// Number of databases whose incarnation was raised.
+    pub databases: u64,
+    /// Databases whose own row cannot be read, and which therefore cannot be used. They are unchanged.
+    pub unreadable: Vec<String>,
+}
+
+/// Fails if rows of the store record a version that its engine has not reached. The reads are issued by the call.
+pub(crate) fn check_versions<T: Transaction>(
+    transaction: &T,
+    root: &[u8],
+) -> impl Future<Output = Result<()>> + Send + use<T> {
+    let (begin, end) = Key::transactions(root);
+    let last = transaction.get_range(&RangeRequest::keys(begin, end).reverse().limit(1), Read::Snapshot);
+    let event = transaction.get(&Key::Events.under(root), Read::Snapshot);
+    let version = transaction.get_read_version();
+    let root = root.to_vec();
+    async move {
+        let id = last.await?.rows.first().map(|row| Key::transaction_version(&root, &row.key)).transpose()?;
+        let event = event.await?.map_or(0, |stamp| events::version(&stamp));
+        let (newest, version) = (id.unwrap_or_default().max(event), version.await?);
+        if newest > u64::try_from(version).unwrap_or_default() {
+            return Err(ErrorKind::WentBack { newest, version }.into());
+        }
+        Ok(())
+    }
+}
+
+impl<D: Database> Layer<D> {
+    /// Adopts a store whose versions went back ([`ErrorKind::WentBack`]): raises the incarnation of each database, so
+    /// that new sequences come after all that were given out before. No process may have the store open.
+    ///
+    /// An adoption that failed midway is continued by another one, which raises all incarnations once more: it cannot
+    /// know whether the failed adoption raised an incarnation, or whether that happened before the backup.
+    ///
+    /// # Errors
+    /// 400 if there is no store; like [`open`](Layer::open) for other formats; [`ErrorKind::Relocation`] for a database
+    /// that already has its last incarnation.
+    pub async fn adopt(engine: D, options: LayerOptions) -> Result<Adopted> {
+        let layer = Layer::assemble(engine, options);
+        layer.admit(false).await?;
+        layer.renew_drops().await?;
+        let mut adopted = Adopted::default();
+        for name in layer.database_names(&NameRange::default()).await? {
+            match layer.raise(&name).await {
+                Ok(raised) => adopted.databases += u64::from(raised),
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt(_)) => adopted.unreadable.push(name),
+                Err(error) => return Err(error),
+            }
+        }
+        layer.forget_versions().await?;
+        Ok(adopted)
+    }
+
+    /// Raises the incarnation of a database. Returns false if that is not needed.
+    async fn raise(&self, name: &str) -> Result<bool> {
+        // If an attempt finds another incarnation than the first attempt did, an earlier attempt committed.
+        let first = OnceLock::new();
+        let first = &first;
+        let root = &self.guard().root;
+        let catalog = Key::Catalog(name).under(root);
+        Runner::new(self.engine())
+            .option(RETRIES)
+            .run(|transaction, _| {
+                let place = transaction.get(&catalog, Read::Serializable);
+                async move {
+                    let Some(place) = place.await? else { return Ok(false) };
+                    let place = CatalogRow::read(&place)?;
+                    if place.moved_to.is_some() {
+                        // It gets no sequences here any more. Its creation must not lie ahead either.
+                        events::created(&transaction, root, name);
+                        return Ok(false);
+                    }
+                    let keys = DatabaseKeys::new(root, place.number);
+                    let (instance_key, last_key) = (keys.key(DatabaseKey::Instance), keys.key(DatabaseKey::Last));
+                    let instance = transaction.get(&instance_key, Read::Serializable);
+                    let instance = instance.await?.ok_or_else(|| Error::corrupt("a database without an instance"))?;
+                    let instance = Instance::read(&instance)?;
+                    if *first.get_or_init(|| instance.incarnation) != instance.incarnation {
+                        return Ok(true);
+                    }
+                    let Some(incarnation) = instance.incarnation.checked_add(1) else {
+                        let reason =
+                            format!("The database {name} has had 255 incarnations, and cannot have another one.");
+                        return Err(Error::relocation(reason));
+                    };
+                    transaction.set(&instance_key[..], Instance { incarnation, ..instance }.write());
+                    transaction.set(&last_key[..], Seq::beginning_of(incarnation).as_bytes());
+                    events::created(&transaction, root, name);
+                    Ok(true)
+                }
+            })
+            .await
+    }
+
+    /// Clears the rows that record later versions, and writes a transaction id of the current version. Earlier ids
+    /// stay: a write may still look for its own.
+    async fn forget_versions(&self) -> Result<()> {
+        let root = &self.guard().root;
+        let (_, end) = Key::transactions(root);
+        let events_key = Key::Events.under(root);
+        Runner::new(self.engine())
+            .option(RETRIES)
+            .run(|transaction, _| {
+                let version = transaction.get_read_version();
+                let event = transaction.get(&events_key, Read::Serializable);
+                let (mut claim, _) = self.guard().claim::<()>();
+                let end = &end;
+                async move {
+                    let version = version.await?;
+                    let now = u64::try_from(version).unwrap_or_default();
+                    let (_, later) = Key::transactions_before(root, now.saturating_add(1));
+                    transaction.clear_range(&later, end);
+                    claim.sign(&transaction, version, 1);
+                    if event.await?.is_some() {
+                        events::note(&transaction, root);
+                    }
+                    Ok(())
+                }
+            })
+            .await
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// Fails if the database's last sequence lies ahead of a transaction that reads at `version`.
+    pub(crate) fn check_last(&self, instance: &Instance, last: Seq, version: i64) -> Result<()> {
+        // A database that is being copied here has the sequences of another store, and one that moved away gets no new
+        // ones.
+        if self.home.access == Access::Living && last.is_after(instance.incarnation, version) {
+            return Err(ErrorKind::WentBack { newest: last.version(), version }.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+//! Databases as a whole: they are created, configured, counted, checked, moved and purged.
+
+pub(crate) mod adoption;
+pub(crate) mod catalog;
+pub(crate) mod check;
+pub(crate) mod configuration;
+pub(crate) mod edit_counts;
+pub(crate) mod environment;
+pub(crate) mod identity;
+pub(crate) mod info;
+pub(crate) mod partition_info;
+pub(crate) mod purge;
+pub(crate) mod relocate;

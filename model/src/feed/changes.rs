@@ -1,0 +1,359 @@
+//! The changes feed: each document once, at the sequence of its last change (RFC 003, "Access Patterns").
+//!
+//! One call reads one batch in one transaction, and the caller continues after its last sequence. So a feed of any
+//! length takes bounded memory, loses no row and keeps the order. A document that changes meanwhile moves to the end
+//! of the feed and is read again there.
+//!
+//! `style=all_docs` reads `revisions` only for rows that say that there is more than one branch.
+//!
+//! This file finds the rows of a batch; [`complete`](crate::feed::complete) adds leaves and documents to them.
+
+use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
+
+use crate::admin::info::read_last;
+use crate::documents::Documents;
+use crate::error::{Error, Result, alone};
+use crate::feed::seq::{NumberedSeq, Seq};
+use crate::keys::{DatabaseKey, Leaf};
+use crate::read::batch::BODIES_AT_ONCE;
+use crate::read::document::Document;
+use crate::read::winner::Tree;
+use crate::rows::change_row::ChangeRow;
+use crate::rows::id_set::IdSet;
+use crate::rows::revid::RevId;
+use crate::rows::stats::Stats;
+use json::JsonWriter;
+
+/// Maximum number of rows in a batch.
+const ROWS_AT_ONCE: usize = 2_000;
+
+/// Maximum number of ids that are looked up one by one. For more ids the feed is read and filtered (CouchDB's
+/// `changes_doc_ids_optimization_threshold`).
+const IDS_LOOKED_UP: usize = 100;
+
+/// Where a feed begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Since {
+    /// After this sequence. If it lies ahead, it comes from another store, or from a time before this one was restored
+    /// from a backup. Then the feed begins at its beginning.
+    Seq(Seq),
+    /// After the last sequence at the time of the request.
+    Now,
+}
+
+impl Default for Since {
+    fn default() -> Self {
+        Since::Seq(Seq::ZERO)
+    }
+}
+
+impl From<Seq> for Since {
+    fn from(seq: Seq) -> Self {
+        Since::Seq(seq)
+    }
+}
+
+impl std::str::FromStr for Since {
+    type Err = Error;
+
+    /// Reads `now` or a sequence.
+    fn from_str(text: &str) -> Result<Self> {
+        if text == "now" { Ok(Since::Now) } else { text.parse().map(Since::Seq) }
+    }
+}
+
+/// The revisions that a row names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Style {
+    /// The winner.
+    #[default]
+    MainOnly,
+    /// All leaves.
+    AllDocs,
+    /// All live leaves; the winner if it is a tombstone.
+    Live,
+}
+
+/// The part of the feed to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangesRequest {
+    /// Where to begin. Ignored with `descending`, as in CouchDB.
+    pub since: Since,
+    /// With `descending`: only rows before this sequence. A descending feed continues by it.
+    pub before: Option<Seq>,
+    /// In descending order of sequences.
+    pub descending: bool,
+    /// Maximum number of rows.
+    pub limit: Option<usize>,
+    /// The revisions in a row.
+    pub style: Style,
+    /// Include the documents at their winners, also deleted ones.
+    pub include_docs: bool,
+    /// Include the live losing leaves in the documents.
+    pub conflicts: bool,
+    /// Include the deleted losing leaves in the documents.
+    pub deleted_conflicts: bool,
+    /// Only these documents.
+    pub doc_ids: Option<IdSet>,
+    /// Number the sequences, as clients see them.
+    pub numbered: bool,
+}
+
+impl ChangesRequest {
+    /// Whether the leaves of a row's document are requested and more than the winner.
+    pub(crate) fn wants_leaves(&self, row: &ChangeRow) -> bool {
+        let wants_them = match self.style {
+            Style::MainOnly => false,
+            Style::AllDocs => true,
+            // Without a live winner there are none.
+            Style::Live => row.winner.not_deleted,
+        };
+        wants_them && row.branches > 1
+    }
+}
+
+/// A row of the feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The sequence of the document's last change.
+    pub seq: Seq,
+    /// The [number](crate::NumberedSeq) of the sequence, if requested.
+    pub number: Option<u64>,
+    /// The document.
+    pub id: String,
+    /// The winner first, then the other leaves if requested.
+    pub revs: Vec<RevId>,
+    /// Whether the winner is a tombstone.
+    pub deleted: bool,
+    /// The document, if requested.
+    pub doc: Option<Box<Document>>,
+    /// The reason why the document, its other leaves or the row itself cannot be read. Such a row has no document, and
+    /// no leaf but the winner unless only the row is damaged.
+    pub error: Option<Error>,
+}
+
+impl Change {
+    /// The sequence as clients see it, with its number if that was requested.
+    pub fn shown_seq(&self) -> String {
+        match self.number {
+            Some(number) => NumberedSeq { number, seq: self.seq }.to_string(),
+            None => self.seq.to_string(),
+        }
+    }
+
+    /// Appends the row as CouchDB writes it.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        let mut json = JsonWriter::new(out);
+        json.begin_object().name("seq").str(&self.shown_seq()).name("id").str(&self.id);
+        json.name("changes").begin_array();
+        for rev in &self.revs {
+            rev.write_json(json.begin_object().name("rev"));
+            json.end_object();
+        }
+        json.end_array();
+        if self.deleted {
+            json.name("deleted").bool(true);
+        }
+        if let Some(error) = &self.error {
+            json.name("error").str(error.error()).name("reason").str(&error.reason());
+        }
+        if let Some(document) = &self.doc {
+            json.name("doc");
+            document.write_json(out);
+        }
+        out.push(b'}');
+    }
+}
+
+/// A batch of the feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangesBatch {
+    /// The rows. A batch that is not the last may be empty.
+    pub rows: Vec<Change>,
+    /// The last sequence that was read: continue after it, or before it with `descending`.
+    pub last_seq: Seq,
+    /// The [number](crate::NumberedSeq) of `last_seq`, if requested.
+    pub last_number: Option<u64>,
+    /// Whether there is more to read now.
+    pub more: bool,
+    /// Number of rows that remain, if it is known at no cost.
+    pub pending: Option<u64>,
+}
+
+impl ChangeRow {
+    /// The row for the answer, without other leaves and without the document.
+    pub(crate) fn into_change(self, seq: Seq) -> Change {
+        let Leaf { not_deleted, rev } = self.winner;
+        Change { seq, number: None, id: self.id, revs: vec![rev], deleted: !not_deleted, doc: None, error: None }
+    }
+}
+
+/// A row of the feed before revisions and documents are added, or the document and the error of a damaged one.
+pub(crate) type ScannedRow = (Seq, std::result::Result<ChangeRow, (String, Error)>);
+
+/// Rows of the feed before revisions and documents are added.
+pub(crate) struct Scan {
+    pub(crate) rows: Vec<ScannedRow>,
+    /// The last sequence that was read, including rows that were filtered out.
+    pub(crate) reached: Option<Seq>,
+    pub(crate) more: bool,
+}
+
+impl<D: Database> Documents<D> {
+    /// A batch of the changes feed.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn changes(&self, request: &ChangesRequest) -> Result<ChangesBatch> {
+        let keys = self.keys();
+        let (last_key, stats_key) = (keys.key(DatabaseKey::Last), keys.key(DatabaseKey::Stats));
+        let from_the_beginning = !request.descending && request.since == Since::default() && request.doc_ids.is_none();
+        self.read_batch(BODIES_AT_ONCE, |transaction, at_once| {
+            let instance = self.instance(&transaction, Read::Snapshot);
+            let last = transaction.get(&last_key, Read::Snapshot);
+            let version = transaction.get_read_version();
+            let stats = from_the_beginning.then(|| transaction.get(&stats_key, Read::Snapshot));
+            // Issued with the other reads if it does not depend on them.
+            let first = match (&request.doc_ids, request.since) {
+                (None, Since::Seq(since)) => {
+                    Some(transaction.get_range(&self.feed_range(request, since), Read::Snapshot))
+                }
+                _ => None,
+            };
+            async move {
+                let instance = instance.await?;
+                let last = read_last(last.await?.as_deref())?;
+                let version = version.await?;
+                self.check_last(&instance, last, version)?;
+                let is_ahead = |since: Seq| !request.descending && since.is_after(instance.incarnation, version);
+                let (since, first) = match request.since {
+                    Since::Seq(since) if is_ahead(since) => (Seq::ZERO, None),
+                    Since::Seq(since) => (since, first),
+                    Since::Now => (last, None),
+                };
+                let scan = match (&request.doc_ids, first) {
+                    (_, Some(first)) => self.scan(request, first.await?, None)?,
+                    (ids, None) => {
+                        let few = ids.as_ref().filter(|ids| ids.len() <= IDS_LOOKED_UP);
+                        let found = match few {
+                            // A damaged document cannot be looked up: the feed has its row.
+                            Some(few) => alone(self.look_up(&transaction, request, since, few).await)?.ok(),
+                            None => None,
+                        };
+                        match found {
+                            Some(found) => found,
+                            None => {
+                                let range = self.feed_range(request, since);
+                                let batch = transaction.get_range(&range, Read::Snapshot).await?;
+                                self.scan(request, batch, ids.as_ref())?
+                            }
+                        }
+                    }
+                };
+                let batch = self.fill(&transaction, request, scan, at_once).await?;
+                let mut answer = batch.answer(request, since, last);
+                if request.numbered {
+                    self.number_batch(&transaction, &mut answer).await?;
+                }
+                if let Some(stats) = stats {
+                    let stats = Stats::read(stats.await?.as_deref())?;
+                    let total = u64::try_from(stats.doc_count + stats.doc_del_count).unwrap_or(0);
+                    answer.pending = Some(total.saturating_sub(answer.rows.len() as u64));
+                }
+                Ok(answer)
+            }
+        })
+        .await
+    }
+
+    /// Numbers the sequences of a batch.
+    async fn number_batch(&self, transaction: &D::Transaction, batch: &mut ChangesBatch) -> Result<()> {
+        let seqs: Vec<Seq> = batch.rows.iter().map(|change| change.seq).chain([batch.last_seq]).collect();
+        let mut numbers = self.number(transaction, &seqs).await?.into_iter().map(|seq| seq.number);
+        for change in &mut batch.rows {
+            change.number = numbers.next();
+        }
+        batch.last_number = numbers.next();
+        Ok(())
+    }
+
+    fn feed_range(&self, request: &ChangesRequest, since: Seq) -> RangeRequest {
+        let keys = self.keys();
+        let (first, beyond) = keys.bounds(DatabaseKey::Changes);
+        let rows = match &request.doc_ids {
+            None => request.limit.unwrap_or(usize::MAX).clamp(1, ROWS_AT_ONCE),
+            Some(_) => ROWS_AT_ONCE,
+        };
+        let range = if request.descending {
+            let end = request.before.map_or(beyond, |seq| keys.key(DatabaseKey::Change(seq)));
+            RangeRequest::keys(first, end).reverse()
+        } else {
+            let begin = KeySelector::first_greater_than(keys.key(DatabaseKey::Change(since)));
+            RangeRequest::selectors(begin, KeySelector::first_greater_or_equal(beyond))
+        };
+        range.limit(rows)
+    }
+
+    fn scan(&self, request: &ChangesRequest, batch: kv_api::RangeBatch, wanted: Option<&IdSet>) -> Result<Scan> {
+        let limit = request.limit.unwrap_or(usize::MAX);
+        let mut scan = Scan { rows: Vec::with_capacity(batch.rows.len().min(limit)), reached: None, more: batch.more };
+        for row in &batch.rows {
+            if scan.rows.len() == limit {
+                scan.more = true;
+                break;
+            }
+            let seq = self.keys().read_change(&row.key)?;
+            let change = match ChangeRow::read(&row.value) {
+                Ok(change) => Ok(change),
+                Err(error) => match ChangeRow::read_id(&row.value) {
+                    Ok(id) => Err((id, error)),
+                    Err(_) => return Err(unreadable(seq)),
+                },
+            };
+            scan.reached = Some(seq);
+            let id = change.as_ref().map_or_else(|(id, _)| id, |change| &change.id);
+            if wanted.is_none_or(|wanted| wanted.contains(id.as_str())) {
+                scan.rows.push((seq, change));
+            }
+        }
+        Ok(scan)
+    }
+
+    async fn look_up(
+        &self,
+        transaction: &D::Transaction,
+        request: &ChangesRequest,
+        since: Seq,
+        ids: &IdSet,
+    ) -> Result<Scan> {
+        let winners: Vec<_> = ids.iter().map(|id| (id, Tree::Winner.read(transaction, self.keys(), id))).collect();
+        let mut rows = Vec::new();
+        for (id, winner) in winners {
+            let Some(winner) = winner.await?.into_iter().next() else { continue };
+            let winner_info = winner.winner_info()?;
+            let asked_for = if request.descending {
+                request.before.is_none_or(|seq| winner_info.seq < seq)
+            } else {
+                winner_info.seq > since
+            };
+            if asked_for {
+                let change = ChangeRow { id: id.to_owned(), winner: winner.leaf, branches: winner_info.branches };
+                rows.push((winner_info.seq, Ok(change)));
+            }
+        }
+        rows.sort_by_key(|(seq, _)| *seq);
+        if request.descending {
+            rows.reverse();
+        }
+        let limit = request.limit.unwrap_or(usize::MAX);
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        Ok(Scan { reached: rows.last().map(|(seq, _)| *seq), rows, more })
+    }
+}
+
+/// The error for a change whose document or revision is unknown. A feed that continued after it would lose the change
+/// silently.
+pub(crate) fn unreadable(seq: Seq) -> Error {
+    Error::corrupt(format!("the change at {seq} cannot be read"))
+}

@@ -1,0 +1,126 @@
+//! Waits for changes of a database, with the [watch](crate::feed::epoch) that all waiters share. If the store has no
+//! watch left (1032), they look again after a pause, until it has one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_timer::Delay;
+use futures_util::FutureExt;
+use kv_api::error::{TOO_MANY_WATCHES, WATCH_CANCELLED};
+use kv_api::{Database, Read, RetryError, Transaction};
+
+use crate::admin::info;
+use crate::documents::Documents;
+use crate::error::Result;
+use crate::feed::epoch::{Armed, Feed};
+use crate::feed::seq::Seq;
+use crate::keys::DatabaseKey;
+
+/// Pause before looking at the database again, if the store has no watch left.
+const POLL: Duration = Duration::from_secs(2);
+
+/// Waits for changes of a database.
+#[derive(Clone, Debug)]
+pub struct Watcher<D> {
+    documents: Documents<D>,
+    feed: Arc<Feed>,
+    seen: Seq,
+}
+
+impl<D: Database> Watcher<D> {
+    /// Records that everything up to `seq` has been read: only later changes end the wait.
+    pub fn saw(&mut self, seq: Seq) {
+        self.seen = self.seen.max(seq);
+    }
+
+    /// Waits until the database's last sequence is beyond the one seen. Returns the sequence, which counts as
+    /// seen.
+    ///
+    /// Cancel-safe: a call that is dropped leaves the watcher as it was.
+    ///
+    /// # Errors
+    /// 404 if the database was dropped, and [`ErrorKind::Moved`](crate::ErrorKind::Moved) if it moved to another store:
+    /// both end all waiting; the store's errors.
+    pub async fn changed(&mut self) -> Result<Seq> {
+        loop {
+            let epoch = self.feed.epoch(|| arm(self.documents.clone()).boxed().shared());
+            let armed = match epoch.arming.await {
+                Ok(armed) => armed,
+                Err(error) => {
+                    self.feed.end(epoch.number);
+                    return Err(error);
+                }
+            };
+            if armed.last > self.seen {
+                self.seen = armed.last;
+                // The watch is on a value that has been seen by now. It is left for other waiters.
+                return Ok(armed.last);
+            }
+            let fired = armed.fired.await;
+            self.feed.end(epoch.number);
+            match fired {
+                Err(error) if error.code() != WATCH_CANCELLED && !error.is_retryable() => return Err(error.into()),
+                // If the store drops a watch, its waiters look again, as after a change.
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+}
+
+impl<D: Database> Documents<D> {
+    /// A watcher that has seen everything up to `seen`. With the last sequence of a [`changes`](Self::changes)
+    /// call, no later change is missed.
+    pub fn watch_changes(&self, seen: Seq) -> Watcher<D> {
+        let mut feeds = self.shared.feeds.lock();
+        // By the key prefix: a database that moved away and came back has another one.
+        let place = self.keys().prefix();
+        let known = feeds.get(place).and_then(std::sync::Weak::upgrade);
+        let feed = known.unwrap_or_else(|| {
+            feeds.retain(|_, feed| feed.strong_count() > 0);
+            let feed = Arc::new(Feed::default());
+            feeds.insert(place.clone(), Arc::downgrade(&feed));
+            feed
+        });
+        Watcher { documents: self.clone(), feed, seen }
+    }
+}
+
+/// Arms a watch on the database's last sequence.
+async fn arm<D: Database>(documents: Documents<D>) -> Result<Armed> {
+    let transaction = documents.engine().begin()?;
+    let key = documents.keys().key(DatabaseKey::Last);
+    loop {
+        let instance = documents.instance(&transaction, Read::Snapshot);
+        let last = transaction.get(&key, Read::Snapshot);
+        let version = transaction.get_read_version();
+        let watch = transaction.watch(&key);
+        let armed = async {
+            let instance = instance.await?;
+            let last = info::read_last(last.await?.as_deref())?;
+            documents.check_last(&instance, last, version.await?)?;
+            transaction.commit().await?;
+            Ok(last)
+        };
+        match armed.await {
+            Ok(last) => return Ok(Armed { last, fired: or_poll(watch).boxed().shared() }),
+            Err(failure) => {
+                let failure: crate::Error = failure;
+                match failure.kv_error().cloned() {
+                    Some(error) => transaction.on_error(error).await?,
+                    None => return Err(failure),
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the watch, or for the pause if the store refused it.
+async fn or_poll(watch: impl Future<Output = kv_api::Result<()>>) -> kv_api::Result<()> {
+    match watch.await {
+        Err(error) if error.code() == TOO_MANY_WATCHES => {
+            Delay::new(POLL).await;
+            Ok(())
+        }
+        fired => fired,
+    }
+}

@@ -1,0 +1,78 @@
+//! `_revs_diff`: finds the revisions that a replicator need not send.
+//!
+//! Source: `couch_db:get_missing_revs/2` and `possible_ancestors/2` of CouchDB.
+
+use std::collections::HashSet;
+
+use kv_api::{Database, Read};
+
+use crate::documents::Documents;
+use crate::error::{Result, alone};
+use crate::read::batch::Batch;
+use crate::read::winner::Tree;
+use crate::rows::branch::{self, Branch};
+use crate::rows::revid::RevId;
+
+/// Number of documents read in one transaction.
+const DOCUMENTS_AT_ONCE: usize = 500;
+
+/// Missing revisions of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevsDiff {
+    /// Id of the document.
+    pub id: String,
+    /// Unknown revisions among the requested ones, in the requested order; never empty.
+    pub missing: Vec<RevId>,
+    /// Leaves that may be ancestors of missing revisions: those of a lower position, in their order.
+    pub possible_ancestors: Vec<RevId>,
+}
+
+impl<D: Database> Documents<D> {
+    /// The unknown revisions among the given ones. Documents whose revisions are all known are left out. All revisions
+    /// of a damaged document count as unknown: a client that sends them then gets the error.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn revs_diff(&self, wanted: Vec<(String, Vec<RevId>)>) -> Result<Vec<RevsDiff>> {
+        let (mut diffs, mut rest) = (Vec::new(), wanted.as_slice());
+        while !rest.is_empty() {
+            let (found, read) = self
+                .read_batch(DOCUMENTS_AT_ONCE, |transaction, at_once| async move {
+                    let some = &rest[..rest.len().min(at_once)];
+                    let instance = self.instance(&transaction, Read::Snapshot);
+                    let trees: Vec<_> =
+                        some.iter().map(|(id, _)| Tree::Whole.read(&transaction, self.keys(), id)).collect();
+                    instance.await?;
+                    let (mut found, mut batch) = (Vec::new(), Batch::of(some.len()));
+                    for ((id, revs), tree) in some.iter().zip(trees) {
+                        if batch.is_full() {
+                            break;
+                        }
+                        let tree = alone(tree.await)?;
+                        batch.add(tree.iter().flatten().map(Branch::row_bytes).sum());
+                        let diff = tree.and_then(|tree| diff(id, revs, &tree));
+                        found.extend(alone(diff)?.unwrap_or_else(|_| missing(id, revs, &HashSet::new(), &[])));
+                    }
+                    Ok((found, batch.items()))
+                })
+                .await?;
+            diffs.extend(found);
+            rest = &rest[read..];
+        }
+        Ok(diffs)
+    }
+}
+
+fn diff(id: &str, revs: &[RevId], tree: &[Branch]) -> Result<Option<RevsDiff>> {
+    Ok(missing(id, revs, &branch::known(tree, revs)?, tree))
+}
+
+fn missing(id: &str, revs: &[RevId], known: &HashSet<&RevId>, tree: &[Branch]) -> Option<RevsDiff> {
+    let mut seen = HashSet::new();
+    let missing: Vec<RevId> = revs.iter().filter(|rev| !known.contains(rev) && seen.insert(*rev)).cloned().collect();
+    let highest = missing.iter().map(RevId::position).max()?;
+    let leaves = tree.iter().map(|branch| &branch.leaf.rev);
+    let mut possible_ancestors: Vec<RevId> = leaves.filter(|leaf| leaf.position() < highest).cloned().collect();
+    possible_ancestors.sort();
+    Some(RevsDiff { id: id.to_owned(), missing, possible_ancestors })
+}
