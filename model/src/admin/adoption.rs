@@ -12,8 +12,8 @@
 //! with lower versions, their sequences lie in its future, and new sequences would come before them. So such a store is
 //! refused when it is opened. The check finds the newest version that rows record:
 //!
-//! * the last [transaction id](crate::write::txids), which every write leaves, and which is never cleared while it is the
-//!   last;
+//! * the last [transaction id](crate::write::txids), which every write leaves, and which is never cleared while it
+//!   is the last;
 //! * the last creation or drop of a database.
 //!
 //! A server that runs while its store is replaced notices it when it reads the last sequence of a database.
@@ -43,6 +43,7 @@ use crate::rows::instance::{Access, Instance};
 
 /// The result of an adoption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Adopted {
     /// Number of databases whose incarnation was raised.
     pub databases: u64,

@@ -15,6 +15,7 @@ const ROWS_AT_ONCE: usize = 2_000;
 
 /// What is known of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PartitionInfo {
     /// Number of documents whose winner is live.
     pub doc_count: u64,

@@ -74,6 +74,7 @@ impl Purge {
 
 /// A purge that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PurgeInfo {
     /// Its place among the database's purges.
     pub seq: u64,

@@ -167,6 +167,7 @@ impl Change {
 
 /// A batch of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ChangesBatch {
     /// The rows. A batch that is not the last may be empty.
     pub rows: Vec<Change>,

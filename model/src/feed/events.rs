@@ -68,6 +68,7 @@ pub enum DatabaseEventKind {
 
 /// The last event of its kind of one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DatabaseEvent {
     /// When it happened.
     pub seq: Seq,
@@ -79,6 +80,7 @@ pub struct DatabaseEvent {
 
 /// Events in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DatabaseEvents {
     /// The events after the given sequence.
     pub events: Vec<DatabaseEvent>,

@@ -51,6 +51,7 @@ const ROW_BYTES: usize = 100;
 
 /// The progress of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BuildProgress {
     /// Numbers of the indexes that are built together.
     pub indexes: Vec<u64>,

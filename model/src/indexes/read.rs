@@ -42,6 +42,7 @@ type Spawn<'s> = &'s (dyn Fn(ParallelRead) -> ParallelRead + Sync);
 
 /// An index of a database.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct IndexInfo {
     /// Its number in the database, which requests name.
     pub number: u64,
@@ -76,6 +77,7 @@ pub struct IndexRequest {
 
 /// A row of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IndexRow {
     /// The key, as in [`mango::Row`].
     pub key: Vec<u8>,
@@ -89,6 +91,7 @@ pub struct IndexRow {
 
 /// A batch of rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IndexPage {
     /// The rows. A batch may be empty and not be the last one.
     pub rows: Vec<IndexRow>,

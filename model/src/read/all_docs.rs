@@ -116,6 +116,7 @@ pub enum AllDocsEntry {
 
 /// A batch of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AllDocs {
     /// Number of live documents in the database.
     pub total_rows: u64,

@@ -32,6 +32,7 @@ pub struct LocalDocument {
 
 /// A row of a listing of local documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LocalRow {
     /// The id, `_local/` included.
     pub id: String,
@@ -43,6 +44,7 @@ pub struct LocalRow {
 
 /// A batch of a listing of local documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LocalDocs {
     /// The rows. A batch may be empty and not be the last one.
     pub rows: Vec<LocalRow>,

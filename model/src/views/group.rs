@@ -40,6 +40,7 @@ pub type Reduced = Result<JsonText, FunctionError>;
 
 /// A row that is passed to a reduce function.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReduceRow {
     /// The emitted key.
     pub key: JsonText,

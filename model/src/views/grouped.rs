@@ -19,6 +19,7 @@ const GROUPS_AT_ONCE: usize = 500;
 
 /// A group of rows and its reduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReducedRow {
     /// The group's key; `null` without groups.
     pub key: JsonText,
@@ -28,6 +29,7 @@ pub struct ReducedRow {
 
 /// A page of groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReducedPage {
     /// The sequence up to which the view is built.
     pub seq: Seq,

@@ -157,6 +157,7 @@ impl Position {
 
 /// A row of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ViewRow {
     /// The document that emitted it.
     pub id: String,
@@ -172,6 +173,7 @@ pub struct ViewRow {
 
 /// A page of rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ViewPage {
     /// Number of rows of the view.
     pub total_rows: u64,

@@ -51,6 +51,7 @@ const HALVINGS: u32 = 10;
 
 /// The progress of an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ViewProgress {
     /// The sequence up to which the group is built.
     pub seq: Seq,

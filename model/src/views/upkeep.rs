@@ -18,6 +18,7 @@ const ERRORS_AT_ONCE: usize = 500;
 
 /// A view group that has rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ViewGroupInfo {
     /// Its signature, which distinguishes it.
     pub signature: [u8; 16],
@@ -33,6 +34,7 @@ pub struct ViewGroupInfo {
 
 /// The size of a view group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ViewGroupStats {
     /// The sequence up to which it is built.
     pub seq: Seq,

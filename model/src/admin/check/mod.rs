@@ -59,6 +59,7 @@ use report::{PAGE_ROWS, Sums};
 
 /// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckProgress {
     /// Number of documents walked.
     pub documents: u64,

@@ -54,6 +54,7 @@ pub struct Repair {
 
 /// The result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RepairReport {
     /// Number of documents written again, and of changes moved.
     pub repaired: u64,

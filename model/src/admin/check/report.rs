@@ -32,6 +32,7 @@ impl fmt::Display for Problem {
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// Number of documents walked, including deleted ones.
     pub documents: u64,

@@ -43,6 +43,7 @@ const PART_OF_AGE: u64 = 8;
 
 /// A span of time, up to the next one or to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TimeBin {
     /// Its beginning, in milliseconds since 1970.
     pub start_ms: u64,

@@ -85,6 +85,7 @@ pub enum RelocatePhase {
 
 /// The progress of a relocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RelocateProgress {
     /// The phase.
     pub phase: RelocatePhase,
@@ -97,6 +98,7 @@ pub struct RelocateProgress {
 
 /// The result of a relocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RelocateReport {
     /// Whether the database is at the target now. It is not if the sides differ.
     pub moved: bool,

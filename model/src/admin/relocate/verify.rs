@@ -36,6 +36,7 @@ const AT_ONCE: usize = 200;
 
 /// The result of comparing both sides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct VerifyReport {
     /// Number of documents that are equal on both sides: every leaf, its ancestors, its body, its sequence.
     pub documents: u64,
