@@ -47,7 +47,7 @@ struct Figures {
 }
 
 /// An operation. It returns values whose drop must not be counted, such as a database with its data.
-type Prepared = Box<dyn FnOnce() -> Result<Box<dyn Any>>>;
+pub(crate) type Prepared = Box<dyn FnOnce() -> Result<Box<dyn Any>>>;
 
 struct Operation {
     name: &'static str,
@@ -84,7 +84,7 @@ const OPERATIONS: &[Operation] = &[
 
 /// The function whose instructions, with those of all calls from it, are counted.
 #[inline(never)]
-fn counted(work: Prepared) -> Result<Box<dyn Any>> {
+pub(crate) fn counted(work: Prepared) -> Result<Box<dyn Any>> {
     black_box(work)()
 }
 
@@ -147,17 +147,22 @@ fn compiler() -> Result<String> {
 
 /// Runs an operation under callgrind. Returns the instructions for one unit.
 fn count(operation: &Operation) -> Result<u64> {
+    Ok(instructions(&["counts", "--inside", operation.name])? / operation.units)
+}
+
+/// Runs this program with these arguments under callgrind. Returns the instructions of [`counted`].
+pub(crate) fn instructions(arguments: &[&str]) -> Result<u64> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("callgrind.out");
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no", &format!("--toggle-collect={COUNTED}")])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe()?)
-        .args(["counts", "--inside", operation.name])
+        .args(arguments)
         .output()
         .context("valgrind, which must be installed")?;
     if !output.status.success() {
-        bail!("{}: {}", operation.name, String::from_utf8_lossy(&output.stderr));
+        bail!("{}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
     }
     let text = std::fs::read_to_string(&out).context("callgrind's figures")?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals:").or_else(|| line.strip_prefix("summary:")));
@@ -165,7 +170,7 @@ fn count(operation: &Operation) -> Result<u64> {
     if total == 0 {
         bail!("callgrind did not see {COUNTED}: are the symbols there?");
     }
-    Ok(total / operation.units)
+    Ok(total)
 }
 
 fn row(n: u64) -> (Bytes, Bytes) {

@@ -10,6 +10,8 @@ mod counts;
 mod fdb;
 mod growth;
 mod http;
+#[cfg(feature = "lsm")]
+mod layouts;
 mod report;
 mod sizes;
 mod space;
@@ -51,6 +53,9 @@ enum Command {
     /// Where the bytes of a document lie: rows, log, flushes, compactions
     #[cfg(feature = "lsm")]
     Costs(costs::Options),
+    /// What kinds of documents cost in both layouts: instructions of each use (needs valgrind), bytes at rest
+    #[cfg(feature = "lsm")]
+    Layouts(layouts::Options),
     /// What deleted documents and a dropped database leave on the disk
     Space(space::Options),
     /// Views as they grow: the build, a range, a grouped reduction, an update after one edit
@@ -78,6 +83,8 @@ fn main() -> anyhow::Result<()> {
         Command::Sizes(options) => runtime.block_on(sizes::run(options)),
         #[cfg(feature = "lsm")]
         Command::Costs(options) => costs::run(options),
+        #[cfg(feature = "lsm")]
+        Command::Layouts(options) => layouts::run(options),
         Command::Space(options) => space::run(options),
         Command::Views(options) => views::run(options),
         #[cfg(feature = "fdb")]
