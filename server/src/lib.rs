@@ -14,6 +14,8 @@ compile_error!(
     "couch-layer needs at least one engine: build with the default features, or with one of `--features lsm`, `sled` or `mem`"
 );
 
+use model::{BodyFormat, LayerOptions};
+
 pub mod cli;
 pub mod cmd;
 pub mod engine;
@@ -21,3 +23,10 @@ pub mod http;
 pub mod memory;
 mod relocation;
 mod report;
+
+/// Options of the layers in which a server or a command creates databases. Their bodies are packed: over HTTP, documents
+/// come and go as a whole, and cost about half that way.
+#[must_use]
+pub fn layer_options() -> LayerOptions {
+    LayerOptions { default_format: BodyFormat::Packed, ..LayerOptions::default() }
+}

@@ -255,7 +255,7 @@ impl Serve {
             max_document_size: usize::try_from(self.max_document_size)?,
             max_attachment_size: self.max_attachment_size.unwrap_or(u64::MAX),
             threads: options.threads,
-            ..LayerOptions::default()
+            ..crate::layer_options()
         };
         let failed = failure_of(engine.clone());
         let layer = Layer::open(engine, layer_options).await?;

@@ -172,10 +172,13 @@ async fn a_bulk_write_reaches_the_database_that_there_is_and_none_that_was() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_is_created_in_the_format_asked_for() {
     let couch = Couch::start().await;
-    for format in ["exploded", "packed"] {
-        assert_eq!(couch.call("PUT", &format!("/{format}?format={format}")).await.status, 201);
-        couch.put(&format!("/{format}/x"), json!({"a": [1, {"b": null}]})).await;
-        assert_eq!(couch.get(&format!("/{format}/x")).await.json()["a"], json!([1, {"b": null}]));
+    for (name, query, format) in
+        [("one", "?format=exploded", "exploded"), ("two", "?format=packed", "packed"), ("three", "", "packed")]
+    {
+        assert_eq!(couch.call("PUT", &format!("/{name}{query}")).await.status, 201);
+        assert_eq!(couch.get(&format!("/{name}/_couch_layer/format")).await.json()["format"], format);
+        couch.put(&format!("/{name}/x"), json!({"a": [1, {"b": null}]})).await;
+        assert_eq!(couch.get(&format!("/{name}/x")).await.json()["a"], json!([1, {"b": null}]));
     }
     assert_eq!(couch.call("PUT", "/other?format=zip").await.status, 400);
     assert_eq!(couch.call("PUT", "/other?q=0").await.status, 400);

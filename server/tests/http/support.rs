@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use kv_api::AnyDatabase;
-use model::{Layer, LayerOptions};
+use model::Layer;
 use reqwest::{Client, Method, RequestBuilder, StatusCode, header::HeaderMap};
 use serde_json::Value;
 use server::http::{Administrator, Options, Server};
@@ -82,7 +82,7 @@ impl Couch {
     }
 
     pub(crate) async fn over(engine: AnyDatabase, options: Options) -> Couch {
-        Self::serving(Layer::open(engine, LayerOptions::default()).await.unwrap(), options).await
+        Self::serving(Layer::open(engine, server::layer_options()).await.unwrap(), options).await
     }
 
     pub(crate) async fn serving(layer: Layer<AnyDatabase>, options: Options) -> Couch {

@@ -68,7 +68,7 @@ impl SourceArgs {
                     IfNoDatabase::Fail => IfMissing::Fail,
                 };
                 let max_document_size = usize::try_from(self.max_document_size)?;
-                let options = LayerOptions { max_document_size, ..LayerOptions::default() };
+                let options = LayerOptions { max_document_size, ..crate::layer_options() };
                 local::Local::open(&self.engine()?, if_missing, options, name, if_none).await?.into()
             }
         })
@@ -93,7 +93,7 @@ impl SourceArgs {
             return self.open(name, IfNoDatabase::Fail).await;
         }
         let max_document_size = usize::try_from(self.max_document_size)?;
-        let options = LayerOptions { max_document_size, ..LayerOptions::default() };
+        let options = LayerOptions { max_document_size, ..crate::layer_options() };
         Ok(local::Local::open_or_remains(&self.engine()?, options, name).await?.into())
     }
 

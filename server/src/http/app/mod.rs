@@ -200,7 +200,7 @@ impl App {
         let scans = Scans::new(options.memory.scan_threads(options.scan_threads))?;
         let functions = Arc::new(Functions::within(options.threads.max(2), &options.memory));
         let budget = Budget::new(options.memory.budget);
-        let others = LayerOptions { threads: options.threads, ..LayerOptions::default() };
+        let others = LayerOptions { threads: options.threads, ..crate::layer_options() };
         let stores = Stores::new(layer.clone(), options.store.as_ref(), others, opened);
         let clients = Clients::within(options.trust.clone(), budget.part(Owner::Work("replications")));
         Ok(App {

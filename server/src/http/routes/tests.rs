@@ -18,7 +18,7 @@ struct Walk {
 impl Walk {
     async fn begin(options: crate::http::Options) -> Walk {
         let engine = crate::engine::open(&"mem:".parse().unwrap(), crate::engine::IfMissing::Create).unwrap();
-        let layer = model::Layer::open(engine, model::LayerOptions::default()).await.unwrap();
+        let layer = model::Layer::open(engine, crate::layer_options()).await.unwrap();
         let server = crate::http::Server::start(layer, "127.0.0.1:0".parse().unwrap(), options).await.unwrap();
         Walk { server, client: reqwest::Client::new() }
     }
