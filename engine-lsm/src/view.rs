@@ -16,8 +16,9 @@ use disk::panics::caught;
 use kv_api::keys::key_after;
 use kv_api::{Direction, Result};
 use lsm_tree::Slice;
+use lsm_tree::table::filter::standard_bloom::Builder;
 use occ::store::View;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::error::{failed_to_read, is_damage};
 use crate::keys;
@@ -27,21 +28,38 @@ use crate::tables::Tables;
 /// Size from which a value shares the memory of its block, which has little else then.
 const SHARED: usize = 32 << 10;
 
+/// Number of rows that a snapshot remembers, and the most bytes of one.
+const REMEMBERED: usize = 64;
+const MOST_REMEMBERED: usize = 1 << 10;
+
 /// The tables as of one flush. Compactions replace them.
-pub(crate) struct Snapshot(RwLock<Arc<Tables>>);
+pub(crate) struct Snapshot {
+    tables: RwLock<Arc<Tables>>,
+    /// Small rows that were read last, each at a place that its key decides. Every transaction reads the row of its
+    /// database, and to find it in the tables takes longer than the rest of many a read.
+    remembered: [Mutex<Option<Row>>; REMEMBERED],
+}
+
+/// A key, and its value if there is one.
+type Row = (Bytes, Option<Bytes>);
 
 impl Snapshot {
     pub(crate) fn new(tables: Arc<Tables>) -> Self {
-        Snapshot(RwLock::new(tables))
+        Snapshot { tables: RwLock::new(tables), remembered: [const { Mutex::new(None) }; REMEMBERED] }
     }
 
     /// Replaces the tables by others with the same rows.
     pub(crate) fn replace(&self, tables: Arc<Tables>) {
-        *self.0.write() = tables;
+        *self.tables.write() = tables;
     }
 
     pub(crate) fn tables(&self) -> Arc<Tables> {
-        self.0.read().clone()
+        self.tables.read().clone()
+    }
+
+    /// Where a row with this key would be remembered.
+    fn place(&self, key: &[u8]) -> &Mutex<Option<Row>> {
+        &self.remembered[Builder::get_hash(key) as usize % REMEMBERED]
     }
 }
 
@@ -59,13 +77,21 @@ impl View for LsmView {
     type Range<'a> = LsmRange;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        caught("a table", || {
+        let place = self.0.place(key);
+        if let Some((_, value)) = place.lock().as_ref().filter(|(remembered, _)| remembered == key) {
+            return Ok(value.clone());
+        }
+        let value = caught("a table", || {
             let value = self.0.tables().get(&keys::stored(key)).map_err(|failure| match is_damage(&failure) {
                 true => failed_to_read(failure).with_damage(Bytes::copy_from_slice(key), key_after(key)),
                 false => failed_to_read(failure),
             })?;
             Ok(value.map(|value| shared(value).unwrap_or_else(|value| Bytes::copy_from_slice(&value))))
-        })
+        })?;
+        if key.len() + value.as_ref().map_or(0, Bytes::len) <= MOST_REMEMBERED {
+            *place.lock() = Some((Bytes::copy_from_slice(key), value.clone()));
+        }
+        Ok(value)
     }
 
     fn range(&self, begin: &[u8], end: &[u8], direction: Direction) -> LsmRange {

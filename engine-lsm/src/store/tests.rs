@@ -54,6 +54,32 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_compacted() {
     assert_eq!(range.map(Result::unwrap).count(), 4);
 }
 
+/// A view of an earlier flush has its own rows, also where the same key was read from another one, or was not there.
+#[test]
+fn rows_that_are_remembered_are_those_of_their_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let large = "x".repeat(2 << 10);
+    let get = |view: &LsmView, key: &str| view.get(key.as_bytes()).unwrap();
+    store.apply(Batch::of_rows(1, [set("a", "1"), set("large", &large)])).unwrap();
+    let first = store.view().unwrap();
+    // Twice each: the second time from memory. More keys than places.
+    for _ in 0..2 {
+        assert_eq!((get(&first, "a"), get(&first, "b")), (Some("1".into()), None));
+        assert_eq!(get(&first, "large"), Some(large.clone().into()));
+        (0..500).for_each(|n| assert_eq!(get(&first, &format!("none {n}")), None));
+    }
+    let mut batch = Batch::of_rows(2, [set("b", "2")]);
+    batch.clear("a".into());
+    store.apply(batch).unwrap();
+    let second = store.view().unwrap();
+    compacted(&store);
+    for view in [&second, &store.view().unwrap(), &second] {
+        assert_eq!((get(view, "a"), get(view, "b")), (None, Some("2".into())));
+        assert_eq!((get(&first, "a"), get(&first, "b")), (Some("1".into()), None));
+    }
+}
+
 /// Bytes in the engine's cache.
 fn cached(store: &LsmStore) -> u64 {
     store.shared.tables().iter().next().unwrap().table.cache.size()

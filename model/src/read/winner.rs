@@ -114,15 +114,8 @@ pub(crate) fn last_live<T: Transaction>(
         let prefix = last.key.slice(..prefix);
         let mut rows = Vec::new();
         if last.key.len() > prefix.len() {
-            // In reverse, like the read above: then the memory engine need not search for the beginning of the range.
-            let before = RangeRequest::keys(prefix.clone(), last.key.clone()).reverse();
-            let batch = transaction.get_range(&before, Read::Snapshot).await?;
-            let rest = before.after(&batch);
-            rows = batch.rows;
-            if let Some(rest) = rest {
-                rows.extend(transaction.get_all(rest, Read::Snapshot).await?);
-            }
-            rows.reverse();
+            let before = RangeRequest::keys(prefix.clone(), last.key.clone());
+            rows = transaction.get_all(before, Read::Snapshot).await?;
         }
         rows.push(last);
         let body = decode(&prefix, &rows)?;
