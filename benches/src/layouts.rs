@@ -97,8 +97,11 @@ impl Kind {
     }
 }
 
+/// Prepares a use of documents of a kind in a layout.
+type Prepare = fn(&Kind, BodyFormat) -> Result<Prepared>;
+
 /// Name of a use, and what prepares it for a kind in a layout.
-const USES: [(&str, fn(&Kind, BodyFormat) -> Result<Prepared>); 5] = [
+const USES: [(&str, Prepare); 5] = [
     ("PUT", |kind, format| write(kind, 1, format)),
     ("bulk of 100", |kind, format| write(kind, 100, format)),
     ("GET", |kind, format| read(kind, format, get)),
