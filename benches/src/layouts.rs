@@ -1,7 +1,8 @@
 //! What documents of each kind cost in each layout: instructions of each use, and bytes at rest.
 //!
-//! Nothing is timed. Instructions are those of the calling thread, as in [`counts`](crate::counts): a write's without the
-//! flush, and a read's from tables whose blocks are in the cache. The table decides the layout of a server's new databases.
+//! Nothing is timed. Instructions are those of the calling thread, as in [`counts`](crate::counts): a write's without
+//! the flush, and a read's from tables whose blocks are in the cache. The table decides the layout of a server's new
+//! databases.
 
 use std::hint::black_box;
 

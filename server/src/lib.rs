@@ -24,8 +24,8 @@ pub mod memory;
 mod relocation;
 mod report;
 
-/// Options of the layers in which a server or a command creates databases. Their bodies are packed: over HTTP, documents
-/// come and go as a whole, and cost about half that way.
+/// Options of the layers in which a server or a command creates databases. Their bodies are packed: over HTTP,
+/// documents come and go as a whole, and cost about half that way.
 #[must_use]
 pub fn layer_options() -> LayerOptions {
     LayerOptions { default_format: BodyFormat::Packed, ..LayerOptions::default() }
