@@ -31,7 +31,7 @@ use kv_api::error::{
     TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
 };
 use kv_api::{
-    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
     Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 use parking_lot::Mutex;
@@ -238,6 +238,10 @@ impl<D: Database> Database for Chaos<D> {
 
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         self.inner.disk_bytes(begin, end)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.inner.figures()
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{
-    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, KeyValue, Limits, MutationType, RangeBatch,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, KeyValue, Limits, MutationType, RangeBatch,
     RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 use parking_lot::Mutex;
@@ -144,6 +144,10 @@ impl<A: Database, B: Database> Database for Mirror<A, B> {
 
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         Some(self.a.disk_bytes(begin, end)? + self.b.disk_bytes(begin, end)?)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.a.figures()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use kv_api::{Durability, Error, Result, error};
+use kv_api::{Durability, Error, Figure, Result, error};
 
 use occ::store::{ApplyError, Batch, Store};
 use occ::{OccDatabase, OpenAt, last_version};
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::DiskOptions;
 use crate::folder::{Folder, io_error, sync_folder};
+use crate::room;
 use crate::synced::Synced;
 
 /// A store whose rows are in a folder.
@@ -149,6 +150,10 @@ impl<S: DiskStore> Store for OnDisk<S> {
 
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         self.store.disk_bytes(begin, end)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        [room::figures(&self.path), self.store.figures()].concat()
     }
 
     fn check_room(&self, bytes: u64) -> Result<()> {

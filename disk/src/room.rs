@@ -11,7 +11,7 @@
 use std::path::Path;
 
 use kv_api::error::STORAGE_QUOTA_EXCEEDED;
-use kv_api::{Error, Result};
+use kv_api::{Error, Figure, Result};
 use rustix::fs::statvfs;
 
 /// One part in so many of the disk is kept, up to [`MOST`].
@@ -35,6 +35,15 @@ fn free_and_kept(folder: &Path) -> Option<(u64, u64)> {
     let disk = statvfs(folder).ok()?;
     let total = disk.f_blocks.saturating_mul(disk.f_frsize);
     (total > 0).then(|| (disk.f_bavail.saturating_mul(disk.f_frsize), (total / PART).min(MOST)))
+}
+
+/// How much of a folder's disk is free, and how much of that ordinary commits leave free.
+pub(crate) fn figures(folder: &Path) -> Vec<Figure> {
+    let Some((free, kept)) = free_and_kept(folder) else { return Vec::new() };
+    vec![
+        Figure::gauge("couch_layer_disk_free_bytes", "free bytes of the store's disk", free as f64),
+        Figure::gauge("couch_layer_disk_kept_bytes", "bytes of them that are kept for deletions", kept as f64),
+    ]
 }
 
 /// 1225 if, after `bytes` more, less than what is kept would be free on the disk of a folder.

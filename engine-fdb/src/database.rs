@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use foundationdb::options::DatabaseOption;
 use foundationdb::{Database as Native, FdbError};
-use kv_api::{Database, Durability, Error, Limits, Result, Transaction, TransactionOption, error};
+use kv_api::{Database, Durability, Error, Figure, Limits, Result, Transaction, TransactionOption, error};
 
 use crate::convert;
 use crate::network::start_network;
@@ -188,6 +188,11 @@ impl Database for FdbDatabase {
 
     fn disk_bytes(&self, _: &[u8], _: &[u8]) -> Option<u64> {
         None
+    }
+
+    /// The cluster has its own.
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
     }
 }
 

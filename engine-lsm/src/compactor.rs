@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 use disk::folder::io_error;
 use disk::panics::caught;
 use disk::room;
-use kv_api::{Error, Result, error};
+use kv_api::figures::{Counter, Histogram};
+use kv_api::{Error, Figure, Result, error};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::maker::{Finished, Maker};
@@ -58,6 +59,16 @@ pub(crate) struct CompactedTables {
     asked: Mutex<Vec<Effort>>,
     changed: Condvar,
     stopped: AtomicBool,
+    counts: Counts,
+}
+
+/// Counts of compactions.
+struct Counts {
+    /// Times of those that succeeded.
+    times: Histogram,
+    /// Bytes of the tables that they read.
+    bytes: Counter,
+    failures: Counter,
 }
 
 struct State {
@@ -136,6 +147,7 @@ impl CompactedTables {
             asked: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
+            counts: Counts { times: Histogram::of_times(), bytes: Counter::default(), failures: Counter::default() },
         }
     }
 
@@ -315,7 +327,15 @@ impl CompactedTables {
             return Ok(false);
         };
         MutexGuard::unlocked(state, || {
+            let started = Instant::now();
             let outcome = caught("a compaction", || self.compact(&tables, &step));
+            match &outcome {
+                Ok(()) => {
+                    self.counts.times.observe_time(started.elapsed());
+                    self.counts.bytes.add(step.inputs().map(|member| member.bytes()).sum());
+                }
+                Err(_) => self.counts.failures.add(1),
+            }
             // The files of its tables are deleted before anybody is told.
             drop((tables, step));
             outcome.map(|()| true)
@@ -356,6 +376,25 @@ impl CompactedTables {
                 }
             }
         }
+    }
+
+    pub(crate) fn figures(&self) -> Vec<Figure> {
+        let Counts { times, bytes, failures } = &self.counts;
+        let (used, capacity) = self.maker.cache_bytes();
+        let mut figures = vec![
+            Figure::histogram("couch_layer_compaction_seconds", "time of compactions", times.seconds()),
+            Figure::counter("couch_layer_compaction_bytes_total", "bytes that compactions read", bytes.value()),
+            Figure::counter("couch_layer_compaction_failures_total", "compactions that failed", failures.value()),
+            Figure::gauge("couch_layer_cache_bytes", "bytes in the store's cache", used as f64),
+            Figure::gauge("couch_layer_cache_capacity_bytes", "size of the store's cache", capacity as f64),
+        ];
+        let tables = self.tables();
+        for level in 0..tables.levels().len() {
+            let bytes: u64 = tables.level(level).map(|member| member.bytes()).sum();
+            let gauge = Figure::gauge("couch_layer_table_bytes", "bytes of the tables of each level", bytes as f64);
+            figures.push(gauge.with("level", level.to_string()));
+        }
+        figures
     }
 
     /// Waits for work. When nothing was flushed for a while, there may be more.

@@ -64,6 +64,11 @@ impl Maker {
         self.next_flush.load(Ordering::Relaxed)
     }
 
+    /// Bytes that are cached, and how many may be.
+    pub(crate) fn cache_bytes(&self) -> (u64, u64) {
+        (self.cache.size(), self.cache.capacity())
+    }
+
     /// Opens the listed tables in a folder.
     pub(crate) fn open(folder: PathBuf, list: &List, cache_bytes: u64) -> lsm_tree::Result<(Self, Tables)> {
         let mut maker = Maker {
@@ -179,7 +184,8 @@ impl NewTables<'_> {
             if self.place.level > 0 && room::is_short(&self.maker.folder) {
                 return Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into());
             }
-            open.is_full = open.bytes >= ROWS_OF_A_TABLE * table_bytes || fs::metadata(&open.path)?.len() >= table_bytes;
+            open.is_full =
+                open.bytes >= ROWS_OF_A_TABLE * table_bytes || fs::metadata(&open.path)?.len() >= table_bytes;
         }
         Ok(is_first)
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use disk::DiskStore;
 use disk::folder::{io_error, sync_folder};
 use disk::panics::{Panicked, caught, silently};
-use kv_api::{Direction, Durability, Error, Result, error};
+use kv_api::{Direction, Durability, Error, Figure, Result, error};
 use lsm_tree::{InternalValue, Slice, ValueType};
 use occ::RangeSet;
 use occ::store::{ApplyError, Batch, Store};
@@ -162,6 +162,10 @@ impl Store for LsmStore {
 
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         Some(self.shared.tables().file_bytes(&keys::stored(begin), &keys::stored(end)))
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.shared.figures()
     }
 
     fn close(&self) -> Result<()> {

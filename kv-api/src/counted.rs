@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::{
-    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
     Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
@@ -111,6 +111,10 @@ impl<D: Database> Database for Counted<D> {
 
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         self.inner.disk_bytes(begin, end)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.inner.figures()
     }
 }
 

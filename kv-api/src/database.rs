@@ -1,6 +1,6 @@
 //! The database.
 
-use crate::{Durability, Limits, Result, Transaction};
+use crate::{Durability, Figure, Limits, Result, Transaction};
 
 /// An ordered, transactional key-value database: a cheap handle.
 pub trait Database: Clone + Send + Sync + 'static {
@@ -34,5 +34,10 @@ pub trait Database: Clone + Send + Sync + 'static {
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         let _ = (begin, end);
         None
+    }
+
+    /// What the engine has done since it was opened, and what it holds. Cheap, but not free: it may lock what commits lock.
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
     }
 }

@@ -3,15 +3,20 @@
 //! Pipelining works as in the traits: the call issues the read, and its future is boxed. [`AnyDatabase`] is itself
 //! a [`Database`]: a layer over it is compiled once for all engines, at the price of one box for each read.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 
+use crate::error::name_of;
+use crate::figures::Histogram;
 use crate::{
-    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
     Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
@@ -21,7 +26,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 /// [`Database`], object-safe. Every database implements it.
 pub trait DynDatabase: Send + Sync + 'static {
     /// See [`Database::begin`].
-    fn begin(&self) -> Result<AnyTransaction>;
+    fn begin(&self) -> Result<Arc<dyn DynTransaction>>;
     /// See [`Database::limits`].
     fn limits(&self) -> Limits;
     /// See [`Database::durability`].
@@ -32,11 +37,13 @@ pub trait DynDatabase: Send + Sync + 'static {
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool;
     /// See [`Database::disk_bytes`].
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64>;
+    /// See [`Database::figures`].
+    fn figures(&self) -> Vec<Figure>;
 }
 
 impl<D: Database> DynDatabase for D {
-    fn begin(&self) -> Result<AnyTransaction> {
-        Ok(AnyTransaction(Arc::new(Database::begin(self)?)))
+    fn begin(&self) -> Result<Arc<dyn DynTransaction>> {
+        Ok(Arc::new(Database::begin(self)?))
     }
 
     fn limits(&self) -> Limits {
@@ -57,6 +64,10 @@ impl<D: Database> DynDatabase for D {
 
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         Database::disk_bytes(self, begin, end)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        Database::figures(self)
     }
 }
 
@@ -175,14 +186,53 @@ impl<T: Transaction> DynTransaction for T {
     }
 }
 
-/// A [`Database`] whose engine is chosen at run time.
+/// A [`Database`] whose engine is chosen at run time. It counts commits and errors: the same figures for every engine.
 #[derive(Clone)]
-pub struct AnyDatabase(Arc<dyn DynDatabase>);
+pub struct AnyDatabase {
+    engine: Arc<dyn DynDatabase>,
+    outcomes: Arc<Outcomes>,
+}
 
 impl AnyDatabase {
     /// Hides the type of `database`.
     pub fn new(database: impl Database) -> Self {
-        AnyDatabase(Arc::new(database))
+        AnyDatabase { engine: Arc::new(database), outcomes: Arc::default() }
+    }
+}
+
+/// Numbers of errors by their codes.
+type Codes = Mutex<BTreeMap<i32, u64>>;
+
+/// What became of transactions.
+struct Outcomes {
+    /// Times of commits that changed something.
+    commits: Histogram,
+    failures: Codes,
+    retries: Codes,
+}
+
+impl Default for Outcomes {
+    fn default() -> Self {
+        Outcomes { commits: Histogram::of_times(), failures: Codes::default(), retries: Codes::default() }
+    }
+}
+
+impl Outcomes {
+    fn count(codes: &Codes, code: i32) {
+        *codes.lock().entry(code).or_default() += 1;
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let what = "time of commits that changed something";
+        let mut figures = vec![Figure::histogram("couch_layer_commit_seconds", what, self.commits.seconds())];
+        let mut list = |codes: &Codes, name, help| {
+            figures.extend(codes.lock().iter().map(|(code, count)| {
+                Figure::counter(name, help, *count).with("code", code.to_string()).with("error", name_of(*code))
+            }));
+        };
+        list(&self.failures, "couch_layer_commit_failures_total", "commits that failed, by FoundationDB's code");
+        list(&self.retries, "couch_layer_transaction_retries_total", "transactions that ran again after an error");
+        figures
     }
 }
 
@@ -197,33 +247,40 @@ impl Database for AnyDatabase {
     type Transaction = AnyTransaction;
 
     fn begin(&self) -> Result<AnyTransaction> {
-        self.0.begin()
+        Ok(AnyTransaction { inner: self.engine.begin()?, outcomes: self.outcomes.clone() })
     }
 
     fn limits(&self) -> Limits {
-        self.0.limits()
+        self.engine.limits()
     }
 
     fn durability(&self) -> Durability {
-        self.0.durability()
+        self.engine.durability()
     }
 
     fn compact(&self, begin: &[u8], end: &[u8]) {
-        self.0.compact(begin, end);
+        self.engine.compact(begin, end);
     }
 
     fn is_compacting(&self, begin: &[u8], end: &[u8]) -> bool {
-        self.0.is_compacting(begin, end)
+        self.engine.is_compacting(begin, end)
     }
 
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
-        self.0.disk_bytes(begin, end)
+        self.engine.disk_bytes(begin, end)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        [self.outcomes.figures(), self.engine.figures()].concat()
     }
 }
 
 /// A transaction of [`AnyDatabase`].
 #[derive(Clone)]
-pub struct AnyTransaction(Arc<dyn DynTransaction>);
+pub struct AnyTransaction {
+    inner: Arc<dyn DynTransaction>,
+    outcomes: Arc<Outcomes>,
+}
 
 impl fmt::Debug for AnyTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -235,88 +292,105 @@ impl fmt::Debug for AnyTransaction {
 #[allow(refining_impl_trait, reason = "that its futures are boxed is what this type is for")]
 impl Transaction for AnyTransaction {
     fn get_read_version(&self) -> BoxFuture<Result<i64>> {
-        self.0.get_read_version()
+        self.inner.get_read_version()
     }
 
     fn set_read_version(&self, version: i64) {
-        self.0.set_read_version(version);
+        self.inner.set_read_version(version);
     }
 
     fn get(&self, key: &[u8], read: Read) -> BoxFuture<Result<Option<Bytes>>> {
-        self.0.get(key, read)
+        self.inner.get(key, read)
     }
 
     fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>> {
-        self.0.get_key(selector, read)
+        self.inner.get_key(selector, read)
     }
 
     fn get_range(&self, request: &RangeRequest, read: Read) -> BoxFuture<Result<RangeBatch>> {
-        self.0.get_range(request, read)
+        self.inner.get_range(request, read)
     }
 
     fn set(&self, key: impl IntoBytes, value: impl IntoBytes) {
-        self.0.set(key.into_bytes(), value.into_bytes());
+        self.inner.set(key.into_bytes(), value.into_bytes());
     }
 
     fn clear(&self, key: &[u8]) {
-        self.0.clear(key);
+        self.inner.clear(key);
     }
 
     fn clear_range(&self, begin: &[u8], end: &[u8]) {
-        self.0.clear_range(begin, end);
+        self.inner.clear_range(begin, end);
     }
 
     fn atomic_op(&self, mutation: MutationType, key: impl IntoBytes, operand: impl IntoBytes) {
-        self.0.atomic_op(mutation, key.into_bytes(), operand.into_bytes());
+        self.inner.atomic_op(mutation, key.into_bytes(), operand.into_bytes());
     }
 
     fn add_conflict_range(&self, begin: &[u8], end: &[u8], side: ConflictRange) {
-        self.0.add_conflict_range(begin, end, side);
+        self.inner.add_conflict_range(begin, end, side);
     }
 
     fn set_option(&self, option: TransactionOption) {
-        self.0.set_option(option);
+        self.inner.set_option(option);
     }
 
     fn get_approximate_size(&self) -> BoxFuture<Result<u64>> {
-        self.0.get_approximate_size()
+        self.inner.get_approximate_size()
     }
 
     fn get_estimated_range_size(&self, begin: &[u8], end: &[u8]) -> BoxFuture<Result<u64>> {
-        self.0.get_estimated_range_size(begin, end)
+        self.inner.get_estimated_range_size(begin, end)
     }
 
     fn get_range_split_points(&self, begin: &[u8], end: &[u8], chunk_bytes: u64) -> BoxFuture<Result<Vec<Bytes>>> {
-        self.0.get_range_split_points(begin, end, chunk_bytes)
+        self.inner.get_range_split_points(begin, end, chunk_bytes)
     }
 
     fn get_versionstamp(&self) -> BoxFuture<Result<Versionstamp>> {
-        self.0.get_versionstamp()
+        self.inner.get_versionstamp()
     }
 
     fn watch(&self, key: &[u8]) -> BoxFuture<Result<()>> {
-        self.0.watch(key)
+        self.inner.watch(key)
     }
 
     fn commit(&self) -> BoxFuture<Result<()>> {
-        let transaction = self.0.clone();
-        Box::pin(async move { transaction.commit().await })
+        let transaction = self.clone();
+        Box::pin(async move {
+            let AnyTransaction { inner, outcomes } = transaction;
+            let started = Instant::now();
+            let outcome = inner.commit().await;
+            match &outcome {
+                // One that wrote nothing has the version -1.
+                Ok(()) if inner.get_committed_version().is_ok_and(|version| version < 0) => {}
+                Ok(()) => outcomes.commits.observe_time(started.elapsed()),
+                Err(error) => Outcomes::count(&outcomes.failures, error.code()),
+            }
+            outcome
+        })
     }
 
     fn get_committed_version(&self) -> Result<i64> {
-        self.0.get_committed_version()
+        self.inner.get_committed_version()
     }
 
     fn on_error(&self, error: Error) -> BoxFuture<Result<()>> {
-        let transaction = self.0.clone();
-        Box::pin(async move { transaction.on_error(error).await })
+        let transaction = self.clone();
+        Box::pin(async move {
+            let AnyTransaction { inner, outcomes } = transaction;
+            let code = error.code();
+            inner.on_error(error).await?;
+            Outcomes::count(&outcomes.retries, code);
+            Ok(())
+        })
     }
 
     fn reset(&self) {
-        self.0.reset();
+        self.inner.reset();
     }
 
     fn cancel(&self) {
-        self.0.cancel();
+        self.inner.cancel();
     }
 }

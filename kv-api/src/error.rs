@@ -138,7 +138,7 @@ macro_rules! codes {
     ($($(#[$doc:meta])* $constant:ident = $code:literal, $name:literal;)*) => {
         $($(#[$doc])* pub const $constant: i32 = $code;)*
 
-        const fn name_of(code: i32) -> &'static str {
+        pub(crate) const fn name_of(code: i32) -> &'static str {
             match code {
                 $($code => $name,)*
                 _ => "unknown_error",

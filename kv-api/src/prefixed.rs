@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::error::KEY_OUTSIDE_LEGAL_RANGE;
 use crate::{
-    ConflictRange, Database, Durability, Error, IntoBytes, KeySelector, KeyValue, Limits, MutationType, RangeBatch,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, KeyValue, Limits, MutationType, RangeBatch,
     RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp, keys,
 };
 
@@ -63,6 +63,10 @@ impl<D: Database> Database for Prefixed<D> {
 
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         self.inner.disk_bytes(&prefixed(&self.prefix, begin), &prefixed(&self.prefix, end))
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.inner.figures()
     }
 }
 

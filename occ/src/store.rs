@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv_api::{Direction, Durability, Error, Result};
+use kv_api::{Direction, Durability, Error, Figure, Result};
 
 use crate::key_map::KeyMap;
 use crate::{KeyRange, RangeSet};
@@ -201,6 +201,11 @@ pub trait Store: Send + Sync + 'static {
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         let _ = (begin, end);
         None
+    }
+
+    /// What the store has done since it was opened, and what it holds: see [`kv_api::Database::figures`].
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
     }
 
     /// Fails when what is left of the disk is kept for transactions that make the data smaller. Called before each

@@ -97,6 +97,11 @@ impl Watches {
         Watches { table: Arc::default(), most, numbers: AtomicU64::new(0), deferred: Mutex::default() }
     }
 
+    /// Number of watches that were created and have not completed.
+    pub(crate) fn count(&self) -> usize {
+        self.table.outstanding.load(Ordering::Relaxed)
+    }
+
     /// Creates a watch, not armed yet: 1032 if there are too many.
     pub(crate) fn create(&self, key: Bytes, seen: Option<Bytes>) -> Result<Arc<Watch>> {
         let most = self.most;

@@ -29,6 +29,7 @@
 //! nothing. A failed sync of the log is not retried, because Linux marks the unwritten pages as clean. Instead
 //! everything in memory is flushed and a new log begun. If that fails too, the commit's outcome is unknown.
 
+mod figures;
 mod log;
 mod pack;
 mod row;
@@ -42,9 +43,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kv_api::error::STORAGE_QUOTA_EXCEEDED;
-use kv_api::{Durability, Result};
+use kv_api::{Durability, Figure, Result};
 use parking_lot::{Condvar, Mutex};
 
+use self::figures::LogCounts;
 use self::log::Log;
 use self::run::{Run, RunBuilder};
 pub use self::view::{WalRange, WalView};
@@ -119,6 +121,7 @@ struct Inner<S: DiskStore> {
     state: Mutex<State<S::View>>,
     /// Number of flushes. Written under the state's lock and read without it.
     flushes: AtomicU64,
+    counts: LogCounts,
     changed: Condvar,
     /// Lets go of old snapshots, which keep files of the store below.
     let_go: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -228,6 +231,7 @@ impl<S: DiskStore> Inner<S> {
             let state = self.state.lock();
             (state.runs[..state.frozen].to_vec(), state.frozen_version)
         };
+        let started = figures::now();
         let below = caught("a flush", || {
             self.below.apply(Run::batch_of(&runs, version)?).map_err(ApplyError::into_error)?;
             self.below.sync()?;
@@ -236,9 +240,10 @@ impl<S: DiskStore> Inner<S> {
         let mut state = self.state.lock();
         let outcome = match below {
             Ok(view) => {
+                self.counts.flushes.observe_time(started.elapsed());
+                self.counts.flushed_bytes.add(std::mem::take(&mut state.frozen_bytes) as u64);
                 state.runs = state.active().into();
                 state.frozen = 0;
-                state.frozen_bytes = 0;
                 // The log may shrink.
                 state.is_resting = false;
                 state.below = view;
@@ -247,6 +252,7 @@ impl<S: DiskStore> Inner<S> {
                 Ok(())
             }
             Err(error) => {
+                self.counts.failed_flushes.add(1);
                 // The first error has the cause. A store may say of later ones only that it failed before.
                 state.failed.get_or_insert_with(|| error.clone());
                 Err(error)
@@ -370,6 +376,7 @@ impl<S: DiskStore> Inner<S> {
     /// Waits until another batch may be applied.
     fn make_room(&self) -> Result<()> {
         let mut state = self.state.lock();
+        let mut has_waited = false;
         loop {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
@@ -378,6 +385,9 @@ impl<S: DiskStore> Inner<S> {
                 return Ok(());
             }
             if state.frozen > 0 {
+                if !std::mem::replace(&mut has_waited, true) {
+                    self.counts.stalls.add(1);
+                }
                 self.changed.wait(&mut state);
             } else {
                 drop(state);
@@ -484,8 +494,8 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
         let idle_bytes = if matches!(log, Logging::Off) { 1 } else { flush_bytes / IDLE_PART };
         let (log, state) = (Mutex::new(log), Mutex::new(state));
         let (folder, flushes, changed) = (folder.to_owned(), AtomicU64::new(0), Condvar::new());
-        let let_go = OnceLock::new();
-        let inner = Inner { below, folder, flush_bytes, idle_bytes, log, state, flushes, changed, let_go };
+        let (counts, let_go) = (LogCounts::default(), OnceLock::new());
+        let inner = Inner { below, folder, flush_bytes, idle_bytes, log, state, flushes, counts, changed, let_go };
         Ok(WalStore { inner: Arc::new(inner), flusher: Mutex::default() })
     }
 }
@@ -518,6 +528,7 @@ impl<S: DiskStore> Store for WalStore<S> {
             let (run_length, mut packed) = (record.bytes.len() - log::HEAD, record.packed());
             let record = packed.as_mut().unwrap_or(&mut record.bytes);
             log.append(version, record, run_length).map_err(ApplyError::NothingApplied)?;
+            self.inner.counts.bytes.add(record.len() as u64);
         }
         let mut state = self.inner.state.lock();
         state.push(record.run()).map_err(ApplyError::Unknown)?;
@@ -529,7 +540,12 @@ impl<S: DiskStore> Store for WalStore<S> {
     }
 
     fn sync(&self) -> Result<()> {
-        let outcome = self.inner.log.lock().log().map_or(Ok(()), Log::sync);
+        let outcome = self.inner.log.lock().log().map_or(Ok(()), |log| {
+            let started = figures::now();
+            let outcome = log.sync();
+            self.inner.counts.syncs.observe_time(started.elapsed());
+            outcome
+        });
         outcome.or_else(|error| self.inner.restart_log().map_err(|_| error))
     }
 
@@ -569,6 +585,14 @@ impl<S: DiskStore> Store for WalStore<S> {
         let below = self.inner.below.disk_bytes(begin, end)?;
         let runs = self.inner.state.lock().runs.clone();
         Some(below + runs.iter().map(|run| run.bytes_between(begin, end)).sum::<u64>())
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let unflushed = {
+            let state = self.inner.state.lock();
+            state.active_bytes + state.frozen_bytes
+        };
+        [self.inner.counts.figures(unflushed), self.inner.below.figures()].concat()
     }
 
     /// What is in memory will be flushed, and so will the next batch, after it was appended to the log.

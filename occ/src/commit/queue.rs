@@ -84,6 +84,13 @@ impl Queue {
     }
 }
 
+impl Pipeline {
+    /// Bytes that wait to be committed.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        lock(&self.queue).bytes
+    }
+}
+
 /// Passes the lead on when a committer is dropped while it yields: its request is still in the queue.
 struct YieldGuard<'a, S: Store>(&'a Arc<Core<S>>);
 

@@ -74,6 +74,7 @@ impl<S: Store> Core<S> {
         } else if let Err(error) = self.write(batch) {
             accepted.iter().for_each(|(ticket, _)| ticket.fail(error.clone()));
         } else {
+            self.batches.sizes.observe(accepted.len() as u64);
             accepted.iter().for_each(|(ticket, stamp)| self.answer(ticket, *stamp));
         }
         refused.into_iter().for_each(|(ticket, error)| ticket.fail(error));
@@ -104,6 +105,7 @@ impl<S: Store> Core<S> {
             self.store.sync().map_err(|error| self.lose(error))?;
         }
         self.hook.reached(Point::AfterSync);
+        self.batches.bytes.add(bytes as u64);
         self.publish(version, &view, bytes, touched);
         Ok(())
     }

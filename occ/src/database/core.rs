@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use kv_api::{Error, Limits, Result, error};
+use kv_api::figures::{Counter, Histogram};
+use kv_api::{Error, Figure, Limits, Result, error};
 
 use crate::Clock;
 use crate::commit::Pipeline;
@@ -23,6 +24,16 @@ const VERSION_KEY: &[u8] = b"\xff/occ/version";
 /// The format of what this crate keeps in a store.
 const FORMAT: u16 = 1;
 
+/// Bounds for the number of transactions in a batch.
+const BATCH_SIZES: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 1_024, 4_096];
+
+/// Counts of batches.
+pub(crate) struct Batches {
+    /// Number of transactions in each.
+    pub(crate) sizes: Histogram,
+    pub(crate) bytes: Counter,
+}
+
 /// See the [module](self).
 pub(crate) struct Core<S: Store> {
     pub(crate) clock: SharedClock,
@@ -32,6 +43,7 @@ pub(crate) struct Core<S: Store> {
     window: Mutex<Window<S::View>>,
     pub(crate) pipeline: Pipeline,
     pub(crate) watches: Watches,
+    pub(crate) batches: Batches,
     pub(crate) sample: Mutex<Sample>,
     /// For tests of a suite.
     pub(crate) fault: Option<Fault>,
@@ -95,6 +107,7 @@ impl<S: Store> Core<S> {
             window: Mutex::new(Window::new(timeline, limits.read_window, view)),
             pipeline: Pipeline::default(),
             watches: Watches::new(limits.watches),
+            batches: Batches { sizes: Histogram::new(BATCH_SIZES), bytes: Counter::default() },
             sample: Mutex::new(sample),
             fault,
             hook,
@@ -144,6 +157,19 @@ impl<S: Store> Core<S> {
         }
         self.stop();
         if self.shut(closed()) { self.store.close() } else { Ok(()) }
+    }
+
+    pub(crate) fn figures(&self) -> Vec<Figure> {
+        let sizes = self.batches.sizes.distribution(1.0);
+        let views = self.with_window(|window| window.view_count()) as f64;
+        let (queued, watches) = (self.pipeline.queued_bytes() as f64, self.watches.count() as f64);
+        vec![
+            Figure::histogram("couch_layer_batch_commits", "commits that share a batch", sizes),
+            Figure::counter("couch_layer_batch_bytes_total", "bytes of all batches", self.batches.bytes.value()),
+            Figure::gauge("couch_layer_commit_queue_bytes", "bytes that wait to be committed", queued),
+            Figure::gauge("couch_layer_snapshots", "snapshots that are kept for transactions", views),
+            Figure::gauge("couch_layer_watches", "watches that wait for a change", watches),
+        ]
     }
 
     /// Whether a version is within the window by the clock.

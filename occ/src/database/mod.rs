@@ -6,7 +6,7 @@ pub use self::core::last_version;
 
 use std::path::Path;
 
-use kv_api::{Database, Durability, Limits, Result};
+use kv_api::{Database, Durability, Figure, Limits, Result};
 
 use crate::Clock;
 use crate::clock::{SystemClock, system};
@@ -120,6 +120,10 @@ impl<S: Store> Database for OccDatabase<S> {
 
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         self.0.core.store.disk_bytes(begin, end)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        [self.0.core.figures(), self.0.core.store.figures()].concat()
     }
 }
 

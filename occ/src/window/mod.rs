@@ -136,6 +136,11 @@ impl<V> Window<V> {
         Ok((entry.view.clone(), entry.hold()))
     }
 
+    /// Number of views that are kept.
+    pub(crate) fn view_count(&self) -> usize {
+        self.views.len() + self.held.len()
+    }
+
     fn entry(&self, version: i64) -> Option<&Entry<V>> {
         let views = match self.views.front() {
             Some(first) if first.from <= version => &self.views,

@@ -121,8 +121,10 @@ fn a_compaction_whose_tables_were_dropped_is_given_up() {
     for version in 1..5 {
         store.apply(Batch::of_rows(version, [set("b", "1"), set("c", "1")])).unwrap();
     }
-    let (tables, step) =
-        (store.shared.tables(), crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap());
+    let (tables, step) = (
+        store.shared.tables(),
+        crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap(),
+    );
     let mut clear = Batch::new(5);
     clear.clear_range(KeyRange { begin: "a".into(), end: "d".into() });
     store.apply(clear).unwrap();
@@ -144,8 +146,10 @@ fn a_compaction_waits_for_a_flush_that_clears() {
     for version in 1..5 {
         store.apply(Batch::of_rows(version, [set("a", "1"), set("b", "1")])).unwrap();
     }
-    let (tables, step) =
-        (store.shared.tables(), crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap());
+    let (tables, step) = (
+        store.shared.tables(),
+        crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap(),
+    );
     std::thread::scope(|scope| {
         let compaction = store.shared.while_clearing(|| {
             let compaction = scope.spawn(|| store.shared.compact(&tables, &step).unwrap());

@@ -258,7 +258,7 @@ mod tests {
             ("admins", "a:b", "x"),
             ("admins", "_a", "x"),
             ("admins", "a", " "),
-            ("quotas", "notes", "1 GB"),
+            ("quotas", "notes", "1 lot"),
             ("couch_peruser", "quota", "-1"),
         ] {
             assert_eq!(checked(section, key, value).unwrap_err().status(), 400, "{section} {key} {value}");
