@@ -125,6 +125,11 @@ impl Budget {
         self.0.state.lock().most
     }
 
+    /// Number of reservations that wait.
+    pub fn waiting(&self) -> usize {
+        self.0.state.lock().waiting.iter().filter(|one| !one.granted.is_closed()).count()
+    }
+
     /// The largest reservation that can be granted at all, to an owner that holds nothing else while nobody else holds
     /// anything.
     pub fn most_of_one(&self) -> usize {

@@ -31,8 +31,8 @@ use kv_api::error::{
     TRANSACTION_TIMED_OUT, TRANSACTION_TOO_LARGE, TRANSACTION_TOO_OLD, USED_DURING_COMMIT,
 };
 use kv_api::{
-    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
-    Read, Result, Transaction, TransactionOption, Versionstamp,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch,
+    RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{
-    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, KeyValue, Limits, MutationType, RangeBatch,
-    RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, KeyValue, Limits, MutationType,
+    RangeBatch, RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 use parking_lot::Mutex;
 

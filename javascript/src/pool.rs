@@ -98,6 +98,11 @@ impl Pool {
         self.0.0.threads
     }
 
+    /// Number of runs that wait for a thread.
+    pub fn waiting(&self) -> usize {
+        self.0.0.queue.lock().turns.waiting()
+    }
+
     /// Runs work in the sandbox of a design document. Only equal texts of one database share a sandbox. The work
     /// is not run if its future is dropped before its turn, and its functions are stopped when it is dropped later.
     ///

@@ -33,6 +33,11 @@ impl<J> Turns<J> {
         Turns { share, most, waiting: 0, order: VecDeque::new(), databases: HashMap::new() }
     }
 
+    /// Number of runs that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
     /// Whether another run of this database could begin as soon as there is a thread.
     pub(crate) fn may_run(&self, database: &Id) -> bool {
         self.databases.get(database).is_none_or(|runs| runs.running + runs.waiting.len() < self.share)

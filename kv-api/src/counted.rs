@@ -6,8 +6,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::{
-    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
-    Read, Result, Transaction, TransactionOption, Versionstamp,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch,
+    RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
 /// Cost of one transaction, over all its attempts.

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use crate::error::name_of;
 use crate::figures::Histogram;
 use crate::{
-    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch, RangeRequest,
-    Read, Result, Transaction, TransactionOption, Versionstamp,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, Limits, MutationType, RangeBatch,
+    RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
 /// A boxed future that borrows nothing.

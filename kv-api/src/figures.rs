@@ -4,6 +4,7 @@
 //! asks ([`Database::figures`](crate::Database::figures)). Their names and units are those of Prometheus: totals end in `_total`,
 //! times are in seconds.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -67,21 +68,21 @@ impl Histogram {
         self.counts.iter().chain([&self.sum]).for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
-    /// Its values so far. `scale` is the size of their unit: 1, or 0.000001 for a histogram of times.
-    pub fn distribution(&self, scale: f64) -> Distribution {
+    /// Its values so far, divided by `by`: 1, or a million for times in seconds.
+    pub fn distribution(&self, by: f64) -> Distribution {
         let mut below = 0;
         let counts = self.counts.iter().map(|count| {
             below += count.load(Ordering::Relaxed);
             below
         });
         let counts = counts.collect();
-        let bounds = self.bounds.iter().map(|bound| *bound as f64 * scale).collect();
-        Distribution { bounds, counts, sum: self.sum.load(Ordering::Relaxed) as f64 * scale }
+        let bounds = self.bounds.iter().map(|bound| *bound as f64 / by).collect();
+        Distribution { bounds, counts, sum: self.sum.load(Ordering::Relaxed) as f64 / by }
     }
 
     /// Its times so far, in seconds.
     pub fn seconds(&self) -> Distribution {
-        self.distribution(1e-6)
+        self.distribution(1e6)
     }
 }
 
@@ -125,15 +126,17 @@ pub enum Value {
     Gauge(f64),
     /// How often which values came.
     Histogram(Distribution),
+    /// Values below which parts of all lie, each with its part; the sum and the number of all.
+    Summary(Vec<(f64, f64)>, f64, u64),
 }
 
 /// A figure with its name and what it means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The name: figures of one name have one meaning.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it counts.
-    pub help: &'static str,
+    pub help: Cow<'static, str>,
     /// What distinguishes it from others of the name.
     pub labels: Vec<(&'static str, String)>,
     /// Its value.
@@ -141,19 +144,24 @@ pub struct Figure {
 }
 
 impl Figure {
+    /// A figure without labels.
+    pub fn new(name: impl Into<Cow<'static, str>>, help: impl Into<Cow<'static, str>>, value: Value) -> Figure {
+        Figure { name: name.into(), help: help.into(), labels: Vec::new(), value }
+    }
+
     /// A counter.
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Figure {
-        Figure { name, help, labels: Vec::new(), value: Value::Counter(value as f64) }
+        Figure::new(name, help, Value::Counter(value as f64))
     }
 
     /// A gauge.
     pub fn gauge(name: &'static str, help: &'static str, value: f64) -> Figure {
-        Figure { name, help, labels: Vec::new(), value: Value::Gauge(value) }
+        Figure::new(name, help, Value::Gauge(value))
     }
 
     /// A histogram.
     pub fn histogram(name: &'static str, help: &'static str, values: Distribution) -> Figure {
-        Figure { name, help, labels: Vec::new(), value: Value::Histogram(values) }
+        Figure::new(name, help, Value::Histogram(values))
     }
 
     /// The same with a label.

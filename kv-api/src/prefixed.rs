@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::error::KEY_OUTSIDE_LEGAL_RANGE;
 use crate::{
-    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, KeyValue, Limits, MutationType, RangeBatch,
-    RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp, keys,
+    ConflictRange, Database, Durability, Error, Figure, IntoBytes, KeySelector, KeyValue, Limits, MutationType,
+    RangeBatch, RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp, keys,
 };
 
 /// A database whose keys all lie under a prefix of another database. FoundationDB's tenants serve the same

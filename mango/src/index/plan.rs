@@ -97,9 +97,15 @@ pub enum Purpose {
     Explain,
 }
 
+/// The warning of a query that no index answers.
 const NO_INDEX: &str = "No matching index found, create an index to optimize query time.";
 
 impl Plan {
+    /// Whether no index answers the query.
+    pub fn has_no_index(&self) -> bool {
+        self.warnings.iter().any(|warning| warning == NO_INDEX)
+    }
+
     /// Plans a query over these indexes.
     ///
     /// # Errors

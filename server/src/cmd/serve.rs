@@ -18,7 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::{Failure, descriptors, stop_signal};
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::{Administrator, CorsOptions, LogFile, Options, Server, StartError};
+use crate::http::{Administrator, CorsOptions, LogFile, Options, Server, StartError, count_line};
 use crate::memory::{Asked, Memory};
 
 /// Serve databases over HTTP
@@ -32,6 +32,11 @@ pub struct Serve {
     /// The address to listen on. Port 0 takes any free port
     #[arg(long, value_name = "HOST:PORT", env = "COUCH_LAYER_LISTEN", default_value = "127.0.0.1:5984")]
     listen: String,
+
+    /// An address on which Prometheus reads figures at /metrics, without a password: let only it reach that address. Elsewhere
+    /// the figures are at /_node/_local/_prometheus, for administrators and the role _metrics
+    #[arg(long, value_name = "HOST:PORT", env = "COUCH_LAYER_METRICS_LISTEN")]
+    metrics_listen: Option<String>,
 
     #[command(flatten)]
     tls: TlsArgs,
@@ -236,6 +241,7 @@ impl Serve {
             pause_jobs: self.pause_jobs,
             audit_log: open_log(self.audit_log.as_deref())?,
             access_log: open_log(self.access_log.as_deref())?,
+            metrics_listen: self.metrics_listen.as_deref().map(resolve).transpose()?,
             ..Options::default()
         };
         // A new store has no administrator, so none is created for a server that would not start.
@@ -303,8 +309,17 @@ impl Serve {
         // A closed log pipe must not end the server: reporting the failed write would panic on the same pipe.
         let subscriber = subscriber.with_max_level(LevelFilter::TRACE).log_internal_errors(false).finish();
         // Fails harmlessly in tests that run several servers in one process.
-        let _ = subscriber.with(targets).try_init();
+        let _ = subscriber.with(CountLines).with(targets).try_init();
         Ok(())
+    }
+}
+
+/// Counts the lines of the log by their levels.
+struct CountLines;
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for CountLines {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        count_line(event.metadata().level());
     }
 }
 
@@ -342,6 +357,9 @@ fn silence_panics() {
 fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passing: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "couch-layer listens on {}://{}/", server.scheme(), server.address())?;
+    if let Some(address) = server.metrics_address() {
+        writeln!(out, "Figures for Prometheus are at http://{address}/metrics, for everyone who can connect.")?;
+    }
     match store {
         EngineUrl::Memory => writeln!(out, "The data is in memory and is gone when the server stops.")?,
         EngineUrl::Folder { path, .. } => {

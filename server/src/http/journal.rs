@@ -11,12 +11,14 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::{Method, StatusCode};
+use kv_api::figures::Counter;
 use model::JsonWriter;
 use parking_lot::Mutex;
 use tracing::Level;
@@ -25,6 +27,21 @@ use crate::http::wire::response::{Body, Broken, object_text};
 
 /// Maximum length of a text in a line, in bytes.
 const MOST_TEXT: usize = 1_024;
+
+/// CouchDB's names for the levels of the log, and the number of lines of each in this process.
+pub(crate) const LEVELS: [&str; 4] = ["error", "warning", "info", "debug"];
+pub(crate) static LINES: [AtomicU64; LEVELS.len()] = [const { AtomicU64::new(0) }; LEVELS.len()];
+
+/// Counts a line of the log.
+pub(crate) fn count_line(level: &Level) {
+    let place = match *level {
+        Level::ERROR => 0,
+        Level::WARN => 1,
+        Level::INFO => 2,
+        _ => 3,
+    };
+    LINES[place].fetch_add(1, Ordering::Relaxed);
+}
 
 /// A file of lines. Clones write to the same file.
 #[derive(Clone)]
@@ -162,17 +179,20 @@ pub(crate) struct Counted {
     body: Body,
     /// Number of bytes that the connection took.
     bytes: u64,
+    /// Where all such bytes are counted.
+    sent: Arc<Counter>,
     access: Option<Box<Access>>,
 }
 
 impl Counted {
-    pub(crate) fn new(body: Body, access: Option<Box<Access>>) -> Counted {
-        Counted { body, bytes: 0, access }
+    pub(crate) fn new(body: Body, sent: Arc<Counter>, access: Option<Box<Access>>) -> Counted {
+        Counted { body, bytes: 0, sent, access }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        self.sent.add(self.bytes);
         let Some(access) = self.access.take() else { return };
         let actor =
             Actor { user: access.user.as_deref(), address: Some(access.address), request: Some(access.id.as_str()) };

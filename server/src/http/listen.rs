@@ -29,9 +29,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_io_timeout::TimeoutStream;
 
+use crate::http::app::statistics::Statistics;
 use crate::http::app::{App, Identity, Options};
 use crate::http::authn::lockout::network;
 use crate::http::config::settings::ADMINS;
+use crate::http::metrics;
+use crate::http::routes;
 use crate::http::serve::serve;
 use crate::http::tls;
 use crate::http::wire::body::CONNECTION_BYTES;
@@ -100,6 +103,8 @@ pub struct Server {
     following: JoinHandle<()>,
     /// Reads the certificate when it changes.
     renewing: JoinHandle<()>,
+    /// The address on which figures are told, and the task that does it.
+    metrics: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
 impl Server {
@@ -120,12 +125,13 @@ impl Server {
             return Err(StartError::OpenToAll { address });
         }
         let identity = Identity::load(&layer).await?;
-        let listener = bind(address).map_err(|source| StartError::Bind { address, source })?;
-        let address = listener.local_addr().map_err(|source| StartError::Bind { address, source })?;
+        let (listener, address) = bind(address)?;
+        let metrics = options.metrics_listen.map(bind).transpose()?;
         let (stop, stopping) = watch::channel(false);
         let (opened, stores) = mpsc::unbounded_channel();
-        let app = App::new(layer, identity, options, address, stopping.clone(), opened).map_err(StartError::Threads)?;
-        let app = Arc::new(app);
+        let statistics = Statistics::new(routes::endpoints().map(|(path, methods)| (methods, path)).collect());
+        let app = App::new(layer, identity, options, address, stopping.clone(), opened, statistics);
+        let app = Arc::new(app.map_err(StartError::Threads)?);
         drop(app.auth.load(&app.layer).await?);
         if app.auth.is_overridden() {
             tracing::warn!("the store has a password for this administrator, so that of the options has no effect");
@@ -140,12 +146,19 @@ impl Server {
         };
         let working = work::start(app.clone(), format!("couch-layer@{address}"), stores);
         let accepting = tokio::spawn(accept(listener, app.clone(), stopping));
-        Ok(Server { address, stop, app, accepting, working, following, renewing })
+        let metrics =
+            metrics.map(|(listener, address)| (address, tokio::spawn(metrics::answer(listener, app.clone()))));
+        Ok(Server { address, stop, app, accepting, working, following, renewing, metrics })
     }
 
     /// The address that it listens on, with the actual port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address on which it tells figures to everyone who asks.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|(address, _)| *address)
     }
 
     /// The start of its URLs.
@@ -166,10 +179,19 @@ impl Server {
         let _ = self.renewing.await;
         let _ = self.working.await;
         let _ = self.accepting.await;
+        if let Some((_, metrics)) = self.metrics {
+            let _ = metrics.await;
+        }
     }
 }
 
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+/// Listens on an address. Returns it with its port.
+fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let bound = listen(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+    bound.map(|(address, listener)| (listener, address)).map_err(|source| StartError::Bind { address, source })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A server that is started again gets its port at once. On Windows two servers would get it.
     #[cfg(not(windows))]
@@ -251,7 +273,7 @@ async fn connection(
     memory: Held,
     held: (Option<OwnedSemaphorePermit>, mpsc::Sender<()>),
 ) {
-    let _held = held;
+    let _held = (held, app.statistics.connections.enter());
     // Answers are written whole, so waiting to fill a packet would only delay them.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");

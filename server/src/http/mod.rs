@@ -1,7 +1,7 @@
 //! CouchDB's HTTP API.
 //!
 //! ```text
-//!   listen ──── one task for each connection (hyper); beside it `work`, which runs jobs
+//!   listen ──── one task for each connection (hyper); beside it `work`, which runs jobs, and `figures`, which tells what was done
 //!      │
 //!   serve ───── one request: authentication, authorisation, answer
 //!      │
@@ -40,12 +40,14 @@ mod database;
 mod document;
 mod error;
 mod feed;
+mod figures;
 mod find;
 mod functions;
 mod ids;
 mod journal;
 mod listen;
 mod listing;
+mod metrics;
 mod peruser;
 mod replicator;
 mod request;
@@ -67,6 +69,7 @@ pub(crate) use config::settings::ADMINS;
 pub(crate) use functions::Functions;
 pub(crate) use functions::validate::THREADS;
 pub use journal::LogFile;
+pub(crate) use journal::count_line;
 pub use listen::{Server, StartError};
 pub use routes::endpoints;
 pub use tls::{Tls, TlsError};

@@ -94,8 +94,8 @@ pub(crate) async fn serve(
         body: RequestBody::new(incoming, settings.max_request_size, body_patience, &part),
     };
     let is_small_body = request.body.is_small();
-    let mut user = None;
-    let answer = AssertUnwindSafe(answer(request, &settings, &method, &uri, &mut user)).catch_unwind().await;
+    let mut seen = Seen::default();
+    let answer = AssertUnwindSafe(answer(request, &settings, &method, &uri, &mut seen)).catch_unwind().await;
     let mut response = answer.unwrap_or_else(|_| {
         tracing::error!(%method, path = uri.path(), "a request ended in a panic");
         let error = ApiError::internal().with_header(CONNECTION, HeaderValue::from_static("close"));
@@ -113,7 +113,7 @@ pub(crate) async fn serve(
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
-    counted.statistics.answered(&method, response.status());
+    counted.statistics.answered(&method, response.status(), seen.route, started.elapsed());
     let foreign = response.extensions().get::<Foreign>().copied();
     let headers = response.headers_mut();
     headers.insert(SERVER, SERVER_NAME);
@@ -130,7 +130,7 @@ pub(crate) async fn serve(
     let access = counted.options.access_log.as_ref().map(|file| {
         Box::new(Access {
             file: file.clone(),
-            user,
+            user: seen.user,
             address,
             id: text(&id).into_owned(),
             method,
@@ -139,7 +139,8 @@ pub(crate) async fn serve(
             started,
         })
     });
-    Ok(response.map(|body| Counted::new(body, access)))
+    let sent = counted.statistics.sent.clone();
+    Ok(response.map(|body| Counted::new(body, sent, access)))
 }
 
 /// The address of the client. Behind a trusted proxy it is the last address in `X-Forwarded-For` that is not a trusted
@@ -173,24 +174,27 @@ fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// `method` and `uri` are those of the client. `user` gets its name, if there is an access log.
-async fn answer(
-    mut request: Request,
-    settings: &Settings,
-    method: &Method,
-    uri: &Uri,
-    user: &mut Option<String>,
-) -> Response {
+/// What is known of a request when it is answered.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The number of its row in the table of endpoints.
+    route: Option<usize>,
+    /// The client's name, if there is an access log.
+    user: Option<String>,
+}
+
+/// `method` and `uri` are those of the client.
+async fn answer(mut request: Request, settings: &Settings, method: &Method, uri: &Uri, seen: &mut Seen) -> Response {
     if let Some(preflight) = settings.cors.preflight(method, &request.headers) {
         return preflight;
     }
     let mut renewal = None;
-    let outcome = admit_and_route(&mut request, settings, uri, &mut renewal).await;
+    let outcome = admit_and_route(&mut request, settings, uri, &mut renewal, seen).await;
     request.body.discard(&request.headers);
     let mut response = outcome.unwrap_or_else(response::refusal);
     audit_refusal(&request, method, uri, response.status());
     if request.app.options.access_log.is_some() {
-        user.clone_from(&request.principal.name);
+        seen.user.clone_from(&request.principal.name);
     }
     let waited = request.body.waited().as_millis();
     response.headers_mut().insert(&BODY_TIME, u64::try_from(waited).unwrap_or(u64::MAX).into());
@@ -243,6 +247,7 @@ async fn admit_and_route(
     settings: &Settings,
     uri: &Uri,
     renewal: &mut Option<HeaderValue>,
+    seen: &mut Seen,
 ) -> Result<Response> {
     if request.app.auth.is_open_admin() {
         refuse_rebound_host(&request.headers)?;
@@ -286,6 +291,7 @@ async fn admit_and_route(
     }
     request.body.admit(&request.app.budget.part(owner(request))).await?;
     let resource = routes::find(&segments, &request.method)?;
+    seen.route = resource.number();
     request.is_database_admin = request.principal.is_server_admin() || Box::pin(authorize(request, &resource)).await?;
     // In the last step of a relocation its database's writes would fail, so they wait here.
     let _admitted = match resource.database() {

@@ -94,6 +94,11 @@ const KINDS: [Kind; 9] = [
     Kind { name: record::KIND, at_once: 2_000, is_of_databases: false, run: |app, job| run::run(app, job).boxed() },
 ];
 
+/// The names of all kinds.
+pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|kind| kind.name)
+}
+
 /// A run of a job, as its slot knows it.
 struct Running {
     began: Instant,
@@ -184,10 +189,14 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
             _ = beat.tick() => {
                 // The next beat tries again.
                 if let Err(error) = server.renew().await {
+                    app.statistics.failed_renewals.add(1);
                     tracing::warn!(%error, "the lease on this server's jobs cannot be renewed");
                 }
                 match server.take_over(began.elapsed(), now_ms()).await {
-                    Ok(lost) => note_lost(&lost),
+                    Ok(lost) => {
+                        app.statistics.lost_runs.add(lost.len() as u64);
+                        note_lost(&lost);
+                    }
                     Err(error) => tracing::warn!(%error, "the jobs of other servers cannot be looked at"),
                 }
                 for Repeated { line, times } in app.repeats.over().into_iter().filter(|_| is_own) {
@@ -340,6 +349,7 @@ async fn supervise(
     // acceptance returns its job.
     let Some(kind) = KINDS.iter().find(|kind| kind.name == job.id.kind) else { return };
     let run = Arc::new(Run::new(job, hold, layer, should_stop));
+    let _running = app.statistics.jobs.enter();
     tracing::info!(job = ?run.job.id, attempt = run.job.attempts, "a job begins");
     let Some(mut task) = app.spawn_scan((kind.run)(app.clone(), run.clone())) else { return };
     let ended = tokio::select! {
@@ -351,6 +361,9 @@ async fn supervise(
         tracing::error!(job = ?run.job.id, %error, "a job's run broke off");
         End::Again(backoff(run.job.attempts))
     });
+    if matches!(end, End::Failed(..)) {
+        app.statistics.failed_runs.add(1);
+    }
     loop {
         match run.end(&end).await {
             Ok(()) | Err(Error::Lost) => return,

@@ -1,9 +1,16 @@
-//! `_stats`, `_system` and `_versions` of a node.
+//! `_stats`, `_prometheus`, `_system` and `_versions` of a node.
 
+use std::collections::BTreeMap;
+#[cfg(feature = "lsm")]
+use std::collections::BTreeSet;
+
+#[cfg(feature = "lsm")]
+use kv_api::{Database, Read, Transaction};
 use serde_json::{Value, json};
+use server::http::{Administrator, Options};
 
 use crate::rights::{admin, user, with_users};
-use crate::support::Couch;
+use crate::support::{Couch, wait_for};
 
 async fn count(couch: &Couch, path: &str) -> u64 {
     let answer = couch.get(&format!("/_node/_local/_stats/couchdb/{path}")).await.json();
@@ -55,9 +62,13 @@ async fn a_node_tells_its_memory_and_its_versions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn figures_are_for_administrators_and_those_who_measure() {
     let couch = with_users(&[("anna", &[]), ("meter", &["_metrics"])]).await;
-    for (path, is_for_meters) in
-        [("_stats", true), ("_stats/couchdb/httpd", true), ("_system", true), ("_versions", false)]
-    {
+    for (path, is_for_meters) in [
+        ("_stats", true),
+        ("_stats/couchdb/httpd", true),
+        ("_prometheus", true),
+        ("_system", true),
+        ("_versions", false),
+    ] {
         let path = format!("/_node/_local/{path}");
         assert_eq!(couch.get(&path).await.status, 401, "{path}");
         assert_eq!(user(&couch, "anna", "GET", &path).await.status, 401, "{path}");
@@ -65,4 +76,151 @@ async fn figures_are_for_administrators_and_those_who_measure() {
         assert_eq!(admin(&couch, "GET", &path, json!({})).await.status, 200, "{path}");
     }
     assert_eq!(user(&couch, "meter", "GET", "/_all_dbs").await.status, 401);
+}
+
+/// The series of an answer for Prometheus: name with labels, and value. Checks its form.
+fn series(text: &str) -> BTreeMap<String, f64> {
+    let mut kinds = BTreeMap::new();
+    let mut found = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} comes twice");
+            continue;
+        }
+        if line.starts_with("# HELP ") {
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let name = series.split('{').next().unwrap();
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        let is_typed = kinds.contains_key(name) || family.is_some_and(|family| kinds.contains_key(family));
+        assert!(is_typed, "{line} has no type");
+        assert!(found.insert(series.to_owned(), value.parse().unwrap()).is_none(), "{series} comes twice");
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prometheus_reads_what_was_done() {
+    let couch = Couch::start().await;
+    couch.call("PUT", "/db").await;
+    couch.put("/db/a", json!({})).await;
+    assert_eq!(couch.json("PUT", "/db/a", json!({})).await.status, 409);
+    assert_eq!(couch.json("POST", "/db/_find", json!({"selector": {"n": 1}})).await.status, 200);
+    let answer = couch.get("/_node/_local/_prometheus").await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.header("content-type")),
+        (200, "text/plain; version=0.0.4; charset=utf-8")
+    );
+    let found = series(&answer.text);
+    let value = |series: &str| *found.get(series).unwrap_or_else(|| panic!("no {series} in {}", answer.text));
+    assert_eq!(value("couchdb_httpd_requests_total"), 4.0);
+    assert_eq!(value(r#"couchdb_httpd_status_codes{code="409"}"#), 1.0);
+    assert_eq!(value(r#"couchdb_httpd_request_methods{method="PUT"}"#), 3.0);
+    assert_eq!(value("couchdb_database_writes_total"), 1.0);
+    assert_eq!(value("couchdb_mango_unindexed_queries_total"), 1.0);
+    assert_eq!(value("couchdb_request_time_seconds_count"), 4.0);
+    assert_eq!(value("couchdb_open_databases"), 1.0);
+    assert!(value(r#"couchdb_request_time_seconds{quantile="0.99"}"#) > 0.0);
+    assert!(value("couchdb_commits_total") >= 2.0, "a database and a document");
+    assert_eq!(value("couchdb_commits_total"), value("couch_layer_commit_seconds_count"));
+    assert_eq!(value("couch_layer_batch_commits_sum"), value("couchdb_commits_total"));
+    let put = r#"couch_layer_request_seconds_count{method="PUT",route="/{db}/{docid}",status="#;
+    assert_eq!((value(&format!("{put}\"2xx\"}}")), value(&format!("{put}\"4xx\"}}"))), (1.0, 1.0));
+    assert_eq!(value("couch_layer_connections"), 1.0);
+    assert_eq!(value("couch_layer_store_readable"), 1.0);
+    assert_eq!(value(r#"couch_layer_database_documents{database="db"}"#), 1.0);
+    assert_eq!(value(r#"couch_layer_jobs{kind="replication",state="running"}"#), 0.0);
+    assert_eq!(couch.get("/_node/other/_prometheus").await.status, 404);
+    assert_eq!(couch.call("HEAD", "/_node/_local/_prometheus").await.text, "");
+    let system = couch.get("/_node/_local/_system").await.json();
+    assert!(system["process_count"].as_u64().unwrap() > 0 && system["io_output"].as_u64().unwrap() > 1_000, "{system}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_feeds_are_counted_until_they_end() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    let feeds = async || count(&couch, "httpd/clients_requesting_changes").await;
+    assert_eq!(feeds().await, 0);
+    let feed = couch.request("GET", "/db/_changes?feed=continuous&heartbeat=50").send().await.unwrap();
+    assert_eq!(feeds().await, 1);
+    drop(feed);
+    wait_for("the feed's end", async || (feeds().await == 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_of_its_own_tells_figures_and_nothing_else() {
+    let administrator = Administrator { name: "adm".into(), password: "pass word".into() };
+    let listen = Some("127.0.0.1:0".parse().unwrap());
+    let options = Options { administrator: Some(administrator), metrics_listen: listen, ..Options::default() };
+    let couch = Couch::with(options).await;
+    let base = format!("http://{}", couch.server.metrics_address().unwrap());
+    let get = async |path: &str| couch.send(couch.client.get(format!("{base}{path}"))).await;
+    for path in ["/metrics", "/_node/_local/_prometheus"] {
+        let answer = get(path).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert!(series(&answer.text).contains_key("couchdb_uptime_seconds"));
+    }
+    for path in ["/", "/_all_dbs", "/_node/_local/_config", "/metrics/x"] {
+        assert_eq!(get(path).await.status, 404, "{path}");
+    }
+    assert_eq!(couch.send(couch.client.post(format!("{base}/metrics"))).await.status, 404);
+    assert_eq!(couch.get("/_node/_local/_prometheus").await.status, 401);
+    couch.server.stop().await;
+    assert!(couch.client.get(format!("{base}/metrics")).send().await.is_err(), "it stops with the server");
+}
+
+/// The names of figures in a text.
+#[cfg(feature = "lsm")]
+fn names(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let is_figure =
+        |word: &&str| ["couchdb_", "couch_layer_", "process_"].iter().any(|prefix| word.starts_with(prefix));
+    words.filter(is_figure).collect()
+}
+
+/// Two transactions that read and write one key: the second to commit runs again.
+#[cfg(feature = "lsm")]
+async fn conflict(couch: &Couch) {
+    let engine = couch.layer.engine();
+    let (one, other) = (engine.begin().unwrap(), engine.begin().unwrap());
+    for transaction in [&one, &other] {
+        transaction.get(b"\xfeconflict", Read::Serializable).await.unwrap();
+        transaction.set(&b"\xfeconflict"[..], &b"x"[..]);
+    }
+    one.commit().await.unwrap();
+    let error = other.commit().await.unwrap_err();
+    other.on_error(error).await.unwrap();
+}
+
+/// A figure that is renamed leaves no panel empty and no alert silent.
+#[cfg(feature = "lsm")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_dashboard_and_the_alerts_name_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("lsm:{}", folder.path().join("data").display());
+    let engine = server::engine::open(&url.parse().unwrap(), server::engine::IfMissing::Create).unwrap();
+    let couch = Couch::over(engine, Options::default()).await;
+    couch.database("db").await;
+    couch.put("/db/a", json!({})).await;
+    conflict(&couch).await;
+    let answer = couch.get("/_node/_local/_prometheus").await;
+    let found: BTreeSet<String> =
+        series(&answer.text).into_keys().map(|series| series.split('{').next().unwrap().to_owned()).collect();
+    let contrib = concat!(env!("CARGO_MANIFEST_DIR"), "/../contrib");
+    for file in ["grafana/couch-layer.json", "prometheus/alerts.yml"] {
+        let text = std::fs::read_to_string(format!("{contrib}/{file}")).unwrap();
+        let named = names(&text);
+        assert!(named.len() > 10, "{file}");
+        let missing: Vec<_> = named.into_iter().filter(|name| !found.contains(*name)).collect();
+        assert!(missing.is_empty(), "{file} names {missing:?}, which are not in {}", answer.text);
+    }
+    let dashboard = std::fs::read_to_string(format!("{contrib}/grafana/couch-layer.json")).unwrap();
+    assert!(serde_json::from_str::<Value>(&dashboard).unwrap()["panels"].is_array());
+    let alerts = std::fs::read_to_string(format!("{contrib}/prometheus/alerts.yml")).unwrap();
+    let lines = |begin: &str| alerts.lines().filter(|line| line.trim().starts_with(begin)).count();
+    assert_eq!(lines("- alert:"), lines("action:"), "each says what to do");
+    assert!(found.contains("couch_layer_flush_seconds_count") && found.contains("couch_layer_disk_free_bytes"));
 }

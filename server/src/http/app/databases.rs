@@ -71,6 +71,11 @@ impl Databases {
         self.known.lock().len()
     }
 
+    /// The handles of the databases that are open.
+    pub(crate) fn handles(&self) -> Vec<Documents> {
+        self.known.lock().values().cloned().collect()
+    }
+
     /// Forgets a handle, so that the next request looks the database up.
     pub(crate) fn forget(&self, name: &str) {
         self.known.lock().remove(name);

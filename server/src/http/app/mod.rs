@@ -4,6 +4,7 @@ pub(crate) mod databases;
 pub(crate) mod following;
 pub(crate) mod jobs;
 pub(crate) mod optional;
+pub(crate) mod process;
 pub(crate) mod relocations;
 pub(crate) mod repeats;
 mod scans;
@@ -15,7 +16,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use budget::{Budget, Owner};
 use kv_api::{AnyDatabase, BoxFuture};
@@ -30,7 +31,7 @@ use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
 use crate::http::app::repeats::Repeats;
 use crate::http::app::scans::Scans;
-use crate::http::app::statistics::Statistics;
+use crate::http::app::statistics::{Sample, Statistics};
 use crate::http::app::stores::{Store, Stores};
 use crate::http::app::views::ViewTurns;
 use crate::http::authn::auth::{Administrator, Auth, SECRET_BYTES};
@@ -93,6 +94,8 @@ pub struct Options {
     pub audit_log: Option<LogFile>,
     /// A line for each request.
     pub access_log: Option<LogFile>,
+    /// An address on which figures are told to everyone who asks.
+    pub metrics_listen: Option<SocketAddr>,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
     pub lease: Duration,
 }
@@ -120,6 +123,7 @@ impl Default for Options {
             pause_jobs: false,
             audit_log: None,
             access_log: None,
+            metrics_listen: None,
             lease: Duration::from_secs(30),
         }
     }
@@ -166,6 +170,8 @@ pub(crate) struct App {
     pub(crate) request_ids: RequestIds,
     pub(crate) uuid: String,
     pub(crate) statistics: Statistics,
+    /// What the stores held, and when that was looked at.
+    pub(crate) sample: tokio::sync::Mutex<Option<(Instant, Sample)>>,
     /// Lines of the log that come again and again.
     pub(crate) repeats: Repeats,
     /// The clients of all replications.
@@ -180,7 +186,7 @@ pub(crate) struct App {
 
 impl App {
     /// `address`: that on which the server listens. `stopping` turns true when the server shuts down. `opened` gets the
-    /// other stores that are opened later.
+    /// other stores that are opened later. `statistics` are empty.
     pub(crate) fn new(
         layer: Layer<AnyDatabase>,
         identity: Identity,
@@ -188,6 +194,7 @@ impl App {
         address: SocketAddr,
         stopping: watch::Receiver<bool>,
         opened: mpsc::UnboundedSender<Store>,
+        statistics: Statistics,
     ) -> std::io::Result<Self> {
         let uuid = options.uuid.clone().unwrap_or(identity.uuid);
         let flags = Flags {
@@ -213,7 +220,8 @@ impl App {
             uuids: Uuids::default(),
             request_ids: RequestIds::new(),
             uuid,
-            statistics: Statistics::default(),
+            statistics,
+            sample: tokio::sync::Mutex::default(),
             securities: Securities::default(),
             repeats: Repeats::default(),
             clients,

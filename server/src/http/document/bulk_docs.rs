@@ -77,6 +77,7 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
         place.outcome = Some(written.map(Written::Local));
     }
     let results = write(request, db, edits, mode).await?;
+    request.app.statistics.wrote(places.len());
     let open = places.iter_mut().filter(|place| place.outcome.is_none());
     for (place, result) in open.zip(results) {
         place.outcome = Some(result.map(Written::Document).map_err(ApiError::from));

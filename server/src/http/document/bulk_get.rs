@@ -9,6 +9,7 @@ use model::limits::{check_document_id, require_partition};
 use model::{BulkGet, Document, GetOptions, JsonRef, JsonText, JsonWriter, OpenRev, RevId};
 
 use crate::http::app::App;
+use crate::http::app::statistics::Count;
 use crate::http::app::stores::Documents;
 use crate::http::document::contents;
 use crate::http::document::read::get_options;
@@ -66,7 +67,7 @@ pub(crate) async fn bulk_get(request: &mut Request, db: &str) -> Result<Response
         Ok((reader, found))
     };
     let (reader, first) = request.with_database(db, begin).await?;
-    request.app.statistics.read(all.len());
+    request.app.statistics.add(Count::DatabaseReads, all.len() as u64);
     if in_parts {
         let kind = if takes(&request.headers, "multipart/mixed") { "mixed" } else { "related" };
         return in_multipart(kind, reader, first, all);

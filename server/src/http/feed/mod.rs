@@ -31,6 +31,7 @@ use hyper::{Method, StatusCode};
 use model::{ErrorKind, JsonText};
 use tokio::time::Instant;
 
+use crate::http::app::statistics::Entered;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::feed::plan::{Begin, FeedKind, Filter, Idle, Plan};
@@ -136,11 +137,15 @@ struct Feed {
     writer: BodyWriter,
     /// When the next heartbeat is due, or the timeout.
     alarm: Instant,
+    /// Counts it.
+    _open: Option<Entered>,
 }
 
 impl Feed {
     fn new(reader: Reader, writer: BodyWriter) -> Self {
-        let mut feed = Feed { reader, writer, alarm: Instant::now() };
+        let is_feed = reader.plan.kind != FeedKind::Normal;
+        let _open = is_feed.then(|| reader.app.statistics.feeds.enter());
+        let mut feed = Feed { reader, writer, alarm: Instant::now(), _open };
         feed.wind();
         feed
     }

@@ -19,6 +19,7 @@ use model::{
 };
 
 use crate::http::app::App;
+use crate::http::app::statistics::Count;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::find::plan::Plan;
@@ -125,6 +126,7 @@ impl Search {
     /// Writes the members after the documents.
     pub(crate) fn write_end(&self, out: &mut Vec<u8>) {
         let (tally, query) = (&self.tally, &self.plan.query);
+        self.count();
         out.extend_from_slice(b"\r\n],\r\n\"bookmark\": ");
         let bookmark = match &tally.last {
             Some(last) => last.encode(),
@@ -152,10 +154,28 @@ impl Search {
         out.extend_from_slice(b"}\r");
     }
 
+    /// Counts the search.
+    fn count(&self) {
+        let (tally, statistics) = (&self.tally, &self.app.statistics);
+        statistics.searched(self.began.elapsed());
+        let counts = [
+            (Count::DocsExamined, tally.documents),
+            (Count::KeysExamined, tally.keys),
+            (Count::ResultsReturned, tally.returned),
+            (Count::TooManyScanned, u64::from(self.examined_many())),
+            (Count::UnindexedQueries, u64::from(self.plan.chosen.has_no_index())),
+        ];
+        counts.into_iter().for_each(|(count, number)| statistics.add(count, number));
+    }
+
+    fn examined_many(&self) -> bool {
+        self.tally.documents > MANY_DOCUMENTS.saturating_mul(self.tally.returned.max(1))
+    }
+
     fn warnings(&self) -> String {
         let tally = &self.tally;
         let mut warnings = self.plan.chosen.warnings.clone();
-        if tally.documents > MANY_DOCUMENTS.saturating_mul(tally.returned.max(1)) {
+        if self.examined_many() {
             warnings.push(TOO_MANY.to_owned());
         }
         if tally.damaged > 0 {

@@ -52,6 +52,14 @@ impl Functions {
         }
     }
 
+    /// Number of runs that wait for a thread. `None` where nothing runs.
+    pub(crate) fn waiting(&self) -> Option<usize> {
+        #[cfg(feature = "javascript")]
+        return Some(self.pool.waiting());
+        #[cfg(not(feature = "javascript"))]
+        None
+    }
+
     /// Which of the documents pass a filter.
     #[cfg(feature = "javascript")]
     pub(crate) async fn filter(&self, filter: &filter::Function, documents: Vec<JsonText>) -> Result<Vec<bool>> {

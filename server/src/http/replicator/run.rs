@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -111,6 +111,7 @@ fn with_log(
 ) -> Replication {
     let (source, target, app) = (asked.source.name.clone(), asked.target.name.clone(), app.clone());
     let line = format!("a revision of {source} did not arrive in {target}");
+    let last = AtomicU64::new(0);
     replication.on_progress(move |progress| {
         for failed in &progress.failed {
             let replicate::Failed { id, rev, reason } = failed;
@@ -118,6 +119,8 @@ fn with_log(
                 tracing::warn!(source, target, id, rev, reason, "a revision did not arrive");
             }
         }
+        let written = progress.figures.docs_written;
+        app.statistics.replicated.add(written.saturating_sub(last.swap(written, Ordering::Relaxed)));
         on_progress(progress);
     })
 }

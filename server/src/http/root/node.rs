@@ -1,14 +1,20 @@
-//! `/_node/{node}/_stats`, `_system` and `_versions`: figures about this server. Only what is measured is there: clients of
-//! CouchDB take the rest for unknown.
+//! `/_node/{node}/_stats`, `_prometheus`, `_system` and `_versions`: figures about this server. Only what is measured is there:
+//! clients of CouchDB take the rest for unknown.
 //!
 //! Source: CouchDB's `chttpd_node.erl`.
 
 use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use kv_api::figures::{Distribution, Figure};
 use model::{JsonRef, JsonText, JsonWriter};
 
+use crate::http::app::process;
+use crate::http::app::statistics::{Stat, StatValue};
 use crate::http::error::{ApiError, Result};
+use crate::http::figures;
 use crate::http::request::Request;
 use crate::http::root::require_node;
+use crate::http::wire::exposition;
 use crate::http::wire::response::{self, Response};
 
 /// The collation library.
@@ -18,10 +24,12 @@ pub(crate) const COLLATION: (&str, &str) = ("icu4x", "2.4.0");
 const JAVASCRIPT: (&str, &str) = ("quickjs", "0.16.2");
 
 /// `GET /_node/{node}/_stats`, and one part of it. An unknown part is `null`.
-pub(crate) fn statistics(request: &Request, node: &str, path: &[&str]) -> Result<Response> {
+pub(crate) async fn statistics(request: &Request, node: &str, path: &[&str]) -> Result<Response> {
     require_node(node)?;
-    let mut all = Vec::with_capacity(6_000);
-    request.app.statistics.write(request.app.databases.open(), &mut JsonWriter::new(&mut all));
+    let mut stats = figures::stats(&request.app).await;
+    stats.sort_by(|one, other| one.path.cmp(&other.path));
+    let mut all = Vec::with_capacity(8_000);
+    write_stats(&stats, &mut JsonWriter::new(&mut all));
     if path.is_empty() {
         return Ok(response::json(StatusCode::OK, all));
     }
@@ -31,20 +39,97 @@ pub(crate) fn statistics(request: &Request, node: &str, path: &[&str]) -> Result
     Ok(response::json(StatusCode::OK, text.as_bytes().to_vec()))
 }
 
+/// Writes figures in CouchDB's form: an object for each part of a path. They are in the order of their paths.
+fn write_stats(stats: &[Stat], json: &mut JsonWriter<'_>) {
+    json.begin_object();
+    let mut open: Vec<&str> = Vec::new();
+    for Stat { path, help, value } in stats {
+        let mut parts: Vec<&str> = path.split('.').collect();
+        let name = parts.pop().unwrap_or_default();
+        let common = open.iter().zip(&parts).take_while(|(one, other)| one == other).count();
+        for _ in open.drain(common..) {
+            json.end_object();
+        }
+        for part in parts.drain(common..) {
+            json.name(part).begin_object();
+            open.push(part);
+        }
+        json.name(name).begin_object().name("value");
+        let kind = match value {
+            StatValue::Counter(value) => {
+                json.u64(*value);
+                "counter"
+            }
+            StatValue::Level(value, kind) => {
+                json.u64(*value);
+                kind
+            }
+            // CouchDB's times are in milliseconds.
+            StatValue::Times(_, lately) => {
+                write_distribution(lately, 1_000.0, json);
+                "histogram"
+            }
+            StatValue::Values(values) => {
+                write_distribution(values, 1.0, json);
+                "histogram"
+            }
+        };
+        json.name("type").str(kind).name("desc").str(help).end_object();
+    }
+    for _ in open {
+        json.end_object();
+    }
+    json.end_object();
+}
+
+fn write_distribution(values: &Distribution, times: f64, json: &mut JsonWriter<'_>) {
+    let mean = if values.count() == 0 { 0.0 } else { values.sum * times / values.count() as f64 };
+    let percentiles = figures::percentiles(values, times);
+    json.begin_object().name("arithmetic_mean").display(mean);
+    json.name("median").f64(percentiles.first().map_or(0.0, |(_, median)| *median));
+    json.name("percentile").begin_array();
+    for (part, value) in percentiles {
+        // 50, 75, 90, 95, 99 and 999.
+        let part = if part > 0.99 { 999.0 } else { (part * 100.0).round() };
+        json.begin_array().f64(part).f64(value).end_array();
+    }
+    json.end_array().name("n").u64(values.count()).end_object();
+}
+
+/// `GET /_node/{node}/_prometheus`
+pub(crate) async fn prometheus(request: &Request, node: &str) -> Result<Response> {
+    require_node(node)?;
+    Ok(exposed(&figures::all(&request.app).await))
+}
+
+/// The answer with figures for Prometheus.
+fn exposed(figures: &[Figure]) -> Response {
+    let text = exposition::text(figures).into_bytes();
+    let mut answer = response::with_json(StatusCode::OK, response::Body::whole(text));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(exposition::CONTENT_TYPE));
+    answer
+}
+
 /// `GET /_node/{node}/_system`
 pub(crate) fn system(request: &Request, node: &str) -> Result<Response> {
     require_node(node)?;
-    let seconds = request.app.statistics.uptime().as_secs();
+    let statistics = &request.app.statistics;
+    let tasks = tokio::runtime::Handle::current().metrics();
     Ok(response::object(|json| {
-        json.name("uptime").u64(seconds).name("memory").begin_object();
-        if let Some(bytes) = resident_bytes() {
+        json.name("uptime").u64(statistics.uptime().as_secs()).name("memory").begin_object();
+        if let Some(bytes) = process::resident_bytes() {
             json.name("other").u64(bytes);
         }
         json.end_object();
+        // Tasks are what Erlang's processes are.
+        json.name("run_queue").u64(tasks.global_queue_depth() as u64);
+        json.name("process_count").u64(tasks.num_alive_tasks() as u64);
+        json.name("io_output").u64(statistics.sent.value());
         // There are no other nodes, and functions have no processes of their own.
-        json.name("internal_replication_jobs").u64(0).name("os_proc_count").u64(0);
+        json.name("internal_replication_jobs").u64(0).name("os_proc_count").u64(0).name("stale_proc_count").u64(0);
         json.name("message_queues").begin_object().end_object();
         json.name("distribution").begin_object().end_object();
+        json.name("distribution_events").begin_object().end_object();
     }))
 }
 
@@ -69,14 +154,6 @@ pub(crate) fn unknown(path: &[&str], what: &str) -> Result<Response> {
         ["_config", ..] => Err(ApiError::not_found("missing")),
         _ => Err(ApiError::not_implemented(what)),
     }
-}
-
-/// The memory of this process, if the system tells it.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use hyper::{Method, StatusCode};
 use model::GetOptions;
 use model::limits::LOCAL_PREFIX;
 
-use crate::http::app::statistics::Effect;
+use crate::http::app::statistics::Count;
 use crate::http::app::stores::Documents;
 use crate::http::authz;
 use crate::http::authz::rights::is_of_the_system;
@@ -101,7 +101,8 @@ static ROUTES: &[Route] = &[
     row("/_node/{node}/_config/{section}/{key}", "DELETE", ServerAdmin, |r, n| Box::pin(configuration::delete(r, n))),
     row("/_node/{node}/_config/{section}/{key}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(configuration::value(r, n))),
     row("/_node/{node}/_config/{section}/{key}", "PUT", ServerAdmin, |r, n| Box::pin(configuration::put(r, n))),
-    row("/_node/{node}/_stats/*", "GET,HEAD", Metrics, |r, n| now(node::statistics(r, n[0], &n[1..]))),
+    row("/_node/{node}/_prometheus", "GET,HEAD", Metrics, |r, n| Box::pin(node::prometheus(r, n[0]))),
+    row("/_node/{node}/_stats/*", "GET,HEAD", Metrics, |r, n| Box::pin(node::statistics(r, n[0], &n[1..]))),
     row("/_node/{node}/_system", "GET,HEAD", Metrics, |r, n| now(node::system(r, n[0]))),
     row("/_node/{node}/_versions", "GET,HEAD", ServerAdmin, |_, n| now(node::versions(n[0]))),
     row("/_node/*", "*", ServerAdmin, |_, n| now(node::unknown(n, NODES))),
@@ -375,16 +376,24 @@ pub(crate) fn find<'a>(segments: &'a [Cow<'_, str>], method: &Method) -> Result<
 }
 
 impl Route {
-    /// What a successful request does, as far as it is counted.
-    fn effect(&self) -> Effect {
+    /// What a successful request counts as.
+    fn counts(&self) -> &'static [Count] {
+        use Count::*;
         match (self.path, self.methods) {
-            ("/{db}/{docid}" | "/{db}/{local}" | "/{db}/{docid}/*", "GET,HEAD") => Effect::Read,
-            ("/{db}/{docid}" | "/{db}/{local}" | "/{db}/{docid}/*", _) => Effect::Write,
-            ("/{db}" | "/_transact", "POST") => Effect::Write,
-            ("/{db}/_bulk_docs", _) => Effect::BulkWrite,
-            ("/{db}/_purge", _) => Effect::Purge,
-            (path, _) if path.contains("/{ddoc}/_view/{view}") => Effect::View,
-            _ => Effect::Nothing,
+            ("/{db}/{docid}" | "/{db}/{local}" | "/{db}/{docid}/*", "GET,HEAD") => &[DatabaseReads],
+            ("/{db}/{local}", _) => &[DatabaseWrites, LocalDocumentWrites],
+            ("/{db}/{docid}" | "/{db}/{docid}/*", _) | ("/{db}", "POST") => &[DatabaseWrites, DocumentWrites],
+            ("/_transact", "POST") => &[DatabaseWrites],
+            ("/{db}/_bulk_docs", _) => &[BulkRequests, DatabaseWrites],
+            ("/{db}/_purge", _) => &[PurgeRequests, DatabasePurges, DatabaseWrites],
+            (path, _) if path.contains("/{ddoc}/_view/{view}") => match path.contains("/_partition/") {
+                true => &[ViewReads, PartitionView],
+                false => &[ViewReads],
+            },
+            ("/{db}/_partition/{partition}/_find", _) => &[PartitionFind],
+            ("/{db}/_partition/{partition}/_explain", _) => &[PartitionExplain],
+            (path, _) if path.starts_with("/{db}/_partition/{partition}/_all_docs") => &[PartitionAllDocs],
+            _ => &[],
         }
     }
 }
@@ -419,6 +428,11 @@ impl Resource<'_> {
 
     fn path(&self) -> &'static str {
         self.rows.first().map_or("", |row| row.path)
+    }
+
+    /// The number of the request's row in the table.
+    pub(crate) fn number(&self) -> Option<usize> {
+        self.row.and_then(|row| ROUTES.iter().position(|one| std::ptr::eq(one, row)))
     }
 
     /// The methods, as `Allow` lists them.
@@ -504,7 +518,7 @@ impl Resource<'_> {
                 }
                 let answer = (row.handler)(request, &self.names).await?;
                 if answer.status().is_success() {
-                    request.app.statistics.did(row.effect());
+                    row.counts().iter().for_each(|count| request.app.statistics.add(*count, 1));
                 }
                 Ok(answer)
             }

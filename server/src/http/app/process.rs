@@ -1,0 +1,22 @@
+//! What the system tells of this process. `None` where it does not.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The memory of the process.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+/// Number of open file descriptors.
+pub(crate) fn open_files() -> Option<u64> {
+    // One of them lists the others.
+    Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64)
+}
+
+/// When it started, in seconds since 1970.
+pub(crate) fn started_at(uptime: Duration) -> Option<f64> {
+    Some(SystemTime::now().checked_sub(uptime)?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64().round())
+}

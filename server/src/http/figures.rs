@@ -1,0 +1,285 @@
+//! All figures of a server: its [counts](crate::http::app::statistics), those of its stores, and a sample of what the stores
+//! hold. `_stats` and `_prometheus` are two ways to write them.
+//!
+//! A sample reads rows: of jobs, and of each database that was used lately. It is taken at most once in [`BETWEEN_SAMPLES`],
+//! however many ask.
+
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{self, StreamExt};
+use jobs::{Job, State};
+use kv_api::Database;
+use kv_api::figures::{Distribution, Figure, Value};
+use model::JsonText;
+
+use crate::http::app::App;
+use crate::http::app::process;
+use crate::http::app::statistics::{Sample, Stat, StatValue};
+use crate::http::journal;
+use crate::http::replicator::record::{self, JobProgress};
+use crate::http::work;
+
+/// Time for which a sample holds.
+const BETWEEN_SAMPLES: Duration = Duration::from_secs(10);
+
+/// Time that the stores have for a sample.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Number of databases that are read at the same time.
+const AT_ONCE: usize = 16;
+
+/// Number of databases, and of replications, that have figures of their own. The others are one figure together.
+const OWN: usize = 10;
+
+/// The name of all others.
+const OTHERS: &str = "(others)";
+
+/// The parts of all times that CouchDB's summaries tell.
+const PARTS: [f64; 6] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.999];
+
+/// Whether the last run of a job failed, and how many changes a replication has not looked at.
+fn state_of(job: &Job) -> (bool, Option<u64>) {
+    let text = |bytes: &[u8]| JsonText::parse(bytes).ok();
+    if job.id.kind == record::KIND {
+        let progress = JobProgress::of(job);
+        let behind = progress.figures.as_ref().and_then(|figures| figures.get("changes_pending")?.as_u64());
+        return (job.lost > 0 || progress.failure().is_some(), behind);
+    }
+    let progress = job.progress.as_ref().and_then(|progress| text(&progress.bytes));
+    (job.lost > 0 || progress.is_some_and(|progress| progress.get("error").is_some()), None)
+}
+
+async fn take_sample(app: &App) -> Sample {
+    let taking = async {
+        let mut sample = Sample { is_whole: true, ..Sample::default() };
+        let stores = app.databases.stores.all().await;
+        for kind in work::kinds() {
+            let mut numbers = [0; 3];
+            for store in &stores {
+                let Ok(jobs) = store.layer.jobs().list(kind).await else {
+                    sample.is_whole = false;
+                    continue;
+                };
+                for job in jobs {
+                    let (has_failed, behind) = state_of(&job);
+                    match job.state {
+                        State::Running => numbers[0] += 1,
+                        State::Pending if has_failed => numbers[2] += 1,
+                        State::Pending => numbers[1] += 1,
+                        State::Finished => {}
+                    }
+                    sample.behind.extend(job.name.zip(behind));
+                }
+            }
+            sample.jobs.push((kind, numbers));
+        }
+        let found = stream::iter(app.databases.handles()).map(|database| async move { database.info().await });
+        // One that was dropped or has moved is none of these any more.
+        let found: Vec<_> = found.buffer_unordered(AT_ONCE).filter_map(async |info| info.ok()).collect().await;
+        sample.databases = found.into_iter().map(|info| (info.name, info.sizes.file, info.doc_count)).collect();
+        sample
+    };
+    tokio::time::timeout(PATIENCE, taking).await.unwrap_or_default()
+}
+
+async fn sampled(app: &App) -> Sample {
+    let mut newest = app.sample.lock().await;
+    match &*newest {
+        Some((taken, sample)) if taken.elapsed() < BETWEEN_SAMPLES => sample.clone(),
+        _ => newest.insert((Instant::now(), take_sample(app).await)).1.clone(),
+    }
+}
+
+/// The largest ones, and the sum of the others.
+fn largest(all: impl Iterator<Item = (String, u64)>) -> Vec<(String, u64)> {
+    let mut all: Vec<_> = all.collect();
+    all.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+    let others: u64 = all.iter().skip(OWN).map(|(_, number)| number).sum();
+    all.truncate(OWN);
+    all.push((OTHERS.to_owned(), others));
+    all
+}
+
+/// CouchDB's figures.
+pub(crate) async fn stats(app: &App) -> Vec<Stat> {
+    let sample = sampled(app).await;
+    of_couchdb(app, &sample, &app.layer.engine().figures())
+}
+
+fn of_couchdb(app: &App, sample: &Sample, engine: &[Figure]) -> Vec<Stat> {
+    let mut stats = app.statistics.stats();
+    let level = |path: &str, help: &str, value| Stat::new(path, help, StatValue::Level(value, "counter"));
+    stats.push(level("couchdb.open_databases", "number of open databases", app.databases.open() as u64));
+    if let Some(files) = process::open_files() {
+        stats.push(level("couchdb.open_os_files", "number of file descriptors that are open", files));
+    }
+    let number = |name: &str| {
+        engine.iter().find(|figure| figure.name == name).and_then(|figure| match &figure.value {
+            Value::Histogram(times) => Some(times.count()),
+            _ => None,
+        })
+    };
+    let mut count = |path: &str, help: &str, count| stats.push(Stat::new(path, help, StatValue::Counter(count)));
+    if let Some(commits) = number("couch_layer_commit_seconds") {
+        count("couchdb.commits", "number of commits performed", commits);
+    }
+    if let Some(syncs) = number("couch_layer_log_sync_seconds") {
+        count("fsync.count", "number of fsync calls", syncs);
+    }
+    for (level, lines) in journal::LEVELS.iter().zip(&journal::LINES) {
+        let lines = lines.load(std::sync::atomic::Ordering::Relaxed);
+        count(&format!("couch_log.level.{level}"), &format!("number of logged {level} messages"), lines);
+    }
+    if let Some((_, [running, pending, crashed])) = sample.jobs.iter().find(|(kind, _)| *kind == record::KIND) {
+        let all = running + pending + crashed;
+        for (name, value) in [("running", *running), ("pending", *pending), ("crashed", *crashed), ("total", all)] {
+            let help = format!("replicator scheduler {name} jobs");
+            stats.push(Stat::new(format!("couch_replicator.jobs.{name}"), help, StatValue::Level(value, "gauge")));
+        }
+    }
+    stats
+}
+
+/// One of CouchDB's figures, named as its `couch_prometheus_util.erl` names it.
+fn renamed(stat: Stat) -> Option<Figure> {
+    let Stat { path, help, value } = stat;
+    let rest = path.strip_prefix("couchdb.").unwrap_or(&path);
+    let labelled = [
+        ("httpd_request_methods.", "couchdb_httpd_request_methods", "method", "number of HTTP requests by method"),
+        ("httpd_status_codes.", "couchdb_httpd_status_codes", "code", "number of HTTP responses by status code"),
+        ("couch_log.level.", "couchdb_couch_log_requests_total", "level", "number of logged messages"),
+    ];
+    if let StatValue::Counter(value) = value
+        && let Some((prefix, name, label, help)) = labelled.into_iter().find(|(prefix, ..)| rest.starts_with(prefix))
+    {
+        return Some(Figure::counter(name, help, value).with(label, &rest[prefix.len()..]));
+    }
+    let name = format!("couchdb_{}", rest.replace('.', "_"));
+    match value {
+        StatValue::Counter(value) => Some(Figure::new(name + "_total", help, Value::Counter(value as f64))),
+        StatValue::Level(value, _) => Some(Figure::new(name, help, Value::Gauge(value as f64))),
+        StatValue::Times(all, lately) => {
+            let quantiles = PARTS.map(|part| (part, lately.quantile(part).unwrap_or(0.0)));
+            Some(Figure::new(name + "_seconds", help, Value::Summary(quantiles.into(), all.sum, all.count())))
+        }
+        // CouchDB takes these for times.
+        StatValue::Values(_) => None,
+    }
+}
+
+/// All figures, for Prometheus.
+pub(crate) async fn all(app: &App) -> Vec<Figure> {
+    let sample = sampled(app).await;
+    let engine = app.layer.engine().figures();
+    let mut figures: Vec<Figure> = of_couchdb(app, &sample, &engine).into_iter().filter_map(renamed).collect();
+    figures.extend(engine);
+    let own = app.databases.stores.own().url.map(|url| url.to_string());
+    for store in app.databases.stores.all().await {
+        let Some(url) = store.url.map(|url| url.to_string()).filter(|url| own.as_ref() != Some(url)) else { continue };
+        figures.extend(store.layer.engine().figures().into_iter().map(|figure| figure.with("store", url.clone())));
+    }
+    of_process(app, &mut figures);
+    of_sample(&sample, &mut figures);
+    figures
+}
+
+fn of_process(app: &App, figures: &mut Vec<Figure>) {
+    let statistics = &app.statistics;
+    let mut gauge = |name, help, value: f64| figures.push(Figure::gauge(name, help, value));
+    gauge("couch_layer_connections", "open connections", statistics.connections.value() as f64);
+    gauge("couch_layer_connections_limit", "most connections at a time", app.options.max_connections as f64);
+    gauge("couch_layer_jobs_here", "jobs that this server runs", statistics.jobs.value() as f64);
+    gauge("couch_layer_memory_budget_bytes", "size of the budget of memory", app.budget.total() as f64);
+    gauge("couch_layer_memory_used_bytes", "bytes of the budget that are taken", app.budget.used() as f64);
+    gauge("couch_layer_memory_most_used_bytes", "most bytes that were taken", app.budget.most_used() as f64);
+    gauge("couch_layer_memory_waiting", "reservations of memory that wait", app.budget.waiting() as f64);
+    if let Some(waiting) = app.functions.waiting() {
+        gauge("couch_layer_javascript_waiting", "calls of functions that wait for a thread", waiting as f64);
+    }
+    if let Some(bytes) = process::resident_bytes() {
+        gauge("process_resident_memory_bytes", "memory of the process", bytes as f64);
+    }
+    if let Some(files) = process::open_files() {
+        gauge("process_open_fds", "open file descriptors", files as f64);
+    }
+    if let Some(seconds) = process::started_at(statistics.uptime()) {
+        gauge("process_start_time_seconds", "start of the server, in seconds since 1970", seconds);
+    }
+    let mut counter = |name, help, value| figures.push(Figure::counter(name, help, value));
+    counter("couchdb_uptime_seconds", "couchdb uptime", statistics.uptime().as_secs());
+    counter("couch_layer_sent_bytes_total", "bytes of bodies that were sent", statistics.sent.value());
+    counter("couch_layer_job_failures_total", "runs of jobs that failed here", statistics.failed_runs.value());
+    let lost = "runs of jobs whose server ended, as this server found";
+    counter("couch_layer_jobs_lost_total", lost, statistics.lost_runs.value());
+    let renewals = "renewals of the lease on this server's jobs that failed";
+    counter("couch_layer_lease_renewal_failures_total", renewals, statistics.failed_renewals.value());
+    let replicated = "documents that replications of this server wrote";
+    counter("couch_layer_replicated_documents_total", replicated, statistics.replicated.value());
+    let build = Figure::gauge("couch_layer_build_info", "1, with the version", 1.0);
+    figures.push(build.with("version", env!("CARGO_PKG_VERSION")));
+    for (method, route, status, times) in statistics.route_times() {
+        let help = "time from the head of a request to the head of its answer";
+        let figure = Figure::histogram("couch_layer_request_seconds", help, times);
+        figures.push(figure.with("method", method).with("route", route).with("status", status));
+    }
+}
+
+fn of_sample(sample: &Sample, figures: &mut Vec<Figure>) {
+    let whole = "1 if the stores could be read for these figures";
+    figures.push(Figure::gauge("couch_layer_store_readable", whole, f64::from(u8::from(sample.is_whole))));
+    for (kind, numbers) in &sample.jobs {
+        for (state, number) in ["running", "waiting", "failed"].into_iter().zip(numbers) {
+            let figure = Figure::gauge("couch_layer_jobs", "jobs by kind and state", *number as f64);
+            figures.push(figure.with("kind", *kind).with("state", state));
+        }
+    }
+    let mut list = |name, help, label, all: Vec<(String, u64)>| {
+        figures.extend(all.into_iter().map(|(one, value)| Figure::gauge(name, help, value as f64).with(label, one)));
+    };
+    let behind = "changes that a replication has not looked at; the ten that are furthest behind";
+    list("couch_layer_replication_behind", behind, "replication", largest(sample.behind.iter().cloned()));
+    let databases = |number: fn(&(String, u64, u64)) -> u64| {
+        largest(sample.databases.iter().map(|database| (database.0.clone(), number(database))))
+    };
+    let bytes = "bytes on the disk of the ten largest databases of those that were used lately";
+    list("couch_layer_database_bytes", bytes, "database", databases(|database| database.1));
+    let documents = "documents of the ten largest databases of those that were used lately";
+    list("couch_layer_database_documents", documents, "database", databases(|database| database.2));
+}
+
+/// The median and others as CouchDB's `_stats` has them, in units of which a second has so many.
+pub(crate) fn percentiles(values: &Distribution, per_second: f64) -> Vec<(f64, f64)> {
+    PARTS.map(|part| (part, values.quantile(part).unwrap_or(0.0) * per_second)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_have_figures_of_their_own() {
+        let all = (0..30_u64).map(|number| (format!("db{number}"), number));
+        let found = largest(all);
+        assert_eq!((found.len(), found[0].clone(), found[10].clone()), (11, ("db29".into(), 29), (OTHERS.into(), 190)));
+        assert_eq!(largest(std::iter::empty()), [(OTHERS.to_owned(), 0)]);
+    }
+
+    #[test]
+    fn names_are_those_of_couchdb() {
+        let name = |path: &str, value| {
+            let figure = renamed(Stat::new(path, "", value))?;
+            Some(format!("{}{:?}", figure.name, figure.labels))
+        };
+        let counter = |path| name(path, StatValue::Counter(1)).unwrap();
+        assert_eq!(counter("couchdb.httpd.requests"), "couchdb_httpd_requests_total[]");
+        assert_eq!(counter("couchdb.httpd_status_codes.200"), r#"couchdb_httpd_status_codes[("code", "200")]"#);
+        assert_eq!(counter("couchdb.httpd_request_methods.GET"), r#"couchdb_httpd_request_methods[("method", "GET")]"#);
+        assert_eq!(counter("couch_log.level.error"), r#"couchdb_couch_log_requests_total[("level", "error")]"#);
+        assert_eq!(counter("mango.docs_examined"), "couchdb_mango_docs_examined_total[]");
+        let level = name("couchdb.open_databases", StatValue::Level(1, "counter"));
+        assert_eq!(level.as_deref(), Some("couchdb_open_databases[]"));
+        let times = StatValue::Times(Distribution::default(), Distribution::default());
+        assert_eq!(name("couchdb.request_time", times).as_deref(), Some("couchdb_request_time_seconds[]"));
+        assert_eq!(name("couchdb.httpd.bulk_docs", StatValue::Values(Distribution::default())), None);
+    }
+}

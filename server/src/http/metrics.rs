@@ -1,0 +1,75 @@
+//! A listener for Prometheus alone (`--metrics-listen`). It asks nobody for a password and answers with figures only, so it is
+//! for an address that only those who measure can reach.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
+
+use crate::http::app::App;
+use crate::http::figures;
+use crate::http::wire::exposition;
+
+/// Maximum number of connections. Further ones wait.
+const MOST: usize = 16;
+
+/// Time for a request's head, and for a client to read.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Answers until the server stops.
+pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
+    let seats = Arc::new(Semaphore::new(MOST));
+    loop {
+        let accepted = async { (seats.clone().acquire_owned().await, listener.accept().await) };
+        let (seat, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            () = app.stopping() => return,
+        };
+        let Ok((stream, _)) = accepted else {
+            // The likely cause is a lack of file descriptors.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let app = app.clone();
+        tokio::spawn(async move {
+            let _seat = seat;
+            let mut stream = TimeoutStream::new(stream);
+            stream.set_write_timeout(Some(PATIENCE));
+            let service = {
+                let app = app.clone();
+                service_fn(move |request| {
+                    let app = app.clone();
+                    async move { Ok::<_, Infallible>(respond(&app, &request).await) }
+                })
+            };
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
+            tokio::select! {
+                _ = connection => {}
+                () = app.stopping() => {}
+            }
+        });
+    }
+}
+
+async fn respond(app: &App, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let is_known = matches!(request.uri().path(), "/metrics" | "/_node/_local/_prometheus");
+    let (status, text) = match *request.method() {
+        Method::GET | Method::HEAD if is_known => (StatusCode::OK, exposition::text(&figures::all(app).await)),
+        _ => (StatusCode::NOT_FOUND, "This listener has figures only, at /metrics.\n".to_owned()),
+    };
+    let answer = Response::builder().status(status).header(CONTENT_TYPE, exposition::CONTENT_TYPE);
+    answer.body(Full::from(text)).unwrap_or_default()
+}
