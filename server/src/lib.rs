@@ -23,6 +23,7 @@ pub mod http;
 pub mod memory;
 mod relocation;
 mod report;
+mod units;
 
 /// Options of the layers in which a server or a command creates databases. Their bodies are packed: over HTTP,
 /// documents come and go as a whole, and cost about half that way.

@@ -604,3 +604,89 @@ fn certificates_that_cannot_be_used_are_named_before_the_store_is_made() {
     assert!(sentence.contains("none.pem cannot be read: No such file"), "{sentence}");
     assert!(!store.exists());
 }
+
+/// What a server does at SIGHUP: it ended before.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_hangup_reloads_settings_and_opens_logs_again() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    let (file, log) = (path("couch.toml"), path("access"));
+    let write = |timeout: &str| {
+        let text =
+            format!("engine = 'mem:'\naccess-log = '{}'\n[config.chttpd_auth]\ntimeout = '{timeout}'\n", log.display());
+        std::fs::write(&file, text).unwrap();
+    };
+    write("1h");
+    let mut server = Process::start(&["--config", &file.display().to_string()]);
+    let mut said = BufReader::new(server.child.stderr.take().unwrap()).lines();
+    let hangup = |server: &Process| {
+        assert!(Command::new("kill").args(["-HUP", &server.child.id().to_string()]).status().unwrap().success());
+    };
+    let timeout = async |server: &Process| {
+        let url = server.url("/_node/_local/_config/chttpd_auth/timeout");
+        reqwest::get(url).await.unwrap().text().await.unwrap().trim().to_owned()
+    };
+    let mut until = |sentence: &str| loop {
+        let line = said.next().expect("the server ended").unwrap();
+        if line.contains(sentence) {
+            return;
+        }
+    };
+    assert_eq!(timeout(&server).await, "\"1h\"");
+    write("2h");
+    std::fs::rename(&log, path("access.1")).unwrap();
+    hangup(&server);
+    until("opened again");
+    assert_eq!(timeout(&server).await, "\"2h\"");
+    assert_eq!(std::fs::read_to_string(path("access.1")).unwrap().lines().count(), 1);
+    assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 1);
+    // A mistake changes nothing.
+    write("soon");
+    hangup(&server);
+    until("couch.toml:4: config.chttpd_auth.timeout");
+    assert_eq!(timeout(&server).await, "\"2h\"");
+    assert_eq!(server.stop("-TERM").code(), Some(0));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn whoever_starts_a_server_hears_when_it_is_ready_and_when_it_stops() {
+    use std::os::unix::net::UnixDatagram;
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let heard = || {
+        let mut text = [0; 64];
+        let length = socket.recv(&mut text).unwrap();
+        String::from_utf8(text[..length].to_vec()).unwrap()
+    };
+    let mut command = command(&["--engine", "mem:", "--listen", "127.0.0.1:0"]);
+    let server = Process::of(command.env("NOTIFY_SOCKET", &path));
+    assert_eq!(heard(), "READY=1");
+    assert_eq!(server.stop("-TERM").code(), Some(0));
+    assert_eq!(heard(), "STOPPING=1");
+}
+
+#[test]
+fn what_a_flag_and_the_file_say_twice_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("couch.toml");
+    std::fs::write(&file, "engine = 'mem:'\n[config.cors]\norigins = 'https://a.example'\n").unwrap();
+    let file = file.display().to_string();
+    let sentence = refused(&["--config", &file, "--cors-origins", "https://b.example"], &[]);
+    assert!(sentence.contains("--cors-origins and cors/origins in the file"), "{sentence}");
+    let sentence = refused(&["--config", &file], &[("COUCH_LAYER_CORS_ORIGINS", "https://b.example")]);
+    assert!(sentence.contains("--cors-origins and cors/origins in the file"), "{sentence}");
+    drop(Process::start(&["--config", &file]));
+}
+
+#[test]
+fn sizes_on_the_command_line_have_units() {
+    let server = Process::start(&["--engine", "mem:", "--memory", "1GiB", "--max-request-size", "10MB"]);
+    drop(server);
+    let sentence = command(&["--engine", "mem:", "--memory", "1 lot"]).output().unwrap();
+    let said = String::from_utf8(sentence.stderr).unwrap();
+    assert!(said.contains("for example 64MB"), "{said}");
+}

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Options of the file become the defaults of the flags, so the environment and flags override them, and their values are
-//! checked as those of flags are. Unknown keys are refused: one that is misspelt would have no effect.
+//! checked as those of flags are. Unknown keys and settings are refused, and values without a meaning: one that is misspelt would
+//! have no effect.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,7 +21,7 @@ use model::Setting;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::http::ADMINS;
+use crate::http::{ADMINS, check_settings};
 
 /// The table of CouchDB's settings.
 const SETTINGS: &str = "config";
@@ -71,16 +72,20 @@ impl ConfigFile {
             let place = error.span().map_or(text.trim_end().len()..0, |span| span);
             (line(place), error.message().to_owned())
         })?;
-        let mut file = ConfigFile::default();
+        let (mut file, mut lines) = (ConfigFile::default(), Vec::new());
         for (key, value) in table.get_ref() {
             let at = |problem| (line(key.span()), problem);
             if key.get_ref() == SETTINGS {
-                file.read_settings(value, &line)?;
+                file.read_settings(value, &line, &mut lines)?;
             } else {
                 let (name, values) = option(key.get_ref(), value.get_ref(), command).map_err(at)?;
                 file.options.push((name, values));
             }
         }
+        check_settings(&file.settings).map_err(|(at, problem)| {
+            let Setting { section, name, .. } = &file.settings[at];
+            (lines[at], format!("{SETTINGS}.{section}.{name}: {problem}"))
+        })?;
         // Flags that need others do not find them missing where they are defaults.
         let is_flag = |name: &String| {
             let flag = command.get_arguments().find(|arg| arg.get_long() == Some(name));
@@ -96,6 +101,7 @@ impl ConfigFile {
         &mut self,
         value: &Spanned<DeValue<'_>>,
         line: &impl Fn(Range<usize>) -> usize,
+        lines: &mut Vec<usize>,
     ) -> Result<(), (usize, String)> {
         let DeValue::Table(sections) = value.get_ref() else {
             return Err((line(value.span()), format!("{SETTINGS}: it must be a table of sections")));
@@ -110,12 +116,14 @@ impl ConfigFile {
                 return Err((at, format!("{SETTINGS}.{section}: it must be a table")));
             };
             for (name, value) in values {
+                let at_name = line(name.span());
                 let text = scalar(value.get_ref()).ok_or_else(|| {
                     let problem = "it must be text, a number, true or false";
                     (line(name.span()), format!("{SETTINGS}.{section}.{}: {problem}", name.get_ref()))
                 })?;
                 let (section, name) = (section.to_string(), name.get_ref().to_string());
                 self.settings.push(Setting { section, name, value: text.trim().to_owned() });
+                lines.push(at_name);
             }
         }
         Ok(())
@@ -205,14 +213,14 @@ mod tests {
     fn options_of_a_file_come_before_those_that_are_built_in_and_behind_flags() {
         let file = parse(
             "listen = '0.0.0.0:1'\ntls-cert = 'a.pem'\ntls-key = 'a.key'\nmax_document_size = 1_000\ncors-credentials = true\ncors-origins = ['a', 'b']\n\
-             password = 'geheim'\n[config.chttpd]\nrequire_valid_user = true\nx = 'y '\n[config.log]\nn = 0x10\n",
+             password = 'geheim'\n[config.chttpd]\nrequire_valid_user = true\npeer_header = 'y '\n[config.uuids]\nmax_count = 0x10\n",
         )
         .unwrap();
         let serve = |arguments: &[&str]| {
             let arguments = std::iter::once("serve").chain(arguments.iter().copied());
             let matches = file.set_defaults(command()).try_get_matches_from(arguments).unwrap();
             let origins: Vec<String> = matches.get_many("cors_origins").unwrap().cloned().collect();
-            let size = *matches.get_one::<u32>("max_document_size").unwrap();
+            let size = *matches.get_one::<u64>("max_document_size").unwrap();
             let shown = format!("{:?} {file:?}", Serve::from_arg_matches(&matches).unwrap());
             assert!(!shown.contains("geheim"));
             (matches.get_one::<String>("listen").unwrap().clone(), size, matches.get_flag("cors_credentials"), origins)
@@ -223,7 +231,7 @@ mod tests {
         assert_eq!(serve(&flags), ("[::1]:2".to_owned(), 1_000, true, vec!["c".to_owned()]));
         let settings: Vec<String> =
             file.settings.iter().map(|one| format!("{}/{}={}", one.section, one.name, one.value)).collect();
-        assert_eq!(settings, ["chttpd/require_valid_user=true", "chttpd/x=y", "log/n=16"]);
+        assert_eq!(settings, ["chttpd/peer_header=y", "chttpd/require_valid_user=true", "uuids/max_count=16"]);
     }
 
     #[test]
@@ -246,11 +254,34 @@ mod tests {
             ("tls-cert = 'a.pem'", 1, "the following required arguments were not provided: --tls-key <FILE>"),
             ("[config]\nchttpd = 1", 2, "config.chttpd: it must be a table"),
             ("[config.chttpd]\na = 1\nb = [1]", 3, "config.chttpd.b: it must be text"),
+            (
+                "[config.chttpd]\n\nrequire_valid_usr = true",
+                3,
+                "config.chttpd.require_valid_usr: there is no such setting",
+            ),
+            ("[config.log]\nlevel = 'info'", 2, "config.log.level: there is no such section"),
+            ("[config.chttpd]\nrequire_valid_user = 'yes'", 2, "config.chttpd.require_valid_user: \"yes\" is no value"),
+            ("[config.uuids]\n\n\nmax_count = -1", 4, "config.uuids.max_count: \"-1\" is no value"),
+            (
+                "[config.chttpd_auth]\ntimeout = '1 fortnight'",
+                2,
+                "config.chttpd_auth.timeout: \"1 fortnight\" is no value",
+            ),
+            ("[config.couchdb]\ndefault_security = 'all'", 2, "config.couchdb.default_security: \"all\" is no value"),
+            ("[config.csp]\nattachments_enable = 1", 2, "config.csp.attachments_enable: \"1\" is no value"),
+            ("[config.quotas]\nnotes = 'much'", 2, "config.quotas.notes: it must be a number of bytes"),
             ("[config.admins]\nanna = 'x'", 1, "config.admins: name an administrator"),
         ] {
             let (found, wrong) = parse(text).unwrap_err();
             assert!(found == line && wrong.starts_with(problem) && !wrong.is_empty(), "{text:?}: {found}: {wrong}");
         }
+    }
+
+    #[test]
+    fn settings_may_have_units() {
+        let text = "max-request-size = '64MB'\n[config.chttpd_auth]\ntimeout = '1h'\n[config.couchdb]\n\
+                    max_attachment_size = '1GB'\n[config.quotas]\nnotes = '500MB'\n[config.replicator]\ninterval = '1min'\n";
+        assert_eq!(parse(text).map_err(|(_, problem)| problem).unwrap().settings.len(), 4);
     }
 
     /// The example of `docs/configuration.md`.

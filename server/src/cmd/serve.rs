@@ -16,10 +16,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::tls_args::{TlsArgs, TrustArgs};
-use crate::cmd::{Failure, descriptors, stop_signal};
+use crate::cmd::{Failure, descriptors, reload, stop_signal, systemd};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::{Administrator, CorsOptions, LogFile, Options, Server, StartError, count_line};
 use crate::memory::{Asked, Memory};
+use crate::units;
 
 /// Serve databases over HTTP
 #[derive(Args)]
@@ -62,23 +63,23 @@ pub struct Serve {
 
     /// The largest document, in bytes of compact JSON; at most 8000000
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 8_000_000,
-          value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
-    max_document_size: u32,
+          value_parser = units::bytes_in(1..=8_000_000))]
+    max_document_size: u64,
 
     /// The memory that the server may take, in bytes [default: a quarter of the machine's, or of what its control group lets it
     /// take]
-    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MEMORY")]
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MEMORY", value_parser = units::bytes)]
     memory: Option<u64>,
 
     /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served, together
     /// with the data parsed from it. Attachments that are sent by themselves, or after their document, do not count
     /// [default: 67108864, less where --memory leaves no room for that]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_REQUEST_SIZE",
-          value_parser = clap::value_parser!(u32).range(1024..))]
-    max_request_size: Option<u32>,
+          value_parser = units::bytes_in(1_024..=u32::MAX.into()))]
+    max_request_size: Option<u64>,
 
     /// The largest attachment, in bytes as sent [default: no limit]
-    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_ATTACHMENT_SIZE")]
+    #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_ATTACHMENT_SIZE", value_parser = units::bytes)]
     max_attachment_size: Option<u64>,
 
     /// The most connections at a time; fewer where the limit of open files or --memory leaves no room for them. Further clients wait
@@ -100,7 +101,7 @@ pub struct Serve {
     /// The cache of a store in a folder, in bytes; the store takes up to three times that of --memory [default: 96 MiB, less where
     /// --memory is small]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_CACHE_SIZE",
-          value_parser = clap::value_parser!(u64).range(1 << 20..))]
+          value_parser = units::bytes_in(1 << 20..=u64::MAX))]
     cache_size: Option<u64>,
 
     /// Run no jobs, such as replications and builds of views, so that those that do harm can be found and removed
@@ -114,7 +115,7 @@ pub struct Serve {
 
     /// A file with these options and CouchDB's settings, in TOML. The environment and flags precede it
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_CONFIG")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// CouchDB's settings of that file.
     #[arg(skip)]
@@ -148,7 +149,7 @@ impl fmt::Debug for Serve {
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
-enum ServeError {
+pub(crate) enum ServeError {
     #[error("\"{0}\" is no address to listen on; write HOST:PORT, for example 127.0.0.1:5984")]
     Address(String),
     #[error("\"{0}\" is no log level; write error, warn, info, debug or trace")]
@@ -159,6 +160,8 @@ enum ServeError {
     NoUser,
     #[error("an administrator's name must not contain a colon")]
     ColonInUser,
+    #[error("--{flag} and {section}/{name} in the file's table config say the same thing; leave one of them out")]
+    Twice { flag: &'static str, section: &'static str, name: &'static str },
     #[error("the log {} cannot be opened", .0.display())]
     LogFile(PathBuf, #[source] io::Error),
 }
@@ -216,7 +219,10 @@ impl Serve {
     }
 
     async fn serve(self) -> Result<(), Failure> {
+        // Before all else, so that the process does not end at a signal that comes while it opens its store.
+        let hangups = reload::Hangups::new()?;
         let address = resolve(&self.listen)?;
+        self.check_twice(&self.settings)?;
         let threads = Options::default().threads;
         let asked = Asked {
             cache: self.cache_size,
@@ -227,17 +233,17 @@ impl Serve {
         let memory = Memory::of(self.memory, &asked)?;
         let options = Options {
             administrator: self.administrator()?,
-            cors: CorsOptions { origins: self.cors_origins, credentials: self.cors_credentials },
+            cors: CorsOptions { origins: self.cors_origins.clone(), credentials: self.cors_credentials },
             max_request_size: memory.request,
             memory,
             threads,
-            settings: self.settings,
+            settings: self.settings.clone(),
             store: Some(self.engine.clone()),
             tls: self.tls.read(&self.listen, address)?,
             trust: self.trust.read()?,
             max_connections: usize::try_from(descriptors::connections(self.max_connections).min(memory.connections()))?,
-            proxies: self.proxies,
-            uuid: self.uuid,
+            proxies: self.proxies.clone(),
+            uuid: self.uuid.clone(),
             pause_jobs: self.pause_jobs,
             audit_log: open_log(self.audit_log.as_deref())?,
             access_log: open_log(self.access_log.as_deref())?,
@@ -270,10 +276,13 @@ impl Serve {
             // A script may read the first line and close the pipe.
             tracing::debug!(%error, "nobody reads the output");
         }
+        systemd::tell("READY=1");
         let failed = tokio::select! {
             stopped = stop_signal() => stopped.map(|()| None)?,
             failed = failed => Some(failed),
+            never = hangups.reload(&server, &self) => match never {},
         };
+        systemd::tell("STOPPING=1");
         match &failed {
             Some(failed) => tracing::error!("{failed}"),
             None => tracing::info!("stopping"),
@@ -281,6 +290,21 @@ impl Serve {
         end_within(STOPPING, if failed.is_some() { StoreFailed::EXIT_CODE } else { 1 });
         server.stop().await;
         failed.map_or(Ok(()), |failed| Err(failed.into()))
+    }
+
+    /// Refuses settings of a file that would silently replace what a flag, its variable or the file's own option says.
+    pub(crate) fn check_twice(&self, settings: &[Setting]) -> Result<(), ServeError> {
+        let flags = [
+            ("cors-origins", !self.cors_origins.is_empty(), "cors", "origins"),
+            ("cors-credentials", self.cors_credentials, "cors", "credentials"),
+            ("max-request-size", self.max_request_size.is_some(), "chttpd", "max_http_request_size"),
+            ("max-attachment-size", self.max_attachment_size.is_some(), "couchdb", "max_attachment_size"),
+        ];
+        let is_set = |section, name| settings.iter().any(|one| one.section == section && one.name == name);
+        match flags.into_iter().find(|(_, is_given, section, name)| *is_given && is_set(*section, *name)) {
+            Some((flag, _, section, name)) => Err(ServeError::Twice { flag, section, name }),
+            None => Ok(()),
+        }
     }
 
     fn administrator(&self) -> Result<Option<Administrator>, ServeError> {

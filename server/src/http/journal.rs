@@ -65,12 +65,25 @@ impl fmt::Debug for LogFile {
 }
 
 impl LogFile {
+    /// Opens the file again by its name, which another file may have by now. If that fails, lines go where they went.
+    pub(crate) fn reopen(&self) {
+        match Self::writer(&self.0.path) {
+            Ok(to) => *self.0.out.lock() = Out { to, is_torn: false },
+            Err(error) => tracing::error!(path = %self.0.path.display(), %error, "a log cannot be opened again"),
+        }
+    }
+
     /// Opens a file to append to it, which only this user can read if it is new. `-` is the standard output.
     ///
     /// # Errors
     /// That of the system.
     pub fn open(path: &Path) -> io::Result<LogFile> {
-        let to: Box<dyn Write + Send> = if path == Path::new("-") {
+        let to = Self::writer(path)?;
+        Ok(LogFile(Arc::new(Inner { path: path.to_owned(), out: Mutex::new(Out { to, is_torn: false }) })))
+    }
+
+    fn writer(path: &Path) -> io::Result<Box<dyn Write + Send>> {
+        Ok(if path == Path::new("-") {
             Box::new(io::stdout())
         } else {
             let mut options = OpenOptions::new();
@@ -78,8 +91,7 @@ impl LogFile {
             #[cfg(unix)]
             std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
             Box::new(options.open(path)?)
-        };
-        Ok(LogFile(Arc::new(Inner { path: path.to_owned(), out: Mutex::new(Out { to, is_torn: false }) })))
+        })
     }
 
     /// Appends a line. Returns whether it is there. The first failure after a success is logged.

@@ -33,6 +33,7 @@ use crate::http::app::statistics::Statistics;
 use crate::http::app::{App, Identity, Options};
 use crate::http::authn::lockout::network;
 use crate::http::config::settings::ADMINS;
+use crate::http::journal::LogFile;
 use crate::http::metrics;
 use crate::http::routes;
 use crate::http::serve::serve;
@@ -169,6 +170,23 @@ impl Server {
     /// Whether everyone who can connect is an administrator.
     pub fn is_open_admin(&self) -> bool {
         self.app.auth.is_open_admin()
+    }
+
+    /// Reads the certificate again, opens logs again, and puts these settings in the place of those of the file.
+    pub async fn reload(&self, settings: Option<Vec<Setting>>) {
+        let options = &self.app.options;
+        [&options.audit_log, &options.access_log].into_iter().flatten().for_each(LogFile::reopen);
+        if let Some(tls) = options.tls.clone() {
+            // Files may be on a slow disk. A panic was logged.
+            let _ = tokio::task::spawn_blocking(move || tls.reread()).await;
+        }
+        if let Some(settings) = settings {
+            self.app.auth.set_file(settings);
+            // Otherwise they count when the store can be read again.
+            if let Err(error) = self.app.auth.load(&self.app.layer).await.map(drop) {
+                tracing::warn!(%error, "the configuration cannot be read");
+            }
+        }
     }
 
     /// Stops: no new connections, feeds end with their last sequence, running requests finish within a grace period.

@@ -65,7 +65,7 @@ pub use authn::auth::Administrator;
 pub(crate) use authz::writer::by_command;
 pub use config::cors::CorsOptions;
 pub use config::known::KNOWN_SETTINGS;
-pub(crate) use config::settings::ADMINS;
+pub(crate) use config::settings::{ADMINS, check as check_settings};
 pub(crate) use functions::Functions;
 pub(crate) use functions::validate::THREADS;
 pub use journal::LogFile;

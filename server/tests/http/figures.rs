@@ -128,7 +128,7 @@ async fn prometheus_reads_what_was_done() {
     assert_eq!(value("couch_layer_batch_commits_sum"), value("couchdb_commits_total"));
     let put = r#"couch_layer_request_seconds_count{method="PUT",route="/{db}/{docid}",status="#;
     assert_eq!((value(&format!("{put}\"2xx\"}}")), value(&format!("{put}\"4xx\"}}"))), (1.0, 1.0));
-    assert_eq!(value("couch_layer_connections"), 1.0);
+    assert!(value("couch_layer_connections") >= 1.0);
     assert_eq!(value("couch_layer_store_readable"), 1.0);
     assert_eq!(value(r#"couch_layer_database_documents{database="db"}"#), 1.0);
     assert_eq!(value(r#"couch_layer_jobs{kind="replication",state="running"}"#), 0.0);
@@ -207,8 +207,13 @@ async fn what_the_dashboard_and_the_alerts_name_is_there() {
     couch.put("/db/a", json!({})).await;
     conflict(&couch).await;
     let answer = couch.get("/_node/_local/_prometheus").await;
-    let found: BTreeSet<String> =
-        series(&answer.text).into_keys().map(|series| series.split('{').next().unwrap().to_owned()).collect();
+    // Sentences name families.
+    let found = series(&answer.text).into_keys();
+    let found = found.flat_map(|series| {
+        let name = series.split('{').next().unwrap().to_owned();
+        [name.strip_suffix("_count").map(str::to_owned), Some(name)]
+    });
+    let found: BTreeSet<String> = found.flatten().collect();
     let contrib = concat!(env!("CARGO_MANIFEST_DIR"), "/../contrib");
     for file in ["grafana/couch-layer.json", "prometheus/alerts.yml"] {
         let text = std::fs::read_to_string(format!("{contrib}/{file}")).unwrap();

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::cmd::Failure;
 use crate::cmd::progress::{self, Unit};
 use crate::cmd::source::{IfNoDatabase, SourceArgs};
+use crate::units;
 
 /// Show the settings that all clients of a vault share, or change them.
 #[derive(Debug, Args)]
@@ -22,7 +23,7 @@ pub(super) struct Show {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     grace: Option<Duration>,
     /// The largest data document, in bytes; at least 64000, at most the server's limit
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = read_size)]
     data_doc_size_limit: Option<usize>,
     /// Number of hexadecimal digits of a prefix, 0 to 4. It grows with the vault, and never shrinks
     #[arg(long, value_name = "DIGITS")]
@@ -100,4 +101,8 @@ impl Show {
              grace                {grace}"
         )
     }
+}
+
+fn read_size(text: &str) -> Result<usize, String> {
+    usize::try_from(units::bytes(text)?).map_err(|error| error.to_string())
 }

@@ -19,6 +19,7 @@ use crate::cmd::Failure;
 use crate::cmd::tls_args::{RootsError, TrustArgs};
 use crate::engine::{EngineUrl, IfMissing};
 use crate::report::Checked;
+use crate::units;
 
 pub(crate) use remote::{Remote, with_own_user};
 
@@ -39,8 +40,8 @@ pub(crate) struct SourceArgs {
     url: Option<Address>,
     /// With --engine, the largest document in bytes of compact JSON, as for `serve`
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_DOCUMENT_SIZE", default_value_t = 8_000_000,
-          value_parser = clap::value_parser!(u32).range(1..=8_000_000))]
-    max_document_size: u32,
+          value_parser = units::bytes_in(1..=8_000_000))]
+    max_document_size: u64,
     #[command(flatten)]
     trust: TrustArgs,
 }

@@ -21,7 +21,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use kv_api::AnyDatabase;
-use model::Layer;
+use model::{Layer, Setting};
 use parking_lot::{Mutex, RwLock};
 
 use crate::http::app::databases::Databases;
@@ -97,7 +97,8 @@ pub(crate) struct Auth {
     secret: [u8; SECRET_BYTES],
     /// Whether only this machine can connect.
     is_local: bool,
-    flags: Flags,
+    speaks_tls: bool,
+    flags: RwLock<Flags>,
     settings: RwLock<Arc<Settings>>,
     pub(crate) unkept: Unkept,
     /// Notified each time that settings were read.
@@ -142,7 +143,8 @@ impl Auth {
             own_listed: tokio::sync::OnceCell::new(),
             secret,
             is_local,
-            flags,
+            speaks_tls: flags.speaks_tls,
+            flags: RwLock::new(flags),
             settings,
             unkept: Unkept::default(),
             loaded: Default::default(),
@@ -166,6 +168,11 @@ impl Auth {
         self.loaded.subscribe()
     }
 
+    /// Puts other settings in the place of those of the file. They count from the next [load](Self::load) on.
+    pub(crate) fn set_file(&self, settings: Vec<Setting>) {
+        self.flags.write().settings = settings;
+    }
+
     /// Reads the configuration from the store. Returns a future that completes when it has changed.
     pub(crate) async fn load(
         &self,
@@ -173,7 +180,7 @@ impl Auth {
     ) -> model::Result<impl Future<Output = kv_api::Result<()>> + Send + use<>> {
         let _reading = self.reading.lock().await;
         let (rows, changed) = layer.configuration().await?;
-        let settings = Arc::new(Settings::new(rows, &self.unkept, &self.flags));
+        let settings = Arc::new(Settings::new(rows, &self.unkept, &self.flags.read()));
         let is_open_admin = self.own.is_none() && self.is_local && !settings.has_admins();
         layer.limit_documents(Some(settings.max_document_size));
         layer.limit_attachments(Some(settings.max_attachment_size));
@@ -375,7 +382,7 @@ impl Auth {
 
     /// Whether the client sees the server by TLS, by its own or by that of a proxy before it.
     pub(crate) fn is_secure(&self, headers: &HeaderMap) -> bool {
-        self.flags.speaks_tls || self.settings().forwarded.is_secure(headers)
+        self.speaks_tls || self.settings().forwarded.is_secure(headers)
     }
 
     /// The client of a request that has no credentials; `None` if it has some.

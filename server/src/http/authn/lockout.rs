@@ -54,11 +54,14 @@ impl Rules {
         let usual = Rules::default();
         let number = |name: &str| rows.number("chttpd_auth_lockout", name);
         Rules {
-            mode: match rows.get("chttpd_auth_lockout", "mode") {
-                Some("off") => Mode::Off,
-                Some("warn") => Mode::Warn,
-                _ => Mode::Enforce,
-            },
+            mode: rows
+                .read("chttpd_auth_lockout", "mode", |text| match text {
+                    "off" => Some(Mode::Off),
+                    "warn" => Some(Mode::Warn),
+                    "enforce" => Some(Mode::Enforce),
+                    _ => None,
+                })
+                .unwrap_or(Mode::Enforce),
             threshold: number("threshold").and_then(|count| count.try_into().ok()).unwrap_or(usual.threshold),
             lifetime: number("max_lifetime").map_or(usual.lifetime, Duration::from_millis),
         }

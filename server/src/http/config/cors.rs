@@ -62,7 +62,7 @@ impl Cors {
             told_methods: told(&methods),
             methods,
             headers: names("headers"),
-            max_age: rows.read("cors", "max_age", value).unwrap_or(HeaderValue::from_static("")),
+            max_age: rows.number("cors", "max_age").unwrap_or_default().into(),
             exposed: told(&exposed),
         }
     }

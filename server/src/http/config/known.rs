@@ -4,6 +4,8 @@
 //! setting starts here. Its value then comes from the first of these places that has one that can be read: the store,
 //! the server's file, what the server was started with, this table.
 
+use crate::units::Unit;
+
 /// Sections, each with its settings: name and default. An empty default means that the setting is not set. A name that
 /// ends with a colon stands for all names that begin with it.
 ///
@@ -150,6 +152,17 @@ pub(super) fn defaults() -> impl Iterator<Item = (&'static str, &'static str, &'
     let sections = KNOWN_SETTINGS.iter().filter(|(section, _)| *section != EARLIER_AUTH);
     let settings = sections.flat_map(|(section, names)| names.iter().map(|&(name, default)| (*section, name, default)));
     settings.filter(|(_, _, default)| !default.is_empty())
+}
+
+/// What a number of this setting counts, which may be written with its unit.
+pub(super) fn unit_of(section: &str, name: &str) -> Unit {
+    match (section, name) {
+        ("chttpd", "max_http_request_size") | ("couchdb", "max_document_size" | "max_attachment_size") => Unit::Bytes,
+        ("chttpd_auth_lockout", "max_lifetime")
+        | ("replicator", "checkpoint_interval" | "connection_timeout" | "interval") => Unit::Milliseconds,
+        (AUTH | EARLIER_AUTH, "timeout") | ("cors", "max_age") => Unit::Seconds,
+        _ => Unit::Things,
+    }
 }
 
 pub(super) fn is_known(section: &str, name: &str) -> bool {

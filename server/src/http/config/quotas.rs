@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::http::config::peruser::PerUser;
 use crate::http::config::rows::Rows;
+use crate::units::{self, Unit};
 
 /// The section with the quota of each database.
 pub(crate) const SECTION: &str = "quotas";
@@ -38,7 +39,7 @@ impl Quotas {
 
 /// A quota as a number of bytes.
 pub(crate) fn bytes(text: &str) -> Option<u64> {
-    text.parse().ok()
+    units::number(Unit::Bytes, text)
 }
 
 #[cfg(test)]

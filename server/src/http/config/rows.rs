@@ -1,10 +1,12 @@
 //! The settings as text, by section and name, with the defaults beneath them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::Setting;
+use parking_lot::Mutex;
 
-use crate::http::config::known::{AUTH, EARLIER_AUTH, defaults, is_known};
+use crate::http::config::known::{AUTH, EARLIER_AUTH, defaults, is_known, unit_of};
+use crate::units;
 
 /// Values by section and name.
 type Sections = BTreeMap<String, BTreeMap<String, String>>;
@@ -16,6 +18,8 @@ pub(crate) struct Rows {
     set: Sections,
     /// The defaults.
     usual: Sections,
+    /// Section and name of those that were set, and could not be read.
+    unread: Mutex<BTreeSet<(String, String)>>,
 }
 
 impl std::fmt::Debug for Rows {
@@ -73,7 +77,20 @@ impl Rows {
     pub(crate) fn read<'a, T>(&'a self, section: &str, name: &str, read: impl Fn(&'a str) -> Option<T>) -> Option<T> {
         debug_assert!(is_known(section, name), "{section}/{name} is missing in KNOWN_SETTINGS");
         let [set, usual] = [&self.set, &self.usual].map(|sections| find(sections, section, name));
-        set.and_then(&read).or_else(|| usual.and_then(&read))
+        set.and_then(|text| self.noted(section, name, read(text))).or_else(|| usual.and_then(&read))
+    }
+
+    /// Notes a setting that could not be read.
+    fn noted<T>(&self, section: &str, name: &str, read: Option<T>) -> Option<T> {
+        if read.is_none() {
+            self.unread.lock().insert((section.to_owned(), name.to_owned()));
+        }
+        read
+    }
+
+    /// Section and name of the settings that were read so far, and count as their defaults since they have no meaning.
+    pub(crate) fn unread(&self) -> BTreeSet<(String, String)> {
+        self.unread.lock().clone()
     }
 
     /// Any setting that somebody set, also one without an effect, and an administrator.
@@ -87,7 +104,8 @@ impl Rows {
     }
 
     pub(crate) fn number(&self, section: &str, name: &str) -> Option<u64> {
-        self.read(section, name, |text| text.parse().ok())
+        let unit = unit_of(section, name);
+        self.read(section, name, |text| units::number(unit, text))
     }
 
     /// A number of things in memory; 0 if the setting has neither a number nor a default.
@@ -97,8 +115,8 @@ impl Rows {
 
     /// A setting of authentication, in the section that CouchDB 3 has it in or the one before it, or its default.
     pub(crate) fn auth<'a, T>(&'a self, name: &str, read: impl Fn(&'a str) -> Option<T>) -> Option<T> {
-        let set = self.stored(AUTH, name).and_then(&read).or_else(|| self.stored(EARLIER_AUTH, name).and_then(&read));
-        set.or_else(|| self.read(AUTH, name, read))
+        let stored = |section| self.stored(section, name).and_then(|text| self.noted(section, name, read(text)));
+        stored(AUTH).or_else(|| stored(EARLIER_AUTH)).or_else(|| self.read(AUTH, name, read))
     }
 }
 

@@ -22,13 +22,14 @@ use crate::http::authn::proxy::Proxy;
 use crate::http::config::auto_purge::AutoPurge;
 use crate::http::config::cors::Cors;
 use crate::http::config::forwarded::Forwarded;
-use crate::http::config::known::AUTH;
+use crate::http::config::known::{self, AUTH};
 use crate::http::config::peruser::PerUser;
-use crate::http::config::quotas::Quotas;
+use crate::http::config::quotas::{self, Quotas};
 use crate::http::config::rows::{Rows, truth};
 use crate::http::config::sandbox::Policies;
 use crate::http::config::unkept::Unkept;
 use crate::http::ids::Algorithm;
+use crate::units::{self, Unit};
 
 /// The section of the administrators.
 pub(crate) const ADMINS: &str = "admins";
@@ -146,7 +147,7 @@ impl Settings {
             Required::Nobody
         };
         let fields = rows.auth("public_fields", Some).unwrap_or_default().split(',').map(str::trim);
-        let seconds: u64 = rows.auth("timeout", |seconds| seconds.parse().ok()).unwrap_or_default();
+        let seconds: u64 = rows.auth("timeout", |time| units::number(Unit::Seconds, time)).unwrap_or_default();
         let known = |text: &str| ["None", "Lax", "Strict"].into_iter().find(|known| known.eq_ignore_ascii_case(text));
         let same_site = rows.auth("same_site", known);
         let cors = Cors::read(&rows);
@@ -156,11 +157,14 @@ impl Settings {
         Settings {
             admins: admins.collect(),
             required,
-            default_security: match rows.get("couchdb", "default_security") {
-                // What differs there is the security of shards, which are databases of their own in CouchDB.
-                Some("everyone" | "admin_local") => DefaultSecurity::Everyone,
-                _ => DefaultSecurity::Administrators,
-            },
+            default_security: rows
+                .read("couchdb", "default_security", |text| match text {
+                    // What differs there is the security of shards, which are databases of their own in CouchDB.
+                    "everyone" | "admin_local" => Some(DefaultSecurity::Everyone),
+                    "admin_only" => Some(DefaultSecurity::Administrators),
+                    _ => None,
+                })
+                .unwrap_or(DefaultSecurity::Administrators),
             users_security_editable: rows.flag("couchdb", "users_db_security_editable"),
             public_fields: fields.filter(|field| !field.is_empty()).map(str::to_owned).collect(),
             passwords: Policy::read(&rows),
@@ -200,13 +204,48 @@ impl Settings {
     }
 }
 
+/// What is wrong with settings of a file: of the first that is, its number and what is wrong.
+///
+/// Clients may set anything, as in CouchDB. In a file, what has no effect is a mistake.
+pub(crate) fn check(file: &[Setting]) -> Result<(), (usize, String)> {
+    for (at, Setting { section, name, value }) in file.iter().enumerate() {
+        if section == quotas::SECTION {
+            quotas::bytes(value).ok_or((at, "it must be a number of bytes, for example 500MB".to_owned()))?;
+        } else if !known::KNOWN_SETTINGS.iter().any(|(known, _)| known == section) {
+            let why = "there is no such section with an effect; docs/configuration.md lists those that there are";
+            return Err((at, why.to_owned()));
+        } else if !known::is_known(section, name) {
+            let why = "there is no such setting with an effect; docs/configuration.md lists those that there are";
+            return Err((at, why.to_owned()));
+        }
+    }
+    let flags = Flags { settings: file.to_vec(), ..Flags::default() };
+    let rows = Settings::new(Vec::new(), &Unkept::default(), &flags).rows;
+    // Those that are read when they are needed.
+    for (section, names) in known::KNOWN_SETTINGS {
+        for (name, usual) in names.iter().filter(|(name, usual)| !name.ends_with(':') && !usual.is_empty()) {
+            match *usual {
+                "true" | "false" => drop(rows.flag(section, name)),
+                usual if usual.bytes().all(|byte| byte.is_ascii_digit()) => drop(rows.number(section, name)),
+                _ => {}
+            }
+        }
+    }
+    let unread = rows.unread();
+    let wrong = |setting: &Setting| unread.contains(&(setting.section.clone(), setting.name.clone()));
+    match file.iter().position(wrong) {
+        Some(at) => Err((at, format!("\"{}\" is no value of this setting", file[at].value))),
+        None => Ok(()),
+    }
+}
+
 /// Whether every client must log in. Set-up scripts, such as LiveSync's, write the setting to either section.
 fn requires_user(rows: &Rows) -> bool {
     ["chttpd", AUTH].into_iter().any(|section| rows.flag(section, "require_valid_user"))
 }
 
 fn attachment_size(text: &str) -> Option<u64> {
-    if text == "infinity" { Some(u64::MAX) } else { text.parse().ok() }
+    if text == "infinity" { Some(u64::MAX) } else { units::number(Unit::Bytes, text) }
 }
 
 /// As in CouchDB: what is configured, or a Basic challenge where every client must log in.

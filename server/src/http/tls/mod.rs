@@ -173,7 +173,7 @@ impl Tls {
     }
 
     /// Reads the files. If they changed, the next handshakes show what is in them.
-    fn reread(&self) {
+    pub(crate) fn reread(&self) {
         let Some(files) = &self.files else { return };
         let read = files.read();
         let found = read.as_ref().map(Pair::hash).map_err(ToString::to_string);

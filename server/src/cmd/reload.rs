@@ -1,0 +1,62 @@
+//! SIGHUP: a running server reads its file of settings and its certificate again, and opens its logs again, for example after
+//! their files were renamed. What cannot be read is logged, and what was stays.
+
+use std::convert::Infallible;
+use std::io;
+
+use clap::{Args, Command};
+
+use crate::cmd::Failure;
+use crate::cmd::config_file::ConfigFile;
+use crate::cmd::serve::Serve;
+use crate::http::Server;
+
+/// The signals that come.
+pub(super) struct Hangups {
+    #[cfg(unix)]
+    signals: tokio::signal::unix::Signal,
+}
+
+impl Hangups {
+    /// From now on the signal does not end the process.
+    pub(super) fn new() -> io::Result<Hangups> {
+        Ok(Hangups {
+            #[cfg(unix)]
+            signals: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        if self.signals.recv().await.is_some() {
+            return;
+        }
+        std::future::pending().await
+    }
+
+    /// Reads everything again at each signal. Never returns.
+    pub(super) async fn reload(mut self, server: &Server, options: &Serve) -> Infallible {
+        loop {
+            self.next().await;
+            match settings(options) {
+                Ok(settings) => {
+                    server.reload(settings).await;
+                    tracing::info!("settings, certificate and logs were read and opened again");
+                }
+                Err(error) => {
+                    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+                    tracing::error!("the settings stay as they were: {error}{cause}");
+                    server.reload(None).await;
+                }
+            }
+        }
+    }
+}
+
+/// The settings of the file; `None` without one.
+fn settings(options: &Serve) -> Result<Option<Vec<model::Setting>>, Failure> {
+    let Some(path) = &options.config else { return Ok(None) };
+    let settings = ConfigFile::read(path, &Serve::augment_args(Command::new("serve")))?.settings;
+    options.check_twice(&settings)?;
+    Ok(Some(settings))
+}

@@ -1,0 +1,26 @@
+//! What a server tells the process that started it, as systemd wants it of services with `Type=notify` (`sd_notify(3)`): a
+//! datagram to the socket that the environment names.
+
+/// Tells it, if it wants to know. Nothing depends on whether it hears.
+#[cfg(unix)]
+pub(super) fn tell(state: &str) {
+    use std::os::unix::net::UnixDatagram;
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let send = || {
+        let socket = UnixDatagram::unbound()?;
+        // A name that begins so is none of a file.
+        #[cfg(target_os = "linux")]
+        if let Some(name) = path.to_str().and_then(|path| path.strip_prefix('@')) {
+            use std::os::linux::net::SocketAddrExt;
+            let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+            return socket.send_to_addr(state.as_bytes(), &address);
+        }
+        socket.send_to(state.as_bytes(), &path)
+    };
+    if let Err(error) = send() {
+        tracing::warn!(%error, state, "NOTIFY_SOCKET cannot be told");
+    }
+}
+
+#[cfg(not(unix))]
+pub(super) fn tell(_: &str) {}
