@@ -32,6 +32,8 @@ enum Command {
     Replicate(cmd::replicate::Replicate),
     Tree(cmd::tree::Tree),
     Vault(cmd::vault::VaultCommand),
+    Completions(cmd::pages::Completions),
+    Man(cmd::pages::Man),
 }
 
 impl Cli {
@@ -79,6 +81,8 @@ impl Cli {
             Command::Replicate(replicate) => cmd::block_on(replicate.run()),
             Command::Tree(tree) => cmd::block_on(tree.run()),
             Command::Vault(vault) => cmd::block_on(vault.run()),
+            Command::Completions(completions) => completions.run(&mut Cli::command()),
+            Command::Man(man) => man.run(Cli::command()),
         }
     }
 }

@@ -685,3 +685,20 @@ fn conflicts_are_listed_and_their_tree_is_printed() {
     assert!(err(&couch_layer(folder, &["tree", "one", "none"], "")).contains("none"));
     assert!(!couch_layer(folder, &["conflicts", "none"], "").status.success());
 }
+
+#[test]
+fn shells_and_man_are_told_of_every_option() {
+    let script = program::run(&["completions", "bash"], "");
+    assert!(script.status.success());
+    let script = String::from_utf8(script.stdout).unwrap();
+    assert!(script.contains("--metrics-listen"), "{script}");
+    let folder = tempfile::tempdir().unwrap();
+    assert!(program::run(&["man", &folder.path().display().to_string()], "").status.success());
+    let page = std::fs::read_to_string(folder.path().join("couch-layer-serve.1")).unwrap();
+    assert!(page.contains("metrics\\-listen"), "{page}");
+    assert!(folder.path().join("couch-layer.1").exists());
+    assert!(
+        !program::run(&["--help"], "").stdout.windows(11).any(|text| text == b"completions"),
+        "they are for packages"
+    );
+}

@@ -350,3 +350,21 @@ async fn what_a_full_disk_keeps_out_of_the_audit_log_is_in_the_log() {
         assert!(log.lines().any(|one| one.contains("not in the audit log") && one.contains(&line)), "{log}");
     }
 }
+
+#[tokio::test]
+async fn the_log_is_made_of_objects_and_names_slow_requests() {
+    let mut server = Process::start(&["--engine", "mem:", "--log-format", "json", "--slow-request", "0s"]);
+    let mut log = server.child.stderr.take().unwrap();
+    let put = reqwest::Client::new().put(server.url("/db?secret=x")).header("x-couch-request-id", "mine").send();
+    assert_eq!(put.await.unwrap().status(), 201);
+    assert_eq!(server.stop("-TERM").code(), Some(0));
+    let mut text = String::new();
+    log.read_to_string(&mut text).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let slow = lines.iter().find(|line| line["message"] == "a slow request").expect(&text);
+    let found = ["level", "request", "method", "path"].map(|name| slow[name].as_str().unwrap());
+    assert_eq!((found, &slow["status"]), (["WARN", "mine", "PUT", "/db"], &Value::from(201)));
+    let ms = |name: &str| slow[name].as_u64().unwrap();
+    assert!(ms("admission_ms") + ms("body_ms") + ms("work_ms") <= ms("ms"), "{slow}");
+    assert!(!text.contains("secret"));
+}

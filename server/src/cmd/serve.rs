@@ -10,7 +10,6 @@ use clap::Args;
 use kv_api::error::SHUTDOWN_IN_PROGRESS;
 use kv_api::{Database, Durability};
 use model::{Layer, LayerOptions, Setting};
-use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -134,6 +133,21 @@ pub struct Serve {
     /// pairs separated by commas
     #[arg(long, value_name = "LEVEL", env = "COUCH_LAYER_LOG", default_value = "info")]
     log: String,
+
+    /// The form of the log: text, or json with an object in each line
+    #[arg(long, value_name = "FORM", env = "COUCH_LAYER_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
+
+    /// Log requests that take longer until the head of their answer, with where the time went: 1s, 500ms
+    #[arg(long, value_name = "TIME", env = "COUCH_LAYER_SLOW_REQUEST", value_parser = humantime::parse_duration)]
+    slow_request: Option<Duration>,
+}
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
 }
 
 impl fmt::Debug for Serve {
@@ -247,6 +261,7 @@ impl Serve {
             pause_jobs: self.pause_jobs,
             audit_log: open_log(self.audit_log.as_deref())?,
             access_log: open_log(self.access_log.as_deref())?,
+            slow_request: self.slow_request,
             metrics_listen: self.metrics_listen.as_deref().map(resolve).transpose()?,
             ..Options::default()
         };
@@ -329,11 +344,14 @@ impl Serve {
         let targets: Targets = directives.parse().map_err(|_| ServeError::Log(self.log.clone()))?;
         // A person reads a terminal; a file or a journal would keep the colours as control characters.
         let has_colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-        let subscriber = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false).with_ansi(has_colours);
         // A closed log pipe must not end the server: reporting the failed write would panic on the same pipe.
-        let subscriber = subscriber.with_max_level(LevelFilter::TRACE).log_internal_errors(false).finish();
+        let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
+        let lines: Box<dyn tracing_subscriber::Layer<_> + Send + Sync> = match self.log_format {
+            LogFormat::Text => Box::new(lines.with_target(false).with_ansi(has_colours)),
+            LogFormat::Json => Box::new(lines.json().flatten_event(true)),
+        };
         // Fails harmlessly in tests that run several servers in one process.
-        let _ = subscriber.with(CountLines).with(targets).try_init();
+        let _ = tracing_subscriber::registry().with(lines).with(CountLines).with(targets).try_init();
         Ok(())
     }
 }

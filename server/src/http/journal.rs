@@ -134,7 +134,7 @@ fn begin(json: &mut JsonWriter<'_>, actor: &Actor<'_>) {
     text("request", actor.request);
 }
 
-fn cut(text: &str) -> &str {
+pub(crate) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MOST_TEXT)]
 }
 

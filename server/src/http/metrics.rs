@@ -15,6 +15,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::http::app::App;
@@ -30,11 +31,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Answers until the server stops.
 pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
     let seats = Arc::new(Semaphore::new(MOST));
+    let mut connections = JoinSet::new();
     loop {
         let accepted = async { (seats.clone().acquire_owned().await, listener.accept().await) };
         let (seat, accepted) = tokio::select! {
             accepted = accepted => accepted,
-            () = app.stopping() => return,
+            Some(_) = connections.join_next() => continue,
+            () = app.stopping() => return connections.shutdown().await,
         };
         let Ok((stream, _)) = accepted else {
             // The likely cause is a lack of file descriptors.
@@ -42,24 +45,19 @@ pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
             continue;
         };
         let app = app.clone();
-        tokio::spawn(async move {
+        connections.spawn(async move {
             let _seat = seat;
             let mut stream = TimeoutStream::new(stream);
             stream.set_write_timeout(Some(PATIENCE));
-            let service = {
+            let service = service_fn(move |request| {
                 let app = app.clone();
-                service_fn(move |request| {
-                    let app = app.clone();
-                    async move { Ok::<_, Infallible>(respond(&app, &request).await) }
-                })
-            };
+                async move { Ok::<_, Infallible>(respond(&app, &request).await) }
+            });
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
             let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
-            tokio::select! {
-                _ = connection => {}
-                () = app.stopping() => {}
-            }
+            // An error is the client's.
+            let _ = connection.await;
         });
     }
 }

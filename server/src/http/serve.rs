@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use budget::{Held, Owner, Use};
 use futures_util::FutureExt;
@@ -35,7 +35,7 @@ use crate::http::authz::rights::{not_database_admin, not_member, not_server_admi
 use crate::http::config::sandbox::Foreign;
 use crate::http::config::settings::{Required, Settings};
 use crate::http::error::{ApiError, Result};
-use crate::http::journal::{Access, Counted};
+use crate::http::journal::{Access, Counted, cut};
 use crate::http::request::Request;
 use crate::http::routes::{self, Resource, Who};
 use crate::http::wire::body::RequestBody;
@@ -113,7 +113,11 @@ pub(crate) async fn serve(
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
-    counted.statistics.answered(&method, response.status(), seen.route, started.elapsed());
+    let took = started.elapsed();
+    counted.statistics.answered(&method, response.status(), seen.route, took);
+    if counted.options.slow_request.is_some_and(|slow| took >= slow) {
+        seen.log_slow(&id, &method, &uri, response.status(), started, took);
+    }
     let foreign = response.extensions().get::<Foreign>().copied();
     let headers = response.headers_mut();
     headers.insert(SERVER, SERVER_NAME);
@@ -181,6 +185,37 @@ struct Seen {
     route: Option<usize>,
     /// The client's name, if there is an access log.
     user: Option<String>,
+    /// When the client was let in.
+    admitted: Option<Instant>,
+    /// Time that the server waited for the body.
+    waited: Duration,
+}
+
+impl Seen {
+    /// Logs a request that took long, and where its time went.
+    fn log_slow(
+        &self,
+        id: &HeaderValue,
+        method: &Method,
+        uri: &Uri,
+        status: StatusCode,
+        started: Instant,
+        took: Duration,
+    ) {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let admission = self.admitted.map_or(took, |admitted| admitted.duration_since(started));
+        tracing::warn!(
+            request = &*text(id),
+            %method,
+            path = cut(uri.path()),
+            status = status.as_u16(),
+            ms = ms(took),
+            admission_ms = ms(admission),
+            body_ms = ms(self.waited),
+            work_ms = ms(took.saturating_sub(admission).saturating_sub(self.waited)),
+            "a slow request"
+        );
+    }
 }
 
 /// `method` and `uri` are those of the client.
@@ -196,7 +231,8 @@ async fn answer(mut request: Request, settings: &Settings, method: &Method, uri:
     if request.app.options.access_log.is_some() {
         seen.user.clone_from(&request.principal.name);
     }
-    let waited = request.body.waited().as_millis();
+    seen.waited = request.body.waited();
+    let waited = seen.waited.as_millis();
     response.headers_mut().insert(&BODY_TIME, u64::try_from(waited).unwrap_or(u64::MAX).into());
     response.body_mut().hold(request.body.into_held());
     if response.status() == StatusCode::UNAUTHORIZED {
@@ -293,6 +329,7 @@ async fn admit_and_route(
     let resource = routes::find(&segments, &request.method)?;
     seen.route = resource.number();
     request.is_database_admin = request.principal.is_server_admin() || Box::pin(authorize(request, &resource)).await?;
+    seen.admitted = Some(Instant::now());
     // In the last step of a relocation its database's writes would fail, so they wait here.
     let _admitted = match resource.database() {
         Some(db) if resource.waits_for_moves() => request.app.gates.admit(db).await,

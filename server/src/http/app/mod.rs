@@ -94,6 +94,8 @@ pub struct Options {
     pub audit_log: Option<LogFile>,
     /// A line for each request.
     pub access_log: Option<LogFile>,
+    /// Requests that take longer until the head of their answer are logged.
+    pub slow_request: Option<Duration>,
     /// An address on which figures are told to everyone who asks.
     pub metrics_listen: Option<SocketAddr>,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
@@ -123,6 +125,7 @@ impl Default for Options {
             pause_jobs: false,
             audit_log: None,
             access_log: None,
+            slow_request: None,
             metrics_listen: None,
             lease: Duration::from_secs(30),
         }
