@@ -64,7 +64,7 @@ pub(crate) struct CompactedTables {
 
 /// Counts of compactions.
 struct Counts {
-    /// Times of those that succeeded.
+    /// Times of those that merged tables.
     times: Histogram,
     /// Bytes of the tables that they read.
     bytes: Counter,
@@ -269,14 +269,14 @@ impl CompactedTables {
         self.state().current.manifest.fails_once = true;
     }
 
-    /// Makes a compaction of the current tables.
-    pub(crate) fn compact(&self, tables: &Tables, step: &Step) -> Result<()> {
+    /// Makes a compaction of the current tables. Returns whether its tables were merged, and not only moved or given up.
+    pub(crate) fn compact(&self, tables: &Tables, step: &Step) -> Result<bool> {
         self.state().current.repair()?;
         let new = match step.is_move {
             true => None,
             false => match merge(&self.maker, tables, step, &self.stopped) {
                 Ok(Some(new)) => Some(new),
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(false),
                 Err(error) => {
                     if error.code() == error::FILE_CORRUPT {
                         self.state().damaged.extend(step.inputs().map(|member| member.number()));
@@ -293,7 +293,7 @@ impl CompactedTables {
         let left = state.current.tables.iter().filter(|member| inputs.contains(&member.number())).count();
         if left < inputs.len() {
             // A flush dropped the rest.
-            return Ok(());
+            return Ok(false);
         }
         let mut tables = state.current.tables.filtered(|member| !inputs.contains(&member.number()));
         let added = match new {
@@ -311,7 +311,7 @@ impl CompactedTables {
         };
         state.current.publish(tables, added)?;
         state.current.newest.replace(state.current.tables.clone());
-        Ok(())
+        Ok(!step.is_move)
     }
 
     /// Makes the next compaction, if there is one. The state is unlocked meanwhile.
@@ -330,7 +330,8 @@ impl CompactedTables {
             let started = Instant::now();
             let outcome = caught("a compaction", || self.compact(&tables, &step));
             match &outcome {
-                Ok(()) => {
+                Ok(false) => {}
+                Ok(true) => {
                     self.counts.times.observe_time(started.elapsed());
                     self.counts.bytes.add(step.inputs().map(|member| member.bytes()).sum());
                 }
@@ -338,7 +339,7 @@ impl CompactedTables {
             }
             // The files of its tables are deleted before anybody is told.
             drop((tables, step));
-            outcome.map(|()| true)
+            outcome.map(|_| true)
         })
     }
 
