@@ -62,7 +62,9 @@ impl Rules {
                     _ => None,
                 })
                 .unwrap_or(Mode::Enforce),
-            threshold: number("threshold").and_then(|count| count.try_into().ok()).unwrap_or(usual.threshold),
+            threshold: rows
+                .read("chttpd_auth_lockout", "threshold", |text| text.parse().ok())
+                .unwrap_or(usual.threshold),
             lifetime: number("max_lifetime").map_or(usual.lifetime, Duration::from_millis),
         }
     }

@@ -52,18 +52,19 @@ impl Policy {
         let iterations = rows.auth("iterations", |count| count.parse().ok()).unwrap_or(MOST_ITERATIONS);
         let iterations = iterations.clamp(1, MOST_ITERATIONS);
         let bound = |name: &str| rows.auth(name, |count| count.parse().ok());
+        let scheme = |name: &str| match name {
+            "pbkdf2" => Some(Scheme::Pbkdf2 { prf, iterations }),
+            "simple" => Some(Scheme::Simple),
+            _ => None,
+        };
+        // Read twice: one that there is not is noted, and is not replaced by the default.
+        let _ = rows.auth("password_scheme", scheme);
+        let name = rows.auth("password_scheme", Some).unwrap_or("pbkdf2");
+        if scheme(name).is_none() {
+            tracing::error!(name, "the setting password_scheme names no scheme, so no password can be stored");
+        }
         Policy {
-            scheme: match rows.auth("password_scheme", Some) {
-                None | Some("pbkdf2") => Some(Scheme::Pbkdf2 { prf, iterations }),
-                Some("simple") => Some(Scheme::Simple),
-                Some(unknown) => {
-                    tracing::error!(
-                        unknown,
-                        "the setting password_scheme names no scheme, so no password can be stored"
-                    );
-                    None
-                }
-            },
+            scheme: scheme(name),
             iterations,
             rules: rules(rows.auth("password_regexp", Some).unwrap_or_default()),
             computed: bound("min_iterations").unwrap_or(1)..=bound("max_iterations").unwrap_or(i64::MAX),

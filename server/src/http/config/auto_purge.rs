@@ -23,12 +23,14 @@ pub(crate) struct AutoPurge {
 impl AutoPurge {
     /// `None` unless the configuration enables it.
     pub(crate) fn read(rows: &Rows) -> Option<AutoPurge> {
-        rows.flag("couch_scanner_plugins", SECTION).then(|| AutoPurge {
+        let option = AutoPurge {
             // Whatever cannot be read purges nothing.
             ttl: rows.read(SECTION, "deleted_document_ttl", Ttl::parse).unwrap_or(Ttl::Infinity),
             dry_run: rows.flag(SECTION, "dry_run"),
             repeat: rows.read(SECTION, "repeat", period).unwrap_or_default().max(Duration::from_secs(1)),
-        })
+        };
+        // Read in any case, so that a file is checked before somebody enables it.
+        rows.flag("couch_scanner_plugins", SECTION).then_some(option)
     }
 }
 

@@ -40,8 +40,9 @@ pub(crate) struct Cors {
 impl Cors {
     /// Reads the section `cors`, which counts where `chttpd/enable_cors` or `httpd/enable_cors` is `true`.
     pub(super) fn read(rows: &Rows) -> Cors {
-        let set = |section: &str| rows.stored(section, "enable_cors").and_then(truth);
-        let is_enabled = set("chttpd").or_else(|| set("httpd")).unwrap_or_else(|| rows.flag("chttpd", "enable_cors"));
+        let set = |section: &str| rows.read_set(section, "enable_cors", truth);
+        let [own, earlier] = ["chttpd", "httpd"].map(set);
+        let is_enabled = own.or(earlier).unwrap_or_else(|| rows.flag("chttpd", "enable_cors"));
         let allowed = CorsOptions {
             origins: list(rows.get("cors", "origins").unwrap_or_default()),
             credentials: rows.flag("cors", "credentials"),

@@ -108,6 +108,22 @@ impl Rows {
         self.read(section, name, |text| units::number(unit, text))
     }
 
+    /// A number above 0.
+    pub(crate) fn positive(&self, section: &str, name: &str) -> Option<u64> {
+        let unit = unit_of(section, name);
+        self.read(section, name, |text| units::number(unit, text).filter(|number| *number > 0))
+    }
+
+    /// What somebody set, as `read` reads it, without a default.
+    pub(crate) fn read_set<'a, T>(
+        &'a self,
+        section: &str,
+        name: &str,
+        read: impl Fn(&'a str) -> Option<T>,
+    ) -> Option<T> {
+        self.stored(section, name).and_then(|text| self.noted(section, name, read(text)))
+    }
+
     /// A number of things in memory; 0 if the setting has neither a number nor a default.
     pub(crate) fn count(&self, section: &str, name: &str) -> usize {
         usize::try_from(self.number(section, name).unwrap_or(0)).unwrap_or(usize::MAX)
@@ -115,8 +131,8 @@ impl Rows {
 
     /// A setting of authentication, in the section that CouchDB 3 has it in or the one before it, or its default.
     pub(crate) fn auth<'a, T>(&'a self, name: &str, read: impl Fn(&'a str) -> Option<T>) -> Option<T> {
-        let stored = |section| self.stored(section, name).and_then(|text| self.noted(section, name, read(text)));
-        stored(AUTH).or_else(|| stored(EARLIER_AUTH)).or_else(|| self.read(AUTH, name, read))
+        let set = |section| self.read_set(section, name, &read);
+        set(AUTH).or_else(|| set(EARLIER_AUTH)).or_else(|| self.read(AUTH, name, read))
     }
 }
 

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 
 use hyper::header::HeaderValue;
-use model::Setting;
+use model::{JsonText, Setting};
 
 use crate::http::authn::bearer::Tokens;
 use crate::http::authn::lockout::Rules;
@@ -29,6 +29,8 @@ use crate::http::config::rows::{Rows, truth};
 use crate::http::config::sandbox::Policies;
 use crate::http::config::unkept::Unkept;
 use crate::http::ids::Algorithm;
+use crate::http::replicator::requested::RequestedReplication;
+use crate::http::replicator::rotation::Rotation;
 use crate::units::{self, Unit};
 
 /// The section of the administrators.
@@ -231,6 +233,10 @@ pub(crate) fn check(file: &[Setting]) -> Result<(), (usize, String)> {
             }
         }
     }
+    Rotation::read(&rows);
+    if let Ok(usual) = JsonText::parse(br#"{"source":"a","target":"b"}"#) {
+        drop(RequestedReplication::read_with(&usual, &rows));
+    }
     let unread = rows.unread();
     let wrong = |setting: &Setting| unread.contains(&(setting.section.clone(), setting.name.clone()));
     match file.iter().position(wrong) {
@@ -250,9 +256,10 @@ fn attachment_size(text: &str) -> Option<u64> {
 
 /// As in CouchDB: what is configured, or a Basic challenge where every client must log in.
 fn challenge(rows: &Rows) -> Option<HeaderValue> {
-    let configured = ["chttpd", "httpd"].into_iter().find_map(|section| rows.get(section, "WWW-Authenticate"));
-    let usual = requires_user(rows).then_some("Basic realm=\"server\"");
-    HeaderValue::from_str(configured.or(usual)?).ok()
+    let [own, earlier] = ["chttpd", "httpd"]
+        .map(|section| rows.read(section, "WWW-Authenticate", |text| HeaderValue::from_str(text).ok()));
+    let usual = requires_user(rows).then_some(HeaderValue::from_static("Basic realm=\"server\""));
+    own.or(earlier).or(usual)
 }
 
 #[cfg(test)]
@@ -298,6 +305,34 @@ mod tests {
         unkept.set("chttpd_auth", "timeout", None).unwrap();
         let found = Settings::new(stored, &unkept, &flags);
         assert_eq!((found.required, found.session.seconds), (Required::Nobody, 600), "both are removed");
+    }
+
+    #[test]
+    fn a_value_that_no_reader_reads_is_refused() {
+        for (section, name, value) in [
+            ("replicator", "retries_per_request", "x"),
+            ("replicator", "interval", "0"),
+            ("replicator", "max_jobs", "1min"),
+            ("replicator", "worker_batch_size", "0"),
+            ("replicator", "socket_options", "keepalive"),
+            ("httpd", "enable_cors", "yes"),
+            ("httpd", "WWW-Authenticate", "a\nb"),
+            ("chttpd_auth", "password_scheme", "pbkdf1"),
+            ("chttpd_auth_lockout", "threshold", "99999999999"),
+            ("couch_auto_purge_plugin", "deleted_document_ttl", "30min"),
+            ("couch_auto_purge_plugin", "repeat", "monday"),
+        ] {
+            let wrong = check(&settings_of(&[("uuids", "max_count", "1"), (section, name, value)]));
+            assert_eq!(wrong.map_err(|(at, _)| at), Err(1), "{section}/{name} = {value}");
+        }
+        // Those that are read, as they are checked.
+        let units = [("replicator", "interval", "1min"), ("replicator", "connection_timeout", "5s")];
+        let file = settings_of(&[&units[..], &[("httpd", "enable_cors", "true"), ("cors", "origins", "a")]].concat());
+        check(&file).unwrap();
+        let rows = Settings::new(file, &Unkept::default(), &Flags::default());
+        assert_eq!(rows.cors.allowed.origins, ["a"]);
+        assert_eq!(Rotation::read(&rows.rows).interval, std::time::Duration::from_secs(60));
+        assert_eq!(rows.rows.positive("replicator", "connection_timeout"), Some(5_000));
     }
 
     #[test]

@@ -139,13 +139,9 @@ impl<'r> Reader<'r> {
     fn number(&self, name: &str, most: u64) -> Result<Option<usize>> {
         let number = match self.given(name).map(number_of) {
             Some(number) => Some(number.filter(|&number| number > 0).ok_or_else(|| wrong(name, "a positive integer"))?),
-            None => self.set_number(name).filter(|&number| number > 0),
+            None => self.settings.and_then(|settings| settings.positive(SECTION, name)),
         };
         Ok(number.map(|number| usize::try_from(number.min(most)).unwrap_or(1)))
-    }
-
-    fn set_number(&self, name: &str) -> Option<u64> {
-        self.settings.and_then(|settings| settings.number(SECTION, name))
     }
 
     fn refuse_proxies(&self) -> Result<()> {
@@ -216,7 +212,7 @@ impl<'r> Reader<'r> {
             retries: match self.given("retries_per_request").map(number_of) {
                 Some(Some(times)) => Some(times),
                 Some(None) => return Err(wrong("retries_per_request", "a non negative integer")),
-                None => self.set_number("retries_per_request"),
+                None => self.settings.and_then(|settings| settings.number(SECTION, "retries_per_request")),
             }
             .map(|times| u32::try_from(times).unwrap_or(u32::MAX)),
         })
@@ -233,7 +229,10 @@ impl<'r> Reader<'r> {
         let socket = match self.given("socket_options").map(JsonRef::as_str) {
             Some(Some(text)) => Some(text.into_owned()),
             Some(None) => return Err(wrong("socket_options", "a string")),
-            None => self.settings.and_then(|settings| settings.get(SECTION, "socket_options")).map(str::to_owned),
+            None => {
+                let read = |text: &str| set_socket(text, &mut Connecting::default()).map(|()| text.to_owned());
+                self.settings.and_then(|settings| settings.read(SECTION, "socket_options", read))
+            }
         };
         if let Some(socket) = socket {
             set_socket(&socket, &mut connecting).ok_or_else(|| wrong("socket_options", "a list of Erlang's terms"))?;

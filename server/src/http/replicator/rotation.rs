@@ -26,9 +26,8 @@ impl Rotation {
         Self::read(&app.auth.settings().rows)
     }
 
-    fn read(rows: &Rows) -> Rotation {
-        let positive = |text: &str| text.parse().ok().filter(|number: &u64| *number > 0);
-        let number = |name| rows.read("replicator", name, positive).unwrap_or(1);
+    pub(crate) fn read(rows: &Rows) -> Rotation {
+        let number = |name| rows.positive("replicator", name).unwrap_or(1);
         let count = |name| usize::try_from(number(name)).unwrap_or(usize::MAX);
         Rotation {
             most: count("max_jobs"),
@@ -50,8 +49,10 @@ mod tests {
         let row = |name, value| ("replicator", name, value);
         let wrong = [row("max_jobs", "0"), row("max_churn", "x"), row("interval", "-1")];
         assert_eq!(Rotation::read(&rows_of(&wrong)), usual);
-        let own = [row("max_jobs", "2"), row("max_churn", "1"), row("interval", "50")];
-        let expected = Rotation { most: 2, churn: 1, interval: Duration::from_millis(50) };
-        assert_eq!(Rotation::read(&rows_of(&own)), expected);
+        let own = |interval| [row("max_jobs", "2"), row("max_churn", "1"), row("interval", interval)];
+        for (interval, ms) in [("50", 50), ("5min", 300_000)] {
+            let expected = Rotation { most: 2, churn: 1, interval: Duration::from_millis(ms) };
+            assert_eq!(Rotation::read(&rows_of(&own(interval))), expected);
+        }
     }
 }
