@@ -611,10 +611,10 @@ fn certificates_that_cannot_be_used_are_named_before_the_store_is_made() {
 async fn a_hangup_reloads_settings_and_opens_logs_again() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
-    let (file, log) = (path("couch.toml"), path("access"));
+    let (file, log, audit) = (path("couch.toml"), path("access"), path("audit"));
     let write = |timeout: &str| {
-        let text =
-            format!("engine = 'mem:'\naccess-log = '{}'\n[config.chttpd_auth]\ntimeout = '{timeout}'\n", log.display());
+        let logs = format!("access-log = '{}'\naudit-log = '{}'", log.display(), audit.display());
+        let text = format!("engine = 'mem:'\n{logs}\n[config.chttpd_auth]\ntimeout = '{timeout}'\n");
         std::fs::write(&file, text).unwrap();
     };
     write("1h");
@@ -644,8 +644,17 @@ async fn a_hangup_reloads_settings_and_opens_logs_again() {
     // A mistake changes nothing.
     write("soon");
     hangup(&server);
-    until("couch.toml:4: config.chttpd_auth.timeout");
+    until("couch.toml:5: config.chttpd_auth.timeout");
+    until("not all could be read and opened again");
     assert_eq!(timeout(&server).await, "\"2h\"");
+    // Nor does a log that cannot be opened.
+    write("3h");
+    std::fs::remove_file(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    hangup(&server);
+    until("failed=\"access log\"");
+    assert_eq!(timeout(&server).await, "\"3h\"");
+    assert_eq!(std::fs::read_to_string(&audit).unwrap().matches("\"settings_reloaded\"").count(), 2);
     assert_eq!(server.stop("-TERM").code(), Some(0));
 }
 

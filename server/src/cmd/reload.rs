@@ -38,16 +38,17 @@ impl Hangups {
     pub(super) async fn reload(mut self, server: &Server, options: &Serve) -> Infallible {
         loop {
             self.next().await;
-            match settings(options) {
-                Ok(settings) => {
-                    server.reload(settings).await;
-                    tracing::info!("settings, certificate and logs were read and opened again");
-                }
-                Err(error) => {
-                    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-                    tracing::error!("the settings stay as they were: {error}{cause}");
-                    server.reload(None).await;
-                }
+            let mut failed = Vec::new();
+            let settings = settings(options).unwrap_or_else(|error| {
+                let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+                tracing::error!("the settings stay as they were: {error}{cause}");
+                failed.push("settings");
+                None
+            });
+            failed.extend(server.reload(settings).await);
+            match failed.is_empty() {
+                true => tracing::info!("settings, certificate and logs were read and opened again"),
+                false => tracing::error!(failed = failed.join(", "), "not all could be read and opened again"),
             }
         }
     }

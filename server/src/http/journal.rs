@@ -65,12 +65,18 @@ impl fmt::Debug for LogFile {
 }
 
 impl LogFile {
-    /// Opens the file again by its name, which another file may have by now. If that fails, lines go where they went.
-    pub(crate) fn reopen(&self) {
+    /// Opens the file again by its name, which another file may have by now. If that fails, lines go where they went. Returns
+    /// whether it was opened.
+    pub(crate) fn reopen(&self) -> bool {
         match Self::writer(&self.0.path) {
-            Ok(to) => *self.0.out.lock() = Out { to, is_torn: false },
-            Err(error) => tracing::error!(path = %self.0.path.display(), %error, "a log cannot be opened again"),
+            // It may be the same file, so a torn line stays one.
+            Ok(to) => self.0.out.lock().to = to,
+            Err(error) => {
+                tracing::error!(path = %self.0.path.display(), %error, "a log cannot be opened again");
+                return false;
+            }
         }
+        true
     }
 
     /// Opens a file to append to it, which only this user can read if it is new. `-` is the standard output.
@@ -277,6 +283,21 @@ mod tests {
         *room.lock() = 1_000;
         assert!(log.append(b"{\"fourth\":4}"));
         assert_eq!(String::from_utf8_lossy(&file.lock()), "{\"first\":1}\n{\"second\n{\"fourth\":4}\n");
+    }
+
+    #[test]
+    fn a_file_that_is_opened_again_keeps_its_torn_line_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        std::fs::write(&path, "{\"torn").unwrap();
+        let log = LogFile::open(&path).unwrap();
+        log.0.out.lock().is_torn = true;
+        assert!(log.reopen());
+        assert!(log.append(b"{}"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"torn\n{}\n");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(!log.reopen(), "a folder is no file");
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::http::app::statistics::Statistics;
 use crate::http::app::{App, Identity, Options};
 use crate::http::authn::lockout::network;
 use crate::http::config::settings::ADMINS;
-use crate::http::journal::LogFile;
+use crate::http::journal::Actor;
 use crate::http::metrics;
 use crate::http::routes;
 use crate::http::serve::serve;
@@ -172,21 +172,29 @@ impl Server {
         self.app.auth.is_open_admin()
     }
 
-    /// Reads the certificate again, opens logs again, and puts these settings in the place of those of the file.
-    pub async fn reload(&self, settings: Option<Vec<Setting>>) {
+    /// Reads the certificate again, opens logs again, and puts these settings in the place of those of the file. Returns what
+    /// failed, which the log has with its reason.
+    pub async fn reload(&self, settings: Option<Vec<Setting>>) -> Vec<&'static str> {
         let options = &self.app.options;
-        [&options.audit_log, &options.access_log].into_iter().flatten().for_each(LogFile::reopen);
+        let mut failed = Vec::new();
+        for (name, log) in [("audit log", &options.audit_log), ("access log", &options.access_log)] {
+            failed.extend(log.as_ref().filter(|log| !log.reopen()).map(|_| name));
+        }
         if let Some(tls) = options.tls.clone() {
             // Files may be on a slow disk. A panic was logged.
-            let _ = tokio::task::spawn_blocking(move || tls.reread()).await;
+            let is_in_use = tokio::task::spawn_blocking(move || tls.reread()).await;
+            failed.extend((!is_in_use.unwrap_or(false)).then_some("certificate"));
         }
         if let Some(settings) = settings {
             self.app.auth.set_file(settings);
+            self.app.audit(&Actor::default(), "settings_reloaded", &[]);
             // Otherwise they count when the store can be read again.
             if let Err(error) = self.app.auth.load(&self.app.layer).await.map(drop) {
                 tracing::warn!(%error, "the configuration cannot be read");
+                failed.push("configuration");
             }
         }
+        failed
     }
 
     /// Stops: no new connections, feeds end with their last sequence, running requests finish within a grace period.

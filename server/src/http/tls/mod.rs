@@ -88,8 +88,16 @@ pub enum TlsError {
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// The hash of the bytes that were read last, or why they could not be read.
-    seen: Mutex<Result<[u8; 32], String>>,
+    seen: Mutex<Seen>,
+}
+
+/// What was read last.
+#[derive(Debug)]
+struct Seen {
+    /// The hash of its bytes, or why they could not be read.
+    found: Result<[u8; 32], String>,
+    /// Whether it is in use.
+    is_in_use: bool,
 }
 
 /// The bytes of the two files.
@@ -126,10 +134,10 @@ impl Tls {
     /// # Errors
     /// [`TlsError`], whose message is for a person.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
-        let seen = Mutex::new(Err(String::new()));
+        let seen = Mutex::new(Seen { found: Err(String::new()), is_in_use: true });
         let files = Files { certificate: certificate.to_owned(), key: key.to_owned(), seen };
         let pair = files.read()?;
-        *files.seen.lock() = Ok(pair.hash());
+        files.seen.lock().found = Ok(pair.hash());
         let certified = files.certified(&pair)?;
         Tls::new(certified, Some(files))
     }
@@ -172,27 +180,31 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), current, files: files.map(Arc::new), reread: REREAD })
     }
 
-    /// Reads the files. If they changed, the next handshakes show what is in them.
-    pub(crate) fn reread(&self) {
-        let Some(files) = &self.files else { return };
+    /// Reads the files. If they changed, the next handshakes show what is in them. Returns whether that is in use.
+    pub(crate) fn reread(&self) -> bool {
+        let Some(files) = &self.files else { return true };
+        // Locked before it reads: of two that read at the same time, the later one has the newer files.
+        let mut seen = files.seen.lock();
         let read = files.read();
         let found = read.as_ref().map(Pair::hash).map_err(ToString::to_string);
-        let mut seen = files.seen.lock();
-        if *seen == found {
-            return;
+        if seen.found == found {
+            return seen.is_in_use;
         }
-        *seen = found;
+        seen.found = found;
         let certificate = files.certificate.display();
         match read.and_then(|pair| files.certified(&pair)) {
             Ok(certified) => {
                 *self.current.0.write() = Arc::new(certified);
+                seen.is_in_use = true;
                 tracing::info!(%certificate, "a new certificate is in use");
             }
             Err(error) => {
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
                 tracing::warn!(%certificate, "the new certificate cannot be used, the old one stays: {error}{cause}");
+                seen.is_in_use = false;
             }
         }
+        seen.is_in_use
     }
 }
 
@@ -299,27 +311,27 @@ mod tests {
         let first = shown();
         // Existing files are kept.
         Tls::self_signed_in_files(&names, &certificate, &key).unwrap();
-        tls.reread();
+        assert!(tls.reread());
         assert_eq!(shown(), first);
 
         let second = self_signed::make(&names).unwrap();
         fs::write(&certificate, &second.certificate).unwrap();
-        tls.reread();
+        assert!(!tls.reread() && !tls.reread(), "also when it is seen again");
         assert_eq!(shown(), first, "the key is still that of the first");
         fs::write(&key, &second.key).unwrap();
-        tls.reread();
+        assert!(tls.reread());
         let after = shown();
         assert_ne!(after, first);
         for broken in ["", "no certificate"] {
             fs::write(&certificate, broken).unwrap();
-            tls.reread();
+            assert!(!tls.reread());
             assert_eq!(shown(), after);
         }
         fs::remove_file(&certificate).unwrap();
-        tls.reread();
+        assert!(!tls.reread());
         assert_eq!(shown(), after);
         fs::write(&certificate, &second.certificate).unwrap();
-        tls.reread();
+        assert!(tls.reread());
         assert_eq!(shown(), after);
     }
 
