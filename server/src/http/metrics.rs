@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -14,12 +14,13 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::http::app::App;
 use crate::http::figures;
+use crate::http::serve::is_local_host;
 use crate::http::wire::exposition;
 
 /// Maximum number of connections. Further ones wait.
@@ -28,8 +29,22 @@ const MOST: usize = 16;
 /// Time for a request's head, and for a client to read.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Time for which a text is told again, however many ask.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What is told, and who is told.
+struct Teller {
+    app: Arc<App>,
+    /// Whether only this machine reaches the address. A page in its browser does too, by a name of its own for that address, and
+    /// names that as the host.
+    is_loopback: bool,
+    newest: Mutex<Option<(Instant, Bytes)>>,
+}
+
 /// Answers until the server stops.
 pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
+    let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let teller = Arc::new(Teller { app: app.clone(), is_loopback, newest: Mutex::default() });
     let seats = Arc::new(Semaphore::new(MOST));
     let mut connections = JoinSet::new();
     loop {
@@ -44,14 +59,14 @@ pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let app = app.clone();
+        let teller = teller.clone();
         connections.spawn(async move {
             let _seat = seat;
             let mut stream = TimeoutStream::new(stream);
             stream.set_write_timeout(Some(PATIENCE));
             let service = service_fn(move |request| {
-                let app = app.clone();
-                async move { Ok::<_, Infallible>(respond(&app, &request).await) }
+                let teller = teller.clone();
+                async move { Ok::<_, Infallible>(teller.respond(&request).await) }
             });
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
@@ -62,12 +77,28 @@ pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
     }
 }
 
-async fn respond(app: &App, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    let is_known = matches!(request.uri().path(), "/metrics" | "/_node/_local/_prometheus");
-    let (status, text) = match *request.method() {
-        Method::GET | Method::HEAD if is_known => (StatusCode::OK, exposition::text(&figures::all(app).await)),
-        _ => (StatusCode::NOT_FOUND, "This listener has figures only, at /metrics.\n".to_owned()),
-    };
-    let answer = Response::builder().status(status).header(CONTENT_TYPE, exposition::CONTENT_TYPE);
-    answer.body(Full::from(text)).unwrap_or_default()
+impl Teller {
+    async fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let is_known = matches!(request.uri().path(), "/metrics" | "/_node/_local/_prometheus");
+        let (status, text) = match *request.method() {
+            _ if self.is_loopback && !is_local_host(request.headers()) => {
+                (StatusCode::FORBIDDEN, "This listener answers to localhost and addresses only.\n".into())
+            }
+            Method::GET | Method::HEAD if is_known => (StatusCode::OK, self.text().await),
+            _ => (StatusCode::NOT_FOUND, "This listener has figures only, at /metrics.\n".into()),
+        };
+        let answer = Response::builder().status(status).header(CONTENT_TYPE, exposition::CONTENT_TYPE);
+        answer.body(Full::new(text)).unwrap_or_default()
+    }
+
+    async fn text(&self) -> Bytes {
+        let mut newest = self.newest.lock().await;
+        match &*newest {
+            Some((written, text)) if written.elapsed() < FRESH => text.clone(),
+            _ => {
+                let text = Bytes::from(exposition::text(&figures::all(&self.app).await));
+                newest.insert((Instant::now(), text)).1.clone()
+            }
+        }
+    }
 }

@@ -365,15 +365,20 @@ fn redirect_to_design(request: &Request, uri: &Uri, segments: &[Cow<'_, str>]) -
 /// Refuses DNS rebinding. Without an administrator everyone is one, and a web page could become one by pointing its own
 /// host name at loopback. The browser then sends that name as `Host`.
 fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
-    let Some(host) = headers.get(HOST) else { return Ok(()) };
-    let host = host.to_str().unwrap_or("");
-    // Nearly all are an address with a port.
-    if host.parse::<SocketAddr>().is_ok() || is_local_name(host) {
+    if is_local_host(headers) {
         return Ok(());
     }
     Err(ApiError::forbidden(
         "without an administrator this server answers to localhost only; set COUCHDB_USER and COUCHDB_PASSWORD",
     ))
+}
+
+/// Whether a request names an address or this machine as its host, or none: no page of another host sends it.
+pub(crate) fn is_local_host(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST) else { return true };
+    let host = host.to_str().unwrap_or("");
+    // Nearly all are an address with a port.
+    host.parse::<SocketAddr>().is_ok() || is_local_name(host)
 }
 
 fn is_local_name(host: &str) -> bool {
