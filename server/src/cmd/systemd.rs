@@ -8,6 +8,8 @@ pub(super) fn tell(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let send = || {
         let socket = UnixDatagram::unbound()?;
+        // Who does not read does not hold the server up.
+        socket.set_nonblocking(true)?;
         // A name that begins so is none of a file.
         #[cfg(target_os = "linux")]
         if let Some(name) = path.to_str().and_then(|path| path.strip_prefix('@')) {
