@@ -357,6 +357,9 @@ async fn the_log_is_made_of_objects_and_names_slow_requests() {
     let mut log = server.child.stderr.take().unwrap();
     let put = reqwest::Client::new().put(server.url("/db?secret=x")).header("x-couch-request-id", "mine").send();
     assert_eq!(put.await.unwrap().status(), 201);
+    let asked = json!({"source": "none", "target": "db"});
+    let asked = reqwest::Client::new().post(server.url("/_replicate")).json(&asked).send();
+    assert_eq!(asked.await.unwrap().status(), 404);
     assert_eq!(server.stop("-TERM").code(), Some(0));
     let mut text = String::new();
     log.read_to_string(&mut text).unwrap();
@@ -367,4 +370,8 @@ async fn the_log_is_made_of_objects_and_names_slow_requests() {
     let ms = |name: &str| slow[name].as_u64().unwrap();
     assert!(ms("admission_ms") + ms("body_ms") + ms("work_ms") <= ms("ms"), "{slow}");
     assert!(!text.contains("secret"));
+    // Each line names the part of the program that says it, so no field may have that name too.
+    let failed = text.lines().find(|line| line.contains("\"a replication failed\"")).expect(&text);
+    assert!(failed.contains(r#""from":"none","to":"db""#), "{failed}");
+    assert!(text.lines().all(|line| line.matches("\"target\":").count() == 1), "{text}");
 }

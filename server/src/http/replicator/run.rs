@@ -76,7 +76,7 @@ pub(crate) async fn replicate(
     let noted = |error: ApiError| {
         let reason = cut(error.reason(), MOST_TEXT);
         if app.repeats.print(&format!("a replication of {source_name} to {target_name} failed: {reason}"), 1) {
-            tracing::warn!(source = source_name, target = target_name, error = &*reason, "a replication failed");
+            tracing::warn!(from = source_name, to = target_name, error = &*reason, "a replication failed");
         }
         error
     };
@@ -84,7 +84,7 @@ pub(crate) async fn replicate(
         opened = opening => opened.map_err(noted)?,
         () = &mut stop => return Err(ApiError::unavailable("The replication was stopped.")),
     };
-    tracing::info!(source = source_name, target = target_name, "a replication begins");
+    tracing::info!(from = source_name, to = target_name, "a replication begins");
     let replication = replicate::replicate(source, target, asked.identity(&app.uuid));
     let replication = replication.with_options(asked.options.clone());
     let replication = with_log(app, replication, asked, on_progress);
@@ -116,7 +116,7 @@ fn with_log(
         for failed in &progress.failed {
             let replicate::Failed { id, rev, reason } = failed;
             if app.repeats.print(&line, SHOWN_FAILURES) {
-                tracing::warn!(source, target, id, rev, reason, "a revision did not arrive");
+                tracing::warn!(from = source, to = target, id, rev, reason, "a revision did not arrive");
             }
         }
         let written = progress.figures.docs_written;
