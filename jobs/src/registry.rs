@@ -331,10 +331,27 @@ impl<D: Database> Jobs<D> {
     /// # Errors
     /// The store's errors.
     pub async fn list(&self, kind: &str) -> Result<Vec<Job>> {
-        self.pages(self.registry.keys.jobs(kind), |transaction, range| async move {
-            let batch = transaction.get_range(&range, Read::Snapshot).await?;
+        let (mut jobs, mut rest) = self.page(kind, None).await?;
+        while rest.is_some() {
+            let (more, behind) = self.page(kind, rest).await?;
+            jobs.extend(more);
+            rest = behind;
+        }
+        Ok(jobs)
+    }
+
+    /// Some jobs of a kind, sorted by id, except those that cannot be read, and the range that is left. `rest` is that of the page
+    /// before. For those who need not have all at once.
+    ///
+    /// # Errors
+    /// The store's errors.
+    pub async fn page(&self, kind: &str, rest: Option<RangeRequest>) -> Result<(Vec<Job>, Option<RangeRequest>)> {
+        let range = rest.unwrap_or_else(|| self.registry.keys.jobs(kind).limit(PAGE));
+        let range = &range;
+        self.read(|transaction| async move {
+            let batch = transaction.get_range(range, Read::Snapshot).await?;
             let ids = batch.rows.iter().filter_map(|row| self.registry.keys.read_job(&row.key).ok());
-            Ok((self.look_up(&transaction, ids.collect()).await?, next_page(&range, &batch)))
+            Ok((self.look_up(&transaction, ids.collect()).await?, next_page(range, &batch)))
         })
         .await
     }

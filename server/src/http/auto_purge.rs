@@ -68,7 +68,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         Ok(None) => End::Removed,
         Err(error) => {
             tracing::warn!(?error, "old tombstones cannot be purged");
-            End::Again(backoff(run.job.attempts))
+            End::Failed(None, backoff(run.job.attempts))
         }
     }
 }

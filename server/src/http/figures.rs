@@ -2,19 +2,22 @@
 //! hold. `_stats` and `_prometheus` are two ways to write them.
 //!
 //! A sample reads rows: of jobs, and of each database that was used lately. It is taken at most once in [`BETWEEN_SAMPLES`],
-//! however many ask.
+//! however many ask, on the threads for scans.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use budget::Budget;
 use futures_util::stream::{self, StreamExt};
 use jobs::{Job, State};
 use kv_api::Database;
 use kv_api::figures::{Distribution, Figure, Value};
-use model::JsonText;
+use model::{ErrorKind, JsonText};
 
 use crate::http::app::App;
 use crate::http::app::process;
-use crate::http::app::statistics::{Sample, Stat, StatValue};
+use crate::http::app::statistics::{DatabaseSizes, JobCounts, Newest, Reading, Sample, Stat, StatValue};
+use crate::http::app::stores::{Documents, Store};
+use crate::http::error::Result;
 use crate::http::journal;
 use crate::http::replicator::record::{self, JobProgress};
 use crate::http::work;
@@ -22,8 +25,11 @@ use crate::http::work;
 /// Time for which a sample holds.
 const BETWEEN_SAMPLES: Duration = Duration::from_secs(10);
 
-/// Time that the stores have for a sample.
+/// Time that the stores have for a reading.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Number of jobs of a kind after which those that are left are not counted.
+const MOST_JOBS: usize = 10_000;
 
 /// Number of databases that are read at the same time.
 const AT_ONCE: usize = 16;
@@ -37,57 +43,123 @@ const OTHERS: &str = "(others)";
 /// The parts of all times that CouchDB's summaries tell.
 const PARTS: [f64; 6] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.999];
 
-/// Whether the last run of a job failed, and how many changes a replication has not looked at.
-fn state_of(job: &Job) -> (bool, Option<u64>) {
+/// Whether the last run of a job failed, and how many changes a replication has not looked at. `None` for a replication that has
+/// ended, and whose job only keeps the answer.
+fn state_of(job: &Job) -> Option<(bool, Option<u64>)> {
     let text = |bytes: &[u8]| JsonText::parse(bytes).ok();
     if job.id.kind == record::KIND {
         let progress = JobProgress::of(job);
         let behind = progress.figures.as_ref().and_then(|figures| figures.get("changes_pending")?.as_u64());
-        return (job.lost > 0 || progress.failure().is_some(), behind);
+        return progress.answer.is_none().then_some((job.lost > 0 || progress.failure().is_some(), behind));
     }
     let progress = job.progress.as_ref().and_then(|progress| text(&progress.bytes));
-    (job.lost > 0 || progress.is_some_and(|progress| progress.get("error").is_some()), None)
+    Some((job.lost > 0 || progress.is_some_and(|progress| progress.get("error").is_some()), None))
 }
 
-async fn take_sample(app: &App) -> Sample {
-    let taking = async {
-        let mut sample = Sample { is_whole: true, ..Sample::default() };
-        let stores = app.databases.stores.all().await;
-        for kind in work::kinds() {
-            let mut numbers = [0; 3];
-            for store in &stores {
-                let Ok(jobs) = store.layer.jobs().list(kind).await else {
-                    sample.is_whole = false;
-                    continue;
+/// Counts the jobs of the stores, a page at a time, so that it takes no more memory than a page has.
+async fn count_jobs(stores: Vec<Store>, budget: Budget) -> (JobCounts, Reading) {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let mut reading = Reading { is_readable: true, is_in_time: true, is_whole: true };
+    let (mut counts, mut has_read) = (JobCounts::default(), false);
+    for kind in work::kinds() {
+        let (mut numbers, mut left) = ([0; 3], MOST_JOBS);
+        for store in &stores {
+            let mut rest = None;
+            loop {
+                let page = async {
+                    budget.room(PATIENCE).await.ok()?;
+                    Some(store.layer.jobs().page(kind, rest.take()).await)
                 };
-                for job in jobs {
-                    let (has_failed, behind) = state_of(&job);
-                    match job.state {
-                        State::Running => numbers[0] += 1,
-                        State::Pending if has_failed => numbers[2] += 1,
-                        State::Pending => numbers[1] += 1,
-                        State::Finished => {}
+                let (jobs, behind) = match tokio::time::timeout_at(until, page).await {
+                    Ok(Some(Ok(page))) => page,
+                    Ok(Some(Err(error))) => {
+                        tracing::debug!(kind, %error, "jobs cannot be counted");
+                        (reading.is_readable, reading.is_whole) = (false, false);
+                        break;
                     }
-                    sample.behind.extend(job.name.zip(behind));
+                    // A lack of memory is none of the store.
+                    late => {
+                        let is_readable = reading.is_readable && (has_read || matches!(late, Ok(None)));
+                        return (counts, Reading { is_readable, ..Reading::default() });
+                    }
+                };
+                has_read = true;
+                left = left.saturating_sub(jobs.len());
+                jobs.into_iter().for_each(|job| count_job(job, &mut numbers, &mut counts.behind));
+                rest = behind;
+                if rest.is_none() {
+                    break;
+                }
+                if left == 0 {
+                    reading.is_whole = false;
+                    break;
                 }
             }
-            sample.jobs.push((kind, numbers));
         }
-        let found = stream::iter(app.databases.handles()).map(|database| async move { database.info().await });
-        // One that was dropped or has moved is none of these any more.
-        let found: Vec<_> = found.buffer_unordered(AT_ONCE).filter_map(async |info| info.ok()).collect().await;
-        sample.databases = found.into_iter().map(|info| (info.name, info.sizes.file, info.doc_count)).collect();
-        sample
-    };
-    tokio::time::timeout(PATIENCE, taking).await.unwrap_or_default()
+        counts.kinds.push((kind, numbers));
+    }
+    (counts, reading)
 }
 
-async fn sampled(app: &App) -> Sample {
-    let mut newest = app.sample.lock().await;
-    match &*newest {
-        Some((taken, sample)) if taken.elapsed() < BETWEEN_SAMPLES => sample.clone(),
-        _ => newest.insert((Instant::now(), take_sample(app).await)).1.clone(),
+fn count_job(job: Job, numbers: &mut [u64; 3], behind: &mut Vec<(String, u64)>) {
+    let Some((has_failed, changes)) = state_of(&job) else { return };
+    match job.state {
+        State::Running => numbers[0] += 1,
+        State::Pending if has_failed => numbers[2] += 1,
+        State::Pending => numbers[1] += 1,
+        State::Finished => {}
     }
+    behind.extend(job.name.zip(changes));
+}
+
+/// Reads the sizes of these databases.
+async fn measure(databases: Vec<Documents>) -> (DatabaseSizes, Reading) {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let mut reading = Reading { is_readable: true, is_in_time: true, is_whole: true };
+    let found = stream::iter(databases)
+        .map(|database| async move { tokio::time::timeout_at(until, database.info()).await })
+        .buffer_unordered(AT_ONCE);
+    let mut found = std::pin::pin!(found);
+    let mut sizes = Vec::new();
+    while let Some(found) = found.next().await {
+        match found {
+            Ok(Ok(info)) => sizes.push((info.name, info.sizes.file, info.doc_count)),
+            // One that was dropped or has moved is none of these any more.
+            Ok(Err(error)) if matches!(error.kind(), ErrorKind::NotFound(_) | ErrorKind::Moved(_)) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a database cannot be measured");
+                reading.is_whole = false;
+            }
+            Err(_) => (reading.is_in_time, reading.is_whole) = (false, false),
+        }
+    }
+    (sizes, reading)
+}
+
+/// The newest sample, which is taken now if the last one was tried a while ago. What cannot be read in time changes nothing: the
+/// sample before stays, and says how old it is.
+async fn sampled<T: Clone + Default>(
+    newest: &Newest<T>,
+    reading: impl Future<Output = Result<(T, Reading)>>,
+) -> Sample<T> {
+    let mut newest = newest.lock().await;
+    if let Some(sample) = newest.as_ref().filter(|sample| sample.tried.elapsed() < BETWEEN_SAMPLES) {
+        return sample.clone();
+    }
+    // Twice, since an embedded engine does not see the end of its time while it waits for the disk.
+    let read = tokio::time::timeout(PATIENCE * 2, reading).await.ok().and_then(Result::ok);
+    let (held, reading) = read.unwrap_or_default();
+    let tried = Instant::now();
+    let sample = match newest.take() {
+        Some(kept) if !reading.is_in_time => Sample { tried, reading, ..kept },
+        _ => Sample { held, taken: tried, tried, reading },
+    };
+    newest.insert(sample).clone()
+}
+
+async fn sampled_jobs(app: &App) -> Sample<JobCounts> {
+    let reading = async { app.aside(count_jobs(app.databases.stores.all().await, app.budget.clone())).await };
+    sampled(&app.samples.jobs, reading).await
 }
 
 /// The largest ones, and the sum of the others.
@@ -100,13 +172,13 @@ fn largest(all: impl Iterator<Item = (String, u64)>) -> Vec<(String, u64)> {
     all
 }
 
-/// CouchDB's figures.
-pub(crate) async fn stats(app: &App) -> Vec<Stat> {
-    let sample = sampled(app).await;
-    of_couchdb(app, &sample, &app.layer.engine().figures())
+/// CouchDB's figures. Only some of them need a look at the jobs.
+pub(crate) async fn stats(app: &App, with_jobs: bool) -> Vec<Stat> {
+    let jobs = if with_jobs { Some(sampled_jobs(app).await.held) } else { None };
+    of_couchdb(app, jobs.as_ref(), &app.layer.engine().figures())
 }
 
-fn of_couchdb(app: &App, sample: &Sample, engine: &[Figure]) -> Vec<Stat> {
+fn of_couchdb(app: &App, jobs: Option<&JobCounts>, engine: &[Figure]) -> Vec<Stat> {
     let mut stats = app.statistics.stats();
     let level = |path: &str, help: &str, value| Stat::new(path, help, StatValue::Level(value, "counter"));
     stats.push(level("couchdb.open_databases", "number of open databases", app.databases.open() as u64));
@@ -130,12 +202,15 @@ fn of_couchdb(app: &App, sample: &Sample, engine: &[Figure]) -> Vec<Stat> {
         let lines = lines.load(std::sync::atomic::Ordering::Relaxed);
         count(&format!("couch_log.level.{level}"), &format!("number of logged {level} messages"), lines);
     }
-    if let Some((_, [running, pending, crashed])) = sample.jobs.iter().find(|(kind, _)| *kind == record::KIND) {
-        let all = running + pending + crashed;
-        for (name, value) in [("running", *running), ("pending", *pending), ("crashed", *crashed), ("total", all)] {
-            let help = format!("replicator scheduler {name} jobs");
-            stats.push(Stat::new(format!("couch_replicator.jobs.{name}"), help, StatValue::Level(value, "gauge")));
-        }
+    // Those that run are this server's, and those that wait are the store's: any of its servers may run them.
+    let running = app.statistics.replications.value();
+    let waiting = jobs.and_then(|jobs| jobs.kinds.iter().find(|(kind, _)| *kind == record::KIND));
+    let waiting = waiting.map(|(_, [_, pending, crashed])| {
+        [("pending", *pending), ("crashed", *crashed), ("total", running + pending + crashed)]
+    });
+    for (name, value) in [("running", running)].into_iter().chain(waiting.into_iter().flatten()) {
+        let help = format!("replicator scheduler {name} jobs");
+        stats.push(Stat::new(format!("couch_replicator.jobs.{name}"), help, StatValue::Level(value, "gauge")));
     }
     stats
 }
@@ -169,9 +244,11 @@ fn renamed(stat: Stat) -> Option<Figure> {
 
 /// All figures, for Prometheus.
 pub(crate) async fn all(app: &App) -> Vec<Figure> {
-    let sample = sampled(app).await;
+    let jobs = sampled_jobs(app).await;
+    let measuring = async { app.aside(measure(app.databases.handles())).await };
+    let databases = sampled(&app.samples.databases, measuring).await;
     let engine = app.layer.engine().figures();
-    let mut figures: Vec<Figure> = of_couchdb(app, &sample, &engine).into_iter().filter_map(renamed).collect();
+    let mut figures: Vec<Figure> = of_couchdb(app, Some(&jobs.held), &engine).into_iter().filter_map(renamed).collect();
     figures.extend(engine);
     let own = app.databases.stores.own().url.map(|url| url.to_string());
     for store in app.databases.stores.all().await {
@@ -179,7 +256,7 @@ pub(crate) async fn all(app: &App) -> Vec<Figure> {
         figures.extend(store.layer.engine().figures().into_iter().map(|figure| figure.with("store", url.clone())));
     }
     of_process(app, &mut figures);
-    of_sample(&sample, &mut figures);
+    of_samples(&jobs, &databases, &mut figures);
     figures
 }
 
@@ -202,9 +279,8 @@ fn of_process(app: &App, figures: &mut Vec<Figure>) {
     if let Some(files) = process::open_files() {
         gauge("process_open_fds", "open file descriptors", files as f64);
     }
-    if let Some(seconds) = process::started_at(statistics.uptime()) {
-        gauge("process_start_time_seconds", "start of the server, in seconds since 1970", seconds);
-    }
+    let began = statistics.began_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    gauge("process_start_time_seconds", "start of the server, in seconds since 1970", began.as_secs_f64());
     let mut counter = |name, help, value| figures.push(Figure::counter(name, help, value));
     counter("couchdb_uptime_seconds", "couchdb uptime", statistics.uptime().as_secs());
     counter("couch_layer_sent_bytes_total", "bytes of bodies that were sent", statistics.sent.value());
@@ -224,26 +300,37 @@ fn of_process(app: &App, figures: &mut Vec<Figure>) {
     }
 }
 
-fn of_sample(sample: &Sample, figures: &mut Vec<Figure>) {
-    let whole = "1 if the stores could be read for these figures";
-    figures.push(Figure::gauge("couch_layer_store_readable", whole, f64::from(u8::from(sample.is_whole))));
-    for (kind, numbers) in &sample.jobs {
+fn of_samples(jobs: &Sample<JobCounts>, databases: &Sample<DatabaseSizes>, figures: &mut Vec<Figure>) {
+    let gauge = |name, help, is: bool| Figure::gauge(name, help, f64::from(u8::from(is)));
+    let readable = "1 if the store could be read for these figures";
+    figures.push(gauge("couch_layer_store_readable", readable, jobs.reading.is_readable));
+    for (name, reading, taken) in
+        [("jobs", jobs.reading, jobs.taken), ("databases", databases.reading, databases.taken)]
+    {
+        let whole = "1 if the last reading of jobs, or of databases, was in time and read all of them";
+        figures.push(gauge("couch_layer_sample_whole", whole, reading.is_whole).with("sample", name));
+        let age = "age of the figures of jobs, or of databases";
+        let age = Figure::gauge("couch_layer_sample_age_seconds", age, taken.elapsed().as_secs_f64());
+        figures.push(age.with("sample", name));
+    }
+    for (kind, numbers) in &jobs.held.kinds {
         for (state, number) in ["running", "waiting", "failed"].into_iter().zip(numbers) {
-            let figure = Figure::gauge("couch_layer_jobs", "jobs by kind and state", *number as f64);
+            let help = "jobs of the store by kind and state; each server of the store tells the same";
+            let figure = Figure::gauge("couch_layer_jobs", help, *number as f64);
             figures.push(figure.with("kind", *kind).with("state", state));
         }
     }
     let mut list = |name, help, label, all: Vec<(String, u64)>| {
         figures.extend(all.into_iter().map(|(one, value)| Figure::gauge(name, help, value as f64).with(label, one)));
     };
-    let behind = "changes that a replication has not looked at; the ten that are furthest behind";
-    list("couch_layer_replication_behind", behind, "replication", largest(sample.behind.iter().cloned()));
+    let behind = "changes that a replication of the store has not looked at; the ten that are furthest behind";
+    list("couch_layer_replication_behind", behind, "replication", largest(jobs.held.behind.iter().cloned()));
     let databases = |number: fn(&(String, u64, u64)) -> u64| {
-        largest(sample.databases.iter().map(|database| (database.0.clone(), number(database))))
+        largest(databases.held.iter().map(|database| (database.0.clone(), number(database))))
     };
-    let bytes = "bytes on the disk of the ten largest databases of those that were used lately";
+    let bytes = "bytes in the store of the ten largest databases of those that this server used lately";
     list("couch_layer_database_bytes", bytes, "database", databases(|database| database.1));
-    let documents = "documents of the ten largest databases of those that were used lately";
+    let documents = "documents of the ten largest databases of those that this server used lately";
     list("couch_layer_database_documents", documents, "database", databases(|database| database.2));
 }
 
@@ -255,6 +342,27 @@ pub(crate) fn percentiles(values: &Distribution, per_second: f64) -> Vec<(f64, f
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_is_not_read_in_time_keeps_the_sample_before() {
+        let newest = Newest::default();
+        let all = Reading { is_readable: true, is_in_time: true, is_whole: true };
+        let late = Reading { is_readable: true, ..Reading::default() };
+        let again = async || {
+            let mut sample = newest.lock().await;
+            let sample: &mut Sample<u64> = sample.as_mut().unwrap();
+            sample.tried = sample.tried.checked_sub(BETWEEN_SAMPLES).unwrap();
+        };
+        let part = sampled(&newest, async { Ok((1, late)) }).await;
+        assert_eq!((part.held, part.reading), (1, late), "there is none before");
+        assert_eq!(sampled(&newest, async { panic!("too soon") }).await.held, 1);
+        again().await;
+        let whole = sampled(&newest, async { Ok((7, all)) }).await;
+        assert_eq!((whole.held, whole.reading), (7, all));
+        again().await;
+        let kept = sampled(&newest, async { Ok((2, late)) }).await;
+        assert_eq!((kept.held, kept.reading, kept.taken), (7, late, whole.taken), "and it says that it is old");
+    }
 
     #[test]
     fn ten_have_figures_of_their_own() {

@@ -350,6 +350,7 @@ async fn supervise(
     let Some(kind) = KINDS.iter().find(|kind| kind.name == job.id.kind) else { return };
     let run = Arc::new(Run::new(job, hold, layer, should_stop));
     let _running = app.statistics.jobs.enter();
+    let _replicating = (kind.name == record::KIND).then(|| app.statistics.replications.enter());
     tracing::info!(job = ?run.job.id, attempt = run.job.attempts, "a job begins");
     let Some(mut task) = app.spawn_scan((kind.run)(app.clone(), run.clone())) else { return };
     let ended = tokio::select! {
@@ -359,7 +360,7 @@ async fn supervise(
     };
     let mut end = ended.unwrap_or_else(|error| {
         tracing::error!(job = ?run.job.id, %error, "a job's run broke off");
-        End::Again(backoff(run.job.attempts))
+        End::Failed(None, backoff(run.job.attempts))
     });
     if matches!(end, End::Failed(..)) {
         app.statistics.failed_runs.add(1);
@@ -368,7 +369,10 @@ async fn supervise(
         match run.end(&end).await {
             Ok(()) | Err(Error::Lost) => return,
             // What the run says cannot be stored, now or later.
-            Err(Error::Store(error)) if !error.is_retryable() && matches!(end, End::Finished(_) | End::Failed(..)) => {
+            Err(Error::Store(error))
+                if !error.is_retryable()
+                    && matches!(end, End::Finished(_) | End::Answered(..) | End::Failed(Some(_), _)) =>
+            {
                 tracing::error!(job = ?run.job.id, %error, "what a job reports cannot be stored; it will be run again");
                 end = End::Again(backoff(run.job.attempts));
                 continue;

@@ -138,6 +138,28 @@ async fn prometheus_reads_what_was_done() {
     assert!(system["process_count"].as_u64().unwrap() > 0 && system["io_output"].as_u64().unwrap() > 1_000, "{system}");
 }
 
+/// The job of a replication that has ended keeps its answer for a while. It is neither a failure nor a job that waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_that_ends_well_is_no_failure() {
+    let couch = Couch::start().await;
+    couch.database("a").await;
+    couch.database("b").await;
+    for (source, status, failures) in [("a", 200, 0.0), ("none", 404, 1.0)] {
+        let asked = json!({"source": source, "target": "b"});
+        assert_eq!(couch.json("POST", "/_replicate", asked).await.status, status);
+        let found = series(&couch.get("/_node/_local/_prometheus").await.text);
+        assert_eq!(found["couch_layer_job_failures_total"], failures, "{source}");
+        for state in ["running", "waiting", "failed"] {
+            let jobs = format!(r#"couch_layer_jobs{{kind="replication",state="{state}"}}"#);
+            assert_eq!(found[&jobs], 0.0, "{state}");
+        }
+        for sample in ["jobs", "databases"] {
+            assert_eq!(found[&format!(r#"couch_layer_sample_whole{{sample="{sample}"}}"#)], 1.0);
+        }
+        assert_eq!(found["couchdb_couch_replicator_jobs_total"], 0.0);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn open_feeds_are_counted_until_they_end() {
     let couch = Couch::start().await;
@@ -167,6 +189,11 @@ async fn a_listener_of_its_own_tells_figures_and_nothing_else() {
         assert_eq!(get(path).await.status, 404, "{path}");
     }
     assert_eq!(couch.send(couch.client.post(format!("{base}/metrics"))).await.status, 404);
+    // A page of another host may have given its name this address.
+    for (host, status) in [("localhost:1", 200), ("[::1]:1", 200), ("10.0.0.1", 200), ("evil.example", 403)] {
+        let asked = couch.client.get(format!("{base}/metrics")).header("host", host);
+        assert_eq!(couch.send(asked).await.status, status, "{host}");
+    }
     assert_eq!(couch.get("/_node/_local/_prometheus").await.status, 401);
     couch.server.stop().await;
     assert!(couch.client.get(format!("{base}/metrics")).send().await.is_err(), "it stops with the server");

@@ -59,7 +59,8 @@ pub(crate) async fn run(app: &App, run: &Run, work: impl Future<Output = Result<
             Ok(()) => End::Removed,
             Err(error) => {
                 tracing::warn!(job = ?run.job.id, ?error, "a database cannot be followed");
-                End::Again(backoff(run.job.attempts))
+                // The progress stays as it is, since it is the checkpoint.
+                End::Failed(None, backoff(run.job.attempts))
             }
         },
         () = run.stopped() => End::Again(Duration::ZERO),

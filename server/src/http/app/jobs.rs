@@ -38,8 +38,10 @@ pub(crate) enum End {
     Removed,
     /// The job is to be run again after this time.
     Again(Duration),
-    /// The run ended with this progress: a failure, or the answer to those who wait. The job is to be run again after this time.
-    Failed(Vec<u8>, Duration),
+    /// The run ended with this progress, the answer to those who wait. The next run, after this time, removes the job.
+    Answered(Vec<u8>, Duration),
+    /// The run failed, with this progress if it tells how. The job is to be run again after this time.
+    Failed(Option<Vec<u8>>, Duration),
 }
 
 impl Run {
@@ -89,7 +91,7 @@ impl Run {
                 ErrorKind::JobLost => End::Again(Duration::ZERO),
                 _ => {
                     tracing::warn!(job = ?self.job.id, %error, "a job failed, and will be run again");
-                    End::Failed(failure(&error), backoff(self.job.attempts))
+                    End::Failed(Some(failure(&error)), backoff(self.job.attempts))
                 }
             },
         }
@@ -103,7 +105,8 @@ impl Run {
             End::Finished(said) => jobs.finish(&self.hold, Some(said), now_ms()).await,
             End::Removed => jobs.finish_and_remove(&self.hold).await,
             End::Again(pause) => jobs.resubmit(&self.hold, after(pause)).await,
-            End::Failed(said, pause) => {
+            End::Failed(None, pause) => jobs.resubmit(&self.hold, after(pause)).await,
+            End::Answered(said, pause) | End::Failed(Some(said), pause) => {
                 jobs.update(&self.hold, said, now_ms()).await?;
                 jobs.resubmit(&self.hold, after(pause)).await
             }

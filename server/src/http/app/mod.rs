@@ -16,7 +16,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use budget::{Budget, Owner};
 use kv_api::{AnyDatabase, BoxFuture};
@@ -31,7 +31,7 @@ use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
 use crate::http::app::repeats::Repeats;
 use crate::http::app::scans::Scans;
-use crate::http::app::statistics::{Sample, Statistics};
+use crate::http::app::statistics::{Samples, Statistics};
 use crate::http::app::stores::{Store, Stores};
 use crate::http::app::views::ViewTurns;
 use crate::http::authn::auth::{Administrator, Auth, SECRET_BYTES};
@@ -173,8 +173,8 @@ pub(crate) struct App {
     pub(crate) request_ids: RequestIds,
     pub(crate) uuid: String,
     pub(crate) statistics: Statistics,
-    /// What the stores held, and when that was looked at.
-    pub(crate) sample: tokio::sync::Mutex<Option<(Instant, Sample)>>,
+    /// What the stores held when that was looked at.
+    pub(crate) samples: Samples,
     /// Lines of the log that come again and again.
     pub(crate) repeats: Repeats,
     /// The clients of all replications.
@@ -224,7 +224,7 @@ impl App {
             request_ids: RequestIds::new(),
             uuid,
             statistics,
-            sample: tokio::sync::Mutex::default(),
+            samples: Samples::default(),
             securities: Securities::default(),
             repeats: Repeats::default(),
             clients,

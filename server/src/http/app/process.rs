@@ -1,7 +1,5 @@
 //! What the system tells of this process. `None` where it does not.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 /// The memory of the process.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -14,9 +12,4 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 pub(crate) fn open_files() -> Option<u64> {
     // One of them lists the others.
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64)
-}
-
-/// When it started, in seconds since 1970.
-pub(crate) fn started_at(uptime: Duration) -> Option<f64> {
-    Some(SystemTime::now().checked_sub(uptime)?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64().round())
 }

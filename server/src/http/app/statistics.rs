@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hyper::{Method, StatusCode};
 use kv_api::figures::{Counter, Distribution, Histogram};
@@ -71,17 +71,48 @@ const COUNTS: [(&str, &str); Count::UnindexedQueries as usize + 1] = [
     ("mango.unindexed_queries", "number of mango queries that could not use an index"),
 ];
 
-/// What the stores held at one moment.
+/// What the stores held of jobs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sample {
-    /// The name, the bytes and the documents of each database.
-    pub(crate) databases: Vec<(String, u64, u64)>,
+pub(crate) struct JobCounts {
     /// Of each kind, the number of jobs that run, that wait, and that wait after a failure.
-    pub(crate) jobs: Vec<(&'static str, [u64; 3])>,
+    pub(crate) kinds: Vec<(&'static str, [u64; 3])>,
     /// Changes that each replication has not looked at.
     pub(crate) behind: Vec<(String, u64)>,
-    /// Whether the stores could be read.
+}
+
+/// The name, the bytes and the documents of each database.
+pub(crate) type DatabaseSizes = Vec<(String, u64, u64)>;
+
+/// How far a reading of the stores came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Whether the stores answered, without an error.
+    pub(crate) is_readable: bool,
+    /// Whether it ended in its time.
+    pub(crate) is_in_time: bool,
+    /// Whether all was read.
     pub(crate) is_whole: bool,
+}
+
+/// What the stores held at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample<T> {
+    pub(crate) held: T,
+    /// When it was read.
+    pub(crate) taken: Instant,
+    /// When a reading was tried last, and how far that came.
+    pub(crate) tried: Instant,
+    pub(crate) reading: Reading,
+}
+
+/// The newest sample, if there is one. Who takes the next one locks it.
+pub(crate) type Newest<T> = tokio::sync::Mutex<Option<Sample<T>>>;
+
+/// The newest samples.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    pub(crate) jobs: Newest<JobCounts>,
+    pub(crate) databases: Newest<DatabaseSizes>,
 }
 
 /// A figure of `_stats`.
@@ -186,6 +217,8 @@ impl Times {
 #[derive(Debug)]
 pub(crate) struct Statistics {
     began: Instant,
+    /// The same time by the clock. It is taken once: a figure that changes looks like another start.
+    pub(crate) began_at: SystemTime,
     counts: [Counter; COUNTS.len()],
     methods: [Counter; METHODS.len()],
     statuses: [Counter; STATUSES.len()],
@@ -199,9 +232,10 @@ pub(crate) struct Statistics {
     pub(crate) connections: Level,
     /// Feeds that are being sent.
     pub(crate) feeds: Level,
-    /// Jobs that run here.
+    /// Jobs that run here, and those of them that are replications.
     pub(crate) jobs: Level,
-    /// Runs of jobs that failed.
+    pub(crate) replications: Level,
+    /// Runs of jobs that failed, or ended in a panic.
     pub(crate) failed_runs: Counter,
     /// Runs that were lost when their server ended, as this server found.
     pub(crate) lost_runs: Counter,
@@ -218,6 +252,7 @@ impl Statistics {
     pub(crate) fn new(routes: Vec<(&'static str, &'static str)>) -> Self {
         Statistics {
             began: Instant::now(),
+            began_at: SystemTime::now(),
             counts: Default::default(),
             methods: Default::default(),
             statuses: Default::default(),
@@ -229,6 +264,7 @@ impl Statistics {
             connections: Level::default(),
             feeds: Level::default(),
             jobs: Level::default(),
+            replications: Level::default(),
             failed_runs: Counter::default(),
             lost_runs: Counter::default(),
             failed_renewals: Counter::default(),

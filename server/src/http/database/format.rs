@@ -40,7 +40,7 @@ pub(crate) fn read(name: Option<&str>) -> Result<BodyFormat> {
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     match run.end_of(rewrite(&app, &run).await) {
         // The progress stays as it is, since it is the checkpoint.
-        End::Failed(_, pause) => End::Again(pause),
+        End::Failed(_, pause) => End::Failed(None, pause),
         end => end,
     }
 }

@@ -182,6 +182,8 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         Ok(None) => End::Again(Duration::ZERO),
         Ok(Some(status)) => End::Finished(response::object_text(|json| status.write(json))),
         Err(error) => {
+            // It ends for good.
+            app.statistics.failed_runs.add(1);
             End::Finished(response::object_text(|json| Status::Failed(error.reason().to_owned()).write(json)))
         }
     }

@@ -206,7 +206,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let (asked, owner) = match asked {
         Ok(asked) => asked,
-        Err(refused) if order.is_awaited() => return answered(&run, &Err(refused)).await,
+        Err(refused) if order.is_awaited() => return answered(&app, &run, &Err(refused)).await,
         // The job was added without the check, or its owner has no rights any more.
         Err(refused) => {
             tracing::warn!(job = ?run.job.id, error = refused.reason(), "a replication cannot run");
@@ -228,7 +228,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     };
     let id = match named {
         Ok(id) => id,
-        Err(error) if order.is_awaited() => return answered(&run, &Err(error)).await,
+        Err(error) if order.is_awaited() => return answered(&app, &run, &Err(error)).await,
         Err(error) => return crash(done, &error),
     };
     let (say, heard) = watch::channel(done.write());
@@ -263,7 +263,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         return End::Again(Duration::ZERO);
     };
     match ended {
-        ended if order.is_awaited() => answered(&run, &ended).await,
+        ended if order.is_awaited() => answered(&app, &run, &ended).await,
         Err(error) => crash(done, &error),
         Ok(_) => {
             let outcome =
@@ -297,7 +297,12 @@ async fn find(app: &App, order: &ReplicationJob) -> Result<Option<Result<(Reques
 async fn end(app: &App, order: &ReplicationJob, done: JobProgress, outcome: &Outcome) -> End {
     let Origin::Document { database, id, definition } = &order.origin else { return End::Removed };
     match documents::set_outcome(app, database, id, definition, outcome).await {
-        Ok(()) => End::Removed,
+        Ok(()) => {
+            if matches!(outcome, Outcome::Failed(_)) {
+                app.statistics.failed_runs.add(1);
+            }
+            End::Removed
+        }
         Err(error) => crash(done, &error),
     }
 }
@@ -366,12 +371,15 @@ async fn runs_elsewhere(
 }
 
 /// Ends a replication for which clients wait. Its next run removes the job.
-async fn answered(run: &Run, ended: &Result<Report>) -> End {
+async fn answered(app: &App, run: &Run, ended: &Result<Report>) -> End {
+    if ended.is_err() {
+        app.statistics.failed_runs.add(1);
+    }
     // It runs no more.
     if let Err(error) = run.layer.jobs().rename(&run.hold, None).await {
         tracing::debug!(job = ?run.job.id, %error, "a replication that has ended keeps its id");
     }
-    End::Failed(JobProgress { answer: Some(Answer::new(ended)), ..JobProgress::default() }.write(), KEPT)
+    End::Answered(JobProgress { answer: Some(Answer::new(ended)), ..JobProgress::default() }.write(), KEPT)
 }
 
 fn crash(mut done: JobProgress, error: &ApiError) -> End {
@@ -381,5 +389,5 @@ fn crash(mut done: JobProgress, error: &ApiError) -> End {
         _ => error.reason().to_owned(),
     };
     done.crashed(&reason, now_ms());
-    End::Failed(done.write(), backoff(done.errors))
+    End::Failed(Some(done.write()), backoff(done.errors))
 }

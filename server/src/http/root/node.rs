@@ -26,7 +26,8 @@ const JAVASCRIPT: (&str, &str) = ("quickjs", "0.16.2");
 /// `GET /_node/{node}/_stats`, and one part of it. An unknown part is `null`.
 pub(crate) async fn statistics(request: &Request, node: &str, path: &[&str]) -> Result<Response> {
     require_node(node)?;
-    let mut stats = figures::stats(&request.app).await;
+    let with_jobs = path.first().is_none_or(|first| *first == "couch_replicator");
+    let mut stats = figures::stats(&request.app, with_jobs).await;
     stats.sort_by(|one, other| one.path.cmp(&other.path));
     let mut all = Vec::with_capacity(8_000);
     write_stats(&stats, &mut JsonWriter::new(&mut all));
