@@ -358,7 +358,8 @@ async fn the_log_is_made_of_objects_and_names_slow_requests() {
     let put = reqwest::Client::new().put(server.url("/db?secret=x")).header("x-couch-request-id", "mine").send();
     assert_eq!(put.await.unwrap().status(), 201);
     let asked = json!({"source": "none", "target": "db"});
-    let asked = reqwest::Client::new().post(server.url("/_replicate")).json(&asked).send();
+    let post = reqwest::Client::new().post(server.url("/_replicate")).header("content-type", "application/json");
+    let asked = post.body(asked.to_string()).send();
     assert_eq!(asked.await.unwrap().status(), 404);
     assert_eq!(server.stop("-TERM").code(), Some(0));
     let mut text = String::new();

@@ -158,7 +158,7 @@ async fn sampled<T: Clone + Default>(
 }
 
 async fn sampled_jobs(app: &App) -> Sample<JobCounts> {
-    let reading = async { app.aside(count_jobs(app.databases.stores.all().await, app.budget.clone())).await };
+    let reading = async { app.off_thread(count_jobs(app.databases.stores.all().await, app.budget.clone())).await };
     sampled(&app.samples.jobs, reading).await
 }
 
@@ -245,7 +245,7 @@ fn renamed(stat: Stat) -> Option<Figure> {
 /// All figures, for Prometheus.
 pub(crate) async fn all(app: &App) -> Vec<Figure> {
     let jobs = sampled_jobs(app).await;
-    let measuring = async { app.aside(measure(app.databases.handles())).await };
+    let measuring = async { app.off_thread(measure(app.databases.handles())).await };
     let databases = sampled(&app.samples.databases, measuring).await;
     let engine = app.layer.engine().figures();
     let mut figures: Vec<Figure> = of_couchdb(app, Some(&jobs.held), &engine).into_iter().filter_map(renamed).collect();
