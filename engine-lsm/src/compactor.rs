@@ -31,7 +31,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::maker::{Finished, Maker};
 use crate::manifest::{Manifest, Unwritten};
 use crate::merge::merge;
-use crate::pick::{Effort, Sizes, Step, pick};
+use crate::pick::{Effort, Picked, Sizes, Step, pick};
 use crate::tables::{Member, Run, Tables};
 use crate::view::Snapshot;
 
@@ -177,7 +177,6 @@ impl CompactedTables {
             match &state.failed {
                 // A compaction that finds no room has room again when what was deleted is flushed.
                 Some(error) if error.code() == error::STORAGE_QUOTA_EXCEEDED => break,
-                None if state.is_idle => break,
                 Some(error) => return Err(error.clone()),
                 None => {}
             }
@@ -323,8 +322,14 @@ impl CompactedTables {
             effort = &Effort::Quiet;
         }
         let sizes = Sizes { table: self.maker.table_bytes, room: room::of_compactions(&self.maker.folder) };
-        let Some(step) = caught("a compaction", || Ok(pick(&tables, sizes, effort, &state.damaged)))? else {
-            return Ok(false);
+        let step = match caught("a compaction", || Ok(pick(&tables, sizes, effort, &state.damaged)))? {
+            Picked::Step(step) => step,
+            // Room may come back without a flush, so it is asked for again.
+            Picked::NoRoom => {
+                let what = "the disk is full: it has no room for the result of a compaction";
+                return Err(Error::new(error::STORAGE_QUOTA_EXCEEDED).with_context(what));
+            }
+            Picked::Nothing => return Ok(false),
         };
         MutexGuard::unlocked(state, || {
             let started = Instant::now();
@@ -357,6 +362,7 @@ impl CompactedTables {
                 Ok(false) if !self.asked.lock().is_empty() => drop(self.asked.lock().remove(0)),
                 Ok(false) => {
                     state.is_idle = true;
+                    state.failed = None;
                     self.changed.notify_all();
                     self.wait(&mut state);
                 }

@@ -21,6 +21,7 @@
 //! The idea of the levels is RocksDB's `level_compaction_dynamic_level_bytes`; that of the tombstones its
 //! `CompactOnDeletionCollector`, which counts them too.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -87,15 +88,33 @@ pub(crate) struct Sizes {
     pub(crate) room: u64,
 }
 
+/// What is to be done next.
+pub(crate) enum Picked {
+    Step(Step),
+    /// A compaction would pay, and the disk has no room for its result.
+    NoRoom,
+    Nothing,
+}
+
+#[cfg(test)]
+impl Picked {
+    pub(crate) fn step(self) -> Option<Step> {
+        if let Picked::Step(step) = self { Some(step) } else { None }
+    }
+}
+
 /// The next compaction, if one pays. For what is [asked for](Effort::Full) it is one for space, unless flushes wait. `damaged`
 /// are numbers of tables that could not be read: no space is made with them, or each try would end at the same place.
-pub(crate) fn pick(tables: &Tables, sizes: Sizes, effort: &Effort, damaged: &HashSet<u64>) -> Option<Step> {
+pub(crate) fn pick(tables: &Tables, sizes: Sizes, effort: &Effort, damaged: &HashSet<u64>) -> Picked {
     let picker = Picker::of(tables, sizes);
-    if let Some(upper) = picker.flushes().filter(|_| tables.flushes() >= MANY_FLUSHES) {
-        return Some(picker.sized(0, upper));
+    let many = if tables.flushes() >= MANY_FLUSHES { picker.flushed() } else { None };
+    let step = many.or_else(|| picker.for_space(effort, damaged));
+    let step = if matches!(effort, Effort::Full { .. }) { step } else { step.or_else(|| picker.for_size()) };
+    match step {
+        Some(step) => Picked::Step(step),
+        None if picker.lacks_room.get() => Picked::NoRoom,
+        None => Picked::Nothing,
     }
-    let space = picker.for_space(effort, damaged);
-    if matches!(effort, Effort::Full { .. }) { space } else { space.or_else(|| picker.for_size()) }
 }
 
 /// The compaction of the first table of a level, as if the level were too large.
@@ -109,6 +128,8 @@ struct Picker<'a> {
     tables: &'a Tables,
     sizes: Sizes,
     base: usize,
+    /// Whether a compaction was left out because the disk has no room for it.
+    lacks_room: Cell<bool>,
 }
 
 /// Bytes of tables.
@@ -128,7 +149,7 @@ struct Candidate {
 
 impl<'a> Picker<'a> {
     fn of(tables: &'a Tables, sizes: Sizes) -> Self {
-        let mut picker = Picker { tables, sizes, base: LAST };
+        let mut picker = Picker { tables, sizes, base: LAST, lacks_room: Cell::new(false) };
         picker.base = (1..=LAST).find(|level| tables.level(*level).next().is_some()).unwrap_or(LAST);
         let is_full = |level: usize| picker.bytes_of(level) == 0 || picker.bytes_of(level) > picker.target(level);
         if picker.base > 1 && picker.bytes_of(picker.base) > 0 && (picker.base..=LAST).all(is_full) {
@@ -160,39 +181,39 @@ impl<'a> Picker<'a> {
     /// A compaction of a level that is too large.
     fn sized_from(&self, level: usize) -> Option<Step> {
         if level == 0 {
-            return self.flushes().map(|upper| self.sized(0, upper));
+            return self.flushed();
         }
         // The part of each table that is written again, in thousandths.
         let cost = |member: &Arc<Member>| {
             let below = bytes(self.overlapping(level + 1, std::slice::from_ref(member)).iter().flatten());
             below.saturating_mul(1_000) / member.bytes().max(1)
         };
-        let uppers = self.tables.level(level).map(|member| (member, self.with_overlapping(level, member)));
-        let least = uppers.filter(|(_, upper)| self.has_room(level, upper)).min_by_key(|(member, _)| cost(member))?;
-        Some(self.sized(level, least.1))
+        let mut members: Vec<_> = self.tables.level(level).map(|member| (cost(member), member)).collect();
+        members.sort_by_key(|(cost, _)| *cost);
+        let steps = members.into_iter().map(|(_, member)| self.sized(level, self.with_overlapping(level, member)));
+        self.first_that_fits(steps)
     }
 
-    /// All flushes or, if the disk has no room to merge them, as many of the oldest as it has room for.
-    fn flushes(&self) -> Option<Run> {
+    /// A compaction of all flushes or, if the disk has no room for it, of as many of the oldest as it has room for.
+    fn flushed(&self) -> Option<Step> {
+        self.first_that_fits(self.oldest_flushes().map(|upper| self.sized(0, upper)))
+    }
+
+    /// All flushes, all but the newest, and so on: the newer ones may stay above those that are merged.
+    fn oldest_flushes(&self) -> impl Iterator<Item = Run> {
         let runs = &self.tables.levels()[0];
-        let mut oldest = (0..runs.len()).map(|newer| runs[newer..].iter().flatten().cloned().collect());
-        oldest.find(|upper| self.has_room(0, upper))
+        (0..runs.len()).map(|newer| runs[newer..].iter().flatten().cloned().collect())
     }
 
-    /// Whether the disk has room to merge tables with those of the first level that they overlap.
-    fn has_room(&self, level: usize, upper: &Run) -> bool {
-        let lower: Run = match self.first_overlapping(level, upper) {
-            Some(found) => self.overlapping(found, upper).into_iter().flatten().collect(),
-            None => Vec::new(),
-        };
-        let read = if self.is_cut(upper, &lower) { bytes(upper) } else { bytes(upper) + bytes(&lower) };
-        read <= self.sizes.room
-    }
-
-    /// Whether tables are too much to be merged with `lower`. Where a cut would leave one table, it would be made again and again.
-    fn is_cut(&self, upper: &Run, lower: &Run) -> bool {
-        let can_be_cut = lower.split_last().is_some_and(|(_, rest)| bytes(rest) > most_below(self.sizes.table));
-        can_be_cut && bytes(upper) + bytes(lower) > most_step(self.sizes.table)
+    /// The first compaction whose result the disk has room for, whatever it leaves out.
+    fn first_that_fits(&self, mut steps: impl Iterator<Item = Step>) -> Option<Step> {
+        let room = self.sizes.room;
+        let found = steps.find(|step| {
+            let fits = step.is_move || bytes(step.inputs()) <= room;
+            self.lacks_room.set(self.lacks_room.get() || !fits);
+            fits
+        });
+        found
     }
 
     /// Takes tables to the next level, or further where nothing is in the way.
@@ -209,7 +230,10 @@ impl<'a> Picker<'a> {
     /// less, in their level or, for flushes, above the other one.
     fn merged_or_cut(&self, level: usize, upper: Run, found: usize) -> Step {
         let lower: Run = self.overlapping(found, &upper).into_iter().flatten().collect();
-        if self.is_cut(&upper, &lower) {
+        // Where a cut would leave one table, it would be made again and again.
+        let most = most_below(self.sizes.table);
+        let can_be_cut = lower.split_last().is_some_and(|(_, rest)| bytes(rest) > most);
+        if can_be_cut && bytes(&upper) + bytes(&lower) > most_step(self.sizes.table) {
             let to = if level == 0 { (found - 1).max(1) } else { level };
             return self.step(level, upper, to);
         }
@@ -234,33 +258,44 @@ impl<'a> Picker<'a> {
             }
             _ => all.collect(),
         };
-        match effort {
-            Effort::Usual => candidates.retain(|candidate| candidate.hidden >= candidate.cost / 2),
-            Effort::Quiet => {
-                let hidden: u64 = candidates.iter().map(|candidate| candidate.hidden).sum();
-                if hidden < bytes(self.tables.iter()) / HIDDEN_PART {
-                    return None;
-                }
-            }
-            Effort::Full { .. } => {}
+        let hidden: u64 = candidates.iter().map(|candidate| candidate.hidden).sum();
+        // Whether only those are made that free about as much as they write.
+        let must_pay = match effort {
+            Effort::Usual => true,
+            Effort::Quiet => hidden < bytes(self.tables.iter()) / HIDDEN_PART,
+            Effort::Full { .. } => false,
+        };
+        if must_pay {
+            candidates.retain(|candidate| candidate.hidden >= candidate.cost / 2);
         }
         let pays = |candidate: &Candidate| candidate.hidden.saturating_mul(1_000) / candidate.cost.max(1);
-        let best = candidates.into_iter().max_by_key(pays)?;
-        let found = self.first_overlapping(best.level, &best.upper)?;
-        Some(self.merged_or_cut(best.level, best.upper, found))
+        candidates.sort_by_key(|candidate| std::cmp::Reverse(pays(candidate)));
+        candidates.into_iter().find_map(|candidate| self.for_space_of(candidate))
+    }
+
+    /// The compaction of a candidate, if the disk has room for its result.
+    fn for_space_of(&self, candidate: Candidate) -> Option<Step> {
+        let Candidate { level, upper, .. } = candidate;
+        let step = |upper: Run| match self.first_overlapping(level, &upper) {
+            Some(found) => self.merged_or_cut(level, upper, found),
+            None => self.sized(level, upper),
+        };
+        match level {
+            0 => self.first_that_fits(self.oldest_flushes().map(step)),
+            _ => self.first_that_fits(std::iter::once(step(upper))),
+        }
     }
 
     /// Tables of a level that may be merged for space. Those of level 0 are merged together.
     fn candidates(&self, level: usize) -> Vec<Candidate> {
         let uppers: Vec<Run> = match level {
-            0 => self.flushes().into_iter().collect(),
+            0 => vec![self.tables.level(0).cloned().collect()],
             _ => {
                 let with_tombstones = self.tables.level(level).filter(|member| member.tombstones() > 0);
                 with_tombstones.map(|member| self.with_overlapping(level, member)).collect()
             }
         };
-        let fitting = uppers.into_iter().filter(|upper| self.has_room(level, upper));
-        fitting.filter_map(|upper| self.candidate(level, upper)).collect()
+        uppers.into_iter().filter_map(|upper| self.candidate(level, upper)).collect()
     }
 
     fn candidate(&self, level: usize, upper: Run) -> Option<Candidate> {

@@ -130,6 +130,13 @@ fn the_room_of_some_documents_comes_back_on_a_full_disk() {
     let db = block_on(layer.create_database("db", CreateOptions::default())).unwrap();
     let mut live = fill(&db, 0);
     assert!(live.len() > 200, "{} documents fit", live.len());
+    let delete = |(id, rev): (String, RevId)| {
+        let deletion = Edit::new(id, JsonText::parse(b"{}").unwrap()).over(rev).deleting();
+        block_on(db.put(deletion)).unwrap();
+    };
+    // Less than a twentieth of all, beside each other.
+    live.drain(100..140).for_each(delete);
+    live.extend(fill_again(&db, 500_000, 20));
     for round in 1..4 {
         let (mut number, before) = (0, live.len());
         live.retain(|(id, rev)| {
@@ -137,8 +144,7 @@ fn the_room_of_some_documents_comes_back_on_a_full_disk() {
             if number % 4 > 0 {
                 return true;
             }
-            let deletion = Edit::new(id.clone(), JsonText::parse(b"{}").unwrap()).over(rev.clone()).deleting();
-            block_on(db.put(deletion)).unwrap();
+            delete((id.clone(), rev.clone()));
             false
         });
         // Half of the room, or more, since the rest is not hidden enough to be merged.

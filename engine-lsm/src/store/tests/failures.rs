@@ -99,7 +99,7 @@ fn a_compaction_that_fails_changes_nothing_and_is_tried_again() {
     drop(store);
     let store = open(folder.path());
     store.compactor.stop();
-    let step = crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap();
+    let step = crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).step().unwrap();
     fs::rename(&tables, &away).unwrap();
     store.shared.compact(&store.shared.tables(), &step).unwrap_err();
     fs::rename(&away, &tables).unwrap();
@@ -123,7 +123,7 @@ fn a_compaction_whose_tables_were_dropped_is_given_up() {
     }
     let (tables, step) = (
         store.shared.tables(),
-        crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap(),
+        crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).step().unwrap(),
     );
     let mut clear = Batch::new(5);
     clear.clear_range(KeyRange { begin: "a".into(), end: "d".into() });
@@ -148,7 +148,7 @@ fn a_compaction_waits_for_a_flush_that_clears() {
     }
     let (tables, step) = (
         store.shared.tables(),
-        crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).unwrap(),
+        crate::pick::pick(&store.shared.tables(), SIZES, &Effort::Usual, &HashSet::new()).step().unwrap(),
     );
     std::thread::scope(|scope| {
         let compaction = store.shared.while_clearing(|| {

@@ -159,7 +159,7 @@ fn a_request_for_space_has_an_end() {
     store.apply(batch).unwrap();
     let tables = store.shared.tables();
     let asked = |before| Effort::Full { first: b"db/"[..].into(), last: b"db0"[..].into(), before };
-    let picked = |before, damaged: &HashSet<u64>| crate::pick::pick(&tables, SIZES, &asked(before), damaged);
+    let picked = |before, damaged: &HashSet<u64>| crate::pick::pick(&tables, SIZES, &asked(before), damaged).step();
     assert!(picked(next, &HashSet::new()).is_none(), "what was removed after the request");
     let step = picked(next + 1, &HashSet::new()).unwrap();
     let damaged = HashSet::from([step.lower[0][0].number()]);
