@@ -208,12 +208,11 @@ impl<'a> Picker<'a> {
     /// The first compaction whose result the disk has room for, whatever it leaves out.
     fn first_that_fits(&self, mut steps: impl Iterator<Item = Step>) -> Option<Step> {
         let room = self.sizes.room;
-        let found = steps.find(|step| {
+        steps.find(|step| {
             let fits = step.is_move || bytes(step.inputs()) <= room;
             self.lacks_room.set(self.lacks_room.get() || !fits);
             fits
-        });
-        found
+        })
     }
 
     /// Takes tables to the next level, or further where nothing is in the way.

@@ -68,6 +68,7 @@ impl<D: Database> Documents<D> {
         access: Access,
     ) -> Self {
         let instance_key = keys.key(DatabaseKey::Instance);
+        let packed = AtomicBool::new(shared.default_format == BodyFormat::Packed);
         Documents {
             shared,
             home: Arc::new(Home {
@@ -77,7 +78,7 @@ impl<D: Database> Documents<D> {
                 partitioned: place.partitioned,
                 access,
                 instance_key,
-                packed: AtomicBool::new(false),
+                packed,
                 revs_limit: AtomicU32::new(DEFAULT_REVS_LIMIT),
                 validates: AtomicBool::new(false),
                 designs: Mutex::default(),

@@ -53,7 +53,7 @@ impl<D: Database> Documents<D> {
         // One byte after the document's prefix marks live leaves.
         let document = begin.len() - 1;
         let last = transaction.get_range(&RangeRequest::keys(begin, end).reverse().limit(1), Read::Snapshot);
-        instance.await?;
+        self.saw(&instance.await?);
         let Some(last) = last.await?.rows.pop() else {
             return Err(why_not_live(&transaction, keys, id).await?);
         };
