@@ -265,7 +265,7 @@ impl Slot {
     /// Number of runs at a time.
     fn at_once(&self, app: &App) -> usize {
         match self.kind.name {
-            record::KIND => Rotation::of(app).most,
+            record::KIND => Rotation::read(&app.auth.settings().rows).most,
             _ => self.kind.at_once,
         }
     }
@@ -273,13 +273,13 @@ impl Slot {
     /// When jobs that wait may take the place of others; `None` if there is room.
     fn next_turn(&self, app: &App) -> Option<Instant> {
         let is_full = self.kind.name == record::KIND && self.running.len() >= self.at_once(app);
-        is_full.then(|| self.turn + Rotation::of(app).interval)
+        is_full.then(|| self.turn + Rotation::read(&app.auth.settings().rows).interval)
     }
 
     /// Stops the oldest continuous runs, as many as jobs wait but not too many. They go to the end of the
     /// queue. Runs above the maximum are stopped in any case.
     async fn take_turns(&mut self, app: &App, layer: &Layer<AnyDatabase>) {
-        let rotation = Rotation::of(app);
+        let rotation = Rotation::read(&app.auth.settings().rows);
         let now = Instant::now();
         if self.next_turn(app).is_none_or(|turn| turn > now) {
             return;

@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use crate::http::app::App;
 use crate::http::config::rows::Rows;
 
 /// Settings of the section `replicator`.
@@ -22,10 +21,6 @@ pub(crate) struct Rotation {
 }
 
 impl Rotation {
-    pub(crate) fn of(app: &App) -> Rotation {
-        Self::read(&app.auth.settings().rows)
-    }
-
     pub(crate) fn read(rows: &Rows) -> Rotation {
         let number = |name| rows.positive("replicator", name).unwrap_or(1);
         let count = |name| usize::try_from(number(name)).unwrap_or(usize::MAX);

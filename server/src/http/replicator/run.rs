@@ -331,7 +331,7 @@ async fn renamed(app: &Arc<App>, order: &ReplicationJob, asked: &RequestedReplic
         return pending().await;
     }
     loop {
-        tokio::time::sleep(Rotation::of(app).interval).await;
+        tokio::time::sleep(Rotation::read(&app.auth.settings().rows).interval).await;
         if id(app, asked, owner).await.is_ok_and(|id| id != known) {
             return;
         }
