@@ -21,6 +21,10 @@ macro_rules! __scenarios {
                 a_server_that_runs_while_its_store_goes_back_notices,
                 only_a_store_of_ours_is_adopted,
             }
+            "Backups and restores" restoring {
+                a_restored_database_is_seen_when_it_is_complete,
+                what_is_read_at_one_version_belongs_together,
+            }
             "The servers' configuration" configuration {
                 settings_are_shared_watched_and_removed,
                 bad_settings_are_refused,

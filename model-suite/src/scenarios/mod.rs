@@ -37,6 +37,7 @@ pub(crate) mod reading;
 pub(crate) mod relocating;
 pub(crate) mod replaced;
 pub(crate) mod resolving;
+pub(crate) mod restoring;
 pub(crate) mod rewriting;
 pub(crate) mod sizes;
 pub(crate) mod times;

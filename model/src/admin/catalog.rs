@@ -74,6 +74,17 @@ impl<D: Database> Layer<D> {
     /// `illegal_database_name`, `database_name_too_long`; `bad_request` for a system database that is to be
     /// partitioned; `file_exists` (412).
     pub async fn create_database(&self, name: &str, options: CreateOptions) -> Result<Documents<D>> {
+        self.create(name, options, 0, State::Open).await
+    }
+
+    /// Creates a database in this state, which is open or arriving.
+    pub(crate) async fn create(
+        &self,
+        name: &str,
+        options: CreateOptions,
+        incarnation: u8,
+        state: State,
+    ) -> Result<Documents<D>> {
         check_database_name(name)?;
         options.keep_replaced.map_or(Ok(()), |keep| keep.check_for(name))?;
         if options.partitioned && is_system_database(name) {
@@ -85,7 +96,7 @@ impl<D: Database> Layer<D> {
         guard.environment.random(&mut id);
         let instance = Instance {
             id,
-            incarnation: 0,
+            incarnation,
             format: options.format.unwrap_or(self.shared.default_format),
             rewrites: false,
             revs_limit: DEFAULT_REVS_LIMIT,
@@ -95,7 +106,7 @@ impl<D: Database> Layer<D> {
             indexes: Indexes::default(),
             validation: Validation::default(),
             keep: options.keep_replaced,
-            state: State::Open,
+            state,
         };
         let number = guard
             .run(|transaction| {
@@ -111,12 +122,15 @@ impl<D: Database> Layer<D> {
                     shared.plan_forgetting(&transaction, name, None, instance.keep).await?;
                     transaction.set(catalog, CatalogRow::new(number, instance).write());
                     set_new(&transaction, &DatabaseKeys::new(root, number), instance);
-                    events::created(&transaction, root, name);
+                    if instance.state == State::Open {
+                        events::created(&transaction, root, name);
+                    }
                     Ok(Outcome::Write(number))
                 }
             })
             .await?;
-        Ok(self.documents(name, &CatalogRow::new(number, &instance), Access::Living))
+        let access = if instance.state == State::Open { Access::Living } else { Access::Restoring };
+        Ok(self.documents(name, &CatalogRow::new(number, &instance), access))
     }
 
     /// Drops a database with all its rows. If the database moved to another store, drops its remains and the marker
@@ -251,5 +265,5 @@ pub(crate) fn allocate<T: Transaction>(transaction: &T, allocator: &[u8], next: 
 pub(crate) fn set_new<T: Transaction>(transaction: &T, keys: &DatabaseKeys, instance: &Instance) {
     transaction.set(keys.key(DatabaseKey::Instance), instance.write());
     // This row exists from the start, so dropping the database wakes those who watch it.
-    transaction.set(keys.key(DatabaseKey::Last), Seq::ZERO.as_bytes());
+    transaction.set(keys.key(DatabaseKey::Last), Seq::beginning_of(instance.incarnation).as_bytes());
 }

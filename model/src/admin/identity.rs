@@ -5,6 +5,7 @@ use kv_api::{Database, Read, Transaction};
 use crate::error::{Error, Result};
 use crate::keys::Key;
 use crate::layer::Layer;
+use crate::read::reading;
 
 /// Length of a store's identity in bytes.
 pub const IDENTITY_BYTES: usize = 48;
@@ -21,6 +22,19 @@ impl<D: Database> Layer<D> {
         self.identity_or(drawn).await
     }
 
+    /// The store's identity, if it has one already.
+    ///
+    /// # Errors
+    /// The store's errors.
+    pub async fn known_identity(&self) -> Result<Option<[u8; IDENTITY_BYTES]>> {
+        let key = Key::Identity.under(&self.guard().root);
+        reading::run(self.engine(), |transaction| {
+            let known = transaction.get(&key, Read::Snapshot);
+            async move { known.await?.map(|known| read(&known)).transpose() }
+        })
+        .await
+    }
+
     /// The store's identity, which becomes `drawn` if there is none.
     pub(crate) async fn identity_or(&self, drawn: [u8; IDENTITY_BYTES]) -> Result<[u8; IDENTITY_BYTES]> {
         let guard = self.guard();
@@ -32,10 +46,7 @@ impl<D: Database> Layer<D> {
                 let key = &key;
                 async move {
                     match known.await? {
-                        Some(known) => {
-                            let known = known.as_ref().try_into();
-                            known.map_err(|_| Error::corrupt("a store's identity of wrong length"))
-                        }
+                        Some(known) => read(&known),
                         None => {
                             transaction.set(key, &drawn);
                             Ok(drawn)
@@ -45,4 +56,8 @@ impl<D: Database> Layer<D> {
             })
             .await
     }
+}
+
+fn read(known: &[u8]) -> Result<[u8; IDENTITY_BYTES]> {
+    known.try_into().map_err(|_| Error::corrupt("a store's identity of wrong length"))
 }

@@ -11,3 +11,4 @@ pub(crate) mod info;
 pub(crate) mod partition_info;
 pub(crate) mod purge;
 pub(crate) mod relocate;
+pub(crate) mod restoring;

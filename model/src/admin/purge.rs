@@ -89,6 +89,11 @@ pub struct PurgeInfo {
 }
 
 impl PurgeInfo {
+    /// A purge that another database remembers, with its sequence there.
+    pub fn new(seq: u64, uuid: [u8; 16], id: impl Into<String>, revs: Vec<RevId>, purged: Vec<RevId>) -> Self {
+        PurgeInfo { seq, uuid, id: id.into(), revs, purged }
+    }
+
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.id.len() + 22 * (self.revs.len() + self.purged.len()));
         tuple::append_u64(&mut out, FORMAT);

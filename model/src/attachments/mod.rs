@@ -106,6 +106,11 @@ impl Attachment {
         format!("md5-{}", self.etag())
     }
 
+    /// The SHA-256 hash of the stored bytes.
+    pub fn sha256(&self) -> &[u8; 32] {
+        &self.content.sha256
+    }
+
     /// The digest in Base64, as in the quotes of an `ETag`.
     pub fn etag(&self) -> String {
         use base64::Engine as _;

@@ -72,6 +72,15 @@ impl Opened {
     }
 }
 
+/// The ancestors that are read, where they are requested.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ancestors {
+    /// As many as the database's limit of revisions allows.
+    UpToLimit,
+    /// All that are stored.
+    All,
+}
+
 /// Result for one requested revision.
 enum Answer {
     Leaf(Opened),
@@ -106,7 +115,7 @@ impl<D: Database> Documents<D> {
         let requests: Vec<(&str, &OpenRevs)> = split.iter().map(|which| (id, which)).collect();
         let (mut all, mut rest) = (Vec::with_capacity(requests.len()), &requests[..]);
         while !rest.is_empty() {
-            let some = self.open_batch(rest, options).await?;
+            let some = self.open_batch(rest, options, Ancestors::UpToLimit).await?;
             rest = &rest[some.len()..];
             for opened in some {
                 all.extend(opened?);
@@ -142,6 +151,25 @@ impl<D: Database> Documents<D> {
         requests: &[BulkGet],
         options: &GetOptions,
     ) -> Result<Vec<(String, Result<Vec<OpenRev>>)>> {
+        self.get_batch(requests, options, Ancestors::UpToLimit).await
+    }
+
+    /// The same for all leaves, with all ancestors that are stored. Those beyond the limit of revisions, which other reads do
+    /// not show, count again when the limit is raised, so a backup needs them.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn get_stored(&self, requests: &[BulkGet]) -> Result<Vec<(String, Result<Vec<OpenRev>>)>> {
+        let options = GetOptions { revs: true, ..GetOptions::default() };
+        self.get_batch(requests, &options, Ancestors::All).await
+    }
+
+    async fn get_batch(
+        &self,
+        requests: &[BulkGet],
+        options: &GetOptions,
+        ancestors: Ancestors,
+    ) -> Result<Vec<(String, Result<Vec<OpenRev>>)>> {
         let requests = &requests[..requests.len().min(DOCUMENTS_AT_ONCE)];
         let which: Vec<OpenRevs> = requests
             .iter()
@@ -151,7 +179,7 @@ impl<D: Database> Documents<D> {
             })
             .collect();
         let together: Vec<(&str, &OpenRevs)> = requests.iter().map(|request| request.id.as_str()).zip(&which).collect();
-        let opened = self.open_batch(&together, options).await?;
+        let opened = self.open_batch(&together, options, ancestors).await?;
         Ok(requests.iter().map(|request| request.id.clone()).zip(opened).collect())
     }
 
@@ -160,6 +188,7 @@ impl<D: Database> Documents<D> {
         &self,
         requests: &[(&str, &OpenRevs)],
         options: &GetOptions,
+        ancestors: Ancestors,
     ) -> Result<Vec<Result<Vec<OpenRev>>>> {
         if requests.is_empty() {
             return Ok(Vec::new());
@@ -177,7 +206,9 @@ impl<D: Database> Documents<D> {
             let mut answers: Result<Vec<OpenRev>> =
                 found.and_then(|found| found.into_iter().map(|answer| answer.open(id, options)).collect());
             for answer in answers.iter_mut().flatten() {
-                if let OpenRev::Found(document) = answer {
+                if let OpenRev::Found(document) = answer
+                    && ancestors == Ancestors::UpToLimit
+                {
                     document.forget_beyond(revs_limit);
                 }
             }

@@ -66,7 +66,7 @@ pub(crate) enum State {
         /// The store it moved to.
         to: String,
     },
-    /// It is being copied to this store, and clients cannot see it yet.
+    /// It is being copied to this store, or restored in it, and clients cannot see it yet.
     Arriving,
 }
 
@@ -79,6 +79,8 @@ pub(crate) enum Access {
     Remains,
     /// Comparing a database that is being copied to this store.
     Arriving,
+    /// Filling a database from a [backup](crate::Layer::begin_restore).
+    Restoring,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,7 +218,7 @@ impl Instance {
         let writes = read == Read::Serializable;
         match (access, &self.state) {
             _ if self.id != id => {}
-            (Access::Living, State::Open) => return Ok(self),
+            (Access::Living, State::Open) | (Access::Restoring, State::Arriving) => return Ok(self),
             (Access::Living, State::Closing { .. }) if writes => return Err(ErrorKind::Moving.into()),
             (Access::Living, State::Closing { .. }) => return Ok(self),
             (Access::Living, State::Moved { to }) => return Err(ErrorKind::Moved(to.clone()).into()),
@@ -446,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_state_admits_what_it_may() {
-        use Access::{Arriving, Living, Remains};
+        use Access::{Arriving, Living, Remains, Restoring};
         use Read::{Serializable, Snapshot};
         let (id, to) = ([1; 16], "there".to_owned());
         let closing = State::Closing { to: to.clone(), run: [0; 16] };
@@ -462,6 +464,9 @@ mod tests {
             (moved, Remains, Serializable, Err(gone.clone())),
             (State::Arriving, Living, Snapshot, Err(gone.clone())),
             (State::Arriving, Arriving, Snapshot, Ok(())),
+            (State::Arriving, Restoring, Serializable, Ok(())),
+            (State::Open, Restoring, Snapshot, Err(gone.clone())),
+            (State::Arriving, Living, Serializable, Err(gone.clone())),
         ] {
             let what = format!("{state:?}, {access:?}, {read:?}");
             let instance = Instance { id, state, ..open() };
