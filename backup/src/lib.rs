@@ -1,0 +1,40 @@
+//! Backups of databases: incremental, encrypted, verified, and restored onto any engine.
+//!
+//! ```text
+//!  a store, on any engine ── back_up ──► Repository ── restore ──► a store, on any engine
+//!                                        verify, prune
+//!                                            │
+//!                                          Place      a folder
+//! ```
+//!
+//! A [run](Repository::back_up) has each database as it was at a sequence, with all leaves, their ancestors, tombstones,
+//! attachments, local documents, the security object, settings and purges, and the servers' configuration. A run goes on
+//! from the newest earlier one: it copies what the feed has since then. It is visible when its last file is written, so
+//! one that fails leaves the earlier ones as they are.
+//!
+//! [`docs/adr/0089`](https://github.com/couch-layer/couch-layer/blob/main/docs/adr/0089-backups-are-runs-of-records.md) has
+//! the reasons.
+
+mod copy;
+mod error;
+mod key;
+mod live;
+mod manifest;
+mod pack;
+mod place;
+mod prune;
+mod record;
+mod repository;
+mod restore;
+mod run;
+mod trust;
+mod verify;
+mod writer;
+
+pub use error::{Error, Result};
+pub use place::{Folder, Place, Stored};
+pub use prune::Pruned;
+pub use repository::{Protection, Repository};
+pub use restore::{RestoreOptions, Restored};
+pub use run::{Report, RunDatabase, RunInfo};
+pub use verify::Verified;

@@ -1,0 +1,214 @@
+//! Where a repository is: files that are created whole, read, listed and deleted, and never changed.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use model::Environment;
+
+/// Files of a folder that were being written when a process ended are removed after this time.
+const ABANDONED_AFTER: Duration = Duration::from_secs(86_400);
+
+/// The files that are not complete yet.
+const DRAFTS: &str = "tmp";
+
+/// A file of a place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stored {
+    /// Its path.
+    pub path: String,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// A place for a repository: a folder, or an object store. Paths have `/` between their parts.
+#[async_trait]
+pub trait Place: fmt::Debug + Send + Sync + 'static {
+    /// Creates a file that does not exist ([`io::ErrorKind::AlreadyExists`]). When this returns the file is durable. However
+    /// it fails, the file is there as a whole or not at all.
+    async fn create(&self, path: &str, content: Bytes) -> io::Result<()>;
+
+    /// A whole file.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if there is none.
+    async fn read(&self, path: &str) -> io::Result<Bytes>;
+
+    /// A part of a file.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before.
+    async fn read_part(&self, path: &str, at: u64, bytes: usize) -> io::Result<Bytes>;
+
+    /// The complete files below a path, sorted. None if there is no such path.
+    async fn list(&self, path: &str) -> io::Result<Vec<Stored>>;
+
+    /// Deletes a file. One that is not there is no error.
+    async fn delete(&self, path: &str) -> io::Result<()>;
+
+    /// Removes what processes that ended left behind.
+    async fn tidy(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A folder of a file system. A file is written under another name, synced, and linked under its own: never over another
+/// file. Where there are no links it is written under its name, and a kill may leave a part of it, which is found damaged.
+#[derive(Debug)]
+pub struct Folder {
+    root: PathBuf,
+}
+
+impl Folder {
+    /// The folder, which is created with the first file.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Folder { root: root.into() }
+    }
+
+    /// Creates the folder of a path, and makes its name durable.
+    fn create_folder(&self, folder: &Path) -> io::Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            self.create_folder(parent)?;
+        }
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        match builder.create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        folder.parent().map_or(Ok(()), sync_folder)
+    }
+
+    fn list_into(&self, folder: &Path, path: &str, found: &mut Vec<Stored>) -> io::Result<()> {
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+            let path = format!("{path}/{name}");
+            match entry.metadata() {
+                Ok(meta) if meta.is_dir() => self.list_into(&entry.path(), &path, found)?,
+                Ok(meta) => found.push(Stored { path, bytes: meta.len() }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Place for Folder {
+    async fn create(&self, path: &str, content: Bytes) -> io::Result<()> {
+        let place = self.root.join(path);
+        let folder = place.parent().unwrap_or(&self.root);
+        self.create_folder(folder)?;
+        let drafts = self.root.join(DRAFTS);
+        self.create_folder(&drafts)?;
+        let mut random = [0; 16];
+        model::SystemEnvironment.random(&mut random);
+        let draft = drafts.join(model::hex(&random));
+        let write = || {
+            write_new(&draft, &content)?;
+            match fs::hard_link(&draft, &place) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
+                // The file system has no links.
+                Err(_) => write_new(&place, &content).inspect_err(|error| {
+                    if error.kind() != io::ErrorKind::AlreadyExists {
+                        let _ = fs::remove_file(&place);
+                    }
+                })?,
+                Ok(()) => {}
+            }
+            sync_folder(folder)
+        };
+        let written = write();
+        let _ = fs::remove_file(&draft);
+        written
+    }
+
+    async fn read(&self, path: &str) -> io::Result<Bytes> {
+        fs::read(self.root.join(path)).map(Bytes::from)
+    }
+
+    async fn read_part(&self, path: &str, at: u64, bytes: usize) -> io::Result<Bytes> {
+        let mut file = File::open(self.root.join(path))?;
+        let length = file.metadata()?.len();
+        if length.checked_sub(at).is_none_or(|rest| rest < bytes as u64) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        file.seek(SeekFrom::Start(at))?;
+        let mut part = vec![0; bytes];
+        file.read_exact(&mut part)?;
+        Ok(part.into())
+    }
+
+    async fn list(&self, path: &str) -> io::Result<Vec<Stored>> {
+        let mut found = Vec::new();
+        self.list_into(&self.root.join(path), path, &mut found)?;
+        found.sort();
+        Ok(found)
+    }
+
+    async fn delete(&self, path: &str) -> io::Result<()> {
+        let place = self.root.join(path);
+        match fs::remove_file(&place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let Some(folder) = place.parent() else { return Ok(()) };
+        match sync_folder(folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn tidy(&self) -> io::Result<()> {
+        let entries = match fs::read_dir(self.root.join(DRAFTS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let age = entry.metadata().and_then(|meta| meta.modified()).map(|modified| modified.elapsed());
+            if let Ok(Ok(age)) = age
+                && age > ABANDONED_AFTER
+            {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file that does not exist, which its owner alone may read, and syncs it.
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
