@@ -20,6 +20,8 @@ pub struct Cli {
 enum Command {
     Serve(cmd::serve::Serve),
     Adopt(cmd::adopt::Adopt),
+    Backup(cmd::backup::Backup),
+    Restore(cmd::backup::Restore),
     Import(cmd::import::Import),
     Export(cmd::export::Export),
     Changes(cmd::changes::Changes),
@@ -69,6 +71,8 @@ impl Cli {
         match self.command {
             Command::Serve(serve) => serve.run(),
             Command::Adopt(adopt) => cmd::block_on(adopt.run()),
+            Command::Backup(backup) => cmd::block_on(backup.run()),
+            Command::Restore(restore) => cmd::block_on(restore.run()),
             Command::Import(import) => cmd::block_on(import.run()),
             Command::Export(export) => cmd::block_on(export.run()),
             Command::Changes(changes) => cmd::block_on(changes.run()),

@@ -16,11 +16,13 @@ compile_error!(
 
 use model::{BodyFormat, LayerOptions};
 
+mod backup_state;
 pub mod cli;
 pub mod cmd;
 pub mod engine;
 pub mod http;
 pub mod memory;
+mod passphrase;
 mod relocation;
 mod report;
 mod units;

@@ -1,6 +1,7 @@
 //! The commands. Each file has the options of a command (clap) and a `run` that does the work.
 
 pub(crate) mod adopt;
+pub(crate) mod backup;
 pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod chunks;

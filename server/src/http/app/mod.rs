@@ -26,6 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::level_filters::LevelFilter;
 
+use crate::backup_state::BackupState;
 use crate::engine::EngineUrl;
 use crate::http::app::databases::Databases;
 use crate::http::app::relocations::Gates;
@@ -180,6 +181,8 @@ pub(crate) struct App {
     /// The clients of all replications.
     pub(crate) clients: Clients,
     scans: Scans,
+    /// The backup that this server makes.
+    pub(crate) backup: BackupState,
     /// The memory for what comes from outside, and for answers.
     pub(crate) budget: Budget,
     /// Functions of design documents.
@@ -229,6 +232,7 @@ impl App {
             repeats: Repeats::default(),
             clients,
             scans,
+            backup: BackupState::default(),
             budget,
             functions,
             stopping,

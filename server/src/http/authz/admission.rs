@@ -42,7 +42,8 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> 
 ///
 /// Browsers send `Origin` with what may change something. `name` is of a database, or begins a path.
 pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
-    let is_closed = matches!(name, "_node" | "_cluster_setup" | "_replicate") || rules_of(name).is_some();
+    let is_closed =
+        matches!(name, "_node" | "_cluster_setup" | "_replicate" | "_couch_layer") || rules_of(name).is_some();
     if !is_closed {
         return Ok(());
     }

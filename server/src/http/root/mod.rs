@@ -1,5 +1,6 @@
 //! Endpoints of the server itself: `/`, `/_up`, `/_uuids`, `/_active_tasks`, `/_replicate`, `/_transact`.
 
+pub(crate) mod backup;
 pub(crate) mod configuration;
 pub(crate) mod databases;
 pub(crate) mod node;

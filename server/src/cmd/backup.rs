@@ -1,0 +1,392 @@
+//! `couch-layer backup`: makes a run in a repository, verifies one, lists its runs. `couch-layer restore` brings databases
+//! back. The work is that of [`backup`](::backup).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use ::backup::{Folder, Protection, Repository, RestoreOptions, RunInfo};
+use clap::{Args, Subcommand};
+use model::{JsonWriter, LayerOptions, SystemEnvironment};
+use peer::{Address, Http, Method};
+
+use super::progress::{self, Unit, remark};
+use super::source::{SourceArgs, failure, with_own_user};
+use super::tls_args::TrustArgs;
+use crate::cmd::Failure;
+use crate::engine::{self, EngineUrl, IfMissing};
+use crate::passphrase;
+
+/// Pause between two requests for a server's progress.
+const POLL: Duration = Duration::from_millis(300);
+
+/// Back up databases into a folder: all revisions, attachments, local documents, settings, users, configuration
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Backup {
+    #[command(subcommand)]
+    command: Option<BackupCommand>,
+    /// The databases; all of the store if none is named
+    #[arg(value_name = "DB")]
+    databases: Vec<String>,
+    /// The folder of the backup. It is created; later runs add to it what changed
+    #[arg(long, value_name = "FOLDER", required = true)]
+    to: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Let a running server do it, while it serves the databases: http://HOST:PORT or https://HOST, with USER:PASSWORD@
+    /// before HOST if it needs one. Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent. The files of
+    /// --to and --passphrase-file are on the server's machine, with absolute paths
+    #[arg(long, value_name = "URL", conflicts_with = "engine")]
+    url: Option<Address>,
+    #[command(flatten)]
+    protection: ProtectionArgs,
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// Go on from no earlier run, and write everything anew, as after `backup verify` found damage
+    #[arg(long)]
+    whole: bool,
+    /// Then remove runs older than this (7d, 12h), and what they alone need. The newest run of each database stays.
+    /// Nothing is removed if a database cannot be backed up
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    keep: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum BackupCommand {
+    Verify(Verify),
+    List(List),
+}
+
+/// Read a whole backup, and check that every run can be restored
+#[derive(Debug, Args)]
+struct Verify {
+    /// The folder of the backup
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    #[command(flatten)]
+    protection: ProtectionArgs,
+}
+
+/// List the runs of a backup
+#[derive(Debug, Args)]
+struct List {
+    /// The folder of the backup
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    #[command(flatten)]
+    protection: ProtectionArgs,
+}
+
+/// Restore databases from a backup into a store, on any engine. None of them may exist there
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The folder of the backup
+    #[arg(value_name = "FROM")]
+    from: PathBuf,
+    /// The databases; all of the run if none is named, with the configuration of the servers if the store has none
+    #[arg(value_name = "DB")]
+    databases: Vec<String>,
+    /// The run, as `backup list` names it [default: the newest of this store, or of the one store that the backup has]
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+    /// Restore the one database under this name
+    #[arg(long = "as", value_name = "NAME", requires = "databases")]
+    rename: Option<String>,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    protection: ProtectionArgs,
+}
+
+/// The store of a command.
+#[derive(Debug, Args)]
+struct StoreArgs {
+    /// The store: a folder, which names its engine itself, lsm:FOLDER, sled:FOLDER, or fdb:CLUSTER_FILE. No server may
+    /// have the folder open [default: COUCH_LAYER_ENGINE if it is set, ./couch-data otherwise]
+    #[arg(long, value_name = "URL")]
+    engine: Option<EngineUrl>,
+}
+
+impl StoreArgs {
+    fn url(&self) -> Result<EngineUrl, Failure> {
+        SourceArgs::in_store_or_default(self.engine.as_ref()).engine()
+    }
+}
+
+/// How a backup is protected.
+#[derive(Debug, Args)]
+struct ProtectionArgs {
+    // From a file, since others could read a command line.
+    /// A file with the passphrase of the backup, or any bytes that are its key; a line break at its end is ignored
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+    /// Do not encrypt: whoever reads the backup reads every document, the hashes of passwords, and the secret that signs
+    /// sessions
+    #[arg(long, conflicts_with = "passphrase_file")]
+    no_encryption: bool,
+}
+
+impl ProtectionArgs {
+    fn read(&self) -> Result<Protection, Failure> {
+        match self.file()? {
+            Some(file) => passphrase::read(file).map_err(failure),
+            None => Ok(Protection::None),
+        }
+    }
+
+    /// The file with the passphrase. None only if that was said.
+    fn file(&self) -> Result<Option<&Path>, Failure> {
+        match &self.passphrase_file {
+            None if !self.no_encryption => Err(failure(
+                "--passphrase-file must name the file with the passphrase; --no-encryption says that there is none",
+            )),
+            file => Ok(file.as_deref()),
+        }
+    }
+
+    async fn open(&self, folder: &Path) -> Result<Repository, Failure> {
+        let place = Arc::new(Folder::new(folder));
+        Ok(Repository::open(place, &self.read()?, Arc::new(SystemEnvironment)).await?)
+    }
+}
+
+impl Backup {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Some(BackupCommand::Verify(verify)) => return verify.run().await,
+            Some(BackupCommand::List(list)) => return list.run().await,
+            None => {}
+        }
+        let Some(to) = &self.to else { return Err(failure("--to must name the folder of the backup")) };
+        if let Some(server) = &self.url {
+            return self.through(server, to).await;
+        }
+        let place = Arc::new(Folder::new(to));
+        let protection = self.protection.read()?;
+        let engine = engine::open(&self.store.url()?, IfMissing::Fail)?;
+        let repository = Repository::open_or_create(place, &protection, Arc::new(SystemEnvironment)).await?;
+        let bar = progress::counter(Unit::Documents);
+        let mut show = |name: &str, documents: u64| {
+            bar.set_message(name.to_owned());
+            bar.set_position(documents);
+        };
+        let (options, names) = (LayerOptions::default(), &self.databases[..]);
+        let report = match self.whole {
+            true => repository.back_up_whole(engine, &options, names, &mut show).await?,
+            false => repository.back_up(engine, &options, names, &mut show).await?,
+        };
+        bar.finish_and_clear();
+        let (id, databases) = (&report.run.id, report.run.databases.len());
+        let (whole, bytes) = (report.whole, report.bytes);
+        progress::print(&format!(
+            "run {id}: databases: {databases}, copied as a whole: {whole}, bytes written: {bytes}"
+        ))?;
+        report.remarks.iter().for_each(|sentence| remark(sentence));
+        if let Some(keep) = self.keep.as_deref().and_then(model::parse_time)
+            && report.failed.is_empty()
+        {
+            let pruned = repository.prune(keep).await?;
+            let (runs, packs, bytes) = (pruned.runs.len(), pruned.packs, pruned.bytes);
+            progress::print(&format!("removed: runs: {runs}, packs: {packs}, bytes: {bytes}"))?;
+        }
+        let of = |database: &::backup::RunDatabase| (database.name.clone(), database.damaged.clone());
+        complete(report.run.databases.iter().map(of), &report.failed)
+    }
+
+    /// Lets a server make it, and shows its progress.
+    async fn through(&self, server: &Address, to: &Path) -> Result<(), Failure> {
+        let passphrase_file = self.protection.file()?;
+        if let Some(file) = passphrase_file.filter(|file| !file.is_absolute()) {
+            return Err(failure(format!("{} must be an absolute path of the server's machine", file.display())));
+        }
+        let server = with_own_user(server.clone().database("_couch_layer")?);
+        let server = Http::trusting(server, &self.trust.read()?)?;
+        let mut body = Vec::new();
+        let mut json = JsonWriter::new(&mut body);
+        json.begin_object().name("to").str(&to.display().to_string());
+        match passphrase_file {
+            Some(file) => json.name("passphrase_file").str(&file.display().to_string()),
+            None => json.name("no_encryption").bool(true),
+        };
+        if let Some(keep) = &self.keep {
+            json.name("keep").str(keep);
+        }
+        if self.whole {
+            json.name("whole").bool(true);
+        }
+        if !self.databases.is_empty() {
+            json.name("databases").begin_array();
+            self.databases.iter().for_each(|name| {
+                json.str(name);
+            });
+            json.end_array();
+        }
+        json.end_object();
+        let mut state = server.ask(Method::POST, &["backup"], &[], Some(body)).await?;
+        let bar = progress::counter(Unit::Documents);
+        loop {
+            let text = |name: &str| state.get(name).and_then(|text| Some(text.as_str()?.into_owned()));
+            let number = |name: &str| state.get(name).and_then(|number| number.as_u64()).unwrap_or_default();
+            match text("state").as_deref() {
+                Some("running") => {
+                    bar.set_message(text("database").unwrap_or_default());
+                    bar.set_position(number("documents"));
+                }
+                Some("ended") => {
+                    bar.finish_and_clear();
+                    let (id, whole, bytes) = (text("run").unwrap_or_default(), number("copied_whole"), number("bytes"));
+                    let databases: Vec<_> =
+                        state.get("databases").map(|all| all.elements()).into_iter().flatten().collect();
+                    let count = databases.len();
+                    progress::print(&format!(
+                        "run {id}: databases: {count}, copied as a whole: {whole}, bytes written: {bytes}"
+                    ))?;
+                    let damaged = databases.into_iter().map(|database| {
+                        let name = database.get("name").and_then(|name| Some(name.as_str()?.into_owned()));
+                        let ids = database.get("damaged").map(|all| all.elements()).into_iter().flatten();
+                        let ids = ids.filter_map(|id| Some(id.as_str()?.into_owned())).collect();
+                        (name.unwrap_or_default(), ids)
+                    });
+                    let listed = |name: &str| state.get(name).map(|all| all.elements()).into_iter().flatten();
+                    listed("remarks").filter_map(|said| said.as_str().map(|said| remark(&said))).for_each(drop);
+                    let member = |of: &model::JsonRef<'_>, name: &str| Some(of.get(name)?.as_str()?.into_owned());
+                    let failed = listed("failed").map(|database| {
+                        let of = |name: &str| member(&database, name).unwrap_or_default();
+                        (of("name"), of("reason"))
+                    });
+                    return complete(damaged, &failed.collect::<Vec<_>>());
+                }
+                Some("failed") => return Err(failure(text("reason").unwrap_or_default())),
+                _ => {
+                    return Err(failure("the server does not know of the backup any more: it may have been restarted"));
+                }
+            }
+            tokio::time::sleep(POLL).await;
+            state = server.ask(Method::GET, &["backup"], &[], None).await?;
+        }
+    }
+}
+
+/// Fails if databases or documents could not be read, and names them.
+fn complete(
+    databases: impl Iterator<Item = (String, Vec<String>)>,
+    failed: &[(String, String)],
+) -> Result<(), Failure> {
+    for (name, reason) in failed {
+        remark(&format!("{name} was not backed up; the run has it as an earlier one, or not at all: {reason}"));
+    }
+    let mut damaged = 0;
+    for (name, ids) in databases {
+        for id in ids {
+            remark(&format!("{id:?} in {name} cannot be read; it is as in an earlier run, or missing"));
+            damaged += 1;
+        }
+    }
+    match damaged {
+        _ if !failed.is_empty() => Err(failure(format!("databases that were not backed up: {}", names(failed)))),
+        0 => Ok(()),
+        1 => Err(failure("a document cannot be read; everything else is in the backup")),
+        several => Err(failure(format!("{several} documents cannot be read; all others are in the backup"))),
+    }
+}
+
+/// The names, after which others come in the same list.
+fn names(databases: &[(String, String)]) -> String {
+    databases.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+impl Verify {
+    async fn run(self) -> Result<(), Failure> {
+        let repository = self.protection.open(&self.folder).await?;
+        let bar = progress::counter(Unit::Documents);
+        let verified = repository
+            .verify(&mut |file| {
+                bar.set_message(file.to_owned());
+                bar.inc(1);
+            })
+            .await?;
+        bar.finish_and_clear();
+        for (file, reason) in &verified.problems {
+            remark(&format!("{file}: {reason}"));
+        }
+        let (runs, files, bytes) = (verified.runs, verified.files, verified.bytes);
+        progress::print(&format!("runs that can be restored: {runs}; files read: {files}, bytes: {bytes}"))?;
+        if verified.unused > 0 {
+            remark(&format!("packs that no run needs, which --keep removes: {}", verified.unused));
+        }
+        match verified.problems.len() {
+            0 => Ok(()),
+            1 => Err(failure("the backup has a problem")),
+            several => Err(failure(format!("the backup has {several} problems"))),
+        }
+    }
+}
+
+impl List {
+    async fn run(self) -> Result<(), Failure> {
+        let repository = self.protection.open(&self.folder).await?;
+        for id in repository.runs().await? {
+            let RunInfo { began_ms, store, databases, .. } = repository.run(&id).await?;
+            let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(began_ms));
+            progress::print(&format!("{id}  {time}  of the store {store}"))?;
+            for database in databases {
+                let damaged = match database.damaged.len() {
+                    0 => String::new(),
+                    several => format!(", {several} not readable"),
+                };
+                let old = if database.not_renewed.is_some() { ", as in an earlier run" } else { "" };
+                let (name, documents, seq) = (database.name, database.documents, database.seq);
+                progress::print(&format!("  {name}: {documents} documents{damaged}{old}, up to {seq}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Restore {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let repository = self.protection.open(&self.from).await?;
+        let wanted = RestoreOptions { run: self.run, databases: self.databases, rename: self.rename };
+        let is_whole = wanted.databases.is_empty();
+        let engine = engine::open(&self.store.url()?, IfMissing::Create)?;
+        let bar = progress::counter(Unit::Documents);
+        let mut show = |name: &str, documents: u64| {
+            bar.set_message(name.to_owned());
+            bar.set_position(documents);
+        };
+        let restored = repository.restore(engine, &LayerOptions::default(), &wanted, &mut show).await?;
+        bar.finish_and_clear();
+        for (name, documents) in &restored.databases {
+            progress::print(&format!("{name}: {documents} documents of the run {}", restored.run))?;
+        }
+        for (name, id) in &restored.damaged {
+            remark(&format!("{id:?} in {name} could not be read by the run; it is as in an earlier one, or missing"));
+        }
+        for (name, reason) in restored.failed.iter().chain(&restored.different) {
+            remark(&format!("{name}: {reason}"));
+        }
+        if is_whole && !restored.configuration {
+            remark("the configuration of the servers was not restored: the store has one");
+        }
+        if is_whole && !restored.identity {
+            remark("the store keeps its own uuid: clients that replicated with the old one begin anew");
+        }
+        remark(
+            "replicas and consumers of the feed read it again from its beginning, and transfer only what they lack; \
+             views and indexes are built anew",
+        );
+        let said =
+            [("databases that were not restored", restored.failed), ("databases to compare", restored.different)];
+        let said: Vec<String> = said
+            .iter()
+            .filter(|(_, databases)| !databases.is_empty())
+            .map(|(what, databases)| format!("{what}: {}", names(databases)))
+            .collect();
+        if said.is_empty() { Ok(()) } else { Err(failure(said.join("; "))) }
+    }
+}
+
+fn time(text: &str) -> Result<String, String> {
+    model::parse_time(text).map(|_| text.to_owned()).ok_or_else(|| "a time such as 7d or 12h".to_owned())
+}

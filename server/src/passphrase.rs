@@ -1,0 +1,26 @@
+//! The passphrase of a backup, from a file: others could read a command line.
+
+use std::path::Path;
+
+use backup::Protection;
+
+/// Most bytes of a file with a passphrase.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// Reads it. A line break at the end is ignored.
+///
+/// # Errors
+/// A sentence for a person.
+pub(crate) fn read(file: &Path) -> Result<Protection, String> {
+    let cannot = |error: std::io::Error| format!("{}: {error}", file.display());
+    if std::fs::metadata(file).map_err(cannot)?.len() > MOST_BYTES {
+        return Err(format!("{} is too long for a passphrase", file.display()));
+    }
+    let content = std::fs::read(file).map_err(cannot)?;
+    let line = content.strip_suffix(b"\n").unwrap_or(&content);
+    let passphrase = line.strip_suffix(b"\r").unwrap_or(line);
+    if passphrase.is_empty() {
+        return Err(format!("there is no passphrase in {}", file.display()));
+    }
+    Ok(Protection::Passphrase(passphrase.to_vec()))
+}
