@@ -19,7 +19,7 @@ pub struct Counts {
     pub bytes_read: u64,
     /// Reads issued: `get`, `get_key`, `get_range`.
     pub reads: u64,
-    /// Rows of `kvs_read` that match the rule of [`apart`](Counted::apart).
+    /// Rows of `kvs_read` that match the rule of [`separately`](Counted::separately).
     pub kvs_read_separately: u64,
     /// Round trips. Reads that are issued together are one: a read counts only when no other is in progress.
     pub round_trips: u64,

@@ -1,5 +1,5 @@
 //! `couch-layer backup`: makes a run in a repository, verifies one, lists its runs. `couch-layer restore` brings databases
-//! back. The work is that of [`backup`](::backup).
+//! back. The work is that of [`backup`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
