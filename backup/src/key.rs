@@ -85,8 +85,9 @@ impl Key {
     pub(crate) fn open(&self, path: &str, file: &[u8]) -> Result<Vec<u8>> {
         let damaged = |reason: &str| Error::damaged(path, reason);
         let body = checked(file).ok_or_else(|| damaged("its bytes are not those that were written"))?;
-        let rest =
-            body.strip_prefix(MAGIC).ok_or_else(|| damaged("it is no file of a backup, or of a later version"))?;
+        let rest = body
+            .strip_prefix(MAGIC)
+            .ok_or_else(|| damaged("it is not a file of a backup, or a later version wrote it"))?;
         let (is_sealed, rest) = rest.split_first().ok_or_else(|| damaged("it is too short"))?;
         let (salt, sealed) = rest.split_at_checked(KEY).ok_or_else(|| damaged("it is too short"))?;
         if (*is_sealed == 1) == self.is_none() {

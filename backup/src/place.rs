@@ -44,7 +44,7 @@ pub trait Place: fmt::Debug + Send + Sync + 'static {
     /// [`io::ErrorKind::UnexpectedEof`] if the file ends before.
     async fn read_part(&self, path: &str, at: u64, bytes: usize) -> io::Result<Bytes>;
 
-    /// The complete files below a path, sorted. None if there is no such path.
+    /// The complete files below a path, sorted. The list is empty if there is no such path.
     async fn list(&self, path: &str) -> io::Result<Vec<Stored>>;
 
     /// Deletes a file. One that is not there is no error.
@@ -57,7 +57,7 @@ pub trait Place: fmt::Debug + Send + Sync + 'static {
 }
 
 /// A folder of a file system. A file is written under another name, synced, and linked under its own: never over another
-/// file. Where there are no links it is written under its name, and a kill may leave a part of it, which is found damaged.
+/// file. Where there are no links it is written under its name, and a kill may leave a part of it, which reads as damaged.
 #[derive(Debug)]
 pub struct Folder {
     root: PathBuf,

@@ -280,7 +280,7 @@ fn run_id(ms: u64, random: [u8; 4]) -> String {
     format!("{time}-{}", model::hex(&random))
 }
 
-/// The milliseconds of a run's id; `None` for a name that is none.
+/// The milliseconds of a run's id; `None` if the name is not one of a run.
 fn ms_of(run: &str) -> Option<u64> {
     let digits = |from: usize, to: usize| run.get(from..to);
     let (date, time) =

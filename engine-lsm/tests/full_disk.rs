@@ -70,15 +70,23 @@ fn fill_again(documents: &Documents<LsmDatabase>, from: u64, wanted: usize) -> V
     written
 }
 
+fn open(folder: &Path) -> Layer<LsmDatabase> {
+    let database = LsmDatabase::open(folder.join("data"), LsmOptions::new().cache_bytes(1 << 20)).unwrap();
+    block_on(Layer::open(database, LayerOptions::default())).unwrap()
+}
+
+fn delete(documents: &Documents<LsmDatabase>, id: &str, rev: &RevId) {
+    let deletion = Edit::new(id, JsonText::empty_object()).over(rev.clone()).deleting();
+    block_on(documents.put(deletion)).unwrap();
+}
+
 #[test]
 fn a_full_disk_takes_what_frees_space() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_disk) = SmallDisk::mount(folder.path()) else {
         return println!("skipped: this user cannot mount a small disk");
     };
-    let options = LsmOptions::new().cache_bytes(1 << 20);
-    let database = LsmDatabase::open(folder.path().join("data"), options).unwrap();
-    let layer = block_on(Layer::open(database, LayerOptions::default())).unwrap();
+    let layer = open(folder.path());
     let create = |name: &str| block_on(layer.create_database(name, CreateOptions::default()));
     let db = create("db").unwrap();
 
@@ -88,8 +96,7 @@ fn a_full_disk_takes_what_frees_space() {
     // Each deletion is taken, not only the first few.
     let few = written.split_off(written.len() - 10);
     for (id, rev) in &written {
-        let deletion = Edit::new(id.clone(), JsonText::parse(b"{}").unwrap()).over(rev.clone()).deleting();
-        block_on(db.put(deletion)).unwrap();
+        delete(&db, id, rev);
     }
     let until = Instant::now() + Duration::from_secs(120);
     while let Err(error) = block_on(db.put(document(1_000_000))) {
@@ -124,18 +131,12 @@ fn the_room_of_some_documents_comes_back_on_a_full_disk() {
     let Some(_disk) = SmallDisk::mount(folder.path()) else {
         return println!("skipped: this user cannot mount a small disk");
     };
-    let options = LsmOptions::new().cache_bytes(1 << 20);
-    let database = LsmDatabase::open(folder.path().join("data"), options).unwrap();
-    let layer = block_on(Layer::open(database, LayerOptions::default())).unwrap();
+    let layer = open(folder.path());
     let db = block_on(layer.create_database("db", CreateOptions::default())).unwrap();
     let mut live = fill(&db, 0);
     assert!(live.len() > 200, "{} documents fit", live.len());
-    let delete = |(id, rev): (String, RevId)| {
-        let deletion = Edit::new(id, JsonText::parse(b"{}").unwrap()).over(rev).deleting();
-        block_on(db.put(deletion)).unwrap();
-    };
     // Less than a twentieth of all, beside each other.
-    live.drain(100..140).for_each(delete);
+    live.drain(100..140).for_each(|(id, rev)| delete(&db, &id, &rev));
     live.extend(fill_again(&db, 500_000, 20));
     for round in 1..4 {
         let (mut number, before) = (0, live.len());
@@ -144,7 +145,7 @@ fn the_room_of_some_documents_comes_back_on_a_full_disk() {
             if number % 4 > 0 {
                 return true;
             }
-            delete((id.clone(), rev.clone()));
+            delete(&db, id, rev);
             false
         });
         // Half of the room, or more, since the rest is not hidden enough to be merged.

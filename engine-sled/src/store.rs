@@ -26,7 +26,7 @@ use crate::purge::{Purger, Step};
 use crate::range::{SledView, to_bytes};
 
 /// sled's threads may hold its lock for a moment after a database was closed.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sled tree in a folder of its own.
 #[derive(Debug)]
@@ -312,7 +312,7 @@ fn open_tree(data: &Path, cache_bytes: u64) -> Result<sled::Db> {
         };
         // The folder is ours, so this lock is about to be released.
         let locked = matches!(&cause, sled::Error::Io(cause) if cause.to_string().contains("could not acquire lock"));
-        if !locked || started.elapsed() > LOCK_PATIENCE {
+        if !locked || started.elapsed() > LOCK_TIMEOUT {
             return Err(sled_error(&format!("cannot open the data in {}", data.display()), &cause));
         }
         std::thread::sleep(Duration::from_millis(5));

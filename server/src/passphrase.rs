@@ -1,17 +1,15 @@
-//! The passphrase of a backup, from a file: others could read a command line.
+//! Passphrases of backups and vaults, from files: others could read a command line.
 
 use std::path::Path;
 
-use backup::Protection;
-
-/// Most bytes of a file with a passphrase.
+/// Maximum size of a file with a passphrase.
 const MOST_BYTES: u64 = 64 << 10;
 
 /// Reads it. A line break at the end is ignored.
 ///
 /// # Errors
 /// A sentence for a person.
-pub(crate) fn read(file: &Path) -> Result<Protection, String> {
+pub(crate) fn read(file: &Path) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("{}: {error}", file.display());
     if std::fs::metadata(file).map_err(cannot)?.len() > MOST_BYTES {
         return Err(format!("{} is too long for a passphrase", file.display()));
@@ -22,5 +20,5 @@ pub(crate) fn read(file: &Path) -> Result<Protection, String> {
     if passphrase.is_empty() {
         return Err(format!("there is no passphrase in {}", file.display()));
     }
-    Ok(Protection::Passphrase(passphrase.to_vec()))
+    Ok(passphrase.to_vec())
 }

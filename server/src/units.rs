@@ -35,7 +35,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let value = || {
         let size = size?;
         let part: f64 = format!("0.{part}").parse().ok()?;
-        // A part of a byte is none.
+        // Bytes have no fractions.
         let part = if size == 1 && part > 0.0 { return None } else { (part * size as f64) as u64 };
         whole.parse::<u64>().ok()?.checked_mul(size)?.checked_add(part)
     };

@@ -130,7 +130,7 @@ struct ProtectionArgs {
 impl ProtectionArgs {
     fn read(&self) -> Result<Protection, Failure> {
         match self.file()? {
-            Some(file) => passphrase::read(file).map_err(failure),
+            Some(file) => Ok(Protection::Passphrase(passphrase::read(file).map_err(failure)?)),
             None => Ok(Protection::None),
         }
     }
@@ -177,11 +177,7 @@ impl Backup {
             false => repository.back_up(engine, &options, names, &mut show).await?,
         };
         bar.finish_and_clear();
-        let (id, databases) = (&report.run.id, report.run.databases.len());
-        let (whole, bytes) = (report.whole, report.bytes);
-        progress::print(&format!(
-            "run {id}: databases: {databases}, copied as a whole: {whole}, bytes written: {bytes}"
-        ))?;
+        print_run(&report.run.id, report.run.databases.len(), report.whole as u64, report.bytes)?;
         report.remarks.iter().for_each(|sentence| remark(sentence));
         if let Some(keep) = self.keep.as_deref().and_then(model::parse_time)
             && report.failed.is_empty()
@@ -238,10 +234,7 @@ impl Backup {
                     let (id, whole, bytes) = (text("run").unwrap_or_default(), number("copied_whole"), number("bytes"));
                     let databases: Vec<_> =
                         state.get("databases").map(|all| all.elements()).into_iter().flatten().collect();
-                    let count = databases.len();
-                    progress::print(&format!(
-                        "run {id}: databases: {count}, copied as a whole: {whole}, bytes written: {bytes}"
-                    ))?;
+                    print_run(&id, databases.len(), whole, bytes)?;
                     let damaged = databases.into_iter().map(|database| {
                         let name = database.get("name").and_then(|name| Some(name.as_str()?.into_owned()));
                         let ids = database.get("damaged").map(|all| all.elements()).into_iter().flatten();
@@ -266,6 +259,11 @@ impl Backup {
             state = server.ask(Method::GET, &["backup"], &[], None).await?;
         }
     }
+}
+
+fn print_run(id: &str, databases: usize, whole: u64, bytes: u64) -> Result<(), Failure> {
+    let figures = format!("databases: {databases}, copied as a whole: {whole}, bytes written: {bytes}");
+    Ok(progress::print(&format!("run {id}: {figures}"))?)
 }
 
 /// Fails if databases or documents could not be read, and names them.

@@ -1,16 +1,16 @@
 //! What a server tells the process that started it, as systemd wants it of services with `Type=notify` (`sd_notify(3)`): a
 //! datagram to the socket that the environment names.
 
-/// Tells it, if it wants to know. Nothing depends on whether it hears.
+/// Sends a state to that process, if it gave a socket. The server goes on if this fails.
 #[cfg(unix)]
 pub(super) fn tell(state: &str) {
     use std::os::unix::net::UnixDatagram;
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let send = || {
         let socket = UnixDatagram::unbound()?;
-        // Who does not read does not hold the server up.
+        // A process that does not read must not block the server.
         socket.set_nonblocking(true)?;
-        // A name that begins so is none of a file.
+        // A name that begins with `@` is an abstract one, and not a path.
         #[cfg(target_os = "linux")]
         if let Some(name) = path.to_str().and_then(|path| path.strip_prefix('@')) {
             use std::os::linux::net::SocketAddrExt;
@@ -20,7 +20,7 @@ pub(super) fn tell(state: &str) {
         socket.send_to(state.as_bytes(), &path)
     };
     if let Err(error) = send() {
-        tracing::warn!(%error, state, "NOTIFY_SOCKET cannot be told");
+        tracing::warn!(%error, state, "cannot write to NOTIFY_SOCKET");
     }
 }
 

@@ -9,6 +9,7 @@ use peer::Trust;
 use super::source::{IfNoDatabase, Source, SourceArgs, failure};
 use super::tls_args::RootsError;
 use crate::cmd::Failure;
+use crate::passphrase;
 
 #[derive(Debug, Args)]
 pub(crate) struct VaultArgs {
@@ -34,12 +35,8 @@ impl VaultArgs {
         let source = self.source.open(&self.database, if_none).await?;
         let chunks = ChunkStore::new(source.document_store());
         let Some(file) = &self.passphrase_file else { return Ok((source, chunks)) };
-        let content = std::fs::read_to_string(file).map_err(|error| failure(format!("{}: {error}", file.display())))?;
-        let line = content.strip_suffix('\n').unwrap_or(&content);
-        let passphrase = line.strip_suffix('\r').unwrap_or(line);
-        if passphrase.is_empty() {
-            return Err(failure(format!("there is no passphrase in {}", file.display())));
-        }
-        Ok((source, chunks.unlock(passphrase).await?))
+        let passphrase = String::from_utf8(passphrase::read(file).map_err(failure)?);
+        let passphrase = passphrase.map_err(|error| failure(format!("{}: {error}", file.display())))?;
+        Ok((source, chunks.unlock(&passphrase).await?))
     }
 }

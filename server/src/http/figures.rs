@@ -26,7 +26,7 @@ use crate::http::work;
 const BETWEEN_SAMPLES: Duration = Duration::from_secs(10);
 
 /// Time that the stores have for a reading.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Number of jobs of a kind after which those that are left are not counted.
 const MOST_JOBS: usize = 10_000;
@@ -58,7 +58,7 @@ fn state_of(job: &Job) -> Option<(bool, Option<u64>)> {
 
 /// Counts the jobs of the stores, a page at a time, so that it takes no more memory than a page has.
 async fn count_jobs(stores: Vec<Store>, budget: Budget) -> (JobCounts, Reading) {
-    let until = tokio::time::Instant::now() + PATIENCE;
+    let until = tokio::time::Instant::now() + TIMEOUT;
     let mut reading = Reading { is_readable: true, is_in_time: true, is_whole: true };
     let (mut counts, mut has_read) = (JobCounts::default(), false);
     for kind in work::kinds() {
@@ -67,7 +67,7 @@ async fn count_jobs(stores: Vec<Store>, budget: Budget) -> (JobCounts, Reading) 
             let mut rest = None;
             loop {
                 let page = async {
-                    budget.room(PATIENCE).await.ok()?;
+                    budget.room(TIMEOUT).await.ok()?;
                     Some(store.layer.jobs().page(kind, rest.take()).await)
                 };
                 let (jobs, behind) = match tokio::time::timeout_at(until, page).await {
@@ -77,7 +77,7 @@ async fn count_jobs(stores: Vec<Store>, budget: Budget) -> (JobCounts, Reading) 
                         (reading.is_readable, reading.is_whole) = (false, false);
                         break;
                     }
-                    // A lack of memory is none of the store.
+                    // A lack of memory says nothing about the store.
                     late => {
                         let is_readable = reading.is_readable && (has_read || matches!(late, Ok(None)));
                         return (counts, Reading { is_readable, ..Reading::default() });
@@ -114,7 +114,7 @@ fn count_job(job: Job, numbers: &mut [u64; 3], behind: &mut Vec<(String, u64)>) 
 
 /// Reads the sizes of these databases.
 async fn measure(databases: Vec<Documents>) -> (DatabaseSizes, Reading) {
-    let until = tokio::time::Instant::now() + PATIENCE;
+    let until = tokio::time::Instant::now() + TIMEOUT;
     let mut reading = Reading { is_readable: true, is_in_time: true, is_whole: true };
     let found = stream::iter(databases)
         .map(|database| async move { tokio::time::timeout_at(until, database.info()).await })
@@ -147,7 +147,7 @@ async fn sampled<T: Clone + Default>(
         return sample.clone();
     }
     // Twice, since an embedded engine does not see the end of its time while it waits for the disk.
-    let read = tokio::time::timeout(PATIENCE * 2, reading).await.ok().and_then(Result::ok);
+    let read = tokio::time::timeout(TIMEOUT * 2, reading).await.ok().and_then(Result::ok);
     let (held, reading) = read.unwrap_or_default();
     let tried = Instant::now();
     let sample = match newest.take() {

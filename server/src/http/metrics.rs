@@ -27,16 +27,16 @@ use crate::http::wire::exposition;
 const MOST: usize = 16;
 
 /// Time for a request's head, and for a client to read.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for which a text is told again, however many ask.
+/// Time for which an answer is sent again, however many ask.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What is told, and who is told.
-struct Teller {
+/// Answers the requests for figures.
+struct Exporter {
     app: Arc<App>,
-    /// Whether only this machine reaches the address. A page in its browser does too, by a name of its own for that address, and
-    /// names that as the host.
+    /// Whether only this machine reaches the address. A web page in its browser reaches it too, through a name of the page's own that
+    /// points to it. The browser then sends that name as `Host`.
     is_loopback: bool,
     newest: Mutex<Option<(Instant, Bytes)>>,
 }
@@ -44,12 +44,12 @@ struct Teller {
 /// Answers until the server stops.
 pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
     let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
-    let teller = Arc::new(Teller { app: app.clone(), is_loopback, newest: Mutex::default() });
-    let seats = Arc::new(Semaphore::new(MOST));
+    let exporter = Arc::new(Exporter { app: app.clone(), is_loopback, newest: Mutex::default() });
+    let permits = Arc::new(Semaphore::new(MOST));
     let mut connections = JoinSet::new();
     loop {
-        let accepted = async { (seats.clone().acquire_owned().await, listener.accept().await) };
-        let (seat, accepted) = tokio::select! {
+        let accepted = async { (permits.clone().acquire_owned().await, listener.accept().await) };
+        let (permit, accepted) = tokio::select! {
             accepted = accepted => accepted,
             Some(_) = connections.join_next() => continue,
             () = app.stopping() => return connections.shutdown().await,
@@ -59,17 +59,17 @@ pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let teller = teller.clone();
+        let exporter = exporter.clone();
         connections.spawn(async move {
-            let _seat = seat;
+            let _permit = permit;
             let mut stream = TimeoutStream::new(stream);
-            stream.set_write_timeout(Some(PATIENCE));
+            stream.set_write_timeout(Some(TIMEOUT));
             let service = service_fn(move |request| {
-                let teller = teller.clone();
-                async move { Ok::<_, Infallible>(teller.respond(&request).await) }
+                let exporter = exporter.clone();
+                async move { Ok::<_, Infallible>(exporter.respond(&request).await) }
             });
             let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            builder.timer(TokioTimer::new()).header_read_timeout(TIMEOUT);
             let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
             // An error is the client's.
             let _ = connection.await;
@@ -77,7 +77,7 @@ pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
     }
 }
 
-impl Teller {
+impl Exporter {
     async fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let is_known = matches!(request.uri().path(), "/metrics" | "/_node/_local/_prometheus");
         let (status, text) = match *request.method() {

@@ -23,7 +23,7 @@ use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 
-/// Most databases that a request names.
+/// Maximum number of databases that a request names.
 const MOST_DATABASES: usize = 10_000;
 
 /// What a request asks for.
@@ -45,11 +45,11 @@ impl Asked {
         let databases = match json.get("databases") {
             None => Vec::new(),
             Some(names) => {
-                let names = names.elements().take(MOST_DATABASES).map(|name| Some(name.as_str()?.into_owned()));
+                let names = names.elements().take(MOST_DATABASES + 1).map(|name| Some(name.as_str()?.into_owned()));
                 let names: Option<Vec<String>> = names.collect();
                 // No names would be all databases.
-                let named = names.filter(|names| !names.is_empty());
-                named.ok_or_else(|| bad("`databases` must be a list of names"))?
+                let named = names.filter(|names| !names.is_empty() && names.len() <= MOST_DATABASES);
+                named.ok_or_else(|| bad(&format!("`databases` must be a list of 1 to {MOST_DATABASES} names")))?
             }
         };
         let keep_ms = match text("keep") {
@@ -62,7 +62,10 @@ impl Asked {
         };
         let (is_plain, whole) = (flag("no_encryption")?, flag("whole")?);
         let protection = match (text("passphrase_file").and_then(absolute), is_plain) {
-            (Some(file), false) => crate::passphrase::read(Path::new(&file)).map_err(|reason| bad(&reason))?,
+            (Some(file), false) => {
+                let passphrase = crate::passphrase::read(Path::new(&file));
+                Protection::Passphrase(passphrase.map_err(|reason| bad(&reason))?)
+            }
             (None, true) => Protection::None,
             _ => {
                 let reason = "`passphrase_file` must be the absolute path of a file, or `no_encryption` true";

@@ -27,7 +27,7 @@ use crate::http::wire::response::{self, Response};
 const API_VERSION: &str = "3.5.2";
 
 /// Time that the store has to answer before `/_up` says that it does not.
-const UP_PATIENCE: Duration = Duration::from_secs(5);
+const UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The name of the one node, CouchDB's without a cluster.
 pub(crate) const NODE: &str = "nonode@nohost";
@@ -59,7 +59,7 @@ pub(crate) async fn up(request: &Request) -> Result<Response> {
     // Any key will do. There need be no row.
     let read = Runner::new(request.app.layer.engine())
         .run(|transaction, _| async move { transaction.get(b"", Read::Snapshot).await });
-    let reason = match tokio::time::timeout(UP_PATIENCE, read).await {
+    let reason = match tokio::time::timeout(UP_TIMEOUT, read).await {
         Ok(Ok(_)) => {
             return Ok(response::object(|json| {
                 json.name("status").str("ok");
@@ -67,7 +67,7 @@ pub(crate) async fn up(request: &Request) -> Result<Response> {
             }));
         }
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer in {} s", UP_PATIENCE.as_secs()),
+        Err(_) => format!("no answer in {} s", UP_TIMEOUT.as_secs()),
     };
     tracing::error!(reason, "the store cannot be read");
     Err(ApiError::unavailable("the store cannot be read; the server's log has the details"))
