@@ -99,7 +99,8 @@ impl Maker {
         let checksum = Checksum::from_raw(listed.checksum);
         let table = self.recover(path, checksum, listed.flush, level == 0, level <= 1)?;
         // Otherwise it is another one under this name.
-        if table.id() == listed.number { Ok(self.member(table, None)) } else { Err(lsm_tree::Error::Unrecoverable) }
+        let is_listed = table.id() == listed.number;
+        if is_listed { Ok(self.member(table, None, listed.hides)) } else { Err(lsm_tree::Error::Unrecoverable) }
     }
 
     fn recover(
@@ -114,9 +115,9 @@ impl Maker {
         Table::recover(path, checksum, flush, TREE, cache, descriptors, pin_filter, pin_index)
     }
 
-    fn member(&self, table: Table, prefixes: Option<Arc<Prefixes>>) -> Arc<Member> {
+    fn member(&self, table: Table, prefixes: Option<Arc<Prefixes>>, hides: u64) -> Arc<Member> {
         let large_rows = self.large_rows.of(&table);
-        Arc::new(Member::new(table, prefixes, large_rows))
+        Arc::new(Member::new(table, prefixes, large_rows, hides))
     }
 
     /// Begins tables for a place.
@@ -138,7 +139,7 @@ impl Maker {
             .use_data_block_restart_interval(RESTART_INTERVAL)
             .use_data_block_compression(CompressionType::Lz4)
             .use_bloom_policy(BloomConstructionPolicy::BitsPerKey(bits));
-        Ok(Open { writer, path, bytes: 0, asked_at: 0, is_full: false })
+        Ok(Open { writer, path, bytes: 0, asked_at: 0, hides: 0, is_full: false })
     }
 }
 
@@ -150,6 +151,8 @@ struct Open {
     bytes: u64,
     /// Bytes of its rows when the size of its file was asked for.
     asked_at: u64,
+    /// Bytes that its tombstones hide.
+    hides: u64,
     is_full: bool,
 }
 
@@ -158,12 +161,19 @@ pub(crate) struct NewTables<'a> {
     maker: &'a Maker,
     place: Place,
     open: Option<Open>,
-    finished: Vec<(PathBuf, Checksum)>,
+    finished: Vec<Written>,
+}
+
+/// A table that is written.
+struct Written {
+    path: PathBuf,
+    checksum: Checksum,
+    hides: u64,
 }
 
 impl NewTables<'_> {
-    /// Writes a row or a tombstone. Returns whether it is the first of a table.
-    pub(crate) fn write(&mut self, row: InternalValue) -> lsm_tree::Result<bool> {
+    /// Writes a row, or a tombstone that hides about so many bytes. Returns whether it is the first of a table.
+    pub(crate) fn write(&mut self, row: InternalValue, hides: u64) -> lsm_tree::Result<bool> {
         if self.open.as_ref().is_some_and(|open| open.is_full) {
             self.end_table()?;
         }
@@ -173,6 +183,7 @@ impl NewTables<'_> {
             None => self.open.insert(self.maker.writer(self.place)?),
         };
         open.bytes += (row.key.user_key.len() + row.value.len()) as u64;
+        open.hides += hides;
         // The writer keeps the last key of each block to the end. As it was read, the key would keep the memory of its
         // block.
         let key = Slice::new(&row.key.user_key);
@@ -192,13 +203,13 @@ impl NewTables<'_> {
 
     /// The next row begins another table.
     pub(crate) fn end_table(&mut self) -> lsm_tree::Result<()> {
-        let Some(Open { writer, path, .. }) = self.open.take() else { return Ok(()) };
+        let Some(Open { writer, path, hides, .. }) = self.open.take() else { return Ok(()) };
         let outcome = writer.finish();
         if !matches!(outcome, Ok(Some(_))) {
             let _ = fs::remove_file(&path);
         }
         if let Some((_, checksum)) = outcome? {
-            self.finished.push((path, checksum));
+            self.finished.push(Written { path, checksum, hides });
         }
         Ok(())
     }
@@ -219,9 +230,9 @@ impl NewTables<'_> {
         // The index of the first level stays in memory.
         let is_pinned = self.place.level > 0 && self.place.level == self.place.base;
         let mut finished = Finished(Vec::new());
-        for (path, checksum) in &self.finished {
+        for Written { path, checksum, hides } in &self.finished {
             let table = self.maker.recover(path.clone(), *checksum, flush, false, is_pinned)?;
-            finished.0.push(self.maker.member(table, prefixes.clone()));
+            finished.0.push(self.maker.member(table, prefixes.clone(), *hides));
         }
         self.finished.clear();
         Ok(finished)
@@ -231,7 +242,7 @@ impl NewTables<'_> {
 impl Drop for NewTables<'_> {
     fn drop(&mut self) {
         let open = self.open.take().map(|open| open.path);
-        for path in self.finished.drain(..).map(|(path, _)| path).chain(open) {
+        for path in self.finished.drain(..).map(|written| written.path).chain(open) {
             let _ = fs::remove_file(path);
         }
     }

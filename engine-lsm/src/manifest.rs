@@ -27,12 +27,17 @@ pub(crate) const TABLES: &str = "tables";
 /// The number of the checksum XXH3.
 const XXH3: u8 = 0;
 
+/// The section of what tables hide: a number of 8 bytes for each, in their order.
+const HIDES: &str = "hidden_bytes";
+
 /// A table that a manifest lists.
 pub(crate) struct Listed {
     pub(crate) number: u64,
     pub(crate) checksum: u128,
     /// Number of its flush.
     pub(crate) flush: u64,
+    /// See [`Member::hides`](crate::tables::Member::hides).
+    pub(crate) hides: u64,
 }
 
 /// The tables that a manifest lists: the runs of each level.
@@ -259,6 +264,11 @@ fn encode(tables: &Tables) -> lsm_tree::Result<Vec<u8>> {
             }
         }
     }
+    // A section that `lsm-tree` passes over.
+    text.start(HIDES)?;
+    for member in tables.iter() {
+        text.write_all(&member.hides.to_le_bytes())?;
+    }
     // There are no values in files of their own.
     text.start("blob_files")?;
     text.write_all(&0u32.to_le_bytes())?;
@@ -279,22 +289,26 @@ fn decode(text: &[u8]) -> Option<List> {
         && section(b"tree_type")? == [u8::from(TreeType::Standard)]
         && section(b"blob_files")? == [0; 4];
     let tables = &mut section(b"tables").filter(|_| is_ours)?;
+    // Missing where `lsm-tree`, or an earlier build, wrote the manifest.
+    let hides = &mut section(HIDES.as_bytes()).unwrap_or_default();
     let mut list = List::default();
     let levels = u8::from_le_bytes(take(tables)?);
     for level in list.get_mut(..usize::from(levels))? {
         for _ in 0..u8::from_le_bytes(take(tables)?) {
             let count = u32::from_le_bytes(take(tables)?);
-            level.push((0..count).map(|_| listed(tables)).collect::<Option<_>>()?);
+            level.push((0..count).map(|_| listed(tables, hides)).collect::<Option<_>>()?);
         }
     }
     tables.is_empty().then_some(list)
 }
 
-fn listed(text: &mut &[u8]) -> Option<Listed> {
+fn listed(text: &mut &[u8], hides: &mut &[u8]) -> Option<Listed> {
     let number = u64::from_le_bytes(take(text)?);
     let [kind] = take(text)?;
     let checksum = u128::from_le_bytes(take(text)?);
-    (kind == XXH3).then_some(Listed { number, checksum, flush: u64::from_le_bytes(take(text)?) })
+    let flush = u64::from_le_bytes(take(text)?);
+    let hides = if hides.is_empty() { 0 } else { u64::from_le_bytes(take(hides)?) };
+    (kind == XXH3).then_some(Listed { number, checksum, flush, hides })
 }
 
 /// Takes the next bytes.

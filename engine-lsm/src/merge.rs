@@ -21,10 +21,9 @@ pub(crate) fn merge(maker: &Maker, tables: &Tables, step: &Step, stopped: &Atomi
     let failed = |failure| kv_error(&failure, "cannot compact tables");
     let mut rows = Merged::of(step.upper.iter().chain(&step.lower).map(all_rows));
     let mut new = maker.begin(step.to);
-    let levels = &tables.levels()[step.to.level + 1..];
-    let may_be_below = |key: &[u8]| levels.iter().flatten().any(|run| !overlapping(run, key, key).is_empty());
+    let from = step.to.level + 1;
     let inputs: Run = step.inputs().cloned().collect();
-    let mut below = Below::of(levels, &inputs, most_below(maker.table_bytes));
+    let mut below = Below::of(&tables.levels()[from..], &inputs, most_below(maker.table_bytes));
     let mut looked = 0;
     while let Some(row) = rows.next().map_err(failed)? {
         looked += 1;
@@ -32,13 +31,19 @@ pub(crate) fn merge(maker: &Maker, tables: &Tables, step: &Step, stopped: &Atomi
             return Ok(None);
         }
         let key = &row.key.user_key;
-        if row.is_tombstone() && !may_be_below(key) {
-            continue;
-        }
+        let hides = match row.is_tombstone() {
+            true => match tables.row_bytes(from, key) {
+                None => continue,
+                // It met its row.
+                Some(_) if rows.has_replaced => 0,
+                Some(bytes) => bytes,
+            },
+            false => 0,
+        };
         if below.is_much_before(key) {
             new.end_table().map_err(failed)?;
         }
-        if new.write(row).map_err(failed)? {
+        if new.write(row, hides).map_err(failed)? {
             below.passed = 0;
         }
     }

@@ -12,14 +12,15 @@
 //!
 //! * **Size.** Four flushed tables are merged into the base. From a level that is too large one table is merged into the
 //!   next level: the one that overlaps least there. A table that overlaps nothing only moves.
-//! * **Space.** A tombstone hides a row below it, which takes space until both meet. The manifest does not tell which rows
-//!   are hidden, but each table counts its tombstones. So the hidden bytes are estimated: a row of mean size among the
-//!   tables below, for each tombstone. Where large and small rows are in the same tables, this is wrong for each kind, and right for a
-//!   document that has both. A compaction for space pays if it frees about as much as it writes. When nothing
-//!   is flushed for a while, it pays as long as more than a twentieth of all bytes is hidden.
+//! * **Space.** A tombstone hides a row below it, which takes space until both meet. Each table knows about how many bytes
+//!   it [hides]: while it is written, a mean row of the lowest table around each tombstone is added. A compaction for space
+//!   pays if it frees about as much as it writes. When nothing is flushed for a while, it pays as long as more than a
+//!   twentieth of all bytes is hidden.
 //!
 //! The idea of the levels is RocksDB's `level_compaction_dynamic_level_bytes`; that of the tombstones its
 //! `CompactOnDeletionCollector`, which counts them too.
+//!
+//! [hides]: Member::hides
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -298,18 +299,12 @@ impl<'a> Picker<'a> {
     }
 
     fn candidate(&self, level: usize, upper: Run) -> Option<Candidate> {
-        let tombstones: u64 = upper.iter().map(|member| member.tombstones()).sum();
-        let found = self.first_overlapping(level, &upper).filter(|_| tombstones > 0)?;
-        let (mut below, mut rows) = (0, 0);
-        for lower in found..=LAST {
-            for member in self.overlapping(lower, &upper).iter().flatten() {
-                below += member.bytes();
-                rows += member.rows();
-            }
-        }
-        let hidden = u128::from(below) * u128::from(tombstones.min(rows)) / u128::from(rows.max(1));
+        let has_tombstones = upper.iter().any(|member| member.tombstones() > 0);
+        let found = self.first_overlapping(level, &upper).filter(|_| has_tombstones)?;
+        let below: Run = (found..=LAST).flat_map(|lower| self.overlapping(lower, &upper)).flatten().collect();
+        let hidden = upper.iter().map(|member| member.hides).sum::<u64>().min(bytes(&below));
         let cost = bytes(&upper) + bytes(self.overlapping(found, &upper).iter().flatten());
-        Some(Candidate { level, upper, hidden: u64::try_from(hidden).unwrap_or(below), cost })
+        Some(Candidate { level, upper, hidden, cost })
     }
 
     /// The first level below with keys between those of `upper`.

@@ -25,7 +25,7 @@ impl Tables {
             Direction::Reverse => Slice::from(begin),
         };
         let sources = self.sources(begin, end, direction, Bounds::Near);
-        let merged = Merged { sources, far: Some(far), direction, skips_damage: false };
+        let merged = Merged { sources, far: Some(far), direction, skips_damage: false, has_replaced: false };
         let range = (Slice::from(begin), Slice::from(end));
         Rows { merged, range, last: None, bounds: Bounds::Near, tables: self.clone() }
     }
@@ -166,13 +166,15 @@ pub(crate) struct Merged {
     direction: Direction,
     /// Whether it goes on after damaged blocks.
     skips_damage: bool,
+    /// Whether the last row is in place of an older one.
+    pub(crate) has_replaced: bool,
 }
 
 impl Merged {
     /// All rows of runs, which come newest first.
     pub(crate) fn of(runs: impl Iterator<Item = BoxedRows>) -> Self {
         let sources = runs.map(Source::new).collect();
-        Merged { sources, far: None, direction: Direction::Forward, skips_damage: false }
+        Merged { sources, far: None, direction: Direction::Forward, skips_damage: false, has_replaced: false }
     }
 
     pub(crate) fn next(&mut self) -> lsm_tree::Result<Option<InternalValue>> {
@@ -195,8 +197,10 @@ impl Merged {
         let row = self.sources[at].head.take();
         if let Some(row) = &row {
             // Skip the key in older runs.
+            self.has_replaced = false;
             for source in &mut self.sources[at + 1..] {
-                source.head.take_if(|head| head.key.user_key == row.key.user_key);
+                let older = source.head.take_if(|head| head.key.user_key == row.key.user_key);
+                self.has_replaced |= older.is_some_and(|older| !older.is_tombstone());
             }
         }
         Ok(row)

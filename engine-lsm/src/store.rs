@@ -67,12 +67,17 @@ impl DiskStore for LsmStore {
     }
 }
 
+/// Number of a batch's ranges whose bytes are looked up, which reads indexes of tables.
+const SAMPLED_RANGES: usize = 64;
+
 /// Bytes of the rows that a batch removes, about.
 fn removed_bytes(tables: &Tables, batch: &Batch) -> u64 {
-    let between = |begin: &[u8], end: &[u8]| tables.bytes_between(&keys::stored(begin), &keys::stored(end));
-    let cleared: u64 = batch.clears().iter().map(|(begin, end)| between(begin, end)).sum();
+    let between = |begin: &[u8], end: &[u8]| tables.file_bytes(&keys::stored(begin), &keys::stored(end));
+    let every = batch.clears().iter().count().div_ceil(SAMPLED_RANGES).max(1);
+    let cleared: u64 = batch.clears().iter().step_by(every).map(|(begin, end)| between(begin, end)).sum();
     let removed = batch.rows().filter(|(_, value)| value.is_none());
-    cleared + removed.map(|(key, _)| between(key, &[key, &[0][..]].concat())).sum::<u64>()
+    let removed: u64 = removed.filter_map(|(key, _)| tables.row_bytes(0, &keys::stored(key))).sum();
+    removed.saturating_add(cleared.saturating_mul(every as u64))
 }
 
 /// Creates a new tree, completely or not at all: a folder `data` without a manifest is damaged.
@@ -99,15 +104,19 @@ impl LsmStore {
     /// Writes tables of rows in key order, and makes them public in place of those that are dropped.
     fn write(&self, rows: impl Iterator<Item = Result<Point>>, is_dropped: impl Fn(&Member) -> bool) -> Result<()> {
         let failed = |failure| kv_error(&failure, "cannot write a table");
+        let before = self.shared.tables();
         let mut tables = self.shared.maker.begin(Place { level: 0, base: LAST });
         let mut prefixes = Collector::default();
         for row in rows {
             let (key, value) = row?;
             let key = keys::stored(&key);
             prefixes.add(&key);
-            let kind = if value.is_some() { ValueType::Value } else { ValueType::Tombstone };
+            let (kind, hides) = match &value {
+                Some(_) => (ValueType::Value, 0),
+                None => (ValueType::Tombstone, before.row_bytes(0, &key).unwrap_or(0)),
+            };
             let value = Slice::from(value.as_deref().unwrap_or_default());
-            tables.write(InternalValue::from_components(key.as_ref(), value, 0, kind)).map_err(failed)?;
+            tables.write(InternalValue::from_components(key.as_ref(), value, 0, kind), hides).map_err(failed)?;
         }
         let new = tables.finish_flush(prefixes.finish()).map_err(failed)?;
         self.shared.publish_flush(new, is_dropped)

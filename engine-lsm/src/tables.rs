@@ -49,16 +49,24 @@ pub(crate) struct Member {
     pub(crate) prefixes: Option<Arc<Prefixes>>,
     /// The handle past the cache of a table of large rows.
     large_rows: Option<Arc<LargeRowsTable>>,
+    /// Bytes of the rows below that its tombstones hide, about.
+    pub(crate) hides: u64,
 }
 
 impl Member {
-    pub(crate) fn new(table: Table, prefixes: Option<Arc<Prefixes>>, large_rows: Option<LargeRowsTable>) -> Self {
-        Member { table, prefixes, large_rows: large_rows.map(Arc::new) }
+    pub(crate) fn new(
+        table: Table,
+        prefixes: Option<Arc<Prefixes>>,
+        large_rows: Option<LargeRowsTable>,
+        hides: u64,
+    ) -> Self {
+        Member { table, prefixes, large_rows: large_rows.map(Arc::new), hides }
     }
 
     /// The same table without the filter, which takes memory and is of use in level 0 only.
     pub(crate) fn without_prefixes(&self) -> Self {
-        Member { table: self.table.clone(), prefixes: None, large_rows: self.large_rows.clone() }
+        let (table, large_rows) = (self.table.clone(), self.large_rows.clone());
+        Member { table, prefixes: None, large_rows, hides: self.hides }
     }
 
     /// Its file is deleted when nobody holds the table any more.
@@ -173,17 +181,12 @@ impl Tables {
         Tables { levels: self.levels.each_ref().map(level) }
     }
 
-    /// Bytes of rows from `begin` up to, not including, `end`, about. Of a table that lies there in part only, one row
-    /// counts.
-    pub(crate) fn bytes_between(&self, begin: &[u8], end: &[u8]) -> u64 {
-        let runs = self.levels.iter().flatten();
-        let tables = runs.flat_map(|run| overlapping(run, begin, end)).filter(|member| member.first() < end);
-        let is_within = |member: &Member| member.first() >= begin && member.last() < end;
-        let bytes = |member: &Arc<Member>| match is_within(member) {
-            true => member.bytes(),
-            false => member.bytes() / member.table.metadata.item_count.max(1),
-        };
-        tables.map(bytes).sum()
+    /// Bytes of a key's row from a level on, about: those of a mean row of the lowest table that may have the key. Tables
+    /// of lower levels span fewer keys, so their rows are more alike. `None` if no table may have it.
+    pub(crate) fn row_bytes(&self, from: usize, key: &[u8]) -> Option<u64> {
+        let runs = self.levels[from..].iter().rev().flatten();
+        let member = runs.filter_map(|run| overlapping(run, key, key).first()).next()?;
+        Some(member.bytes() / member.table.metadata.item_count.max(1))
     }
 
     /// Bytes of the files of everything between two keys, to the block.

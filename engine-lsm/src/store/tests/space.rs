@@ -56,6 +56,62 @@ fn documents_that_were_deleted_leave_the_folder() {
     }
 }
 
+/// A few large rows and very many small ones of other keys. The mean row of all tables is small, and what is deleted is
+/// not. Also when the store was opened since, and when many small rows are deleted at the same time.
+#[test]
+fn large_rows_beside_many_small_ones_leave_the_folder() {
+    for reopens in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(folder.path());
+        let mut random = Random(13);
+        for version in 1..=8 {
+            let mut batch = Batch::new(version);
+            for n in (0..80).filter(|n| n % 8 == version as u64 % 8) {
+                let noise: Vec<u8> = (0..10_000).flat_map(|_| (random.below(1 << 31) as u32).to_le_bytes()).collect();
+                batch.set(format!("body/{n:08}").into(), noise.into());
+                (0..400).for_each(|row| batch.set(format!("small/{row:04}/{n:04}").into(), "a small row".into()));
+            }
+            store.apply(batch).unwrap();
+        }
+        store.shared.settle(Effort::Quiet);
+        let before = bytes(folder.path());
+        let mut batch = Batch::new(9);
+        for n in (0..80).step_by(2) {
+            batch.clear_range(KeyRange { begin: format!("body/{n:08}").into(), end: format!("body/{n:08}~").into() });
+        }
+        (0..5_000).for_each(|n| batch.clear(format!("small/{:04}/{:04}", n % 400, n / 400).into()));
+        store.apply(batch).unwrap();
+        if reopens {
+            store.close().unwrap();
+            drop(store);
+            store = open(folder.path());
+        }
+        store.shared.settle(Effort::Quiet);
+        let left = bytes(folder.path());
+        assert!(left < before * 6 / 10, "{left} of {before} bytes, reopened: {reopens}");
+    }
+}
+
+/// The rows of a range in the middle of a table, of which there are many.
+#[test]
+fn what_a_batch_hides_is_looked_up_in_the_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    store.apply(noise(1, "part/", 200, 5_000)).unwrap();
+    store.shared.settle(Effort::Quiet);
+    let mut batch = Batch::new(2);
+    for part in (0..200).step_by(2) {
+        batch.clear_range(KeyRange { begin: format!("part/{part:05}").into(), end: format!("part/{part:05}~").into() });
+    }
+    let (view, stored) = (store.view().unwrap(), bytes(folder.path()));
+    let hidden = LsmStore::hidden_bytes(&view, &batch);
+    assert!(hidden.abs_diff(stored / 2) < stored / 5, "{hidden} of {stored} bytes");
+    let mut batch = Batch::new(2);
+    batch.clear_range(KeyRange { begin: "part/00010".into(), end: "part/00060".into() });
+    let hidden = LsmStore::hidden_bytes(&view, &batch);
+    assert!(hidden.abs_diff(stored / 4) < stored / 20, "{hidden} of {stored} bytes");
+}
+
 /// Documents by random names, most of which are deleted at random.
 #[test]
 fn documents_that_were_deleted_at_random_leave_the_folder() {
@@ -182,7 +238,7 @@ fn no_compaction_reads_more_than_a_step() {
         for n in (0..24_000).filter(|n| n % every == 0) {
             let noise: Vec<u8> = (0..250).flat_map(|_| (random.below(1 << 31) as u32).to_le_bytes()).collect();
             let row = InternalValue::from_components(format!("{n:08}"), noise, level as u64, ValueType::Value);
-            new.write(row).unwrap();
+            new.write(row, 0).unwrap();
         }
         new.finish().unwrap().take()
     };
