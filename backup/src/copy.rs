@@ -1,17 +1,17 @@
-//! Copying a database: all documents that changed since a sequence, as they are at one version.
+//! Copies a database: all documents that changed since a sequence, as they are at one version.
 //!
 //! ```text
-//!  local documents ─► pass over the feed ─► pass over what changed meanwhile ─► … ─► the rest, settings, purges
+//!  local documents ─► pass over the feed ─► pass over the changes since then ─► … ─► the rest, settings, purges
 //!  ├─────────────────── each read at its own version ───────────────────────────┤   └ all at one version ┘
 //! ```
 //!
 //! A pass has each document once: it ends at the sequence that was the last one when it began. A document that changes
-//! after it was read comes again in a later pass. At the last version everything that the feed still shows is read, so
-//! the result is the database at that version. Local documents come first: a replication's checkpoint must not promise
-//! documents that came later.
+//! after it was read comes again in a later pass. The rest of the feed is read at one version, so the result is the
+//! database at that version. Local documents come first: a replication's checkpoint must not promise documents that are
+//! missing from the copy.
 //!
-//! The feed does not show a document that was purged. So the ids of the purges since the beginning are read again at the
-//! last version.
+//! The feed does not show purged documents. So the documents of all purges since the start are read again at the last
+//! version.
 
 use kv_api::{Database, Pinned};
 use model::{
@@ -32,22 +32,22 @@ const PART: usize = 1 << 20;
 /// Number of rows of the feed in a page.
 const PAGE: usize = 500;
 
-/// Most documents that are read at one version.
+/// Maximum number of documents read at one version.
 const MOST_AT_ONCE: usize = 300;
 
-/// Number of passes in a row after which no fewer documents are left, that make a copy fail.
+/// A copy fails after this many passes in a row that leave no fewer documents than before.
 const PASSES_IN_VAIN: u32 = 4;
 
-/// Number of times that the rest is read at one version.
+/// Number of attempts to read the rest at one version.
 const ATTEMPTS: u32 = 8;
 
 /// Number of purges in an object.
 const PURGES: usize = 2_000;
 
-/// Number of times that a document is read again because it changed while its attachments were read.
+/// Maximum number of times that a document is read again because it changed while its attachments were read.
 const AGAIN: u32 = 5;
 
-/// Called with the name of a database and the number of documents of it that were copied.
+/// Called with the name of a database and the number of its copied documents.
 pub(crate) type Progress<'a> = &'a mut (dyn FnMut(&str, u64) + Send);
 
 /// Where a copy begins.
@@ -56,10 +56,10 @@ pub(crate) struct Since {
     pub(crate) purge_seq: u64,
 }
 
-/// What was copied.
+/// The result of a copy.
 pub(crate) struct Copied {
     pub(crate) database: manifest::Database,
-    /// Whether it goes on from an earlier run.
+    /// Whether it continues an earlier run.
     pub(crate) is_incremental: bool,
     /// Whether an earlier run has another history of this database.
     pub(crate) is_other: bool,
@@ -115,7 +115,7 @@ pub(crate) async fn copy<D: Database>(
         (copy.segments, copy.damaged) = (Vec::new(), Vec::new());
         last = copy.run(layer, options, &Since { seq: Seq::ZERO, purge_seq: info.purge_seq }).await?;
     }
-    let forgotten = || Error::refused(format!("{name}: more is purged than its database remembers; back up again"));
+    let forgotten = || Error::refused(format!("{name}: the database no longer remembers all purges; back up again"));
     let last = last.ok_or_else(forgotten)?;
     let Copy { segments, mut damaged, .. } = copy;
     damaged.sort();
@@ -141,7 +141,7 @@ pub(crate) async fn copy<D: Database>(
     Ok(Copied { database, is_incremental, is_other })
 }
 
-/// What is read at the last version, beside documents.
+/// Everything but documents that is read at the last version.
 struct Last {
     info: model::DatabaseInfo,
     purges: Vec<ObjectId>,
@@ -167,7 +167,7 @@ async fn copy_locals<D: Database>(writer: &mut Writer, documents: &Documents<D>)
 }
 
 impl<D: Database> Copy<'_, D> {
-    /// Copies what came after `since`. `None` if purges since then are not remembered any more.
+    /// Copies all changes after `since`. `None` if the database no longer remembers the purges since then.
     async fn run(&mut self, layer: &Layer<D>, options: &LayerOptions, since: &Since) -> Result<Option<Last>> {
         let (mut reached, mut fewest, mut in_vain, mut attempts) = (since.seq, u64::MAX, 0, 0);
         loop {
@@ -186,14 +186,17 @@ impl<D: Database> Copy<'_, D> {
             }
             let pinned = Pinned::new(layer.engine().clone()).await?;
             let at = Layer::open(pinned, options.clone()).await?.database(self.documents.name()).await?;
+            // What an attempt repairs or finds damaged counts only if all of it does.
+            let damaged = self.damaged.clone();
             match self.rest(&at, reached, since).await {
                 Ok(Rest::All(last)) => return Ok(Some(*last)),
                 Ok(Rest::Forgotten) => return Ok(None),
                 Ok(Rest::TooMuch) => {}
-                // The version is too old: reading the rest took too long.
+                // Reading the rest took longer than the version lives.
                 Err(Error::Model(error)) if is_too_old(&error) => {}
                 Err(error) => return Err(error),
             }
+            self.damaged = damaged;
             attempts += 1;
             if attempts >= ATTEMPTS {
                 return Err(self.too_fast(MOST_AT_ONCE as u64));
@@ -229,15 +232,14 @@ impl<D: Database> Copy<'_, D> {
         Ok(count)
     }
 
-    /// Reads what is left at the version of `at`.
+    /// Reads the rest of the feed at the version of `at`.
     async fn rest<P: Database>(&mut self, at: &Documents<P>, reached: Seq, since: &Since) -> Result<Rest> {
         let info = at.info().await?;
         if info.instance_id != self.documents.instance_id() || info.incarnation != self.incarnation {
             // Another database has the name now.
             return Err(model::Error::from(model::ErrorKind::NotFound(model::NotFound::Database)).into());
         }
-        // Documents that could not be read may have been repaired.
-        let mut ids = self.damaged.clone();
+        let mut ids = Vec::new();
         if reached < info.update_seq.seq {
             let limit = Some(MOST_AT_ONCE + 1);
             let mut request = ChangesRequest { since: reached.into(), limit, ..ChangesRequest::default() };
@@ -253,6 +255,9 @@ impl<D: Database> Copy<'_, D> {
                 request.since = page.last_seq.into();
             }
         }
+        // Documents that could not be read may have been repaired. More of them than can be read at one version stay
+        // listed as damaged.
+        ids.extend(self.damaged.iter().take(MOST_AT_ONCE).cloned());
         let mut purges = Vec::new();
         loop {
             let after = purges.last().map_or(0, |purge: &PurgeInfo| purge.seq);
@@ -297,7 +302,10 @@ impl<D: Database> Copy<'_, D> {
         while !rest.is_empty() {
             let found = documents.get_stored(rest).await?;
             if found.is_empty() {
-                return Err(Error::refused(format!("{:?} was asked for and not answered", rest[0].id)));
+                return Err(Error::refused(format!(
+                    "{:?} was requested, but the database did not return it",
+                    rest[0].id
+                )));
             }
             rest = &rest[found.len()..];
             for (id, leaves) in found {
@@ -338,7 +346,7 @@ impl<D: Database> Copy<'_, D> {
             }
             let revs = |found: &[model::Document]| found.iter().map(|found| found.rev.clone()).collect::<Vec<_>>();
             let before = revs(&found);
-            // It may have changed, and its contents may be gone with the leaves.
+            // The document may have changed, and the contents of its old leaves may be gone.
             let request = BulkGet { id: id.clone(), rev: None };
             leaves = documents.get_stored(&[request]).await?.pop().map_or(Ok(Vec::new()), |(_, leaves)| leaves);
             again += 1;
@@ -401,7 +409,7 @@ enum Rest {
     All(Box<Last>),
     /// More documents are left than are read at one version.
     TooMuch,
-    /// Purges are not remembered any more.
+    /// The database no longer remembers all purges.
     Forgotten,
 }
 
@@ -416,7 +424,7 @@ fn is_too_old(error: &model::Error) -> bool {
     matches!(error.kind(), model::ErrorKind::Store(store) if store.code() == kv_api::error::TRANSACTION_TOO_OLD)
 }
 
-/// Whether it is about rows that cannot be read, or that are gone, and not about the store as a whole.
+/// Whether the error is about unreadable or missing rows, and not about the whole store.
 fn is_damage(error: &model::Error) -> bool {
     use model::{ErrorKind, NotFound};
     match error.kind() {

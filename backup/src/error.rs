@@ -5,7 +5,7 @@ use std::io;
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a backup, a restore, a check or a pruning failed.
+/// Why a backup, restore, verification or pruning failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,7 +28,7 @@ pub enum Error {
     /// The passphrase does not open the repository.
     #[error("the passphrase does not open this repository")]
     Passphrase,
-    /// It cannot be done, for the reason that the sentence tells.
+    /// Refused, for the reason in the sentence.
     #[error("{0}")]
     Refused(String),
     /// The database's error.

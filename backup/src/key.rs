@@ -1,13 +1,13 @@
 //! How files of a repository are sealed.
 //!
 //! ```text
-//!  passphrase ─ PBKDF2-SHA-256, 600,000 rounds, a salt of the repository ─► opens the repository's key
+//!  passphrase ─ PBKDF2-SHA-256, 600,000 rounds, the repository's salt ─► opens the repository's key
 //!  repository's key ─ HKDF-SHA-256, a salt of each file, its path ─► AES-256-GCM
 //! ```
 //!
-//! The repository's key is random, so another passphrase can be given to it without writing a file anew. A file's key is
-//! used for this file alone, with the numbers of its frames as nonces, so no nonce is used twice. The path is part of the
-//! key: a file that is put in another one's place does not open.
+//! The repository's key is random, so the passphrase can change without rewriting files. Each file has its own key, and
+//! the numbers of its frames are the nonces, so no nonce is used twice. The path is part of the key: a file in the
+//! place of another one does not open.
 
 use std::fmt;
 
@@ -25,13 +25,13 @@ pub(crate) const KEY: usize = 32;
 /// Rounds of PBKDF2 for new repositories.
 pub(crate) const ROUNDS: u32 = 600_000;
 
-/// Most rounds that a repository may ask for, which take some seconds.
+/// Maximum number of rounds that a repository may ask for. They take some seconds.
 pub(crate) const MOST_ROUNDS: u32 = 20_000_000;
 
 /// The first bytes of a sealed file.
 const MAGIC: &[u8; 8] = b"CLBKSEA1";
 
-/// How files are sealed: with a key, or not.
+/// The key that files are sealed with; `None` if they are not encrypted.
 #[derive(Clone)]
 pub(crate) struct Key(Option<[u8; KEY]>);
 
@@ -48,7 +48,7 @@ impl Key {
         Key(Some(key))
     }
 
-    /// The key that a passphrase gives, which takes a noticeable part of a second.
+    /// The key of a passphrase. Takes a noticeable part of a second.
     pub(crate) fn of_passphrase(passphrase: &[u8], salt: &[u8], rounds: u32) -> Key {
         let mut key = [0; KEY];
         kdf::pbkdf2_sha256(passphrase, salt, rounds, &mut key);
@@ -68,7 +68,7 @@ impl Key {
         }))
     }
 
-    /// A small file: sealed as a whole, with a hash behind it that anybody can check.
+    /// Seals a small file as a whole. Appends a hash that can be checked without the key.
     pub(crate) fn seal(&self, path: &str, plain: &[u8], environment: &dyn Environment) -> Result<Vec<u8>> {
         let mut salt = [0; KEY];
         environment.random(&mut salt);
@@ -103,11 +103,11 @@ pub(crate) fn checked(file: &[u8]) -> Option<&[u8]> {
     (Sha256::digest(body).as_slice() == hash).then_some(body)
 }
 
-/// The cipher of one file. Without a key it changes nothing.
+/// The cipher of one file. Without a key it leaves the bytes unchanged.
 pub(crate) struct Cipher(Option<Box<Aes256Gcm>>);
 
 impl Cipher {
-    /// Seals a frame, whose number no other frame of the file has.
+    /// Seals a frame. Its number must be unique in the file.
     pub(crate) fn seal(&self, frame: u32, plain: &[u8]) -> Result<Vec<u8>> {
         let Some(cipher) = &self.0 else { return Ok(plain.to_vec()) };
         let sealed = Nonce::try_from(&nonce(frame)[..]).ok().and_then(|nonce| cipher.encrypt(&nonce, plain).ok());

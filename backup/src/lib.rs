@@ -7,13 +7,13 @@
 //!                                          Place      a folder
 //! ```
 //!
-//! A [run](Repository::back_up) has each database as it was at a sequence, with all leaves, their ancestors, tombstones,
-//! attachments, local documents, the security object, settings and purges, and the servers' configuration. A run goes on
-//! from the newest earlier one: it copies what the feed has since then. It is visible when its last file is written, so
-//! one that fails leaves the earlier ones as they are.
+//! A [run](Repository::back_up) has each database as it was at a sequence, with all leaves, their ancestors,
+//! tombstones, attachments, local documents, the security object, settings and purges, and the servers' configuration.
+//! A run continues the newest earlier one: it copies only later changes of the feed. It becomes visible when its last
+//! file is written, so a failed run does not affect earlier ones.
 //!
-//! [`docs/adr/0089`](https://github.com/couch-layer/couch-layer/blob/main/docs/adr/0089-backups-are-runs-of-records.md) has
-//! the reasons.
+//! [`docs/adr/0089`](https://github.com/couch-layer/couch-layer/blob/main/docs/adr/0089-backups-are-runs-of-records.md)
+//! has the reasons.
 
 mod copy;
 mod error;

@@ -1,4 +1,4 @@
-//! The documents of a run: those of its segments that no later segment replaces.
+//! The documents of a run: those of its segments, without the ones that a later segment replaces.
 
 use std::collections::HashMap;
 
@@ -20,9 +20,9 @@ fn short(id: &str) -> Short {
 
 /// The documents of a chain of segments, block by block, in the order in which they were copied.
 pub(crate) struct Live {
-    /// The blocks that are left, the next one last, with the number of their segment.
+    /// The remaining blocks with the numbers of their segments. The next one is at the end.
     blocks: Vec<(usize, ObjectId)>,
-    /// The last segment with a document, for documents that are in a segment after the first.
+    /// The last segment of each document that is in a later segment than the first.
     last: HashMap<Short, usize>,
 }
 
@@ -44,7 +44,7 @@ impl Live {
         Ok(live)
     }
 
-    /// The documents of the next block, and the name of that; `None` after the last one.
+    /// The documents of the next block; `None` after the last one.
     pub(crate) async fn next(&mut self, objects: &mut Objects) -> Result<Option<Vec<Record>>> {
         let Some((number, block)) = self.blocks.pop() else { return Ok(None) };
         let mut found = records(objects, block).await?;

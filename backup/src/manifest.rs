@@ -1,4 +1,4 @@
-//! What a run says about itself. It is written last, as `runs/ID`.
+//! The description of a run. It is written last, as `runs/ID`.
 
 use model::{ConflictPolicy, CreateOptions, DatabaseInfo};
 use serde::{Deserialize, Serialize};
@@ -37,10 +37,10 @@ pub(crate) struct Setting {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Database {
     pub(crate) name: String,
-    /// The database that had the name.
+    /// The instance of the database.
     pub(crate) instance: String,
     pub(crate) incarnation: u8,
-    /// Up to where it is complete.
+    /// The sequence up to which it is complete.
     pub(crate) seq: String,
     pub(crate) purge_seq: u64,
     /// Number of documents, deleted ones included.
@@ -56,11 +56,11 @@ pub(crate) struct Database {
     pub(crate) settings: Settings,
     /// Documents that could not be read. Earlier runs may have them.
     pub(crate) damaged: Vec<String>,
-    /// The last changes up to the sequence, oldest first: by them a later run knows the database again.
+    /// The last changes up to the sequence, oldest first: a later run recognises the database by them.
     pub(crate) recent: Vec<Recent>,
-    /// The UUID of the last purge, if that is remembered.
+    /// The UUID of the last purge, if the database remembers it.
     pub(crate) last_purge: Option<String>,
-    /// Why this run could not copy it, and has it as an earlier run has.
+    /// Why this run could not copy it. Then its state is that of an earlier run.
     pub(crate) not_renewed: Option<String>,
 }
 
@@ -114,10 +114,10 @@ impl Settings {
 }
 
 fn unknown(what: &str, value: &str) -> Error {
-    Error::refused(format!("the backup names a {what} that this version does not know: {value}"))
+    Error::refused(format!("the backup has a {what} that this version does not know: {value}"))
 }
 
-/// A pack: in the folder of the run that wrote it, under its name.
+/// A pack. Its file is in the folder of the run that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Pack {
     pub(crate) run: String,

@@ -5,9 +5,9 @@
 //!                           └ an object, compressed by LZ4, sealed
 //! ```
 //!
-//! An object's name is the SHA-256 of its bytes. A pack's name is the SHA-256 of its file, so anybody finds a changed bit
-//! without the key. The index names the objects of the pack. A large content of an attachment is several objects; its
-//! own name is in the index with theirs.
+//! An object's name is the SHA-256 of its bytes. A pack's name is the SHA-256 of its file, so a changed bit is found
+//! without the key. The index names the objects of the pack. A large content of an attachment is several objects; the
+//! index has its own name and theirs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,10 +28,10 @@ const FULL: usize = 16 << 20;
 /// The number of the index's frame, which no object has.
 const INDEX_FRAME: u32 = u32::MAX;
 
-/// The path that packs are sealed for. Their names are not known yet then.
+/// The path that packs are sealed for: their names are not known at that time.
 const SEALED_FOR: &str = "packs";
 
-/// LZ4 never packs more bytes than this into one.
+/// LZ4 never compresses more than this many bytes into one.
 const MOST_PACKED: usize = 256;
 
 /// The name of an object: the SHA-256 of its bytes.
@@ -63,9 +63,9 @@ impl FromStr for ObjectId {
         let digit = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
         let mut id = [0; 32];
         for (place, byte) in id.iter_mut().enumerate() {
-            *byte = digit(2 * place).ok_or("no name of an object")?;
+            *byte = digit(2 * place).ok_or("not the name of an object")?;
         }
-        if text.len() == 64 { Ok(ObjectId(id)) } else { Err("no name of an object") }
+        if text.len() == 64 { Ok(ObjectId(id)) } else { Err("not the name of an object") }
     }
 }
 
@@ -85,16 +85,16 @@ impl<'de> Deserialize<'de> for ObjectId {
 /// The objects of a pack.
 pub(crate) type Index = Vec<(ObjectId, Entry)>;
 
-/// What the index of a pack says about a name.
+/// An entry of a pack's index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Entry {
     /// An object in the pack: its frame, where that is, and the length of the object.
     Frame { number: u32, at: u64, bytes: u32, raw: u32 },
-    /// Bytes that are these objects one behind the other.
+    /// Bytes that consist of these objects in order.
     Parts(Vec<ObjectId>),
 }
 
-/// A pack that is being made, in memory.
+/// A pack that is being written, in memory.
 pub(crate) struct PackWriter {
     file: Vec<u8>,
     cipher: Cipher,
@@ -149,18 +149,19 @@ impl PackWriter {
     }
 }
 
-/// What is needed to read a pack's objects.
+/// A reader of a pack's objects.
 pub(crate) struct PackReader {
     cipher: Cipher,
     path: String,
 }
 
 impl PackReader {
-    /// By the first bytes of the file.
+    /// A reader for the file with these first bytes.
     pub(crate) fn new(key: &Key, path: &str, head: &[u8]) -> Result<Self> {
         let damaged = |reason: &str| Error::damaged(path, reason);
-        let rest =
-            head.strip_prefix(MAGIC).ok_or_else(|| damaged("it is no pack of a backup, or of a later version"))?;
+        let rest = head
+            .strip_prefix(MAGIC)
+            .ok_or_else(|| damaged("it is not a pack of a backup, or a later version wrote it"))?;
         let (is_sealed, rest) = rest.split_first().ok_or_else(|| damaged("it is too short"))?;
         let salt = rest.get(..KEY).ok_or_else(|| damaged("it is too short"))?;
         if (*is_sealed == 1) == key.is_none() {
@@ -172,7 +173,7 @@ impl PackReader {
     /// Number of bytes of the file that [`new`](Self::new) needs.
     pub(crate) const HEAD: usize = HEAD;
 
-    /// Where the index is, by the last [`TAIL`] bytes of a file of this length.
+    /// The place of the index, from the last [`TAIL`] bytes of a file of this length.
     pub(crate) fn index_place(path: &str, tail: &[u8], file_bytes: u64) -> Result<(u64, usize)> {
         let damaged = || Error::damaged(path, "its end is not that of a pack");
         let length = tail.strip_suffix(MAGIC).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
@@ -190,18 +191,18 @@ impl PackReader {
         serde_json::from_slice(&index).map_err(|error| damaged(&format!("its index: {error}")))
     }
 
-    /// An object, by the bytes of its frame.
+    /// An object, from the bytes of its frame.
     pub(crate) fn object(&self, id: ObjectId, number: u32, raw: u32, sealed: &[u8]) -> Result<Vec<u8>> {
         let damaged = |reason: &str| Error::damaged(&self.path, format!("object {id}: {reason}"));
         let packed = self.cipher.open(number, sealed).ok_or_else(|| damaged("it does not open"))?;
         let object = unpacked(&packed, raw).ok_or_else(|| damaged("it does not unpack"))?;
-        if ObjectId::of(&object) == id { Ok(object) } else { Err(damaged("its bytes are others")) }
+        if ObjectId::of(&object) == id { Ok(object) } else { Err(damaged("it has other bytes")) }
     }
 }
 
 fn unpacked(packed: &[u8], raw: u32) -> Option<Vec<u8>> {
     let raw = raw as usize;
-    // Damage must not ask for more memory than the bytes can have.
+    // A damaged length must not ask for more memory than the bytes can fill.
     if raw / MOST_PACKED > packed.len() {
         return None;
     }

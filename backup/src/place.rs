@@ -1,4 +1,4 @@
-//! Where a repository is: files that are created whole, read, listed and deleted, and never changed.
+//! The place of a repository: files that are created whole, read, listed and deleted, but never changed.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use model::Environment;
 
-/// Files of a folder that were being written when a process ended are removed after this time.
+/// Incomplete files of an ended process are removed from a folder after this time.
 const ABANDONED_AFTER: Duration = Duration::from_secs(86_400);
 
 /// The files that are not complete yet.
@@ -28,43 +28,44 @@ pub struct Stored {
 /// A place for a repository: a folder, or an object store. Paths have `/` between their parts.
 #[async_trait]
 pub trait Place: fmt::Debug + Send + Sync + 'static {
-    /// Creates a file that does not exist ([`io::ErrorKind::AlreadyExists`]). When this returns the file is durable. However
-    /// it fails, the file is there as a whole or not at all.
+    /// Creates a file, which must not exist ([`io::ErrorKind::AlreadyExists`]). When this returns, the file is durable.
+    /// After any failure, the file is there as a whole or not at all.
     async fn create(&self, path: &str, content: Bytes) -> io::Result<()>;
 
     /// A whole file.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] if there is none.
+    /// [`io::ErrorKind::NotFound`] if it does not exist.
     async fn read(&self, path: &str) -> io::Result<Bytes>;
 
     /// A part of a file.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before.
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends earlier.
     async fn read_part(&self, path: &str, at: u64, bytes: usize) -> io::Result<Bytes>;
 
-    /// The complete files below a path, sorted. The list is empty if there is no such path.
+    /// The complete files below a path, sorted. Empty if the path does not exist.
     async fn list(&self, path: &str) -> io::Result<Vec<Stored>>;
 
-    /// Deletes a file. One that is not there is no error.
+    /// Deletes a file. A missing file is not an error.
     async fn delete(&self, path: &str) -> io::Result<()>;
 
-    /// Removes what processes that ended left behind.
+    /// Removes incomplete files of ended processes.
     async fn tidy(&self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A folder of a file system. A file is written under another name, synced, and linked under its own: never over another
-/// file. Where there are no links it is written under its name, and a kill may leave a part of it, which reads as damaged.
+/// A folder of a file system. A file is written under another name, synced, and linked under its own name, so it never
+/// replaces another file. On a file system without links it is written under its own name, and a kill may leave a part
+/// of it, which reads as damaged.
 #[derive(Debug)]
 pub struct Folder {
     root: PathBuf,
 }
 
 impl Folder {
-    /// The folder, which is created with the first file.
+    /// The folder. It is created with the first file.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Folder { root: root.into() }
     }
@@ -191,7 +192,7 @@ impl Place for Folder {
     }
 }
 
-/// Writes a file that does not exist, which its owner alone may read, and syncs it.
+/// Writes and syncs a file that does not exist. Only its owner may read it.
 fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

@@ -1,17 +1,17 @@
-//! Removing old runs, and then the packs that no run needs.
+//! Removes old runs, then the packs that no run needs.
 //!
-//! A run may be made meanwhile. The order is what keeps its packs:
+//! A run may be written meanwhile. The order of steps protects its packs:
 //!
 //! ```text
 //!  backup      mark │ find earlier runs │ name them in the mark │ packs … │ run │ mark removed
-//!  pruning     list packs │ marks │ runs │ marks │ new runs │ remove old runs │ remove listed packs that nobody needs
+//!  pruning     list packs │ marks │ runs │ marks │ new runs │ remove old runs │ remove listed packs that no run needs
 //! ```
 //!
-//! A pack that was listed is that of a run whose mark was there before. So it is protected by the mark, or by the run if
-//! that was complete meanwhile, or its run has failed. An earlier run that a backup goes on from was the newest one of its
-//! database when the backup looked, and the mark was there before. If the pruning knows a newer one, it looked for marks
-//! after that: it finds the mark, or the complete run, which needs the same packs. The newest run of each database is never
-//! removed, so a backup that begins later finds what it needs.
+//! A run's mark exists before its first pack. So a listed pack is protected by the mark, or by the run if it is
+//! complete by now; otherwise the run has failed. The earlier run that a backup continues was the newest one of its
+//! database when the backup looked, and the mark existed before that. If the pruning knows a newer run, it looked for
+//! marks after that: it finds the mark, or the complete run, which needs the same packs. The newest run of each
+//! database is never removed, so a later backup finds the packs that it needs.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,7 +21,7 @@ use crate::manifest::{Manifest, Pack};
 use crate::repository::{PACKS, RUNNING, RUNS, Repository, name_of};
 use crate::writer::{ABANDONED_MS, Mark};
 
-/// What a pruning removed.
+/// The result of a pruning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// The runs.
@@ -30,18 +30,18 @@ pub struct Pruned {
     pub packs: usize,
     /// Bytes of the packs.
     pub bytes: u64,
-    /// Number of runs that are being made. What they need stays.
+    /// Number of runs that are being written. The packs that they need stay.
     pub running: usize,
 }
 
-/// What marks say.
+/// The contents of all marks.
 #[derive(Default)]
 struct Marks {
-    /// The runs that are being made.
+    /// The runs that are being written.
     running: HashSet<String>,
-    /// The runs that they go on from.
+    /// The runs that they continue.
     bases: HashSet<String>,
-    /// Whether one of them still looks for those.
+    /// Whether one of them still looks for the runs to continue.
     looks: bool,
 }
 
@@ -50,7 +50,7 @@ impl Repository {
     /// stays. Backups may run meanwhile.
     ///
     /// # Errors
-    /// Those of the place; [`Error::Damaged`] if a run cannot be read: then nobody knows what it needs, and nothing is
+    /// Those of the place; [`Error::Damaged`] if a run cannot be read: then its packs are unknown, and nothing is
     /// removed.
     pub async fn prune(&self, keep_ms: u64) -> Result<Pruned> {
         let now = self.environment.now_ms();
@@ -71,7 +71,7 @@ impl Repository {
         }
         let Marks { running, mut bases, looks } = marks;
         if looks {
-            // Nobody knows what it will need.
+            // It is unknown which packs that run will need.
             return Ok(Pruned { running: running.len(), ..Pruned::default() });
         }
         let mut newest: HashMap<(&str, &str), &str> = HashMap::new();
@@ -109,7 +109,7 @@ impl Repository {
         Ok(pruned)
     }
 
-    /// What the marks say. Removes those of processes that ended.
+    /// Reads the marks. Removes those of ended processes.
     async fn marks(&self, now: u64) -> Result<Marks> {
         let mut marks = Marks::default();
         let mut named: HashMap<String, bool> = HashMap::new();
@@ -121,19 +121,19 @@ impl Repository {
                 Err(cause) => return Err(Error::Io { file: file.path, cause }),
                 Ok(mark) => mark,
             };
-            // One that cannot be read is one of a run that is being made, as far as anybody knows.
+            // An unreadable mark may be of a run that is being written.
             let plain = self.key.open(&file.path, &mark)?;
             let mark: Mark =
                 serde_json::from_slice(&plain).map_err(|error| Error::damaged(&file.path, error.to_string()))?;
             if now.saturating_sub(mark.ms) > ABANDONED_MS {
                 abandoned.push((run, file.path));
             } else {
-                // Of several marks of a run one may be from before it knew them.
+                // An older mark of the run may be from before it knew its bases.
                 *named.entry(run).or_default() |= mark.bases.is_some();
                 marks.bases.extend(mark.bases.into_iter().flatten());
             }
         }
-        // A renewed mark leaves earlier ones behind if it cannot delete.
+        // A run that cannot delete leaves its earlier marks behind.
         for (run, path) in abandoned {
             if !named.contains_key(&run) {
                 self.delete(&path).await?;

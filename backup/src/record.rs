@@ -5,8 +5,8 @@
 //!  record  = length of the rest (4) │ length of the header (4) │ header, JSON │ body of each leaf, JSON
 //! ```
 //!
-//! A header names a document's leaves with their ancestors and attachments, or says that the document is gone. Bodies are
-//! the members without the special ones, as the database has them.
+//! A header names a document's leaves with their ancestors and attachments, or says that the document is gone. Bodies
+//! are the members without the special ones, as the database has them.
 
 use model::{Attachment, Document, Edit, Encoding, JsonText, RevHash, RevHistory, RevId};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use crate::pack::ObjectId;
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) id: String,
-    /// None for a document that is gone.
+    /// Empty for a document that is gone.
     pub(crate) leaves: Vec<Leaf>,
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn read_block(mut block: &[u8]) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
-/// Bytes behind their number, and the rest.
+/// Bytes after their length, and the rest.
 fn take_counted(bytes: &[u8]) -> Result<(&[u8], &[u8]), String> {
     let cut = || "a record that is cut off".to_owned();
     let (count, rest) = bytes.split_at_checked(4).ok_or_else(cut)?;

@@ -3,7 +3,7 @@
 //! ```text
 //!  repository.json          its id, and its key, sealed by the passphrase
 //!  packs/RUN/SHA-256        objects that the run wrote
-//!  runs/RUN                 what a run is: written last
+//!  runs/RUN                 the description of the run, written last
 //!  running/RUN.N            a run that is not complete yet
 //! ```
 //!
@@ -29,7 +29,7 @@ pub(crate) const RUNS: &str = "runs";
 pub(crate) const RUNNING: &str = "running";
 pub(crate) const PACKS: &str = "packs";
 
-/// Most packs whose ciphers are kept.
+/// Maximum number of packs whose ciphers are kept.
 const KEPT_PACKS: usize = 64;
 
 /// How the repository is protected.
@@ -37,8 +37,8 @@ const KEPT_PACKS: usize = 64;
 pub enum Protection {
     /// By this passphrase, or the bytes of a key file.
     Passphrase(Vec<u8>),
-    /// Not at all: whoever reads its files reads all documents, the hashes of passwords, and the secret that signs
-    /// sessions.
+    /// Not at all: anyone who can read its files can read all documents, the hashes of passwords, and the secret that
+    /// signs sessions.
     None,
 }
 
@@ -62,7 +62,7 @@ struct Sealed {
     key: String,
 }
 
-/// A backup's repository.
+/// A repository of backups.
 #[derive(Clone, Debug)]
 pub struct Repository {
     pub(crate) place: Arc<dyn Place>,
@@ -71,10 +71,10 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Opens the repository at a place, or makes one there if there is nothing.
+    /// Opens the repository at a place. Creates one if the place is empty.
     ///
     /// # Errors
-    /// [`Error::Passphrase`]; [`Error::Refused`] if it is protected otherwise, or the place has other files.
+    /// [`Error::Passphrase`]; [`Error::Refused`] if its protection is another one, or the place has other files.
     pub async fn open_or_create(
         place: Arc<dyn Place>,
         protection: &Protection,
@@ -119,7 +119,7 @@ impl Repository {
     /// Opens the repository at a place.
     ///
     /// # Errors
-    /// As [`open_or_create`](Self::open_or_create); [`Error::Refused`] if there is none.
+    /// As [`open_or_create`](Self::open_or_create); [`Error::Refused`] if it does not exist.
     pub async fn open(
         place: Arc<dyn Place>,
         protection: &Protection,
@@ -132,7 +132,7 @@ impl Repository {
             file => io_of(REPOSITORY, file)?,
         };
         let damaged = |reason: &str| Error::damaged(REPOSITORY, reason);
-        let text = std::str::from_utf8(&file).map_err(|_| damaged("it is no text"))?;
+        let text = std::str::from_utf8(&file).map_err(|_| damaged("it is not text"))?;
         let (line, hash) = text.split_once('\n').ok_or_else(|| damaged("it is cut off"))?;
         if hash.strip_suffix('\n') != Some(&hex(&Sha256::digest(line))) {
             return Err(damaged("its bytes are not those that were written"));
@@ -222,7 +222,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Those of these packs. Reads their indexes.
+    /// The objects of these packs. Reads their indexes.
     pub(crate) async fn load(repository: &Repository, packs: &[Pack]) -> Result<Self> {
         let objects = Self::load_sound(repository, packs).await?;
         match objects.unreadable.first() {
@@ -231,7 +231,7 @@ impl Objects {
         }
     }
 
-    /// Those of the packs that can be read. An error of [`get`](Self::get) names the others.
+    /// The objects of the readable packs. Errors of [`get`](Self::get) name the others.
     pub(crate) async fn load_sound(repository: &Repository, packs: &[Pack]) -> Result<Self> {
         let mut objects = Objects {
             repository: repository.clone(),
@@ -274,7 +274,7 @@ impl Objects {
         self.index.contains_key(&id)
     }
 
-    /// The packs that these names need, with their parts.
+    /// The packs that have these objects and their parts.
     pub(crate) fn packs_of(&self, ids: impl IntoIterator<Item = ObjectId>) -> Result<Vec<Pack>> {
         let mut needed = vec![false; self.packs.len()];
         for id in ids {
@@ -296,7 +296,7 @@ impl Objects {
         })
     }
 
-    /// The objects of which a content consists: itself, or its parts.
+    /// The objects of a content: itself, or its parts.
     pub(crate) fn parts(&self, id: ObjectId) -> Result<Vec<ObjectId>> {
         Ok(match &self.find(id)?.1 {
             Entry::Frame { .. } => vec![id],
@@ -304,7 +304,7 @@ impl Objects {
         })
     }
 
-    /// These alone, for a reader of its own.
+    /// Only these objects, for a separate reader.
     pub(crate) fn of(&self, ids: &[ObjectId]) -> Result<Objects> {
         let find = |id: &ObjectId| Ok((*id, self.find(*id)?.clone()));
         Ok(Objects {
@@ -316,13 +316,13 @@ impl Objects {
         })
     }
 
-    /// An object, whose bytes are those that its name says.
+    /// An object. Its bytes are checked against its name.
     pub(crate) async fn get(&mut self, id: ObjectId) -> Result<Vec<u8>> {
         let (pack, entry) = self.find(id)?.clone();
         let path = self.packs[pack].path();
         let (number, at, bytes, raw) = match entry {
             Entry::Frame { number, at, bytes, raw } => (number, at, bytes, raw),
-            // The bytes of a block may be those of an attachment too, which was there first, in parts.
+            // A block may have the same bytes as an attachment that was stored earlier in parts.
             Entry::Parts(parts) => {
                 let mut whole = Vec::new();
                 for part in parts {
@@ -344,7 +344,7 @@ impl Objects {
         let (pack, entry) = self.find(id)?.clone();
         let path = self.packs[pack].path();
         let Entry::Frame { number, at, bytes, raw } = entry else {
-            return Err(Error::damaged(&path, format!("object {id} is a list in a list")));
+            return Err(Error::damaged(&path, format!("object {id}: its parts have parts")));
         };
         self.read_frame(pack, &path, id, (number, at, bytes, raw)).await
     }
@@ -383,7 +383,7 @@ pub(crate) fn io_of<T>(file: &str, outcome: io::Result<T>) -> Result<T> {
     })
 }
 
-/// The same for a pack, which must be there.
+/// The same for a pack, which must exist.
 fn pack_of<T>(pack: &str, outcome: io::Result<T>) -> Result<T> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::damaged(pack, "it is missing")),

@@ -1,8 +1,7 @@
-//! Restoring databases of a run into a store.
+//! Restores databases of a run into a store.
 //!
-//! A database is invisible until it is complete. Its documents are merged as replicated ones, so they have their
-//! revisions, their ancestors and their attachments; their sequences are new, under an incarnation that the database
-//! never had.
+//! A database is invisible until it is complete. Its documents are merged like replicated ones, so they keep their
+//! revisions, ancestors and attachments. Their sequences are new, under a new incarnation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,16 +22,16 @@ use crate::pack::ObjectId;
 use crate::record::{AttachmentHead, Leaf};
 use crate::repository::{Objects, PACKS, RUNS, Repository, bytes_of};
 
-/// Most edits, and about the most bytes of their bodies, that are written together.
+/// Maximum number of edits, and of bytes of their bodies (roughly), written together.
 const EDITS: usize = 500;
 const EDIT_BYTES: usize = 1 << 20;
 
 /// What to restore.
 #[derive(Clone, Debug, Default)]
 pub struct RestoreOptions {
-    /// The run; `None` for the newest of the store that is restored into, or of the one store that all runs are of.
+    /// The run. `None` for the newest run of this store or, if all runs are of one other store, of that one.
     pub run: Option<String>,
-    /// The databases; all of the run, with the servers' configuration, if there are none.
+    /// The databases. Empty for all of the run, with the servers' configuration.
     pub databases: Vec<String>,
     /// Another name for the one database.
     pub rename: Option<String>,
@@ -45,25 +44,26 @@ pub struct Restored {
     pub run: String,
     /// The restored databases, with the number of their documents, deleted ones included.
     pub databases: Vec<(String, u64)>,
-    /// Databases that could not be restored, each with the reason. They are not there.
+    /// Databases that could not be restored, each with the reason. They do not exist.
     pub failed: Vec<(String, String)>,
     /// Restored databases whose number of documents is not that of the run, each with a sentence.
     pub different: Vec<(String, String)>,
-    /// Documents that the run has not, since they could not be read: each with its database.
+    /// Documents missing from the run because they could not be read, each with its database.
     pub damaged: Vec<(String, String)>,
-    /// Whether the store has the servers' configuration of the run now.
+    /// Whether the servers' configuration was restored.
     pub configuration: bool,
-    /// Whether the store has the identity of the run's store now: its uuid, and the secret that signs sessions.
+    /// Whether the store now has the identity of the run's store: its uuid, and the secret that signs sessions.
     pub identity: bool,
 }
 
 impl Repository {
-    /// Restores databases. None of them may exist. `progress` is called with a database and the number of its documents
-    /// that were written.
+    /// Restores databases, which must not exist. `progress` is called with a database and the number of its written
+    /// documents.
     ///
     /// # Errors
-    /// [`Error::Refused`] before anything is written, if a database exists or the run does not have it, or the run is to
-    /// be named; [`Error::Damaged`]. What fails later, for one database, is in the result, and the others are restored.
+    /// [`Error::Refused`] before anything is written, if a database exists or the run does not have it, or the caller
+    /// must name the run; [`Error::Damaged`]. Later failures of single databases are in the result, and the others are
+    /// restored.
     pub async fn restore<D: Database>(
         &self,
         engine: D,
@@ -91,7 +91,7 @@ impl Repository {
             }
         }
         let whole = wanted.databases.is_empty() && wanted.rename.is_none();
-        // Its documents begin replications once a server sees them.
+        // Last: its documents start replications once a server sees them.
         chosen.sort_by_key(|(name, _)| name.ends_with("_replicator"));
         let identity = whole && self.restore_identity(&layer, &run, &manifest).await?;
         let incarnations = self.next_incarnations(&manifest).await?;
@@ -128,14 +128,14 @@ impl Repository {
         Ok(layer.take_identity(identity).await?)
     }
 
-    /// The newest run of this store. A store that no run is of gets the newest one, if all are of one other store.
+    /// The newest run of this store. If there is none, the newest run, provided that all are of one other store.
     async fn newest_of<D: Database>(&self, layer: &Layer<D>) -> Result<String> {
         let known = layer.known_identity().await?.map(|identity| model::hex(&identity));
         let mut newest: Option<(String, String)> = None;
         let mut is_one = true;
         for run in self.runs().await?.into_iter().rev() {
             let manifest = match self.manifest(&run).await {
-                // An older one would be restored without a word.
+                // Otherwise an older run would be restored silently.
                 Err(Error::Damaged { .. }) if newest.is_some() => continue,
                 manifest => manifest?,
             };
@@ -154,14 +154,14 @@ impl Repository {
         }
     }
 
-    /// For each database one more than every incarnation that the runs have of its name; `None` if there is no more.
+    /// For each database, one more than the highest incarnation of its name in any run; `None` if that is too high.
     async fn next_incarnations(&self, manifest: &Manifest) -> Result<HashMap<String, Option<u8>>> {
         let own = manifest.databases.iter().map(|database| (database.name.clone(), database.incarnation));
         let mut highest: HashMap<String, u8> = own.collect();
         let mut unknown = 0_u8;
         for run in self.runs().await? {
             let manifest = match self.manifest(&run).await {
-                // It may have a higher one, by one for each restore in between.
+                // The damaged run may have a higher one: each restore in between added one.
                 Err(Error::Damaged { .. }) => {
                     unknown = unknown.saturating_add(1);
                     continue;
@@ -188,7 +188,7 @@ async fn restore_one<D: Database>(
     incarnation: Option<u8>,
     progress: Progress<'_>,
 ) -> Result<u64> {
-    let too_many = || Error::refused("it has had 255 incarnations, and cannot have another one");
+    let too_many = || Error::refused("it has had 255 incarnations, which is the maximum");
     let options = database.settings.options()?;
     let filling = layer.begin_restore(name, options, incarnation.ok_or_else(too_many)?).await?.unvalidated();
     match fill(objects, &filling, database, progress).await {
@@ -197,7 +197,7 @@ async fn restore_one<D: Database>(
             Ok(found)
         }
         Err(error) => {
-            // What is left otherwise is invisible, and the next restore drops it.
+            // If this fails, the rest is invisible, and the next restore drops it.
             let _ = filling.drop_restore().await;
             Err(error)
         }
@@ -226,7 +226,7 @@ fn choose<'m>(
         match &mut chosen[..] {
             [(name, _)] => rename.clone_into(name),
             several => {
-                return Err(Error::refused(format!("one database gets another name, and not {}", several.len())));
+                return Err(Error::refused(format!("only a single database can be renamed, not {}", several.len())));
             }
         }
     }
@@ -240,7 +240,7 @@ async fn fill<D: Database>(
     database: &manifest::Database,
     progress: Progress<'_>,
 ) -> Result<u64> {
-    // Documents may have more ancestors than the limit that came after them.
+    // Documents may have more ancestors than the final limit, which was set after them.
     documents.set_revs_limit(*REVS_LIMITS.end()).await?;
     let purges = read_purges(objects, &database.purges).await?;
     documents.set_purged_infos_limit(database.settings.purged_infos_limit).await?;
@@ -274,7 +274,7 @@ async fn fill<D: Database>(
     write(documents, edits).await?;
     documents.set_revs_limit(database.settings.revs_limit).await?;
     progress(&database.name, written);
-    // Last: they promise the documents.
+    // Last: checkpoints promise the documents.
     for block in &database.locals {
         for record in records(objects, *block).await? {
             for leaf in record.leaves {
@@ -323,7 +323,7 @@ async fn put<D: Database>(
     Ok(peer.put(&revision, contents).await?)
 }
 
-/// The bytes of a content. The stream fails at its end if they are not those that its name says.
+/// The bytes of a content. The stream fails at its end if they do not match its name.
 fn content(objects: &Objects, id: ObjectId) -> Result<ByteStream> {
     let parts = objects.parts(id)?;
     let own = objects.of(&parts)?;
@@ -341,7 +341,7 @@ fn content(objects: &Objects, id: ObjectId) -> Result<ByteStream> {
     Ok(stream::try_unfold(start, step).boxed())
 }
 
-/// An error of the repository, where one of a peer is expected.
+/// An error of the repository as a peer's error.
 fn unreadable(reason: String) -> peer::Error {
     peer::Error::from(model::Error::from(model::ErrorKind::Corrupt(reason)))
 }

@@ -13,10 +13,10 @@ use crate::pack::ObjectId;
 use crate::repository::Repository;
 use crate::writer::{SegmentWriter, Writer};
 
-/// Number of segments of a database above which they are merged.
+/// More segments of a database than this are merged.
 const MOST_SEGMENTS: usize = 32;
 
-/// Databases with fewer documents in later segments are not merged because of their number.
+/// With fewer documents in later segments, the number of segments is no reason to merge.
 const FEW_DOCUMENTS: u64 = 5_000;
 
 /// A run as it is listed.
@@ -26,7 +26,7 @@ pub struct RunInfo {
     pub id: String,
     /// When it began, in milliseconds since 1970.
     pub began_ms: u64,
-    /// What the runs of one store have in common. It is a hash of the store's identity.
+    /// A hash of the store's identity: the same for all runs of a store.
     pub store: String,
     /// Its databases, in the order of their names.
     pub databases: Vec<RunDatabase>,
@@ -41,9 +41,9 @@ pub struct RunDatabase {
     pub seq: String,
     /// Number of documents, deleted ones included.
     pub documents: u64,
-    /// Documents that could not be read. They are as in the last run that could, or missing.
+    /// Documents that could not be read. Earlier runs may have them.
     pub damaged: Vec<String>,
-    /// Why the run could not copy it, and has it as an earlier run has.
+    /// Why the run could not copy it. Then its state is that of an earlier run.
     pub not_renewed: Option<String>,
 }
 
@@ -56,10 +56,10 @@ pub struct Report {
     pub whole: usize,
     /// Bytes of the packs that it wrote.
     pub bytes: u64,
-    /// Databases that could not be copied, each with the reason. The run has them as the last one that could, or not at
-    /// all.
+    /// Databases that could not be copied, each with the reason. The run has their state from the last run that could,
+    /// or lacks them.
     pub failed: Vec<(String, String)>,
-    /// Sentences for a person: what is wrong with earlier runs.
+    /// Problems of earlier runs, as sentences.
     pub remarks: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl RunInfo {
 }
 
 impl Repository {
-    /// What a run has.
+    /// The description of a run.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is no such run; [`Error::Damaged`].
@@ -87,9 +87,9 @@ impl Repository {
         Ok(RunInfo::of(id, &self.manifest(id).await?))
     }
 
-    /// Backs up databases of a store, all of them if none is named. Others may write meanwhile. `progress` is called with
-    /// a database and the number of its documents that were copied. If files of earlier runs are damaged, all databases
-    /// are copied as a whole.
+    /// Backs up databases of a store; all if `names` is empty. Others may write meanwhile. `progress` is called with a
+    /// database and the number of its copied documents. If files of earlier runs are damaged, all databases are copied
+    /// as a whole.
     ///
     /// # Errors
     /// Those of the store and the place. Earlier runs stay as they are. The error of one database of several is in the
@@ -113,8 +113,8 @@ impl Repository {
         }
     }
 
-    /// Backs up databases like [`back_up`](Self::back_up), and goes on from no earlier run: all objects are written anew,
-    /// so the run does not need files that may be damaged.
+    /// Backs up databases like [`back_up`](Self::back_up), but does not continue an earlier run: all objects are
+    /// written again, so the run does not need files that may be damaged.
     ///
     /// # Errors
     /// As [`back_up`](Self::back_up).
@@ -129,7 +129,7 @@ impl Repository {
         self.make_run(&layer, options, names, None, progress).await
     }
 
-    /// Makes a run. Without `remarks` it goes on from no other.
+    /// Writes a run. Without `remarks` it does not continue an earlier one.
     async fn make_run<D: Database>(
         &self,
         layer: &Layer<D>,
@@ -185,7 +185,7 @@ impl Repository {
                     whole += usize::from(!is_incremental);
                     copies.push(database);
                     if let (true, Some(remarks)) = (is_other, &mut remarks) {
-                        let other = "has another history than an earlier run knows, as after a return to an older copy";
+                        let other = "has another history than in an earlier run, as after a return to an older copy";
                         remarks.push(format!("{name} {other}. It was copied as a whole"));
                     }
                 }
@@ -201,7 +201,7 @@ impl Repository {
                 Err(error) => return Err(error),
             }
         }
-        // None of them: it is not about one database.
+        // No database was copied, so the error is not about a single one.
         if let Some(error) = first
             && copies.iter().all(|database| database.not_renewed.is_some())
         {
@@ -222,7 +222,7 @@ impl Repository {
         Ok(Filled { manifest, whole, failed })
     }
 
-    /// What the newest run of this store has of each database.
+    /// Each database in the newest run of this store that has it.
     async fn bases(&self, names: &[String], identity: &str, remarks: &mut Vec<String>) -> Result<Bases> {
         let names: HashSet<&str> = names.iter().map(String::as_str).collect();
         let mut bases = Bases::default();
@@ -231,9 +231,9 @@ impl Repository {
                 break;
             }
             let manifest = match self.manifest(&run).await {
-                // A damaged run is not gone on from.
+                // A damaged run is not continued.
                 Err(Error::Damaged { file, reason }) => {
-                    remarks.push(format!("{file} is damaged: {reason}. Nothing goes on from it"));
+                    remarks.push(format!("{file} is damaged: {reason}. It is not continued"));
                     continue;
                 }
                 manifest => manifest?,
@@ -255,7 +255,7 @@ impl Repository {
     }
 }
 
-/// What earlier runs have.
+/// The databases and packs of earlier runs.
 #[derive(Default)]
 struct Bases {
     databases: HashMap<String, manifest::Database>,
@@ -263,14 +263,14 @@ struct Bases {
     packs: BTreeMap<String, Vec<Pack>>,
 }
 
-/// A run that is complete but for its last file.
+/// A run that lacks only its last file.
 struct Filled {
     manifest: Manifest,
     whole: usize,
     failed: Vec<(String, String)>,
 }
 
-/// Copies a database, and merges its segments if that is due. `None` if it went since all were listed.
+/// Copies a database, and merges its segments if that is due. `None` if it was dropped after the listing.
 async fn copy_one<D: Database>(
     writer: &mut Writer,
     layer: &Layer<D>,
@@ -294,7 +294,7 @@ async fn copy_one<D: Database>(
     }
 }
 
-/// Whether it may be about one database alone. A database that was asked for and is not there is a slip of the caller.
+/// Whether the error may be about a single database. A requested database that does not exist is the caller's mistake.
 fn is_of_one(error: &Error) -> bool {
     match error {
         Error::Model(error) => !is_gone(error),
@@ -320,7 +320,7 @@ async fn needs(writer: &mut Writer, database: &manifest::Database) -> Result<Vec
     Ok(needed)
 }
 
-/// Makes one segment of those of a database, if they are many or most of their documents are replaced.
+/// Merges the segments of a database into one, if there are many or most of their documents are replaced.
 async fn merge(writer: &mut Writer, database: &mut manifest::Database) -> Result<()> {
     let [_, later @ ..] = &database.segments[..] else { return Ok(()) };
     writer.flush().await?;

@@ -1,9 +1,9 @@
 //! Whether a database is still the one that a run has.
 //!
-//! Its instance and its sequences do not tell. A folder that was put back to an older copy has the same instance, and
-//! its next changes have higher sequences, since those follow the clock: what came between the copy and the run would
-//! be missing from the database, and stay in the backup. So a run remembers the last changes of a database. Each of
-//! them must still be there, unless the document was changed or purged later, and nothing else may be among them.
+//! Its instance and sequences do not show that. A folder that was replaced by an older copy has the same instance, and
+//! its next changes have higher sequences, since those follow the clock: changes between the copy and the run would be
+//! missing from the database but stay in the backup. So a run remembers the last changes of a database. Each must still
+//! be there, unless the document was changed or purged later, and no other change may be among them.
 
 use kv_api::Database;
 use model::{Change, ChangesRequest, DatabaseInfo, Documents, Seq};
@@ -31,7 +31,8 @@ pub(crate) async fn recent<D: Database>(documents: &Documents<D>) -> Result<Vec<
     Ok(found)
 }
 
-/// Where a copy may go on from what a run has of this database; `None` if it is another one, or has another history.
+/// Where a copy may continue the run's state of this database; `None` if it is another database, or has another
+/// history.
 pub(crate) async fn trusted<D: Database>(
     documents: &Documents<D>,
     info: &DatabaseInfo,
@@ -47,7 +48,7 @@ pub(crate) async fn trusted<D: Database>(
     Ok(is_same.then_some(seq))
 }
 
-/// Whether the last purge is the same. One that is not remembered any more is taken for it.
+/// Whether the last purge is the same. A purge that is no longer remembered counts as the same.
 async fn has_purge<D: Database>(documents: &Documents<D>, base: &manifest::Database) -> Result<bool> {
     let Some(uuid) = &base.last_purge else { return Ok(true) };
     let page = documents.purged_infos(base.purge_seq.saturating_sub(1)).await?;
@@ -55,7 +56,7 @@ async fn has_purge<D: Database>(documents: &Documents<D>, base: &manifest::Datab
 }
 
 async fn has_changes<D: Database>(documents: &Documents<D>, base: &manifest::Database, seq: Seq) -> Result<bool> {
-    // The feed is read after the oldest one, or from its beginning if these are all.
+    // The feed is read after the oldest remembered change, or from its start if these are all changes.
     let (after, recent) = match &base.recent[..] {
         all if all.len() < REMEMBERED => (Seq::ZERO, all),
         [oldest, later @ ..] => match oldest.seq.parse::<Seq>() {
@@ -85,7 +86,7 @@ async fn has_changes<D: Database>(documents: &Documents<D>, base: &manifest::Dat
         }
         request.since = page.last_seq.into();
     }
-    // The rest was changed or purged later.
+    // The missing ones must have been changed or purged later.
     let ids = Some(missing.iter().map(|recent| &recent.id).collect());
     let mut request = ChangesRequest { since: seq.into(), doc_ids: ids, ..ChangesRequest::default() };
     while !missing.is_empty() {

@@ -1,4 +1,4 @@
-//! Checking a repository: every bit of every file, and that each run has what it names.
+//! Checks a repository: every bit of every file, and that each run's objects exist.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,26 +11,26 @@ use crate::manifest::{self, Pack};
 use crate::pack::{Entry, ObjectId, PackReader, TAIL};
 use crate::repository::{Objects, PACKS, REPOSITORY, RUNNING, RUNS, Repository, name_of};
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Number of runs that have everything.
+    /// Number of complete runs.
     pub runs: usize,
     /// Number of files that were read.
     pub files: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// What is wrong, each with the file that has to do with it.
+    /// The problems, each after the name of its file.
     pub problems: Vec<(String, String)>,
-    /// Packs that no run needs: those of a run that failed or is being made. A pruning removes them.
+    /// Packs that no run needs, of a run that failed or is being written. A pruning removes those of failed ones.
     pub unused: usize,
 }
 
 impl Repository {
-    /// Reads everything. `progress` is called with each file.
+    /// Reads all files. `progress` is called with each file.
     ///
     /// # Errors
-    /// Those of the place. What is wrong with the files is in the result.
+    /// Those of the place. Problems of the files are in the result.
     pub async fn verify(&self, progress: &mut (dyn FnMut(&str) + Send)) -> Result<Verified> {
         let mut verified = Verified::default();
         // Opening the repository checked it.
@@ -98,7 +98,7 @@ impl Repository {
         Ok(file.len())
     }
 
-    /// Checks that a run has everything, and returns the problems.
+    /// Checks that a run is complete. Returns the problems.
     async fn check_run(
         &self,
         run: &str,
@@ -133,7 +133,7 @@ impl Repository {
                 let name = &database.name;
                 problems.push((
                     path.clone(),
-                    format!("{name} had {} documents, and {found} are there", database.documents),
+                    format!("{name} should have {} documents, but has {found}", database.documents),
                 ));
             }
         }

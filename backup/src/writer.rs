@@ -1,9 +1,8 @@
-//! Writing a run: its mark, its packs, and at last what it is.
+//! Writes a run: its mark, its packs, and finally its description.
 //!
-//! A run that is being made has a mark, `running/RUN.N`, which is there before its first pack, and is renewed. A pruning
-//! leaves alone the packs of a run with a mark, and the runs that it goes on from. A mark that was not renewed for a day
-//! is that of a process that ended: a pruning removes it. Whoever finds that its mark is gone fails, and takes back what
-//! it made visible.
+//! A run that is being written has a mark, `running/RUN.N`. It exists before the first pack, and is renewed. A pruning
+//! keeps the packs of a run with a mark, and the runs that it continues. A mark that was not renewed for a day belongs
+//! to an ended process, and a pruning removes it. A run whose mark is gone fails, and takes back what it made visible.
 
 use std::collections::HashSet;
 use std::io;
@@ -22,39 +21,39 @@ const BLOCK: usize = 1 << 20;
 /// Time after which a mark is renewed.
 const RENEWED_MS: u64 = 60_000;
 
-/// Time after which the process of a mark is taken for ended.
+/// Time without a renewal after which the process of a mark counts as ended.
 pub(crate) const ABANDONED_MS: u64 = 86_400_000;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Mark {
     /// When it was written, in milliseconds since 1970.
     pub(crate) ms: u64,
-    /// The runs that it goes on from; `None` while it looks for them.
+    /// The runs that it continues; `None` while it looks for them.
     pub(crate) bases: Option<Vec<String>>,
 }
 
-/// A run that is being made.
+/// A run that is being written.
 pub(crate) struct Writer {
     repository: Repository,
     run: String,
     bases: Option<Vec<String>>,
     mark: (u64, u64),
-    /// The objects of the runs that it goes on from, and those that it wrote.
+    /// The objects of the runs that it continues, and its own.
     pub(crate) objects: Objects,
-    /// Documents and contents are in packs of their own, since documents are merged and contents stay.
+    /// Documents and contents are in separate packs, since documents are merged and contents stay.
     documents: PackWriter,
     contents: PackWriter,
-    /// Bytes of the packs that it wrote.
+    /// Bytes of its packs.
     written: u64,
     /// Objects of packs that are not written yet.
     pending: HashSet<ObjectId>,
 }
 
 impl Writer {
-    /// Begins a run. Who calls it looks for the runs that it goes on from after that: a pruning then sees the mark.
+    /// Begins a run. The caller then looks for the runs to continue: only after this, so that a pruning sees the mark.
     pub(crate) async fn begin(repository: &Repository) -> Result<Self> {
         let now = repository.environment.now_ms();
-        // Runs are in the order of their ids, also after a clock that was wrong.
+        // Ids give the order of runs, even if the clock was wrong.
         let newest = repository.runs().await?.iter().filter_map(|run| ms_of(run)).max();
         let run = run_id(newest.map_or(now, |newest| now.max(newest + 1)), repository.random());
         let writer = Writer {
@@ -72,7 +71,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Goes on from these runs, which have these packs.
+    /// Continues these runs, which have these packs.
     pub(crate) async fn go_on_from(&mut self, bases: Vec<String>, packs: &[Pack]) -> Result<()> {
         self.bases = Some(bases);
         self.write_next_mark(self.repository.environment.now_ms()).await?;
@@ -103,7 +102,7 @@ impl Writer {
         self.check_mark().await?;
         self.write_mark(number + 1, now).await?;
         self.mark = (number + 1, now);
-        // A key that may only append leaves it. The newest one counts.
+        // Without the right to delete, the old mark stays. The newest one counts.
         let _ = self.repository.delete(&self.mark_path(number)).await;
         Ok(())
     }
@@ -113,7 +112,7 @@ impl Writer {
         let path = self.mark_path(self.mark.0);
         match self.repository.place.read(&path).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(Error::refused("this run stood still for so long that a pruning removed its packs: begin anew"))
+                Err(Error::refused("this run stood still for so long that a pruning removed its packs: start again"))
             }
             mark => io_of(&path, mark).map(drop),
         }
@@ -158,7 +157,7 @@ impl Writer {
         Ok(id)
     }
 
-    /// Names a content that consists of these parts.
+    /// Adds the name of a content that consists of these parts.
     pub(crate) fn add_parts(&mut self, id: ObjectId, parts: Vec<ObjectId>) {
         if !self.has(id) {
             self.pending.insert(id);
@@ -186,7 +185,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what is left in memory.
+    /// Writes the objects that are still in memory.
     pub(crate) async fn flush(&mut self) -> Result<()> {
         for is_contents in [false, true] {
             let new = self.new_pack();
@@ -211,7 +210,7 @@ impl Writer {
         Ok(self.run)
     }
 
-    /// Removes what a failed run wrote, if that is possible. A pruning does it otherwise.
+    /// Removes the files of a failed run, if possible. Otherwise a pruning does.
     pub(crate) async fn give_up(self) {
         if let Ok(packs) = self.repository.list(&format!("{PACKS}/{}", self.run)).await {
             for pack in packs {
@@ -266,21 +265,21 @@ impl SegmentWriter {
         Ok(Some(writer.add(&segment).await?))
     }
 
-    /// The blocks alone.
+    /// Only the blocks.
     pub(crate) async fn finish_blocks(mut self, writer: &mut Writer) -> Result<Vec<ObjectId>> {
         self.end_block(writer).await?;
         Ok(self.blocks)
     }
 }
 
-/// `20261127T160252123Z-0a1b2c3d`: when the run began, and something that no other run has.
+/// `20261127T160252123Z-0a1b2c3d`: when the run began, and a random part.
 fn run_id(ms: u64, random: [u8; 4]) -> String {
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(ms);
     let time: String = humantime::format_rfc3339_millis(time).to_string().replace(['-', ':', '.'], "");
     format!("{time}-{}", model::hex(&random))
 }
 
-/// The milliseconds of a run's id; `None` if the name is not one of a run.
+/// The milliseconds of a run's id; `None` if the name is not a run's.
 fn ms_of(run: &str) -> Option<u64> {
     let digits = |from: usize, to: usize| run.get(from..to);
     let (date, time) =

@@ -1,7 +1,7 @@
-//! Where the bytes of a document lie: its rows, the log, the flushes, the compactions, and the folder at rest.
+//! Where the bytes of a document go: its rows, the log, the flushes, the compactions, and the folder at rest.
 //!
-//! Nothing is timed. Each thread of the store writes for one purpose, and Linux counts what a thread writes, so the store
-//! needs no counters of its own.
+//! Nothing is timed. Each thread of the store writes for one purpose, and Linux counts the bytes that a thread writes,
+//! so the store needs no counters for this.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const BULK: usize = 1_000;
 /// Time without a written byte after which the flushes and compactions of the last write count as done.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Names of the threads that flush and that compact. All others write to the log alone.
+/// Names of the threads that flush and compact. All others write only to the log.
 const FLUSHER: &str = "occ-flusher";
 const COMPACTOR: &str = "lsm-compactor";
 
@@ -45,7 +45,7 @@ pub(crate) fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// What a bulk gives to the store for each document: bytes of JSON, number of rows, bytes of keys, bytes of values.
+/// The rows that a bulk writes for each document: bytes of JSON, number of rows, bytes of keys, bytes of values.
 fn rows(format: BodyFormat) -> Result<[f64; 4]> {
     let (recording, log) = Recording::new(MemStore::default());
     let documents = create(OccDatabase::over(recording)?, format)?;

@@ -1,8 +1,8 @@
 //! Instructions of hot operations, compared with committed figures.
 //!
-//! Times vary from run to run, counts of instructions hardly do. Callgrind counts those of one function,
-//! [`counted`], on one thread. CI fails if an operation takes over a tenth more instructions than its figure; fewer are
-//! always accepted. Counts depend on the compiler and its target, which the file names.
+//! Times vary from run to run; counts of instructions hardly do. Callgrind counts those of one function, [`counted`],
+//! on one thread. CI fails if an operation takes over a tenth more instructions than its figure; fewer are always
+//! accepted. Counts depend on the compiler and its target; the file names both.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -27,13 +27,13 @@ pub(crate) struct Options {
     /// The committed figures
     #[arg(long, value_name = "PATH", default_value = "benches/counts.json")]
     file: PathBuf,
-    /// Write the figures instead of holding to them
+    /// Write the figures instead of comparing with them
     #[arg(long)]
     update: bool,
-    /// How far above its figure a count may be, in hundredths: room for a simplification
+    /// How far a count may exceed its figure, in percent: room for a simplification
     #[arg(long, default_value_t = 10.0)]
     tolerance: f64,
-    /// Runs one operation; what callgrind is started on
+    /// Runs one operation; callgrind is started with this
     #[arg(long, hide = true, value_name = "OPERATION")]
     inside: Option<String>,
 }
@@ -82,7 +82,7 @@ const OPERATIONS: &[Operation] = &[
     Operation { name: "row of changes", units: 2_000, prepare: changes },
 ];
 
-/// The function whose instructions, with those of all calls from it, are counted.
+/// The function whose instructions are counted, with those of all calls from it.
 #[inline(never)]
 pub(crate) fn counted(work: Prepared) -> Result<Box<dyn Any>> {
     black_box(work)()
@@ -174,7 +174,7 @@ pub(crate) fn instructions(arguments: &[&str]) -> Result<u64> {
 }
 
 fn row(n: u64) -> (Bytes, Bytes) {
-    // Scattered keys. The multiplier is odd, so none is repeated.
+    // Scattered keys. The multiplier is odd, so they do not repeat.
     let key = format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (Bytes::from(key), Bytes::from(vec![n as u8; 100]))
 }

@@ -7,7 +7,7 @@ use disk::DiskStore;
 use kv_api::{Database, Durability};
 use occ::store::Store;
 
-/// The event that an acknowledged write waits for. Processor work is compared without syncs on both sides, acknowledged
+/// The event that an acknowledged write waits for. Processor work is compared without syncs on both sides; acknowledged
 /// writes with syncs on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncing {

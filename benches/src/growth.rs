@@ -25,7 +25,7 @@ pub(crate) struct Options {
     /// The layout of bodies
     #[arg(long, value_enum, default_value_t = Layout::Exploded)]
     format: Layout,
-    /// Where it ends: documents, branches, bytes, writers; without it a usual end
+    /// The last size: documents, branches, bytes, writers; the default depends on what grows
     #[arg(long)]
     until: Option<usize>,
     /// One JSON object for each step instead of the table
@@ -90,7 +90,7 @@ impl What {
 pub(crate) enum Layout {
     /// A row for each leaf
     Exploded,
-    /// As few rows as hold it
+    /// As few rows as possible
     Packed,
 }
 
@@ -174,7 +174,7 @@ fn grow<E: Engine>(
                 rate(size - before, begun.elapsed())
             }
             What::Branches => {
-                // A document for each size: one that was updated at the sizes before has a longer history.
+                // A new document for each size: one that was updated at earlier sizes has a longer history.
                 let id = format!("{size} branches");
                 for branch in 0..size {
                     let mut hash = [0; 16];

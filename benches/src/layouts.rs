@@ -1,4 +1,4 @@
-//! What documents of each kind cost in each layout: instructions of each use, and bytes at rest.
+//! The cost of each kind of documents in each layout: instructions of each use, and bytes at rest.
 //!
 //! Nothing is timed. Instructions are those of the calling thread, as in [`counts`](crate::counts): a write's without
 //! the flush, and a read's from tables whose blocks are in the cache. The table decides the layout of a server's new
@@ -25,7 +25,7 @@ use crate::counts::{Prepared, counted, instructions};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Runs one cell of the table; what callgrind is started on
+    /// Runs one cell of the table; callgrind is started with this
     #[arg(long, hide = true, value_name = "KIND/USE/LAYOUT")]
     inside: Option<String>,
 }
@@ -154,7 +154,7 @@ fn get<D: Database>(documents: &Documents<D>, ids: &[String]) -> Result<usize> {
     Ok(ids.len())
 }
 
-/// Without the one of the design document.
+/// Without the row of the design document.
 fn feed<D: Database>(documents: &Documents<D>, _: &[String]) -> Result<usize> {
     let (mut read, mut request) = (0, ChangesRequest { include_docs: true, ..ChangesRequest::default() });
     loop {
@@ -176,7 +176,7 @@ fn find<D: Database>(documents: &Documents<D>, _: &[String]) -> Result<usize> {
     Ok(found.len())
 }
 
-/// Bytes of the folder for each document, after a clean end.
+/// Bytes of the folder for each document, after a clean close.
 fn at_rest(kind: &Kind, format: BodyFormat) -> Result<f64> {
     let folder = folder()?;
     let database = Lsm::database(folder.path(), Syncing::Unsynced);

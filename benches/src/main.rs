@@ -42,21 +42,21 @@ enum Command {
     Logins(http::logins::Options),
     /// The server's memory while clients read long answers slowly
     SlowClients(http::slow::Options),
-    /// Instructions of hot operations, held to committed figures (needs valgrind)
+    /// Instructions of hot operations, compared with committed figures (needs valgrind)
     Counts(counts::Options),
-    /// What changes as documents, branches, bytes or writers grow
+    /// Figures as documents, branches, bytes or writers grow
     Growth(growth::Options),
     /// All of it on one HTML page, with tables and plots
     Report(report::Options),
-    /// What documents take in a store: keys and bytes, in both layouts
+    /// Sizes of documents in a store: keys and bytes, in both layouts
     Sizes(sizes::Options),
-    /// Where the bytes of a document lie: rows, log, flushes, compactions
+    /// Where the bytes of a document go: rows, log, flushes, compactions
     #[cfg(feature = "lsm")]
     Costs(costs::Options),
-    /// What kinds of documents cost in both layouts: instructions of each use (needs valgrind), bytes at rest
+    /// The cost of kinds of documents in both layouts: instructions of each use (needs valgrind), bytes at rest
     #[cfg(feature = "lsm")]
     Layouts(layouts::Options),
-    /// What deleted documents and a dropped database leave on the disk
+    /// The disk space left by deleted documents and a dropped database
     Space(space::Options),
     /// Views as they grow: the build, a range, a grouped reduction, an update after one edit
     Views(views::Options),

@@ -1,4 +1,4 @@
-//! Sizes of documents in a store, and the bytes that a write and a read of one move.
+//! Sizes of documents in a store, and the bytes that writing and reading one moves.
 //!
 //! Nothing is timed: the figures are counts on the engine in memory, and hold on every engine.
 

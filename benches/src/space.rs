@@ -1,5 +1,5 @@
-//! The space of what is deleted: the folder beside the live data, while old documents go as new ones come, at rest, and
-//! after a database is dropped.
+//! The space of deleted data: the size of the folder compared with the live data, while new documents replace old ones,
+//! at rest, and after a database is dropped.
 //!
 //! Nothing is timed. The text is random, so that compression takes little of it.
 
@@ -25,18 +25,18 @@ pub(crate) struct Options {
     /// Megabytes that stay live
     #[arg(long, default_value_t = 76)]
     live: usize,
-    /// Megabytes that are written, and for the database that is dropped a third of it
+    /// Megabytes that are written; a third of it for the dropped database
     #[arg(long, default_value_t = 915)]
     written: usize,
-    /// Seconds without use after which the folder is measured again
+    /// Seconds of rest before the folder is measured again
     #[arg(long, default_value_t = 60)]
     rest: u64,
-    /// What is written: all kinds, unless one is named
+    /// The kind of data; all kinds by default
     #[arg(long)]
     kind: Option<Kind>,
 }
 
-/// What is written and deleted.
+/// The kind of written and deleted data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// Documents of 80 KB

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     /// The engine: mem, lsm or sled
     #[arg(long, default_value = "lsm")]
     engine: String,
-    /// Number of documents at the end; it is measured at each power of ten from 1,000
+    /// Number of documents at the end; views are measured at each power of ten from 1,000
     #[arg(long, default_value_t = 100_000)]
     until: usize,
 }
@@ -50,7 +50,7 @@ struct Step {
     documents: usize,
     written: f64,
     built: f64,
-    /// Means of a query: a hundred rows, the sum of all, the sums of each year.
+    /// Mean times of a query: a hundred rows, the sum of all, the sums of each year.
     range: Duration,
     all: Duration,
     by_year: Duration,
@@ -86,7 +86,7 @@ fn group() -> ViewGroup {
 }
 
 fn edit(n: usize) -> Result<Edit> {
-    // Days in no order, like documents from clients.
+    // Days in random order, like documents from clients.
     let day = n.wrapping_mul(7_919) % 100_003;
     let body =
         format!(r#"{{"day":[{},{day}],"amount":{},"text":"{}"}}"#, 2000 + day % YEARS, n % 1_000, "lorem ".repeat(20));

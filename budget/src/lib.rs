@@ -21,8 +21,8 @@
 //! then its owner gives everything back.
 //!
 //! Bytes that exist already are [counted](Held::count) without a wait. They may exceed the budget; then nothing is
-//! granted until enough has been given back. Callers that count keep the excess small: they [ask](Budget::room) before
-//! they make more.
+//! granted until enough is given back. Callers that count keep the excess small: they [wait for room](Budget::room)
+//! before they make more.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -55,7 +55,7 @@ pub enum Owner {
 pub enum Use {
     /// It ends by itself.
     Quick,
-    /// It ends when a client or a peer goes on.
+    /// It ends when a client or a peer continues.
     Slow,
 }
 
@@ -120,7 +120,7 @@ impl Budget {
         self.0.state.lock().used
     }
 
-    /// The most bytes that were taken at any time.
+    /// The largest number of bytes that were taken at any time.
     pub fn most_used(&self) -> usize {
         self.0.state.lock().most
     }
@@ -130,8 +130,7 @@ impl Budget {
         self.0.state.lock().waiting.iter().filter(|one| !one.granted.is_closed()).count()
     }
 
-    /// The largest reservation that can be granted at all, to an owner that holds nothing else while nobody else holds
-    /// anything.
+    /// The largest possible reservation: for an owner without others, while nobody else holds anything.
     pub fn most_of_one(&self) -> usize {
         self.0.total / (TIMES_FREE + 1) * TIMES_FREE
     }
@@ -141,7 +140,7 @@ impl Budget {
         Part { budget: self.clone(), owner }
     }
 
-    /// Waits until something is free, for work whose size is known only at its end.
+    /// Waits until a byte is free, for work whose size is known only at its end.
     ///
     /// # Errors
     /// [`Full`], after this patience.
@@ -186,7 +185,7 @@ impl Budget {
             }
         }
         // Owners with a reservation that must wait longer. Their later ones wait too: otherwise small reservations
-        // would pass a large one for ever.
+        // would always overtake a large one.
         let mut behind = HashSet::new();
         for next in std::mem::take(&mut state.waiting) {
             if next.granted.is_closed() {
@@ -222,7 +221,7 @@ impl Part {
         Held { part: self.clone(), bytes: 0 }
     }
 
-    /// Reserves bytes if there is room for them at once, and nobody of the same owner waits for a reservation.
+    /// Reserves bytes if there is room at once, and the same owner has no waiting reservation.
     pub fn try_take(&self, bytes: usize, kind: Use) -> Option<Held> {
         self.take_now(&mut self.budget.0.state.lock(), bytes, kind, false)
     }
@@ -280,7 +279,7 @@ impl Held {
     /// Makes it at least this large. Waits until there is room.
     ///
     /// # Errors
-    /// [`Full`], as in [`Part::take`]. It stays as it was.
+    /// [`Full`], as in [`Part::take`]. Then the reservation is unchanged.
     pub async fn grow(&mut self, to: usize, kind: Use, patience: Duration) -> Result<(), Full> {
         let Some(more) = to.checked_sub(self.bytes).filter(|more| *more > 0) else { return Ok(()) };
         if to > self.part.budget.most_of_one() {

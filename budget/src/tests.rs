@@ -83,7 +83,7 @@ async fn a_wait_ends() {
     assert_eq!(budget.used(), 70);
 }
 
-/// Two owners each want what the other holds: one gives up, and the other goes on.
+/// Each of two owners wants the bytes of the other: one gives up, and the other continues.
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_for_each_other_do_not_wait_for_ever() {
     let budget = Budget::new(100);
@@ -97,7 +97,7 @@ async fn those_who_wait_for_each_other_do_not_wait_for_ever() {
     assert!(budget.part(user("a")).try_take(75, Use::Quick).is_some());
 }
 
-/// A large reservation is not overtaken for ever by small ones of the same owner.
+/// Small reservations of the same owner do not always overtake a large one.
 #[tokio::test(start_paused = true)]
 async fn reservations_of_an_owner_are_granted_in_order() {
     let budget = Budget::new(100_000);

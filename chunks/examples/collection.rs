@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The first collection condemns. The second one, after the grace period, removes and repacks. The database is in the
-//! memory of the same process. The other figure is the peak that the collection adds to it.
+//! memory of the same process. The last figure is the peak that the collection adds.
 
 #[path = "vaults/processor.rs"]
 mod processor;

@@ -17,8 +17,8 @@ use vaults::{Failure, Pieces};
 
 /// Chunks of a file.
 const CHUNKS_OF_A_FILE: usize = 20;
-/// Number of batches, with a sixth of the chunks in all, that are stored before anything is measured. A vault in
-/// use has open data documents of all sizes.
+/// Number of batches stored before the measurement, with a sixth of the chunks in total: a vault in use has open data
+/// documents of all sizes.
 const WARMING: usize = 10;
 /// Numbers of batches that are measured, and of chunks in each.
 const MEASURED: [(usize, usize); 3] = [(200, 1), (50, 10), (10, 100)];

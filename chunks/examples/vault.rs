@@ -177,7 +177,7 @@ async fn measure(folder: &Path, url: &str, over_http: bool) -> Result<(), Failur
     );
     drop(vault);
     if let Some(mut process) = serving {
-        // The end of its input ends it.
+        // It ends when its input ends.
         drop(process.stdin.take());
         process.wait()?;
     }
@@ -336,7 +336,7 @@ async fn versions() -> Result<(), Failure> {
             }
             let length = dice.random_range(10..100);
             let mut sentence = note(&mut dice, &words, length + 21).split_off(21);
-            // As much is removed as is inserted, so the note keeps its size.
+            // Each change removes as much as it inserts, so the note keeps its size.
             let end = (at + sentence.len()..text.len()).find(|&end| text.is_char_boundary(end)).unwrap_or(text.len());
             changed += sentence.len() as u64;
             sentence.push('\n');

@@ -5,8 +5,8 @@
 //! cargo run --release -p couch-layer-chunks --example writers
 //! ```
 //!
-//! All write batches of their own new chunks into one vault of 116,000 chunks in memory. A document that all of
-//! them must touch would show as one that is written once for each batch.
+//! Each writes batches of new chunks into the same vault of 116,000 chunks in memory. A document that all writers must
+//! touch would be written once for each batch.
 
 #[path = "vaults/processor.rs"]
 mod processor;

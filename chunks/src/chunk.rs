@@ -10,7 +10,7 @@
 //! | `=iVBORw0K…` | the rest, which has base64 characters only |
 //! | `*%=Lx6Xqs…` | the rest, which is encrypted and opaque |
 //!
-//! Each form gives back the same string, byte by byte. Nothing depends on the choice.
+//! Each form gives back the same string, byte for byte. Nothing depends on the choice.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,8 +23,8 @@ use crate::store::Body;
 pub struct Chunk {
     /// The piece: text, base64 of bytes, or ciphertext.
     pub data: String,
-    /// Whether it is ciphertext. Each writer of a piece makes another ciphertext of it, and all of them are valid.
-    /// Ciphertexts are never compared and never replaced.
+    /// Whether it is ciphertext. Each writer makes another ciphertext of a piece, and all are valid. Ciphertexts are
+    /// never compared or replaced.
     pub encrypted: bool,
 }
 
@@ -61,7 +61,7 @@ impl Chunk {
         String::from_utf8(STANDARD.decode(value).ok()?).ok().map(Chunk::plain)
     }
 
-    /// The chunk in a document of its own; `None` if the document has more or less than this module can restore.
+    /// The chunk in its own document; `None` if the document has more or less than this module can restore.
     pub(crate) fn from_document(body: &Body) -> Option<Chunk> {
         let data = body.get("data")?.as_str()?;
         let encrypted = match body.get("e_") {

@@ -1,5 +1,5 @@
-//! The contents of a data document without the chunks' bytes: all that collections and indexes need, whether the
-//! chunks are in the document or in an object.
+//! The contents of a data document without the chunks' bytes, whether those are in the document or in an object.
+//! Collections and indexes need no more.
 
 use std::collections::BTreeMap;
 

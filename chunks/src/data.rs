@@ -8,8 +8,8 @@
 //! while it is small ([`OPEN_BELOW`]). After that it is not written again, so each chunk is sent a bounded number
 //! of times.
 //!
-//! Leaves are united like those of an index. If leaves have two values under one id, the winner's stays. Neither is
-//! examined: ciphertexts of one piece differ, and each is valid.
+//! Leaves are united like those of an index. If leaves have two values under one id, the winner's stays, without a
+//! comparison: ciphertexts of one piece differ, and each is valid.
 
 use std::collections::BTreeMap;
 
@@ -181,6 +181,6 @@ mod tests {
             assert!(refused.contains("dat:3f-001") && refused.contains(wanted), "{refused}");
         }
         let bad_value = Data::read("dat:3f-001", &leaf(r#"{"chunks":{"h:a":"from-a"}}"#).body).unwrap();
-        assert_eq!(bad_value.get("h:a"), None, "one bad value spoils only itself");
+        assert_eq!(bad_value.get("h:a"), None, "a bad value does not affect the others");
     }
 }

@@ -26,7 +26,7 @@ pub struct ChunkStore {
     pub(crate) store: Arc<dyn DocumentStore>,
     pub(crate) environment: Arc<dyn Environment>,
     pub(crate) attempts: u32,
-    /// Last known prefix length. It only grows, so an old value costs one more lookup and is not an error.
+    /// Last known prefix length. It only grows, so an old value only costs one more lookup.
     length: Arc<AtomicU8>,
     pub(crate) handles: Arc<Handles>,
     pub(crate) seen: Arc<Seen>,
@@ -114,7 +114,7 @@ impl ChunkStore {
         }
         if settings.data_doc_size_limit < LEAST_DATA_LIMIT {
             return Err(Error::Setting(format!(
-                "data_doc_size_limit {} is under {LEAST_DATA_LIMIT}, which is twice what a data document still takes chunks at",
+                "data_doc_size_limit {} is under the minimum of {LEAST_DATA_LIMIT}",
                 settings.data_doc_size_limit
             )));
         }

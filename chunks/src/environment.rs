@@ -5,7 +5,7 @@ use std::time::Duration;
 pub use peer::Environment;
 pub(crate) use peer::random;
 
-/// Pauses before the next attempt: up to a second, doubled each time. A part is random, so that clients that
+/// Pauses before the next attempt, twice as long each time, up to a second. A part is random, so that clients that
 /// collided do not collide again.
 pub(crate) async fn pause(environment: &dyn Environment, attempt: u32) {
     let longest = 10_u64.saturating_mul(1 << attempt.min(7)).min(1_000);

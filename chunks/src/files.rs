@@ -25,15 +25,15 @@ pub struct Verified {
     pub chunks: u64,
     /// Missing chunks, each with the files that refer to it.
     pub missing: BTreeMap<String, Vec<String>>,
-    /// Data documents that should have some of them and cannot be read, or whose objects cannot.
+    /// Data documents that should have some of them, but are unreadable or have unreadable objects.
     pub damaged: Vec<String>,
     /// Files whose references cannot be read, with the reason. They are not among `files`.
     pub unread: Vec<String>,
 }
 
 impl ChunkStore {
-    /// Writes a file over its leaf `rev`, once all chunks in its `children` are known to be there. Looks up those
-    /// that `receipt` does not cover, or covers no longer.
+    /// Writes a file over its leaf `rev`, once all chunks in its `children` are known to exist. Looks up those that
+    /// `receipt` does not cover, or no longer covers.
     ///
     /// # Errors
     /// [`Error::Missing`] if chunks are missing: store them and try again. [`Error::Contended`] if `rev` is no
@@ -121,9 +121,9 @@ impl ChunkStore {
         Ok(verified)
     }
 
-    /// Copies missing chunks from another database: that of a client that was away for longer than the grace
-    /// period, or a copy. Chunks whose data document or object is damaged are stored in another document. Returns
-    /// the chunks that are still missing; each copied one is read back.
+    /// Copies missing chunks from another database: a copy, or the one of a client that was away for longer than the
+    /// grace period. Chunks whose data document or object is damaged are stored in another document. Returns the chunks
+    /// that are still missing; each copied one is read back.
     ///
     /// # Errors
     /// As for [`put`](Self::put), and the errors of both stores.

@@ -8,14 +8,14 @@
 //!  "open":"dat:3f-001-9c0de1b2"}
 //! ```
 //!
-//! `chunks` is the index. `condemned` has the times (milliseconds since 1970) since when no file refers to a
-//! chunk; `spare` the times since when a data document holds a copy that the index does not name. `open` is a hint
-//! at the data document that still takes chunks. All but `chunks` are optional, and known to this crate only.
+//! `chunks` is the index. `condemned` has the time (milliseconds since 1970) since when no file refers to a chunk;
+//! `spare` the time since when a data document holds a copy that the index does not name. `open` is a hint at the data
+//! document that still takes chunks. All but `chunks` are optional, and only this crate knows them.
 //!
 //! # Leaves are united
-//! Two clients that wrote apart leave two leaves. An index is read as the union of its leaves. A writer writes
-//! that union and ends the losing leaves. An entry stays if any leaf has it. A mark stays only if all leaves have
-//! it: a mark leads to removal, so a doubtful one is dropped.
+//! Two clients that wrote separately leave two leaves. An index is read as the union of its leaves. A writer writes
+//! that union and ends the losing leaves. An entry stays if any leaf has it. A mark stays only if all leaves have it: a
+//! mark leads to removal, so a doubtful one is dropped.
 //!
 //! An entry is *doubtful* if some leaf lacks it or has it in another place: a collection may have removed it since
 //! the other leaf was written. Then the data documents decide (see
@@ -157,7 +157,7 @@ impl United {
             for (name, value) in &leaf.rest {
                 index.rest.entry(name.clone()).or_insert_with(|| value.clone());
             }
-            // Any hint will do, if all clients that unite choose the same.
+            // Any hint is good, as long as all uniting clients choose the same.
             index.open = index.open.max(leaf.open.clone());
         }
         index.condemned = common_marks(leaves.iter().map(|leaf| &leaf.condemned));
@@ -182,7 +182,7 @@ impl United {
     }
 }
 
-/// The marks common to all, each with its latest time.
+/// The marks that all have, each with its latest time.
 fn common_marks<'m>(mut all: impl Iterator<Item = &'m Marks>) -> Marks {
     let Some(mut common) = all.next().cloned() else { return Marks::new() };
     for marks in all {

@@ -1,7 +1,7 @@
 //! Content-addressed chunks of files, aggregated by prefix into few documents of a CouchDB database.
 //!
-//! Self-hosted LiveSync cuts files into chunks and stores each in a document of its own: a hundred thousand in a
-//! large vault. This crate aggregates them. Index documents (`idx:{prefix}`) map each chunk to a data document
+//! Self-hosted LiveSync cuts files into chunks and stores each in its own document: a hundred thousand in a large
+//! vault. This crate aggregates them. Index documents (`idx:{prefix}`) map each chunk to a data document
 //! (`dat:{prefix}-{sequence}`), which holds it. Files, and the ids of chunks, do not change.
 //!
 //! ```text
@@ -19,8 +19,8 @@
 //! ```
 //!
 //! Any number of clients may work at the same time, on one server or on replicas that meet later. Data is always
-//! written before its index, and chunks before a file that names them. An interrupted operation leaves nothing
-//! that misleads others, and is completed by repeating it.
+//! written before its index, and chunks before a file that names them. An interrupted operation does not mislead
+//! others, and is completed by repeating it.
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -5,8 +5,8 @@
 //!  load:  stub ─► the place in the settings ─► object, checked against the stub
 //! ```
 //!
-//! Two kinds of failure are kept apart: a damaged or missing object concerns its document only; a store that
-//! cannot be reached, or is not the right one, ends the operation.
+//! There are two kinds of failure: a damaged or missing object concerns only its document; an unreachable or wrong
+//! store ends the operation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,11 +65,11 @@ impl ChunkStore {
         let Some(location) = places.0.get(place) else { return Ok(None) };
         let objects = self.handles.connect.connect(location)?;
         if objects.get(&place_object(place)).await?.is_none() {
-            // An unmounted directory or another endpoint. All objects would seem to be lost.
+            // An unmounted directory or another endpoint. All objects would seem lost.
             return Err(Error::Store(StoreError::new(
                 StoreErrorKind::Refused,
                 format!(
-                    "the object store {location} is there, but not the objects of this database ({place}); is it the right one?"
+                    "the object store {location} does not have the objects of this database ({place}); is it the right one?"
                 ),
             )));
         }

@@ -18,9 +18,9 @@ pub(crate) struct Shelf {
     pub(crate) index: Index,
     /// The leaf to write over; `None` if no leaf is live.
     pub(crate) rev: Option<String>,
-    /// Live leaves that lost, to be ended once the union is written.
+    /// Losing live leaves, to be ended once the union is written.
     pub(crate) losers: Vec<String>,
-    /// Error of an unreadable live leaf. It is in no union, and only a rebuild ends it.
+    /// Error of an unreadable live leaf. The union lacks it, and only a rebuild ends it.
     pub(crate) damage: Option<Error>,
 }
 
@@ -37,7 +37,7 @@ enum Claim {
 
 impl ChunkStore {
     /// Unites the leaves of index documents, for an operation that removes something: an unreadable leaf may name
-    /// what seems to be garbage.
+    /// chunks that seem to be garbage.
     ///
     /// # Errors
     /// [`Error::Malformed`] for a leaf that is not an index; the store's errors.
@@ -80,9 +80,9 @@ impl ChunkStore {
         Ok(shelves)
     }
 
-    /// Resolves doubtful entries. An entry stays if a data document has the chunk, and also if the document has
-    /// not arrived yet: readers of an entry check that its document is there. If the document has arrived and
-    /// lacks the chunk, or is deleted, a collection has removed the entry.
+    /// Resolves doubtful entries. An entry stays if a data document has the chunk, or has not arrived yet: readers of
+    /// an entry check that its document is there. If the document has arrived and lacks the chunk, or is deleted, a
+    /// collection has removed the entry.
     async fn settle_doubts(&self, index: &mut Index, doubtful: BTreeMap<String, BTreeSet<String>>) -> Result<()> {
         let mut by_place: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
         for (chunk, places) in &doubtful {

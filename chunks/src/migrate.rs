@@ -31,7 +31,7 @@ use crate::store::{Edit, Figures, IdRange, Leaf, Refusal};
 
 /// Number of chunk documents read at a time.
 const READ_AT_ONCE: usize = 250;
-/// Number of chunks in a batch, and of their bytes.
+/// Maximum number of chunks in a batch, and of their bytes.
 const BATCH_CHUNKS: usize = 4_000;
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -42,8 +42,8 @@ pub struct Migrated {
     pub chunks: u64,
     /// Bytes of their data.
     pub chunk_bytes: u64,
-    /// Documents that were left as they are, with the reason: not of a chunk's form, too large to share a
-    /// document, or changed meanwhile.
+    /// Documents that were left unchanged, with the reason: not in a chunk's form, too large to share a document, or
+    /// changed meanwhile.
     pub left: Vec<String>,
     /// Figures of the database before.
     pub before: Figures,
@@ -131,7 +131,7 @@ impl ChunkStore {
         }
         // One leaf at a time: a document may have several.
         let rounds = batch.revs.iter().map(Vec::len).max().unwrap_or(0);
-        // The leaves to end, and no others.
+        // Only the leaves to end.
         let ending = whole.clone();
         for round in 0..rounds {
             let (mut places, mut edits) = (Vec::new(), Vec::new());
@@ -155,8 +155,8 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Gives every chunk a document of its own again and removes the aggregated form. Run it while nobody writes
-    /// aggregated chunks: those written meanwhile stay as they are, and are reported.
+    /// Gives every chunk its own document again and removes the aggregated form. Run it while nobody writes aggregated
+    /// chunks: chunks written meanwhile stay aggregated, and are reported.
     ///
     /// # Errors
     /// [`Error::Differs`] if a chunk in clear already has a document of its own with another content, or does not
@@ -192,8 +192,8 @@ impl ChunkStore {
         Ok(migrated)
     }
 
-    /// Writes the chunks of a data document as documents of their own, and reads them back. Returns whether the data
-    /// document may end. It may not if a chunk has a document of its own that cannot be compared.
+    /// Writes the chunks of a data document as separate documents, and reads them back. Returns whether the data
+    /// document may end. It may not if a chunk has its own document that cannot be compared.
     async fn take_apart(&self, place: &str, data: &Data, dry_run: bool, migrated: &mut Migrated) -> Result<bool> {
         let (mut chunks, mut whole) = (Vec::new(), true);
         for id in data.chunks().keys() {
@@ -265,7 +265,7 @@ impl ChunkStore {
             kept |= objects > 0;
             if objects > 0 {
                 migrated.left.push(format!(
-                    "{objects} objects in {location} are kept for the grace, and the settings that name them: collect, and begin again"
+                    "{objects} objects in {location} and the settings that name them are kept for the grace period: collect, then try again"
                 ));
             }
         }
@@ -303,13 +303,13 @@ fn own_chunk(
 ) -> std::result::Result<Option<Chunk>, &'static str> {
     let mut live = leaves.iter().filter(|leaf| !leaf.deleted).map(|leaf| Chunk::from_document(&leaf.body));
     let Some(winner) = live.next() else { return Ok(None) };
-    let chunk = winner.ok_or("is not of the form that a chunk has")?;
+    let chunk = winner.ok_or("does not have the form of a chunk")?;
     for other in live {
-        let other = other.ok_or("has conflicting revisions, one of which is not of the form that a chunk has")?;
+        let other = other.ok_or("has conflicting revisions, and one does not have the form of a chunk")?;
         match likeness(&chunk, &other, key) {
             Likeness::Same => {}
             Likeness::Doubtful(_) if key.is_none() => {
-                return Err("has conflicting revisions, which its passphrase alone can compare");
+                return Err("has conflicting revisions, and only its passphrase can compare them");
             }
             _ => return Err("has conflicting revisions with different contents"),
         }
@@ -334,10 +334,10 @@ fn likeness(one: &Chunk, other: &Chunk, key: Option<&Key>) -> Likeness {
     }
     match (key, one.encrypted && other.encrypted) {
         (_, false) => Likeness::Different,
-        (None, true) => Likeness::Doubtful("its passphrase alone can compare the two ciphertexts"),
+        (None, true) => Likeness::Doubtful("only its passphrase can compare the two ciphertexts"),
         (Some(key), true) => match (key.open(&one.data), key.open(&other.data)) {
             (Ok(one), Ok(other)) if one == other => Likeness::Same,
-            _ => Likeness::Doubtful("the two ciphertexts do not open to one text"),
+            _ => Likeness::Doubtful("the two ciphertexts do not have the same text"),
         },
     }
 }

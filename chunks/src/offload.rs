@@ -6,10 +6,10 @@
 //!          ─► a collection removes the object after the grace period
 //! ```
 //!
-//! Only sealed documents move: only collections write them again. Writers continue to write documents,
-//! and do not need the object store for that. The stub replaces the revision that was read, so it fails if a
-//! collection has replaced the document or a client has united leaves. The object then has no stub, and is removed for
-//! that reason. There is no other state: an interrupted move is completed by repeating it.
+//! Only sealed documents move: only collections write them again. Writers continue to write documents, and do not need
+//! the object store for that. The stub replaces the revision that was read, so the write fails if a collection has
+//! replaced the document or a client has united leaves. Then the object has no stub, and a collection removes it. There
+//! is no other state: an interrupted move is completed by repeating it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,8 +64,8 @@ struct Due {
 }
 
 impl ChunkStore {
-    /// Moves sealed data documents to objects at `location`, also those that are objects elsewhere. The settings
-    /// keep the location, for all clients. `progress` gets the numbers of data documents done and in all.
+    /// Moves sealed data documents to objects at `location`, including those in objects elsewhere. The settings keep
+    /// the location for all clients. `progress` gets the numbers of data documents done and in all.
     ///
     /// # Errors
     /// The errors of both stores; [`Error::Differs`] if an object reads back differently; [`Error::Contended`].
@@ -78,7 +78,7 @@ impl ChunkStore {
     ) -> Result<Offloaded> {
         let objects = self.handles.connect.connect(location)?;
         let place = if dry_run {
-            // A dry run should tell whether the store can be reached.
+            // A dry run too shows whether the store can be reached.
             objects.get(&place_object(&place_name(0))).await?;
             self.places().await?.at(location).cloned()
         } else {
@@ -101,15 +101,14 @@ impl ChunkStore {
         let place = match location {
             None => None,
             Some(location) => Some(places.at(location).cloned().ok_or_else(|| {
-                Error::Setting(format!("no objects of this database are in {location}, going by its settings"))
+                Error::Setting(format!("according to its settings, this database has no objects in {location}"))
             })?),
         };
         self.move_all(Target::Documents(place.as_deref()), dry_run, progress).await
     }
 
-    /// Removes places without objects from the settings. Returns their number. Nobody may offload meanwhile, on
-    /// this replica or another: a stub that arrives later would name an unknown place, until the location is used
-    /// again.
+    /// Removes places without objects from the settings. Returns their number. No replica may offload meanwhile: a stub
+    /// that arrives later would name an unknown place until the location is used again.
     ///
     /// # Errors
     /// As for [`offload`](Self::offload).
@@ -195,7 +194,7 @@ impl ChunkStore {
         Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
-    /// Places at a location that stubs name and lost settings do not.
+    /// Places at a location that stubs name although lost settings do not.
     async fn lost_places_at(&self, location: &str, places: &Places) -> Result<Vec<String>> {
         let mut unknown = BTreeSet::new();
         for some in self.ids(DATA_PREFIX).await?.chunks(DATA_AT_ONCE) {
@@ -301,7 +300,7 @@ impl ChunkStore {
         // Two forks together can exceed the size limit. So can a single chunk.
         if is_due && leaves.len() > 1 && contents.bytes() > settings.data_doc_size_limit {
             return Err(Error::Setting(format!(
-                "\"{id}\" has conflicting leaves that are more than a document may hold: collect, which takes them apart"
+                "\"{id}\" has conflicting leaves that are together too large for a document: a collection splits them"
             )));
         }
         Ok(is_due)
@@ -318,7 +317,7 @@ impl ChunkStore {
         let began_ms = self.environment.now_ms();
         let documents: Vec<(&str, &Data)> = due.iter().map(|due| (due.id.as_str(), &due.data)).collect();
         let stubs = self.stow(place, &documents).await?;
-        // Objects without stubs are removed after the grace period, so a slow writer may have lost its own.
+        // Objects without stubs are removed after the grace period, so a slow writer may have lost its objects.
         if !self.is_fresh(began_ms, settings) {
             return Ok(due.into_iter().map(|due| due.id).collect());
         }

@@ -8,9 +8,9 @@
 //!                                 dat:3f-001-9c0de1b2
 //! ```
 //!
-//! A database has one current length, which only grows. Growing moves nothing: indexes of shorter prefixes stay
-//! valid, and lookups include them. There are at most five lengths, so a chunk is in one of five indexes, and a
-//! batch of chunks shares most of them.
+//! A database has one current length. It only grows. Growing moves nothing: indexes of shorter prefixes stay valid, and
+//! lookups include them. There are at most five lengths, so a chunk is in one of five indexes, and a batch of chunks
+//! shares most of them.
 
 use crate::error::{Error, Result};
 use crate::id::{Bucket, CHUNK_PREFIX};
@@ -25,8 +25,8 @@ pub const SETTINGS_ID: &str = "chunks:settings";
 /// Longest prefix, in hexadecimal digits: enough for 34 million chunks.
 pub const MAX_PREFIX_LENGTH: u8 = 4;
 
-/// Average number of entries in an index document for which a length is chosen. The fullest of thousands has a
-/// fifth more, which is 26 KB at some 41 bytes an entry.
+/// The prefix length is chosen for this average number of entries in an index document. The fullest of thousands has a
+/// fifth more: 26 KB at some 41 bytes an entry.
 const ENTRIES: u64 = 520;
 
 /// The prefix length for a database with this number of chunks.
@@ -96,8 +96,8 @@ pub(crate) fn data_id(prefix: &str, sequence: u64, nonce: u64) -> String {
     format!("{DATA_PREFIX}{prefix}-{sequence:03}-{:08x}", nonce as u32)
 }
 
-/// The prefix and the sequence of a data document; `None` for any other document. The nonce is optional. Anybody
-/// can write an id, so a sequence that is too large counts as the largest.
+/// The prefix and the sequence of a data document; `None` for any other document. The nonce is optional. Any client can
+/// write an id, so a sequence that is too large counts as the largest.
 pub(crate) fn data_parts(id: &str) -> Option<(&str, u64)> {
     let (prefix, rest) = id.strip_prefix(DATA_PREFIX)?.split_once('-')?;
     let sequence = rest.split_once('-').map_or(rest, |(sequence, _)| sequence);
@@ -109,7 +109,7 @@ fn is_prefix(text: &str) -> bool {
     text.len() <= usize::from(MAX_PREFIX_LENGTH) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether a document is this crate's or a chunk, and so not a file.
+/// Whether a document is this crate's or a chunk, so not a file.
 pub(crate) fn is_no_file(id: &str) -> bool {
     id.starts_with(CHUNK_PREFIX) || index_prefix(id).is_some() || data_parts(id).is_some() || id == SETTINGS_ID
 }

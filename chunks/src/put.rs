@@ -11,8 +11,8 @@ use crate::settings::Settings;
 use crate::write::{Attempt, Put, Receipt};
 
 impl ChunkStore {
-    /// Stores those chunks that do not exist yet. If there are two contents under one id, the first one stays.
-    /// Everything is written when this returns.
+    /// Stores the chunks that do not exist yet. If there are two contents under one id, the first one stays. Everything
+    /// is written when this returns.
     ///
     /// Memory: the chunks, their indexes, and one small data document for each prefix among them. Batches of some
     /// thousands of chunks or some megabytes work well.
@@ -38,8 +38,8 @@ impl ChunkStore {
         Ok(receipt)
     }
 
-    /// Makes sure that chunks exist and stay: condemned chunks are revived or, late in their grace period, stored
-    /// again from their remaining copy. Also returns the ids of missing chunks.
+    /// Ensures that chunks exist and stay: condemned chunks are revived or, late in their grace period, stored again
+    /// from their remaining copy. Also returns the ids of missing chunks.
     ///
     /// # Errors
     /// As for [`put`](Self::put).
@@ -49,7 +49,7 @@ impl ChunkStore {
         if unindexed.is_empty() {
             return Ok((receipt, Vec::new()));
         }
-        // In no index. A data document may have them nevertheless, or a document of their own.
+        // In no index. They may still be in a data document, or in their own documents.
         let (mut again, mut missing) = (Vec::new(), Vec::new());
         for (id, found) in self.read_found(&unindexed).await? {
             match found {

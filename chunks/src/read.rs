@@ -1,7 +1,7 @@
 //! Reading chunks.
 //!
-//! An index tells where a chunk is. It may lack a chunk, because it is behind the data documents (replication
-//! transfers documents in any order), or was lost. Then the search continues:
+//! An index tells where a chunk is. It may lack a chunk because it is behind the data documents (replication transfers
+//! documents in any order) or was lost. Then the search continues:
 //!
 //! 1. the indexes of all lengths up to the current one, and their data documents;
 //! 2. the same for all lengths, since a collection may have moved it meanwhile;
@@ -27,7 +27,7 @@ use crate::store::{IdRange, Leaf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundChunk {
     pub(crate) chunk: Chunk,
-    /// Whether it has a document of its own, and no other place.
+    /// Whether it is only in its own document.
     pub(crate) in_own_document: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Rebuilds indexes from the data documents.
 //!
-//! Every chunk in a data document that a file refers to gets an entry, unless a right one exists. Other chunks are
-//! marked for collection. First, a damaged index is replaced by an empty one, damaged settings by their readable
-//! parts, lost settings by defaults. Nothing is removed, and clients may continue: chunks are found at all times,
-//! and a chunk that is stored twice meanwhile is collected as a copy.
+//! Every referenced chunk in a data document gets an entry, unless a correct one exists. Other chunks are marked for
+//! collection. First, a damaged index is replaced by an empty one, damaged settings by their readable parts, lost
+//! settings by defaults. Nothing is removed, and clients may continue: chunks are found at all times, and a chunk that
+//! is stored twice meanwhile is collected as a copy.
 
 use crate::ChunkStore;
 use crate::collect::Collection;
@@ -24,10 +24,10 @@ const AT_ONCE: usize = 100;
 pub struct Reindexed {
     /// Number of data documents read.
     pub data_documents: u64,
-    /// Number of chunks that files refer to and that got a missing or corrected entry.
+    /// Number of referenced chunks that got a missing or corrected entry.
     pub entered: u64,
-    /// Number of copies marked for collection: copies other than the one that the index names, and chunks that no file
-    /// refers to and no index names.
+    /// Number of copies marked for collection: copies that the index does not name, and unreferenced chunks that no
+    /// index names.
     pub copies: u64,
     /// Number of damaged indexes and settings that were replaced.
     pub replaced: u64,
@@ -50,7 +50,7 @@ impl ChunkStore {
         if places.is_empty() {
             return Ok(report);
         }
-        // Ids of data documents have the prefixes of the time of their creation.
+        // Ids of data documents have the prefix length of the time when they were created.
         let longest = places.iter().filter_map(|id| data_parts(id)).map(|(prefix, _)| prefix.len() as u8).max();
         self.grow(longest.unwrap_or(0)).await?;
         let mut collection = Collection::for_reindex(self, self.settings().await?.unwrap_or_default(), references);
@@ -91,7 +91,7 @@ impl ChunkStore {
         Err(Error::Contended { what: format!("\"{SETTINGS_ID}\""), attempts: self.attempts })
     }
 
-    /// Ends the damaged leaves of indexes. Creates those indexes again that have no other leaf.
+    /// Ends the damaged leaves of indexes. Creates indexes without another leaf again.
     async fn replace_damaged(&self) -> Result<u64> {
         let ids = self.ids(INDEX_PREFIX).await?;
         let ids: Vec<String> = ids.into_iter().filter(|id| index_prefix(id).is_some()).collect();

@@ -4,9 +4,9 @@
 //! {"_id":"chunks:settings","format":1,"chunk_prefix_length":2,"data_doc_size_limit":900000,"grace_ms":604800000}
 //! ```
 //!
-//! Changes that two clients made apart are united: the longer prefix, the smaller limit, the longer grace period.
-//! Each is the safer choice, and a longer prefix costs nothing for existing chunks. If chunks are in objects too,
-//! the format is 2 and [`Places`] are named.
+//! Independent changes of two clients are united: the longer prefix, the smaller limit, the longer grace period. Each
+//! is the safer choice, and a longer prefix costs nothing for existing chunks. If chunks are in objects too, the format
+//! is 2 and [`Places`] are named.
 
 use serde_json::json;
 
@@ -15,8 +15,8 @@ use crate::objects::Places;
 use crate::placement::{MAX_PREFIX_LENGTH, SETTINGS_ID};
 use crate::store::{Body, Leaf};
 
-/// The latest format that this program reads and writes. 2 means that chunks may be in objects, and is written
-/// only then.
+/// The latest format that this program reads and writes. 2 means that chunks may be in objects; it is written only
+/// then.
 pub const FORMAT: u64 = 2;
 /// The format of a database without objects.
 const PLAIN_FORMAT: u64 = 1;

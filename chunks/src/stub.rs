@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `chunks` names the object: the place from the settings, and the object's own name, which is never used again. A
-//! program without objects finds a string in place of an object, calls the document damaged, and leaves it alone.
-//! `sizes` lists the chunks with their sizes in a data document, so that these are known without reading the
+//! program that does not know objects finds a string instead of a JSON object, calls the document damaged, and leaves
+//! it alone. `sizes` lists the chunks with their sizes in a data document, so that these are known without reading the
 //! object.
 //!
 //! The object contains the data document, `{"_id":…,"chunks":{…}}`, as compact JSON with sorted ids.

@@ -7,8 +7,8 @@
 //!
 //! Invariants, on which collections rely:
 //! * An index names a data document only after the chunk is in it.
-//! * A chunk that is in a data document and in no index never gets an entry from a writer that finds it, since it
-//!   may be about to be removed. The writer stores it again, in another document.
+//! * A writer that finds a chunk in a data document but in no index does not enter it, since it may be about to be
+//!   removed. The writer stores it again, in another document.
 //! * A writer relies on an entry only if the data document has the chunk.
 //! * A condemned entry is revived by writing its index, which conflicts with the removal. In the second half of
 //!   the grace period it is not revived; the chunk is stored again.
@@ -198,7 +198,7 @@ impl<'s> Put<'s> {
             places.into_iter().zip(live).filter_map(|(place, live)| live.then_some(place)).collect();
         let now = self.chunks.environment.now_ms();
         let is_late = |since: u64| now.saturating_sub(since) >= settings.grace_ms / 2;
-        // Chunks that this put stored long ago and could not enter may be about to be removed.
+        // Chunks that this put stored long ago without entering them may be about to be removed.
         if is_late(self.receipt.checked_ms) {
             self.placed.clear();
         }
@@ -240,8 +240,8 @@ impl<'s> Put<'s> {
         Ok((fresh, revived))
     }
 
-    /// Those of the chunks that are really in the data documents that indexes name. The document may exist without
-    /// the chunk: an older leaf may have arrived, or a damaged one.
+    /// The chunks that are really in the data documents that indexes name. A document may exist without the chunk: an
+    /// older or damaged leaf may have arrived.
     async fn present(&self, hits: &BTreeMap<String, Hit>) -> Result<HashSet<String>> {
         let mut by_place: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
         for (id, hit) in hits.iter().filter(|(_, hit)| !self.damaged.contains(&hit.place)) {
@@ -285,8 +285,8 @@ impl<'s> Put<'s> {
         self.receipt.known += 1;
     }
 
-    /// Writes chunks into data documents. Returns whether another writer was faster at one, and for each index the
-    /// data document that is open now.
+    /// Writes chunks into data documents. Returns whether another writer was faster at any, and for each index the data
+    /// document that is now open.
     async fn write_data(
         &mut self,
         shelves: &BTreeMap<String, Shelf>,
@@ -367,7 +367,7 @@ impl<'s> Put<'s> {
             if !target.as_ref().is_some_and(|target| target.data.has(&id)) {
                 fit.push(id);
             } else if self.waited.insert(id.clone()) {
-                // Its writer may be about to enter it in the index.
+                // The chunk's writer may be about to enter it in the index.
                 *contended = true;
             } else {
                 apart.push(id);
@@ -399,7 +399,7 @@ impl<'s> Put<'s> {
         full
     }
 
-    /// Writes indexes, and resolves their chunks. Returns whether another writer was faster at one.
+    /// Writes indexes, and resolves their chunks. Returns whether another writer was faster at any.
     async fn write_indexes(
         &mut self,
         shelves: &BTreeMap<String, Shelf>,

@@ -59,7 +59,7 @@ fn play<H: Harness>(harness: &H, arguments: &Arguments) -> ExitCode {
     let outcome = run_long(harness, run, arguments.tapes_of_a_database, |instructions| {
         played += instructions;
         bar.inc(instructions);
-        // A log does not show the bar.
+        // A log file does not show the bar.
         if bar.is_hidden() && reported.elapsed() > Duration::from_secs(60) {
             reported = Instant::now();
             println!("{played} instructions, {:.0}/s", rate(played, began));

@@ -11,9 +11,9 @@
 //!   latency            ×            ×
 //! ```
 //!
-//! A [slow](Chaos::slow) database has one fault, which is not random: its read versions become too old (1007)
-//! after a number of bytes. A database [without watches](Chaos::without_watches) refuses each of them (1032). One [with
-//! other versions](Chaos::with_versions) is a store that was restored into another cluster.
+//! A [slow](Chaos::slow) database has one fault, which is not random: its read versions become too old (1007) after a
+//! number of bytes. A database [without watches](Chaos::without_watches) refuses each of them (1032). One [with other
+//! versions](Chaos::with_versions) acts as a store restored into another cluster.
 //!
 //! Faults are drawn from one seed at given rates, or come from a script. A transaction that writes nothing has no
 //! faults at its commit, as on a cluster.
@@ -47,11 +47,11 @@ pub enum Fault {
     NotCommitted,
     /// 1021 for a commit that happened.
     UnknownCommitted,
-    /// 1021 for a commit that did not.
+    /// 1021 for a commit that did not happen.
     UnknownNotCommitted,
     /// 1031 for a commit that happened.
     TimedOutCommitted,
-    /// 1031 for a commit that did not.
+    /// 1031 for a commit that did not happen.
     TimedOutNotCommitted,
     /// 2101: refused, and refused again at every retry.
     TooLarge,
@@ -83,7 +83,7 @@ pub struct Rates {
     pub not_committed: f64,
     /// 1021 for a commit that happened.
     pub unknown_committed: f64,
-    /// 1021 for a commit that did not.
+    /// 1021 for a commit that did not happen.
     pub unknown_not_committed: f64,
     /// 1031; half of these commits happened.
     pub timed_out: f64,
@@ -169,7 +169,7 @@ impl<D: Database> Chaos<D> {
         Chaos::of(inner, Plan::Seeded { random: Random::new(seed), rates })
     }
 
-    /// Takes one entry for each commit of a transaction that writes. `None` lets the commit pass. After the end of the
+    /// Each commit of a transaction that writes takes one entry. `None` lets the commit pass. After the end of the
     /// script, all commits pass.
     pub fn scripted(inner: D, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
         Chaos::of(inner, Plan::Script(faults.into_iter().collect()))
@@ -181,7 +181,7 @@ impl<D: Database> Chaos<D> {
         Chaos { window: Some(window), ..Chaos::scripted(inner, []) }
     }
 
-    /// A store that has as many watches as it allows: each further one fails (1032).
+    /// A store that already has as many watches as it allows: each further one fails (1032).
     pub fn without_watches(inner: D) -> Self {
         Chaos { watches: false, ..Chaos::scripted(inner, []) }
     }
@@ -278,7 +278,7 @@ pub struct ChaosTransaction<T> {
     attempt: Arc<Mutex<Attempt>>,
 }
 
-/// Bytes with a versionstamp at the place that the last four name.
+/// The bytes with a versionstamp at the offset given by the last four.
 fn stamped(bytes: &[u8], stamp: Versionstamp) -> Vec<u8> {
     let (bytes, place) = bytes.split_at(bytes.len() - 4);
     let place = place.iter().rev().fold(0, |place, byte| place << 8 | usize::from(*byte));
@@ -319,7 +319,7 @@ impl<T: Transaction> ChaosTransaction<T> {
         attempt.bytes += bytes;
     }
 
-    /// Counts bytes that were read or are committed. Fails once they took longer than a read version lives.
+    /// Counts bytes that were read or are committed. Fails once they exceed the window.
     fn took(&self, bytes: usize) -> Result<()> {
         let mut attempt = self.attempt.lock();
         attempt.bytes += bytes;

@@ -5,8 +5,8 @@
 //!   meanwhile                       reads ── commit …
 //! ```
 //!
-//! A scenario plays this for every commit of the operation. If the operation reads something without a conflict range
-//! and its decision depends on it, one of these histories shows the fault. Nothing depends on time.
+//! A scenario does this for every commit of the operation. If the operation decides by something that it read without a
+//! conflict range, one of these histories shows the fault. Nothing depends on time.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::chaos::Chaos;
 use crate::hold::Hold;
 
 /// Runs `operation` on `inner`. Its commit number `nth`, from 0, waits while `meanwhile` runs. Commits of transactions
-/// that write nothing do not count. Returns the operation's result, and whether it reached that commit. If it did not,
-/// `meanwhile` was not run.
+/// that write nothing do not count. Returns the operation's result, and whether it reached that commit. Otherwise
+/// `meanwhile` did not run.
 ///
 /// The two must share no layer or other state of the process: the operation makes no progress meanwhile.
 pub async fn interleave<D: Database, T>(

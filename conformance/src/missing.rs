@@ -40,7 +40,7 @@ impl Missing {
             assert!(!required.split(',').any(|one| one.trim() == *name), "{what} needs {name} ({REQUIRE}): {reason}");
         }
         if SAID.lock().insert(reason.clone()) {
-            // `eprintln!` would not do: the test runner captures it for tests that pass.
+            // Not `eprintln!`: the test runner captures it for tests that pass.
             let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: {what}, and every test like it: {reason}\n");
         }
     }

@@ -28,7 +28,7 @@ impl fmt::Debug for Scenario {
 ///
 /// # Panics
 ///
-/// When the engine breaks the scenario, or no scenario has that name. Tests call this function.
+/// When the engine fails the scenario, or no scenario has that name.
 pub fn run<H: Harness>(harness: &H, name: &str) {
     let Some(scenario) = scenarios().iter().find(|scenario| scenario.name == name) else {
         panic!("no scenario is called {name}");

@@ -256,7 +256,7 @@ impl Tx {
         self.raw.get(&self.key(key), Read::Snapshot)
     }
 
-    /// The key that a selector resolves to, without the subspace where it is inside.
+    /// The key that a selector resolves to, without the subspace if it is inside.
     pub(crate) fn get_key(&self, selector: &KeySelector, read: Read) -> BoxFuture<Result<Bytes>> {
         let key = self.raw.get_key(&self.selector(selector), read);
         let subspace = self.subspace.clone();
@@ -281,9 +281,9 @@ impl Tx {
         self.rows_by(request, Read::Serializable).await
     }
 
-    /// A range as text. Reads the first batch where the request limits it, else all batches, since an engine may
-    /// end a batch anywhere. (FoundationDB's client ends one where it knows less about the next rows than about
-    /// those before, for example between own writes.)
+    /// A range as text. Reads the first batch if the request limits it, else all batches, since an engine may end a
+    /// batch anywhere. (FoundationDB's client ends one where it knows less about the next rows than about the previous
+    /// ones, for example between own writes.)
     pub(crate) async fn rows_by(&self, request: RangeRequest, read: Read) -> Result<String> {
         let bounded = request.limit > 0 || request.target_bytes > 0;
         let mut rows = Vec::new();

@@ -46,7 +46,7 @@ impl Known {
     }
 }
 
-/// The functions that a test attribute stands before; in a suite's list also the lines that are a name.
+/// The functions with a test attribute; in a suite's list also the lines that are a name.
 fn tests_in(text: &str, lists: bool) -> Vec<String> {
     let mut names = Vec::new();
     let mut is_test = false;
@@ -78,7 +78,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     targets.filter(|target| !target.is_empty() && !target.contains("://"))
 }
 
-/// Whether a span looks like the name of a test, in any column. No parameter has so many words.
+/// Whether a span looks like the name of a test, in any column: parameters have fewer words.
 fn is_long_name(span: &str) -> bool {
     is_name(span) && span.matches('_').count() > 3
 }

@@ -1,4 +1,4 @@
-//! Clears of very many rows, as pending intervals. For stores to which removing a row is a write.
+//! Clears of very many rows, as pending intervals. For stores where removing a row is a write.
 //!
 //! ```text
 //!   pending    ├───────────────────────────┤         all rows in here count as absent
@@ -6,8 +6,8 @@
 //!   purge                     ├────────────┤         rows are removed from the front, and so is the interval
 //! ```
 //!
-//! The store records its pending intervals in a row, in the batch that changes them. A
-//! thread of the store removes the rows.
+//! The store records its pending intervals in a row, in the batch that changes them. A thread of the store removes the
+//! rows.
 
 use bytes::Bytes;
 use kv_api::{Error, Result, error};

@@ -3,16 +3,16 @@
 //! ```text
 //!   folder/
 //!     couch-layer.json    the mark: {"engine":"sled","format":12}, written once and whole
-//!     LOCK                locked by the process that has the database open, and so is the mark
+//!     LOCK                locked by the process that has the database open, like the mark
 //!     …                   the engine's own files
 //! ```
 //!
-//! A folder is opened by its mark. A folder of another engine, of another format or of somebody else is refused
-//! before anything in it is touched. A new folder gets its mark first: the mark is written under another name,
-//! synced and renamed, and the folder is synced. So a crash leaves either a new folder or one of ours.
+//! A folder is opened by its mark. A folder of another engine, format or program is refused before anything in it is
+//! touched. A new folder gets its mark first: the mark is written under another name, synced and renamed, and the
+//! folder is synced. So after a crash the folder is either new or has a complete mark.
 //!
-//! `LOCK` is locked first, so that one process at a time makes a folder. But it holds nothing, so somebody may remove it, and
-//! the next process would lock a new file. So the mark is locked too: without the mark, the folder is not opened.
+//! `LOCK` is locked first, so that one process at a time makes a folder. But it is empty, so somebody may remove it,
+//! and the next process would lock a new file. So the mark is locked too: the folder is not opened without it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -35,7 +35,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The mark of a folder. `None` if there is no folder, or none of ours. Changes nothing.
+    /// The mark of a folder. `None` if the folder or its mark does not exist. Changes nothing.
     pub fn read(folder: &Path) -> Result<Option<Mark>> {
         let path = folder.join(MARK_FILE);
         let text = match fs::read(&path) {
@@ -65,9 +65,8 @@ pub struct Folder {
 impl Folder {
     /// Opens the folder of this engine at `path`. Creates it if it does not exist, and takes it if it is empty.
     ///
-    /// 1529 when another process has it open; 2108 for another engine or format; 2000 when it is not ours: no
-    /// folder, or one with other files in it; 1514 when it cannot be written; 1522 when its mark is damaged. Each
-    /// error says what to do.
+    /// 1529 when another process has it open; 2108 for another engine or format; 2000 when it is a file, or a folder
+    /// with other files; 1514 when it cannot be written; 1522 when its mark is damaged. Each error says what to do.
     pub fn open(path: &Path, engine: &str) -> Result<Folder> {
         let cannot_write = |cause| io_error(format!("cannot write to the folder {}", path.display()), &cause);
         if !check_mark(path, engine)? {
@@ -77,8 +76,8 @@ impl Folder {
         let lock_file = lock(path, LOCK_FILE)?;
         // The process that held the lock until now may have written a mark.
         if check_mark(path, engine)? {
-            // The process that wrote it may have been killed before the name was durable. A loss of power could
-            // then remove the mark and keep what is written from now on.
+            // The process that wrote it may have been killed before the name was durable. A loss of power could then
+            // remove the mark and keep later writes.
             sync_folder(path).map_err(cannot_write)?;
         } else {
             check_empty(path)?;
@@ -95,7 +94,7 @@ impl Folder {
     }
 }
 
-/// Whether a folder has the mark of this engine: `false` if it has none. Fails if it has another one.
+/// Whether a folder has the mark of this engine: `false` without a mark. Fails for another engine's.
 fn check_mark(path: &Path, engine: &str) -> Result<bool> {
     let Some(found) = Mark::read(path)? else { return Ok(false) };
     if found.engine != engine {
@@ -113,7 +112,7 @@ fn check_mark(path: &Path, engine: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a name is one that systems, file managers and appliances put into any folder.
+/// Whether systems, file managers and appliances put a file of this name into any folder.
 fn is_of_the_system(name: &OsStr) -> bool {
     const NAMES: [&str; 16] = [
         "lost+found",
@@ -137,8 +136,8 @@ fn is_of_the_system(name: &OsStr) -> bool {
     NAMES.contains(&&*name) || ["._", ".nfs", ".fuse_hidden", ".Trash"].iter().any(|begin| name.starts_with(begin))
 }
 
-/// Fails unless the folder is empty. The files of an interrupted creation do not count, nor does what is
-/// [the system's](is_of_the_system).
+/// Fails unless the folder is empty. Files of an interrupted creation and [the system's](is_of_the_system) do not
+/// count.
 fn check_empty(path: &Path) -> Result<()> {
     let cannot_read = |cause: io::Error| io_error(format!("cannot read the folder {}", path.display()), &cause);
     for entry in fs::read_dir(path).map_err(cannot_read)? {
@@ -160,14 +159,14 @@ fn check_empty(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Locks a file of the folder, which is created if it does not exist.
+/// Locks a file of the folder. Creates it if it does not exist.
 fn lock(path: &Path, name: &str) -> Result<File> {
     let file = path.join(name);
     let cannot_lock = |cause: &io::Error| io_error(format!("cannot write to {}", file.display()), cause);
     let mut options = OpenOptions::new();
-    // Network file systems lock only what may be written.
+    // Network file systems lock only files opened for writing.
     options.write(true).create(true).truncate(false);
-    // Others may read and write it, and not remove it: FILE_SHARE_READ and FILE_SHARE_WRITE.
+    // Others may read and write it, but not remove it: FILE_SHARE_READ and FILE_SHARE_WRITE.
     #[cfg(windows)]
     std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, 3);
     let lock = options.open(&file).map_err(|cause| cannot_lock(&cause))?;
@@ -181,8 +180,8 @@ fn lock(path: &Path, name: &str) -> Result<File> {
     }
 }
 
-/// After an error there is no mark, and the next opening writes it again: a failed sync may have lost its name for good,
-/// whatever a later sync reports.
+/// After an error there is no mark, and the next opening writes it again: a failed sync may have lost its name for
+/// good, whatever a later sync reports.
 fn write_mark(path: &Path, engine: &str) -> io::Result<()> {
     let text = serde_json::json!({ "engine": engine, "format": STORED_FORMAT }).to_string();
     let (new, marked) = (path.join(NEW_MARK_FILE), path.join(MARK_FILE));
@@ -196,9 +195,9 @@ fn write_mark(path: &Path, engine: &str) -> io::Result<()> {
 /// Creates a folder and its parents, and makes their names durable. This comes before the mark, so that no mark
 /// lies in a folder that a loss of power could take away.
 ///
-/// A process that was killed here may have left folders whose names are not durable, so all parents are synced.
-/// Errors count up to the first parent that existed before: those above may be out of our reach. After an error
-/// the new folders are removed: a failed sync may have lost their names for good, whatever a later sync reports.
+/// A process that was killed here may have left folders whose names are not durable, so all parents are synced. Errors
+/// count up to the first parent that existed before: this user may have no access to those above. After an error the
+/// new folders are removed: a failed sync may have lost their names for good, whatever a later sync reports.
 fn create(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;
     let there = path.ancestors().skip(1).find(|folder| folder.exists()).map(Path::to_owned);
@@ -226,7 +225,7 @@ fn sync_names(path: &Path, there: Option<&Path>) -> io::Result<()> {
 
 /// Makes the names in a folder durable.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
-    // Where folders cannot be opened as files (Windows), names are durable without it.
+    // Windows cannot open folders as files, and makes names durable by itself.
     if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }
 
@@ -281,7 +280,7 @@ mod tests {
         assert_eq!(code(&path, "test"), 0);
     }
 
-    /// `LOCK` holds nothing, so somebody may remove it.
+    /// `LOCK` is empty, so somebody may remove it.
     #[cfg(unix)]
     #[test]
     fn a_folder_without_its_lock_file_still_has_one_owner() {

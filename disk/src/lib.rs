@@ -1,6 +1,6 @@
-//! What databases in a folder share: one owner, a mark, a write-ahead log, errors that say what to do.
+//! Shared by all databases in a folder: one owner, a mark, a write-ahead log, errors that say what to do.
 //!
-//! An engine brings a [`DiskStore`], and is a database by two lines:
+//! An engine implements [`DiskStore`], and becomes a database with two lines:
 //!
 //! ```ignore
 //! pub type MyDatabase = occ::OccDatabase<disk::OnDisk<MyStore>>;
@@ -16,9 +16,9 @@
 //!     …                   the store's own files
 //! ```
 //!
-//! Invariants: a store is opened only in a folder that belongs to this process, this engine and this
-//! format; the store records its last commit version, so that versions go on after a restart; a store that
-//! comes back older than its side file `synced` is refused.
+//! Invariants: a store is opened only in a folder that belongs to this process, this engine and this format; the store
+//! records its last commit version, so that versions go on after a restart; a store that is older than its side file
+//! `synced` is refused.
 
 mod on_disk;
 mod options;

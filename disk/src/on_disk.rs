@@ -14,10 +14,10 @@ use crate::folder::{Folder, io_error, sync_folder};
 use crate::room;
 use crate::synced::Synced;
 
-/// A store whose rows are in a folder.
+/// A store with its rows in a folder.
 ///
-/// After a failed sync a later sync proves nothing: Linux marks the pages of the failed one as clean and never
-/// writes them. So a store writes them again, into new files, or fails from then on.
+/// After a failed sync a later sync proves nothing: Linux marks the unwritten pages as clean and never writes them. So
+/// a store writes the data again, into new files, or fails from then on.
 pub trait DiskStore: Store + Sized {
     /// The engine's name, as in its URL and in the folder's mark.
     const ENGINE: &'static str;
@@ -35,8 +35,7 @@ pub trait DiskStore: Store + Sized {
     /// it cannot be written. Each says what to do.
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self>;
 
-    /// Bytes on the disk that a batch over `view` hides, about: those of the rows that it removes. Zero if the store does
-    /// not know.
+    /// Disk bytes of the rows that a batch over `view` removes, roughly. Zero if the store does not know.
     fn hidden_bytes(view: &Self::View, batch: &Batch) -> u64 {
         let _ = (view, batch);
         0
@@ -77,7 +76,7 @@ impl<S: DiskStore> OnDisk<S> {
         }
         let reaches_disk = durability == Durability::Disk;
         if reaches_disk {
-            // Make the names of the files durable that the opening created.
+            // The opening may have created files: make their names durable.
             sync_folder(path).map_err(|cause| cannot("sync the folder", cause))?;
         }
         Ok(OnDisk {
@@ -122,8 +121,7 @@ impl<S: DiskStore> Store for OnDisk<S> {
 
     fn sync(&self) -> Result<()> {
         self.store.sync()?;
-        // The batch is durable. If the side file could not be written, it is behind, as it may be after a
-        // crash.
+        // The batch is durable. A side file that could not be written is behind, as it may be after a crash.
         let _ = self.synced(|synced| synced.write(self.applied.load(Ordering::Relaxed)));
         Ok(())
     }
@@ -169,22 +167,21 @@ impl<S: DiskStore> Store for OnDisk<S> {
 impl<S: DiskStore> OpenAt for OnDisk<S> {
     type Options = DiskOptions;
 
-    /// Opens the database in the folder at `path`, which is created if it does not exist. The folder is
-    /// released when the last handle and the last transaction are dropped.
+    /// Opens the database in the folder at `path`. Creates the folder if it does not exist. The folder is released when
+    /// the last handle and the last transaction are dropped.
     ///
     /// # Errors
     ///
-    /// 1529 when another process has it open; 2108 when it is of another engine or format; 2000 when it
-    /// is not ours; 2006 for a durability that the engine does not have; 1514 when it cannot be written;
-    /// 1522 when its files are damaged, or hold less than was acknowledged; 1510 when the disk fails, 1225 when it is
-    /// full. Each says what to do. A refused folder is left as it is: it can be opened once the cause is gone.
+    /// 1529 when another process has it open; 2108 when it has another engine or format; 2000 when it is not a
+    /// database; 2006 for a durability that the engine does not have; 1514 when it cannot be written; 1522 when its
+    /// files are damaged, or hold less than was acknowledged; 1510 when the disk fails, 1225 when it is full. Each says
+    /// what to do. A refused folder is unchanged: it can be opened once the cause is gone.
     fn open_at(path: &Path, options: DiskOptions) -> Result<OccDatabase<Self>> {
         options.occ.open(OnDisk::open(path, options.cache_bytes, options.durability)?)
     }
 }
 
-/// The error of a store that was opened at version `last` although `once` was synced: 1522. For stores that
-/// notice before they are open.
+/// 1522: a store was opened at version `last` although `once` was synced. For stores that notice while they open.
 pub fn older(folder: &Path, last: i64, once: i64) -> Error {
     Error::new(error::FILE_CORRUPT).with_context(format!(
         "the data in {} came back older than what was acknowledged (version {last}, once {once}): \

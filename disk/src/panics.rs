@@ -1,4 +1,4 @@
-//! Catches panics of store libraries, which some raise where others return errors, as on a damaged file.
+//! Catches panics of store libraries. Some panic where others return errors, for instance on a damaged file.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -43,7 +43,7 @@ pub fn silently<T>(threads: &'static str, call: impl FnOnce() -> T) -> Result<T,
     let outcome = catch_unwind(AssertUnwindSafe(call));
     SILENCED.set(false);
     drop(panic::take_hook());
-    // No other clone is left. If one were, the default hook would stay.
+    // This is the last clone. With another one, the default hook would stay.
     if let Ok(before) = Arc::try_unwrap(before) {
         panic::set_hook(before);
     }

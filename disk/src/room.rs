@@ -1,4 +1,4 @@
-//! The room on a disk that ordinary commits leave to those that make the data smaller.
+//! The room on a disk that ordinary commits leave to commits that shrink the data.
 //!
 //! ```text
 //!   free bytes   │ flushes │ compactions │ what is in memory │ ordinary commits │
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A deletion writes before its space comes back: a record of the log, a table of tombstones, and the tables that a
-//! compaction merges. On a disk without a free byte all of them would fail for ever.
+//! compaction merges. On a disk without a free byte all of them would always fail.
 
 use std::path::Path;
 
@@ -14,30 +14,30 @@ use kv_api::error::STORAGE_QUOTA_EXCEEDED;
 use kv_api::{Error, Figure, Result};
 use rustix::fs::statvfs;
 
-/// One part in so many of the disk is kept, up to [`MOST`].
+/// 1/`PART` of the disk is kept, up to [`MOST`].
 const PART: u64 = 8;
 
 /// Maximum number of bytes that are kept.
 const MOST: u64 = 512 << 20;
 
-/// What is kept has room for so many tables: for the largest compaction of `engine-lsm` and a few flushes.
+/// The kept bytes have room for this many tables: the largest compaction of `engine-lsm` and a few flushes.
 const TABLES: u64 = 32;
 
 /// Minimum size of a table. A disk of less than a dozen megabytes has no room for compactions.
 const LEAST_TABLE: u64 = 64 << 10;
 
-/// One part in so many of what is kept is left to flushes by compactions.
+/// Compactions leave 1/`FLUSHES_PART` of the kept bytes to flushes.
 const FLUSHES_PART: u64 = 4;
 
-/// Free bytes of a folder's disk, and those of them that are kept. `None` if the system does not tell: the writes
-/// themselves find out.
+/// Free bytes of a folder's disk, and how many are kept. `None` if the system does not tell: then writes fail when the
+/// disk is full.
 fn free_and_kept(folder: &Path) -> Option<(u64, u64)> {
     let disk = statvfs(folder).ok()?;
     let total = disk.f_blocks.saturating_mul(disk.f_frsize);
     (total > 0).then(|| (disk.f_bavail.saturating_mul(disk.f_frsize), (total / PART).min(MOST)))
 }
 
-/// How much of a folder's disk is free, and how much of that ordinary commits leave free.
+/// The free and the kept bytes of a folder's disk.
 pub(crate) fn figures(folder: &Path) -> Vec<Figure> {
     let Some((free, kept)) = free_and_kept(folder) else { return Vec::new() };
     vec![
@@ -46,7 +46,7 @@ pub(crate) fn figures(folder: &Path) -> Vec<Figure> {
     ]
 }
 
-/// 1225 if, after `bytes` more, less than what is kept would be free on the disk of a folder.
+/// 1225 if, after `bytes` more, fewer than the kept bytes would be free on a folder's disk.
 pub(crate) fn check(folder: &Path, bytes: u64) -> Result<()> {
     let Some((free, kept)) = free_and_kept(folder).filter(|(free, kept)| *free < kept.saturating_add(bytes)) else {
         return Ok(());
@@ -59,7 +59,7 @@ pub(crate) fn check(folder: &Path, bytes: u64) -> Result<()> {
     Err(Error::new(STORAGE_QUOTA_EXCEEDED).with_context(what))
 }
 
-/// Size of a flush, and of a table, on the disk of a folder: up to `most`, and so small that compactions fit in what is kept.
+/// Size of a flush and of a table in a folder: up to `most`, and small enough for compactions to fit in the kept bytes.
 pub fn table_bytes(folder: &Path, most: u64) -> u64 {
     free_and_kept(folder).map_or(most, |(_, kept)| (kept / TABLES).clamp(LEAST_TABLE.min(most), most))
 }

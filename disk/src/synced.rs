@@ -1,9 +1,9 @@
 //! The side file that records the last synced version.
 //!
-//! Some stores recover from damage by going back to an older state silently. This file is written after each
-//! sync, and not synced itself, so that a commit does not pay twice. So it is never above what was synced, and
-//! after a crash at most a little behind. A store whose newest version is below it has lost acknowledged
-//! commits, and is refused.
+//! Some stores recover from damage by silently going back to an older state. This file is written after each sync, and
+//! not synced itself, so that a commit does not pay twice. So its version is never above the last synced one, and after
+//! a crash at most a little behind. A store whose newest version is below it has lost acknowledged commits, and is
+//! refused.
 //!
 //! ```text
 //!   0          8          16

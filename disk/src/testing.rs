@@ -1,4 +1,4 @@
-//! Harnesses with which an engine on disk runs the tests of `conformance` and `model-suite`.
+//! Harnesses to run the tests of `conformance` and `model-suite` on an engine on disk.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -48,7 +48,7 @@ pub struct DurabilityHarness<D> {
 }
 
 impl<D> DurabilityHarness<D> {
-    /// The harness of the engine with this database. A small cache makes reads reach the files.
+    /// The harness of the engine with this database. With a small cache, reads reach the files.
     pub const fn with_cache(bytes: u64) -> Self {
         DurabilityHarness { cache_bytes: bytes, database: PhantomData }
     }

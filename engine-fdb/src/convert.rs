@@ -8,7 +8,7 @@ use foundationdb::options::{
 use foundationdb::{FdbError, KeySelector as NativeSelector, RangeOption};
 use kv_api::{ConflictRange, Direction, Error, KeySelector, MutationType, RangeRequest, TransactionOption};
 
-/// The client's error code, with the client's text where `kv_api` has no name for the code.
+/// The client's error code, with the client's text if `kv_api` has no name for the code.
 pub(crate) fn kv_error(error: FdbError) -> Error {
     let converted = Error::new(error.code());
     if converted.name() == "unknown_error" { converted.with_context(error.message()) } else { converted }

@@ -20,14 +20,15 @@ pub struct OpenOptions {
     pub cluster_file: Option<PathBuf>,
     /// How long to wait for the cluster's first answer; zero does not wait.
     pub first_answer: Duration,
-    /// Timeout of transactions that set none, from their begin over all retries: they then fail with 1031. `None`,
-    /// the client's default, waits for as long as the cluster is unreachable.
+    /// Default timeout of transactions, from their start over all retries: then they fail with 1031. `None`, the
+    /// client's default, waits while the cluster is unreachable.
     pub transaction_timeout: Option<Duration>,
-    /// Most watches of this handle at a time, from 1 to [`MOST_WATCHES`]: 1032 above it. The client's default is 10,000.
+    /// Maximum number of watches of this handle at a time, from 1 to [`MOST_WATCHES`]: 1032 above it. The client's
+    /// default is 10,000.
     pub watches: usize,
 }
 
-/// Most watches that the client allows (`ABSOLUTE_MAX_WATCHES`).
+/// Maximum number of watches that the client allows (`ABSOLUTE_MAX_WATCHES`).
 pub const MOST_WATCHES: usize = 1_000_000;
 
 impl Default for OpenOptions {
@@ -61,8 +62,8 @@ impl FdbDatabase {
     ///
     /// # Errors
     ///
-    /// 1515 when the cluster file does not exist, 1513 when it cannot be read, 2104 when it names no cluster, 1031
-    /// when no answer came in time. Each error says what was tried and how to check it.
+    /// 1515 when the cluster file does not exist, 1513 when it cannot be read, 2104 when it does not name a cluster,
+    /// 1031 when no answer came in time. Each error says what was tried and how to check it.
     pub async fn open_with(options: OpenOptions) -> Result<Self> {
         let path = options.cluster_file.unwrap_or_else(default_cluster_file);
         check_cluster_file(&path)?;
@@ -98,8 +99,8 @@ impl FdbDatabase {
 
     /// Waits until the cluster gives a read version.
     ///
-    /// The first answer may be an error that a retry ends: through the multi-version client it is 1039 whenever the
-    /// client first learns the cluster's version. The timeout is over all retries.
+    /// The first answer may be an error that a retry solves: the multi-version client returns 1039 when it first learns
+    /// the cluster's version. The timeout covers all retries.
     async fn wait_for_answer(&self, within: Duration) -> Result<()> {
         let probe = self.begin()?;
         probe.set_option(TransactionOption::Timeout(within));
@@ -190,7 +191,7 @@ impl Database for FdbDatabase {
         None
     }
 
-    /// The cluster has its own.
+    /// The cluster has its own figures.
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }

@@ -13,7 +13,7 @@ use kv_api::TransactionOption;
 
 use crate::convert::milliseconds;
 
-/// Persistent options since the begin or the last reset.
+/// Persistent options since the start or the last reset.
 #[derive(Debug)]
 pub(crate) struct Kept {
     begun: Instant,

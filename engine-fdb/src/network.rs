@@ -32,8 +32,8 @@ pub(crate) fn start_network() -> Result<(), Error> {
         Network::NotStarted => {}
     }
     let booted = FdbApiBuilder::default().build().and_then(|builder| {
-        // SAFETY: the handle lives in `NETWORK` until `stop_network` drops it. The documentation of opening a
-        // database asks for that call. A process that is killed or aborts needs no stop.
+        // SAFETY: the handle lives in `NETWORK` until `stop_network` drops it. The documentation of `FdbDatabase`
+        // requires that call. A process that is killed or aborts needs no stop.
         unsafe { builder.boot() }
     });
     match booted {
@@ -49,8 +49,8 @@ pub(crate) fn start_network() -> Result<(), Error> {
     }
 }
 
-/// Stops the client's network thread and waits for its end. Operations in progress fail, and this process can open
-/// no database any more.
+/// Stops the client's network thread and waits for its end. Operations in progress fail, and this process cannot open a
+/// database any more.
 ///
 /// Call it before `main` returns, also after an error: a process that exits while the thread runs may crash. Does
 /// nothing if no database was opened.

@@ -1,5 +1,5 @@
-//! Repeated SIGKILL and restart of the server under concurrent writers: no acknowledged write is lost, no document
-//! is in `_changes` twice, and feeds continue by themselves.
+//! Repeated SIGKILL and restart of the server under concurrent writers: no acknowledged write is lost, no document is
+//! in `_changes` twice, and feeds continue by themselves.
 //!
 //! Uses a server of its own. Nothing here waits for a client to notice a kill: writers and feeds continue through
 //! it.
@@ -38,7 +38,7 @@ fn body(n: usize) -> JsonText {
     JsonText::parse(format!(r#"{{"n":{n},"text":"some words"}}"#).as_bytes()).expect("JSON")
 }
 
-/// Adds an attachment of 2.2 MB, which two transactions stage before the edit. Its type is not compressed, and no other
+/// Adds an attachment of 2.2 MB. Two transactions stage it before the edit. Its type is not compressed, and no other
 /// document has the same bytes.
 async fn attach(documents: &Documents, edit: &mut Edit) -> model::Result<()> {
     let mut upload = documents.upload("f", UploadAs::Plain { content_type: "x" });
@@ -73,7 +73,7 @@ async fn write(documents: Documents, writer: usize, stop: Arc<AtomicBool>, log: 
                 log.lock().unwrap().acknowledged.insert(id.clone(), rev.clone());
                 own.push((id, rev));
             }
-            // The layer must report an unknown result. A conflict with oneself would be a lost answer.
+            // The layer must report an unknown result. A conflict with its own edit would be a lost answer.
             Err(error) if error.kv_error().is_some() => {
                 println!("in doubt: {id}: {error}");
                 log.lock().unwrap().in_doubt.insert(id);

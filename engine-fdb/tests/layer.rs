@@ -1,5 +1,5 @@
-//! What FoundationDB's users expect of a layer: no hot key, a number of watches that grows with databases and not
-//! with clients, and transactions far below the limits.
+//! FoundationDB's users expect of a layer: no hot key, a number of watches that grows with databases instead of
+//! clients, and transactions far below the limits.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! The multi-version client, by which the clients of a cluster survive its upgrade. It loads further client libraries when the
-//! network starts, so the test runs itself again, with the variable that names one.
+//! The multi-version client, with which clients survive an upgrade of their cluster. It loads further client libraries
+//! when the network starts, so the test runs itself again, with the variable that names one.
 
 #![cfg(target_os = "linux")]
 

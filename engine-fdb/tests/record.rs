@@ -1,4 +1,4 @@
-//! Records tapes on a cluster for `conformance/tapes`. No test; run it by hand.
+//! Records tapes on a cluster for `conformance/tapes`. Not a test; run it by hand.
 //!
 //! ```text
 //! FDB_CLUSTER_FILE=/etc/foundationdb/fdb.cluster RECORD_VERSION=7.3.77 \
@@ -21,7 +21,7 @@ use support::{Subspace, cluster};
 
 fn number(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
         Err(_) => default,
     }
 }

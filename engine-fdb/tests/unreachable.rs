@@ -1,5 +1,5 @@
-//! Clusters that do not exist, cannot be named, or do not answer. Each gives an error within seconds that says
-//! what was tried. Needs the client library and no server.
+//! Clusters that do not exist, cannot be named, or do not answer. Each gives an error within seconds that says what was
+//! tried. Needs the client library, but no server.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -7,13 +7,15 @@
 //!
 //! Invariants:
 //!
-//! * Only [`Current::publish`] writes a manifest and changes the current tables, both under one lock. It gets tables that
-//!   are written and synced. So nobody sees tables that the disk does not list, and no write of a manifest meets another.
-//! * The newest snapshot has the rows of the newest flush. A compaction changes no row: the snapshot gets its tables.
-//! * A flush that clears ranges drops tables and writes tombstones for rows of others. It counts on the tables that it
+//! * Only [`Current::publish`] writes a manifest and changes the current tables, both under one lock. It gets tables
+//!   that are written and synced. So nobody sees tables that the disk does not list, and manifests are written one at a
+//!   time.
+//! * The newest snapshot has the rows of the newest flush. A compaction changes no row: the newest snapshot takes over
+//!   its tables.
+//! * A flush that clears ranges drops tables and writes tombstones for rows of others. It relies on the tables that it
 //!   began with, so no compaction publishes meanwhile. A compaction whose tables were dropped is given up.
-//! * A failed flush or compaction changes no row, and is retried. Its files are deleted: at once, or, if a manifest that
-//!   lists them may be on the disk, after the next manifest.
+//! * A failed flush or compaction changes no row, and is retried. Its files are deleted: at once, or, if a manifest
+//!   that lists them may be on the disk, after the next manifest.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,10 +37,10 @@ use crate::pick::{Effort, Picked, Sizes, Step, pick};
 use crate::tables::{Member, Run, Tables};
 use crate::view::Snapshot;
 
-/// Number of runs of flushes at which a flush waits for the compaction.
+/// At this number of flushed runs a flush waits for the compaction.
 const STALL: usize = 12;
 
-/// Time without a flush after which little may be hidden.
+/// After this time without a flush, compactions go on until little is hidden.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Pause before a failed compaction is retried.
@@ -54,8 +56,8 @@ const LONGEST_WHEN_FULL: Duration = Duration::from_secs(8);
 pub(crate) struct CompactedTables {
     pub(crate) maker: Maker,
     state: Mutex<State>,
-    /// Ranges whose hidden rows are to go. Locked after the state, and for a moment only: the state is locked while a manifest is
-    /// synced, and who asks what is being compacted must not wait for that.
+    /// Ranges whose hidden rows must go. Locked after the state, and only briefly: the state is locked while a manifest
+    /// is synced, and questions about what is being compacted must not wait for that.
     asked: Mutex<Vec<Effort>>,
     changed: Condvar,
     stopped: AtomicBool,
@@ -73,7 +75,7 @@ struct Counts {
 
 struct State {
     current: Current,
-    /// Whether a flush counts on the current tables.
+    /// Whether a flush relies on the current tables.
     is_clearing: bool,
     /// Number of flushes.
     flushes: u64,
@@ -97,7 +99,7 @@ struct Current {
 }
 
 impl Current {
-    /// Makes `tables` the current ones. `added` are those of them that are new.
+    /// Makes `tables` the current ones. `added` are the new ones among them.
     fn publish(&mut self, tables: Tables, added: Run) -> Result<()> {
         if let Err(Unwritten { cause, may_be_there }) = self.manifest.write(&tables) {
             match may_be_there {
@@ -114,8 +116,8 @@ impl Current {
         Ok(())
     }
 
-    /// Writes the manifest of the current tables if the disk may have another one. So no more than one writer's tables
-    /// wait for their deletion.
+    /// Writes the manifest of the current tables if the disk may have another one. So the tables of at most one failed
+    /// publication wait for their deletion.
     fn repair(&mut self) -> Result<()> {
         if self.manifest.is_unsure() { self.publish((*self.tables).clone(), Vec::new()) } else { Ok(()) }
     }
@@ -175,7 +177,7 @@ impl CompactedTables {
         state.current.repair()?;
         while state.current.tables.flushes() >= STALL && !self.is_stopped() {
             match &state.failed {
-                // A compaction that finds no room has room again when what was deleted is flushed.
+                // A compaction without room gets some when deletions are flushed.
                 Some(error) if error.code() == error::STORAGE_QUOTA_EXCEEDED => break,
                 Some(error) => return Err(error.clone()),
                 None => {}
@@ -202,7 +204,7 @@ impl CompactedTables {
         flush()
     }
 
-    /// Publishes the tables of a flush, without those current ones that it dropped.
+    /// Publishes the tables of a flush, without the current ones that it dropped.
     pub(crate) fn publish_flush(&self, new: Finished, is_dropped: impl Fn(&Member) -> bool) -> Result<()> {
         let mut state = self.state();
         let new = new.take();
@@ -225,7 +227,7 @@ impl CompactedTables {
         state.current.publish(tables, new)
     }
 
-    /// Asks for the space of all that is hidden between two keys.
+    /// Asks to free the space of all hidden rows between two keys.
     pub(crate) fn ask(&self, first: &[u8], last: &[u8]) {
         let mut state = self.state();
         let asked = Effort::Full { first: first.into(), last: last.into(), before: self.maker.next_flush() };
@@ -255,20 +257,20 @@ impl CompactedTables {
         }
     }
 
-    /// Runs a test as while a manifest is written.
+    /// Runs a test under the lock that writing a manifest holds.
     #[cfg(test)]
     pub(crate) fn while_publishing(&self, test: impl FnOnce()) {
         let _state = self.state();
         test();
     }
 
-    /// The sync of the next manifest's name fails.
+    /// Makes the sync of the next manifest's name fail.
     #[cfg(test)]
     pub(crate) fn fail_next_sync(&self) {
         self.state().current.manifest.fails_once = true;
     }
 
-    /// Makes a compaction of the current tables. Returns whether its tables were merged, and not only moved or given up.
+    /// Compacts current tables. Returns whether they were merged, rather than moved or given up.
     pub(crate) fn compact(&self, tables: &Tables, step: &Step) -> Result<bool> {
         self.state().current.repair()?;
         let new = match step.is_move {
@@ -367,7 +369,7 @@ impl CompactedTables {
                     self.wait(&mut state);
                 }
                 Err(error) => {
-                    // Damage does not mend itself, a full disk seldom in a second, and each try reads and writes much.
+                    // Damage stays, a full disk seldom gets room within a second, and each try reads and writes much.
                     pause = match error.code() {
                         error::FILE_CORRUPT => (pause * 2).min(LONGEST_RETRY),
                         error::STORAGE_QUOTA_EXCEEDED => (pause * 2).min(LONGEST_WHEN_FULL),

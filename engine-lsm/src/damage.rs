@@ -4,8 +4,9 @@
 //!   blocks of a table   │ a b c │ ..... │ g h i │     rows after c and before g cannot be read
 //! ```
 //!
-//! A block whose checksum is wrong says nothing about its rows, but its neighbours tell between which keys they are. An
-//! error of a read names that range. Rows of other tables there count as unreadable too: the block may hide them.
+//! A block with a wrong checksum says nothing about its rows, but its neighbours tell between which keys they are. The
+//! error of a read names that range. Rows of other tables in the range count as unreadable too: the block may hide
+//! them.
 //!
 //! A store never goes on as if such rows were absent. Only [`give_up`](crate::give_up()) writes tables without their
 //! damaged blocks, when a person asks for it.
@@ -82,12 +83,12 @@ pub(crate) fn places(
             }
         }
     });
-    // A block may be read that has no rows between the keys.
+    // A read may touch a block without rows between the keys.
     places.filter(|(from, to)| from < to)
 }
 
-/// Adds to the error of a read its place, between `begin` and `end`, stored keys, of what is not read yet. A run whose
-/// next row can be read has not failed.
+/// Adds the damaged place to the error of a read. `begin` and `end` are stored keys and bound what is not read yet. A
+/// run whose next row can be read has not failed.
 pub(crate) fn located(failure: Error, tables: &Tables, begin: &[u8], end: &[u8], direction: Direction) -> Error {
     if failure.code() != error::FILE_CORRUPT {
         return failure;

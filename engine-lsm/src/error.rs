@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use disk::folder::io_error;
 use kv_api::{Error, error};
 
-/// An error with what was tried.
+/// An error that says what was tried.
 pub(crate) fn kv_error(failure: &lsm_tree::Error, tried: &str) -> Error {
     match failure {
         lsm_tree::Error::Io(io) if !was_changed(io.kind()) => io_error(tried, io),
@@ -13,12 +13,12 @@ pub(crate) fn kv_error(failure: &lsm_tree::Error, tried: &str) -> Error {
     }
 }
 
-/// A table that is gone, or shorter than its manifest says, was changed from outside.
+/// Whether a table is gone, or shorter than its manifest says: something outside changed it.
 fn was_changed(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound | ErrorKind::InvalidInput)
 }
 
-/// Whether a failed read met damage. Other failures may pass.
+/// Whether a failed read met damage. Other failures may be temporary.
 pub(crate) fn is_damage(failure: &lsm_tree::Error) -> bool {
     kv_error(failure, "").code() == error::FILE_CORRUPT
 }

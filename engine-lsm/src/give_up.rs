@@ -30,15 +30,15 @@ fn readable(member: &Member) -> impl Iterator<Item = lsm_tree::Result<InternalVa
     })
 }
 
-/// Writes the tables in a closed folder again without the blocks that cannot be read, if those are between two keys.
-/// Returns the ranges whose rows are lost. A table that has such blocks elsewhere too, where others would miss their
-/// rows, stays as it is.
+/// Rewrites the tables in a closed folder without the unreadable blocks between two keys. Returns the ranges whose rows
+/// are lost. A table that also has unreadable blocks elsewhere stays as it is, because rows outside of the range would
+/// be lost.
 ///
-/// What the lost rows hid may come back: older values of their keys, and keys that they removed.
+/// Rows hidden by the lost ones may come back: older values of their keys, and keys that they removed.
 ///
 /// # Errors
 ///
-/// As of an opening. What was done before an error is complete.
+/// Those of an opening. Tables that were rewritten before an error stay rewritten.
 pub fn give_up(folder: &Path, begin: &[u8], end: &[u8]) -> Result<Vec<(Bytes, Bytes)>> {
     let owned = Folder::open(folder, LsmStore::ENGINE)?;
     let store = LsmStore::open(folder, 1 << 20, Durability::Disk)?;

@@ -16,17 +16,16 @@ use lsm_tree::{Cache, DescriptorTable, Table};
 
 use crate::error::failed_to_read;
 
-/// Mean size from which a table's blocks are large.
+/// A table's blocks are large from this mean size on.
 const LARGE_BLOCK: u64 = 64 << 10;
 
-/// Size of the cache of all tables of large rows. A reader that comes back for the next rows finds the block in which it
-/// stopped.
+/// Size of the cache of all tables of large rows: enough that a reader that continues finds the block where it stopped.
 const CACHE_BYTES: u64 = 2 << 20;
 
 /// Maximum number of these tables whose files are kept open.
 const MOST_OPEN: usize = 32;
 
-/// Number of the tree in the keys of a cache. Each cache has one tree.
+/// Tree id in the keys of a cache. Each cache has one tree.
 pub(crate) const TREE: u64 = 0;
 
 /// A table of large rows, opened a second time.

@@ -9,21 +9,21 @@
 //!       current     names the manifest, with its checksum
 //!       vN          the manifest: the list of tables, by level
 //!       tables/N    tables: sorted rows in blocks, compressed by LZ4, each with a checksum
-//!     data.new/     while the folder is made
+//!     data.new/     while the folder is created
 //! ```
 //!
-//! The log and its runs in memory (`disk::wal`) are the memtable. A flush writes one table sequentially, then a
-//! new manifest. A thread compacts tables level by level: each level is ten times as large as the one above it,
-//! and its tables do not overlap. `pick` chooses what it compacts, `merge` does it, and `compactor` has the one place that
+//! The log and its runs in memory (`disk::wal`) are the memtable. A flush writes one table sequentially, then a new
+//! manifest. A thread compacts tables level by level: each level is ten times as large as the one above it, and its
+//! tables do not overlap. `pick` chooses what it compacts, `merge` does it, and `compactor` has the one place that
 //! writes manifests.
 //!
-//! * A snapshot is a set of tables (`tables`). It keeps their files for as long as it lives, and costs nothing
-//!   else.
-//! * A range clear drops the tables that lie in the range, and writes a tombstone for each row of those that lie there in
-//!   part: rows are read and tombstones written one after the other, which takes no memory.
-//! * What tombstones hide leaves the disk: they are counted, and merged down where that frees about as much as it writes.
-//! * Every block has a checksum that is checked at each read, and so has the manifest (`manifest`). An error names the keys between
-//!   which the rows of a damaged block are (`damage`).
+//! * A snapshot is a set of tables (`tables`). It keeps their files while it lives, and costs nothing else.
+//! * A range clear drops the tables inside the range. For tables that are partly inside, it writes a tombstone for each
+//!   row in the range, one after the other, which takes no memory.
+//! * Rows hidden by tombstones leave the disk: tombstones are counted, and merged down where that frees about as much
+//!   as it writes.
+//! * Every block and the manifest (`manifest`) have a checksum that is checked at each read. An error names the keys
+//!   between which the rows of a damaged block are (`damage`).
 //! * Tables of large rows, such as parts of attachments, have a small cache of their own (`large_rows`).
 //! * A failed flush or compaction changes nothing, leaves no file behind, and is retried.
 

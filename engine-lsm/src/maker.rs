@@ -1,7 +1,7 @@
-//! Makes tables: writes rows into new files, and opens those.
+//! Makes tables: writes rows into new files, and opens them.
 //!
-//! Rows come in key order. A table ends when its file, or its rows, or the tables below it, are large enough: so the
-//! next compaction of it is a short one.
+//! Rows come in key order. A table ends when its file, its rows, or the tables that it overlaps below are large enough:
+//! so its next compaction is short.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use crate::tables::{LAST, LEVELS, Member, Run, Tables};
 /// Size of a table, and less on a small disk. Small in unit tests, where a few MB fill some levels.
 pub(crate) const TABLE_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
 
-/// Size of a table's rows before they are compressed, as a multiple of a table's.
+/// Maximum size of a table's uncompressed rows, as a multiple of the table's size.
 const ROWS_OF_A_TABLE: u64 = 4;
 
-/// The size of a file is asked for when rows of this part of a table were added.
+/// The file's size is asked for after each 1/`ASKED_PART` of a table's size in rows.
 const ASKED_PART: u64 = 16;
 
 /// Maximum number of table files that are kept open.
@@ -33,7 +33,7 @@ const MOST_OPEN: usize = 200;
 /// Filter bits for each key. The last level, with nine of ten rows, has no filter: most keys that are looked up exist.
 const FILTER_BITS: f32 = 10.0;
 
-/// Rows of a block between those whose keys are stored whole.
+/// One key in this many is stored whole in a block.
 const RESTART_INTERVAL: u8 = 8;
 
 /// See the [module](self).
@@ -98,7 +98,7 @@ impl Maker {
         let path = self.folder.join(listed.number.to_string());
         let checksum = Checksum::from_raw(listed.checksum);
         let table = self.recover(path, checksum, listed.flush, level == 0, level <= 1)?;
-        // Otherwise it is another one under this name.
+        // Otherwise the file is another table under this name.
         let is_listed = table.id() == listed.number;
         if is_listed { Ok(self.member(table, None, listed.hides)) } else { Err(lsm_tree::Error::Unrecoverable) }
     }
@@ -156,7 +156,8 @@ struct Open {
     is_full: bool,
 }
 
-/// Tables that are being written. Their files are deleted with it, unless they are [taken](Finished::take).
+/// Tables that are being written. Their files are deleted when this is dropped, unless they are
+/// [taken](Finished::take).
 pub(crate) struct NewTables<'a> {
     maker: &'a Maker,
     place: Place,
@@ -184,14 +185,14 @@ impl NewTables<'_> {
         };
         open.bytes += (row.key.user_key.len() + row.value.len()) as u64;
         open.hides += hides;
-        // The writer keeps the last key of each block to the end. As it was read, the key would keep the memory of its
-        // block.
+        // Copied: the writer keeps the last key of each block to the end, and a key that was read keeps its whole block
+        // in memory.
         let key = Slice::new(&row.key.user_key);
         open.writer.write(InternalValue::from_components(key, row.value, row.key.seqno, row.key.value_type))?;
         let table_bytes = self.maker.table_bytes;
         if open.bytes - open.asked_at >= table_bytes / ASKED_PART {
             open.asked_at = open.bytes;
-            // Level 0 has flushes, which always go on.
+            // Level 0 has flushes, which are never stopped.
             if self.place.level > 0 && room::is_short(&self.maker.folder) {
                 return Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into());
             }
@@ -248,7 +249,7 @@ impl Drop for NewTables<'_> {
     }
 }
 
-/// Synced tables that no manifest lists. Their files are deleted with it, unless they are taken.
+/// Synced tables that no manifest lists. Their files are deleted when this is dropped, unless they are taken.
 pub(crate) struct Finished(Run);
 
 impl Finished {

@@ -5,9 +5,9 @@
 //!   vVERSION  the manifest
 //! ```
 //!
-//! A damaged or missing manifest is refused: an empty one in its place would lose the data. Files that look like ours and
-//! are not listed are what a kill left, and go when the folder is opened. Everything else in it belongs to others, such as file
-//! managers and network file systems, and is left alone.
+//! A damaged or missing manifest is refused: an empty one in its place would lose the data. Files that look like ours
+//! but are not listed were left by a kill, and are removed when the folder is opened. All other files belong to others,
+//! such as file managers and network file systems, and are left alone.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -68,15 +68,15 @@ pub(crate) fn current(data: &Path) -> Result<(u64, u128)> {
 
 /// Rewrites `current` with the same contents, and syncs it.
 ///
-/// An opening deletes tables that are not listed. But after a kill or a failed sync, the renamed `current` may
-/// exist in the page cache only: a loss of power would bring back the manifest before it, which needs its tables.
+/// An opening deletes tables that are not listed. But after a kill or a failed sync, the renamed `current` may exist
+/// only in the page cache: a loss of power would bring back the previous manifest, which needs its tables.
 pub(crate) fn make_durable(data: &Path) -> Result<()> {
     write_new_current(data, &read(&data.join("current"))?)?;
     rename_new(data)?;
     sync_current(data)
 }
 
-/// Writes what [`rename_new`] makes `current`.
+/// Writes the file that [`rename_new`] makes `current`.
 fn write_new_current(data: &Path, text: &[u8]) -> Result<()> {
     let new = data.join("current.new");
     let written = remove_if_there(&new).and_then(|()| write_new(&new, text));
@@ -104,7 +104,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Removes the files in `data` that a kill left: tables that are not listed, older manifests, temporary files.
 pub(crate) fn remove_litter(data: &Path, version: u64, listed: &HashSet<u64>) {
     let is_temporary = |name: &str| {
-        // Of `lsm-tree`, which wrote the manifests of earlier builds.
+        // Temporary files of `lsm-tree`, which wrote the manifests of earlier builds.
         let rest = name.strip_prefix(".tmp").unwrap_or_default();
         name == "current.new" || rest.len() == 6 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
     };
@@ -116,8 +116,8 @@ pub(crate) fn remove_litter(data: &Path, version: u64, listed: &HashSet<u64>) {
     sweep(&data.join(TABLES), |name| number(name).map(|number| listed.contains(&number)));
 }
 
-/// Removes the files of a folder for which `is_kept` is false. What it does not know, and folders, stay. What cannot be removed
-/// stays until the next opening.
+/// Removes the files of a folder for which `is_kept` is false. Folders and unknown files stay. A file that cannot be
+/// removed stays until the next opening.
 fn sweep(folder: &Path, is_kept: impl Fn(&str) -> Option<bool>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
@@ -154,15 +154,15 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// Writes manifests, one after the other. Each has a number of its own, also after a failure: what a failed sync left of
-/// a file is never written over, since a later sync of it would say nothing.
+/// Writes manifests, one after the other. Each has a number of its own, also after a failure: a file whose sync failed
+/// is never overwritten, since a later sync of it would prove nothing.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     data: PathBuf,
-    /// The one that `current` names for certain, or named before an unsure one.
+    /// The manifest that `current` certainly names, or named before an unsure one.
     durable: u64,
     next: u64,
-    /// Whether the disk may have a newer one than the last that was written without an error.
+    /// Whether the disk may have a newer manifest than the last one written without an error.
     is_unsure: bool,
     #[cfg(test)]
     pub(crate) fails_once: bool,
@@ -171,7 +171,7 @@ pub(crate) struct Manifest {
 /// Why a manifest was not written.
 pub(crate) struct Unwritten {
     pub(crate) cause: Error,
-    /// Whether the disk may have it all the same, and so list its tables.
+    /// Whether it may still be on the disk and list its tables.
     pub(crate) may_be_there: bool,
 }
 
@@ -208,7 +208,7 @@ impl Manifest {
             let _ = fs::remove_file(path);
             return Err(Unwritten { cause, may_be_there: false });
         }
-        // A file system behind a network may rename, and report an error all the same.
+        // A network file system may rename and still report an error.
         self.is_unsure = true;
         rename_new(&self.data).map_err(|cause| Unwritten { cause, may_be_there: true })?;
         #[cfg(test)]
@@ -217,7 +217,7 @@ impl Manifest {
         }
         sync_current(&self.data).map_err(|cause| Unwritten { cause, may_be_there: true })?;
         self.is_unsure = false;
-        // What cannot be removed goes at the next opening.
+        // The next opening removes files that cannot be removed now.
         (self.durable..number).for_each(|older| drop(fs::remove_file(self.path(older))));
         self.durable = number;
         Ok(())
@@ -269,7 +269,7 @@ fn encode(tables: &Tables) -> lsm_tree::Result<Vec<u8>> {
     for member in tables.iter() {
         text.write_all(&member.hides.to_le_bytes())?;
     }
-    // There are no values in files of their own.
+    // No values are in files of their own.
     text.start("blob_files")?;
     text.write_all(&0u32.to_le_bytes())?;
     text.start("blob_gc_stats")?;
@@ -277,7 +277,7 @@ fn encode(tables: &Tables) -> lsm_tree::Result<Vec<u8>> {
     Ok(text.into_inner().map_err(|failure| io::Error::other(failure.to_string()))?.into_inner())
 }
 
-/// The list in a manifest. `None` if it is damaged, or has what this engine does not write.
+/// The list in a manifest. `None` if it is damaged, or has parts that this engine does not write.
 fn decode(text: &[u8]) -> Option<List> {
     let container = sfa::Reader::from_reader(&mut Cursor::new(text)).ok()?;
     let section = |name: &[u8]| {

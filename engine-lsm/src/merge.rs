@@ -11,7 +11,7 @@ use crate::pick::{Step, ends, most_below};
 use crate::rows::Merged;
 use crate::tables::{BoxedRows, Member, Run, Tables, overlapping};
 
-/// Rows between two looks whether the store closes.
+/// Number of rows between two checks whether the store is closing.
 const ROWS_BETWEEN_LOOKS: usize = 64;
 
 /// Merges the tables of `step`, which are among `tables`. `None` when the store closes before it is done.
@@ -66,7 +66,7 @@ struct Below<'a> {
     tables: &'a [std::sync::Arc<Member>],
     /// Bytes of those before the last key, since the last table began.
     passed: u64,
-    /// Bytes of them that a table overlaps at most, about.
+    /// Maximum bytes of them that a table overlaps, roughly.
     most: u64,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Below<'a> {
         Below { tables: found.unwrap_or_default(), passed: 0, most }
     }
 
-    /// Whether a table that goes on with `key` would overlap too much.
+    /// Whether a table that continues with `key` would overlap too much.
     fn is_much_before(&mut self, key: &[u8]) -> bool {
         while let Some((table, rest)) = self.tables.split_first().filter(|(table, _)| table.last() < key) {
             self.passed += table.bytes();

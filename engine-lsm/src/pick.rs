@@ -7,12 +7,12 @@
 //!   level 6   │ table │ table │ table │ …   the last one
 //! ```
 //!
-//! Levels fill from the last one up: when all are full, the level above the base becomes the base. There are two reasons
-//! to compact:
+//! Levels fill from the last one up: when all are full, the level above the base becomes the base. There are two
+//! reasons to compact:
 //!
-//! * **Size.** Four flushed tables are merged into the base. From a level that is too large one table is merged into the
-//!   next level: the one that overlaps least there. A table that overlaps nothing only moves.
-//! * **Space.** A tombstone hides a row below it, which takes space until both meet. Each table knows about how many bytes
+//! * **Size.** Four flushed tables are merged into the base. One table of a level that is too large is merged into the
+//!   next level: the one that overlaps least there. A table that overlaps nothing is only moved.
+//! * **Space.** A tombstone hides a row below it, which takes space until both are merged. Each table knows about how many bytes
 //!   it [hides]: while it is written, a mean row of the lowest table around each tombstone is added. A compaction for space
 //!   pays if it frees about as much as it writes. When nothing is flushed for a while, it pays as long as more than a
 //!   twentieth of all bytes is hidden.
@@ -32,10 +32,10 @@ use crate::tables::{LAST, Member, Run, Tables, overlapping};
 /// Number of flushed tables that are merged into the base.
 const FLUSHES: usize = 4;
 
-/// Number of runs of flushes from which on they are merged before anything else.
+/// From this number of flushed runs on, they are merged before anything else.
 const MANY_FLUSHES: usize = 8;
 
-/// The base has up to the size of [`FLUSHES`] tables, and each level below it this many times as much as the one above.
+/// The base has up to the size of [`FLUSHES`] tables. Each level below has this many times the size of the one above.
 const RATIO: u64 = 10;
 
 /// A table ends where it overlaps this much of the next level, so that its compaction is short.
@@ -43,8 +43,7 @@ pub(crate) const fn most_below(table_bytes: u64) -> u64 {
     RATIO * table_bytes
 }
 
-/// A compaction of more is not made, neither for size nor for space: its upper tables are first cut into smaller ones, which
-/// overlap less.
+/// No compaction is larger. The upper tables of a larger one are first cut into smaller tables, which overlap less.
 pub(crate) const fn most_step(table_bytes: u64) -> u64 {
     2 * most_below(table_bytes)
 }
@@ -55,12 +54,12 @@ const HIDDEN_PART: u64 = 20;
 /// How much a compaction may cost for the space that it frees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Others are writing: about as much is written as is freed.
+    /// Others are writing: a compaction must free about as much as it writes.
     Usual,
     /// Nothing is flushed: until little is hidden.
     Quiet,
-    /// All that is hidden in a range, from the first key up to, not including, the last one, is asked for, by tombstones that were flushed
-    /// before this flush.
+    /// A range is to be freed, from the first key up to, not including, the last one: all rows that are hidden by
+    /// tombstones from before this flush.
     Full { first: Box<[u8]>, last: Box<[u8]>, before: u64 },
 }
 
@@ -70,7 +69,7 @@ pub(crate) struct Step {
     pub(crate) to: Place,
     pub(crate) upper: Vec<Run>,
     pub(crate) lower: Vec<Run>,
-    /// Whether nothing is merged: the upper tables go to the other level as they are.
+    /// Whether the upper tables only move to the other level, without a merge.
     pub(crate) is_move: bool,
 }
 
@@ -104,8 +103,9 @@ impl Picked {
     }
 }
 
-/// The next compaction, if one pays. For what is [asked for](Effort::Full) it is one for space, unless flushes wait. `damaged`
-/// are numbers of tables that could not be read: no space is made with them, or each try would end at the same place.
+/// The next compaction, if one pays. With [`Effort::Full`] it is one for space, unless flushes wait. `damaged` has the
+/// numbers of tables that could not be read: they are not compacted for space, or each try would fail at the same
+/// place.
 pub(crate) fn pick(tables: &Tables, sizes: Sizes, effort: &Effort, damaged: &HashSet<u64>) -> Picked {
     let picker = Picker::of(tables, sizes);
     let many = if tables.flushes() >= MANY_FLUSHES { picker.flushed() } else { None };
@@ -142,7 +142,7 @@ fn bytes<'a>(tables: impl IntoIterator<Item = &'a Arc<Member>>) -> u64 {
 struct Candidate {
     level: usize,
     upper: Run,
-    /// Bytes that their tombstones hide, about.
+    /// Bytes that their tombstones hide, roughly.
     hidden: u64,
     /// Bytes that are read.
     cost: u64,
@@ -173,7 +173,7 @@ impl<'a> Picker<'a> {
         let flushed = self.tables.level(0).count();
         let mut scores = vec![(flushed as f64 / FLUSHES as f64, 0)];
         scores.extend((self.base..LAST).map(|level| (self.bytes_of(level) as f64 / self.target(level) as f64, level)));
-        // Flushes are merged when they are enough, and levels when they are too much.
+        // A level of flushes is merged when it is full, other levels when they are more than full.
         scores.retain(|(score, level)| *score > 1.0 || (*score == 1.0 && *level == 0));
         scores.sort_by(|one, other| other.0.total_cmp(&one.0));
         scores.into_iter().find_map(|(_, level)| self.sized_from(level))
@@ -206,7 +206,7 @@ impl<'a> Picker<'a> {
         (0..runs.len()).map(|newer| runs[newer..].iter().flatten().cloned().collect())
     }
 
-    /// The first compaction whose result the disk has room for, whatever it leaves out.
+    /// The first compaction whose result fits on the disk.
     fn first_that_fits(&self, mut steps: impl Iterator<Item = Step>) -> Option<Step> {
         let room = self.sizes.room;
         steps.find(|step| {
@@ -216,7 +216,7 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// Takes tables to the next level, or further where nothing is in the way.
+    /// Takes tables to the next level, or further down where they overlap nothing.
     fn sized(&self, level: usize, upper: Run) -> Step {
         let next = if level == 0 { self.base } else { level + 1 };
         match self.first_overlapping(level, &upper) {
@@ -226,11 +226,11 @@ impl<'a> Picker<'a> {
         }
     }
 
-    /// Merges tables with those of the first level that they overlap. If that is too much, they are only cut into tables that overlap
-    /// less, in their level or, for flushes, above the other one.
+    /// Merges tables with those of the first level that they overlap. If that is too much, they are only cut into
+    /// tables that overlap less: in their own level or, for flushes, in the level above the overlapped one.
     fn merged_or_cut(&self, level: usize, upper: Run, found: usize) -> Step {
         let lower: Run = self.overlapping(found, &upper).into_iter().flatten().collect();
-        // Where a cut would leave one table, it would be made again and again.
+        // A cut that leaves one table would be repeated again and again.
         let most = most_below(self.sizes.table);
         let can_be_cut = lower.split_last().is_some_and(|(_, rest)| bytes(rest) > most);
         if can_be_cut && bytes(&upper) + bytes(&lower) > most_step(self.sizes.table) {
@@ -250,7 +250,7 @@ impl<'a> Picker<'a> {
         let mut candidates: Vec<Candidate> = match effort {
             Effort::Full { first, last, before } => {
                 let is_asked = |run: &Run| run.iter().any(|one| *one.first() < **last && *one.last() >= **first);
-                // Each flush brings new tombstones, so those of later ones are not waited for.
+                // Each flush brings new tombstones, so tombstones of later flushes are not waited for.
                 let is_new = |run: &Run| {
                     run.iter().filter(|one| one.tombstones() > 0).all(|one| one.table.global_seqno() >= *before)
                 };
@@ -259,7 +259,7 @@ impl<'a> Picker<'a> {
             _ => all.collect(),
         };
         let hidden: u64 = candidates.iter().map(|candidate| candidate.hidden).sum();
-        // Whether only those are made that free about as much as they write.
+        // Whether a compaction must free about as much as it writes.
         let must_pay = match effort {
             Effort::Usual => true,
             Effort::Quiet => hidden < bytes(self.tables.iter()) / HIDDEN_PART,

@@ -6,24 +6,25 @@
 //!             a1b2c3d4 ids/0 …    a1b2c3d4 ids/1 …    e5f6a7b8 ids/0 …    of 16, and so on
 //! ```
 //!
-//! A document is a range of keys with a long common prefix. A table's own filter knows whole keys only, so a range
-//! read searched every flushed table: a block of the index and a block of rows each, mostly for nothing.
+//! A document is a range of keys with a long common prefix. A table's own filter knows only whole keys, so without this
+//! filter a range read would search every flushed table: a block of the index and a block of rows each, mostly for
+//! nothing.
 //!
 //! The filter is in memory, and is built while the flush is written. Tables from before the opening and compacted
 //! tables have none, and are always searched.
 
 use twox_hash::XxHash3_64;
 
-/// Prefix lengths are multiples of this number of bytes,
+/// Prefix lengths are multiples of this number of bytes.
 const STEP: usize = 8;
 
-/// and at most this long: enough for a document's id, too short for each of its rows.
+/// Maximum length of a prefix: enough for a document's id, too short for each of its rows.
 const MOST: usize = 48;
 
 /// A flush with more prefixes, such as the clear of a large database, gets no filter: its size must be bounded.
 const MOST_PREFIXES: usize = 1 << 20;
 
-/// Bits for each prefix, of which two are set. About one range in sixty is searched for nothing.
+/// Bits for each prefix; two are set. About one range in sixty is searched for nothing.
 const BITS: usize = 16;
 
 /// See the [module](self).
@@ -71,7 +72,7 @@ impl Collector {
 impl Prefixes {
     /// Whether the keys from `begin` up to, not including, `end` may occur. `false` is certain.
     pub(crate) fn may_have(&self, begin: &[u8], end: &[u8]) -> bool {
-        // All keys between the two have this prefix.
+        // All keys between `begin` and `end` have this prefix.
         let length = common(begin, end).min(MOST) / STEP * STEP;
         length == 0 || self.places(hash(&begin[..length])).iter().all(|(word, bit)| self.words[*word] & bit != 0)
     }

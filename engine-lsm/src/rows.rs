@@ -1,6 +1,6 @@
 //! The rows of a range of the tables of one moment.
 //!
-//! The runs are merged. What a read meets of damage is an error that names its place.
+//! The runs are merged. Damage that a read meets is an error that names its place.
 
 use std::iter::FusedIterator;
 use std::ops::Bound;
@@ -30,7 +30,7 @@ impl Tables {
         Rows { merged, range, last: None, bounds: Bounds::Near, tables: self.clone() }
     }
 
-    /// The same, forward, of the rows that can be read. Only for what removes them.
+    /// The readable rows of the range, forward. Only for a caller that removes them.
     pub(crate) fn readable(self: &Arc<Self>, begin: &[u8], end: &[u8]) -> Rows {
         let mut rows = self.range(begin, end, Direction::Forward);
         rows.merged.skips_damage = true;
@@ -74,7 +74,7 @@ impl Tables {
     }
 }
 
-/// The bounds that tables look for. They look for both before they return the first row, which costs more.
+/// The bounds that tables search for. Searching for both before the first row costs more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bounds {
     /// The one at which a read begins.
@@ -82,15 +82,15 @@ enum Bounds {
     Both,
 }
 
-/// The rows of a table in a range, without a look at blocks that cannot have any. The index has the last key of each
-/// block, and leads to a block beyond a bound, which may be damaged.
+/// The rows of a table in a range, without reading blocks that cannot have any. The index has only the last key of each
+/// block, so it leads to a block beyond a bound, which may be damaged.
 fn exact(table: &Table, from: UserKey, to: UserKey, direction: Direction) -> BoxedRows {
     let rows = table.range((Bound::Included(from.clone()), Bound::Excluded(to.clone())));
     let mut rows: BoxedRows = match direction {
         Direction::Forward => Box::new(rows),
         Direction::Reverse => Box::new(rows.rev()),
     };
-    // No key is between one and the same with another NUL.
+    // No key is between a key and the same key with another NUL.
     let is_just_before_end = move |key: &[u8]| to.split_last() == Some((&0, key));
     let mut last: Option<UserKey> = None;
     Box::new(std::iter::from_fn(move || {
@@ -155,8 +155,7 @@ impl Source {
     }
 }
 
-/// The rows of several runs in key order: of each key the newest row, or the tombstone. Must not be used after an
-/// error.
+/// The rows of several runs in key order: for each key the newest row or tombstone. Must not be used after an error.
 pub(crate) struct Merged {
     /// Sources, newest first.
     sources: Vec<Source>,
@@ -164,7 +163,7 @@ pub(crate) struct Merged {
     /// before it returns the first row.
     far: Option<UserKey>,
     direction: Direction,
-    /// Whether it goes on after damaged blocks.
+    /// Whether it continues after damaged blocks.
     skips_damage: bool,
     /// Whether the last row is in place of an older one.
     pub(crate) has_replaced: bool,
@@ -219,8 +218,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// The error of a failed read. At first the rest is read once more, with both bounds: what failed may be beyond
-    /// them.
+    /// Handles a failed read. First it reads the rest once more, with both bounds: the failed block may be beyond them.
     fn failed(&mut self, failure: lsm_tree::Error) -> Result<()> {
         let (direction, (mut begin, mut end)) = (self.merged.direction, self.range.clone());
         match (direction, &self.last) {

@@ -32,7 +32,7 @@ pub struct LsmStore {
 
 impl DiskStore for LsmStore {
     const ENGINE: &'static str = "lsm";
-    /// Without a sync, rows that are in no table yet exist in memory only.
+    /// Without syncs, rows that are not in a table yet exist only in memory.
     const DURABILITIES: &'static [Durability] = &[Durability::Disk, Durability::Process];
 
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
@@ -42,8 +42,8 @@ impl DiskStore for LsmStore {
             create(folder, &data)?;
         }
         let (version, list) = manifest::list(&data)?;
-        // On a full disk nothing is deleted: a loss of power may bring back the manifest before this one. The next flush, which
-        // needs room too, writes a new one.
+        // On a full disk no file is deleted: a loss of power may bring back the previous manifest. The next flush,
+        // which needs room too, writes a new one.
         let is_unsure = match manifest::make_durable(&data) {
             Err(error) if error.code() == error::STORAGE_QUOTA_EXCEEDED => true,
             outcome => outcome.map(|()| false)?,
@@ -70,7 +70,7 @@ impl DiskStore for LsmStore {
 /// Number of a batch's ranges whose bytes are looked up, which reads indexes of tables.
 const SAMPLED_RANGES: usize = 64;
 
-/// Bytes of the rows that a batch removes, about.
+/// Bytes of the rows that a batch removes, roughly.
 fn removed_bytes(tables: &Tables, batch: &Batch) -> u64 {
     let between = |begin: &[u8], end: &[u8]| tables.file_bytes(&keys::stored(begin), &keys::stored(end));
     let every = batch.clears().iter().count().div_ceil(SAMPLED_RANGES).max(1);
@@ -94,14 +94,14 @@ fn create(folder: &Path, data: &Path) -> Result<()> {
     Manifest::new(new.clone()).write(&Tables::default()).map_err(|unwritten| unwritten.cause)?;
     fs::rename(&new, data).map_err(failed)?;
     sync_folder(folder).map_err(|cause| {
-        // No later sync makes this name durable for certain. The next opening creates the tree again.
+        // A later sync might not make this name durable. The next opening creates the tree again.
         let _ = fs::rename(data, &new);
         failed(cause)
     })
 }
 
 impl LsmStore {
-    /// Writes tables of rows in key order, and makes them public in place of those that are dropped.
+    /// Writes tables of rows in key order, and publishes them in place of the dropped ones.
     fn write(&self, rows: impl Iterator<Item = Result<Point>>, is_dropped: impl Fn(&Member) -> bool) -> Result<()> {
         let failed = |failure| kv_error(&failure, "cannot write a table");
         let before = self.shared.tables();
@@ -122,7 +122,7 @@ impl LsmStore {
         self.shared.publish_flush(new, is_dropped)
     }
 
-    /// Writes a batch. Tables that lie in a cleared range are dropped; rows of others in it get a tombstone each.
+    /// Writes a batch. Tables inside a cleared range are dropped; rows of other tables in it get a tombstone each.
     fn flush(&self, batch: Batch) -> Result<()> {
         let (clears, rows) = batch.into_parts();
         if clears.is_empty() {
@@ -186,8 +186,8 @@ impl Store for LsmStore {
 /// A key and its new value; `None` removes the key.
 type Point = (Bytes, Option<Bytes>);
 
-/// The rows of a range that is cleared. Those of damaged blocks stay unreadable; a flush that failed at them would fail for
-/// ever, and all commits with it.
+/// The rows of a cleared range. Rows of damaged blocks stay unreadable: a flush that failed at them would always fail,
+/// and all commits with it.
 fn cleared_rows(
     tables: &Arc<Tables>,
     begin: &[u8],
@@ -198,7 +198,7 @@ fn cleared_rows(
     std::iter::from_fn(move || {
         let row = rows.next()?;
         let Some((from, _)) = row.as_ref().err().and_then(Error::damage) else { return Some(row) };
-        tracing::error!("some rows that are to be removed cannot be read: the data is damaged; check all databases");
+        tracing::error!("some of the rows to remove cannot be read: the data is damaged; check all databases");
         rows = tables.readable(&keys::stored(from), &end);
         rows.next()
     })

@@ -6,9 +6,9 @@
 //!   level 2                 │ table │ table │ table │ …     ten times as large
 //! ```
 //!
-//! The newest run that has a key decides; a tombstone means that the key is absent. A table never changes, and its
-//! file stays as long as anyone holds the table. So a set of tables is a snapshot without sequence numbers: each
-//! run has a key at most once.
+//! The newest run that has a key decides; a tombstone means that the key is absent. A table never changes, and its file
+//! stays while anyone holds the table. So a set of tables is a snapshot without sequence numbers: each run has a key at
+//! most once.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) const LAST: usize = LEVELS - 1;
 /// Rows of tables in key order, or in reverse.
 pub(crate) type BoxedRows = Box<dyn Iterator<Item = lsm_tree::Result<InternalValue>> + Send>;
 
-/// Tables in key order, which are disjoint.
+/// Disjoint tables in key order.
 pub(crate) type Run = Vec<Arc<Member>>;
 
 /// See the [module](self).
@@ -63,13 +63,13 @@ impl Member {
         Member { table, prefixes, large_rows: large_rows.map(Arc::new), hides }
     }
 
-    /// The same table without the filter, which takes memory and is of use in level 0 only.
+    /// The same table without the filter, which takes memory and is useful only in level 0.
     pub(crate) fn without_prefixes(&self) -> Self {
         let (table, large_rows) = (self.table.clone(), self.large_rows.clone());
         Member { table, prefixes: None, large_rows, hides: self.hides }
     }
 
-    /// Its file is deleted when nobody holds the table any more.
+    /// Deletes its file once nobody holds the table any more.
     pub(crate) fn delete(&self) {
         self.table.is_deleted.store(true, Ordering::Release);
     }
@@ -96,8 +96,8 @@ impl Member {
         self.large_rows.as_ref().map_or(&self.table, |large_rows| &large_rows.table)
     }
 
-    /// Bytes of the file before a key. What is not rows, such as the index, counts as if it were spread among them.
-    /// Rows of a table whose index cannot be read count for none: reads of them tell what is wrong.
+    /// Bytes of the file before a key. Other parts of the file, such as the index, count as if spread among the rows. A
+    /// table with an unreadable index counts as zero: reads of its rows report the damage.
     fn position(&self, key: &[u8]) -> u64 {
         if key <= self.first() {
             return 0;
@@ -124,8 +124,8 @@ fn data_bytes(table: &Table) -> u64 {
     *table.regions.tli.offset()
 }
 
-/// Where the block begins that has a key, or the next one. The index is read from the file: that in memory cannot be
-/// asked for places.
+/// The offset of the block that has a key, or else the next one. The index is read from the file: the one in memory
+/// does not give offsets.
 fn offset(table: &Table, key: &[u8]) -> lsm_tree::Result<u64> {
     let file = File::open(&*table.path)?;
     // The first block whose last key is not before `key`.
@@ -174,14 +174,14 @@ impl Tables {
         self.levels[0].len()
     }
 
-    /// Those tables that `keep` selects.
+    /// The tables that `keep` selects.
     pub(crate) fn filtered(&self, keep: impl Fn(&Member) -> bool) -> Self {
         let kept = |run: &Run| -> Run { run.iter().filter(|member| keep(member)).cloned().collect() };
         let level = |runs: &Vec<Run>| runs.iter().map(kept).filter(|run| !run.is_empty()).collect();
         Tables { levels: self.levels.each_ref().map(level) }
     }
 
-    /// Bytes of a key's row from a level on, about: those of a mean row of the lowest table that may have the key. Tables
+    /// Bytes of a key's row from a level on, roughly: those of a mean row of the lowest table that may have the key. Tables
     /// of lower levels span fewer keys, so their rows are more alike. `None` if no table may have it.
     pub(crate) fn row_bytes(&self, from: usize, key: &[u8]) -> Option<u64> {
         let runs = self.levels[from..].iter().rev().flatten();
@@ -196,7 +196,7 @@ impl Tables {
         tables.map(|member| member.position(end).saturating_sub(member.position(begin))).sum()
     }
 
-    /// These tables with others in the place of one, which have no more keys.
+    /// These tables with `old` replaced by new ones, which have no other keys.
     pub(crate) fn replaced(&self, old: &Member, new: &Run) -> Self {
         let mut tables = self.clone();
         for runs in &mut tables.levels {

@@ -25,18 +25,18 @@ use crate::keys;
 use crate::rows::Rows;
 use crate::tables::Tables;
 
-/// Size from which a value shares the memory of its block, which has little else then.
+/// Values of this size or more share the memory of their block, which then has little else.
 const SHARED: usize = 32 << 10;
 
-/// Number of rows that a snapshot remembers, and the most bytes of one.
+/// Number of rows that a snapshot remembers, and the maximum bytes of one.
 const REMEMBERED: usize = 64;
 const MOST_REMEMBERED: usize = 1 << 10;
 
 /// The tables as of one flush. Compactions replace them.
 pub(crate) struct Snapshot {
     tables: RwLock<Arc<Tables>>,
-    /// Small rows that were read last, each at a place that its key decides. Every transaction reads the row of its
-    /// database, and to find it in the tables takes longer than the rest of many a read.
+    /// Recently read small rows, each at a place given by its key. Every transaction reads its database's instance row,
+    /// and finding it in the tables takes longer than the rest of many reads.
     remembered: [Mutex<Option<Row>>; REMEMBERED],
 }
 
@@ -99,7 +99,7 @@ impl View for LsmView {
     }
 }
 
-/// A large value, without a copy. A small one as it is.
+/// A large value, shared without a copy; `Err` gives a small one back.
 fn shared(value: Slice) -> Result<Bytes, Slice> {
     if value.len() < SHARED { Err(value) } else { Ok(Bytes::from_owner(value)) }
 }

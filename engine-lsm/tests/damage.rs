@@ -13,8 +13,8 @@ use model::{
 
 const DOCUMENTS: u64 = 400;
 
-/// Bound of the rows in one block of a table, which are lost together: a block has four KiB, and the rows of an index
-/// of ids take some thirty bytes there.
+/// Maximum number of rows in one block of a table, which are lost together: a block has 4 KiB, and rows of the index of
+/// ids take some thirty bytes.
 const MOST_IN_A_BLOCK: u64 = 200;
 
 fn open(folder: &Path) -> Result<Documents<LsmDatabase>> {
@@ -55,8 +55,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Lists all documents. Returns the number of those that are not there, after the proof that each is in a gap, or is
-/// damaged itself.
+/// Lists all documents. Proves that each missing one is in a gap or is damaged itself, and returns their number.
 async fn missing(
     documents: &Documents<LsmDatabase>,
     descending: bool,

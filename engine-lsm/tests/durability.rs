@@ -1,4 +1,4 @@
-//! What lsm keeps after kills, damage and a full disk.
+//! Lsm keeps its data through kills, damage and a full disk.
 
 use disk::testing::DurabilityHarness;
 use engine_lsm::LsmDatabase;

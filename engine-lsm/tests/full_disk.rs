@@ -1,5 +1,5 @@
-//! On a full disk deletions, purges and drops go on, and their space comes back. Uses a small tmpfs, and is skipped where this
-//! user may not mount one.
+//! On a full disk deletions, purges and drops go on, and their space comes back. Uses a small tmpfs. Skipped if this
+//! user cannot mount one.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,13 +24,13 @@ impl Drop for SmallDisk<'_> {
     }
 }
 
-/// A document of 30 KB that do not compress.
+/// An incompressible document of 30 KB.
 fn document(n: u64) -> Edit {
     let mut seed = n;
     let noise: String = (0..30_000)
         .map(|_| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // From `#` to `[`, and so neither a quotation mark nor a backslash.
+            // From `#` to `[`: no quotation mark and no backslash.
             char::from(b'#' + ((seed >> 33) % 57) as u8)
         })
         .collect();
@@ -58,7 +58,7 @@ fn fill(documents: &Documents<LsmDatabase>, from: u64) -> Vec<(String, RevId)> {
     written
 }
 
-/// Writes documents as their room comes back, until there are so many.
+/// Writes documents as room comes back, until there are `wanted`.
 fn fill_again(documents: &Documents<LsmDatabase>, from: u64, wanted: usize) -> Vec<(String, RevId)> {
     let until = Instant::now() + Duration::from_secs(120);
     let mut written = Vec::new();
@@ -93,7 +93,7 @@ fn a_full_disk_takes_what_frees_space() {
     let mut written = fill(&db, 0);
     assert!(written.len() > 200, "{} documents fit", written.len());
 
-    // Each deletion is taken, not only the first few.
+    // Every deletion is accepted, not only the first few.
     let few = written.split_off(written.len() - 10);
     for (id, rev) in &written {
         delete(&db, id, rev);
@@ -124,7 +124,7 @@ fn a_full_disk_takes_what_frees_space() {
     fill_again(&again, 0, 200);
 }
 
-/// A merge writes the rows that stay before its inputs go, so no merge may be larger than what is kept free.
+/// A merge writes the remaining rows before its inputs are removed, so it may not be larger than the kept room.
 #[test]
 fn the_room_of_some_documents_comes_back_on_a_full_disk() {
     let folder = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn the_room_of_some_documents_comes_back_on_a_full_disk() {
     let db = block_on(layer.create_database("db", CreateOptions::default())).unwrap();
     let mut live = fill(&db, 0);
     assert!(live.len() > 200, "{} documents fit", live.len());
-    // Less than a twentieth of all, beside each other.
+    // Less than a twentieth of all, next to each other.
     live.drain(100..140).for_each(|(id, rev)| delete(&db, &id, &rev));
     live.extend(fill_again(&db, 500_000, 20));
     for round in 1..4 {
@@ -148,7 +148,7 @@ fn the_room_of_some_documents_comes_back_on_a_full_disk() {
             delete(&db, id, rev);
             false
         });
-        // Half of the room, or more, since the rest is not hidden enough to be merged.
+        // At least half of the room: the rest is not hidden enough to be merged.
         live.extend(fill_again(&db, round * 1_000_000, (before - live.len()) / 2));
     }
 }

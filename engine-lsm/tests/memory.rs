@@ -1,4 +1,4 @@
-//! Memory of a large attachment on its way into a folder and out of it.
+//! Memory used to write and read a large attachment.
 
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
@@ -45,8 +45,8 @@ fn most_during(work: impl Future<Output = ()>) -> usize {
 const PIECE: usize = 64 << 10;
 const PIECES: usize = 2_000;
 
-/// The cache has nothing of it. Of the write-ahead log's runs and the window's views there are a few flushes, whatever the
-/// length.
+/// The cache has nothing of it. The write-ahead log's runs and the window's views have a few flushes of it, whatever
+/// its length.
 #[test]
 fn a_large_attachment_takes_little_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,6 +78,6 @@ fn a_large_attachment_takes_little_memory() {
         }
         assert_eq!(length, PIECE * PIECES);
     });
-    // A compaction of what was uploaded may still run, which takes some 16 MB.
+    // A compaction of the upload may still run, which takes some 16 MB.
     assert!(download < 30_000_000, "a download takes {download} bytes");
 }

@@ -1,4 +1,4 @@
-//! Acknowledged commits are there after the folder is opened again.
+//! Acknowledged commits survive a reopening of the folder.
 
 use engine_lsm::{LsmDatabase, LsmOptions};
 use futures_executor::block_on;

@@ -14,7 +14,7 @@ fn bytes(folder: &Path) -> u64 {
     entries.map(|entry| of(&entry.path())).sum()
 }
 
-/// Nobody reads or writes after the drop: the log flushes it, the window of versions lets go of the old tables.
+/// Nobody reads or writes after the drop: the log flushes it, and the window of versions drops the old tables.
 #[test]
 fn a_dropped_range_leaves_the_folder_without_further_use() {
     let folder = tempfile::tempdir().unwrap();

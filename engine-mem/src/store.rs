@@ -1,5 +1,5 @@
-//! The store: a persistent B+ tree. A snapshot is a clone of its root; a batch copies the nodes that
-//! it changes and that a snapshot still holds.
+//! The store: a persistent B+ tree. A snapshot is a clone of its root; a batch copies the nodes that it changes if a
+//! snapshot still holds them.
 
 use std::ops::Bound;
 

@@ -1,8 +1,8 @@
 //! Clears of very many rows: recorded at once, applied in the background.
 //!
-//! To remove a million rows from a sled tree takes half a minute, and their before-images a gigabyte of memory. So
-//! a clear of more than a few thousand rows becomes a pending interval: one durable record, in the commit's own
-//! batch, which makes all keys between two keys absent. A thread then removes the rows in steps, between commits.
+//! Removing a million rows from a sled tree takes half a minute, and their before-images take a gigabyte of memory. So
+//! a clear of more than a few thousand rows becomes a pending interval: one durable record in the commit's own batch
+//! makes all keys between two keys absent. A thread then removes the rows in steps, between commits.
 //!
 //! ```text
 //!   pending    ├───────────────────────────┤         all rows here count as absent
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use occ::store::Batch;
 use occ::{KeyRange, RangeSet};
 
-/// Key of the record in the tree: a system key, out of the user's reach.
+/// Key of the record in the tree: a system key, which users cannot reach.
 pub(crate) const RECORD_KEY: &[u8] = b"\xff/sled/clears";
 
 /// Number of rows above which a clear becomes pending.

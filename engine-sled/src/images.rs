@@ -10,7 +10,7 @@
 //!   images                     a before 5: 1    a before 6: 2
 //!   a snapshot of 4 reads a: tree 2 or 3, then the first image after 4: 1
 //! ```
-//! The invariant makes reads right without a lock around tree and images: an image is stored before its batch
+//! Reads are right without a lock around tree and images, because of one invariant: an image is stored before its batch
 //! changes the tree, and a reader reads the tree first. The first image after the snapshot's epoch is the key's value
 //! at that epoch, whatever the tree returned. Without an image, the key has not changed. Images that no living snapshot
 //! needs are dropped.
@@ -59,7 +59,7 @@ impl Images {
         self.newest.store(epoch, Ordering::SeqCst);
     }
 
-    /// A snapshot of the newest epoch, whose batch is in the tree by now.
+    /// A snapshot of the newest epoch. The epoch's batch must be in the tree.
     pub(crate) fn snapshot(self: &Arc<Self>, cleared: Arc<RangeSet>) -> Snapshot {
         let mut inner = self.inner.write();
         let epoch = self.newest.load(Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Images {
     }
 }
 
-/// The images since an epoch. Keeps them.
+/// The images since an epoch. Keeps them alive.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     images: Arc<Images>,

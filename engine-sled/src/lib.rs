@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A commit is acknowledged after its bytes are on the disk. sled's `flush` writes them; this engine then calls
-//! `fdatasync` on sled's file, since sled 0.34 on Linux only calls `sync_file_range`, which does not flush the
-//! disk's cache. New blob files get an `fsync`. `powercut` simulates losses of power, but no errors of the disk: what sled
-//! keeps after a sync that failed is not promised.
+//! `fdatasync` on sled's file, since sled 0.34 on Linux only calls `sync_file_range`, which does not flush the disk's
+//! cache. New blob files get an `fsync`. `powercut` simulates losses of power, but no disk errors for sled: which data
+//! survive a failed sync is not promised.
 //!
 //! A clear of very many rows writes one record. A thread removes the rows in the background (`clears`).
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   tree      a b   d e f │ g …        a part is read from the tree, then
 //!   images      b c   e   │            the images of the keys that it spans:
-//!   rows      a b c d   f              b as it was, c that is gone, not e that is new
+//!   rows      a b c d   f              the old b, the removed c, without the new e
 //! ```
 
 use std::collections::VecDeque;
@@ -100,7 +100,7 @@ impl<'a> SledRange<'a> {
         }
     }
 
-    /// Starts the next part. Returns whether there is one.
+    /// Starts the next part. Returns `false` if no part is left.
     fn next_part(&mut self) -> bool {
         let part = match self.direction {
             Direction::Forward => self.parts.pop_front(),
@@ -135,7 +135,7 @@ impl<'a> SledRange<'a> {
             }
             Ok(())
         })?;
-        // The end of what was read: its last row, or the end of the range.
+        // The end of the part that was read: its last row, or the end of the range.
         let (begin, end) = match (self.direction, rows.back().filter(|_| !done)) {
             (_, None) => (self.begin.clone(), self.end.clone()),
             (Direction::Forward, Some((last, _))) => {

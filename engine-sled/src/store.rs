@@ -161,7 +161,7 @@ impl SharedTree {
         for part in uncovered(&draft.pending, &range.begin, &range.end) {
             for row in self.tree.range::<&[u8], _>(part.begin.as_ref()..part.end.as_ref()) {
                 if rows.len() == self.bulk {
-                    // So many rows are removed later.
+                    // Rows above this number are removed later.
                     draft.pending.insert(range);
                     draft.grew = true;
                     return Ok(());
@@ -264,8 +264,8 @@ impl Disk {
     }
 }
 
-/// Makes a tree, which gets its name when its files are durable. sled writes its settings in place: cut off by a kill or a
-/// loss of power, it would refuse them for ever.
+/// Creates a tree. It gets its name when its files are durable. sled writes its settings in place, and would always
+/// refuse settings that a kill or a loss of power cut off.
 fn create_tree(folder: &Path, data: &Path, cache_bytes: u64) -> Result<()> {
     let new = folder.join("data.new");
     let failed = |cause: std::io::Error| io_error(format!("cannot create the data in {}", folder.display()), &cause);
@@ -281,9 +281,9 @@ fn create_tree(folder: &Path, data: &Path, cache_bytes: u64) -> Result<()> {
     name().map_err(failed)
 }
 
-/// Removes snapshots of sled's page table that a kill or a loss of power cut off. sled syncs and renames each when it is
-/// whole, but would read one without its final name too, and refuse it for ever. Without it, sled begins with the
-/// snapshot before, and reads more of its log.
+/// Removes snapshots of sled's page table that a kill or a loss of power cut off. sled syncs and renames a complete
+/// snapshot, but also reads one without its final name, and would always refuse it. Without it, sled begins with the
+/// previous snapshot and reads more of its log.
 fn remove_unfinished(data: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(data)? {
         let name = entry?.file_name();
@@ -310,7 +310,7 @@ fn open_tree(data: &Path, cache_bytes: u64) -> Result<sled::Db> {
                 )));
             }
         };
-        // The folder is ours, so this lock is about to be released.
+        // This process owns the folder, so sled's lock is about to be released.
         let locked = matches!(&cause, sled::Error::Io(cause) if cause.to_string().contains("could not acquire lock"));
         if !locked || started.elapsed() > LOCK_TIMEOUT {
             return Err(sled_error(&format!("cannot open the data in {}", data.display()), &cause));

@@ -95,7 +95,7 @@ fn a_store_that_came_back_older_is_refused_until_the_user_goes_on_with_it() {
     let refused = open(&path).unwrap_err();
     assert_eq!(refused.code(), 1522);
     assert!(refused.to_string().contains("older"), "{refused}");
-    // The user decides to continue with what is left.
+    // The user decides to continue with the older data.
     fs::remove_file(path.join("synced")).unwrap();
     assert_eq!(rows(&open(&path).unwrap()), [("a".to_owned(), 1)]);
 }

@@ -1,7 +1,7 @@
 //! Deadlines in processor time.
 //!
 //! A call is late when its thread has used too much processor time. The wall clock would also count the time in which a
-//! busy machine runs other threads, and a healthy document would keep the error until it changes.
+//! busy machine runs other threads, and a healthy document would keep the error until its next edit.
 //!
 //! The wall clock is cheaper to read than a thread's clock, and passes at least as fast. So the thread's clock is read
 //! only after the deadline has passed on the wall clock, and now and then as a base.
@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Maximum age of the base, and the most by which it lengthens a call.
+/// Maximum age of the base, and the maximum time by which it lengthens a call.
 const OLD: Duration = Duration::from_millis(10);
 
 /// The deadline of the running work. It stays on its thread.
@@ -31,7 +31,7 @@ impl Deadline {
         }
     }
 
-    /// Begins work that may take this long.
+    /// Starts the time of work that may take this long.
     pub(crate) fn set(&self, time: Duration) {
         let now = Instant::now();
         let mut age = now - self.base.get().0;

@@ -37,7 +37,7 @@ impl Sandbox {
     /// # Errors
     /// The error of the function.
     pub fn filter(&mut self, name: &str, document: &str, request: &str) -> Result<bool, Error> {
-        // It may change its document. A map function may not, since it shares its document with others.
+        // A filter may change its document. A map function may not, since it shares its document with others.
         let inputs = [Input::Json(document), Input::Json(request)];
         let outcome = self.call(&["filters", name], Purpose::Any, &inputs, |_, value| value.get::<Truth>());
         outcome.map(|outcome| outcome.value.0).map_err(|error| error.at(id_of(document)))

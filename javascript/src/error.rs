@@ -32,7 +32,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether the call exceeded a limit. Without it, the function may have had a result.
+    /// Whether the call exceeded a limit. Without the limit, the function might have had a result.
     pub fn is_limit(self) -> bool {
         match self {
             ErrorKind::Time | ErrorKind::Input | ErrorKind::Memory | ErrorKind::Stack | ErrorKind::Output => true,

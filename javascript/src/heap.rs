@@ -6,8 +6,8 @@
 //!   their failure better.
 //! * A late script ends by an error that it cannot catch. QuickJS has to allocate that error. If it cannot, it throws
 //!   `null`, which any script can catch. So there is a reserve for this error.
-//! * QuickJS ends the process if an object is left when a heap is closed. So a heap with objects left is not closed:
-//!   its blocks are freed instead.
+//! * QuickJS ends the process if an object is left when a heap is closed. So the blocks of a heap with objects left are
+//!   freed without closing the heap.
 
 use std::{cell::RefCell, collections::HashSet, ptr, rc::Rc};
 
@@ -69,7 +69,7 @@ impl std::ops::Deref for Heap {
 }
 
 impl Drop for Heap {
-    #[expect(unsafe_code, reason = "QuickJS is not asked to free what it has lost")]
+    #[expect(unsafe_code, reason = "the blocks that QuickJS has lost are freed without it")]
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         runtime.run_gc();
@@ -79,7 +79,7 @@ impl Drop for Heap {
         // From now on nothing refers to the blocks.
         std::mem::forget(runtime);
         for block in std::mem::take(&mut *self.blocks.0.borrow_mut()).blocks {
-            // SAFETY: the block was allocated below and was not freed, and the runtime that used it is gone.
+            // SAFETY: the block was allocated below and not freed, and the runtime that used it is gone.
             unsafe { RustAllocator.dealloc(ptr::with_exposed_provenance_mut(block)) }
         }
     }
@@ -130,7 +130,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// The block is one that was kept.
+    /// The block must be one that was kept.
     #[expect(unsafe_code, reason = "the size is in front of the block")]
     unsafe fn release(&self, block: *mut u8) {
         let mut held = self.blocks.0.borrow_mut();
@@ -140,7 +140,7 @@ impl Memory {
     }
 }
 
-// SAFETY: all blocks are those of `RustAllocator`, or there is none.
+// SAFETY: all blocks come from `RustAllocator`, or are null.
 #[expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 unsafe impl Allocator for Memory {
     fn alloc(&mut self, size: usize) -> *mut u8 {

@@ -3,13 +3,13 @@
 //! JSON text goes in and JSON text comes out. The crate does not know databases, only ids that distinguish them.
 //!
 //! # Sandboxes
-//! A [`Sandbox`] holds one design document and its compiled functions, in a heap and with built-in objects of its own:
-//! if a function changes `Array.prototype`, no other design document sees it. There are no files, no network, no
-//! timers. Functions of views have no current time, and their `Math.random` starts again with each document, so that a
-//! view depends only on its documents. Documents are frozen, as in CouchDB, so that a function cannot change the
-//! document for the next one.
+//! A [`Sandbox`] holds one design document and its compiled functions, with its own heap and built-in objects: if a
+//! function changes `Array.prototype`, no other design document sees it. There are no files, no network, no timers.
+//! Functions of views have no current time, and their `Math.random` starts again with each document, so that a view
+//! depends only on its documents. Documents are frozen, as in CouchDB, so that a function cannot change the document
+//! for the next one.
 //!
-//! A [`Pool`] has sandboxes on threads of their own, for programs whose threads must not block. Databases never share a
+//! A [`Pool`] has sandboxes on separate threads, for programs whose threads must not block. Databases never share a
 //! sandbox there, even if they have the same design document.
 //!
 //! # Limits

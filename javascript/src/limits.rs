@@ -12,7 +12,7 @@ pub struct Limits {
     pub time: Duration,
     /// Time for which a series of calls keeps its thread before others have their turn.
     pub turn: Duration,
-    /// Bytes of the stack, 16 MiB at most. The thread needs somewhat more; those of a [`Pool`](crate::Pool) have it.
+    /// Bytes of the stack, at most 16 MiB. The thread needs somewhat more; threads of a [`Pool`](crate::Pool) have it.
     pub stack: usize,
     /// Bytes of JSON text that a call may emit or return.
     pub output: usize,

@@ -1,4 +1,4 @@
-//! Sandboxes on threads of their own.
+//! Sandboxes on separate threads.
 //!
 //! A sandbox cannot leave its thread, so work is sent to it. [`Pool::run`] sends a closure to the next free thread,
 //! which has the sandbox of the design document or opens it. The future returns what the closure returned. It needs no
@@ -55,7 +55,7 @@ pub struct Pool(Arc<Owner>);
 struct Owner(Arc<PoolState>);
 
 struct PoolState {
-    /// Number of threads that the runs of one database may take. There is one more, for other databases.
+    /// Number of threads that the runs of one database may take. One more is for other databases.
     threads: usize,
     limits: Limits,
     queue: Mutex<Queue>,
@@ -103,8 +103,8 @@ impl Pool {
         self.0.0.queue.lock().turns.waiting()
     }
 
-    /// Runs work in the sandbox of a design document. Only equal texts of one database share a sandbox. The work
-    /// is not run if its future is dropped before its turn, and its functions are stopped when it is dropped later.
+    /// Runs work in the sandbox of a design document. Only equal texts of one database share a sandbox. The work does
+    /// not run if its future is dropped before its turn. If the future is dropped later, its functions are stopped.
     ///
     /// # Errors
     /// The sandbox's, if it could not be opened; [`ErrorKind::Engine`] if too many wait.
@@ -145,7 +145,7 @@ impl Pool {
         self.run_in_turns(design, paths, |_| Ok(()), compile).await.map(drop)
     }
 
-    /// Calls functions with each input in the sandbox of a design document, which `begin` prepares. When the
+    /// Calls functions with each input in the sandbox of a design document. `begin` prepares the sandbox. When the
     /// [turn](Limits::turn) is over, or the sandbox is full, the rest becomes another run, so that other runs come in
     /// between. `call` returns `None` for an input that it has not finished: it gets it again in the next turn.
     ///
@@ -204,7 +204,7 @@ impl PoolState {
     fn push(self: Arc<Self>, job: Job) {
         let mut queue = self.queue.lock();
         let database = job.design.database;
-        // Otherwise the thread that ends another run of the database takes it.
+        // Otherwise the thread that ends another run of the database takes the job.
         if queue.turns.may_run(&database) {
             if queue.idle > 0 {
                 queue.idle -= 1;
@@ -243,7 +243,7 @@ impl PoolState {
             if queue.closed {
                 return None;
             }
-            // The caller that wakes the thread decrements it again.
+            // The caller that wakes the thread decrements this.
             queue.idle += 1;
             self.filled.wait(&mut queue);
         }
@@ -257,7 +257,7 @@ impl PoolState {
             match kept.take(design, self.limits) {
                 Err(error) => work(Err(error)),
                 Ok(mut entry) => {
-                    // After a panic the sandbox is dropped, and the waiting future learns of it.
+                    // After a panic the sandbox is dropped, and the waiting future gets an error.
                     let outcome: Result<(), Box<dyn Any + Send>> =
                         catch_unwind(AssertUnwindSafe(|| work(Ok(&mut entry.sandbox))));
                     if outcome.is_ok() {

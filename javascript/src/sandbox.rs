@@ -24,9 +24,9 @@ use crate::{
 
 const PRELUDE: &str = include_str!("prelude.js");
 
-/// There is no `Proxy` and no `WeakRef`. With a proxy, a length could change between its check and its use. A weak
-/// reference depends on the collector, and a result must depend on the document alone. Promises are never run, but
-/// async functions need the class.
+/// `Proxy` and `WeakRef` are left out. With a proxy, a length could change between its check and its use. A weak
+/// reference depends on the collector, and a result must depend only on the document. Promises are never run, but async
+/// functions need the class.
 type Builtins = (
     intrinsic::Date,
     intrinsic::Eval,
@@ -208,7 +208,7 @@ impl Sandbox {
         self.turn_ends.is_some_and(|end| self.is_full || end < Instant::now())
     }
 
-    /// Calls a function, and compiles it first if needed. `this` is the design document. The result is read by `read`,
+    /// Calls a function, and compiles it first if needed. `this` is the design document. `read` reads the result,
     /// within the limits of the call.
     pub(crate) fn call<T>(
         &mut self,
@@ -346,7 +346,7 @@ pub(crate) fn too_much(name: &str, limits: &Limits) -> Error {
     Error::new(ErrorKind::Output, name, format!("the function gave more than {} bytes", limits.output))
 }
 
-/// An error of QuickJS as ours. It takes the exception out of the context.
+/// Our error for one of QuickJS. Takes the exception out of the context.
 fn explain(ctx: &Ctx<'_>, state: &State, name: &str, error: rquickjs::Error) -> Error {
     let limits = &state.limits;
     let thrown = error.is_exception().then(|| ctx.catch());

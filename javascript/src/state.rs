@@ -104,7 +104,7 @@ impl State {
         self.go_on(time);
     }
 
-    /// Begins a part of the call that may take this long. The part before may have been stopped anywhere.
+    /// Begins a part of the call that may take this long. The previous part may have been stopped anywhere.
     pub(crate) fn go_on(&self, time: Duration) {
         self.call.set(self.call.get().wrapping_add(1));
         self.deadline.set(time);
@@ -131,7 +131,7 @@ impl State {
         self.wanted.borrow().as_ref().is_some_and(|wanted| wanted.strong_count() == 0)
     }
 
-    /// Whether the call has run into its deadline, or nobody waits for it any more.
+    /// Whether the call has passed its deadline, or nobody waits for it any more.
     pub(crate) fn is_late(&self) -> bool {
         let late = self.deadline.is_over() || self.is_abandoned();
         if late {
@@ -204,7 +204,7 @@ impl State {
     }
 }
 
-/// Names the types of `emit`, which the compiler cannot find by itself.
+/// Names the types of `emit`, which the compiler cannot infer.
 fn function<'js, F>(emit: F) -> F
 where
     F: Fn(Ctx<'js>, Opt<Value<'js>>, Opt<Value<'js>>) -> Result<()> + 'js,
@@ -221,7 +221,7 @@ pub(crate) fn text_of<'js>(ctx: &Ctx<'js>, value: Option<Value<'js>>) -> Result<
     }
 }
 
-/// `JSON.stringify` writes half of a surrogate pair as an escape, and no text in UTF-8 has one. Its place gets U+FFFD.
+/// `JSON.stringify` writes half of a surrogate pair as an escape. UTF-8 cannot have one, so U+FFFD replaces it.
 fn without_halves(mut text: String) -> String {
     let mut from = 0;
     while let Some(found) = text[from..].find('\\') {
@@ -246,7 +246,8 @@ pub(crate) fn seed(text: &str) -> u64 {
 /// Maximum number of brackets of a source that are open at a time. QuickJS takes quadratic time for nested blocks.
 const MAX_NESTING: u32 = 2_000;
 
-/// Whether a source is nested too deeply. Brackets in strings and comments count too: few have so many more that open.
+/// Whether a source is nested too deeply. Brackets in strings and comments count too, but few sources have so many
+/// unclosed ones.
 pub(crate) fn is_deep(source: &str) -> bool {
     let mut open = 0_u32;
     source.bytes().any(|byte| {

@@ -1,8 +1,7 @@
 //! The runs that wait for a thread.
 //!
 //! Databases take turns, not runs: the next run belongs to the database that was served longest ago, however many runs
-//! other databases have waiting. Only a limited number of runs of one database run at the same time, so they never take
-//! all threads.
+//! others have waiting. Only a limited number of runs of one database run at a time, so they never take all threads.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -148,7 +148,7 @@ fn function(random: &mut Random) -> String {
     for _ in 0..1 + random.below(6) {
         let statement = random.pick(OPERATIONS);
         let names = [random.pick(&["a", "b", "c"]), random.pick(&["a", "b", "c"]), random.pick(&["a", "b", "c"])];
-        // Names of one letter alone are placeholders.
+        // Only names of one letter are placeholders.
         for word in split(statement) {
             body.push_str(match word {
                 "A" => names[0],

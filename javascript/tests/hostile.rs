@@ -9,7 +9,7 @@ fn limits() -> Limits {
     Limits { memory: 16 << 20, time: Duration::from_secs(30), stack: 512 << 10, output: 1 << 20, ..Limits::default() }
 }
 
-/// For functions that would run for ever.
+/// For functions that would never end.
 fn short() -> Limits {
     Limits { time: Duration::from_millis(100), ..limits() }
 }

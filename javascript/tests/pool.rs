@@ -30,7 +30,7 @@ fn equal_design_documents_of_a_database_share_a_sandbox() {
     assert_eq!(key(&pool, &design(COUNTED)), "1");
     assert_eq!(key(&pool, &design(COUNTED)), "2");
     assert_eq!(key(&pool, &design(&format!("{COUNTED} "))), "1");
-    // As many other sandboxes as are kept push it out.
+    // Enough other sandboxes push it out.
     for other in 0..32 {
         key(&pool, &design(&format!("doc => emit({other})")));
     }
@@ -43,7 +43,7 @@ fn equal_design_documents_of_two_databases_share_nothing() {
     let private = design("doc => { globalThis.kept = (globalThis.kept || []).concat(doc.secret || []); emit(kept) }");
     // The text is the very same.
     let public = Design { database: [2; 16], ..private.clone() };
-    // Each database may run on either thread, so the private one leaves its secret anew in each round.
+    // Each database may run on either thread, so the private one stores its secret again in each round.
     for _ in 0..8 {
         wait(pool.run(&private, |sandbox| sandbox.map(&["v"], r#"{"secret":"s"}"#))).unwrap()[0].as_ref().unwrap();
         assert_eq!(key(&pool, &public), "[]");
@@ -225,7 +225,7 @@ fn threads_work_beside_each_other_and_leave_with_the_pool() {
     let second = pool.run(&good, move |_| to_first.send(5).unwrap());
     assert_eq!(wait(second), Ok(()));
     assert_eq!(wait(first), Ok(Ok(5)));
-    // Work whose future is gone is left out.
+    // Work whose future was dropped does not run.
     let (began, has_begun) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     let released = Arc::new(Mutex::new(released));

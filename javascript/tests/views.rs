@@ -60,7 +60,7 @@ fn strings_survive() {
         ["\"é\\u0000😀\\\"\\\\\"={\"a\":\"é\\u0000😀\\\"\\\\\",\"__proto__\":{\"x\":1},\"\":2}"]
     );
     assert_eq!(rows_of(r#"doc => emit("\\ud800", "\ud83d\ude00x\udfff")"#, "{}"), [r#""\\ud800"="😀x\ufffd""#]);
-    // Half of a pair has no UTF-8.
+    // Half of a surrogate pair cannot be UTF-8.
     assert_eq!(rows_of(r#"doc => emit("\ud800")"#, "{}"), [r#""\ufffd"=null"#]);
 }
 
@@ -128,7 +128,7 @@ fn modules_that_failed_leave_nothing_half_loaded() {
             let error = sandbox.map(&[module], "{}").remove(0).unwrap_err();
             assert!(kinds.contains(&error.kind()), "{module}: {error:?}");
         }
-        // The obstacle is gone: it is loaded again, completely.
+        // The obstacle is gone: the module is loaded again, completely.
         sandbox.map(&["set"], &format!(r#"{{"{module}":false}}"#)).remove(0).unwrap();
         let rows = sandbox.map(&[module], "{}").remove(0).unwrap();
         assert_eq!(rows[0].key, r#"{"begun":1,"done":1}"#, "{module}");

@@ -52,8 +52,8 @@ impl Hold {
         self.lease_is_lost.load(Ordering::Acquire)
     }
 
-    /// Ensures that this run holds the job, also when the transaction commits. The call issues the read, so with other
-    /// reads it takes no additional round trip.
+    /// Ensures that this run holds the job, also at the transaction's commit. The call issues the read, so together
+    /// with other reads it costs no extra round trip.
     ///
     /// # Errors
     /// [`Error::Lost`]; the store's errors; a row that cannot be read.
@@ -78,13 +78,13 @@ impl Hold {
         Ok(())
     }
 
-    /// Replaces the name of the job. If another job of the kind has the new one, returns that job, and this one has no
+    /// Replaces the name of the job. If another job of the kind has the new name, returns that job, and this one has no
     /// name.
     ///
     /// # Errors
     /// Like [`check`](Self::check), also if the job was added again.
     pub async fn rename<T: Transaction>(&self, transaction: &T, name: Option<&str>) -> Result<Option<JobId>> {
-        // A job that was added again has the name of that request.
+        // A job that was added again has the name from that request.
         let row = self.row(transaction).await?;
         if row.is_resubmitted {
             return Err(Error::Lost);
@@ -129,7 +129,7 @@ impl Hold {
     }
 }
 
-/// The same operations, each in its own transaction. After an unknown commit result these find out what was committed.
+/// The same operations, each in its own transaction. After an unknown commit result they find out what was committed.
 impl<D: Database> Jobs<D> {
     /// [`Hold::update`].
     ///
@@ -149,8 +149,8 @@ impl<D: Database> Jobs<D> {
         run.run(|transaction, _| async move { hold.rename(&transaction, name).await }).await
     }
 
-    /// Forgets the lost runs before this one, which has run for long. Call it for a job that has
-    /// [some](crate::Job::lost).
+    /// Forgets the earlier lost runs, once this run has lasted long. Call it for a job with [lost
+    /// runs](crate::Job::lost).
     ///
     /// # Errors
     /// Like [`Hold::check`].

@@ -16,7 +16,7 @@ use foundationdb_tuple::pack;
 use crate::error::{Error, Result};
 use crate::row::{LeaseId, Reader, lease_id};
 
-/// The identity of a job: there is one job for each kind and id.
+/// The identity of a job: its kind and id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
     /// The kind of work; RFC 007's `JobType`.
@@ -78,7 +78,7 @@ pub struct NewJob {
     pub priority: Priority,
     /// Earliest time of a run, in milliseconds since 1970. 0: now.
     pub scheduled_ms: u64,
-    /// A name that only one job of the kind has at a time. The job does not have it while another one does.
+    /// A name that only one job of the kind has at a time. While another job has it, this one does not get it.
     pub name: Option<String>,
 }
 
@@ -174,8 +174,8 @@ pub struct LostRun {
     pub scheduled_ms: u64,
 }
 
-/// Longest pause after a lost run. A job may be lost for reasons that are not its own, such as a server that is killed
-/// at each deployment.
+/// Longest pause after a lost run. A run may be lost for other reasons than its job, such as a server that is killed at
+/// each deployment.
 const LONGEST_PAUSE_MS: u64 = 600_000;
 
 /// Pause after this many lost runs in a row, in milliseconds: the run may have ended the server, and could do so again.

@@ -1,5 +1,5 @@
-//! Long work in the background. Its state is in the store, so any of several servers on one store can take over the
-//! jobs that another left (RFC 007 of CouchDB on FoundationDB).
+//! Long work in the background. Its state is in the store, so each server on a store can take over another server's
+//! jobs (RFC 007 of CouchDB on FoundationDB).
 //!
 //! ```text
 //!   add ──► pending ── accept ──► running ── finish ──► finished ── add ──► pending …
@@ -24,19 +24,19 @@
 //!   ([`Hold::check`]), and every operation that takes the job away rewrites it. So if two runs both assume that they
 //!   hold the job, only one can write.
 //! * **Takeover.** A server takes over from another when it has itself seen the other's lease unchanged for the time in
-//!   the lease. Clocks of different machines are never compared. A takeover that comes too early only costs time: the
+//!   the lease. Clocks of different machines are never compared. A takeover that is too early only costs time: the
 //!   fence decides.
 //! * A lease that was declared dead is never renewed, and no job is accepted under it. Its server begins a new one.
-//! * Each pending job has a queue row and each running job a held row; there are no others. They change in the
+//! * Each pending job has a queue row and each running job a held row; other such rows do not exist. They change in the
 //!   transaction that changes the job's row.
 //! * A job runs at least once for each time that it was added. A takeover or an unknown commit result may repeat work,
 //!   so the work must be idempotent.
-//! * Each name row has a job whose row has that name, and the other way round. They change in one transaction, so no
-//!   two jobs of a type have one name.
-//! * A job whose last run was lost waits before it runs again, the longer the more runs were lost in a row: 2 s, 4 s,
-//!   up to an hour. Otherwise a job that ends its server would also end each server that takes it over, and each one
-//!   that starts.
-//! * Rows that cannot be read, or are of a later version, stay unchanged and do not delay other jobs.
+//! * Each name row has a job whose row has that name, and the other way round. They change in one transaction, so two
+//!   jobs of a type never have the same name.
+//! * A job whose last run was lost waits before it runs again, longer with each lost run in a row
+//!   ([`pause_after_lost`]). Otherwise a job that crashes its server would also crash each server that takes it over,
+//!   and each one that starts.
+//! * Rows that are damaged or of a later version stay unchanged and do not delay other jobs.
 //!
 //! The crate has no clock, no randomness and no runtime. Its callers pass the time, draw the server's id and run the
 //! jobs.

@@ -99,8 +99,8 @@ impl Registry {
         found.map(|row| keys::read_id(&row)).transpose()
     }
 
-    /// Replaces the name of a job, which its caller writes into the job's row. If another job has the new name, returns
-    /// that one, and the job has no name.
+    /// Replaces the name of a job; the caller writes it into the job's row. If another job has the new name, returns
+    /// that one, and this job has no name.
     pub(crate) async fn rename<T: Transaction>(
         &self,
         transaction: &T,
@@ -229,8 +229,8 @@ impl Registry {
                     match self.row_and_job(transaction, &id, Read::Serializable).await {
                         Ok(Some((row, job))) if row.state == RowState::Pending => return Ok(Ok((row, job))),
                         Err(Error::Store(error)) => return Err(error.into()),
-                        // The job or its progress cannot be read, or it is not pending: it stays, and does not delay
-                        // the others.
+                        // The job or its progress is damaged, or it is not pending: it stays, and does not delay
+                        // others.
                         _ => {}
                     }
                 }
@@ -243,7 +243,7 @@ impl Registry {
     }
 }
 
-/// The range after a page of it, with the same limit.
+/// The rest of a range after a page of it, with the same limit.
 pub(crate) fn next_page(range: &RangeRequest, page: &RangeBatch) -> Option<RangeRequest> {
     let last = page.rows.last().filter(|_| page.more)?;
     Some(RangeRequest { begin: KeySelector::first_greater_than(last.key.clone()), ..range.clone() })
@@ -340,8 +340,8 @@ impl<D: Database> Jobs<D> {
         Ok(jobs)
     }
 
-    /// Some jobs of a kind, sorted by id, except those that cannot be read, and the range that is left. `rest` is that of the page
-    /// before. For those who need not have all at once.
+    /// A page of the jobs of a kind, sorted by id, except those that cannot be read, and the rest of the range. `rest`
+    /// comes from the previous page. For callers that need not have all jobs at once.
     ///
     /// # Errors
     /// The store's errors.

@@ -57,6 +57,6 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn end(&self) -> Result<()> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Error::Corrupt("something follows the last element".into())) }
+        if self.rest.is_empty() { Ok(()) } else { Err(Error::Corrupt("there is more after the last element".into())) }
     }
 }

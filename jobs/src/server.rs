@@ -8,12 +8,12 @@
 //!                                           └──► dead ── its jobs become pending ──► removed
 //! ```
 //!
-//! The row is created when the first job is accepted. A renewal that finds no held job removes it. A takeover marks the
+//! The row is created when the first job is accepted. A renewal removes it if no job is held. A takeover marks the
 //! lease dead in its first transaction and removes it in its last, so another server can continue an interrupted
 //! takeover. Accepting reads the row, so no job is accepted under a dead lease.
 //!
-//! A takeover shows that a server ended while its jobs ran. A run may be the cause, so its job waits. A server that
-//! stops gives up its jobs itself ([`Server::close`]), and nothing is counted.
+//! A takeover means that a server ended while its jobs ran. A run may be the cause, so its job waits. A server that
+//! stops gives up its jobs itself ([`Server::close`]), and no lost run is counted.
 //!
 //! An acceptance with an unknown commit result is recognised by its held row. The row's key has the number of the next
 //! acceptance, which reads it first.
@@ -43,7 +43,7 @@ const TAKEN_AT_ONCE: usize = 100;
 pub struct ServerOptions {
     /// Its name, which running jobs show.
     pub name: String,
-    /// Time that its lease holds after a renewal. Renew it, and look for expired leases, three times in that time.
+    /// Time for which its lease holds after a renewal. Renew it and look for expired leases three times in that time.
     pub lease: Duration,
     /// Whether no other server can have the store open. Then jobs of other leases are taken over immediately.
     pub is_alone: bool,
@@ -151,7 +151,7 @@ impl<D: Database> Server<D> {
         Lease { is_alive: true, beat: self.beat, for_ms, server: self.options.name.clone() }.write()
     }
 
-    /// Begins a new lease. This one is gone, with all jobs held under it.
+    /// Begins a new lease. The old one is gone, with all jobs held under it.
     fn end_lease(&mut self) {
         self.is_lost.store(true, Ordering::Release);
         self.is_lost = Arc::default();
@@ -284,14 +284,14 @@ impl<D: Database> Server<D> {
         let paused = self.looked.replace(now).and_then(|looked| now.checked_sub(looked)).unwrap_or_default();
         let (mut seen, mut out) = (HashMap::new(), Vec::new());
         for row in rows.into_iter().filter(|row| row.key != own) {
-            // Rows that cannot be read are left to a later version.
+            // Rows that cannot be read may be of a later version: leave them.
             let (Ok(lease), Ok(id)) = (Lease::read(&row.value), self.registry().keys.read_lease(&row.key)) else {
                 continue;
             };
             let holds = Duration::from_millis(lease.for_ms);
             let since = match self.seen.get(&row.key) {
-                // After a long pause, for example because the machine slept, this server knows nothing about the time
-                // between.
+                // After a long pause, for example a sleep of the machine, this server does not know whether the lease
+                // was renewed meanwhile.
                 Some((value, since)) if *value == row.value && paused < holds => *since,
                 _ => now,
             };
@@ -333,8 +333,8 @@ impl<D: Database> Server<D> {
         Ok(())
     }
 
-    /// Makes the jobs pending that are held under a lease, and removes the lease, if its row is still `seen`. With a
-    /// time, their runs were lost; without one, their server gives them up.
+    /// If the lease's row is still `seen`, makes the jobs held under it pending and removes the lease. With a time,
+    /// their runs were lost; without one, their server gives them up.
     async fn take_from(&self, lease: &LeaseId, seen: &Bytes, lost_ms: Option<u64>) -> Result<Vec<LostRun>> {
         let registry = self.registry();
         let key = registry.keys.lease(lease);
@@ -386,7 +386,7 @@ impl<D: Database> Server<D> {
     }
 }
 
-/// Makes a job pending whose run is taken away: with a time, since its server ended. If this succeeds, the caller
+/// Takes a job from its run and makes it pending. A time means that its server ended. If this succeeds, the caller
 /// clears the held row.
 async fn take_job<T: Transaction>(
     registry: &Registry,
@@ -415,5 +415,5 @@ async fn take_job<T: Transaction>(
 }
 
 fn held_of_nothing() -> Error {
-    Error::Corrupt("a job is held that nobody runs".into())
+    Error::Corrupt("a held job has no run".into())
 }

@@ -60,7 +60,7 @@ impl JsonArray {
         self.at(*self.starts.get(number)?)
     }
 
-    /// The same as a text of its own, which shares the buffer.
+    /// The same as a separate text that shares the buffer.
     pub fn get_text(&self, number: usize) -> Option<JsonText> {
         Some(self.text.slice_ref(self.get(number)?))
     }

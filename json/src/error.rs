@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// The reason why a text is not JSON, and the position.
+/// Why a text is not JSON, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("invalid JSON at byte {offset}: {kind}")]
 pub struct JsonError {
@@ -52,7 +52,7 @@ pub enum JsonErrorKind {
     /// An unescaped control character in a string.
     #[error("unescaped control character in a string")]
     ControlCharacter,
-    /// A backslash that begins no escape.
+    /// A backslash that does not begin an escape.
     #[error("invalid escape")]
     InvalidEscape,
     /// One half of a surrogate pair without the other.

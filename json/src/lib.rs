@@ -13,7 +13,7 @@
 //!
 //! # Invariant
 //! A [`JsonText`] is the normalised UTF-8 text of exactly one value. All readers here need that for correct results,
-//! but none needs it for safety: on broken text they end early.
+//! but not for safety: on broken text they end early.
 //!
 //! Nothing in this crate recurses, so only memory limits the depth of values.
 

@@ -15,8 +15,8 @@ pub fn is_integer(text: &[u8]) -> bool {
 /// Writes doubles as text, with memory for one text.
 ///
 /// # The text of a double
-/// It has the shortest digits that read back as the same double. If several are that short, they are the nearest to its
-/// value. If two are equally near, the even one is taken. The layout is that of ECMAScript's `Number::toString` (plain
+/// It has the shortest digits that read back as the same double. Among several that short, the nearest to its value is
+/// taken; between two equally near ones, the even one. The layout is that of ECMAScript's `Number::toString` (plain
 /// from 1e-6 to below 1e21, otherwise `1.5e-7`, `1e+21`), but with `.0` where the text would be an integer.
 ///
 /// The text is part of the format of stored documents: the text of an exploded document is built again from its rows,
@@ -119,9 +119,9 @@ pub(super) fn parse_float(text: &str) -> Result<f64, JsonErrorKind> {
     }
 }
 
-/// Whether a number without an exponent, with these numbers of digits before and after its point, certainly is the text
-/// that [`FloatText`] writes for its value. Two different decimals of at most fifteen digits are never the same double.
-/// So such a decimal is its own shortest text, if it has no unnecessary zero and needs no exponent.
+/// Whether [`FloatText`] certainly writes this text for its value: a number without an exponent, with these numbers of
+/// digits before and after its point. Two different decimals of at most fifteen digits are never the same double. So
+/// such a decimal is its own shortest text, if it has no unnecessary zero and needs no exponent.
 pub(super) fn is_written_so(text: &[u8], whole: usize, fraction: usize) -> bool {
     const EXACT: usize = 15;
     const PLACES: usize = 6;

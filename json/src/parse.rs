@@ -390,8 +390,8 @@ impl Parser<'_> {
         self.clean = self.at;
     }
 
-    /// In the object that ends here, the last on the stack, marks every member that a later member with the same name
-    /// overrides.
+    /// Marks overridden members of the object that ends here, the last on the stack: those with a later member of the
+    /// same name.
     fn mark_duplicates(&mut self, first_member: usize) {
         let count = self.members.len() - first_member;
         if count <= PAIRWISE_MEMBERS {

@@ -133,7 +133,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Parses a number with a fraction. `whole` bytes with the sign precede the point, and their value is `value`.
+    /// Parses a number with a fraction. `whole` bytes with the sign are before the point, and their value is `value`.
     fn fraction(&mut self, mut value: i64, sign: usize, whole: usize) -> Option<Token<'a>> {
         let rest = &self.text[self.at..];
         let mut len = whole + 1;

@@ -128,7 +128,7 @@ impl JsonText {
                         json.str(text);
                     }
                     Value::Number(number) => {
-                        // By the parser, so the text is normalised whatever `serde_json` prints.
+                        // Through the parser, so the text is normalised whatever `serde_json` prints.
                         let text = JsonText::parse_with(number.to_string().as_bytes(), ParseOptions::default());
                         json.text(&text.map_err(|_| FromSerdeError)?);
                     }

@@ -16,7 +16,7 @@ pub struct SplitObject<'a> {
 
 impl JsonText {
     /// Splits the top-level object into the members whose names `is_special` accepts, in order, and the object without
-    /// these. `None` if the value is not an object.
+    /// them. `None` if the value is not an object.
     ///
     /// If there are no special members, the rest shares this buffer.
     ///

@@ -59,7 +59,7 @@ impl<'a> JsonRef<'a> {
         self.as_str().unwrap_or(Cow::Borrowed(self.0))
     }
 
-    /// The member of an object with this name, or the element of an array whose index this is.
+    /// The object's member with this name, or the array's element with this index.
     pub fn step(self, name: &str) -> Option<JsonRef<'a>> {
         match self.kind() {
             JsonKind::Object => self.get(name),

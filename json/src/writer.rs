@@ -7,7 +7,7 @@ use super::{JsonKind, JsonText};
 
 /// Appends normalised JSON to a buffer, commas included.
 ///
-/// It does not check the order of calls. Unbalanced calls, or a value in place of a name, give text that is not JSON.
+/// It does not check the order of calls. Unbalanced calls, or a value instead of a name, give text that is not JSON.
 ///
 /// ```
 /// use json::JsonWriter;

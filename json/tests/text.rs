@@ -70,7 +70,7 @@ fn many_equal_names_leave_the_last() {
 
 #[test]
 fn equal_names_nested_in_equal_names_take_one_pass() {
-    // Cutting out each duplicate at once would move some 10^11 bytes.
+    // Cutting out the duplicates one by one would move some 10^11 bytes.
     let depth = 500_000;
     let text = format!("{}1{}", "{\"a\":1,\"a\":".repeat(depth), "}".repeat(depth));
     let expected = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));

@@ -1,10 +1,10 @@
 //! Keys from passwords: PBKDF2 with an HMAC (RFC 8018, section 5.2).
 //!
 //! Generic code is compiled in the crate that names its types. Development builds optimise this crate, so a login with
-//! 600,000 rounds takes them less than half a second. Unoptimised, it takes ten.
+//! 600,000 rounds takes less than half a second there. Unoptimised, it would take ten.
 //!
-//! Each function fills `key` with the key that `rounds` of PBKDF2 derive from a password and a salt. It takes a noticeable
-//! time on purpose: do not call it on a thread that serves others.
+//! Each function fills `key` with the key that PBKDF2 derives from a password and a salt in `rounds`. It is slow on
+//! purpose: do not call it on a thread that serves others.
 //!
 //! ```
 //! let mut key = [0; 4];

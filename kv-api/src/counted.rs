@@ -74,8 +74,8 @@ impl<D: Database> Counted<D> {
         self
     }
 
-    /// The counts of every transaction begun since the last call, oldest first. A transaction in progress goes on
-    /// counting but is not returned again.
+    /// The counts of every transaction begun since the last call, oldest first. A transaction in progress is still
+    /// counted but not returned again.
     pub fn take(&self) -> Vec<Counts> {
         let ledgers = std::mem::take(&mut *self.ledgers.lock());
         ledgers.iter().map(|ledger| ledger.0.lock().counts).collect()

@@ -16,8 +16,8 @@ pub trait Database: Clone + Send + Sync + 'static {
     /// The failures that an acknowledged commit survives.
     fn durability(&self) -> Durability;
 
-    /// Asks for the space on the disk that removed rows between two keys still take. Returns at once. Does nothing if
-    /// the engine frees space without a request.
+    /// Asks the engine to free the disk space of removed rows between two keys. Returns at once. Does nothing if the
+    /// engine frees space without a request.
     fn compact(&self, begin: &[u8], end: &[u8]) {
         let _ = (begin, end);
     }
@@ -28,15 +28,16 @@ pub trait Database: Clone + Send + Sync + 'static {
         false
     }
 
-    /// Bytes on the disk of everything between two keys, as of now: also of removed rows whose space is not free yet. The
-    /// ranges of a partition of all keys add up to what the engine's files take, about. `None` where an engine does not
-    /// know it, or keeps nothing on a disk.
+    /// Bytes on the disk of everything between two keys, as of now, including removed rows whose space is not free yet.
+    /// Adjacent ranges that cover all keys add up roughly to the size of the engine's files. `None` if the engine does
+    /// not know it, or does not use a disk.
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         let _ = (begin, end);
         None
     }
 
-    /// What the engine has done since it was opened, and what it holds. Cheap, but not free: it may lock what commits lock.
+    /// Figures of the engine's work since it was opened, and of its present state. Cheap, but not free: it may take
+    /// locks that commits take.
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }

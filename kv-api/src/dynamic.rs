@@ -203,7 +203,7 @@ impl AnyDatabase {
 /// Numbers of errors by their codes.
 type Codes = Mutex<BTreeMap<i32, u64>>;
 
-/// What became of transactions.
+/// Outcomes of transactions.
 struct Outcomes {
     /// Times of commits that changed something.
     commits: Histogram,
@@ -289,7 +289,7 @@ impl fmt::Debug for AnyTransaction {
 }
 
 #[deny(clippy::missing_trait_methods)]
-#[allow(refining_impl_trait, reason = "that its futures are boxed is what this type is for")]
+#[allow(refining_impl_trait, reason = "this type exists to box the futures")]
 impl Transaction for AnyTransaction {
     fn get_read_version(&self) -> BoxFuture<Result<i64>> {
         self.inner.get_read_version()
@@ -362,7 +362,7 @@ impl Transaction for AnyTransaction {
             let started = Instant::now();
             let outcome = inner.commit().await;
             match &outcome {
-                // One that wrote nothing has the version -1.
+                // A transaction that wrote nothing has the version -1.
                 Ok(()) if inner.get_committed_version().is_ok_and(|version| version < 0) => {}
                 Ok(()) => outcomes.commits.observe_time(started.elapsed()),
                 Err(error) => Outcomes::count(&outcomes.failures, error.code()),

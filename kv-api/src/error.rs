@@ -1,8 +1,8 @@
 //! FoundationDB's errors: a code that survives every layer, and three predicates.
 //!
 //! The codes are from FoundationDB's `flow/error_definitions.h`, the predicates from `fdb_error_predicate` in
-//! `bindings/c/fdb_c.cpp`. Every engine uses the same code for the same condition, so a layer's handling of an
-//! error is tested on every engine.
+//! `bindings/c/fdb_c.cpp`. Every engine uses the same code for the same condition, so a layer's handling of an error is
+//! tested on every engine.
 
 use std::fmt;
 use std::sync::Arc;
@@ -213,7 +213,7 @@ codes! {
     CLIENT_INVALID_OPERATION = 2000, "client_invalid_operation";
     /// A key at or above `\xff`, where the system's own keys begin.
     KEY_OUTSIDE_LEGAL_RANGE = 2004, "key_outside_legal_range";
-    /// A range whose begin is after its end.
+    /// A range that begins after its end.
     INVERTED_RANGE = 2005, "inverted_range";
     /// An option with a value it does not take.
     INVALID_OPTION_VALUE = 2006, "invalid_option_value";
@@ -231,7 +231,7 @@ codes! {
     INVALID_MUTATION_TYPE = 2018, "invalid_mutation_type";
     /// A transaction that wrote nothing has no commit version, hence no versionstamp.
     NO_COMMIT_VERSION = 2021, "no_commit_version";
-    /// A cluster file that names no cluster.
+    /// A cluster file that does not name a cluster.
     CONNECTION_STRING_INVALID = 2104, "connection_string_invalid";
     /// An operation that the engine does not support.
     UNSUPPORTED_OPERATION = 2108, "unsupported_operation";

@@ -1,8 +1,8 @@
-//! Figures: what an engine has done and holds, for whoever watches a server.
+//! Figures: an engine's work and state, for people and programs that monitor a server.
 //!
-//! Whatever does work counts it with relaxed additions: once for a batch, never for a row. Figures are listed when somebody
-//! asks ([`Database::figures`](crate::Database::figures)). Their names and units are those of Prometheus: totals end in `_total`,
-//! times are in seconds.
+//! Work is counted with relaxed additions: once for a batch, never for a row. Figures are listed on request
+//! ([`Database::figures`](crate::Database::figures)). Their names and units are those of Prometheus: totals end in
+//! `_total`, times are in seconds.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram with these upper bounds, which grow.
+    /// An empty histogram with these upper bounds, in ascending order.
     pub fn new(bounds: &'static [u64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Histogram { bounds, counts, sum: AtomicU64::new(0) }
@@ -103,14 +103,14 @@ impl Distribution {
         self.counts.last().copied().unwrap_or(0)
     }
 
-    /// The value below which this part of all values lies, about: values are taken to be spread evenly between two bounds.
-    /// `None` if there are no values.
+    /// The value below which this part of all values lies, roughly: values are assumed to be spread evenly between two
+    /// bounds. `None` if there are no values.
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let wanted = part * self.count() as f64;
         let at = self.counts.iter().position(|count| *count > 0 && *count as f64 >= wanted)?;
         let below = |places: &dyn Fn(usize) -> f64| at.checked_sub(1).map_or(0.0, places);
         let (low, before) = (below(&|at| self.bounds[at]), below(&|at| self.counts[at] as f64));
-        // Nothing is known of values above all bounds.
+        // Values above all bounds count as the last bound.
         let high = self.bounds.get(at).copied().unwrap_or(low);
         let inside = self.counts[at] as f64 - before;
         Some(if inside > 0.0 { low + (high - low) * (wanted - before).max(0.0) / inside } else { high })
@@ -122,15 +122,15 @@ impl Distribution {
 pub enum Value {
     /// It grows until the process ends.
     Counter(f64),
-    /// It is what it is now.
+    /// The present value.
     Gauge(f64),
-    /// How often which values came.
+    /// The distribution of values.
     Histogram(Distribution),
-    /// Values below which parts of all lie, each with its part; the sum and the number of all.
+    /// Quantiles (part and value), then the sum and the number of all values.
     Summary(Vec<(f64, f64)>, f64, u64),
 }
 
-/// A figure with its name and what it means.
+/// A figure with its name and meaning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The name: figures of one name have one meaning.

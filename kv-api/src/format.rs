@@ -1,7 +1,7 @@
 //! The number of the format in which this build stores everything: the files of a folder, and the rows in any store.
 //!
-//! It is on the mark of a folder and in the first row of a layer, and a store with another number is refused untouched.
-//! So no code reads what other builds wrote. It is raised with every change of files, rows or keys, and never reused.
+//! It is on the mark of a folder and in the first row of a layer. A store with another number is refused untouched, so
+//! no code reads other builds' formats. Every change of files, rows or keys raises it, and no number is reused.
 
 /// The number. Builds before it wrote 1 to 4.
 pub const STORED_FORMAT: u32 = 15;

@@ -13,8 +13,8 @@ pub fn key_after(key: &[u8]) -> Bytes {
     next.into()
 }
 
-/// The first key after every key that begins with `prefix` (FoundationDB's `strinc`). `None` where there is none:
-/// for an empty prefix, or one of `\xff` bytes only.
+/// The first key after every key that begins with `prefix` (FoundationDB's `strinc`). `None` for an empty prefix, or
+/// one of `\xff` bytes only.
 ///
 /// ```
 /// use kv_api::keys::prefix_end;

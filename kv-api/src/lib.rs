@@ -1,9 +1,9 @@
 //! The contract between a layer and the store below it: an ordered, transactional key-value
 //! database with FoundationDB's semantics.
 //!
-//! FoundationDB's documented behaviour is the specification. Every engine has all of it, and no capability flag
-//! switches a semantic off: a layer that passes its tests over an engine in memory must also hold on a cluster.
-//! Only [`Limits`] and [`Durability`] vary. Each engine states its own.
+//! FoundationDB's documented behaviour is the specification. Every engine implements all of it, and no capability flag
+//! switches a semantic off: a layer that passes its tests over an engine in memory must also hold on a cluster. Only
+//! [`Limits`] and [`Durability`] vary. Each engine states its own.
 //!
 //! ```text
 //!   a layer (documents, chunks, yours)

@@ -13,12 +13,12 @@ pub struct Limits {
     pub key_bytes: usize,
     /// Longest value, in bytes: 2103 above it.
     pub value_bytes: usize,
-    /// Most bytes that a transaction may affect: keys, values and conflict ranges with their overhead. 2101
-    /// above it.
+    /// Maximum number of bytes that a transaction may affect: keys, values and conflict ranges with their overhead.
+    /// 2101 above it.
     pub transaction_bytes: usize,
     /// Age up to which a version can be read: 1007 above it.
     pub read_window: Duration,
-    /// Most watches of a database at a time: 1032 above it.
+    /// Maximum number of watches of a database at a time: 1032 above it.
     pub watches: usize,
 }
 

@@ -16,7 +16,7 @@ pub enum TransactionOption {
     RetryLimit(Option<u32>),
     /// Longest pause of `on_error`. Persistent. FoundationDB's default is one second.
     MaxRetryDelay(Duration),
-    /// Most bytes that the transaction may affect: 2101 above it. From 32 to the engine's own limit.
+    /// Maximum number of bytes that the transaction may affect: 2101 above it. From 32 to the engine's own limit.
     SizeLimit(usize),
     /// The next write adds no write conflict range: it makes no other transaction fail.
     NextWriteNoWriteConflictRange,
@@ -33,8 +33,8 @@ pub enum TransactionOption {
     CausalReadRisky,
     /// Lower priority than the default, for background work.
     PriorityBatch,
-    /// The transaction commits also when storage is short and others fail with 1225. For those that make the data
-    /// smaller.
+    /// The transaction commits even when storage is short and others fail with 1225. For transactions that shrink the
+    /// data.
     BypassStorageQuota,
     /// Reads of keys at and above `\xff` are allowed.
     ReadSystemKeys,

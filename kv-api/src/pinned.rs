@@ -8,9 +8,8 @@ use crate::{
     RangeRequest, Read, Result, Transaction, TransactionOption, Versionstamp,
 };
 
-/// A database as it was at one version: everything that is read through it belongs together, in however many
-/// transactions. It can be read for as long as the engine keeps the version, which is about five seconds. Then reads
-/// fail with 1007, and no retry helps.
+/// A database as it was at one version: all reads through it are consistent, across any number of transactions. It can
+/// be read while the engine keeps the version, about five seconds. Then reads fail with 1007, and retries do not help.
 #[derive(Clone, Debug)]
 pub struct Pinned<D> {
     inner: D,
@@ -68,7 +67,7 @@ impl<D: Database> Database for Pinned<D> {
     }
 }
 
-/// A transaction of a [`Pinned`] database. It reads at the version after a retry too, so one that conflicts never
+/// A transaction of a [`Pinned`] database. It reads at the same version after a retry, so one that conflicts never
 /// commits.
 #[derive(Clone, Debug)]
 pub struct PinnedTransaction<T> {

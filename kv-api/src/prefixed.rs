@@ -72,9 +72,9 @@ impl<D: Database> Database for Prefixed<D> {
 
 /// A transaction of a [`Prefixed`] database.
 ///
-/// With the prefix in front, an illegal key would become legal, and the inner transaction could not refuse it. So
-/// an invalid write is passed on as an inner write that is invalid in the same way. The inner transaction then
-/// keeps the first error and forgets it when it should.
+/// The prefix would make an illegal key legal, and the inner transaction could not refuse it. So an invalid write is
+/// passed on as an inner write that is invalid in the same way. The inner transaction then keeps the first error and
+/// forgets it when it should.
 #[derive(Clone, Debug)]
 pub struct PrefixedTransaction<T> {
     inner: T,
@@ -138,7 +138,7 @@ impl<T: Transaction> PrefixedTransaction<T> {
         if Self::is_legal(key) { Ok(()) } else { Err(Error::new(KEY_OUTSIDE_LEGAL_RANGE)) }
     }
 
-    /// Whether a key may be the end of a range or stand in a selector.
+    /// Checks that a key may be the end of a range or part of a selector.
     fn check_bound(key: &[u8]) -> Result<()> {
         if key > keys::SYSTEM_BEGIN { Err(Error::new(KEY_OUTSIDE_LEGAL_RANGE)) } else { Ok(()) }
     }
@@ -189,7 +189,7 @@ impl<T: Transaction> Transaction for PrefixedTransaction<T> {
         let legal = Self::check_bounds(&request.begin.key, &request.end.key);
         let inner_request =
             RangeRequest { begin: self.selector(&request.begin), end: self.selector(&request.end), ..request.clone() };
-        // Selectors that count over keys could leave the prefix, so they are resolved first, and clamped.
+        // Selectors that count over keys could leave the prefix, so they are resolved first and clamped.
         let resolve = |selector: &KeySelector| (!stays_inside(selector)).then(|| self.get_key(selector, read));
         let issued = legal.map(|()| match (resolve(&request.begin), resolve(&request.end)) {
             (None, None) => Issued::Batch(self.inner.get_range(&inner_request, read)),

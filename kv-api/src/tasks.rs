@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Resolves once the executor has polled its other ready tasks, whichever executor it is.
+/// Resolves once the executor has polled its other ready tasks. Works with any executor.
 pub async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {

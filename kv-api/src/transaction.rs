@@ -51,9 +51,9 @@ impl IntoBytes for Vec<u8> {
 
 /// A transaction: a cheap handle, whose clones are the same transaction.
 ///
-/// Reads are issued when called, and their futures borrow neither the transaction nor the key. Writes are
-/// infallible calls whose errors surface at the next read or at the commit. Dropping the last handle cancels what
-/// is in progress, and so does dropping a future.
+/// Reads are issued when called, and their futures borrow neither the transaction nor the key. Writes are infallible
+/// calls whose errors surface at the next read or at the commit. Dropping the last handle, or a future, cancels the
+/// operation in progress.
 ///
 /// Unless said otherwise, every operation may fail with 1025 (cancelled), 1031 (timed out) and 2017 (committing or
 /// committed), and every read with 1007 (too old), 1009 (future version), 1036 (a pending versionstamp) and 2004
@@ -140,7 +140,7 @@ pub trait Transaction: Clone + Send + Sync + 'static {
     /// run again. Any other error, and one beyond the retry limit, is returned.
     fn on_error(&self, error: Error) -> impl Future<Output = Result<()>> + Send + use<Self>;
 
-    /// Makes the transaction new: forgets reads, writes and options that do not persist.
+    /// Makes the transaction new: forgets its reads, writes and options.
     fn reset(&self);
 
     /// Cancels: operations in progress and all later ones fail with 1025.

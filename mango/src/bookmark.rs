@@ -1,6 +1,6 @@
 //! A bookmark: the position where an answer ended. Clients send it back to continue.
 //!
-//! It is JSON in URL-safe Base64 and contains all that is needed to continue. So it is valid after a restart and on
+//! It is JSON in URL-safe Base64 and contains everything needed to continue. So it is valid after a restart and on
 //! other servers.
 
 use base64::Engine;
@@ -14,8 +14,8 @@ use crate::error::Error;
 pub struct Bookmark {
     /// Its id.
     pub id: String,
-    /// The number of the index that was read, and the key of the document's row there, before truncation and as far as
-    /// the order depends on it; `None` if documents were read by id.
+    /// The number of the index that was read, and the part of the document's key there, before truncation, that the
+    /// order depends on; `None` if documents were read by id.
     pub row: Option<(u64, Vec<u8>)>,
 }
 

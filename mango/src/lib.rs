@@ -1,4 +1,4 @@
-//! CouchDB's Mango over flat JSON text. The crate knows JSON and no database.
+//! CouchDB's Mango over flat JSON text. The crate does not use a database.
 //!
 //! ```text
 //!   Query ─┬─ Selector     the documents that match

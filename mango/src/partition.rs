@@ -1,13 +1,13 @@
 //! Partitions: the part of an id before its first colon, in databases that are partitioned.
 //!
-//! Views and indexes with rows for each partition put it before the key, as bytes that end by themselves:
+//! Partitioned views and indexes put the partition before the key, as bytes that mark their end:
 //!
 //! ```text
 //!   partition, its bytes 00 and 01 as 01 01 and 01 02 │ 00 │ key
 //! ```
 //!
-//! So the rows of a partition are one range, from these bytes up to the same followed by `FF`, above which no key
-//! begins.
+//! So the rows of a partition are one range, from these bytes up to the same bytes followed by `FF`: all keys begin
+//! below it.
 //!
 //! Source: `couch_partition.erl`.
 
@@ -18,13 +18,13 @@ pub fn partition_of(id: &str) -> Option<&str> {
     id.split_once(':').map(|(partition, _)| partition)
 }
 
-/// The ids of a partition: the first one that may be, and the first one after all of them.
+/// The range of a partition's ids: the lowest possible one, and the first one after all of them.
 pub fn ids_of_partition(partition: &str) -> (String, String) {
     // `;` is the character after the colon.
     (format!("{partition}:"), format!("{partition};"))
 }
 
-/// Refuses what cannot be the name of a partition, as CouchDB's `couch_partition:validate_partition` does.
+/// Refuses invalid names of partitions, as CouchDB's `couch_partition:validate_partition` does.
 ///
 /// # Errors
 /// 400 `illegal_partition`.
@@ -42,7 +42,7 @@ pub(crate) fn illegal_partition(reason: &str) -> Error {
     Error::plain("illegal_partition", reason)
 }
 
-/// Appends the bytes that stand before the keys of a partition.
+/// Appends the bytes before the keys of a partition.
 pub fn append_partition(out: &mut Vec<u8>, partition: &str) {
     for byte in partition.bytes() {
         match byte {

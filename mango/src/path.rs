@@ -41,14 +41,15 @@ pub(crate) fn parse(field: &str, path: &mut Vec<String>) -> Result<(), Error> {
     end(&mut name, any)
 }
 
-/// The field name of a path, with a backslash before what would have a meaning. An empty name can be its last only.
+/// The field name of a path, with backslashes before special characters. Only its last name can be empty.
 pub(crate) fn write(path: &[String]) -> String {
     let mut field = String::new();
     for (at, name) in path.iter().enumerate() {
         if at > 0 {
             field.push('.');
         }
-        // An empty name is a backslash that was removed, and one that begins with a dollar sign would be an operator.
+        // An empty name is written as a backslash, which parsing removes. A name that begins with a dollar sign would
+        // be an operator.
         if name.is_empty() || at == 0 && name.starts_with('$') {
             field.push('\\');
         }
@@ -61,7 +62,8 @@ pub(crate) fn write(path: &[String]) -> String {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Path {
     names: Vec<String>,
-    /// The field name as it was written, which CouchDB shows. Empty in a kept path whose name is that of [`write()`].
+    /// The field name as the client wrote it, which CouchDB shows. Empty in a kept path if [`write()`] gives the same
+    /// name.
     written: String,
 }
 
@@ -75,7 +77,7 @@ impl Path {
         parse(field, &mut self.names)
     }
 
-    /// The lengths to which [`truncate`](Self::truncate) goes back.
+    /// The current lengths, for [`truncate`](Self::truncate).
     pub(crate) fn lengths(&self) -> (usize, usize) {
         (self.names.len(), self.written.len())
     }
@@ -90,7 +92,7 @@ impl Path {
         let mut names = Vec::new();
         let is_own = self.written.contains('\\')
             && self.written != write(&self.names)
-            // Written after one another, names that end with a backslash mean another path.
+            // Joined with dots, names that end with a backslash would mean another path.
             && parse(&self.written, &mut names).is_ok()
             && names == self.names;
         Path { names: self.names.clone(), written: if is_own { self.written.clone() } else { String::new() } }
@@ -101,7 +103,7 @@ impl Path {
         self.names.iter().map(String::len).sum::<usize>() + self.written.len()
     }
 
-    /// The field name, if it is not that of [`write()`].
+    /// The field name, if it differs from that of [`write()`].
     pub(crate) fn written(&self) -> Option<&str> {
         Some(self.written.as_str()).filter(|written| !written.is_empty())
     }

@@ -40,7 +40,7 @@ impl Direction {
 pub struct Query {
     /// The documents to find.
     pub selector: Selector,
-    /// The index to use: none, a design document, or a design document and the name of an index in it.
+    /// The index to use: empty, a design document, or a design document and the name of an index in it.
     pub use_index: Vec<String>,
     /// The bookmark of the last answer.
     pub bookmark: Option<String>,
@@ -60,7 +60,7 @@ pub struct Query {
     pub r: u64,
     /// Include the losing leaves in the documents.
     pub conflicts: bool,
-    /// Whether an index may be stale. Here none ever is.
+    /// Whether an index may be stale. Here an index never is.
     pub stale: bool,
     /// Whether an index is updated first. Here it always is.
     pub update: bool,
@@ -68,7 +68,7 @@ pub struct Query {
     pub stable: bool,
     /// Include statistics of the search.
     pub execution_stats: bool,
-    /// Whether another index than the requested one may be used.
+    /// Whether an index other than the requested one may be used.
     pub allow_fallback: bool,
 }
 
@@ -132,7 +132,7 @@ impl Query {
         }
     }
 
-    /// Whether the query finds a document, which has its `_id`.
+    /// Whether the query finds a document. The document must have its `_id`.
     ///
     /// # Errors
     /// As [`Selector::matches`].
@@ -168,7 +168,7 @@ pub(crate) fn use_index(value: JsonRef<'_>) -> Result<Vec<String>, Error> {
     let wrong = || Error::bad_value("invalid_index_name", "Invalid index name: ", value.text());
     let mut names: Vec<String> = match value.kind() {
         JsonKind::Null => Vec::new(),
-        // A fourth part is one too many already.
+        // A fourth part is already an error, so the rest is not read.
         JsonKind::String => value.as_str().unwrap_or_default().split('/').take(4).map(str::to_owned).collect(),
         JsonKind::Array => {
             let names = value.elements().take(3).map(|name| name.as_str().map(|name| name.into_owned()));
@@ -193,7 +193,7 @@ fn bookmark(value: JsonRef<'_>) -> Result<Option<String>, Error> {
     }
 }
 
-/// A non-negative integer. If 64 bits cannot hold it, the highest that they can hold.
+/// A non-negative integer; the largest one of 64 bits if it does not fit.
 fn count(value: JsonRef<'_>) -> Result<u64, Error> {
     integer(value).ok_or_else(|| {
         let reason = format!("{} is not an integer greater than or equal to zero", echo(value.text()));
@@ -244,7 +244,7 @@ fn sort_field(value: JsonRef<'_>) -> Result<(String, Direction), Error> {
             let direction = match direction.as_str().as_deref() {
                 Some("asc") => Direction::Ascending,
                 Some("desc") => Direction::Descending,
-                // CouchDB knows an error for directions, and never answers with it.
+                // CouchDB has an error for wrong directions, but never uses it.
                 _ => return Err(wrong()),
             };
             (name.into_owned(), direction)

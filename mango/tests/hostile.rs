@@ -1,4 +1,4 @@
-//! Random hostile queries. Each is refused, or matches what it matches once it is written and read again.
+//! Random hostile queries. Each is refused, or matches the same after it is written and read again.
 //!
 //! `SEED` and `COUNT` choose others: `COUNT=1000000 cargo test --release -p couch-layer-mango --test hostile`.
 
@@ -101,7 +101,7 @@ fn selector(random: &mut StdRng, depth: usize) -> String {
         .map(|_| {
             let name = if random.random::<bool>() { pick(random, OPERATORS) } else { pick(random, NAMES) };
             let argument = match (name, random.random_range(0..200)) {
-                // A few that are wide, long or deep. Below they are not, since they would be so for ever.
+                // A few are wide, long or deep at the top only: deeper ones would never end.
                 ("$and" | "$or" | "$nor", 0) if depth > 0 => format!("[{}{{}}]", "{\"a\":1},".repeat(12_000)),
                 (_, 1) => format!("{}{{}}{}", "{\"$not\":".repeat(2_000), "}".repeat(2_000)),
                 (_, 2) => format!("{}{}", "[".repeat(10_000), "]".repeat(10_000)),
@@ -148,7 +148,7 @@ fn no_query_does_harm() {
     let documents = documents();
     let (mut parsed, mut matched) = (0, 0);
     for turn in 0..count {
-        // Each has a seed of its own, so that one can be repeated.
+        // Each turn has its own seed, so that one can be repeated.
         let mut random = StdRng::seed_from_u64(seed.wrapping_add(turn));
         let depth = random.random_range(0..6);
         let text = selector(&mut random, depth);

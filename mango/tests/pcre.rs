@@ -98,7 +98,7 @@ const GROUPS: &[&str] = &[
     "(?i-s:", "(?<n>", "(?(1)", "(?U:",
 ];
 
-// `é` is never repeated: on bytes only its last one would be, and it is matched on code points.
+// `é` is never repeated: on bytes only its last byte would be, and such a pattern is matched on code points.
 fn pattern(random: &mut StdRng, depth: usize, out: &mut String) {
     for _ in 0..random.random_range(0..4) {
         if depth > 0 && random.random_bool(0.35) {
@@ -127,7 +127,7 @@ fn binary(text: &str) -> String {
 #[test]
 fn random_patterns_match_as_in_erlang() {
     if Command::new("erl").arg("-version").output().is_err() {
-        eprintln!("skipped: there is no erl");
+        eprintln!("skipped: erl is not installed");
         return;
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
@@ -171,7 +171,7 @@ fn random_patterns_match_as_in_erlang() {
     for ((pattern, texts), theirs) in cases.iter().zip(answers.lines()) {
         match (Regex::new(pattern), theirs.strip_prefix('!')) {
             (Err(_), Some(_)) => {}
-            // Which parts have a fixed length: `a{0}` and conditions differ.
+            // They differ in which parts have a fixed length: `a{0}` and conditions.
             (Ok(_), Some(why)) if why.starts_with("lookbehind") => refused += 1,
             (Err(problem), None) if problem.starts_with("lookbehind") => refused += 1,
             (Ok(_), Some(why)) => differences.push(format!("{pattern:?} is compiled; Erlang: {why}")),

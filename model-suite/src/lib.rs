@@ -20,7 +20,7 @@
 //!
 //! * Each scenario gets its own keyspace. No scenario clears a store.
 //! * Scenarios are compiled once, in this crate, for [`kv_api::AnyDatabase`].
-//! * This crate depends on no engine. `model` and `conformance` do not depend on each other.
+//! * This crate does not depend on an engine. `model` and `conformance` do not depend on each other.
 
 mod list;
 mod scenario;

@@ -13,7 +13,7 @@ use crate::KeyRange;
 #[cfg_attr(not(any(test, feature = "faults")), allow(unreachable_pub, reason = "public with the feature only"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Commits are not checked against what was written since.
+    /// Commits are not checked for conflicts.
     ConflictRangesDropped,
     /// The first key of a range that was read is not checked.
     RangeConflictOffByOne,
@@ -62,7 +62,7 @@ pub(crate) fn versionstamp(fault: Option<Fault>, version: i64, order: usize) -> 
     }
 }
 
-/// A point of a batch's way into the store, at which a test may stop the process.
+/// A point on a batch's way into the store, where a test may stop the process.
 #[cfg_attr(not(any(test, feature = "faults")), allow(unreachable_pub, reason = "public with the feature only"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {

@@ -9,9 +9,9 @@
 //!
 //! Invariants: keys are strictly ascending; no chunk is empty.
 //!
-//! Why not a `BTreeMap`: it compares some sixteen keys to insert the next one of 1,200. With it, in the write map
-//! and in batches, an exploded document in a bulk of 100 took 121,135 instructions instead of 88,705 (`benches
-//! counts`). With it in the resolver, one in a bulk of 1,000 took 1,700 instructions more, of some 30,000.
+//! Why not a `BTreeMap`: it compares some sixteen keys to insert the next one of 1,200. With `BTreeMap`s as write map
+//! and batch, an exploded document in a bulk of 100 took 121,135 instructions instead of 88,705 (`benches counts`).
+//! With one in the resolver, a document in a bulk of 1,000 took 1,700 more, of some 30,000.
 
 use bytes::Bytes;
 
@@ -149,7 +149,7 @@ impl<V> KeyMap<V> {
                 taken.extend(self.chunks.drain(from.chunk + 1..).flatten());
             }
         }
-        // What stood between them is gone: these two alone may be empty.
+        // The chunks between them are gone: only these two may be empty.
         for touched in [from.chunk + 1, from.chunk] {
             if self.chunks.get(touched).is_some_and(Vec::is_empty) {
                 self.chunks.remove(touched);

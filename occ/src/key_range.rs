@@ -67,7 +67,7 @@ impl RangeSet {
         self.ends.clear();
     }
 
-    /// Adds a range, which is not empty.
+    /// Adds a non-empty range.
     pub fn insert(&mut self, range: KeyRange) {
         let KeyRange { mut begin, mut end } = range;
         // Writers usually continue where they stopped: the last range grows.

@@ -18,8 +18,8 @@
 //! (the pipeline). The rest serves them: `mutation` (what is written), `watches`, `estimate` (sizes of
 //! ranges), `database` (handles and shared state).
 //!
-//! Time and randomness are injected ([`Clock`], a seed). No executor is needed. What stores in a folder
-//! share is in the crate `disk`.
+//! Time and randomness are injected ([`Clock`], a seed). No executor is needed. The crate `disk` has what stores in a
+//! folder share.
 
 mod clock;
 mod commit;

@@ -23,8 +23,7 @@ use crate::{KeyRange, RangeSet};
 
 /// Changes that take effect together: ranges to clear, then rows to write.
 ///
-/// A batch is settled while it is made: a later change of a key replaces an earlier one. So each key is
-/// there once, and rows come in the order of their keys.
+/// A later change of a key replaces an earlier one, so each key appears once. Rows are in key order.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     version: i64,
@@ -137,8 +136,8 @@ impl Batch {
 /// Why a batch was not applied.
 #[derive(Clone, Debug)]
 pub enum ApplyError {
-    /// The store is certainly as it was before. The commits fail, and the database goes on. A disk that was
-    /// full before the first byte was written is such a case.
+    /// The store is certainly as it was before. The commits fail, and the database goes on. Example: the disk was full
+    /// before the first byte was written.
     NothingApplied(Error),
     /// Some or all of the batch may have been applied. The outcome of the commits is unknown, and the database
     /// closes.
@@ -179,14 +178,14 @@ pub trait Store: Send + Sync + 'static {
     /// What an applied and synced batch survives.
     fn durability(&self) -> Durability;
 
-    /// Whether the data can be opened by a later process, if only after a close. The store then records the
-    /// last commit version, so that versions go on from there.
+    /// Whether a later process can open the data, at least after a close. The store then records the last commit
+    /// version, so that versions go on from there.
     fn outlives_process(&self) -> bool {
         self.durability() != Durability::Process
     }
 
-    /// Asks for the space on the disk that removed rows between two keys still take. Returns at once. Nothing happens
-    /// where an engine needs no request.
+    /// Asks the store to free the disk space of removed rows between two keys. Returns at once. An engine that needs no
+    /// request does nothing.
     fn compact(&self, begin: &[u8], end: &[u8]) {
         let _ = (begin, end);
     }
@@ -208,15 +207,15 @@ pub trait Store: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Fails when what is left of the disk is kept for transactions that make the data smaller. Called before each
-    /// batch, with the size of its transactions.
+    /// Fails when the rest of the disk is reserved for transactions that shrink the data. Called before each batch,
+    /// with the size of its transactions.
     fn check_room(&self, bytes: u64) -> Result<()> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Takes a function that lets go of old snapshots, and refreshes the newest. A store whose old snapshots keep files
-    /// calls it some time after the last batch. Called once, before the first batch.
+    /// Takes a function that drops old snapshots and refreshes the newest. A store whose old snapshots keep files calls
+    /// it some time after the last batch. Called once, before the first batch.
     fn when_quiet(&self, let_go: Box<dyn Fn() + Send + Sync>) {
         drop(let_go);
     }
@@ -240,7 +239,7 @@ pub trait View: Clone + Send + Sync + 'static {
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a>;
 }
 
-/// The view of a store that keeps its rows in a map, as stores of tests do.
+/// The view of a store that keeps its rows in a map, such as stores of tests.
 #[derive(Clone, Debug, Default)]
 pub struct MapView(pub Arc<BTreeMap<Bytes, Bytes>>);
 

@@ -1,12 +1,12 @@
 //! Locks that ignore poisoning, and a promise that many tasks can wait for.
 //!
-//! The crate takes its locks, atomics and threads from here. They are the standard library's. In the crate's
-//! unit tests they are shuttle's: a scheduler chosen by the test decides at each lock, atomic and wake-up which
-//! thread runs next (`schedules`). So a unit test that touches any of them runs inside `schedules::explore`.
-//! The counter of `random` has no order to get wrong and uses the standard library.
+//! The crate takes its locks, atomics and threads from here. They are the standard library's. In the crate's unit tests
+//! they are shuttle's: a scheduler chosen by the test decides at each lock, atomic and wake-up which thread runs next
+//! (`schedules`). So a unit test that touches any of them runs inside `schedules::explore`. The counter of `random`
+//! needs no order, so it uses the standard library.
 //!
-//! What this crate guards with locks is consistent between any two statements. So a lock that a panicking
-//! thread held is simply taken over.
+//! Data under this crate's locks are consistent between any two statements. So the lock of a panicked thread is simply
+//! taken over.
 
 use std::task::{Context, Poll, Waker};
 

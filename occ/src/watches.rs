@@ -125,9 +125,9 @@ impl Watches {
         self.table.keys.store(armed.len(), Ordering::Release);
     }
 
-    /// Remembers watches that were armed while a batch was in progress, which may have looked for watches
-    /// before. Called under the window's lock, like [`take_deferred`](Self::take_deferred): so the batch is
-    /// either still in progress or published.
+    /// Remembers watches that were armed while a batch was in progress: the batch may have looked for watches before.
+    /// Called under the window's lock, like [`take_deferred`](Self::take_deferred): so the batch is either still in
+    /// progress or published.
     pub(crate) fn defer(&self, watches: &[Arc<Watch>]) {
         lock(&self.deferred).extend(watches.iter().map(Arc::downgrade));
     }
@@ -170,7 +170,7 @@ impl Watches {
         for (key, watches) in touched {
             match view.get(&key) {
                 Ok(value) => watches.iter().for_each(|watch| watch.compare(value.as_ref())),
-                // The reader will find out. One wake-up too many is allowed.
+                // The watcher's next read gets the error. A needless wake-up is allowed.
                 Err(_) => watches.iter().for_each(|watch| watch.finish(Ok(()))),
             }
         }

@@ -1,7 +1,7 @@
 //! Random interleaved transactions, compared with a model that keeps every version as a whole map.
 //!
-//! The model applies each write at once to a copy of the transaction's snapshot, so read-your-writes is a plain lookup. It
-//! keeps the ranges that each transaction read and wrote, so it knows exactly which commits must fail.
+//! The model applies each write at once to a copy of the transaction's snapshot, so read-your-writes is a plain lookup.
+//! It keeps the ranges that each transaction read and wrote, so it knows exactly which commits must fail.
 
 mod support;
 

@@ -187,7 +187,7 @@ fn a_commit_that_is_dropped_before_its_first_poll_cancels_what_waits_for_it() {
     }
 }
 
-/// More commits, in bytes, than the queue takes.
+/// Commits of more bytes than the queue takes.
 #[test]
 fn a_full_queue_refuses_commits_until_there_is_room() {
     let (db, _, control) = open();

@@ -1,4 +1,4 @@
-//! How long views of the store are kept. A store cannot release what they show.
+//! How long views of the store are kept. A store cannot free the rows that they show.
 
 mod support;
 

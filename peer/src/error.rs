@@ -20,7 +20,7 @@ pub enum ErrorKind {
     /// A document or an attachment is larger than the peer allows, or the response is longer than any valid answer to
     /// the request.
     TooLarge,
-    /// There was no response, or one that asks to try again. A write may have happened.
+    /// There was no response, or one that asks for a retry. A write may have happened.
     Unavailable,
     /// The request was refused, and a retry would be too.
     Refused,
@@ -109,7 +109,7 @@ impl From<model::Error> for Error {
 mod tests {
     use super::*;
 
-    /// Otherwise a replication would leave out documents for good.
+    /// Otherwise a replication would lose documents.
     #[test]
     fn a_full_store_is_one_to_wait_for() {
         let full = kv_api::Error::new(kv_api::error::STORAGE_QUOTA_EXCEEDED);

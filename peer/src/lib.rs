@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Callers make requests of any size. A peer splits them by the time that responses take (`Pace`). A batch is never
-//! atomic: what a part of it wrote stays if a later part fails.
+//! atomic: if a part of it fails, the earlier parts stay written.
 //!
 //! [`Local`] and [`Http`] send each request once. [`Retry`] is the retry loop. [`Steady`] uses it for a whole peer, and
 //! the chunk store for its documents. The chunk store finds out the result of an edit before it sends the edit again.
 //!
-//! Attachments are streams: no peer has more than a piece of one in memory.
+//! Attachments are streams: a peer has at most a piece of one in memory.
 
 mod environment;
 mod error;
@@ -85,7 +85,7 @@ pub trait Peer: fmt::Debug + Send + Sync + 'static {
     async fn write(&self, edits: Vec<Edit>, mode: WriteMode) -> Result<Vec<Result<RevId>>>;
 
     /// Merges one leaf that was written elsewhere, with the bytes of its attachments in order. `None` for an attachment
-    /// that the peer has, in the leaf that is replaced.
+    /// that the peer has in the replaced leaf.
     async fn put(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()>;
 
     /// Purges leaves of different documents. Returns the removed leaves of each; revisions that are not leaves are

@@ -50,8 +50,8 @@ impl<D: Database> Local<D> {
         Local { documents, reading, writing }
     }
 
-    /// Reads the contents of attachments, as many as memory allows. If these are not all, returns the number of
-    /// documents at the front that have all theirs.
+    /// Reads the contents of as many attachments as memory allows. If some are left out, returns the number of
+    /// documents at the front with all their contents.
     async fn load_attachments(&self, rows: &mut [model::AllDocsRow]) -> Result<Option<usize>> {
         let mut bytes = 0;
         for (at, row) in rows.iter_mut().enumerate() {
@@ -332,7 +332,7 @@ impl<D: Database> Peer for Local<D> {
                     if results.is_empty() || !failure.is_transient() {
                         return Err(failure);
                     }
-                    // The edits after the failure were not tried. A reader of the documents finds that out.
+                    // The edits after the failure were not tried. Reading the documents shows that.
                     results.resize(edits.len(), Err(failure));
                 }
             }
@@ -402,7 +402,7 @@ impl<D: Database> Peer for Local<D> {
     }
 }
 
-/// As a feed of CouchDB has it, a document on which an expression takes too many steps does not match.
+/// As in a feed of CouchDB, a document on which an expression takes too many steps does not match.
 fn matches(selector: &Selector, document: &model::Document) -> bool {
     selector.matches(document.to_text().root()).unwrap_or(false)
 }
@@ -437,7 +437,7 @@ fn follows(attachment: &Attachment) -> Follows {
 }
 
 fn no_sequence(text: &str) -> Error {
-    Error::refused(format!("\"{text}\" is no sequence: 0, now, or the seq of a row is")).with_status(400)
+    Error::refused(format!("\"{text}\" is not a sequence: use 0, now, or the seq of a row")).with_status(400)
 }
 
 /// Whether the store failed temporarily and certainly wrote nothing.

@@ -1,9 +1,8 @@
 //! Adapts the number of documents in one transaction or request: fewer while they take long, more while they do
 //! not.
 //!
-//! A transaction that takes longer than the store keeps its read version fails as a whole. A retry has fewer
-//! documents, but the time is lost. So the number follows the duration of the last transactions, and stays far
-//! below that limit.
+//! A transaction that outlasts its read version fails as a whole. A retry has fewer documents, but the time is lost. So
+//! the number follows the duration of the last transactions, and stays far below that limit.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -13,7 +13,7 @@ use crate::text::{MOST_TEXT, cut};
 const ATTEMPTS: u32 = 12;
 /// The same for a peer that never responded, since it probably does not exist.
 const FIRST_ATTEMPTS: u32 = 5;
-/// Time after the first attempt after which there is no further attempt, in milliseconds.
+/// Milliseconds after the first attempt after which there is no further attempt.
 pub const LONGEST_MS: u64 = 10 * 60 * 1_000;
 /// The first pause and the longest pause, in milliseconds.
 const FIRST_PAUSE_MS: u64 = 50;
@@ -62,7 +62,7 @@ impl Retry {
     /// Pauses after a failure.
     ///
     /// # Errors
-    /// The failure, if there were too many.
+    /// The failure, if there were too many attempts.
     pub async fn pause(&self, effort: &mut Effort, failure: Error) -> Result<()> {
         effort.attempts += 1;
         let usual = if self.has_answered.load(Ordering::Relaxed) { ATTEMPTS } else { FIRST_ATTEMPTS };
@@ -72,8 +72,8 @@ impl Retry {
             return Err(given_up(&failure, effort.attempts, elapsed));
         }
         let longest = (FIRST_PAUSE_MS << (effort.attempts - 1).min(10)).min(LONGEST_PAUSE_MS);
-        // At least half of it, since an overloaded server needs the time. The rest is random, so that clients that
-        // failed together do not return together.
+        // At least half of the pause, since an overloaded server needs the time. The rest is random, so that clients
+        // that failed together do not return together.
         let pause = longest / 2 + random(&*self.environment) % (longest / 2 + 1);
         self.environment.sleep(Duration::from_millis(pause)).await;
         Ok(())

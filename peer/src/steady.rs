@@ -119,7 +119,7 @@ impl Peer for Steady {
         self.inner.put(revision, contents).await
     }
 
-    /// A purge may be repeated. Its answer then lacks revisions that an attempt with a lost answer has removed.
+    /// A purge may be repeated. Its answer then lacks revisions removed by an attempt whose answer was lost.
     async fn purge(&self, purges: &[Purge]) -> Result<Vec<Result<Vec<RevId>>>> {
         self.retry.ask(|| self.inner.purge(purges)).await
     }

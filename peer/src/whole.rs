@@ -1,4 +1,4 @@
-//! A leaf as one JSON document, the contents of its attachments within it.
+//! A leaf as one JSON document with the contents of its attachments.
 
 use std::io::Write;
 
@@ -16,15 +16,15 @@ use crate::types::{Attachment, Revision};
 /// Number of compressed bytes that are unpacked at a time.
 const PACKED_AT_ONCE: usize = 4 << 10;
 
-/// Number of bytes that become a group of four characters in base64.
+/// Number of bytes that become four characters of base64.
 const GROUP: usize = 3;
 
 impl Revision {
-    /// The document as JSON, and its length: the members, `_rev`, `_deleted`, `_revisions` if its ancestors were read, and
-    /// the attachments with these contents, decompressed. A write that merges the leaf takes it as it is.
+    /// The document as JSON, and its length: the members, `_rev`, `_deleted`, `_revisions` if its ancestors were read,
+    /// and the attachments with these contents, decompressed. A replicated write takes it unchanged.
     ///
     /// # Errors
-    /// The stream fails where a content does, or is not compressed as its attachment says.
+    /// The stream fails where a content fails, or is not compressed as its attachment says.
     pub fn into_json(mut self, contents: Vec<ByteStream>) -> (u64, ByteStream) {
         let attachments = std::mem::take(&mut self.attachments);
         let mut next = Vec::new();

@@ -1,4 +1,4 @@
-//! Servers that answer without end or slowly, or redirect to another server.
+//! Servers that answer endlessly or slowly, or redirect to another server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use peer::{
 /// Heads of requests, as they came.
 type Heads = Arc<Mutex<Vec<String>>>;
 
-/// A server that answers each request by `answer`, which gets the head. It closes the connection behind each answer.
+/// A server that answers each request with `answer`, which gets the head. It closes the connection after each answer.
 fn serve(answer: impl Fn(&str, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> (SocketAddr, Heads) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, answer, heads) = (listener.local_addr().unwrap(), Arc::new(answer), Heads::default());
@@ -108,7 +108,7 @@ async fn an_answer_without_end_is_an_error_and_is_not_read_further() {
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{name}: {error}");
         assert!(error.to_string().contains("is longer than"), "{name}: {error}");
     }
-    // All answers together: the ceilings, with the one of documents several times, and the buffers of sockets.
+    // Bound of all answers: the ceilings, the one of documents several times, and the buffers of sockets.
     before += sent.load(Ordering::Relaxed);
     assert!(before < 700 << 20, "{before}");
 }
@@ -209,7 +209,7 @@ async fn names_are_sent_as_they_are_or_not_in_a_url() {
     let in_json = "POST /db/_bulk_get?attachments=true HTTP/1.1";
     let in_url = format!("GET /db/a%09%0D%0A/report%09March?rev={} HTTP/1.1", rev());
     assert_eq!(lines, [&*in_url, in_json, in_json]);
-    // Each is the failure of a document, and is not tried again.
+    // Each is the failure of a document, without a retry.
     for (name, length, said) in [("..", 2, "another length"), ("..", 4, "another length"), (".", 3, "did not send")] {
         let error = read("a", name, length).await.unwrap_err();
         assert!(error.to_string().contains(said) && !error.is_transient(), "{error}");

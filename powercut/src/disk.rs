@@ -1,4 +1,4 @@
-//! A simulated disk: the state after a trace, and what a loss of power leaves of it.
+//! A simulated disk: its state after a trace, and after a loss of power.
 //!
 //! ```text
 //!   trace       write A   sync   write B   write C   │ power is lost
@@ -6,8 +6,8 @@
 //!   the rest                     B: kept    C: torn    …or dropped, each by itself: in any order
 //! ```
 //!
-//! Durable is only what POSIX promises: a file's bytes and length after a sync of the file, a name after a sync of
-//! its folder. Everything else may survive or not, in any order. A rename is one step.
+//! Only what POSIX promises is durable: a file's bytes and length after a sync of the file, a name after a sync of its
+//! folder. Everything else may survive or not, in any order. A rename is one step.
 //!
 //! Sources: Pillai et al., "All File Systems Are Not Created Equal" (ALICE, OSDI 2014); FoundationDB's
 //! `fdbrpc/AsyncFileNonDurable`; LazyFS; Rebello et al., "Can Applications Recover from fsync Failures?" (ATC 2020).
@@ -66,7 +66,7 @@ struct Change {
     forlorn: bool,
 }
 
-/// Which changes survive of those that were not synced.
+/// Which changes survive among those that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// None.
@@ -283,7 +283,7 @@ fn torn(file: &mut Vec<u8>, at: usize, bytes: &[u8], tenths: u64, dice: &mut Dic
             }
         }
         _ if dice.below(10) < tenths => put(file, at, bytes),
-        // The length reached the disk and the bytes did not.
+        // The length reached the disk, but the bytes did not.
         2..6 if file.len() < end => file.resize(end, 0),
         _ => {}
     }

@@ -194,9 +194,9 @@ fn cut_after<E: Engine>(history: &History, cuts: usize, before: &Counts, dice: &
     cut_by(E::NAME, history, cuts, before, dice, check)
 }
 
-/// Like [`cut`], for what is more than one database, or must be opened in another way. `check` gets the folder with what
-/// is left, and the states that it may show. It opens that, and tells what is wrong. Half of the cuts are at the kinds of
-/// calls that are rarest in `before`.
+/// Like [`cut`], for several databases, or for ones that are opened in another way. `check` gets the folder with the
+/// files that are left, and the states that it may show. It opens them, and tells what is wrong. Half of the cuts are
+/// at the kinds of calls that are rarest in `before`.
 ///
 /// # Errors
 ///

@@ -17,19 +17,19 @@ use crate::recorder::{PathFrom, recorded};
 
 macro_rules! system_call {
     ($number:ident $(, $argument:expr)*) => {
-        // SAFETY: the arguments are the caller's, who called the function of the C library that takes the same.
+        // SAFETY: the caller called the C library's function with the same arguments.
         unsafe { libc::syscall(libc::$number $(, $argument)*) }
     };
 }
 
 fn place(folder: c_int, path: *const c_char) -> PathFrom {
-    // SAFETY: the caller gives a string that ends with a zero, as the C library asks of it.
+    // SAFETY: the caller gives a string that ends with a zero, as the C library requires.
     let path = unsafe { CStr::from_ptr(path) };
     PathFrom { folder, path: path.to_string_lossy().into_owned() }
 }
 
 fn bytes<'a>(buffer: *const c_void, length: size_t) -> &'a [u8] {
-    // SAFETY: the caller gives a buffer of this length. `slice` wants none that is null.
+    // SAFETY: the caller gives a buffer of this length. A slice must not be null, even if it is empty.
     if length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(buffer.cast(), length) } }
 }
 
@@ -122,7 +122,7 @@ interposed! {
     fn ftruncate(fd: c_int, length: off64_t) -> c_int { ftruncate64(fd, length) }
     fn fallocate64(fd: c_int, mode: c_int, at: off64_t, length: off64_t) -> c_int {
         let real = || system_call!(SYS_fallocate, fd, mode, at, length) as c_int;
-        // Other modes punch holes or move bytes. The check would find those.
+        // Other modes punch holes or move bytes. The check would notice them.
         if mode != 0 { return real() }
         recorded(|recorder| recorder.length(fd, at + length, true, real)).unwrap_or_else(real)
     }

@@ -22,7 +22,7 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 
-/// There is one recording at a time.
+/// Held by the one recording at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A path, and the open folder that a relative path starts from.
@@ -267,7 +267,7 @@ impl Recorder {
         let (from, to) = match (self.resolve(from), self.resolve(to)) {
             (Some(from), Some(to)) => (from, to),
             (None, None) => return None,
-            // A rename across the root, which nobody does.
+            // A rename across the root: no engine does that.
             _ => return Some(fail(libc::EXDEV)),
         };
         if flags & !libc::RENAME_NOREPLACE != 0 {
@@ -295,7 +295,7 @@ impl Recorder {
     }
 }
 
-/// A recording of everything that happens below a folder, until [`finish`](Recording::finish). There is one at a
+/// A recording of everything that happens below a folder, until [`finish`](Recording::finish). Only one exists at a
 /// time.
 pub struct Recording {
     _turn: MutexGuard<'static, ()>,

@@ -1,8 +1,8 @@
 //! The tests of each engine.
 //!
-//! `POWERCUT_SEED` sets the first seed, `POWERCUT_CUTS` the number of cuts (default: some tens). Of the calls that
-//! may fail, every `POWERCUT_STEP`th one does (default: every sixtieth), and every one while the database is
-//! created. Long runs:
+//! `POWERCUT_SEED` sets the first seed, `POWERCUT_CUTS` the number of cuts (default: some tens). Every
+//! `POWERCUT_STEP`th call fails in turn (default: every sixtieth), and every one while the database is created. Long
+//! runs:
 //!
 //! ```text
 //! POWERCUT_CUTS=100000 cargo test --release -p couch-layer-powercut --test lsm outlives -- --nocapture
@@ -28,7 +28,7 @@ mod tests {
     fn number(name: &str, otherwise: usize) -> usize {
         match std::env::var(name) {
             Err(_) => otherwise,
-            Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")),
+            Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
         }
     }
 
@@ -36,8 +36,8 @@ mod tests {
         number("POWERCUT_SEED", 1) as u64
     }
 
-    /// Kills a process after it has renamed the mark and before it syncs the name; then opens the folder, and cuts
-    /// that.
+    /// Kills a process after it has renamed the mark and before it syncs the name; then opens the folder, and cuts the
+    /// recovery.
     fn half_made<E: Engine>(seed: u64) -> Counts {
         let dice = &mut Dice::new(seed);
         let history = record::<E>(seed);
@@ -65,8 +65,8 @@ mod tests {
     /// manifest was lost when its file was written again after a failed sync of its name.
     const FAILED_BEFORE: [u64; 2] = [10, 19];
 
-    /// Makes a sync of the log, the store or the folder fail, opens the database again from the page cache,
-    /// commits further, and cuts that.
+    /// Makes a sync of the log, the store or the folder fail, opens the database again from the page cache, commits
+    /// further, and cuts the recording.
     ///
     /// # Panics
     ///
@@ -212,7 +212,7 @@ mod tests {
     use crate::Engine;
 
     fn skipped<E: Engine>() {
-        println!("skipped on {}: calls are recorded on Linux alone", E::NAME);
+        println!("skipped on {}: calls are recorded only on Linux", E::NAME);
     }
 
     /// Skipped.

@@ -71,7 +71,7 @@ pub enum Event {
         /// The file or folder.
         ino: Ino,
     },
-    /// A commit begins that leads to this state.
+    /// A commit that leads to this state begins.
     Begun(usize),
     /// A client was shown this state, so it must not be lost. No later commit has begun.
     Known(usize),
@@ -186,7 +186,7 @@ impl Trace {
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is made.
+    /// The call is made.
     Go,
     /// Only half of its bytes are written.
     Short,

@@ -110,7 +110,7 @@ pub(crate) fn run_through_failures<E: Engine>(
 ) -> usize {
     let folder = root.join(FOLDER);
     let mut failed = 0;
-    // A call of the opening may fail. Calls that need room fail for a while.
+    // A call of the opening may fail. While the disk is full, all calls that need room fail.
     let database = loop {
         match E::open(&folder) {
             Ok(database) => break database,

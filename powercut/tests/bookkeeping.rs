@@ -1,8 +1,8 @@
-//! What is kept beside documents, on a disk that loses its power: local documents, security objects, configuration, the
-//! places of consumers, and jobs.
+//! Data beside documents on a disk that loses power: local documents, security objects, configuration, the places of
+//! consumers, and jobs.
 //!
-//! The harness compares the rows with those that clients were told of. Beyond that, each opening goes on with the consumer
-//! and the job in a copy in memory: each effect must have happened exactly once.
+//! The harness compares the rows with those that clients were told of. Also, each opening continues the consumer and
+//! the job in a copy in memory: each effect must have happened exactly once.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "support/mod.rs"]
@@ -67,7 +67,7 @@ fn server<D: Database>(database: &D, id: u8) -> Server<D> {
     Server::new(registry(database), [id; 16], options)
 }
 
-/// One batch of the job: its effect, and its progress, in one transaction that is fenced.
+/// One batch of the job: its effect and its progress in one fenced transaction.
 async fn batch<D: Database>(database: &D, hold: &Hold, number: u8) -> Result<(), jobs::Error> {
     database
         .run(|transaction, _| async move {
@@ -78,7 +78,7 @@ async fn batch<D: Database>(database: &D, hold: &Hold, number: u8) -> Result<(),
         .await
 }
 
-/// A time at which every job is due, also one whose run was lost.
+/// A time at which every job is due, even one whose run was lost.
 const LATE: u64 = 1 << 40;
 
 async fn accept<D: Database>(server: &mut Server<D>) -> Option<(Vec<u8>, Hold)> {
@@ -95,7 +95,7 @@ async fn effects<D: Database>(database: &D, prefix: &[u8]) -> Vec<Vec<u8>> {
     rows.into_iter().map(|row| row.key[prefix.len()..].to_vec()).collect()
 }
 
-/// Goes on with the consumer and the job in a copy of the store, as another process would.
+/// Continues the consumer and the job in a copy of the store, as another process would.
 async fn assert_work_goes_on(rows: Rows) {
     let store = MemDatabase::new();
     let copied = store.run(|transaction, _| {
@@ -168,7 +168,7 @@ fn local_documents_settings_consumers_and_jobs_outlive_a_loss_of_power() {
     cut::<Store>(&without_log_syncs(history), 2_000, &mut Dice::new(seed)).expect_err("a missing sync");
 }
 
-/// The check after each opening finds effects that are apart from the place or the progress that says so.
+/// The check after each opening finds an effect without its place or progress, and the other way round.
 #[test]
 fn a_place_or_a_progress_without_its_effects_is_found() {
     let recorded = record::<Store>(run);

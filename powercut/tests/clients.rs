@@ -1,7 +1,8 @@
-//! Several clients at once on a disk that loses its power. Their commits share batches and syncs.
+//! Several clients at once on a disk that loses power. Their commits share batches and syncs.
 //!
-//! Each transaction writes a row under its versionstamp, so the rows tell in which order the transactions were committed.
-//! What a loss of power leaves is a prefix of this order: with all that were acknowledged, and none that had not begun.
+//! Each transaction writes a row under its versionstamp, so the rows tell in which order the transactions were
+//! committed. A loss of power leaves a prefix of this order: with all acknowledged transactions, and without those that
+//! had not begun.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "support/mod.rs"]
@@ -44,7 +45,7 @@ const COMMITS: usize = 12;
 
 const ORDER: &[u8] = b"order/";
 
-/// The row that a transaction sets beside the one of its order.
+/// The row that a transaction sets besides the row of its order.
 fn change(transaction: usize) -> (Bytes, Bytes) {
     let (client, turn) = (transaction / COMMITS, transaction % COMMITS);
     let mut dice = Dice::new(transaction as u64);
@@ -92,7 +93,7 @@ fn record() -> (Trace, Rows) {
     (recording.finish(), last)
 }
 
-/// The history: its state of number `n` is that after the first `n` transactions in the order of their commits.
+/// The history: its state number `n` is the one after the first `n` transactions in the order of their commits.
 fn history(trace: &Trace, last: &Rows) -> History {
     let order: Vec<&Bytes> = last.keys().filter(|key| key.starts_with(ORDER)).collect();
     assert_eq!(order.len(), CLIENTS * COMMITS);
@@ -125,7 +126,8 @@ fn history(trace: &Trace, last: &Rows) -> History {
     History { trace: noted, states, from: 0 }
 }
 
-/// Number of transactions that share the batch of another one: the first eight bytes of a stamp are the batch's version.
+/// Number of transactions that share the batch of another one: the first eight bytes of a stamp are the batch's
+/// version.
 fn sharing(last: &Rows) -> usize {
     let stamps = last.keys().filter_map(|key| key.strip_prefix(ORDER));
     let batches: BTreeSet<&[u8]> = stamps.map(|stamp| &stamp[..8]).collect();

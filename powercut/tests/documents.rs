@@ -1,7 +1,7 @@
-//! Documents on a disk that loses its power: attachments, patches, purges, transactions with rows of the caller's own,
+//! Documents on a disk that loses power: attachments, patches, purges, transactions with rows of the caller's own,
 //! databases in which the last write wins, and bodies whose layout changes.
 //!
-//! The harness compares the rows with those that clients were told of. Beyond that, each opening checks all databases.
+//! The harness compares the rows with those that clients were told of. Also, each opening checks all databases.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "support/mod.rs"]

@@ -1,7 +1,7 @@
-//! Mango indexes and views on a disk that loses its power, while they are built and edited.
+//! Mango indexes and views on a disk that loses power while they are built and edited.
 //!
-//! The harness compares the rows with those that clients were told of. Beyond that, each opening checks the database, and
-//! goes on with the builds in a copy in memory: they must end with the rows of builds that begin anew.
+//! The harness compares the rows with those that clients were told of. Also, each opening checks the database, and
+//! continues the builds in a copy in memory: they must end with the same rows as new builds.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "support/mod.rs"]
@@ -91,7 +91,7 @@ async fn all<D: Database>(documents: &Documents<D>, groups: &[ViewGroup]) -> Vec
     found
 }
 
-/// Goes on with all builds in a copy of the store, and compares with builds that begin anew.
+/// Continues all builds in a copy of the store, and compares them with new builds.
 async fn assert_builds_go_on(rows: Rows) {
     let copy = MemDatabase::new();
     let copied = copy.run(|transaction, _| {
@@ -144,13 +144,13 @@ fn run(workload: &mut Workload) {
     let mut design_rev: Option<RevId> = None;
     let mut made = 10;
     for round in 0..4u64 {
-        // Another set of indexes: the earlier one may still be in the making.
+        // Another set of indexes: the earlier one may still be building.
         let fields = [&["a"][..], &["a", "b.c"], &["b.c", "list"], &["a"]][round as usize];
         let mut brought = edit("_design/x", &design(fields));
         brought.rev = design_rev.take();
         design_rev = Some(workload.step(documents.put(brought)));
         for n in 0..6 {
-            // An edit before the build, behind it, and of a document that is new to it.
+            // Edits of a document that the build has not reached, of one that it has passed, and of a new one.
             let at = ((5 * n + 3 * round) % revs.len() as u64) as usize;
             let over = edit(&format!("d{at}"), &body(100 * round + n)).over(revs[at].clone());
             revs[at] = workload.step(documents.put(over));
@@ -165,7 +165,7 @@ fn run(workload: &mut Workload) {
                 made += 1;
             }
         }
-        // The feed is taken up, so that the purge alone is left to the next update.
+        // The feed is read to its end, so that only the purge is left for the next update.
         while workload.step(documents.update_views_batch(&group(1), 100, None)).more {}
         let purges = [Purge::new("d1", vec![revs[1].clone()])];
         workload.step(documents.purge(&purges));

@@ -1,13 +1,13 @@
-//! A database that moves between two stores on a disk that loses its power. Each store has a folder of its own, and one
-//! trace covers both.
+//! A database moves between two stores on a disk that loses power. Each store has a folder of its own, and one trace
+//! covers both.
 //!
 //! ```text
 //!   one      filled, edited ── moves ──►  moved      ◄── moves back ──  open
 //!   other                      arriving   open, edited                  moved
 //! ```
 //!
-//! What a loss of power leaves is whole in one of the stores, with every acknowledged edit. Writes are taken by that store
-//! alone; in the last step of a move by none. Then the move goes on, or begins, as a server would do it, and brings the
+//! After a loss of power one of the stores has the whole database, with every acknowledged edit. Only that store takes
+//! writes; in the last step of a move neither does. Then the move continues or begins, as in a server, and brings the
 //! same contents to the other store.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
@@ -53,7 +53,7 @@ fn options(from: usize, delete_source: bool) -> RelocateOptions {
     RelocateOptions { from: NAMES[from].into(), to: NAMES[1 - from].into(), verify: true, delete_source }
 }
 
-/// All that clients can read, and the store that has it.
+/// Everything that clients can read, and the store that has it.
 async fn contents(documents: &Documents<LsmDatabase>, place: usize) -> Rows {
     let mut rows = vec![("place".to_owned(), NAMES[place].to_owned())];
     let request = ChangesRequest { style: Style::AllDocs, ..ChangesRequest::default() };
@@ -79,7 +79,7 @@ struct Clients<'a> {
 }
 
 impl Clients<'_> {
-    /// One write to the database in this store. `moving`: it may be at the other store after that.
+    /// One write to the database in this store. `moving`: afterwards it may be at the other store.
     fn write(&mut self, place: usize, moving: bool) -> bool {
         let documents = block_on(self.stores[place].1.database("db")).expect("the database");
         let begun = self.states.len();
@@ -115,7 +115,8 @@ impl Clients<'_> {
         }
     }
 
-    /// Moves the database away from this store, and writes to it meanwhile. Returns the number of writes that were taken.
+    /// Moves the database away from this store, and writes to it meanwhile. Returns the number of writes that were
+    /// taken.
     fn relocate(&mut self, from: usize, delete_source: bool) -> usize {
         let [source, target] = [from, 1 - from].map(|place| self.stores[place].1.clone());
         let documents = block_on(source.database("db")).expect("the database");
@@ -135,7 +136,7 @@ impl Clients<'_> {
     }
 }
 
-/// On a thread of its own: a callback runs within an executor, and cannot wait.
+/// On a thread of its own: a callback runs inside an executor and cannot wait.
 fn block_on_elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
 }
@@ -193,7 +194,8 @@ fn takes_an_edit(documents: &Documents<LsmDatabase>) -> bool {
     }
 }
 
-/// Opens both stores. The database must be whole in one of them, in a state that is allowed; and must move to the other.
+/// Opens both stores. The database must be whole in one of them, in a state that is allowed; and must move to the
+/// other.
 fn check(root: &Path, states: &[Rows], allowed: &[usize], dice: &mut Dice) -> Result<(), String> {
     let stores = open(root);
     let here = [0, 1].map(|place| match block_on(stores[place].1.database("db")) {
@@ -203,7 +205,7 @@ fn check(root: &Path, states: &[Rows], allowed: &[usize], dice: &mut Dice) -> Re
             None
         }
     });
-    // Before the edits that tell whose database it is.
+    // Before the edits that show which store takes writes.
     let before = [0, 1].map(|place| here[place].as_ref().map(|documents| block_on(contents(documents, place))));
     let (from, place, whole) = match &here {
         [None, None] if allowed.iter().any(|state| states[*state].is_empty()) => return Ok(()),
@@ -267,7 +269,7 @@ fn a_database_that_moves_is_whole_in_one_place_after_a_loss_of_power() {
     let counts = cut_all(&history, cuts(), seed).unwrap_or_else(|found| found.report(seed));
     println!("seed {seed}: {} cuts\n{counts}", counts.total());
 
-    // Without the syncs of either store's log while the database moves, the cuts there find that it is not whole in one
+    // Without the syncs of either store's log during the move, the cuts find that the database is not whole in one
     // place.
     let events = history.trace.events();
     let first =

@@ -1,5 +1,5 @@
-//! The write-ahead log before the simplest possible store, a map in a file that is written in full. An error found
-//! here is in the log or the folder.
+//! The write-ahead log before the simplest possible store: a map in a file that each sync writes in full. An error
+//! found here is in the log or the folder.
 
 use std::fs::{self, File};
 use std::io::Write;

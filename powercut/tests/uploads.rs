@@ -1,4 +1,4 @@
-//! Uploads of attachments to a disk that gets full.
+//! Uploads of attachments to a disk that becomes full.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "support/mod.rs"]
@@ -19,7 +19,7 @@ use powercut::trace::{Failure, Kind, Trace, Verdict};
 use powercut::workload::FOLDER;
 use support::{assert_sound, edit};
 
-/// A clock that passes by hand, so that uploads become too old.
+/// A clock that is moved by hand, so that uploads become too old.
 #[derive(Debug, Default)]
 struct Clock(AtomicU64);
 
@@ -33,7 +33,7 @@ impl Environment for Clock {
     }
 }
 
-/// Bytes that no compression shortens.
+/// Incompressible bytes.
 fn noise(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut byte = || {
@@ -61,8 +61,8 @@ async fn read(documents: &Documents<LsmDatabase>, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// The disk has room for some more calls, then for none. The upload fails and says why, the document keeps what it had,
-/// and once there is room again, the same upload works. What the failed ones left behind is swept.
+/// The disk has room for some more calls, then for none. The upload fails and says why, and the document is unchanged.
+/// Once there is room again, the same upload works. Rows of the failed uploads are swept.
 #[test]
 fn an_upload_to_a_full_disk_fails_as_a_whole_and_works_when_there_is_room() {
     let root = tempfile::tempdir().expect("a folder");
@@ -107,7 +107,7 @@ fn an_upload_to_a_full_disk_fails_as_a_whole_and_works_when_there_is_room() {
         assert_eq!(block_on(read(&documents, "big")), bytes, "room for {room}");
     }
 
-    // A day later, an upload sweeps what the failed ones left.
+    // A day later, an upload sweeps the rows of the failed ones.
     clock.0.fetch_add(2 * 86_400_000, Ordering::Relaxed);
     let mut other = documents.upload("other", UploadAs::Plain { content_type: "x" });
     block_on(other.write(&noise(2_100_000, 7))).expect("it is written");

@@ -25,11 +25,10 @@ const OF_RECORDS: [&str; 8] = [
     "doc_write_failures",
 ];
 
-/// Maximum number of sessions of a peer's record that are looked at. CouchDB may be configured to keep more than its
-/// default.
+/// Maximum number of sessions read from a peer's record. CouchDB may be configured to keep more than its default.
 const MOST_READ: usize = 1_000;
 
-/// Maximum length of a peer's record: sessions after that are left out, the newest first.
+/// Maximum length of a peer's record. The newest sessions are kept, the others left out.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Maximum length of a session, or of another member of a peer's record. A session has three sequences.
@@ -134,8 +133,8 @@ impl Session {
     }
 }
 
-/// Limits a peer's record to what a replicator may have written: the record is compared, kept, and in part written back
-/// on both sides.
+/// Limits a peer's record to one that a replicator may have written: it is compared, kept, and partly written back on
+/// both sides.
 fn bounded(found: LocalDocument) -> LocalDocument {
     let mut out = Vec::new();
     let mut json = JsonWriter::new(&mut out);
@@ -230,7 +229,7 @@ mod tests {
         let source = record("9", &[("d", "9"), ("b", "5"), ("a", "2")]);
         let target = record("7", &[("c", "7"), ("b", "5"), ("a", "2")]);
         assert_eq!(common(Some(source.clone()), Some(target)), (Some("5".into()), 1));
-        // The record was written at the source and not at the target.
+        // The record was written only at the source.
         let behind = record("5", &[("b", "5"), ("a", "2")]);
         assert_eq!(common(Some(source.clone()), Some(behind.clone())), (Some("5".into()), 1));
         assert_eq!(common(Some(behind), Some(source.clone())), (Some("5".into()), 1));
@@ -249,7 +248,7 @@ mod tests {
         let plain = [session("a", "9"), session("b", "5")];
         let usual = read("", &plain);
         assert_eq!(sessions(usual.root()).len(), 2);
-        // Members that no replicator writes are not kept.
+        // Members that replicators do not write are dropped.
         assert_eq!(read(&format!(r#""more":"{}","#, "x".repeat(5_000_000)), &plain), usual);
         // A session that is too long is left out, wherever it is.
         assert_eq!(read("", &[plain[0].clone(), session("x", &"y".repeat(100_000)), plain[1].clone()]), usual);

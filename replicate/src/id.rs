@@ -6,7 +6,7 @@
 //! ```
 //! CouchDB 3 has no local endpoints. Here they are `{local, Name}`, as in CouchDB 2.
 //!
-//! URLs and headers count as they were given. A user in a header counts as one in the URL, and not as a header.
+//! URLs and headers count as given. A user in a header counts like one in the URL, not as a header.
 //!
 //! Source: `replication_id/2`, version 4, of `couch_replicator_ids.erl` of CouchDB 3.5, with
 //! `couch_replicator_utils:normalize_basic_auth/1`, `couch_replicator_filters.erl` and `ibrowse_lib:parse_url/1`.
@@ -43,8 +43,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The id of a replication with these options, in hexadecimal, by which its checkpoints are found. `None` if the
-    /// source has to be asked for it: the source code of a function that filters is part of the id.
+    /// The id of a replication with these options, in hexadecimal. Its checkpoints have this id. `None` if the source
+    /// must be asked: the source code of a filter function is part of the id.
     pub fn known_id(&self, options: &Options) -> Option<String> {
         named_function(&options.filter).is_none().then(|| self.id_with(options, None))
     }
@@ -52,8 +52,7 @@ impl Identity {
     /// The same. Asks the source if that is needed.
     ///
     /// # Errors
-    /// Errors of the source; a function that it does not have is [`Refused`](peer::ErrorKind::Refused), with status
-    /// 404.
+    /// Errors of the source; a missing function is [`Refused`](peer::ErrorKind::Refused), with status 404.
     pub async fn find_id(&self, options: &Options, source: &dyn Peer) -> Result<String> {
         let Some((design, function)) = named_function(&options.filter) else { return Ok(self.id_with(options, None)) };
         let wanted = BulkGet { id: format!("_design/{design}"), rev: None };
@@ -151,8 +150,7 @@ impl Endpoint {
     }
 }
 
-/// The design document and the function by which the source filters. Names that begin with `_` are filters that each
-/// source has.
+/// The design document and the function that filter at the source. Filters that every source has begin with `_`.
 fn named_function(filter: &Filter) -> Option<(&str, &str)> {
     let Filter::Function { name, .. } = filter else { return None };
     name.split_once('/').filter(|_| !name.starts_with('_'))
@@ -254,7 +252,7 @@ mod tests {
         JsonText::parse(text.as_bytes()).unwrap()
     }
 
-    /// The id of a replication from this side, and no more.
+    /// The id of a replication that depends only on this side.
     fn id_from(address: Address) -> String {
         let source = Endpoint::Remote(address);
         let identity = Identity { uuid: "u1".into(), source, target: Endpoint::Local("db".into()) };

@@ -12,16 +12,16 @@
 //! ```
 //!
 //! A replication can be started again at any time: an existing revision is not written again. The record, a checkpoint,
-//! only saves work. It is written after the target has acknowledged everything up to it. It is in CouchDB's format, so
-//! this crate can continue a replication of a CouchDB, and the other way round.
+//! only saves work. It is written after the target has acknowledged everything up to it. Its format is CouchDB's, so
+//! this crate can continue a CouchDB's replication, and the other way round.
 //!
 //! A document that the target refuses is counted and reported, and the others continue. Requests that fail temporarily
 //! are repeated. If a peer stays unavailable, the replication ends, without a checkpoint beyond what the target has.
 //!
-//! The next pages of the feed are read, and the target is asked about them, while leaves are copied.
+//! While leaves are copied, the next pages of the feed are read and the target is asked about them.
 //!
-//! Memory is bounded: it holds a few pages of the feed, and a few groups of leaves. The number of leaves in a group
-//! follows the size of recent ones. Attachments are streams.
+//! Memory is bounded: a few pages of the feed and a few groups of leaves. The number of leaves in a group follows the
+//! size of recent ones. Attachments are streams.
 //!
 //! Sources: CouchDB's documentation of the replication protocol, `couch_replicator_ids.erl`,
 //! `couch_replicator_scheduler_job.erl`, `couch_replicator_worker.erl`.

@@ -8,7 +8,7 @@ use peer::Filter;
 /// Options of a replication.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Continue with later changes, without end.
+    /// Continue with later changes until stopped.
     pub continuous: bool,
     /// The documents to replicate. Ids may be encoded as in a query, as in CouchDB: `%2B` is a plus.
     pub filter: Filter,

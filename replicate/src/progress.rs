@@ -22,7 +22,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// A record may have any numbers.
+    /// Saturates: a peer's record may have any numbers.
     pub(crate) fn add(&mut self, other: Figures) {
         for (number, other) in [
             (&mut self.missing_checked, other.missing_checked),
@@ -37,7 +37,7 @@ impl Figures {
         }
     }
 
-    /// The figures in a session of a record. An older one lacks some.
+    /// The figures in a session of a record. Older records lack some.
     pub(crate) fn read(session: JsonRef<'_>) -> Figures {
         let number = |name: &str| session.get(name).and_then(JsonRef::as_u64).unwrap_or_default();
         Figures {

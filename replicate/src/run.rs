@@ -58,7 +58,7 @@ pub fn replicate(source: Arc<dyn Peer>, target: Arc<dyn Peer>, identity: Identit
 }
 
 impl Replication {
-    /// Makes it continue with later changes, without end.
+    /// Makes it continue with later changes until it is stopped.
     #[must_use]
     pub fn continuous(mut self) -> Self {
         self.options.continuous = true;
@@ -86,7 +86,7 @@ impl Replication {
         self
     }
 
-    /// Runs until everything is replicated that existed at some moment after the start. A continuous replication runs
+    /// Runs until everything that existed at some moment after the start is replicated. A continuous replication runs
     /// until it fails. Dropping the future stops it.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Replication {
         let id = self.identity.find_id(&self.options, &*source).await?;
         let (checkpoint, born) = match self.options.use_checkpoints {
             true => {
-                // Asked first: a database that is created again after this has another time, or no checkpoint.
+                // Asked first: a database that is created again later has another time, or no checkpoint.
                 let born = born(&*source, &*target).await?;
                 (Some(Checkpoint::read(&id, &*source, &*target).await?), born)
             }
@@ -186,7 +186,7 @@ impl Replication {
         stages::with(ahead, self.follow(run, steps, stop)).await
     }
 
-    /// Adds up what was done, and writes checkpoints.
+    /// Adds up the work, and writes checkpoints.
     async fn follow(
         &self,
         mut run: Run,
@@ -194,7 +194,7 @@ impl Replication {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<Report> {
         let (mut steps, mut stop) = (pin!(steps), pin!(stop));
-        // Nothing may happen for a long time.
+        // Called at the start too: the first change may be far away.
         (self.on_progress)(&run.progress);
         loop {
             let done = match select(steps.try_next(), stop.as_mut()).await {
@@ -272,8 +272,7 @@ struct Run {
 }
 
 impl Run {
-    /// Writes a checkpoint on both sides. Returns whether there was something to write. The target has everything up to
-    /// it.
+    /// Writes a checkpoint on both sides. Returns whether a record was written. The target has everything up to it.
     async fn save(&mut self, environment: &dyn Environment) -> Result<bool> {
         self.saved_ms = environment.now_ms();
         if self.progress.checkpointed_seq == self.progress.through_seq {
@@ -281,7 +280,7 @@ impl Run {
         }
         let Some(checkpoint) = &mut self.checkpoint else { return Ok(false) };
         if born(&*self.source, &*self.target).await? != self.born {
-            let sentence = "a database was created anew since the last checkpoint";
+            let sentence = "a database was created again after the last checkpoint";
             return Err(peer::Error::new(peer::ErrorKind::Refused, sentence));
         }
         self.session.ended_ms = self.saved_ms;
@@ -304,7 +303,7 @@ impl Run {
         };
         match self.record {
             Some(record) if figures != Figures::default() => Report { figures, no_changes: false, record },
-            // A checkpoint may have been written, behind changes that do not pass the filter.
+            // A checkpoint may have been written after changes that did not pass the filter.
             _ => Report { figures, no_changes: true, record: record_before },
         }
     }

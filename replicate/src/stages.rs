@@ -1,13 +1,13 @@
-//! The stages of a replication. Bounded channels join them, so that each works while the others wait for their peer:
+//! The stages of a replication. Bounded channels connect them, so that each works while others wait for their peer:
 //!
 //! ```text
 //!  feed ── pages ──► ask ── work ──► copy, several groups at a time ── in the order of the feed ──► progress
 //!  source            target          source and target
 //! ```
 //!
-//! A page ends behind all its groups, and results come in the order in which work was found. So everything before the
-//! end of a page has been written when that end is reached, and a checkpoint there promises nothing that the target
-//! lacks. A failure travels in the same order, behind the work that was found before it.
+//! The end of a page comes after all its groups, and results come in the order of the work. So at the end of a page
+//! everything before it is written, and a checkpoint there promises nothing that the target lacks. A failure keeps this
+//! order too: it comes after the work before it.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -34,7 +34,7 @@ pub(crate) struct End {
     pub(crate) seq: String,
     /// Number of changes left, if the source reports it.
     pub(crate) pending: Option<u64>,
-    /// Whether nothing follows.
+    /// Whether it is the last page.
     pub(crate) is_last: bool,
 }
 
@@ -44,8 +44,7 @@ pub(crate) enum Done {
     End(End),
 }
 
-/// Reads the feed to its end, or, with a wait, for as long as somebody receives pages. At the end of the feed it waits
-/// this long for more.
+/// Reads the feed to its end. With a wait, continues while somebody receives pages, and waits this long for changes.
 pub(crate) async fn feed(
     source: &dyn Peer,
     mut request: ChangesRequest,
@@ -97,7 +96,7 @@ pub(crate) async fn ask(
     }
 }
 
-/// Does the work, this many groups at a time. Results come in the order of the work.
+/// Copies this many groups at a time. Results come in the order of the work.
 pub(crate) fn copy(
     transfer: &Transfer,
     work: Receiver<Result<Work>>,
@@ -121,7 +120,7 @@ async fn send<T>(sender: &mut Sender<T>, item: T) -> bool {
     poll_fn(|context| sender.poll_ready(context)).await.is_ok() && sender.start_send(item).is_ok()
 }
 
-/// Runs `work`, and `beside` for as long as that takes.
+/// Runs `work`, and `beside` until `work` ends.
 pub(crate) async fn with<T>(beside: impl Future<Output = ()> + Send, work: impl Future<Output = T> + Send) -> T {
     use futures_util::future::{Either, select};
     let (beside, work) = (pin!(beside), pin!(work));

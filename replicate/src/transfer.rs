@@ -12,13 +12,13 @@ use peer::{ByteStream, Change, Error, ErrorKind, Held, MOST_TEXT, Peer, ReadOpti
 
 use crate::progress::{Failed, Figures};
 
-/// Approximate maximum size of the documents in a group, and of those that are in memory at once.
+/// Approximate maximum size of the documents in a group, and of those in memory at once.
 const GROUP_BYTES: usize = 2 << 20;
 /// Maximum number of leaves in a group.
 const GROUP: usize = 500;
 /// Assumed size of a document before any was read.
 const FIRST_BYTES: usize = 64 << 10;
-/// Status of a target that does not have an attachment which was assumed to be there.
+/// A target's status if it lacks an attachment that was assumed to be there.
 const MISSING_STUB: u16 = 412;
 
 /// Copies leaves from one peer to another.
@@ -123,7 +123,7 @@ impl Transfer {
         Ok(step)
     }
 
-    /// Copies the first of these leaves, as many as are read at once, and returns their number.
+    /// Copies as many of the first leaves as are read at once. Returns their number.
     async fn first(&self, group: &[Missing], seen: &mut HashSet<(String, RevId)>, step: &mut Step) -> Result<usize> {
         let wanted: Vec<BulkGet> = group.iter().map(|missing| missing.wanted.clone()).collect();
         // The size of a group follows from earlier documents; these may be larger.
@@ -131,7 +131,7 @@ impl Transfer {
         let read = self.source.read(&wanted, options).await?;
         let copied = read.len().min(group.len());
         if copied == 0 {
-            return Err(Error::new(ErrorKind::Refused, "the source answers nothing about its documents"));
+            return Err(Error::new(ErrorKind::Refused, "the source's answer has no documents"));
         }
         let (mut together, mut bytes, mut leaves) = (Vec::new(), 0, 0);
         for (missing, found) in group.iter().zip(read) {
@@ -152,7 +152,7 @@ impl Transfer {
                 step.figures.bulk_get_docs += 1;
             }
             for revision in found {
-                // For leaves that were replaced meanwhile, their replacements are found.
+                // A leaf that was replaced meanwhile is answered by its replacement, which may be there already.
                 if !seen.insert((revision.id.clone(), revision.rev.clone())) {
                     continue;
                 }
@@ -191,8 +191,8 @@ impl Transfer {
         Ok(copied)
     }
 
-    /// Reads a document again that could not be read. If it still cannot be read, that is the document's failure,
-    /// unless the source says that it is busy.
+    /// Reads an unreadable document again. If that fails too, it is the document's failure, unless the source says that
+    /// it is busy.
     async fn read_one(&self, wanted: &BulkGet, options: ReadOptions) -> Result<Result<Vec<Revision>>> {
         let wanted = std::slice::from_ref(wanted);
         let read = self.retry.ask(|| async {
@@ -228,8 +228,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends a leaf with its attachments that are newer than this position. Returns their size. The outer error is that
-    /// of an unavailable peer.
+    /// Sends a leaf with its attachments that are newer than this position. Returns their size. The outer error means
+    /// that a peer is unavailable.
     async fn put(&self, revision: &Revision, newer_than: u64) -> Result<Result<u64>> {
         let sent = self.retry.ask(|| async {
             let failure: Arc<Mutex<Option<Error>>> = Arc::default();
@@ -242,8 +242,7 @@ impl Transfer {
             });
             let contents: Vec<Option<ByteStream>> = contents.collect();
             let outcome = self.target.put(revision, contents).await;
-            // If the source stops sending, the target only sees a body that ends early. That is not the target's
-            // failure.
+            // If the source stops sending, the target only sees a body that ends early. The failure is the source's.
             let of_source = failure.lock().take();
             match (of_source, outcome) {
                 (_, Ok(())) => Ok(bytes),
@@ -277,8 +276,8 @@ fn ends_replication(error: &Error) -> bool {
     }
 }
 
-/// Whether a failure of every attempt belongs to the document. That is a 500: a validation function throws, or the
-/// document is damaged. A busy server gives another answer, and an unreachable one gives no answer.
+/// Whether a failure of every attempt belongs to the document. It does if it is a 500: a validation function throws, or
+/// the document is damaged. A busy server has another status, and an unreachable one has none.
 fn is_of_document(error: &Error) -> bool {
     error.status() == Some(500)
 }

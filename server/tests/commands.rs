@@ -370,7 +370,7 @@ fn what_cannot_be_done_is_said_in_a_sentence_and_leaves_nothing() {
     let out_file = folder.join("none/out.jsonl");
     for (arguments, sentence) in [
         (vec!["export", "other"], "there is no database other in sled:"),
-        (vec!["changes", "db", "--since", "yesterday"], "\"yesterday\" is no sequence"),
+        (vec!["changes", "db", "--since", "yesterday"], "\"yesterday\" is not a sequence"),
         (vec!["import", "Upper", "-"], "Upper"),
         (vec!["import", "db", "no-such-file"], "cannot read no-such-file"),
         (vec!["import", "db", folder.to_str().expect("UTF-8")], "is a folder"),

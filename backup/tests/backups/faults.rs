@@ -1,4 +1,4 @@
-//! What damages and failures do to a repository.
+//! Effects of damage and failures on a repository.
 
 use std::io;
 use std::path::Path;
@@ -19,9 +19,9 @@ use crate::stage::{Dump, copy_folder, dump, files, new_repository, quiet};
 #[derive(Debug)]
 struct Ending {
     folder: Folder,
-    /// Number of changes before the one at which it ends.
+    /// Number of changes before the last one.
     left: AtomicI64,
-    /// Whether that one is made.
+    /// Whether the last one is made.
     is_made: bool,
 }
 
@@ -34,7 +34,7 @@ impl Ending {
         self.left.load(Ordering::SeqCst) < 0
     }
 
-    /// Whether to make a change, and how it ends.
+    /// Whether to make a change, and its result.
     fn change(&self) -> (bool, io::Result<()>) {
         let ended = || Err(io::Error::other("the process ended"));
         match self.left.fetch_sub(1, Ordering::SeqCst) {
@@ -125,7 +125,7 @@ async fn a_backup_that_ends_at_any_step_leaves_the_earlier_runs_and_the_next_one
             let outcome =
                 open(ending.clone()).await.unwrap().back_up(layer.engine().clone(), &options, &[], &mut quiet).await;
             let has_ended = ending.has_ended();
-            // Only the removal of the mark may fail without a word.
+            // Only the removal of the mark may fail silently.
             assert!(outcome.is_err() || !has_ended || at > 2, "step {at} failed: {outcome:?}");
             let after = open(Arc::new(Folder::new(&copy))).await.unwrap();
             let verified = after.verify(&mut |_| {}).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is wrong with earlier runs, with one database of several, or with a run that is restored.
+//! Problems of earlier runs, of one database among several, and of a restored run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ async fn a_damaged_pack_is_not_gone_on_from_and_whole_writes_it_anew() {
     let pack = files(&folder.path().join("packs")).remove(0);
     let sound = std::fs::read(&pack).unwrap();
 
-    // Its end tells where its objects are.
+    // The end of a pack tells where its objects are.
     std::fs::write(&pack, &sound[..sound.len() - 1]).unwrap();
     let report = back_up(&repository, &layer, &[]).await;
     assert_eq!(report.whole, 1);
@@ -60,7 +60,7 @@ async fn a_damaged_pack_is_not_gone_on_from_and_whole_writes_it_anew() {
     let (there, _) = restore(&repository, None).await;
     assert_same(&expected, &dump(&there.database("db").await.unwrap()).await, "copied as a whole");
 
-    // A changed bit in the middle is found by a verification alone, and by who reads it.
+    // Only a verification, or reading the object, finds a changed bit in the middle.
     let packs = files(&folder.path().join("packs"));
     let pack = packs.iter().find(|other| **other != pack).unwrap();
     let mut changed = std::fs::read(pack).unwrap();
@@ -145,7 +145,7 @@ async fn a_folder_that_was_put_back_to_an_older_copy_is_copied_as_a_whole() {
     assert_same(&dump(&documents).await, &restored, "after the return");
     assert_eq!(report.whole, 1);
     assert!(report.remarks[0].contains("another history"), "{:?}", report.remarks);
-    // What is changed or purged after a run is no other history.
+    // Changes and purges after a run do not make another history.
     let rev = documents.get("later", &Default::default()).await.unwrap().rev;
     documents.purge(&[model::Purge::new("later", vec![rev])]).await.unwrap();
     for id in ["before 11", "before 10"] {
@@ -184,7 +184,7 @@ async fn one_database_that_cannot_be_read_does_not_stop_the_backup_of_the_others
     let (there, restored) = restore(&repository, None).await;
     assert_eq!((count(&there, "good").await, count(&there, "ill").await), (2, 2));
     assert!(restored.failed.is_empty() && restored.different.is_empty(), "{restored:?}");
-    // Without any other one there is no run to make.
+    // Without any good database there is no run.
     let (engine, options) = (layer.engine().clone(), LayerOptions::default());
     let runs = repository.runs().await.unwrap();
     repository.back_up(engine.clone(), &options, &["ill".to_owned()], &mut quiet).await.unwrap_err();
@@ -252,7 +252,7 @@ async fn runs_of_two_stores_in_a_repository_are_told_apart() {
     let empty = store(&[]).await.engine().clone();
     let refused = repository.restore(empty, &options, &RestoreOptions::default(), &mut quiet).await.unwrap_err();
     assert!(refused.to_string().contains("runs of several stores"), "{refused}");
-    // The newest run of each store stays, though both have a database of this name.
+    // The newest run of each store stays, although both have a database of this name.
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     repository.prune(0).await.unwrap();
     assert_eq!(repository.runs().await.unwrap().len(), 2);

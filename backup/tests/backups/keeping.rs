@@ -31,7 +31,7 @@ impl Environment for Clock {
     }
 }
 
-/// A folder that waits before it writes what a run is.
+/// A folder that waits before it writes a run's description.
 #[derive(Debug)]
 struct Waiting {
     folder: Folder,
@@ -92,7 +92,7 @@ async fn old_runs_go_with_what_they_alone_need_and_a_backup_goes_on_beside() {
     assert_eq!(pruned.runs, runs[1..3], "the first is the only one with the database \"other\"");
     assert_eq!(repository.runs().await.unwrap().len(), 3);
 
-    // A backup waits before its last step, and goes on from a run that is pruned.
+    // A backup waits before its last step. It continues a run that is pruned.
     let waiting =
         Arc::new(Waiting { folder: Folder::new(folder.path()), reached: Notify::new(), go_on: Notify::new() });
     let beside = Repository::open(waiting.clone(), &Protection::None, clock.clone()).await.unwrap();
@@ -109,7 +109,7 @@ async fn old_runs_go_with_what_they_alone_need_and_a_backup_goes_on_beside() {
     let verified = repository.verify(&mut |_| {}).await.unwrap();
     assert_eq!((verified.problems, verified.unused), (Vec::new(), 0));
 
-    // One that stands still for more than a day is taken for ended. It fails, and takes nothing with it.
+    // A backup that stands still for more than a day counts as ended. It fails, and removes nothing else.
     documents.put(edit("late", "{}")).await.unwrap();
     let mut progress = quiet;
     let (made, ()) = tokio::join!(beside.back_up(engine.clone(), &options, &[], &mut progress), async {
@@ -144,7 +144,7 @@ async fn many_runs_are_merged_and_purged_documents_are_gone_from_later_ones() {
         let report = repository.back_up(engine.clone(), &options, &[], &mut quiet).await.unwrap();
         assert_eq!(report.whole, usize::from(round == 0));
     }
-    // More purges than are remembered, of documents that an earlier run has: the feed says nothing of them.
+    // More purges than are remembered, of documents in an earlier run: the feed does not show them.
     for round in [1, 2, 4] {
         let rev = model::GetOptions::default();
         let rev = documents.get(&format!("doc {round}"), &rev).await.unwrap().rev;

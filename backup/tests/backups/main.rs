@@ -1,5 +1,6 @@
 //! Backups and restores of random stores.
 
+mod damage;
 mod faults;
 mod healing;
 mod keeping;
@@ -123,7 +124,7 @@ async fn a_restore_takes_no_name_that_exists_and_never_gives_out_an_incarnation_
     assert_eq!((restored.databases, restored.identity), (vec![("copy".to_owned(), 1)], false));
 
     layer.delete_database("db").await.unwrap();
-    // As a restore leaves it whose process ended.
+    // The state after a restore whose process ended.
     layer.begin_restore("db", Default::default(), 7).await.unwrap().put(stage::edit("half", "{}")).await.unwrap();
     repository.restore(engine.clone(), &options, &one, &mut quiet).await.unwrap();
     let restored = layer.database("db").await.unwrap();
@@ -165,10 +166,10 @@ async fn a_repository_opens_by_its_passphrase_alone() {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o077, 0, "others may read {file:?}");
     }
-    // Of two first backups one makes the repository.
+    // Only one of two first backups creates the repository.
     let again = Place::create(place.as_ref(), "repository.json", "{}".into()).await.unwrap_err();
     assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists);
-    // A lost description is not made anew over what is there.
+    // A lost description is not replaced over existing files.
     std::fs::remove_file(folder.path().join("repository.json")).unwrap();
     let lost = Repository::open_or_create(place, &passphrase("open"), environment).await.unwrap_err();
     assert!(lost.to_string().contains("repository.json is damaged: it is missing"), "{lost}");

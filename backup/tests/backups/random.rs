@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::stage::json;
 
-/// One that is always the same, or that of the environment.
+/// A fixed seed, or the one in the environment.
 pub(crate) fn seed() -> u64 {
     std::env::var("BACKUP_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7)
 }
@@ -156,7 +156,7 @@ impl Store {
             18 => {
                 documents.set_revs_limit(self.rng.random_range(3..30)).await.unwrap();
                 documents.set_deleted_document_ttl(Some("7d")).await.unwrap();
-                // More than are made between two runs: otherwise a database is copied anew.
+                // More than the purges between two runs: otherwise a database is copied as a whole.
                 documents.set_purged_infos_limit(self.rng.random_range(15..40)).await.unwrap();
             }
             _ => {

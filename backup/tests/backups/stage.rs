@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared parts of the tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -84,8 +84,8 @@ pub(crate) async fn dump<D: Database>(documents: &Documents<D>) -> Dump {
     all
 }
 
-/// Ancestors are those that the leaf had, and then at most some that another leaf of the document has: a merge adds them
-/// where branches that were stemmed at different times meet.
+/// Whether the ancestors are the leaf's own, followed at most by some of another leaf: a merge adds them where branches
+/// that were stemmed at different times meet.
 fn are_ancestors(all: &Dump, member: &str, expected: &str, found: &str) -> bool {
     let document = member.rsplit_once('\0').unwrap().0;
     let known = |id: &str| {

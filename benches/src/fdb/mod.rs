@@ -33,7 +33,7 @@ const LOADS: [(usize, usize); 3] = [(1, 300), (16, 3_000), (128, 8_000)];
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The cluster file; without it that of FDB_CLUSTER_FILE, or the client's default
+    /// The cluster file; by default that of FDB_CLUSTER_FILE, or the client's default
     #[arg(long, value_name = "FILE")]
     cluster_file: Option<PathBuf>,
     /// The server to start for HTTP, built with `--features fdb`

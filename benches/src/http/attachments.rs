@@ -77,7 +77,7 @@ const PROSE: [&str; 12] = [
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Random bytes, which are stored as they are.
+    /// Random bytes, which are stored uncompressed.
     Noise,
     /// English text, which is stored compressed.
     Text,
@@ -91,7 +91,7 @@ impl Kind {
         }
     }
 
-    /// Content in pieces. Contents with different seeds differ, and no two pieces of one are alike.
+    /// Content in pieces. Contents with different seeds differ, and so do the pieces of one.
     fn pieces(self, seed: u64, length: u64) -> impl Iterator<Item = Bytes> {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = move || {
@@ -119,7 +119,7 @@ impl Kind {
     }
 }
 
-/// The largest resident memory of the server during each way of an attachment through it.
+/// The largest resident memory of the server during each kind of transfer of an attachment.
 async fn stream(options: &Options, format: &str) -> Result<()> {
     let length = options.large * 1_000_000;
     let arguments = options.cache_size.map(|bytes| vec!["--cache-size".to_owned(), bytes.to_string()]);
@@ -224,7 +224,7 @@ async fn speed(options: &Options) -> Result<()> {
             let mut figures = vec![Some((Figures::default(), Figures::default())); sides.len()];
             for round in 0..options.rounds {
                 for turn in 0..sides.len() {
-                    // Every other round is backwards, so that a slow phase of the machine slows all alike.
+                    // Every other round is backwards, so that a slow phase of the machine slows all sides equally.
                     let at = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
                     let Some((writes, reads)) = &mut figures[at] else { continue };
                     let seed = u64::from(round) << 32;

@@ -1,5 +1,5 @@
-//! One keep-alive connection to a server. It is light, since it shares the machine with the server: a general
-//! client took a third of the processor time of a read.
+//! One keep-alive connection to a server. It is light because it shares the machine with the server: a general client
+//! took a third of the processor time of a read.
 
 use std::fmt;
 use std::io::Write;
@@ -29,7 +29,7 @@ impl FromStr for Address {
             None => (None, rest),
         };
         if host.is_empty() || host.contains('/') {
-            bail!("a server's root is wanted, without a path: {url}");
+            bail!("give the server's root, without a path: {url}");
         }
         let host = if host.contains(':') { host.to_owned() } else { format!("{host}:5984") };
         Ok(Address { host, user })
@@ -165,7 +165,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends what is left of the request, and reads the response's head.
+    /// Sends the rest of the request, and reads the response's head.
     async fn begin(&mut self) -> Result<Head> {
         self.stream.write_all(&self.request).await?;
         let head = loop {
@@ -238,7 +238,7 @@ impl Client {
     async fn more(&mut self) -> Result<()> {
         self.read.reserve(64 << 10);
         match self.stream.read_buf(&mut self.read).await? {
-            0 => bail!("the server closed the connection amid an answer"),
+            0 => bail!("the server closed the connection in the middle of an answer"),
             _ => Ok(()),
         }
     }

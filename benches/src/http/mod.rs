@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// The other server, running already, as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT
     #[arg(long, value_name = "URL")]
     rival: Option<Address>,
-    /// Ours, running already; without it the binary below is started on a fresh folder
+    /// Our server, running already; by default the binary below is started on a new folder
     #[arg(long, value_name = "URL")]
     ours: Option<Address>,
     /// The server to start
@@ -132,7 +132,7 @@ pub(crate) async fn measure(
     let mut figures = vec![Figures::default(); sides.len()];
     for round in 0..rounds {
         for turn in 0..sides.len() {
-            // Every other round is backwards, so that a slow phase of the machine slows all alike.
+            // Every other round is backwards, so that a slow phase of the machine slows all sides equally.
             let side = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
             let rate = work.run(&sides[side], scale).await;
             figures[side].push(rate.with_context(|| format!("{} on {}", work.name, sides[side].address))?);

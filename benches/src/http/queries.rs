@@ -22,7 +22,7 @@ use super::{Format, Row, print_head, print_row};
 /// Number of groups of the view at group level 1.
 const GROUPS: usize = 100;
 
-/// Number of rows that a range is to give.
+/// Number of rows that a range should return.
 const RANGE: usize = 100;
 
 /// How long queries of one kind are repeated in a round.
@@ -70,8 +70,8 @@ const WORKS: [(&str, &str); 10] = [
     ("view, group_level=1 of all", "queries"),
 ];
 
-/// An answer whose documents or rows are counted and not built: on a machine with few cores, the client's own work
-/// lowers the rate.
+/// An answer whose documents or rows are only counted: on a machine with few cores, the client's own work lowers the
+/// rate.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(alias = "rows")]
@@ -102,7 +102,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     }
     for round in 0..options.rounds {
         for turn in 0..sides.len() {
-            // Every other round is backwards, so that a slow phase of the machine slows all alike.
+            // Every other round is backwards, so that a slow phase of the machine slows all sides equally.
             let at = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
             let side = &mut sides[at];
             side.round(round, options.documents).await.with_context(|| side.target.address.to_string())?;
@@ -196,7 +196,7 @@ impl Side {
         Ok(documents as f64 / took.as_secs_f64())
     }
 
-    /// Repeats a query; `found` is how many documents it must find.
+    /// Repeats a query; it must find `found` documents.
     async fn find(&mut self, query: impl Fn(usize) -> Value, found: Option<usize>) -> Result<f64> {
         let path = self.database.path("/_find");
         let (mut count, begun) = (0, Instant::now());

@@ -58,7 +58,7 @@ enum Way {
     Ours,
     /// `_replicate` of another server, which reaches both by HTTP.
     Rival(Address),
-    /// The same into a database of its own.
+    /// The same, into a database of that server.
     RivalHome(Address),
     Program(String),
     /// Only reads the source's feed with its documents: the highest possible rate of a copy.
@@ -79,7 +79,7 @@ async fn copy(options: &Options) -> Result<()> {
     let mut figures = vec![Figures::default(); ways.len()];
     for round in 0..options.rounds {
         for turn in 0..ways.len() {
-            // Every other round is backwards, so that a slow phase of the machine slows all alike.
+            // Every other round is backwards, so that a slow phase of the machine slows all sides equally.
             let at = if round % 2 == 0 { turn } else { ways.len() - 1 - turn };
             let took = one(options, &ways[at].1, &source.address, &target.address, round).await?;
             figures[at].push(options.documents as f64 / took.as_secs_f64());
@@ -110,7 +110,7 @@ async fn fill(client: &mut Client, documents: usize) -> Result<()> {
 
 /// Copies the documents into a new database. Returns the time that it took.
 async fn one(options: &Options, way: &Way, source: &Address, target: &Address, round: u32) -> Result<Duration> {
-    // A checkpoint of an earlier round would leave nothing to do, so each round has a target of its own name.
+    // A checkpoint of an earlier round would leave nothing to do, so each round's target has a new name.
     let name = match way {
         Way::Ours => format!("ours{round}"),
         Way::Rival(_) | Way::RivalHome(_) => format!("rival{round}"),
@@ -157,8 +157,8 @@ async fn one(options: &Options, way: &Way, source: &Address, target: &Address, r
     Ok(took)
 }
 
-/// Watches continuous replications that have nothing to do. Their sources are databases of the same server, or far
-/// ones.
+/// Watches continuous replications that have nothing to do. Their sources are databases of the same server or of
+/// another one.
 async fn rest(options: &Options, is_far: bool) -> Result<()> {
     let near = Spawned::start(&options.binary, &options.engine).await?;
     let far = Spawned::start(&options.binary, &options.engine).await?;

@@ -71,8 +71,8 @@ impl Spawned {
     /// Processor time of the server so far.
     pub(crate) fn processor_time(&self) -> Result<Duration> {
         let id = self.child.id().context("the server has ended")?;
-        let stat =
-            std::fs::read_to_string(format!("/proc/{id}/stat")).context("the system tells no processor times")?;
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))
+            .context("the system does not report processor times")?;
         // After the name, which is in brackets: `utime` and `stime`, in hundredths of a second.
         let fields = stat.rsplit_once(") ").context("a process without a name")?.1.split(' ');
         let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse().unwrap_or(0u64)).sum();
@@ -82,7 +82,7 @@ impl Spawned {
     /// Forgets the largest resident memory so far.
     pub(crate) fn forget_most_memory(&self) -> Result<()> {
         let id = self.child.id().context("the server has ended")?;
-        std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("the system keeps no peaks of memory")
+        std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("the system does not record the peak of memory")
     }
 
     /// Kills the server.

@@ -21,10 +21,10 @@ pub(crate) struct Options {
     /// The engine, on a new temporary folder
     #[arg(long, default_value = "lsm")]
     engine: String,
-    /// Number of documents, and so of rows in each answer
+    /// Number of documents, which is the number of rows in each answer
     #[arg(long, default_value_t = 1_000_000)]
     rows: usize,
-    /// Number of clients; first one alone reads
+    /// Number of clients; one client reads first, alone
     #[arg(long, default_value_t = 1_000)]
     clients: usize,
     /// Bytes that each client reads in a second
@@ -55,8 +55,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         ["/slow/_changes", "/slow/_all_docs", "/slow/_changes?include_docs=true", "/slow/_all_docs?include_docs=true"]
     {
         for clients in [1, options.clients] {
-            // Caches and memory that the allocator keeps are not part of a client's cost. The server ends connections
-            // that are idle as long as the clients before may have read.
+            // Caches and memory that the allocator keeps are not part of a client's cost. A connection that was idle
+            // during the earlier reads may have been closed by the server.
             client = Client::connect(&server.address).await?;
             client.download(path, "").await?;
             tokio::time::sleep(Duration::from_secs(3)).await;

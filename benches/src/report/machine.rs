@@ -1,4 +1,4 @@
-//! The machine, the versions and each engine's durability, without which a figure means nothing.
+//! The machine, the versions and each engine's durability: figures mean nothing without them.
 
 use std::process::Command;
 

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// The figures as JSON, for machines
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
-    /// Engines, of those compiled in
+    /// Engines to measure, among those compiled in
     #[arg(long, value_delimiter = ',', default_value = "mem,lsm,sled")]
     engines: Vec<String>,
     /// Only works whose name contains this

@@ -1,6 +1,6 @@
 //! Documents through the model, beside the same rows in the same batches on the raw store.
 //!
-//! The rows come from doing the work once on a store that records them.
+//! The rows are recorded by doing the work once on a recording store.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -16,15 +16,15 @@ use crate::stub::Stub;
 pub(crate) enum Copy {
     /// The index names it. `expired`: its removal is due.
     Named { expired: bool },
-    /// Files refer to it, and no index names a document that has it: it gets an entry. `wrong`: the documents that
-    /// are named and do not have it.
+    /// Files refer to it, and no index names a document that has it: it gets an entry. `wrong`: the named documents
+    /// that do not have it.
     Stray { wrong: BTreeSet<String> },
     /// Indexes of two prefix lengths name a copy each. The shorter index forgets this copy, and the longer one
     /// marks it as spare.
     Superseded { shorter: String, longer: String },
     /// The copy must go: `index` names another copy, or no file refers to the chunk and no index names a document that
-    /// has it. `known`: it is marked as spare. `expired`: its removal is due. `wrong`: the documents that are named and
-    /// do not have it.
+    /// has it. `known`: it is marked as spare. `expired`: its removal is due. `wrong`: the named documents that do not
+    /// have it.
     Spare { index: String, known: bool, expired: bool, wrong: BTreeSet<String> },
 }
 
@@ -65,8 +65,8 @@ impl Held {
         expired.map(|(_, size)| size).sum()
     }
 
-    /// Whether it holds copies that must stay until their marks expire. If there were several strays, only one became
-    /// the named copy; the others are marked.
+    /// Whether it holds copies that must stay until their marks expire. Of several strays, only one became the named
+    /// copy; the others are marked.
     pub(super) fn has_young_copies(&self) -> bool {
         let is_young = |copy: &Copy| {
             matches!(copy, Copy::Spare { expired: false, .. } | Copy::Superseded { .. } | Copy::Stray { .. })
@@ -149,8 +149,8 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// For chunks that indexes name in another document than this one: whether they are really there. A copy is
-    /// spare only if another one exists.
+    /// For chunks that indexes name in another document: whether they are really there. A copy is spare only if another
+    /// one exists.
     async fn copies_elsewhere(
         &mut self,
         held: &[Held],

@@ -15,8 +15,8 @@ use crate::placement::{DATA_PREFIX, candidates, data_id, data_parts};
 use crate::store::{Edit, IdRange, Leaf};
 use crate::stub::Stub;
 
-/// Number of small data documents of a prefix that are packed together. Fewer are left alone, since they would be
-/// written again by each collection.
+/// Number of small data documents of a prefix that are packed together. Fewer are left alone, since each collection
+/// would write them again.
 const SMALL_TOGETHER: usize = 4;
 
 /// A change in an index, for a chunk in a data document.
@@ -109,7 +109,7 @@ impl Collection<'_> {
         let indexes = self.indexes_of(&held);
         let leaves = self.chunks.store.leaves(&indexes, false).await?;
         let shelves = match self.chunks.whole_shelves(indexes.into_iter().zip(leaves).collect()).await {
-            // It is already among the damaged documents.
+            // It is already reported as damaged.
             Err(Error::Malformed { .. }) => return Ok(Vec::new()),
             shelves => shelves?,
         };
@@ -257,7 +257,7 @@ impl Collection<'_> {
             let written = self.chunks.store.write(edits).await?;
             for ((id, data), written) in filled.iter().zip(written) {
                 if refused(id, &written, &mut None)? {
-                    // It is unknown whether it is there, so everything stays.
+                    // It is unknown whether the object is there, so everything stays.
                     return Ok(());
                 }
                 moved.extend(data.chunks().keys().map(|chunk| (chunk.as_str(), id.as_str())));

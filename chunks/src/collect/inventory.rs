@@ -6,13 +6,13 @@ use crate::ChunkStore;
 use crate::error::Result;
 use crate::objects::Places;
 
-/// A database's objects as of the start of a collection, and those that it has found to be named.
+/// A database's objects at the start of a collection, and the names that it has met in stubs.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     pub(super) places: Places,
     /// Lengths by object; `None` if they have not been listed.
     pub(super) lengths: Option<HashMap<String, u64>>,
-    /// Objects that any stub has named since then.
+    /// Objects named by any stub so far.
     pub(super) named: HashSet<String>,
     /// Whether some data document could not be read. It may name any object.
     pub(super) is_unsure: bool,

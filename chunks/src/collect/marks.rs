@@ -72,7 +72,7 @@ impl Collection<'_> {
             let written = self
                 .chunks
                 .edit_indexes(ids, |id, index| {
-                    // The last attempt counts, since it was written.
+                    // Only the last attempt counts: it was written.
                     all.insert(id.to_owned(), self.mark_index(index, &gone, now));
                 })
                 .await?;
@@ -109,7 +109,7 @@ impl Collection<'_> {
                     marked.removed += 1;
                     return false;
                 }
-                // A clock that was ahead must not keep it for ever.
+                // A clock that was ahead must not keep it forever.
                 Some(since) => *since = (*since).min(now),
                 None => {
                     condemned.insert(chunk.clone(), now);
@@ -131,8 +131,8 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Moves the entries of an index that is too large, such as the union of two forks, to indexes of a longer
-    /// prefix. Writes them there first, then removes here those that have not changed.
+    /// Moves the entries of a too large index, such as the union of two forks, to indexes of a longer prefix. Writes
+    /// them there first, then removes the unchanged ones here.
     async fn split(&self, id: &str) -> Result<()> {
         let Some(length) = index_prefix(id).map(|prefix| prefix.len() as u8).filter(|&len| len < MAX_PREFIX_LENGTH)
         else {

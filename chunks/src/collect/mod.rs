@@ -15,8 +15,8 @@
 //! revisions that were read. A concurrent writer makes one of these writes fail. Copies that remain are collected
 //! later.
 //!
-//! Objects come last. An object that no stub names is marked once it is so old that its stub would have arrived,
-//! and is removed when the mark is as old as the grace period ([`objects`]).
+//! Objects come last. An object that no stub names is marked once its stub would have arrived, and removed when the
+//! mark is as old as the grace period ([`objects`]).
 //!
 //! The marks are the only state. An interrupted collection is not resumed; the next one continues from the marks.
 
@@ -47,10 +47,10 @@ use references::References;
 /// Options of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectOptions {
-    /// Count, and change nothing.
+    /// Only count; change nothing.
     pub dry_run: bool,
-    /// Percentage of a data document's bytes that may be expired before it is replaced. Below it, expired chunks
-    /// stay.
+    /// Percentage of a data document's bytes that may be expired before the document is replaced. Until then, expired
+    /// chunks stay.
     pub unused_percent: u8,
 }
 
@@ -86,10 +86,9 @@ pub struct Collected {
     pub removed: u64,
     /// Bytes removed from data documents, with chunks and copies.
     pub removed_bytes: u64,
-    /// Number of chunks that files refer to and that got a missing entry.
+    /// Number of referenced chunks that got a missing entry.
     pub adopted: u64,
-    /// Number of copies marked now: copies other than the one that the index names, and chunks that are in no index and
-    /// that no file refers to.
+    /// Number of copies marked now: copies that the index does not name, and unreferenced chunks in no index.
     pub copies_marked: u64,
     /// Number of copies removed.
     pub copies_removed: u64,
@@ -105,7 +104,7 @@ pub struct Collected {
     pub objects_removed: u64,
     /// Bytes of the removed objects.
     pub object_bytes_removed: u64,
-    /// Damaged documents, which were left alone with everything they concern.
+    /// Damaged documents. They were left alone, with everything that depends on them.
     pub damaged: Vec<String>,
     /// Figures of the database before.
     pub before: Figures,

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  PLACE/3f-001-9c0de1b2.00c0ffee9c0de1b2           an object
-//!  PLACE/unused/3f-001-9c0de1b2.00c0ffee9c0de1b2    its mark: since when no document names it
+//!  PLACE/unused/3f-001-9c0de1b2.00c0ffee9c0de1b2    its mark: the time since when no document names it
 //! ```
 //!
-//! An object is named by one revision of one document, written soon after it. No other one ever names it, since
-//! object names are never reused. So there are two times to wait for, each as long as the grace period.
+//! One revision of one document names an object, and is written soon after it. No other revision ever names it, since
+//! object names are never reused. So there are two waiting times, each as long as the grace period.
 //!
 //! * The stub of a younger object may still be on its way from an offline replica, so the object is not marked. An
 //!   unnamed object of that age stays unnamed.

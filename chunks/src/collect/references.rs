@@ -2,10 +2,10 @@
 //!
 //! A document with `children` refers to the chunks in them, at each of its live leaves, even if it is marked as
 //! deleted: LiveSync keeps such files, so that they can be restored. If the list of any live leaf cannot be read,
-//! garbage cannot be told apart, and nothing is collected.
+//! garbage cannot be recognised, and nothing is collected.
 //!
-//! The feed of changes is read from beginning to end. A reference that moves from one file to another meanwhile is
-//! met at one of them, since the later write is later in the feed.
+//! The feed of changes is read from beginning to end. A reference that moves from one file to another meanwhile is seen
+//! at one of them, since the later write is later in the feed.
 
 use std::collections::HashSet;
 

@@ -5,8 +5,7 @@
 //!  obfuscated   {"path":"/\\:%=…","children":[],"size":0,…}      the list is inside the ciphertext
 //! ```
 //!
-//! A list that cannot be read is an error here and never an empty list: a collection would take the file's chunks
-//! for garbage.
+//! An unreadable list is an error here, never an empty list: a collection would take the file's chunks for garbage.
 
 use std::borrow::Cow;
 
@@ -19,8 +18,7 @@ use crate::store::Body;
 const SEALED: &str = "/\\:";
 /// Prefix of the ids of files with obfuscated paths.
 const OBFUSCATED: &str = "f:";
-/// Number of digits after the `%` of a path that LiveSync's first encryption obfuscated. That one left the list in
-/// clear.
+/// Number of digits after the `%` of a path that LiveSync's first encryption obfuscated. It left the list in clear.
 const FIRST_FORM_DIGITS: usize = 64;
 
 /// Members inside the ciphertext.
@@ -76,7 +74,7 @@ pub(crate) fn sealed_path(body: &Body) -> Option<&str> {
 pub(crate) fn in_clear<'b>(body: &'b Body, key: Option<&Key>) -> Result<Cow<'b, Body>, String> {
     let mut clear = Cow::Borrowed(body);
     if let Some(sealed) = sealed_path(body) {
-        let key = key.ok_or("is encrypted, its list of chunks too, and its passphrase alone opens it")?;
+        let key = key.ok_or("is encrypted with its list of chunks, and only its passphrase opens it")?;
         let Ok(Value::Object(mut hidden)) = serde_json::from_str(&key.open(sealed)?) else {
             return Err("is damaged: what was encrypted is not an object".into());
         };

@@ -40,23 +40,24 @@ impl ChunkStore {
         let is_encrypted = is_set("encrypt") || agreed.is_none() && self.looks_encrypted().await?;
         match (is_encrypted, &self.key) {
             (true, None) => {
-                let what = "this vault is encrypted: what is pushed must be too, and needs its passphrase";
+                let what = "this vault is encrypted: a push must encrypt too, and needs its passphrase";
                 return Err(Error::Passphrase(what.into()));
             }
             (false, Some(_)) => {
                 let what =
-                    "a passphrase was given, and this vault is not encrypted: what is pushed would not be either";
+                    "a passphrase was given, but this vault is not encrypted, so a push would not encrypt either";
                 return Err(Error::Passphrase(what.into()));
             }
             (true, Some(key)) if key.is_doubtful => {
-                let what = "nothing in this vault proves the passphrase: no encrypted chunk was found that it could be \
-                            tried on, and what is pushed with another than the clients' could not be read by them";
+                let what = "nothing in this vault proves the passphrase: no encrypted chunk was found to try it \
+                            on, and the vault's clients cannot read files pushed with another passphrase";
                 return Err(Error::Passphrase(what.into()));
             }
             _ => {}
         }
         if is_set("handleFilenameCaseSensitive") {
-            let what = "the clients of this vault tell A.md from a.md, which this program does not: nothing is pushed";
+            let what =
+                "the clients of this vault distinguish A.md from a.md, and this program does not: nothing is pushed";
             return Err(Error::Setting(what.into()));
         }
         for (name, known) in [("E2EEAlgorithm", "v2"), ("hashAlg", "xxhash64")] {
@@ -87,7 +88,7 @@ impl ChunkStore {
             }
         }
         let is_encrypted = |id: &String| id.starts_with(ENCRYPTED_CHUNK);
-        // Whether anything is known to be in clear, and why something may be encrypted nevertheless.
+        // Whether anything is known to be in clear, and why something may still be encrypted.
         let (mut in_clear, mut doubt) = (false, None);
         let mut listing = Listing::new();
         while let Some(page) = listing.next(self).await? {
@@ -119,7 +120,7 @@ impl ChunkStore {
         }
         match doubt {
             Some(why) if !in_clear => Err(Error::Passphrase(format!(
-                "nothing is pushed, since nobody can tell whether this vault is encrypted: {why}"
+                "nothing is pushed, since it is unknown whether this vault is encrypted: {why}"
             ))),
             _ => Ok(false),
         }

@@ -6,8 +6,8 @@
 //!  "%=" base64( iv 12 │ salt 32 │ ciphertext and tag )
 //! ```
 //!
-//! The database's salt is in a local document ([`SYNC_PARAMETERS`]), which neither replications nor exports carry.
-//! Ids of chunks and files depend on the passphrase only, so that all clients give a piece the same id.
+//! The database's salt is in a local document ([`SYNC_PARAMETERS`]). Replications and exports do not copy it. Ids of
+//! chunks and files depend on the passphrase only, so that all clients give a piece the same id.
 
 use std::fmt;
 
@@ -86,7 +86,7 @@ impl Key {
         let (iv, (salt, content)) = parts.ok_or("is damaged: its ciphertext is too short")?;
         let opened = Nonce::try_from(iv).ok().and_then(|iv| self.cipher(salt)?.decrypt(&iv, content).ok());
         let opened = opened.ok_or("does not open with this passphrase, or is damaged")?;
-        String::from_utf8(opened).map_err(|_| "is damaged: what was encrypted is not text".into())
+        String::from_utf8(opened).map_err(|_| "is damaged: the decrypted bytes are not text".into())
     }
 
     fn cipher(&self, salt: &[u8]) -> Option<Aes256Gcm> {

@@ -10,8 +10,8 @@
 //! {"_id":"obsydian_livesync_version","type":"versioninfo","version":1000012}    while chunks are aggregated
 //! ```
 //!
-//! Clients also check the lock in `_local/obsydian_livesync_milestone`. It admits clients that were accepted
-//! before, and offers the others a button to unlock it.
+//! Clients also check the lock in `_local/obsydian_livesync_milestone`. It admits clients that were accepted before,
+//! and offers other clients a button to unlock it.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ impl ChunkStore {
     /// [`Error::Contended`]; the store's failures.
     pub(crate) async fn stop_clients(&self) -> Result<()> {
         self.edit_version(|version| match version {
-            // No client has been here yet. A new one would start with its own version.
+            // No client has used this database yet. A new one would write its own version.
             None => Some(Some(STOPPED)),
             Some(version) if version < STOPPED => Some(Some(version + STOPPED)),
             Some(_) => None,

@@ -16,7 +16,7 @@ use crate::vault::Listing;
 
 /// Number of ciphertexts that test a key, and of chunks read at a time.
 const SAMPLES: usize = 4;
-/// Maximum number of chunks examined: some may be missing, or of LiveSync's first encryption.
+/// Maximum number of chunks examined: some may be missing, or encrypted by LiveSync's first encryption.
 const CANDIDATES: usize = 200;
 
 /// Material to test a key on.

@@ -55,7 +55,7 @@ impl Bucket {
             Error::Generic { .. } | Error::JoinError { .. } => StoreErrorKind::Unavailable,
             _ => StoreErrorKind::Refused,
         };
-        // Each error's text includes its causes, and a server's answer may have several lines.
+        // In one line: each error's text includes its causes, and a server's answer may have several lines.
         let said = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         StoreError::new(kind, format!("the object store {}: {said}", self.name))
     }
@@ -106,7 +106,7 @@ impl Objects for Bucket {
     }
 }
 
-/// Connects to the locations in the settings, with credentials and the endpoint from variables
+/// Connects to the locations in the settings, with credentials and the endpoint from environment variables
 /// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT` and all others that `object_store`
 /// knows).
 ///
@@ -169,7 +169,7 @@ impl Connect for Connector {
                     let sentence = format!("the object store {location}: the directory must be there: {error}");
                     StoreError::new(StoreErrorKind::Refused, sentence)
                 })?;
-                // The chunks have no other copy: an object must be on the disk before its document drops them.
+                // The chunks have no other copy: an object must be on the disk before its document loses them.
                 Bucket::new(Arc::new(store.with_fsync(true)), "", location)?
             }
         };

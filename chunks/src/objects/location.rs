@@ -8,7 +8,7 @@ use crate::error::{StoreError, StoreErrorKind};
 
 /// Location of an object store: `s3://BUCKET/PREFIX`, or `file:PATH`.
 ///
-/// Never contains a credential or an endpoint: each client has its own, in its environment.
+/// It never contains a credential or an endpoint: each client has its own in its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A bucket, and a prefix in it, which may be empty.
@@ -41,7 +41,7 @@ impl FromStr for Location {
                     && !part.bytes().all(|byte| byte == b'.')
             };
             if !is_plain(bucket) || !(prefix.is_empty() || prefix.split('/').all(is_plain)) {
-                return Err(refused("has a bucket or a prefix with other than letters, digits, -, _ and ."));
+                return Err(refused("has a bucket or a prefix with characters other than letters, digits, -, _ and ."));
             }
             return Ok(Location::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() });
         }

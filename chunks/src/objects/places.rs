@@ -4,9 +4,8 @@
 //! {"_id":"chunks:settings","format":2,"objects":{"5e1f0c9a7b3d2468":"s3://vaults/notes"},…}
 //! ```
 //!
-//! A place has a random name. So two databases with one bucket have places of their own in it, and neither takes
-//! the other's objects for garbage. When two clients choose a place apart, both places stay, since there are
-//! objects in both.
+//! A place has a random name. So two databases with one bucket have separate places in it, and neither takes the
+//! other's objects for garbage. When two clients choose places independently, both stay, since both have objects.
 
 use std::collections::BTreeMap;
 
@@ -34,11 +33,11 @@ impl Places {
         for leaf in leaves.iter().filter(|leaf| !leaf.deleted) {
             let Some(objects) = leaf.body.get(OBJECTS) else { continue };
             for (place, location) in objects.as_object().ok_or_else(|| damaged("is not an object"))? {
-                let location = location.as_str().ok_or_else(|| damaged("names something that is not a location"))?;
+                let location = location.as_str().ok_or_else(|| damaged("has a location that is not a string"))?;
                 if !is_place(place) {
                     return Err(damaged("has a place with an invalid name"));
                 }
-                // All clients that unite choose the same.
+                // All uniting clients choose the same.
                 let known = places.0.entry(place.clone()).or_insert_with(|| location.to_owned());
                 if location < known.as_str() {
                     *known = location.to_owned();

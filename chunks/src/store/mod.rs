@@ -1,7 +1,7 @@
 //! The small document store that chunks need, and its implementation over any [`Peer`](::peer::Peer): [`PeerStore`].
 //!
-//! Callers make requests of any size, and an implementation splits them. A batch is never atomic: what it wrote
-//! stays if a later part fails.
+//! Callers make requests of any size, and an implementation splits them. A batch is never atomic: earlier parts stay
+//! written if a later part fails.
 //!
 //! An implementation need not retry. [`ChunkStore`](crate::ChunkStore) does, over every store, for reads and for
 //! safe writes.
@@ -65,7 +65,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Deletes a leaf.
+    /// An edit that deletes a leaf.
     pub fn delete(id: impl Into<String>, rev: impl Into<String>) -> Self {
         Edit { id: id.into(), rev: Some(rev.into()), deleted: true, body: Body::new() }
     }
@@ -226,7 +226,7 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// The store's errors. Any part of the batch may have been written.
     async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>>;
 
-    /// Merges leaves from another store, with their revisions and ancestors (`new_edits=false`).
+    /// Merges leaves from another store with their revisions and ancestors (`new_edits=false`).
     ///
     /// # Errors
     /// The store's errors. Any part of the batch may have been merged.

@@ -1,4 +1,4 @@
-//! Any [`Peer`] as a store of documents, whose members are maps.
+//! Any [`Peer`] as a store of documents. Bodies are maps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl DocumentStore for PeerStore {
     }
 
     async fn takes(&self, bytes: usize) -> StoreResult<bool> {
-        // A database checks the size before it looks for the revision, which belongs to no document.
+        // A database checks the size before it looks for the revision, which does not exist.
         const FRAME: usize = r#"{"pad":""}"#.len();
         let mut body = Body::new();
         body.insert("pad".into(), "x".repeat(bytes.saturating_sub(FRAME)).into());
@@ -155,7 +155,7 @@ impl DocumentStore for PeerStore {
             Some(Err(Refusal::Conflict)) => Ok(true),
             Some(Err(Refusal::TooLarge)) => Ok(false),
             outcome => {
-                let sentence = format!("the database says {outcome:?} of an edit that replaces nothing");
+                let sentence = format!("the database answered {outcome:?} to an edit that replaces nothing");
                 Err(StoreError::new(StoreErrorKind::Nonsense, sentence))
             }
         }

@@ -11,9 +11,9 @@
 //!  anything else                                unknown, for the caller to decide
 //! ```
 //!
-//! A retry is safe because an edit names the leaf it replaces: if the first attempt arrives late, one of the two
-//! finds the leaf gone. An edit that creates a document names no leaf. It is repeated only while there is no trace
-//! of the document, not even a tombstone. Otherwise a document that was written and deleted since could come back.
+//! A retry is safe because an edit names the leaf that it replaces: if the first attempt arrives late, one of the two
+//! finds the leaf gone. An edit that creates a document names no leaf. It is repeated only while there is no trace of
+//! the document, not even a tombstone. Otherwise a document that was written and deleted since could come back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl DocumentStore for Steady {
                 }
             }
         }
-        let unsaid = || Err(Refusal::Unknown("the store said nothing of it".into()));
+        let unsaid = || Err(Refusal::Unknown("the store gave no result for it".into()));
         Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unsaid)).collect())
     }
 
@@ -131,7 +131,7 @@ fn infer_outcome(edit: &Edit, leaves: &[Leaf], reason: &str) -> Inferred {
     let Some(rev) = &edit.rev else {
         let live = || leaves.iter().filter(|leaf| !leaf.deleted);
         return match live().find(is_it) {
-            // The leaf has the edit's content, whoever wrote it.
+            // The leaf has the edit's content, no matter who wrote it.
             Some(leaf) => Inferred::Outcome(Ok(leaf.rev.clone())),
             None if leaves.is_empty() => Inferred::Again,
             None if live().next().is_some() && leaves.iter().all(|leaf| leaf.ancestors.is_empty()) => {

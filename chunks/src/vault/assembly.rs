@@ -45,11 +45,11 @@ struct Job {
     bytes: u64,
     /// Its missing chunks.
     missing: Vec<String>,
-    /// Any other error of it.
+    /// Any other error of the file.
     failed: Option<String>,
 }
 
-/// Files on their way to a sink. Memory: a round of chunks.
+/// Files that are being assembled. Memory: a round of chunks.
 pub(crate) struct Assembly<S> {
     chunks: ChunkStore,
     sink: S,
@@ -191,7 +191,7 @@ impl<S: Sink> Assembly<S> {
         match (chunk.encrypted, &self.chunks.key) {
             (false, _) => Ok(chunk.data.as_str().into()),
             (true, Some(key)) => key.open(&chunk.data).map(Cow::Owned).map_err(|what| format!("its chunk {id} {what}")),
-            (true, None) => Err(format!("its chunk {id} is encrypted, and its passphrase alone opens it")),
+            (true, None) => Err(format!("its chunk {id} is encrypted, and only its passphrase opens it")),
         }
     }
 

@@ -17,11 +17,10 @@
 //! | below 3 GiB | 32 Ki, 64 Ki, 256 Ki | the same |
 //! | more | 128, 256, 640 Ki | 128, 256, 640 Ki |
 //!
-//! Small pieces make new versions cheap, and cost an index entry each. So a note is cut as LiveSync cuts it, and
-//! larger files into some thousands of pieces. A file that grows beyond a limit is stored anew. The limits are a
-//! factor of sixteen apart, so in all such a file is stored about twice, however slowly it grows. The limits are not
-//! round numbers, so that files of round sizes do not lie on them. The largest piece fits a data document of the
-//! default size limit in base64.
+//! Small pieces make new versions cheap, and cost an index entry each. So a note is cut as LiveSync cuts it, and larger
+//! files into some thousands of pieces. A file that grows beyond a limit is stored again as a whole. The limits are a
+//! factor of sixteen apart, so a growing file is stored about twice in total. The limits are not round numbers, because
+//! files often have round sizes. The largest piece fits in base64 into a data document of the default size limit.
 //!
 //! Text is cut between characters: a cut inside a character moves in front of it.
 
@@ -96,9 +95,9 @@ impl<R: Read> Pieces<R> {
     }
 
     fn with_sizes(source: R, kind: Kind, sizes: Sizes, bytes: u64) -> Self {
-        // With this number of bytes at hand a cut can be decided, and the end of a character seen.
+        // With this number of bytes a cut and the end of a character can be found.
         let needed = sizes.most + 4;
-        // One more byte shows whether there are more.
+        // One more byte shows whether the source has more than it should.
         let whole = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(1);
         let buffer = vec![0; whole.min((4 * needed).max(64 * KI))];
         Pieces { source, sizes, text: kind == Kind::Text, buffer, start: 0, end: 0, is_over: false }
@@ -124,7 +123,7 @@ impl<R: Read> Pieces<R> {
 
     fn length(&self, rest: &[u8]) -> usize {
         let Sizes { least, average, most } = self.sizes;
-        // FastCDC's normalization, level one: a bit more before the average, one less after it.
+        // FastCDC's normalization, level one: one bit more before the average, one less after it.
         let bits = average.ilog2() as usize;
         let mask = |bits: usize| MASKS.get(bits).copied().unwrap_or(0);
         let (strict, loose) = (mask(bits + 1), mask(bits - 1));
@@ -271,7 +270,7 @@ mod tests {
             assert!(pieces(b"", kind, Sizes::of(kind, 0), 1).is_empty());
             assert_eq!(pieces(b"x", kind, Sizes::of(kind, 1), 1), [b"x".to_vec()]);
         }
-        // Equal bytes have no place to cut at. Bytes that are not text are returned nevertheless.
+        // Equal bytes have no place to cut. Bytes that are not text are returned too.
         for content in [vec![b'a'; 10_000], vec![0x80; 10_000]] {
             let all = pieces(&content, Kind::Text, Sizes::of(Kind::Text, 10_000), 1);
             assert_eq!(all.concat(), content);

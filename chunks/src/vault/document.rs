@@ -66,7 +66,7 @@ impl Meaning {
         match path::reserved(id) {
             Some("f:") if is_first_form(&body) => {
                 return Meaning::Closed(
-                    "has a path that LiveSync's first encryption obfuscated, which is not read here".into(),
+                    "has a path obfuscated by LiveSync's first encryption, which this program cannot read".into(),
                 );
             }
             Some("f:") => {}
@@ -81,7 +81,7 @@ impl Meaning {
         let is_encrypted = |id: &String| id.starts_with(ENCRYPTED_CHUNK);
         let has_encrypted = children.iter().any(is_encrypted) || eden.is_some_and(|eden| eden.keys().any(is_encrypted));
         if key.is_none() && has_encrypted {
-            return Meaning::Closed("is encrypted, and its passphrase alone opens it".into());
+            return Meaning::Closed("is encrypted, and only its passphrase opens it".into());
         }
         let kind = match text("type") {
             Some("plain") => Kind::Text,

@@ -11,7 +11,7 @@ use crate::store::{Edit, Leaf};
 pub struct Forgotten {
     /// Number of deleted files whose documents were ended.
     pub files: u64,
-    /// Number of deleted files that stay, since they were deleted later.
+    /// Number of deleted files that stay because they were deleted later.
     pub kept: u64,
     /// Deleted files that stay for another reason.
     pub problems: Vec<Problem>,
@@ -81,7 +81,7 @@ impl Vault {
         Ok(fate)
     }
 
-    /// Ends all leaves, the winner last. If another client was faster, returns the reason why not.
+    /// Ends all leaves, the winner last. If another client was faster, returns why they were not ended.
     async fn end(&self, id: &str, leaves: Vec<Leaf>) -> Result<Option<String>> {
         for leaf in leaves.into_iter().rev() {
             for written in self.chunks.store.write(vec![Edit::delete(id, leaf.rev)]).await? {

@@ -53,7 +53,7 @@ pub(super) fn others(path: &str, live: usize) -> Problem {
 impl Known {
     pub(super) fn of(file: &FileDocument, rev: String) -> Known {
         let content = content(&file.children, file.kind, file.size);
-        // Chunks inside the document are not this program's.
+        // This program does not write chunks inside the document, so such a file differs.
         let content = if file.inline.is_empty() { content } else { !content };
         Known { rev, ctime: file.ctime, content, path: file.path.clone(), deleted: file.deleted }
     }

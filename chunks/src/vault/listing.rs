@@ -15,7 +15,7 @@ const LEAVES_AT_ONCE: usize = 50;
 /// A live document, with all its live leaves, the winner first.
 pub(crate) type ListedDocument = (String, Vec<Leaf>);
 
-/// State of a listing. It may or may not have documents that are written meanwhile.
+/// State of a listing. Documents that are written meanwhile may or may not be in it.
 #[derive(Debug)]
 pub(crate) struct Listing {
     /// Ranges to list, the last one first: all ids except those of chunks, indexes and data documents.

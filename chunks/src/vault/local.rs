@@ -1,7 +1,7 @@
 //! The files below a folder.
 //!
-//! Links are not followed: their targets are outside the folder, or are found there anyway. Entries that cannot be
-//! files of a vault are reported, and left where they are.
+//! Links are not followed: their targets are outside the folder, or in it anyway. Entries that cannot be files of a
+//! vault are reported and left alone.
 
 use std::collections::HashSet;
 use std::fs::{self, FileType, Metadata};
@@ -91,7 +91,7 @@ impl Scan {
         }
         self.present.insert(id.clone());
         let problem = match found {
-            Err(error) => format!("it cannot be looked at: {error}"),
+            Err(error) => format!("its metadata cannot be read: {error}"),
             Ok((kind, _)) if kind.is_symlink() => "it is a symbolic link, which is not followed".into(),
             Ok((kind, _)) if !kind.is_file() => "it is not an ordinary file".into(),
             Ok((_, metadata)) => match path::check(&path) {
@@ -115,7 +115,7 @@ impl Scan {
                 [alone] => apart.push(alone.clone()),
                 several => {
                     let names: Vec<String> = several.iter().map(|file| path::shown(&file.path)).collect();
-                    let what = format!("one document would be for all of {}; rename all but one", names.join(", "));
+                    let what = format!("{} would share one document; rename all but one", names.join(", "));
                     let path = several.first().map(|file| file.path.clone()).unwrap_or_default();
                     self.problems.push(Problem::new(path, what));
                 }

@@ -7,10 +7,10 @@
 //!
 //! There is no state besides the folder and the database: each command compares the two.
 //!
-//! * Chunks are stored before the file's document that names them. An interruption leaves unreferenced chunks at
-//!   worst, and the operation is completed by repeating it.
+//! * Chunks are stored before the file's document that names them. An interruption leaves at worst unreferenced chunks,
+//!   and the operation is completed by repeating it.
 //! * A push replaces a file's winner. Other leaves are kept, and reported.
-//! * A pull writes below its folder only, and replaces a different file only if told to.
+//! * A pull writes only below its folder, and replaces a different file only if told to.
 //! * Memory does not grow with the content: it holds a round of chunks, and the names of all files.
 
 mod agreement;

@@ -1,8 +1,7 @@
 //! Paths of files, and the ids of their documents.
 //!
-//! A path is relative to the vault's folder, in UTF-8, with `/` between its components. The same paths are refused
-//! in both directions: nothing is pushed that could not be pulled again, and no document leads out of the folder
-//! that a pull writes.
+//! A path is relative to the vault's folder, in UTF-8, with `/` between its components. Both directions refuse the same
+//! paths: every pushed file can be pulled again, and no document leads out of the folder of a pull.
 
 /// Prefixes of the ids of documents that are not files, or that are files of LiveSync itself: chunks, this crate's
 /// documents, obfuscated paths, hidden files, customizations.
@@ -11,7 +10,7 @@ const RESERVED: [&str; 8] = ["h:", "idx:", "dat:", "chunks:", "f:", "i:", "ix:",
 /// Suffix of the names of files that a pull is still writing.
 pub(crate) const DRAFT_SUFFIX: &str = ".couch-layer-part";
 
-/// Checks that there can be a file with this path.
+/// Checks that a file can have this path.
 ///
 /// # Errors
 /// The reason, as a predicate of the path.
@@ -31,7 +30,7 @@ pub(crate) fn check(path: &str) -> Result<(), String> {
     } else if path.ends_with(DRAFT_SUFFIX) {
         "it is the name of a file that a pull has not finished"
     } else if reserved(&id_of(path)).is_some() {
-        "ids that begin so are not for files"
+        "ids with this prefix are not for files"
     } else if is_drive {
         "it begins with a drive"
     } else {

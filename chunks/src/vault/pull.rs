@@ -33,12 +33,12 @@ pub struct Pulled {
     pub deleted: u64,
     /// Files that could not be written, with the reason.
     pub problems: Vec<Problem>,
-    /// Files that need attention: those with conflicting revisions, of which the winner was written.
+    /// Files that need attention: those with conflicting revisions. The winner was written.
     pub notes: Vec<Problem>,
 }
 
 impl Vault {
-    /// Writes the files into `folder`, which is created if needed. Other files in it stay.
+    /// Writes the files into `folder`, and creates it if needed. Other files in it stay.
     ///
     /// # Errors
     /// [`Error::Folder`] if the folder cannot be used; the store's errors. Failures of single files are in
@@ -71,7 +71,7 @@ impl Vault {
                             write.pulled.notes.push(Problem::new(file.path.as_str(), what));
                         }
                         if !paths.insert(file.path.clone()) {
-                            let what = format!("the document \"{id}\" is another one of this path; it is left");
+                            let what = format!("the document \"{id}\" is another one of this path; it is ignored");
                             write.pulled.problems.push(Problem::new(file.path, what));
                         } else if write.wants(&file) {
                             assembly.add(file).await?;

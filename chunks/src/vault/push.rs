@@ -5,10 +5,9 @@
 //!                                                     ─► the documents of files whose chunks are all stored
 //! ```
 //!
-//! The last writer wins, and reports it. A file's document is read before the file, and the new document replaces
-//! that leaf. If another client was faster, the document is read again. If it has the same content by then,
-//! nothing is left to do; otherwise the new one replaces the winner, and the file is reported. No other leaf is
-//! touched.
+//! The last writer wins, and reports it. A file's document is read before the file, and the new document replaces that
+//! leaf. If another client was faster, the document is read again. If it now has the same content, nothing is left to
+//! do; otherwise the new one replaces the winner, and the file is reported. Other leaves are not touched.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -111,13 +110,13 @@ impl Vault {
         if !outgoing.is_empty() {
             self.chunks.agree_on_cutting().await?;
             if self.chunks.has_clients().await? {
-                let what = "cannot read what is pushed here until `chunks migrate --back` has given it their form";
+                let what = "cannot read files pushed here until `chunks migrate --back` has given the chunks their own documents again";
                 push.pushed.notes.push(Problem::new("LiveSync's clients", what));
             }
             push.send(folder, outgoing, cannot).await?;
         }
         if options.delete && unread_folders > 0 {
-            let what = "nothing was marked as deleted, since not all of the folder could be read";
+            let what = "nothing was marked as deleted, since a part of the folder could not be read";
             push.pushed.problems.push(Problem::new(folder.to_string_lossy(), what));
         } else if options.delete {
             push.delete(&present).await?;

@@ -16,7 +16,7 @@ use crate::livesync::Form;
 /// Maximum number of pieces in one message, and of their bytes. A single piece may be larger.
 const PIECES: usize = 1_024;
 const BYTES: usize = 1 << 20;
-/// Maximum number of waiting messages. With [`BYTES`] it limits how far the thread is ahead.
+/// Maximum number of waiting messages. Together with [`BYTES`] it limits how far the thread gets ahead.
 const MESSAGES: usize = 8;
 /// Files up to this size are read at once, as a whole.
 const WHOLE: u64 = 1 << 20;

@@ -53,7 +53,7 @@ pub(crate) async fn store(chunks: &ChunkStore, round: impl IntoIterator<Item = P
 /// Batches. Those that share an index form a sequence, which runs in order.
 fn sequences(sorted: Vec<(Bucket, Piece)>, length: u8) -> Vec<Vec<Vec<Piece>>> {
     let (mut sequences, mut batch, mut bytes) = (Vec::<Vec<Vec<Piece>>>::new(), Vec::new(), 0);
-    // Whether the batch continues with the index of the one before.
+    // Whether the batch continues with the index of the previous one.
     let mut goes_on = false;
     let mut last: Option<String> = None;
     let mut push = |batch: Vec<Piece>, goes_on: bool| match sequences.last_mut() {

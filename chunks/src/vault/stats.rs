@@ -58,8 +58,8 @@ impl Stats {
 }
 
 impl Vault {
-    /// Counts. Reads all data documents, since no index has the length of a chunk, and no objects. `progress` gets
-    /// the number of documents done. Memory: eight bytes for each chunk.
+    /// Counts. Reads all data documents, since indexes do not have the lengths of chunks. Reads no objects. `progress`
+    /// gets the number of documents done. Memory: eight bytes for each chunk.
     ///
     /// # Errors
     /// The store's failures.

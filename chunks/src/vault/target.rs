@@ -1,10 +1,10 @@
 //! Writes files below a folder, and nowhere else.
 //!
-//! A file is written under a separate name (`.HASH.couch-layer-part`) beside its place, and renamed when it is
-//! complete, so no partial file is ever seen. If a pull is interrupted, the next one replaces the partial file.
+//! A file is written under a separate name (`.HASH.couch-layer-part`) next to its place, and renamed when it is
+//! complete, so a partial file is never visible. If a pull is interrupted, the next one replaces the partial file.
 //!
-//! No link is followed: each folder on the way is checked, and created if needed. A process that may write into
-//! the folder during a pull could put a link there between check and write. That is not prevented.
+//! Links are not followed: each folder on the way is checked, and created if needed. A process that can write into the
+//! folder during a pull could put a link there between check and write. That is not prevented.
 
 use std::fs::{self, File, FileTimes, Metadata};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -50,7 +50,7 @@ pub(crate) enum Placed {
 }
 
 impl Target {
-    /// The folder `root`, which is created if needed. Its path may have links.
+    /// The folder `root`. Creates it if needed. Its path may have links.
     ///
     /// # Errors
     /// The system's errors.
@@ -77,13 +77,11 @@ impl Target {
     fn look_at(&self, place: &Path) -> Outcome<Present> {
         match fs::symlink_metadata(place) {
             Ok(metadata) if metadata.is_file() => Ok(Present::File(metadata)),
-            Ok(metadata) if metadata.is_symlink() => {
-                Err("a symbolic link is in its place, which is not followed".into())
-            }
+            Ok(metadata) if metadata.is_symlink() => Err("a symbolic link is in its place, and is not followed".into()),
             Ok(metadata) if metadata.is_dir() => Err("a folder is in its place".into()),
             Ok(_) => Err("something that is not an ordinary file is in its place".into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Present::Nothing),
-            Err(error) => Err(format!("its place cannot be looked at: {error}")),
+            Err(error) => Err(format!("its place cannot be examined: {error}")),
         }
     }
 
@@ -97,7 +95,7 @@ impl Target {
             }
             Ok(_) => Err(format!("the folder {shown} is a file here")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(format!("the folder {shown} cannot be looked at: {error}")),
+            Err(error) => Err(format!("the folder {shown} cannot be examined: {error}")),
         }
     }
 
@@ -115,7 +113,7 @@ impl Target {
             }
         }
         let place = place(&self.root, path);
-        // The same name for each attempt at a file, and never too long.
+        // The same name for each attempt at a file, and of limited length.
         let hash = twox_hash::XxHash64::oneshot(0, path.as_bytes());
         let name = place.with_file_name(format!(".{hash:016x}{DRAFT_SUFFIX}"));
         match fs::remove_file(&name) {
@@ -166,7 +164,7 @@ impl Target {
 }
 
 /// The reason why a different file is kept.
-pub(crate) const DIFFERS: &str = "is different here, and is left; --force writes over it";
+pub(crate) const DIFFERS: &str = "is different here, and is left; --force overwrites it";
 
 /// Whether a file on disk counts as equal to a document's without reading it.
 pub(crate) fn looks_equal(metadata: &Metadata, file: &FileDocument) -> bool {

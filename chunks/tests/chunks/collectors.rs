@@ -1,4 +1,4 @@
-//! Two collections and a writer, in an order that once lost a chunk: seed 500615 of the plays with an old fork.
+//! Two collections and a writer, in an order that once lost a chunk: seed 500615 of the simulation with an old fork.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ async fn a_slow_collector_takes_nothing_that_a_rebuild_found() {
     nobody_relies_on_what_is_about_to_be_removed(true).await;
 }
 
-/// Seed 500839 of the plays with an old fork: one collection marked copies and then repacked them, and the marks
+/// Seed 500839 of the simulation with an old fork: a collection marked copies and then repacked them, and the marks
 /// were lost with the old documents.
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_in_no_index_are_gone_after_two_collections() {

@@ -1,5 +1,5 @@
-//! Vaults written by LiveSync, encrypted ones among them: files that cannot be read prevent collections, and with
-//! the passphrase every file is restored byte for byte.
+//! Vaults written by LiveSync, some encrypted: unreadable files prevent collections, and with the passphrase every file
+//! is restored byte for byte.
 
 use chunks::store::Edit;
 use chunks::vault::{PullOptions, Vault};
@@ -121,7 +121,7 @@ async fn a_wrong_passphrase_is_refused_and_changes_nothing(world: World) {
         assert!(refused.contains("the passphrase is wrong"), "{refused}");
         chunks.unlock(PASSPHRASE).await.unwrap();
     }
-    // A copy of the documents alone lacks the salt.
+    // A copy of only the documents lacks the salt.
     let store = Fixture::Obfuscated.load_without_local(&world, "export").await;
     let refused = ChunkStore::new(store).unlock(PASSPHRASE).await.unwrap_err().to_string();
     assert!(refused.contains("_local/obsidian_livesync_sync_parameters") && refused.contains("salt"), "{refused}");

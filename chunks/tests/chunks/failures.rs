@@ -134,7 +134,7 @@ async fn a_store_that_stays_away_is_given_up() {
     let world = World::in_process().await;
     let store = world.database("db").await;
     ChunkStore::new(store.clone()).put(texts("note", 5)).await.unwrap();
-    // A store that has never answered.
+    // The store has never answered.
     let gone = Flaky::new(store.clone(), 1, 0);
     let refused = gone.chunks(1).settings().await.unwrap_err().to_string();
     assert!(refused.starts_with("not done (given up after 5 attempts in"), "{refused}");
@@ -189,7 +189,7 @@ async fn a_file_in_doubt_is_settled() {
     assert!(given_up < 4, "{given_up} of 40 were given up");
 }
 
-/// Every look at the clock takes a tenth of a second.
+/// Each reading of the clock advances it by a tenth of a second.
 #[derive(Clone, Debug, Default)]
 struct Ticking(Arc<AtomicU64>);
 
@@ -220,7 +220,7 @@ impl model::Environment for Ticking {
     }
 }
 
-/// On a slow machine every transaction of a hundred documents becomes too old before it ends.
+/// On a slow machine, transactions of a hundred documents become too old before they end.
 #[tokio::test]
 async fn batches_are_cut_to_what_a_slow_store_does_in_a_transaction() {
     let clock = Ticking::default();

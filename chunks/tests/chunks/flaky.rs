@@ -51,7 +51,7 @@ impl Environment for Hasty {
 pub(crate) struct Flaky {
     inner: Arc<dyn DocumentStore>,
     dice: Mutex<StdRng>,
-    /// One operation in `rate` fails before it is done, and one in `rate` afterwards; zero for all.
+    /// One operation in `rate` fails before it is done, and one in `rate` after; zero: all fail.
     rate: u64,
     pub(crate) failures: AtomicU64,
     pub(crate) operations: AtomicU64,

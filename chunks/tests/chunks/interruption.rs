@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::support::{World, assert_read, ids, set_grace, texts};
 
-/// A store that fails after a number of operations. The last one is done, and its answer lost. Documents and
-/// objects may share the count.
+/// A store that fails after a number of operations. The last one is done, but its answer is lost. Documents and objects
+/// may share the count.
 #[derive(Debug)]
 pub(crate) struct Ending<S: ?Sized> {
     pub(crate) inner: Arc<S>,
@@ -31,7 +31,7 @@ impl<S: ?Sized> Ending<S> {
         if self.left.load(Ordering::Relaxed) <= 0 { Err(self.gone()) } else { Ok(()) }
     }
 
-    // Not transient: the process is gone.
+    // Not transient, since it stands for the end of the process.
     fn gone(&self) -> StoreError {
         StoreError::new(StoreErrorKind::Refused, "interrupted")
     }

@@ -53,7 +53,7 @@ async fn without_settings_nothing_is_collected(world: World) {
     chunks.reindex(|_, _| ()).await.unwrap();
     assert_eq!(chunks.settings().await.unwrap().unwrap().grace_ms, DEFAULT_GRACE_MS);
     assert_eq!(chunks.collect(EVERYTHING, |_| ()).await.unwrap().removed, 0);
-    // An empty database has nothing to refuse.
+    // An empty database refuses nothing.
     assert_eq!(world.chunks("empty").await.collect(EVERYTHING, |_| ()).await.unwrap().removed, 0);
 }
 

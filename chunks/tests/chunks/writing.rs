@@ -72,7 +72,7 @@ async fn the_first_ciphertext_of_a_chunk_stands(world: World) {
     let late = one.put([(id.clone(), Chunk::encrypted("%=late"))]).await.unwrap();
     assert_eq!((late.new, late.known), (0, 1));
     assert_eq!(one.get(std::slice::from_ref(&id)).await.unwrap()[&id], Some(Chunk::encrypted("%=one")));
-    // Apart, each is the first. After uniting, one of them stays, the same on both sides.
+    // Separately, each is the first. After uniting, one stays, the same on both sides.
     other.put([(id.clone(), Chunk::encrypted("%=other"))]).await.unwrap();
     replicate(&**one.store(), &**other.store()).await;
     replicate(&**other.store(), &**one.store()).await;
@@ -250,7 +250,7 @@ async fn writers_give_up_at_the_bound(world: World) {
     assert_eq!(chunks.put(texts("note", 1)).await.unwrap().new, 1);
 }
 
-/// Each batch of a push is spread over all data documents: the next batch does not read them again.
+/// Each batch of a push touches all data documents, but the next batch does not read them again.
 #[tokio::test]
 async fn known_chunks_take_one_look_at_each_data_document() {
     let engine = Counted::new(MemDatabase::new());

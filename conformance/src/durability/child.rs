@@ -28,7 +28,7 @@ pub fn child<H: DiskHarness>(harness: &H) {
                     }
                 }),
             );
-            // The engine has no such points: the parent reads of no commit.
+            // The engine has no such points: the parent sees no commit.
             let Some(opened) = opened else { return };
             opened
         }
@@ -86,7 +86,7 @@ fn write<D: Database>(database: &D, run: usize, writers: usize) -> Result<()> {
     })
 }
 
-/// Number of commits before a clear of all their rows. A store should not like to clear so many rows at once.
+/// Number of commits before a clear of all their rows. A store should find so many rows hard to clear at once.
 pub(super) const FILLS: usize = 6;
 pub(super) const ROWS: usize = 1_000;
 

@@ -20,9 +20,9 @@ const TRIALS: u64 = 30;
 /// Number of commits before the damage.
 const COMMITS: usize = 60;
 
-/// Flips bits and bytes and cuts off tails, one at a time, in every file of a database that was closed and of one
-/// that was killed. Each time the result is an error, or no harm: never a panic, never a message from the panic
-/// hook, never a part of the data or an older state in place of the data.
+/// Flips bits and bytes and cuts off tails, one at a time, in every file of a database that was closed and of one that
+/// was killed. Each time the result is an error or no harm: never a panic, a message from the panic hook, a part of the
+/// data or an older state.
 ///
 /// Runs in a process of its own, since the panic hook belongs to the whole process.
 ///

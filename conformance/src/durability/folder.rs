@@ -50,8 +50,7 @@ pub(super) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Copies a folder that is in use, as of one moment: two reads of the whole folder must be equal. Panics when it
-/// never comes to rest.
+/// Copies a folder in use, as of one moment: two reads of the whole folder must be equal. Panics if it keeps changing.
 pub(super) fn copy_in_use(from: &Path, to: &Path) {
     for (path, bytes) in still(from) {
         let to = path.strip_prefix(from).map_or_else(|_| to.to_owned(), |path| to.join(path));
@@ -72,7 +71,7 @@ fn still(folder: &Path) -> Contents {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    panic!("{} goes on to change long after the last commit", folder.display());
+    panic!("{} still changes long after the last commit", folder.display());
 }
 
 /// The entries of a folder, in order: bytes for files, `None` for folders.

@@ -1,5 +1,5 @@
-//! A disk that fills up: the error is clear, and everything acknowledged is there once there is room again. Uses a
-//! small tmpfs, and is skipped where this user may not mount one.
+//! A disk fills up: the error is clear, and once there is room again, all acknowledged commits are there. Uses a small
+//! tmpfs. Skipped if this user cannot mount one.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ impl Drop for SmallDisk<'_> {
 }
 
 fn value(at: usize) -> Vec<u8> {
-    // Bytes that do not compress.
+    // Incompressible bytes.
     let mut random = Random::new(at as u64);
     (0..500).flat_map(|_| random.bits().to_le_bytes()).collect()
 }

@@ -1,4 +1,4 @@
-//! Processes that are killed, and the data that they leave on disk.
+//! Kills processes, and checks the data that they leave on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -165,8 +165,8 @@ pub fn kills_at_random<H: DiskHarness>(harness: &H, module: &str) {
     println!("{}: {} commits survived 8 kills", harness.engine(), heard.acknowledged.len());
 }
 
-/// Ends a process before its batch is applied, after that, and after the batch is synced: at its first commit, and
-/// at later ones.
+/// Ends a process before its batch is applied, after it is applied, and after it is synced: at its first commit and at
+/// later ones.
 ///
 /// # Panics
 ///

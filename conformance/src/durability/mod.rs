@@ -1,4 +1,4 @@
-//! Tests what an engine on disk keeps after its process is killed, its files are damaged, or its disk fills up.
+//! Tests which data an engine on disk keeps after its process is killed, its files are damaged, or its disk fills up.
 //!
 //! ```ignore
 //! conformance::durability!(MyDisk); // in a separate file: tests/durability.rs
@@ -14,8 +14,8 @@
 //! # Invariants
 //!
 //! * Acknowledged commits are there. Other commits are there as a whole or not at all.
-//! * Damage causes an error with a sentence, or no harm. A panic, a part of the data or an older state never
-//!   passes for the data.
+//! * Damage causes an error with a sentence, or no harm. It never causes a panic, or a part of the data or an older
+//!   state instead of the data.
 //! * No result depends on time: kills are counted in commits, and random choices come from a seed, which is
 //!   printed.
 

@@ -17,7 +17,7 @@ const END: &str = " .";
 /// Task of a child in its folder, until it is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Commits with several writers. `run` tells the commits of this child from those of others.
+    /// Commits with several writers. `run` distinguishes the commits of this child from those of others.
     Write { run: usize, writers: usize },
     /// The same, until commit number `nth` reaches `point`.
     Stop { run: usize, writers: usize, point: Point, nth: usize },

@@ -49,7 +49,7 @@ pub fn versions_over_a_reopen<H: DiskHarness>(harness: &H) {
     assert_eq!(code(block_on(blind.commit())), 0, "it has read nothing");
 }
 
-/// Many rows are cleared at once. A transaction from before the clear sees all of them. Later ones see none, also after
+/// Many rows are cleared at once. A transaction from before the clear sees all of them. Later ones see none, even after
 /// the folder is opened again. Rows that are set after the clear stay.
 pub fn a_large_clear<H: DiskHarness>(harness: &H) {
     const ROWS: usize = 12_000;

@@ -53,8 +53,8 @@ pub struct OracleTransaction {
 impl OracleTransaction {
     // ---- what it answers before it looks ----
 
-    /// The errors that every operation may return, if any. After a cancellation and an invalid write either is
-    /// right: their precedence is not documented.
+    /// The errors that every operation may return, if any. After a cancellation and an invalid write either is right:
+    /// the documents do not say which comes first.
     pub fn refusals(&self) -> Vec<Error> {
         let cancelled = self.cancelled.then(|| Error::new(error::TRANSACTION_CANCELLED));
         self.wrong.clone().into_iter().chain(cancelled).collect()

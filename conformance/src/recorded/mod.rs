@@ -12,10 +12,10 @@
 //!   engine ── answer ──► Answers: versions and stamps as numbers of commits ── answer ──► compare
 //! ```
 //!
-//! Values that differ between engines are replaced by properties that must agree. A commit version becomes the
-//! number of the commit on its tape, and must be above the one before. A read version becomes the number of the
-//! tape's commits that it sees. A stamp in a key or a value becomes the number of its commit. So order and
-//! equality are compared, and values are not.
+//! Values that differ between engines are replaced by properties that must agree. A commit version becomes the number
+//! of the commit on its tape, and must be above the one before. A read version becomes the number of the tape's commits
+//! that it sees. A stamp in a key or a value becomes the number of its commit. So order and equality are compared
+//! instead of values.
 //!
 //! One thread replays a tape and awaits each instruction before the next, so nothing depends on timing.
 //! [`settled`] removes the instructions whose answers FoundationDB leaves open. Estimates, split points and sizes

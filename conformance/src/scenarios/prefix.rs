@@ -1,4 +1,4 @@
-//! A database under a prefix of another, in place of tenants.
+//! A database under a prefix of another one, instead of tenants.
 
 use kv_api::error::KEY_OUTSIDE_LEGAL_RANGE;
 use kv_api::{

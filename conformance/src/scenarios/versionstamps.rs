@@ -118,7 +118,7 @@ pub(crate) async fn the_stamp_of_a_read_only_transaction_is_2021(s: Space) -> Ou
     Ok(())
 }
 
-/// The error is not documented. It must fail, and must not wait for ever.
+/// The error is not documented. It must fail, and must not wait forever.
 pub(crate) async fn the_stamp_of_a_refused_transaction_fails(s: Space) -> Outcome {
     let tx = s.tx();
     tx.get("a").await?;

@@ -17,7 +17,7 @@ use crate::{Outcome, Space};
 
 /// Timeout for a watch that must fire.
 const SOON: Duration = Duration::from_secs(20);
-/// Time after which a watch that has not fired counts as one that does not fire.
+/// A watch that has not fired after this time counts as one that does not fire.
 const A_WHILE: Duration = Duration::from_millis(50);
 
 pub(crate) async fn a_watch_fires_when_the_value_changes(s: Space) -> Outcome {

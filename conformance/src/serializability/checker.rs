@@ -237,7 +237,7 @@ fn all_apart(cycle: &[(usize, Dependency)]) -> bool {
 
 fn explain(history: &History, cycle: &[(usize, Dependency)]) -> String {
     let mut text = String::new();
-    // Nodes beyond the transactions are moments of time, which are of no interest to a reader.
+    // Nodes beyond the transactions are moments of time, which do not interest a reader.
     let is_transaction = |&&(node, _): &&(usize, Dependency)| node < history.transactions.len();
     for &(node, why) in cycle.iter().filter(is_transaction) {
         text.push_str(&format!("T{node} {why} "));
@@ -283,8 +283,8 @@ fn add_data_dependencies(graph: &mut Graph, history: &History, writers: &Writers
     }
 }
 
-/// Adds real-time order as a chain of moments, so that the number of edges is linear in the history: each end
-/// leads to the moment after it, each moment to the begins that follow.
+/// Adds real-time order as a chain of moments, so that the number of edges is linear in the history: each end leads to
+/// the moment after it, each moment to the starts that follow.
 fn add_real_time(graph: &mut Graph, history: &History) {
     #[derive(Clone, Copy)]
     enum Event {

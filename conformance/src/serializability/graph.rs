@@ -6,11 +6,11 @@ use std::fmt;
 /// The reason why the first of two transactions comes before the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Dependency {
-    /// The second overwrote what the first wrote.
+    /// The second overwrote a write of the first.
     WriteWrite,
-    /// The second read what the first wrote.
+    /// The second read a write of the first.
     WriteRead,
-    /// The second overwrote what the first read.
+    /// The second overwrote something that the first had read.
     ReadWrite,
     /// The first ended before the second began.
     RealTime,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// A transaction of a history: its index.
 pub type TransactionId = usize;
 
-/// Element that an append adds to a list. Every append of a history adds another one.
+/// Element that an append adds to a list. All elements of a history are distinct.
 pub type Element = u64;
 
 /// One operation of a transaction.
@@ -62,9 +62,9 @@ pub struct History {
 }
 
 impl History {
-    /// Decides the unknown outcomes, for a history whose clients were cut off from a store that then ended: a
-    /// transaction that had not happened at its moment `ended` never will. It committed if any of its elements is there
-    /// at the end. So a check finds one that is there in part, and one that was seen and is gone.
+    /// Decides the unknown outcomes, for a history whose clients lost a store that then ended: a transaction that has
+    /// not happened by its moment `ended` never will. It committed if any of its elements is there at the end. So a
+    /// check finds a transaction that is there in part, or was seen and is gone.
     pub fn settle(&mut self) {
         let last = &self.last;
         let is_there = |operation: &Operation| match operation {

@@ -1,4 +1,4 @@
-//! Histories of real concurrent transactions, and a checker that looks for a serial order and knows nothing of the
+//! Histories of real concurrent transactions, and a checker that looks for a serial order. It does not depend on the
 //! engine.
 //!
 //! The method is Elle's (Kingsbury and Alvaro, "Elle: inferring isolation anomalies from experimental

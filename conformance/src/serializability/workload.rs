@@ -48,7 +48,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// Errors of the engine that are not the outcome of a transaction, such as an I/O error.
+    /// Errors of the engine that are not outcomes of transactions, such as an I/O error.
     pub fn run<D: Database>(&self, database: &D, prefix: &[u8], workload: Workload) -> Result<(), Error> {
         // A second run must not repeat the choices of the first.
         let runs = self.recorded.lock().len() as u64;

@@ -71,8 +71,8 @@ fn watch(seed: u64, habit: &Habit, tape: &mut Vec<Instruction>) {
     }
 }
 
-/// One read against one write, so that nothing else decides whether they conflict. In a commit with many reads, a
-/// wrong conflict range of one read is hidden by the others.
+/// One read against one write, so that only they decide whether there is a conflict. In a commit with many reads, the
+/// others hide a wrong conflict range of one read.
 fn duel(random: &mut Random, habit: &Habit, tape: &mut Vec<Instruction>) {
     let mut step = |transaction, action| tape.push(Instruction { transaction, action });
     let (reader, writer) = (0, 1);

@@ -231,8 +231,8 @@ impl<T: Transaction> Machine<T> {
         }
     }
 
-    /// The map at the read version, which the engine is asked for where it is unknown. `None` when the transaction
-    /// must fail, and both sides agree on the error.
+    /// The map at the read version. An unknown read version is asked from the engine. `None` when the transaction must
+    /// fail, and both sides agree on the error.
     async fn stored(&mut self, at: usize) -> Result<Option<Map>, (String, String)> {
         let asked = self.engine[at].get_read_version().await;
         if !self.models[at].refusals().is_empty() {
@@ -352,7 +352,7 @@ impl<T: Transaction> Machine<T> {
         let outcome = engine.commit().await;
         let version = engine.get_committed_version();
         if let Err(error) = &outcome {
-            // Those that no commit has armed: a commit refused by the client ends them with its error, or with the
+            // Watches that no commit has armed: a commit refused by the client ends them with its error, or with the
             // reset that follows.
             if error.code() == NOT_COMMITTED {
                 self.watches_fail(at, error.code());

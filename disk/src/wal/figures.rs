@@ -1,4 +1,4 @@
-//! What the log and its flushes have done.
+//! Figures of the log and its flushes.
 
 use std::time::Instant;
 

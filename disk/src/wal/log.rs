@@ -1,8 +1,8 @@
-//! The log on the disk: what was committed and is not flushed to the store below yet.
+//! The log on the disk: commits that are not flushed to the store below yet.
 //!
-//! Two files take turns. While the runs of one are flushed, commits go to the other. A file is overwritten from
-//! its beginning, so that after the first round a sync allocates no blocks and updates no length. When no commit comes
-//! for a while, the files give back what they do not need.
+//! Two files take turns. While the runs of one are flushed, commits go to the other. A file is overwritten from its
+//! beginning, so that after the first round a sync allocates no blocks and updates no length. When no commit comes for
+//! a while, the files shrink.
 //!
 //! ```text
 //!   0              8              16             24
@@ -18,19 +18,18 @@
 //!   ├──────────┴──────────┴──────────┴──────────┴──────────┴──────────┴──length──┴─ packed (`pack`)
 //! ```
 //!
-//! Numbers are big-endian. A run is packed if its length is another one than the record's. The salt is chosen at
-//! random when the log is begun, so that no written value can look like a record. Each turn is a round, and rounds
-//! are counted. A record is valid if its checksum is right, its salt is the log's, and its previous version is that
-//! of the record before it. So the rest of an earlier round ends the log, and so does a record that was not written
-//! completely.
+//! Numbers are big-endian. A run is packed if its length differs from the record's. The salt is chosen at random when
+//! the log is begun, so that no written value can look like a record. Each turn is a round, and has a number. A record
+//! is valid if its checksum is right, its salt is the log's, and its previous version is that of the record before it.
+//! So the rest of an earlier round ends the log, and so does a record that was not written completely.
 //!
 //! Invariants:
 //!
 //! * The heads and the files' names are synced before the first record is written. If one head is damaged, the
 //!   other has the salt.
-//! * A record is written after those before it are synced. So a record behind the end of the log, with the
-//!   log's salt and newer than the data below, means damage: what lies between was lost. Such a log is refused
-//!   and left as it is.
+//! * A record is written after those before it are synced. So a record behind the end of the log, with the log's salt
+//!   and newer than the data below, means damage: the records between were lost. Such a log is refused and left as it
+//!   is.
 //! * The records of a file are flushed and synced below before the file is emptied or overwritten. After a
 //!   crash all of the log is applied again, even if the store has part of it: if a sync of the store failed
 //!   before the crash, Linux shows pages that are not on the disk.
@@ -64,7 +63,7 @@ pub(super) const FILE_HEAD: usize = 24;
 /// Zeros written ahead of the records, and synced with the record that needs the room.
 const AHEAD: usize = 1 << 20;
 
-/// Length from which a record gets no zeros behind it: the next one may need as much room, and would write over them.
+/// Records of this length or more get no zeros behind them: the next record may be as long and would overwrite them.
 const LARGE: usize = AHEAD / 8;
 
 /// Space behind the records that is not worth a [`Log::shrink`].
@@ -105,7 +104,7 @@ struct Record {
 }
 
 impl Record {
-    /// The run; 1522 if there is none.
+    /// The run; 1522 if it is damaged.
     fn run(self) -> Result<Run> {
         let is_packed = self.run_length != self.run.len();
         let run = if is_packed { unpacked(&self.run, self.run_length).unwrap_or_default() } else { self.run };
@@ -117,9 +116,9 @@ fn paths(folder: &Path) -> [PathBuf; 2] {
     [folder.join("log.0"), folder.join("log.1")]
 }
 
-/// Reads the log of `folder`, over a store at `version`. Returns the runs that lead to the log's newest
-/// version, from before `version` if they are there, and that version. No runs if the store is newer than its
-/// log. Changes nothing. 1522 if the log is damaged.
+/// Reads the log of `folder`, over a store at `version`. Returns the log's newest version and the runs that lead to it,
+/// also from before `version` if the log has them. No runs if the store is newer than its log. Changes nothing. 1522 if
+/// the log is damaged.
 pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
     let mut files = Vec::new();
     for path in paths(folder) {
@@ -132,7 +131,7 @@ pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
     let Some(common) = files.iter().find_map(|(bytes, _)| salt_of(bytes)) else {
         // The heads are durable before the first record.
         return match files.iter().find(|(bytes, _)| bytes.len() > FILE_HEAD) {
-            Some((_, path)) => Err(damaged(path, "has records, and no file of it has a head")),
+            Some((_, path)) => Err(damaged(path, "has records, but neither of its files has a head")),
             None => Ok((Vec::new(), version)),
         };
     };
@@ -147,9 +146,9 @@ pub(crate) fn recover(folder: &Path, version: i64) -> Result<(Vec<Run>, i64)> {
     for ((_, records), path) in logs {
         for record in records {
             if end != Some(record.previous) {
-                // What came before this gap must be in the store below.
+                // The store below must have everything before this gap.
                 if record.previous > version {
-                    let reason = format!("goes on from version {}, the data end at {version}", record.previous);
+                    let reason = format!("continues from version {}, but the data end at {version}", record.previous);
                     return Err(damaged(path, &reason));
                 }
                 runs.clear();
@@ -176,8 +175,8 @@ fn damaged(path: &Path, what: &str) -> Error {
         .with_context(format!("the log {} is damaged: it {what}; restore the folder from a backup", path.display()))
 }
 
-/// The valid records, and the round of the first. 1522 if a record newer than `version` follows
-/// after their end. Older ones may: an earlier round that is being overwritten, and was flushed.
+/// The valid records, and the round of the first. 1522 if a record newer than `version` follows after their end. Older
+/// ones may: they are of an earlier round, which was flushed and is being overwritten.
 fn read(bytes: &Bytes, salt: &[u8], version: i64, path: &Path) -> Result<(u64, Vec<Record>)> {
     let mut records: Vec<Record> = Vec::new();
     let mut at = FILE_HEAD;
@@ -193,7 +192,7 @@ fn read(bytes: &Bytes, salt: &[u8], version: i64, path: &Path) -> Result<(u64, V
     let finder = memchr::memmem::Finder::new(salt);
     for place in finder.find_iter(rest).filter_map(|place| (at + 1 + place).checked_sub(16)) {
         if record_at(bytes, place, salt).is_some_and(|(record, _)| record.version > version) {
-            return Err(damaged(path, &format!("cannot be read at {at}, and goes on at {place}")));
+            return Err(damaged(path, &format!("cannot be read at {at}, and continues at {place}")));
         }
     }
     Ok((round, records))
@@ -217,11 +216,10 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 impl Log {
-    /// Begins an empty log that goes on from `version`. What was in it must be flushed and synced below.
+    /// Begins an empty log that continues from `version`. The former log's records must be flushed and synced below.
     /// `synced`: syncs reach the disk.
     ///
-    /// Its files are new: after a failed sync of the former ones, or of their names, no later sync makes those
-    /// durable.
+    /// Its files are new: after a failed sync of the former files, or of their names, no later sync makes them durable.
     pub(crate) fn begin(folder: &Path, version: i64, synced: bool) -> Result<Self> {
         let salt = salt();
         let mut head = [MAGIC, salt.to_be_bytes()].concat();
@@ -253,8 +251,8 @@ impl Log {
         Ok(Log { files, turn: 0, round: 1, salt, position: FILE_HEAD as u64, version, synced, failed: None })
     }
 
-    /// Appends a record. Its run, or the packed form of one of this length, comes after [`HEAD`] bytes. After an error
-    /// the log is as it was.
+    /// Appends a record. After [`HEAD`] bytes it has the run, or its packed form; `run_length` is the run's length.
+    /// After an error the log is unchanged.
     pub(crate) fn append(&mut self, version: i64, record: &mut [u8], run_length: usize) -> Result<()> {
         let length = (record.len() - HEAD) as u64;
         let numbers = [self.round, self.salt, self.version as u64, version as u64, length, run_length as u64];
@@ -270,7 +268,7 @@ impl Log {
         self.position += record.len() as u64;
         self.version = version;
         if self.position > *length {
-            // Without the zeros ahead a sync takes longer, nothing else.
+            // Without the zeros ahead a sync only takes longer.
             *length = self.position;
             if self.synced && record.len() < LARGE && file.write_all(&vec![0; AHEAD]).is_ok() {
                 *length += AHEAD as u64;
@@ -279,8 +277,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the appended records durable. After one failure it always fails: later records may come behind
-    /// some that never reached the disk.
+    /// Makes the appended records durable. After one failure it always fails: earlier records may never have reached
+    /// the disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
         for LogFile { file, path, unsynced, .. } in &mut self.files {
             if let Some(error) = &self.failed {
@@ -302,8 +300,8 @@ impl Log {
         self.position = FILE_HEAD as u64;
     }
 
-    /// Gives the space behind the records back, and that of the other file, whose records are flushed and synced below.
-    /// What cannot be cut stays, and is written over later.
+    /// Frees the space behind the records, and that of the other file, whose records are flushed and synced below. A
+    /// file that cannot be cut stays, and is overwritten later.
     pub(crate) fn shrink(&mut self) {
         for (index, LogFile { file, length, .. }) in self.files.iter_mut().enumerate() {
             let used = if index == self.turn { self.position } else { FILE_HEAD as u64 };
@@ -323,7 +321,7 @@ impl Log {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "not to be foreseen by who writes values; no outcome depends on it")]
+#[expect(clippy::disallowed_methods, reason = "writers of values must not predict it; no outcome depends on it")]
 fn salt() -> u64 {
     RandomState::new().hash_one(0)
 }

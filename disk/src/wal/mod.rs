@@ -1,7 +1,7 @@
-//! A write-ahead log and sorted runs in memory, in front of a store to which commits are expensive.
+//! A write-ahead log and sorted runs in memory, in front of a store with expensive commits.
 //!
 //! ```text
-//!                      ┌ append, sync ─► log        what was committed and not flushed yet
+//!                      ┌ append, sync ─► log        commits that are not flushed yet
 //!   apply(batch) ─► run
 //!                      └ runs in memory ─ flushed together, in key order, by a thread ─► store below
 //!
@@ -21,13 +21,13 @@
 //! * The store below holds everything up to one version. The log has everything after it, without a gap. What
 //!   was flushed is synced before its log file is overwritten.
 //! * A view has its runs and its snapshot of the store below, taken together. A flush changes no view.
-//! * The log is empty after a store was opened, and after it was closed. What a crash left in the log is
-//!   applied to the store below, all of it, and synced, whatever the store has already. If the disk is full, it is only
-//!   read: the log stays as it is, and commits fail until there is room.
+//! * The log is empty after a store was opened, and after it was closed. After a crash the whole log is applied to the
+//!   store below and synced, whatever the store has already. If the disk is full, the log is only read and stays as it
+//!   is, and commits fail until there is room.
 //!
-//! A failed flush is retried, from the first row to the sync. Meanwhile commits fail with its error and lose
-//! nothing. A failed sync of the log is not retried, because Linux marks the unwritten pages as clean. Instead
-//! everything in memory is flushed and a new log begun. If that fails too, the commit's outcome is unknown.
+//! A failed flush is retried, from the first row to the sync. Meanwhile commits fail with its error, and nothing is
+//! lost. A failed sync of the log is not retried, because Linux marks the unwritten pages as clean. Instead everything
+//! in memory is flushed and a new log begun. If that fails too, the commit's outcome is unknown.
 
 mod figures;
 mod log;
@@ -58,41 +58,41 @@ use crate::synced::Synced;
 use occ::store::{ApplyError, Batch, Store};
 use occ::{KeyRange, last_version};
 
-/// Size at which active runs are flushed: this part of the cache, within these bounds, and less on a small disk.
+/// Active runs are flushed at 1/`CACHE_PART` of the cache, within these bounds, and earlier on a small disk.
 const CACHE_PART: u64 = 6;
 const MIN_FLUSH_BYTES: u64 = 16 << 10;
 const MAX_FLUSH_BYTES: u64 = 16 << 20;
 
-/// While a flush is running, a commit waits when all runs, those that are being flushed too, have this many times that
-/// size. So a store that is slower than its writers does not fill the memory.
+/// While a flush is running, commits wait when all runs, including those being flushed, have this many times that size.
+/// So a store that is slower than its writers does not fill the memory.
 const STALL_FACTOR: usize = 3;
 
-/// [Bulky](Run::is_bulky) runs are flushed at this part of the size,
+/// [Bulky](Run::is_bulky) runs are flushed at 1/`BULKY_PART` of the size.
 const BULKY_PART: usize = 4;
 
-/// and commits wait at this many times that part. Whoever uploads large rows waits for the disk in any case, and one flush ahead
-/// of it is enough.
+/// Commits wait when bulky runs have this many times that part. Writers of large rows wait for the disk in any case,
+/// and one flush ahead of it is enough.
 const BULKY_STALL_FACTOR: usize = 2;
 
-/// Active runs of this part of the size are flushed when no batch has come for [`IDLE_FLUSH`]. Smaller ones stay in the log: each
-/// flush makes the store below rewrite much more than the flush, so a few small writes a second would rewrite all of it again and
-/// again. Without a log, runs of any size are flushed.
+/// When no batch has come for [`IDLE_FLUSH`], active runs are flushed if they have 1/`IDLE_PART` of the size. Smaller
+/// ones stay in the log: a flush makes the store below rewrite much more than itself, so frequent small flushes would
+/// rewrite all of it again and again. Without a log, runs of any size are flushed.
 const IDLE_PART: usize = 4;
 const IDLE_FLUSH: Duration = Duration::from_secs(1);
 
-/// They are flushed too if they hide this much below, such as a database that was dropped.
+/// They are also flushed if they hide this much below, for instance a dropped database.
 const IDLE_HIDDEN_BYTES: u64 = 16 << 20;
 
-/// Time after that after which nobody needs old snapshots: transactions may read for five seconds.
+/// Time after that until no transaction needs old snapshots: a transaction may read for five seconds.
 const QUIET: Duration = Duration::from_secs(6);
 
 /// Pause before a failed flush is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Number of runs of about one size that are merged.
+/// Number of runs of similar size that are merged.
 const MERGED_RUNS: usize = 4;
 
-/// Whether the rows that runs remove take much space below.
+/// Whether the rows that the runs remove take much space below.
 fn hides_much<S: DiskStore>(runs: &[Arc<Run>], below: &S::View) -> bool {
     let hidden = |batch: Batch| S::hidden_bytes(below, &batch) >= IDLE_HIDDEN_BYTES;
     !runs.is_empty() && Run::batch_of(runs, 0).is_ok_and(hidden)
@@ -123,11 +123,11 @@ struct Inner<S: DiskStore> {
     flushes: AtomicU64,
     counts: LogCounts,
     changed: Condvar,
-    /// Lets go of old snapshots, which keep files of the store below.
+    /// Drops old snapshots, which keep files of the store below.
     let_go: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// A range to compact below, once everything is flushed that was written before the request.
+/// A range to compact below once everything written before the request is flushed.
 struct Asked {
     range: KeyRange,
     /// Version of the newest run at the request.
@@ -137,8 +137,8 @@ struct Asked {
 enum Logging {
     /// Commits need not outlive the process.
     Off,
-    /// The log that was found is not flushed yet, since the disk was full. It is the only durable copy of the frozen runs, and is
-    /// replaced when they are flushed.
+    /// The disk was full at the opening, so the existing log is not flushed yet. It is the only durable copy of the
+    /// frozen runs, and is replaced when they are flushed.
     Found,
     On(Log),
 }
@@ -167,9 +167,9 @@ struct State<V> {
     /// Version of the newest frozen run.
     frozen_version: i64,
     below: V,
-    /// Whether no batch has come since the flusher did what it does when none comes.
+    /// Whether the flusher has done its idle work, and no batch has come since.
     is_resting: bool,
-    /// What to compact below.
+    /// Ranges to compact below.
     asked: Vec<Asked>,
     /// Error of the last flush, if it failed.
     failed: Option<kv_api::Error>,
@@ -181,8 +181,8 @@ impl<V> State<V> {
         &self.runs[self.frozen..]
     }
 
-    /// Adds a run, and merges the last runs if they are of about one size. So there are few runs, and each row
-    /// is copied a few times. Bulky runs are few without that.
+    /// Adds a run, and merges the last runs if they have similar sizes. So there are few runs, and each row is copied a
+    /// few times. Bulky runs are few without merging.
     fn push(&mut self, run: Run) -> Result<()> {
         let class = |run: &Arc<Run>| run.size().max(1).ilog2() / MERGED_RUNS.ilog2();
         let mut runs = self.runs.to_vec();
@@ -210,7 +210,7 @@ impl<S: DiskStore> Inner<S> {
         WalView { runs, below, version: state.version, flushes: self.flushes.load(Ordering::Relaxed) }
     }
 
-    /// Freezes the active runs, if there are any and no others are frozen.
+    /// Freezes the active runs, unless others are frozen already.
     fn freeze(&self) {
         let mut log = self.log.lock();
         let mut state = self.state.lock();
@@ -253,7 +253,7 @@ impl<S: DiskStore> Inner<S> {
             }
             Err(error) => {
                 self.counts.failed_flushes.add(1);
-                // The first error has the cause. A store may say of later ones only that it failed before.
+                // The first error has the cause. For later ones a store may only say that it failed before.
                 state.failed.get_or_insert_with(|| error.clone());
                 Err(error)
             }
@@ -274,7 +274,7 @@ impl<S: DiskStore> Inner<S> {
                     self.changed.wait_for(&mut state, RETRY_PAUSE);
                 }
             } else if !state.asked.is_empty() {
-                // Writers may never pause, so only what was written before a request is flushed for it.
+                // Writers may never pause, so a request waits only for what was written before it.
                 let flushed = if state.runs.is_empty() { state.version } else { state.frozen_version };
                 let is_ready = |asked: &&Asked| asked.version <= flushed;
                 let ready: Vec<KeyRange> =
@@ -284,7 +284,7 @@ impl<S: DiskStore> Inner<S> {
                 if is_behind {
                     self.freeze();
                 }
-                // The store below may be busy for a moment, which commits must not wait for.
+                // The store below may be busy for a moment, and commits must not wait for it.
                 ready.iter().for_each(|range| self.below.compact(&range.begin, &range.end));
                 state = self.state.lock();
                 state.asked.retain(|asked| !is_ready(&asked));
@@ -329,9 +329,9 @@ impl<S: DiskStore> Inner<S> {
         }
     }
 
-    /// Flushes everything in memory, and begins a new log: in place of one that was [found](Logging::Found), or after a failed
-    /// sync, which is not retried, since Linux marks the unwritten pages as clean and reports success. Called between one batch and
-    /// the next, so no run is added meanwhile.
+    /// Flushes everything in memory, and begins a new log: in place of one that was [found](Logging::Found), or after a
+    /// failed sync, which is not retried, since Linux marks the unwritten pages as clean and reports success. Called
+    /// between one batch and the next, so no run is added meanwhile.
     fn restart_log(&self) -> Result<()> {
         loop {
             self.freeze();
@@ -358,7 +358,7 @@ impl<S: DiskStore> Inner<S> {
         if is_found { self.restart_log() } else { Ok(()) }
     }
 
-    /// Whether another batch may be applied before the next flush ends, or begins.
+    /// Whether another batch may be applied before the next flush.
     fn has_room(&self, state: &State<S::View>) -> bool {
         let are_bulky = state.runs.iter().any(|run| run.is_bulky());
         let (flush_bytes, factor) = if are_bulky {
@@ -420,11 +420,11 @@ impl<S: DiskStore> WalStore<S> {
         self.inner.state.lock().stopped = true;
         self.inner.changed.notify_all();
         let thread = self.flusher.lock().take();
-        // The thread itself drops the store if it has let go of the last snapshot of a closed database.
+        // The flusher itself drops the store if it dropped the last snapshot of a closed database.
         match thread {
-            // The folder's lock ends with the store, and the store below must not write after that.
+            // The folder is unlocked when the store is dropped, and the store below must not write after that.
             Some(thread) if thread.thread().id() == std::thread::current().id() => drop(self.inner.below.close()),
-            // What it did not flush is in the log.
+            // The log has everything that it did not flush.
             Some(thread) => drop(thread.join()),
             None => {}
         }
@@ -444,7 +444,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
         let below = S::open(folder, cache_bytes, durability)?;
         let (runs, version) = log::recover(folder, last_version(&below.view()?)?)?;
-        // Checked before anything is changed: a damaged log may be all that is left.
+        // Checked before anything is changed: a damaged log may be the only copy left.
         let cannot_read =
             |cause| io_error(format!("cannot read the side file `synced` in {}", folder.display()), &cause);
         let once = Synced::open(&folder.join("synced")).and_then(|mut synced| synced.read()).map_err(cannot_read)?;
@@ -467,7 +467,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
                 runs.clear();
                 log
             }
-            // What is there can be read. Commits fail until there is room.
+            // The data can be read. Commits fail until there is room.
             Err(error) if error.code() == STORAGE_QUOTA_EXCEEDED && durability == Durability::Disk => {
                 if !runs.is_empty() {
                     runs = vec![Arc::new(Run::merged(&runs)?)];
@@ -507,7 +507,7 @@ impl<S: DiskStore> Store for WalStore<S> {
         Ok(self.inner.view(&self.inner.state.lock()))
     }
 
-    /// After a flush: the new view no longer searches and keeps the flushed runs. Does not wait for the lock.
+    /// After a flush: the new view no longer searches or keeps the flushed runs. Does not wait for the lock.
     fn refreshed(&self, view: &Self::View) -> Option<Self::View> {
         if view.runs.is_empty() || view.flushes == self.inner.flushes.load(Ordering::Acquire) {
             return None;
@@ -561,7 +561,7 @@ impl<S: DiskStore> Store for WalStore<S> {
         let _ = self.inner.let_go.set(let_go);
     }
 
-    /// After a flush, so that what was removed until now counts.
+    /// After a flush, so that everything removed until now counts.
     fn compact(&self, begin: &[u8], end: &[u8]) {
         let is_running = self.start_flusher().is_ok();
         let mut state = self.inner.state.lock();
@@ -580,7 +580,7 @@ impl<S: DiskStore> Store for WalStore<S> {
         is_waiting || self.inner.below.is_compacting(begin, end)
     }
 
-    /// With what is in the log and not flushed yet.
+    /// Includes rows that are in the log and not flushed yet.
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64> {
         let below = self.inner.below.disk_bytes(begin, end)?;
         let runs = self.inner.state.lock().runs.clone();
@@ -595,7 +595,7 @@ impl<S: DiskStore> Store for WalStore<S> {
         [self.inner.counts.figures(unflushed), self.inner.below.figures()].concat()
     }
 
-    /// What is in memory will be flushed, and so will the next batch, after it was appended to the log.
+    /// Counts the runs in memory, which will be flushed, and the next batch twice: it is logged, then flushed.
     fn check_room(&self, bytes: u64) -> Result<()> {
         let unflushed = {
             let state = self.inner.state.lock();
@@ -603,7 +603,7 @@ impl<S: DiskStore> Store for WalStore<S> {
         };
         let outcome = room::check(&self.inner.folder, unflushed + 2 * bytes);
         if outcome.is_err() {
-            // A flush gives the log's space back, and removes what was deleted.
+            // A flush frees the log's space, and removes deleted rows.
             self.start_flusher()?;
             self.inner.freeze();
         }
@@ -620,7 +620,7 @@ impl<S: DiskStore> Store for WalStore<S> {
             self.inner.flush()?;
         }
         self.inner.below.close()?;
-        // A log that was found and not replaced is applied again when the store is opened, which changes nothing.
+        // An existing log that was not replaced is applied again at the next opening, which changes nothing.
         self.inner.log.lock().log().map_or(Ok(()), Log::clear)
     }
 }

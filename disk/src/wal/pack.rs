@@ -1,4 +1,4 @@
-//! A run as the log has it: keys without what they share with the key before.
+//! A run as the log has it: each key without the beginning that it shares with the key before.
 //!
 //! ```text
 //!   length │ counts and clears of the run │ row: shared, rest, value │ rest of the key │ value │ row …
@@ -6,12 +6,11 @@
 //! ```
 //!
 //! `shared` is how much of the key before begins this key, `rest` the length of what follows. `value` is the length of
-//! the value and one, or zero: the key is removed. Rows of a document share most of their keys, so this takes some two
-//! fifths of the bytes of an exploded one, and no memory but its own.
+//! the value and one, or zero: the key is removed. Rows of a document share most of their keys, so a packed exploded
+//! document takes some two fifths of the bytes, and no other memory.
 //!
-//! A few bytes can stand for a long key again and again. So a run is packed only if that leaves [one part in so
-//! many](MOST_PARTS), and reading refuses anything smaller before it takes memory: a log takes at most so many times
-//! its length.
+//! A few bytes can stand for a long key again and again. So a packed run has at least 1/[`MOST_PARTS`] of the run's
+//! length, and reading refuses a shorter one before it allocates: a log takes at most `MOST_PARTS` times its length.
 
 use bytes::Bytes;
 
@@ -20,8 +19,8 @@ use super::row::{ABSENT, ROW_HEAD};
 /// A packed run is at least this part of the run.
 const MOST_PARTS: usize = 16;
 
-/// Packs a run, which begins after `head` bytes and whose rows begin at `rows`. The packed form begins after `head`
-/// zeros. `None` if it is not shorter, or too short.
+/// Packs a run. It begins after `head` bytes, and its rows begin at `rows`. The packed form begins after `head` zeros.
+/// `None` if it is not shorter, or too short.
 pub(super) fn packed(bytes: &[u8], head: usize, rows: &[u32]) -> Option<Vec<u8>> {
     let number = |at: usize| bytes[at..].first_chunk::<4>().map_or(0, |four| u32::from_be_bytes(*four));
     let first = rows.first().map_or(bytes.len(), |first| *first as usize);
@@ -54,7 +53,7 @@ pub(super) fn unpacked(packed: &[u8], length: usize) -> Option<Bytes> {
     let (first, mut rest) = rest.split_at_checked(u32::from_be_bytes(*first) as usize)?;
     let mut run = Vec::with_capacity(length);
     run.extend_from_slice(first);
-    // The key before is in the run, from here on.
+    // The place of the previous key in the run.
     let (mut last, mut last_length) = (run.len(), 0);
     while !rest.is_empty() {
         let (shared, more, value) = (length_of(&mut rest)?, length_of(&mut rest)?, length_of(&mut rest)?);
@@ -80,7 +79,7 @@ pub(super) fn unpacked(packed: &[u8], length: usize) -> Option<Bytes> {
     (run.len() == length).then(|| run.into())
 }
 
-/// Length of what two keys have in common at their beginning.
+/// Length of the common beginning of two keys.
 fn shared(one: &[u8], other: &[u8]) -> usize {
     let most = one.len().min(other.len());
     let mut shared = 0;
@@ -121,7 +120,7 @@ mod tests {
     use super::super::run::{Run, RunBuilder};
     use super::*;
 
-    /// A packed run, and what it was packed from.
+    /// A packed run, and the run itself.
     fn both(batch: &Batch) -> (Option<Vec<u8>>, Bytes) {
         let builder = RunBuilder::of(batch, 3).unwrap();
         (builder.packed().map(|packed| packed[3..].to_vec()), Bytes::from(builder.bytes).slice(3..))
@@ -164,7 +163,7 @@ mod tests {
         }
         let (packed, run) = both(&batch);
         assert!(packed.is_none());
-        // Such as nobody here writes: one key, and rows that repeat it.
+        // Nothing here writes such a run: one key, and rows that repeat it.
         let mut bomb = [8_u32.to_be_bytes(), 0_u32.to_be_bytes(), 1_001_u32.to_be_bytes()].concat();
         [0, 5_000, 1].into_iter().for_each(|length| push_length(&mut bomb, length));
         bomb.extend_from_slice(&[b'k'; 5_000]);
@@ -198,7 +197,7 @@ mod tests {
             for bit in 0..8 {
                 let mut other = packed.clone();
                 other[at] ^= 1 << bit;
-                // Another run, or none. It never panics.
+                // It gives another run or fails. It never panics.
                 if let Some(run) = unpacked(&other, run.len()) {
                     drop(Run::decode(run));
                 }

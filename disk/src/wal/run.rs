@@ -22,10 +22,10 @@ use super::row::{ABSENT, ROW_HEAD};
 /// Largest number of runs merged at once. A merge looks at every run for each row.
 const MAX_MERGED: usize = 16;
 
-/// Size from which a run with large rows is bulky.
+/// A run with large rows is bulky from this size on.
 const BULKY_RUN: usize = 1 << 20;
 
-/// Mean size from which rows are large.
+/// Rows are large from this mean size on.
 const LARGE_ROW: usize = 16 << 10;
 
 /// See the [module](self).
@@ -112,9 +112,9 @@ impl RunBuilder {
         Ok(self)
     }
 
-    /// The run as a record [packs](super::pack) it, after as many zeros. `None` if the record has the run as it is.
+    /// The [packed](super::pack) run, after as many zeros. `None` if the record has the run unpacked.
     pub(crate) fn packed(&self) -> Option<Vec<u8>> {
-        // Of large rows the keys are little, and a packed form is a copy.
+        // Keys of large rows are a small part of the run: packing would only copy it.
         let are_large = self.bytes.len() / self.rows.len().max(1) >= LARGE_ROW;
         if are_large { None } else { packed(&self.bytes, self.head, &self.rows) }
     }
@@ -220,8 +220,8 @@ impl Run {
         clears
     }
 
-    /// Gives `take` the rows of all runs in key order: a run, and the places of some of its rows that follow one another.
-    /// The newest run's row of a key counts. Rows that a newer run clears are left out.
+    /// Gives `take` the rows of all runs in key order: a run, and the places of consecutive rows of it. For each key
+    /// the newest run's row counts. Rows that a newer run clears are left out.
     fn merge(runs: &[Arc<Run>], mut take: impl FnMut(&Run, std::ops::Range<usize>)) {
         let last_clear = runs.iter().rposition(|run| !run.clears.is_empty());
         let mut places = vec![0; runs.len()];
@@ -280,8 +280,8 @@ impl Run {
         self.bytes.len() + self.rows.len() * 4
     }
 
-    /// Whether the run has much memory and few rows, such as parts of attachments. Such runs are not merged in memory: a
-    /// merge would copy much, and spare little search.
+    /// Whether the run has much memory and few rows, such as parts of attachments. Such runs are not merged in memory:
+    /// a merge would copy much and save little searching.
     pub(crate) fn is_bulky(&self) -> bool {
         self.size() >= BULKY_RUN && self.size() / self.len().max(1) >= LARGE_ROW
     }
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    /// Bulky runs are few rows in much memory. Among many others they are not copied.
+    /// Bulky runs have few rows in much memory. Among many others they are not copied.
     #[test]
     fn a_batch_shares_the_memory_of_bulky_runs() {
         for seed in 0..3 {

@@ -19,7 +19,7 @@ type Rows = BTreeMap<Bytes, Bytes>;
 struct Tree {
     folder: PathBuf,
     rows: Mutex<Arc<Rows>>,
-    /// Ranges to compact, which a test takes.
+    /// Ranges to compact, taken by a test.
     asked: Mutex<Vec<KeyRange>>,
 }
 
@@ -47,7 +47,7 @@ impl DiskStore for Tree {
     }
 }
 
-/// Waits for something that happens when no batch comes.
+/// Waits for something that happens without a batch.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let (never, nothing) = (Condvar::new(), Mutex::new(()));
     for _ in 0..6_000 {
@@ -59,7 +59,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}");
 }
 
-/// A dropped database is a small batch. It is flushed all the same, since much space waits for it.
+/// A dropped database is a small batch. It is flushed because it frees much space.
 #[test]
 fn a_clear_of_much_is_flushed_when_no_batch_comes() {
     let folder = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn a_clear_of_much_is_flushed_when_no_batch_comes() {
     assert!(store.below().view().unwrap().get(&key(1)).unwrap().is_none());
 }
 
-/// The store below compacts what was removed until the request, so a small batch is flushed first.
+/// The store below compacts everything removed before the request, so a small batch is flushed first.
 #[test]
 fn what_is_in_the_log_is_compacted_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn what_is_in_the_log_is_compacted_too() {
     assert!(!store.is_compacting(b"0", b"1"));
 }
 
-/// A flush for a request holds what was written before it: writers that never pause do not keep it waiting.
+/// A request is passed on after everything written before it is flushed: writers that never pause do not delay it.
 #[test]
 fn a_request_to_compact_is_passed_on_while_others_write() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ fn a_request_to_compact_is_passed_on_while_others_write() {
     assert!(store.inner.flushes.load(Ordering::Acquire) <= flushes + 2, "and there are no flushes without need");
 }
 
-/// The log's files are as long as the largest flush. They give that back, and the store goes on after a crash.
+/// The log's files are as long as the largest flush. They shrink, and the store works after a crash.
 #[test]
 fn the_log_shrinks_when_no_batch_comes() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn copy(folder: &Path, to: &Path) {
     }
 }
 
-/// Zeros behind large records would be written over by the next ones.
+/// The next records would overwrite zeros behind large records.
 #[test]
 fn small_records_have_room_ahead_and_large_ones_write_none() {
     let folder = tempfile::tempdir().unwrap();
@@ -442,7 +442,7 @@ fn a_flush_that_fails_fails_commits_until_there_is_room() {
     assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), version as usize);
     assert!(store.close().is_err());
     fs::remove_file(folder.path().join("full")).unwrap();
-    // In place of its thread, which the close has ended.
+    // Instead of its thread, which the close has ended.
     store.inner.flush().unwrap();
     commit(&store, set(version + 1, version as u64, 1000)).unwrap();
     assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), version as usize + 1);
@@ -451,7 +451,7 @@ fn a_flush_that_fails_fails_commits_until_there_is_room() {
     assert_eq!(found.len(), version as usize + 1);
 }
 
-/// For later failures a store may only say that it has failed before.
+/// For later failures a store may only say that it failed before.
 #[test]
 fn the_first_failure_is_the_one_that_is_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -533,7 +533,7 @@ fn a_log_without_its_heads_is_refused_and_one_that_was_never_begun_is_not() {
     }
 }
 
-/// As a loss of power may leave it, in the middle of the first record of the next round.
+/// A loss of power may leave this, in the middle of the first record of the next round.
 #[test]
 fn damage_to_what_is_below_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();
@@ -598,7 +598,7 @@ fn a_few_small_writes_stay_in_the_log() {
     }
 }
 
-/// Its log is the only durable copy of what cannot be flushed.
+/// Its log is the only durable copy of the runs that cannot be flushed.
 #[test]
 fn a_store_on_a_full_disk_is_opened_to_be_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ impl<V: View> View for WalView<V> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         for run in self.runs.iter().rev() {
             if let InRun::Value(value) = run.get(key) {
-                // Copied: a value that is kept should not keep its run, which is large.
+                // Copied: a kept value should not keep its large run in memory.
                 return Ok(value.map(Bytes::copy_from_slice));
             }
         }
@@ -102,7 +102,7 @@ impl<V: View> Iterator for WalRange<'_, V> {
     }
 }
 
-/// The rows of a run in the range that are still to come.
+/// The remaining rows of a run in the range.
 struct Source<'a> {
     run: &'a Run,
     from: usize,

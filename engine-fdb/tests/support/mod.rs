@@ -18,7 +18,7 @@ use kv_api::{Bytes, DatabaseExt, Error, RangeRequest, Transaction};
 ///
 /// # Errors
 ///
-/// What is missing: the variable, or an answer.
+/// The missing thing: the variable, or an answer.
 pub(crate) fn cluster() -> Result<FdbDatabase, Missing> {
     static CLUSTER: OnceLock<Result<FdbDatabase, Missing>> = OnceLock::new();
     let open = || {

@@ -44,7 +44,7 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_compacted() {
     }
     compacted(&store);
     drop(store);
-    // After opening again, no file of a table is open.
+    // After a reopening, no table's file is open.
     let store = open(folder.path());
     let view = store.view().unwrap();
     let range = view.range(b"", b"\xff", Direction::Forward);
@@ -54,7 +54,7 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_compacted() {
     assert_eq!(range.map(Result::unwrap).count(), 4);
 }
 
-/// A view of an earlier flush has its own rows, also where the same key was read from another one, or was not there.
+/// A view of an earlier flush has its own rows, even if the same key was read from another view, or was absent there.
 #[test]
 fn rows_that_are_remembered_are_those_of_their_flush() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn large_rows_take_no_room_in_the_cache() {
     assert!(cached(&store) > 900_000, "only {} bytes of small rows", cached(&store));
 }
 
-/// The second handle of a table of large rows opens no file for longer than anybody reads it.
+/// The second handle of a table of large rows keeps the file open only while someone reads it.
 #[cfg(target_os = "linux")]
 #[test]
 fn deleted_tables_of_large_rows_are_closed() {
@@ -280,7 +280,7 @@ fn an_opening_removes_what_a_kill_left_of_a_manifest() {
     assert!(!left.iter().any(|file| file.exists()));
 }
 
-/// File managers, appliances and network file systems put files and folders everywhere.
+/// File managers, appliances and network file systems put their files everywhere.
 #[test]
 fn what_is_not_of_the_engine_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The harness by which the suites use the engine in memory.
+//! The harness that runs the suites on the engine in memory.
 
 use conformance::{Fixture, Harness};
 use engine_mem::MemDatabase;

@@ -51,7 +51,7 @@ fn batch(version: i64, random: &mut fastrand::Rng, model: &mut Model) -> Batch {
 fn snapshots_never_change() {
     let folder = tempfile::tempdir().unwrap();
     for seed in 0..6u64 {
-        // Half of them make nearly every clear pending.
+        // In half of the runs nearly every clear becomes pending.
         let bulk = if seed % 2 == 0 { BULK } else { 4 };
         let path = folder.path().join(seed.to_string());
         let store = SledStore::open_with_bulk(&path, 8 << 20, Durability::OperatingSystem, bulk).unwrap();
@@ -137,7 +137,7 @@ fn clear_all(version: i64) -> Batch {
 fn commits_go_on_while_rows_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let store = cleared(folder.path());
-    // On this thread: if it had to wait, it would wait for ever.
+    // On this thread: if it had to wait, the test would hang.
     let step = store.shared.purge(store.shared.choose().ok().unwrap(), |gone| {
         store.apply(set("a", 3 + gone as i64)).unwrap();
         {
@@ -203,7 +203,7 @@ fn a_purge_that_is_cut_off() {
     let stop: usize = stop.parse().unwrap();
     store.shared.purge(store.shared.choose().ok().unwrap(), |gone| {
         if gone == stop {
-            // The removed rows reach the disk, and their record does not.
+            // The removed rows reach the disk, but their record does not.
             store.sync().unwrap();
             std::process::abort();
         }

@@ -16,10 +16,10 @@
 //! an integer. So each number has exactly one of the two forms, however it was written. Trailing pairs of zeros are
 //! left out.
 //!
-//! Every key marks its own end. So keys can be concatenated, and none is a prefix of another. No key begins with a byte
-//! below `10` or above `60`: `FF` after a key is above every key that continues there.
+//! Every key marks its own end. So keys can be concatenated, and no key is a prefix of another. Keys begin with bytes
+//! from `10` to `60`, so `FF` after a key is above every key that continues there.
 //!
-//! A string cannot be decoded from its sort key. So values are stored beside the keys if they are needed.
+//! A string cannot be decoded from its sort key. So values that are needed are stored beside the keys.
 
 use json::{Event, JsonRef};
 
@@ -56,8 +56,8 @@ pub fn append_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
     }
 }
 
-/// Appends bytes that compare as [`compare_terms`](super::compare_terms) compares the values, for views in CouchDB's raw
-/// collation. These keys end by themselves too, and have the same bounds:
+/// Appends bytes that compare as [`compare_terms`](super::compare_terms) compares the values, for views in CouchDB's
+/// raw collation. These keys end by themselves too, and have the same bounds:
 ///
 /// ```text
 ///   number   10, 11, 12 and the rest of the key above      object   30 … 00
@@ -95,9 +95,9 @@ pub fn append_term_key(out: &mut Vec<u8>, value: JsonRef<'_>) {
 
 /// Appends the common prefix of the keys of all strings that begin with `prefix`, if a grapheme ends there.
 ///
-/// It consists of the primary weights, which precede all others in a sort key. Some vowels are written before their
-/// consonant and sorted after it, so they change places with what follows. At the end of the prefix they are left out.
-/// So is U+FDD1, which CLDR joins to the first letter of each script.
+/// It consists of the primary weights, which come first in a sort key. Some vowels are written before their consonant
+/// and sorted after it, so they change places with the next letter. At the end of the prefix they are left out. So is
+/// U+FDD1, which CLDR joins to the first letter of each script.
 pub(crate) fn append_prefix(out: &mut Vec<u8>, prefix: &str) {
     out.push(STRING);
     let Ok(()) =
@@ -128,13 +128,13 @@ fn append_float(out: &mut Vec<u8>, value: f64) {
     if value.abs() < number::EXACT {
         append_near(out, value);
     } else {
-        // Far doubles are integers, so this writes all of the value.
+        // Doubles of this size are integers, so this writes the whole value.
         append_far(out, &format!("{value:.0}"));
     }
 }
 
 fn append_near(out: &mut Vec<u8>, value: f64) {
-    // Both zeros have one key.
+    // Both zeros have the same key.
     let bits = if value == 0.0 { 0 } else { value.to_bits() };
     let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
     out.push(NEAR);

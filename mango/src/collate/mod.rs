@@ -8,7 +8,7 @@
 //! are compared member by member in the order of the text, name before value.
 //!
 //! Canonically equivalent strings, such as `é` as one code point and as two, are equal here as in CouchDB, also for
-//! `$eq`. So are strings that only differ in characters that the collation ignores: `"a\u0000b"` equals `"ab"`. Index
+//! `$eq`. So are strings that differ only in characters that the collation ignores: `"a\u0000b"` equals `"ab"`. Index
 //! rows with equal keys are sorted by their documents' ids.
 //!
 //! Views may have CouchDB's raw order instead, that of Erlang's terms: [`compare_terms`], [`append_term_key`].
@@ -36,7 +36,7 @@ pub use term::compare_terms;
 
 static ROOT: LazyLock<CollatorBorrowed<'static>> = LazyLock::new(|| collator(Strength::Tertiary));
 
-/// Distinguishes letters, and not accents or case.
+/// Distinguishes letters, but not accents or case.
 static PRIMARY: LazyLock<CollatorBorrowed<'static>> = LazyLock::new(|| collator(Strength::Primary));
 
 fn collator(strength: Strength) -> CollatorBorrowed<'static> {
@@ -72,8 +72,8 @@ impl Order {
     }
 }
 
-/// Compares two values. Recurses as deep as the shallower of the two, so one of them should have a limited depth, such
-/// as a part of a selector.
+/// Compares two values. Recurses as deep as the shallower of the two, so one of them should have a limited depth, as
+/// parts of selectors have.
 pub fn compare(a: JsonRef<'_>, b: JsonRef<'_>) -> Ordering {
     if a.text() == b.text() {
         return Ordering::Equal;

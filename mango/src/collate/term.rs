@@ -4,8 +4,8 @@
 //!   numbers < false < null < true < objects < arrays < strings
 //! ```
 //!
-//! Strings and names are compared by their bytes. Arrays and objects are compared one element or member after the other,
-//! and a shorter prefix comes first.
+//! Strings and names are compared by their bytes. Arrays and objects are compared one element or member after the
+//! other, and a shorter prefix comes first.
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,7 @@ use super::number;
 
 /// Compares two values as Erlang's terms. Does not recurse, so values may have any depth.
 pub fn compare_terms(a: JsonRef<'_>, b: JsonRef<'_>) -> Ordering {
-    // As long as all before was equal, both are at the same place.
+    // While everything so far is equal, both are at the same place.
     for (a, b) in a.events().zip(b.events()) {
         let order = rank(&a).cmp(&rank(&b)).then_with(|| match (a, b) {
             (Event::Name(a) | Event::Str(a), Event::Name(b) | Event::Str(b)) => a.to_cow().cmp(&b.to_cow()),

@@ -140,7 +140,7 @@ fn terms_stand_in_erlangs_order() {
             assert_eq!(term_key(a).cmp(&term_key(b)), i.cmp(&j), "the keys of {a} and {b}");
         }
     }
-    // Strings end by themselves, whatever bytes they have.
+    // Strings mark their end, whatever bytes they have.
     let strings =
         [r#""""#, r#""\u0000""#, r#""\u0000\u0000""#, r#""\u0000\u0001""#, r#""\u0001""#, r#""\u0002""#].map(text);
     for two in strings.windows(2) {
@@ -332,7 +332,7 @@ fn the_version_names_the_order_of_all_characters() {
     assert_eq!((COLLATION_VERSION, hash), ("1-icu4x-2.4", 3_217_001_651_991_965_284));
 }
 
-/// Every character before some others: the key of the text begins with the key of the prefix.
+/// Every character followed by some others: the key of the text begins with the key of the prefix.
 #[test]
 fn keys_of_what_begins_alike_begin_alike() {
     let rests = ["a", "·", "ก", "ກ", "\u{0}", "א", "ー"];

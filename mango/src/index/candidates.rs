@@ -48,7 +48,7 @@ impl Stages<'_> {
         let is_excluded = |at: usize| self.usable.contains(&at) && !self.filtered.contains(&at);
         let is_unfavored = |at: usize| self.filtered.contains(&at) && !self.ranked.contains(&at);
         let any = |of: &dyn Fn(usize) -> bool| usize::from((0..self.known.len()).any(of));
-        // Each kind ranks after the one before it, if that has any index.
+        // Each kind ranks after the kind before it, if that has any index.
         let unfavored = self.ranked.len().max(1);
         let excluded = unfavored + any(&is_unfavored);
         let unusable = excluded + any(&is_excluded);

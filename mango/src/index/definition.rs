@@ -75,7 +75,7 @@ impl NewIndex {
         if fields.len() > MAX_COLUMNS {
             return Err(Error::invalid_index(format!("An index has at most {MAX_COLUMNS} fields.")));
         }
-        // Of a repeated field the last one counts, as in CouchDB, where the fields become members of an object.
+        // The last of repeated fields counts, as in CouchDB, where the fields become members of an object.
         let mut known = std::collections::HashSet::new();
         fields.reverse();
         fields.retain(|(field, _)| known.insert(field.clone()));
@@ -115,7 +115,7 @@ impl NewIndex {
         view
     }
 
-    /// The design document's body with this index added; `None` if the index is there already. `design` is the current
+    /// The design document's body with this index added; `None` if it has the index already. `design` is the current
     /// body, `None` if the document does not exist.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ pub fn parse_bulk_delete(body: &JsonText) -> Result<Vec<String>, Error> {
         let reason = format!("A request may delete the indexes of {MAX_DELETED} design documents at most.");
         return Err(Error::plain("invalid_bulk_docs", &reason));
     }
-    // As in CouchDB, each is something that `use_index` may be, and then its text.
+    // As in CouchDB, each is checked like a `use_index`, and then its text counts.
     for id in ids.elements() {
         use_index(id)?;
     }
@@ -264,7 +264,7 @@ fn read(json: &[u8]) -> Result<JsonText, Error> {
     JsonText::parse(json).map_err(|problem| Error::plain("bad_request", &problem.to_string()))
 }
 
-/// The name of a design document, whose prefix may be left out.
+/// The name of a design document. The prefix may be missing.
 pub(super) fn without_prefix(design: &str) -> &str {
     design.strip_prefix("_design/").unwrap_or(design)
 }

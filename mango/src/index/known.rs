@@ -23,7 +23,7 @@ impl<'i> Known<'i> {
         self.index.is_some_and(|index| index.filter.is_some())
     }
 
-    /// Whether it fits the scope: a partitioned index is for queries of one partition, another for those of the
+    /// Whether it fits the scope: a partitioned index is for queries of one partition, any other for those of the whole
     /// database. The documents by id are for both.
     pub(super) fn is_for(self, query: &Query) -> bool {
         self.index.is_none_or(|index| index.is_partitioned != query.partition.is_empty())
@@ -71,7 +71,7 @@ impl<'i> Known<'i> {
         reasons
     }
 
-    /// The ranges of its first fields, as long as each has one.
+    /// The ranges of its first fields, up to the first field without one.
     pub(super) fn prefix<'r>(self, ranges: &'r BTreeMap<&[String], FieldRange>) -> Vec<&'r FieldRange> {
         match self.index {
             None => ranges.get(&["_id".to_owned()][..]).into_iter().collect(),

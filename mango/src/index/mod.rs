@@ -3,7 +3,7 @@
 //! ```text
 //!   POST _index ── NewIndex ── a view in a design document of the language "query"
 //!                                            │
-//!                                          Index ── row(document) ── key and values, or none
+//!                                          Index ── row(document) ── key and values, or no row
 //!                                            │
 //!   Query ────────────────────────────────  Plan ── a range of keys
 //! ```
@@ -58,7 +58,7 @@ pub fn has_partitions(design: JsonRef<'_>, in_partitioned: bool) -> bool {
 pub struct Index {
     design_id: String,
     name: String,
-    /// The view, as in its design document, except that its filter names no elements.
+    /// The view as in its design document, except that its filter has no empty names for elements.
     definition: JsonText,
     columns: Vec<Vec<String>>,
     /// Only documents that match it have rows.
@@ -77,9 +77,9 @@ pub struct Row {
 }
 
 impl Index {
-    /// The indexes that a design document defines, in order; none if its language is not `query`. Views that define no
-    /// valid index are left out, as in CouchDB. `in_partitioned`: whether the database is partitioned. Its indexes are
-    /// too, unless the design document says otherwise.
+    /// The indexes that a design document defines, in order; empty if its language is not `query`. Views that do not
+    /// define a valid index are left out, as in CouchDB. `in_partitioned`: whether the database is partitioned. Its
+    /// indexes are too, unless the design document says otherwise.
     pub fn all_in(design_id: &str, document: JsonRef<'_>, in_partitioned: bool) -> Vec<Index> {
         let is_partitioned = has_partitions(document, in_partitioned);
         let is_query = document.get("language").and_then(JsonRef::as_str).is_some_and(|language| language == "query");
@@ -120,7 +120,7 @@ impl Index {
             Some(filter) if !filter.is_object() => return None,
             _ => None,
         };
-        // However the filter was written, equal filters are equal definitions.
+        // Equal filters are equal definitions, however they were written.
         if let Some(filter) = filter.as_ref().filter(|_| map.text().contains(r#""":"#)) {
             let map = with_member(Some(map), FILTER, Some(filter.to_bare_json().root())).ok()?;
             definition = with_member(Some(definition.root()), "map", Some(map.root())).ok()?;
@@ -135,7 +135,7 @@ impl Index {
         })
     }
 
-    /// Whether it has separate rows for each partition, in a range of their own.
+    /// Whether each partition's rows are in a range of their own.
     pub fn is_partitioned(&self) -> bool {
         self.is_partitioned
     }
@@ -155,7 +155,7 @@ impl Index {
         &self.name
     }
 
-    /// What defines it: the view, without empty names in its filter. At most [`MAX_DEFINITION`] bytes.
+    /// Its definition: the view, without empty names in its filter. At most [`MAX_DEFINITION`] bytes.
     pub fn definition(&self) -> &JsonText {
         &self.definition
     }
@@ -185,7 +185,7 @@ impl Index {
                     json.end_array();
                 }
                 FILTER => {
-                    // CouchDB's normal form has the empty names that the definition has not.
+                    // Unlike the definition, CouchDB's normal form has the empty names.
                     if let Some(filter) = &self.filter {
                         let normal = filter.to_json();
                         let is_normal = filter.to_bare_json().as_str() == value.text();
@@ -200,9 +200,9 @@ impl Index {
         json.end_object();
     }
 
-    /// The parts of a document on which its rows in these indexes depend: sorted paths of names, none below another
-    /// one. A document that has these parts and no others has the same rows. `_id` and `_rev` are left out: it must
-    /// have them. `None` if the rows may depend on all of the document.
+    /// The parts of a document on which its rows in these indexes depend: sorted paths of names, without paths below
+    /// others. A document with only these parts has the same rows. `_id` and `_rev` are left out: it must have them.
+    /// `None` if the rows may depend on the whole document.
     pub fn parts<'i>(indexes: impl IntoIterator<Item = &'i Index>) -> Option<Vec<&'i [String]>> {
         let mut parts: Vec<&[String]> = Vec::new();
         for index in indexes {
@@ -214,7 +214,8 @@ impl Index {
                     special if special.starts_with('_') => return None,
                     _ => {}
                 }
-                // A number may be a step into an array, whose elements have no meaning without each other.
+                // A number may be a step into an array. The path ends before it, because an element's place depends on
+                // the others.
                 let names = path.iter().skip(1).take_while(|step| step.parse::<usize>().is_err()).count();
                 parts.push(&path[..if depends_on_all { 1 } else { 1 + names }]);
             }
@@ -248,8 +249,8 @@ impl Index {
         Some(Row { key, values })
     }
 
-    /// Whether the filter admits a document. As in CouchDB, it does not if an expression takes too many steps: an edit
-    /// must not fail for it.
+    /// Whether the filter admits a document. As in CouchDB, it does not if an expression takes too many steps: that
+    /// must not fail an edit.
     fn has(&self, document: JsonRef<'_>) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.matches(document).unwrap_or(false))
     }
@@ -293,8 +294,8 @@ impl Index {
         })
     }
 
-    /// Whether it depends on the member `_conflicts`, which documents have when they are searched, and not when their
-    /// rows are written.
+    /// Whether it depends on the member `_conflicts`. Documents have it when they are searched, but not when their rows
+    /// are written.
     fn depends_on_conflicts(&self) -> bool {
         let conditions = self.filter.iter().flat_map(Selector::paths);
         self.columns

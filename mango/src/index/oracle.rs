@@ -75,7 +75,7 @@ fn string(random: &mut StdRng) -> String {
     let some =
         ["", "a", "A", "b", "ab", "é", "e\u{301}", "l", "l·", "เ", "เก", "ก", "\\u0000", "日本", "\u{ffff}", "aa"];
     match random.random_range(0..8) {
-        // Sort keys of these are longer than a row's key, and begin the same.
+        // Their sort keys are longer than a row's key, and begin the same.
         0 => format!("{}{}", "x".repeat(1_200), pick(random, &some)),
         1 => format!("{}{}", "x".repeat(random.random_range(960..1_000)), pick(random, &some)),
         2 => format!("{}{}", pick(random, &some), pick(random, &some)),
@@ -263,7 +263,7 @@ fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String,
     found.into_iter().map(write).collect()
 }
 
-/// Whether an id is outside of the range that an index is read in for this query.
+/// Whether an id is outside of the index range that is read for this query.
 fn is_collated_apart(id: &str, query: &Query) -> bool {
     let mut key = Vec::new();
     collate::append_key(&mut key, text(&format!("\"{id}\"")).root());

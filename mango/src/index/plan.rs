@@ -1,8 +1,8 @@
 //! Plans a query: chooses an index and the range of its rows.
 //!
 //! An index can be used if every document that the query may find has a row in it, and if it has the requested order.
-//! Of these, the index with the fewest unused conditions is chosen, then the one with the fewest fields, then the first
-//! by design document and name. The documents by id are used if there is no index.
+//! The usable index with the fewest unused conditions is chosen; among equals the one with the fewest fields, then the
+//! first by design document and name. Without a usable index, the documents are read by id.
 //!
 //! Source: `mango_cursor:create/4`, `mango_idx:get_usable_indexes/4`, `mango_idx_view:is_usable/3`,
 //! `mango_cursor_view:choose_best_index/1`.
@@ -34,7 +34,7 @@ pub struct Plan {
     pub candidates: Vec<Candidate>,
     /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// What the selector requires of ids, for [`Choice::AllDocs`].
+    /// The selector's bounds of ids, for [`Choice::AllDocs`].
     pub id_bounds: IdBounds,
 }
 
@@ -54,7 +54,7 @@ pub struct IdBounds {
 /// The source of the answer to a query.
 #[derive(Clone, Debug)]
 pub enum Choice {
-    /// None: no index has the requested order. Only for [`Purpose::Explain`].
+    /// Nothing: no index has the requested order. Only for [`Purpose::Explain`].
     Nothing,
     /// The documents by id.
     AllDocs,
@@ -71,7 +71,7 @@ pub struct Scan {
     pub range: KeyRange,
     /// Whether no document can match. CouchDB does not search then.
     pub is_empty: bool,
-    /// Whether rows have all that the query requests. Then no document is read, unless a row lacks its values.
+    /// Whether rows have everything that the query requests. Then no document is read, unless a row lacks its values.
     pub is_covering: bool,
     /// The low end of the range, as `_explain` shows it.
     pub low: Vec<JsonText>,
@@ -97,11 +97,11 @@ pub enum Purpose {
     Explain,
 }
 
-/// The warning of a query that no index answers.
+/// The warning for a query without a usable index.
 const NO_INDEX: &str = "No matching index found, create an index to optimize query time.";
 
 impl Plan {
-    /// Whether no index answers the query.
+    /// Whether the query has no usable index.
     pub fn has_no_index(&self) -> bool {
         self.warnings.iter().any(|warning| warning == NO_INDEX)
     }
@@ -117,7 +117,7 @@ impl Plan {
         let reasons: Vec<Vec<&'static str>> = known.iter().map(|known| known.why_not(&query.selector, &sort)).collect();
         // A partial index is used only if the query names it.
         let is_free_to_use = |at: usize| !known[at].is_partial() || known[at].is_named(&query.use_index);
-        // A query of one partition takes partitioned indexes only, and another query none of them.
+        // A query of one partition uses only partitioned indexes, any other query only the others.
         let is_in_scope = |at: usize| known[at].is_for(query);
         let is_eligible = |at: usize| is_free_to_use(at) && is_in_scope(at);
         let usable: Vec<usize> = (0..known.len()).filter(|&at| is_eligible(at) && reasons[at].is_empty()).collect();
@@ -137,12 +137,12 @@ impl Plan {
             _ => named,
         };
         let ranges = query.selector.field_ranges();
-        // If one range is empty, no other matters.
+        // If one range is empty, the others do not matter.
         let ranges = match ranges.iter().find(|(_, range)| range.is_empty()) {
             Some((path, range)) => BTreeMap::from([(*path, range.clone())]),
             None => ranges,
         };
-        // The documents by id are used if there is no index.
+        // The documents are read by id if no index is left.
         let mut ranked: Vec<usize> = filtered.iter().copied().filter(|&at| known[at].index.is_some()).collect();
         if ranked.is_empty() {
             ranked.clone_from(&filtered);
@@ -212,7 +212,7 @@ impl Scan {
 
 impl KeyRange {
     /// A range of keys that includes all rows whose first values are in these ranges. It may include others.
-    /// `partition`: that of the rows; empty for those of an index that has none.
+    /// `partition`: the rows' partition; empty if the index is not partitioned.
     fn of(ranges: &[&FieldRange], columns: &[Vec<String>], partition: &str) -> KeyRange {
         // Ids with the same key may differ, and the selector tells them apart.
         let kind = |bound: &Bound, column: &[String]| match bound.kind {

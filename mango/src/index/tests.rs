@@ -83,7 +83,7 @@ fn of_a_repeated_field_the_last_one_counts() {
     assert_eq!(fields, r#"{"fields":[{"c":"asc"},{"a":"asc"},{"b":"asc"}]}"#);
 }
 
-/// The normal form of a filter names an element itself with an empty name.
+/// The normal form of a filter has an empty name for an element itself.
 #[test]
 fn a_filter_of_elements_is_read_back() {
     let new = r#"{"fields": ["a"], "partial_filter_selector": {"l": {"$elemMatch": {"$gt": 1, "$ne": 3}}}}"#;
@@ -107,7 +107,7 @@ fn a_definition_has_no_empty_names() {
             r#"{"l":{"$elemMatch":{"$and":[{"$gt":1},{"$not":{"$allMatch":{"$ne":3}}}]}}}"#,
             r#"{"l":{"$elemMatch":{"$and":[{"":{"$gt":1}},{"$not":{"":{"$allMatch":{"":{"$ne":3}}}}}]}}}"#,
         ),
-        // As somebody writes it by hand: not in the normal form.
+        // As a person writes it: not in the normal form.
         (
             r#"{"l":{"$elemMatch":{"":3}}}"#,
             r#"{"l":{"$elemMatch":{"$eq":3}}}"#,
@@ -123,7 +123,7 @@ fn a_definition_has_no_empty_names() {
         let index = of(given);
         assert_eq!(index.definition().get("map").unwrap().get(FILTER).unwrap().text(), kept, "{given}");
         assert_eq!(def(&index), format!(r#"{{"fields":[{{"a":"asc"}}],"partial_filter_selector":{shown}}}"#));
-        // What is kept is the same index, and is shown as before.
+        // The kept definition is the same index, and is shown as before.
         let again = Index::parse("_design/d", "n", index.definition(), false).unwrap();
         assert_eq!((again.definition(), def(&again)), (index.definition(), def(&index)), "{given}");
     }
@@ -304,7 +304,7 @@ fn ids_in_an_index_are_collated_and_matched_by_their_bytes() {
         (r#"{"$eq":"a"}"#, "a"),
         // Equal by collation, and greater or less by bytes.
         (r#"{"$gt":"a\u0301"}"#, "á b z"),
-        // No value is between these by collation, and then no range is read for any field.
+        // No value is between these by collation, so no range is read for any field.
         (r#"{"$gte":"a\u0301","$lt":"á"}"#, r"~ a\u0301 b z"),
         (r#"{"$lt":7}"#, ""),
     ] {
@@ -535,7 +535,7 @@ fn an_index_that_is_asked_for_and_cannot_be_used_is_said() {
     assert!(plan(r#"{"selector":{"a":1},"allow_fallback":false}"#, Purpose::Find).is_ok());
 }
 
-/// The documents that a query reads, of `documents` with their values of `a` and `b`.
+/// The documents that a query reads. `documents` are given by their values of `a` and `b`.
 fn reads(selector: &str, fields: &str, documents: &[&str]) -> Vec<usize> {
     let indexes = [index("d", "n", r#"{"fields":["a","b"]}"#)];
     let plan = Plan::of(&query(&format!(r#"{{"selector":{selector}{fields}}}"#)), &indexes, Purpose::Find).unwrap();
@@ -582,7 +582,7 @@ fn ranges_are_shown_as_couchdb_shows_them() {
         (r#"{"a":{"$exists":true},"b":{"$exists":true}}"#, "[]", "[]", false),
         (r#"{"a":{"$beginsWith":"x"},"b":1}"#, r#"["x", 1]"#, "[\"x\u{ffff}\", 1]", false),
         (r#"{"a":{"$gt":1,"$lt":1},"b":1}"#, "[1]", "[1]", true),
-        // Of equal values the one that closed the range is shown.
+        // Among equal values, the one that closed the range is shown.
         (r#"{"a":{"$gte":1,"$lte":1.0},"b":2}"#, "[1.0, 2]", "[1.0, 2]", false),
         (r#"{"a":{"$lte":1,"$gte":1.0},"b":2}"#, "[1.0, 2]", "[1.0, 2]", false),
         (r#"{"a":{"$eq":1,"$gte":1.0},"b":2}"#, "[1, 2]", "[1, 2]", false),

@@ -91,7 +91,7 @@ pub(super) fn escape(letter: char, units: Units) -> Option<ClassUnicode> {
     Some(class)
 }
 
-/// The set of `[:name:]`. As in PCRE, `upper` and `lower` are both cases where case does not count.
+/// The set of `[:name:]`. As in PCRE, `upper` and `lower` match both cases if case does not count.
 pub(super) fn posix(name: &str, fold: bool, units: Units) -> Option<ClassUnicode> {
     let is_bytes = units == Units::Bytes;
     let name = if fold && matches!(name, "lower" | "upper") { "alpha" } else { name };
@@ -132,9 +132,9 @@ pub(super) fn posix(name: &str, fold: bool, units: Units) -> Option<ClassUnicode
     }
 }
 
-/// Adds the other cases.
+/// Adds the letters' other cases.
 pub(super) fn fold(class: &mut ClassUnicode, units: Units) {
-    // Without tables of case, which the build has, case would count.
+    // It fails only without tables of case, which the build has.
     let _ = class.try_case_fold_simple();
     limit(class, units);
 }

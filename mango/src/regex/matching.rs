@@ -23,7 +23,7 @@ impl fmt::Display for TooManySteps {
 
 impl std::error::Error for TooManySteps {}
 
-/// Maximum number of steps on all texts of a document, beside [`STEPS_PER_BYTE`]: about ten milliseconds.
+/// Maximum number of steps on all texts of a document, besides [`STEPS_PER_BYTE`]: about ten milliseconds.
 const MAX_STEPS: usize = 2_000_000;
 
 /// Steps that each match may take for each byte of its text.
@@ -75,7 +75,7 @@ impl Program {
         let steps = left.0.get().saturating_add(text.len().saturating_mul(STEPS_PER_BYTE));
         let mut run = Match { program: self, text, slots: vec![UNSET; self.slots], frames: Vec::new(), steps };
         let found = run.find();
-        // Those of the text are used first.
+        // The text's own steps are used first.
         left.0.set(left.0.get().min(run.steps));
         found
     }
@@ -131,8 +131,8 @@ impl Match<'_> {
         Ok(())
     }
 
-    /// Runs the operations from `at` to their `Accept`; returns the place that was reached. What they remember stays on
-    /// the list, to be undone; their other choices do not.
+    /// Runs the operations from `at` to their `Accept`; returns the place that was reached. Their remembered places
+    /// stay on the list, to be undone; their other choices do not.
     fn run(&mut self, mut at: usize, mut place: usize) -> Result<Option<usize>, TooManySteps> {
         let base = self.frames.len();
         loop {
@@ -211,7 +211,7 @@ impl Match<'_> {
         }
     }
 
-    /// Undoes the latest choice above `base` that has an alternative, and returns that.
+    /// Goes back to the latest choice above `base` that has an alternative, and returns the alternative.
     fn back(&mut self, base: usize) -> Option<(usize, usize)> {
         while self.frames.len() > base {
             match self.frames.pop()? {
@@ -257,7 +257,7 @@ impl Match<'_> {
         is_word(self.unit(place)) != is_word(self.unit_before(place))
     }
 
-    /// The place behind another occurrence, at `place`, of what a group matched.
+    /// If the text at `place` repeats a group's match: the place behind it.
     fn behind_again(&mut self, group: usize, fold: bool, mut place: usize) -> Result<Option<usize>, TooManySteps> {
         let (mut from, end) = (self.slots[2 * group], self.slots[2 * group + 1]);
         if end == UNSET {

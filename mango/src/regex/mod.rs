@@ -6,12 +6,12 @@
 //!   pattern ── parse ──► Node ──┬─ to_linear ──► the crate regex   time linear in the text
 //!                               └─ Program ────► backtracking      at most MAX_STEPS steps for a document
 //! ```
-//! The first is used wherever it gives PCRE's answer. Look-around, back-references, atomic groups, possessive quantifiers
-//! and conditions need the second. So do some texts: `$` and `(?m)^` heed a newline at the text's end, and `\b` on
-//! bytes heeds Latin-1's letters.
+//! The first is used wherever it gives PCRE's answer. Look-around, back-references, atomic groups, possessive
+//! quantifiers and conditions need the second. So do some texts: `$` and `(?m)^` depend on a newline at the text's end,
+//! and `\b` on bytes depends on Latin-1's letters.
 //!
-//! A pattern in which a byte beyond ASCII would stand alone (`[ä]`, `ä+`), and one with `\p`, `\x{100}` or `(*UTF8)`, is
-//! matched on code points, with Unicode's classes: on bytes it would mean nothing useful.
+//! A pattern in which a byte beyond ASCII would stand alone (`[ä]`, `ä+`), and one with `\p`, `\x{100}` or `(*UTF8)`,
+//! is matched on code points, with Unicode's classes: on bytes it would mean nothing useful.
 
 mod class;
 mod matching;
@@ -44,7 +44,7 @@ pub struct Regex(Arc<Engines>);
 #[derive(Debug)]
 struct Engines {
     linear: Option<regex::bytes::Regex>,
-    /// There is one unless the linear engine is right for every text.
+    /// `None` if the linear engine is right for every text.
     program: Option<Program>,
     needs: Needs,
 }
@@ -53,7 +53,7 @@ impl Regex {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with it, what is not supported, or that it is too large.
+    /// A sentence that says what is wrong or not supported, or that the pattern is too large.
     pub fn new(pattern: &str) -> Result<Self, String> {
         let parsed = parse::parse(pattern)?;
         let needs = parsed.needs;
@@ -75,12 +75,12 @@ impl Regex {
     /// Whether the pattern matches anywhere in `text`.
     ///
     /// # Errors
-    /// [`TooManySteps`] if this cannot be told with the steps that one match may take.
+    /// [`TooManySteps`] if the match needs more steps than it may take.
     pub fn is_match(&self, text: &str) -> Result<bool, TooManySteps> {
         self.is_match_within(text, &Steps::default())
     }
 
-    /// The same with the steps that other texts left.
+    /// The same, with the steps that other texts have left over.
     pub(crate) fn is_match_within(&self, text: &str, left: &Steps) -> Result<bool, TooManySteps> {
         let Engines { linear, program, needs } = &*self.0;
         let differs = (needs.no_last_newline && text.ends_with('\n')) || (needs.ascii && !text.is_ascii());

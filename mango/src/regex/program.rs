@@ -32,7 +32,7 @@ pub(super) enum Operation {
         set: usize,
         max: u32,
     },
-    /// Goes on at the first, and at the second if that fails.
+    /// Continues at the first, and at the second if that fails.
     Split(usize, usize),
     Jump(usize),
     /// Remembers the place.
@@ -52,12 +52,12 @@ pub(super) enum Operation {
         group: usize,
         fold: bool,
     },
-    /// Goes on at an operation if a group has not matched.
+    /// Continues at an operation if a group has not matched.
     UnlessSet {
         group: usize,
         to: usize,
     },
-    /// Runs what follows up to its `Accept` as a match of its own, and goes on at `end`.
+    /// Runs the next operations up to their `Accept` as a separate match, and continues at `end`.
     Look {
         negated: bool,
         end: usize,
@@ -98,7 +98,7 @@ impl Program {
     }
 
     fn set(&mut self, set: &ClassUnicode) -> usize {
-        // Copies of counted repetitions follow each other closely.
+        // Copies of a counted repetition are close to each other.
         let recent = self.sets.iter().rev().take(8).position(|known| known == set);
         if recent.is_none() {
             self.sets.push(set.clone());
@@ -123,7 +123,8 @@ impl Program {
             }
             Node::Alternation(parts) => self.alternation(parts, Self::add)?,
             Node::Capture(group, node) => {
-                // The start counts once the group has matched: until then a back-reference is to its match before.
+                // The start counts only after the group has matched: until then a back-reference means its previous
+                // match.
                 let slot = self.slots;
                 self.slots += 1;
                 self.push(Operation::Save(slot))?;

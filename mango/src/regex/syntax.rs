@@ -4,7 +4,7 @@ use regex_syntax::hir::ClassUnicode;
 
 use super::class::{self, Units};
 
-/// What in a pattern the linear engine has not, or not for every text.
+/// Parts of a pattern that the linear engine lacks, or matches differently on some texts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Needs {
     /// Look-around, back-references and their like.
@@ -46,7 +46,7 @@ pub(super) enum Node {
         max: Option<u32>,
         greedy: bool,
     },
-    /// What a group matched, `fold` without regard to case.
+    /// A group's match again; with `fold`, in any case.
     BackReference {
         group: usize,
         fold: bool,
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// The number of units of every match; `None` if matches differ in it.
+    /// The number of units of every match; `None` if it varies.
     pub(super) fn length(&self) -> Option<u32> {
         match self {
             Node::Empty | Node::Assert(_) | Node::Look { .. } => Some(0),

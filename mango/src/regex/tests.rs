@@ -9,7 +9,7 @@ fn check(pattern: &str, matching: &[&str], others: &[&str]) {
     for text in others {
         assert_eq!(regex.is_match(text), Ok(false), "{pattern} on {text:?}");
     }
-    // The other engine, where there are both.
+    // The backtracking engine too, if the pattern has both.
     let Engines { linear: Some(_), .. } = &*regex.0 else { return };
     let program = Program::new(&parse::parse(pattern).unwrap()).unwrap();
     for (texts, matches) in [(matching, true), (others, false)] {
@@ -79,7 +79,7 @@ fn what_is_written_otherwise_in_other_languages() {
 fn bytes_and_code_points() {
     check("^..$", &["é", "ab"], &["e", "日"]);
     check("^é$", &["é"], &["e"]);
-    // As Erlang's, Latin-1's letters: of the two bytes of `é` the first is one.
+    // Latin-1's letters, as in Erlang: the first of the two bytes of `é` is a letter.
     check(r"^\w\W$", &["é", "a."], &["ab"]);
     check(r"foo\b", &["foo", "foo."], &["fooé", "foob"]);
     check("(?i)äPFEL", &["zwei äpfel"], &["Äpfel"]);
@@ -167,7 +167,7 @@ fn what_is_refused() {
     assert_eq!(Regex::new(&nested).unwrap().is_match("a"), Ok(true));
 }
 
-/// Patterns of the linear engine take one pass whatever they are; others end after their steps.
+/// Patterns of the linear engine take one pass; others end after their steps.
 #[test]
 fn no_pattern_takes_long() {
     let long = "a".repeat(200_000) + "!";
@@ -177,7 +177,7 @@ fn no_pattern_takes_long() {
     for pattern in ["^(?=a)(a+)+$", r"(a|aa)+\1$", "(?:(?=a)a)*b", r"(.+)\1!!", "(?=.*b)", "(?=(a|b)*c)"] {
         assert_eq!(Regex::new(pattern).unwrap().is_match(&long), Err(TooManySteps), "{pattern}");
     }
-    // A text of some length is no problem in itself.
+    // A long text alone is not a problem.
     let text = "some words of a text ".repeat(5_000);
     for pattern in [r"(?<!x)\d", r"\b(\w+) \1\b", "of(?! a)", "^(?>some)(?=x)"] {
         assert_eq!(Regex::new(pattern).unwrap().is_match(&text), Ok(false), "{pattern}");

@@ -1,6 +1,6 @@
-//! Finds what a selector requires of fields, for the planner of a search.
+//! Finds a selector's requirements on fields, for the planner of a search.
 //!
-//! Only conditions below nothing but `$and` are true for every matching document, so other ones are ignored.
+//! Only conditions at the top or directly in `$and`s are true for every matching document, so others are ignored.
 //!
 //! Source: `mango_idx_view.erl` (`indexable_fields/1`, `range/2`), `mango_selector:fields/1`.
 
@@ -19,14 +19,14 @@ pub struct IdRange {
     pub low: Option<(String, bool)>,
     /// The highest id, and whether it is included.
     pub high: Option<(String, bool)>,
-    /// The ids that can match, sorted, where the selector names each of several: by `$in`, or by an `$or` of them.
+    /// The ids that can match, sorted, if the selector lists them: by `$in`, or by an `$or`.
     pub list: Option<Vec<String>>,
     /// Whether no id can match.
     pub is_empty: bool,
 }
 
 impl IdRange {
-    /// The part of it from `first` on and before `beyond`.
+    /// The part of the range from `first` up to, not including, `beyond`.
     pub(crate) fn within(mut self, first: &str, beyond: &str) -> IdRange {
         let is_in = |id: &str| first <= id && id < beyond;
         if let Some(list) = &mut self.list {
@@ -76,7 +76,7 @@ impl Selector {
         paths
     }
 
-    /// The paths in the selector, and whether a path that ends in a scalar has to be told from a field that is missing.
+    /// The paths in the selector, and whether a path that ends in a scalar must be distinguished from a missing field.
     pub(crate) fn paths_to_read(&self) -> Vec<(&[String], bool)> {
         let mut paths = Vec::new();
         if let Some(root) = &self.root {
@@ -153,7 +153,7 @@ impl Node {
         }
     }
 
-    /// The ids of all matching documents, where each is named.
+    /// The ids of all matching documents, if the selector lists them.
     fn ids(&self) -> Option<BTreeSet<Cow<'_, str>>> {
         match self {
             Node::And(parts) => parts.iter().filter_map(Node::ids).reduce(|a, b| a.intersection(&b).cloned().collect()),
@@ -164,7 +164,7 @@ impl Node {
                 Some(all)
             }),
             Node::Field { path, condition } if matches!(&path[..], [id] if id == "_id") => match condition {
-                // What is no string is no id.
+                // Only strings are ids.
                 Condition::Compare { relation: Relation::Eq, value, .. } => {
                     Some(value.root().as_str().into_iter().collect())
                 }
@@ -221,7 +221,7 @@ impl IdRange {
 
     fn narrow_by(&mut self, relation: Relation, value: JsonRef<'_>) {
         let Some(id) = value.as_str() else {
-            // Every id sorts after every value that is no string.
+            // Every id sorts after every value that is not a string.
             self.is_empty |= matches!(relation, Relation::Lt | Relation::Lte | Relation::Eq);
             return;
         };
@@ -252,11 +252,11 @@ impl IdRange {
     }
 }
 
-/// The first text after all that begin with `prefix`; `None` if there is none.
+/// The first text after all that begin with `prefix`; `None` if it does not exist.
 fn beyond(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
-        // Surrogates are no characters.
+        // Surrogates are not characters.
         let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
         if let Some(next) = next {
             text.push(next);

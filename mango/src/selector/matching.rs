@@ -84,7 +84,7 @@ impl Condition {
     }
 }
 
-/// Whether one of them matches. Those behind it are not asked.
+/// Whether one of them matches. The later ones are not evaluated.
 fn any<T>(
     parts: impl IntoIterator<Item = T>,
     mut matches: impl FnMut(T) -> Result<bool, TooManySteps>,
@@ -128,12 +128,12 @@ impl Choice {
 
 /// Whether `text` begins with `prefix` and the prefix ends between two graphemes.
 fn begins_with(text: &str, prefix: &str) -> bool {
-    // The cursor has the whole text, so it always knows the answer.
+    // The cursor has the whole text, so it never fails.
     text.starts_with(prefix) && GraphemeCursor::new(prefix.len(), text.len(), true).is_boundary(text, 0).unwrap_or(true)
 }
 
-/// Elements are equal only if their texts are. CouchDB compares them exactly (`=:=`): `1` is not `1.0`. The whole value is
-/// compared by `==` there, for which it is.
+/// Elements are equal only if their texts are. CouchDB compares them exactly (`=:=`): `1` is not `1.0`. But it compares
+/// the whole value by `==`, for which they are equal.
 fn has_all(value: JsonRef<'_>, values: JsonRef<'_>) -> bool {
     let mut first = values.elements();
     match (first.next(), first.next()) {

@@ -1,7 +1,7 @@
 //! Selectors: they select the documents that match.
 //!
 //! A selector is parsed once into a normal form. It is then matched against the text of any number of documents,
-//! without copying or parsing these.
+//! without copying or parsing them.
 //!
 //! # Operators
 //! Combining: `$and`, `$or`, `$not`, `$nor`, and several members, which are an implicit `$and`. On
@@ -17,7 +17,7 @@
 //! * `$eq` on objects depends on the order of members.
 //! * An empty `$or` and an empty `$and` match everything; an empty `$in` and an empty `$all` match nothing. A selector
 //!   that is only an empty combination finds nothing: [`Selector::is_empty_combination`].
-//! * `$in` on an array checks its elements, and not the array itself.
+//! * `$in` on an array checks its elements, not the array itself.
 //! * `$regex` works on bytes: `é` matches `^..$`.
 //! * `$beginsWith` compares whole graphemes: `é` does not begin with `e`, however it is encoded.
 //!
@@ -26,8 +26,6 @@
 //!   is an error, and the caller decides what that means; in CouchDB the condition is false. See [`crate::Regex`].
 //! * Selectors have at most [`MAX_DEPTH`] levels, [`MAX_CONDITIONS`] conditions and [`MAX_REGEXES`] regular
 //!   expressions. The divisor of `$mod` must fit in 64 bits.
-//! * Ids are sorted by bytes in an index too, as they are compared. CouchDB sorts them by collation there, and a range
-//!   of ids misses those that only bytes put into it.
 //! * `$nor` works inside `$elemMatch`, `$allMatch` and `$keyMapMatch`.
 //!
 //! Source: `mango_selector.erl` and its tests; CouchDB's manual, "Selector Syntax".

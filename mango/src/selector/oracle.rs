@@ -287,14 +287,14 @@ fn selectors_match_what_couchdbs_passes_match() {
     let (mut matched, mut shown) = (0, 0);
     for _ in 0..1_000 {
         let given = json!({name(random): selector(random, 4, false), "b": selector(random, 3, false)});
-        // A nested empty object is a value and, as in CouchDB, no selector.
+        // A nested empty object is a value and, as in CouchDB, not a selector.
         let Ok(ours) = Selector::parse(&text(&given)) else { panic!("SEED={seed}: {given}") };
         let theirs = norm_negations(norm_fields(norm_ops(&given), &[]));
         let json = ours.to_json();
         // The JSON that `_explain` shows can be parsed again.
         let again = Selector::parse(&json).ok();
         shown += usize::from(again.is_some());
-        // So can that of definitions, which has no empty names for elements. Both say the same.
+        // So can that of definitions, which has no empty names for elements. Both mean the same.
         let bare = Selector::parse(&ours.to_bare_json()).ok();
         let normal = |selector: &Option<Selector>| selector.as_ref().map(|selector| selector.to_json().to_string());
         assert_eq!(normal(&bare), normal(&again), "SEED={seed}: {given} as {json}");

@@ -8,8 +8,8 @@
 //!       walk: path []  -> ["a"] -> ["a", "b"], negated
 //!   Or[ Field(["a","b"], Lte 1), Field(["a"], Exists false) ]
 //! ```
-//! A negation is moved into the condition and not wrapped around it. This decides about a *missing* field: `{"$not":
-//! {"x": 5}}` becomes `{"x": {"$ne": 5}}`, which a document without `x` does not match. Inside `$elemMatch`,
+//! A negation is moved into the condition instead of being wrapped around it. This decides about a *missing* field:
+//! `{"$not": {"x": 5}}` becomes `{"x": {"$ne": 5}}`, which a document without `x` does not match. Inside `$elemMatch`,
 //! `$allMatch` and `$keyMapMatch`, negations stay in their place, as in CouchDB.
 //!
 //! Source: `mango_selector.erl`.
@@ -88,7 +88,7 @@ struct Walk<'a> {
     counts: &'a Counts,
 }
 
-/// Counts of what is limited in a selector.
+/// Counts of the limited parts of a selector.
 #[derive(Default)]
 struct Counts {
     nodes: Cell<usize>,
@@ -152,7 +152,7 @@ impl Walk<'_> {
                 let condition = self.condition(operator, argument, path)?;
                 self.field(path, condition, negated)
             }
-            // The name of an element itself in CouchDB's normal form, as design documents have it.
+            // The empty name of an element itself, in CouchDB's normal form, as in design documents.
             "" if self.negations == Negations::Kept && path.is_empty() => self.node(argument, path, negated),
             "" => Err(Error::missing_field_name()),
             field => {
@@ -223,7 +223,7 @@ impl Walk<'_> {
                     _ => return Err(bad()),
                 }
             }
-            // CouchDB's error for an argument that is no string.
+            // CouchDB's error for an argument that is not a string.
             "$regex" | "$beginsWith" if argument.kind() != JsonKind::String => {
                 return Err(Error::invalid_operator(operator));
             }

@@ -17,7 +17,7 @@ use json::{JsonText, JsonWriter};
 use super::{Condition, Relation, Selector};
 use crate::collate::{append_key, append_prefix};
 
-/// A byte after a key that makes it greater than every key that continues there.
+/// After a key, this byte makes it greater than every key that continues there.
 pub(crate) const ABOVE: u8 = 0xff;
 
 /// A range of the values of one field.
@@ -144,10 +144,9 @@ impl FieldRange {
 }
 
 impl Bound {
-    /// The position at which a range begins with this low end: the key, and whether [`ABOVE`] comes after it.
+    /// The position where a range with this low end begins: the key, and whether [`ABOVE`] comes after it.
     ///
-    /// No key is a prefix of another, and none has [`ABOVE`] where another one ends. So the pairs compare like the
-    /// positions.
+    /// No key is a prefix of another, or has [`ABOVE`] where another one ends. So the pairs compare like the positions.
     fn begin(&self) -> (&[u8], bool) {
         (&self.key, self.kind == Kind::Exclusive)
     }

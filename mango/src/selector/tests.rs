@@ -109,7 +109,7 @@ fn a_missing_field_matches_nothing_but_its_absence() {
     assert!(!matches(json!({"$not": {"x": 5}}), json!({})));
     assert!(matches(json!({"x": {"$exists": false}}), json!({"y": 5})));
     assert!(matches(json!({"x": {"$not": {"$exists": true}}}), json!({})));
-    // Not (exists and equals 0): one of the two suffices.
+    // Not (exists and equals 0): it matches if one of the two is false.
     let both = json!({"x": {"$not": {"$exists": true, "$eq": 0}}});
     assert!(matches(both.clone(), json!({"x": 1})));
     assert!(!matches(both.clone(), json!({"x": 0})));
@@ -202,7 +202,7 @@ fn strings_match_expressions_and_prefixes() {
         json!({"$regex": "^[0-9a-f]+$"}),
         &[(false, json!("")), (true, json!("3a0df5e")), (false, json!("3a0gf5e")), (false, json!(42))],
     );
-    // On bytes, as in CouchDB; on code points if a pattern needs them.
+    // On bytes, as in CouchDB; on code points if the pattern needs them.
     check(json!({"$regex": "^..$"}), &[(true, json!("é")), (true, json!("ab")), (false, json!("e"))]);
     check(json!({"$regex": "(?i)äPFEL"}), &[(true, json!("zwei äpfel")), (false, json!("Äpfel"))]);
     check(json!({"$regex": "^[äö]pfel$"}), &[(true, json!("äpfel")), (false, json!("pfel"))]);
@@ -457,7 +457,7 @@ fn conditions_and_expressions_are_counted() {
     for pattern in ["^(a+)+$", "(a|aa)+$", "(.*a){10}b", "a{50}(?:a?){50}$"] {
         assert!(!matches(json!({"a": {"$regex": pattern}}), long.clone()), "{pattern}");
     }
-    // Those that need backtracking have a number of steps, in negations and lists too.
+    // Patterns that need backtracking have a limit of steps, also in negations and lists.
     for selector in [
         json!({"a": {"$regex": "^(?=a)(a+)+$"}}),
         json!({"a": {"$not": {"$regex": "^(?=a)(a+)+$"}}}),
@@ -466,7 +466,7 @@ fn conditions_and_expressions_are_counted() {
         let refused = parse(selector.clone()).unwrap().matches(text(&long).root()).unwrap_err();
         assert_eq!((refused.status(), refused.error()), (400, "bad_arg"), "{selector}");
     }
-    // All texts of a document, names too, and all expressions share the steps. Each text has some for its length.
+    // All texts and names of a document and all expressions share the steps. Each text has more for its length.
     let texts = json!({"a": vec!["aaaaaaaaaaaaaa!"; 1_000]});
     let names: serde_json::Map<_, _> = (0..1_000).map(|n| (format!("aaaaaaaaaaaaaa{n}!"), json!(1))).collect();
     let one = json!({"$regex": "^(?=a)(a+)+$"});
@@ -483,7 +483,7 @@ fn conditions_and_expressions_are_counted() {
         json!({"a": {"$allMatch": {"$regex": "^(?=a).{14}!"}}}),
         json!({"a": vec!["aaaaaaaaaaaaaa!"; 100_000]})
     ));
-    // A part that decides before is enough.
+    // An earlier part that decides is enough.
     let either = json!({"$or": [{"a": {"$gt": null}}, {"a": {"$regex": "^(?=a)(a+)+$"}}]});
     assert!(matches(either, long.clone()));
     // Combinations without conditions are counted too, and chains of them.
@@ -493,7 +493,7 @@ fn conditions_and_expressions_are_counted() {
         assert!(Selector::parse(&empties(part, 50_000 / nodes)).is_ok());
         assert_eq!(Selector::parse(&empties(part, 100_000 / nodes + 1)).unwrap_err().error(), "invalid_selector");
     }
-    // Many arguments are no conditions.
+    // Arguments do not count as conditions.
     let many: Vec<u32> = (0..100_000).collect();
     assert!(parse(json!({"a": {"$in": many}})).unwrap().matches(text(&json!({"a": many})).root()).unwrap());
 }

@@ -57,7 +57,7 @@ impl Node {
                 condition.write(json.name(name), elements);
             }
             Node::Field { path, condition } => {
-                // No field name goes on behind an empty one: what follows is nested.
+                // A field name cannot continue after an empty one, so the rest is nested.
                 let inner = path.iter().position(String::is_empty).map_or(path.len(), |empty| empty + 1);
                 json.name(&crate::path::write(&path[..inner]));
                 let mut field = &path[inner..];

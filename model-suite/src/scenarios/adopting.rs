@@ -14,7 +14,7 @@ use model::{
 use super::feed::soon;
 use crate::stage::*;
 
-/// A version that every engine passed long ago.
+/// A version far below those of any engine.
 const LOW: u64 = 1_000;
 
 /// The rows of `engine` in a store whose versions are low.

@@ -110,7 +110,7 @@ pub(crate) async fn a_document_at_the_limit_is_written(stage: Stage) {
     // The worst case of an exploded document: more leaves than a transaction can have rows.
     let numbers = format!(r#"{{"n":[{}1]}}"#, "1,".repeat(100_000));
     let text = format!(r#"{{"t":"{}"}}"#, "x".repeat(7_999_992));
-    // Slow to hash and to lay out. That time must not count for the read version.
+    // Slow to hash and to lay out. That time must not shorten the transaction's time to read.
     let escapes = format!(r#"{{"t":"{}"}}"#, "\\n".repeat(3_999_990));
     let all = [&numbers, &text, &escapes];
     for (name, format, bodies) in

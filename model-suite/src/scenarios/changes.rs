@@ -89,7 +89,7 @@ pub(crate) async fn feeds_go_on_where_they_stopped(stage: Stage) {
         assert_eq!(rows.len(), 4_500);
         assert!(rows.is_sorted_by(|a, b| (a.seq < b.seq) != descending && a.seq != b.seq));
     }
-    // A document that changes behind the reader is read again; one that changes ahead of it is read once.
+    // A document that changes after the reader has passed it is read again; one that changes before is read once.
     let mut request = ChangesRequest { limit: Some(100), ..Default::default() };
     let batch = documents.changes(&request).await.unwrap();
     assert_eq!((batch.rows.len(), batch.more), (100, true));
@@ -156,7 +156,7 @@ pub(crate) async fn feeds_have_styles_documents_and_filters(stage: Stage) {
     assert_eq!(main[0].revs, [rev("2-d")]);
     assert_that_nothing_is_all_there_is(&documents, rows[1].seq).await;
 
-    // Filters by id: a few ids are looked up, for many the feed is filtered.
+    // Filters by id: few ids are looked up; for many, the feed is filtered.
     for others in [0, 200] {
         let mut ids: Vec<String> = ["plain", "conflicted", "ghost", "plain"].map(str::to_owned).to_vec();
         ids.extend((0..others).map(|n| format!("none-{n}")));
@@ -182,7 +182,7 @@ pub(crate) async fn a_long_feed_goes_on_past_old_read_versions(stage: Stage) {
     let calm = feed(&documents, everything.clone()).await;
     assert_eq!(calm.len(), 4_500);
 
-    // A reader that takes longer for each batch than a read version lasts.
+    // A reader that takes longer for each batch than a read version lives.
     let (mut rows, mut request) = (Vec::new(), ChangesRequest { limit: Some(2_000), ..everything.clone() });
     loop {
         let batch = documents.changes(&request).await.unwrap();
@@ -195,7 +195,7 @@ pub(crate) async fn a_long_feed_goes_on_past_old_read_versions(stage: Stage) {
     }
     assert_eq!(rows, calm);
 
-    // The version grows too old in the middle of a batch: the rows read before that are returned.
+    // The version becomes too old in the middle of a batch: the rows read until then are returned.
     let rates = Rates { too_old: 0.002, ..Rates::default() };
     let restless = layer(Chaos::new(stage.engine(), 3, rates)).await.database("db").await.unwrap();
     let (mut rows, mut request, mut cut_short) = (Vec::new(), everything, 0);

@@ -226,7 +226,7 @@ pub(crate) async fn a_document_that_a_repair_leaves_stays_in_the_feed(stage: Sta
     fill(&documents).await;
     let expected = feed(&documents, ChangesRequest::default()).await;
     let at = expected.iter().position(|row| row.id == "conflicted").unwrap();
-    // A losing leaf in a later format: the document stays as it is. Its change is cut after the id.
+    // A losing leaf in a later format: the document is left unchanged. Its change is cut after the id.
     let loser = rows(&engine, REVISIONS, "conflicted").await.remove(1);
     let change = rows(&engine, CHANGES, "").await.remove(at);
     let id = change.value.windows(10).position(|part| part == b"conflicted").unwrap();
@@ -237,7 +237,8 @@ pub(crate) async fn a_document_that_a_repair_leaves_stays_in_the_feed(stage: Sta
     assert_eq!(rows(&engine, CHANGES, "").await[at], change, "it is set anew");
     assert_eq!(feed(&documents, ChangesRequest::default()).await, expected);
 
-    // If it is cut before the id, its document is unknown. It may be the only change of the document that was left.
+    // If the change is cut before the id, its document is unknown. It may be the only change of the unrepaired
+    // document.
     put_rows(&engine, &[(&change.key, Some(&change.value[..id]))]).await;
     let report = documents.repair(|_| ()).await.unwrap();
     assert_eq!((report.repaired, report.left, report.moved), (0, 2, 0));

@@ -21,7 +21,7 @@ fn commits(counted: &Counted<impl Database>) -> u64 {
     counted.take().iter().map(|counts| counts.commits).sum()
 }
 
-/// All kinds of edits, of documents that no one else writes. Returns the number of transactions.
+/// All kinds of edits of documents that no one else writes. Returns the number of transactions.
 async fn live_and_die<D: Database>(documents: &Documents<D>, writer: usize) -> u64 {
     let (id, other) = (format!("doc-{writer}"), format!("doc-{writer}-too"));
     let first = documents.put(edit(&id, r#"{"n":1}"#)).await.unwrap();
@@ -89,7 +89,7 @@ pub(crate) async fn one_of_two_writers_of_a_document_wins(stage: Stage) {
         writer.unwrap();
     }
     assert_eq!((won.load(Ordering::Relaxed), lost.load(Ordering::Relaxed)), (1, 7));
-    // A transaction that has read loses to a commit in between. Its retry sees that commit.
+    // A transaction loses to a commit after its read. Its retry sees that commit.
     let transaction = stage.engine().begin().unwrap();
     let range = kv_api::RangeRequest::prefix(&[0x15, 4, 0x14, 0x15, 4]).reverse().limit(1);
     transaction.get_range(&range, Read::Serializable).await.unwrap();

@@ -50,13 +50,13 @@ pub(crate) async fn the_feed_is_a_stream_that_may_go_on(stage: Stage) {
     assert!(live.next().await.is_none());
 }
 
-/// A layer in a store that also has rows of the caller's own.
+/// A layer in a store that also has rows of the caller.
 async fn beside<D: Database>(engine: D) -> Layer<D> {
     let prefix = "documents".into();
     Layer::open(engine, LayerOptions { prefix, ..LayerOptions::default() }).await.unwrap()
 }
 
-/// Consumes rows: counts each in a row of the caller's own, and copies it to a new document of another database.
+/// Consumes rows: counts each in a row of the caller, and copies it to a new document of another database.
 async fn copy<D: Database>(consumer: &Consumer<D>, copies: &Documents<D>, limit: usize) -> Result<usize, Error> {
     consumer
         .consume(limit, async |edits: Edits<D>, rows: Vec<Change>| {
@@ -126,7 +126,7 @@ pub(crate) async fn two_consumers_of_one_name_share_the_feed(stage: Stage) {
     assert_consumed(&stage.engine(), &documents, &copies).await;
 }
 
-/// Another consumer of the name comes between the reading of rows and the commit of their effects.
+/// Another consumer with the same name runs between reading rows and committing their effects.
 pub(crate) async fn rows_that_another_consumer_has_consumed_are_left(stage: Stage) {
     let (documents, copies) = two_databases(&beside(stage.engine()).await).await;
     for id in ["a", "b", "c"] {
@@ -169,7 +169,7 @@ pub(crate) async fn a_consumer_that_ends_anywhere_is_gone_on_with(stage: Stage) 
         documents.put(edit(&format!("doc-{seed:02}"), "{}")).await.unwrap();
         let rates = Rates { latency: 0.4, longest: Duration::from_micros(100), ..Rates::retryable(0.02) };
         let (source, target) = same_databases(Chaos::new(stage.engine(), seed, rates)).await;
-        // Each is a process of its own.
+        // Each is a separate process.
         let consumer = source.feed().consumer("copier");
         // A consumer takes some ten polls on an embedded engine, and several times as many on a cluster.
         match ends_after(1 + (seed * seed / 8) as usize, copy(&consumer, &target, 2)).await {
@@ -192,7 +192,7 @@ pub(crate) async fn what_a_consumer_does_at_an_unknown_result_happens_once(stage
         assert_eq!(copy(&source.feed().consumer("copier"), &target, 5).await.unwrap(), 1, "{fault:?}");
         assert_consumed(&stage.engine(), &documents, &copies).await;
 
-        // A run that is too late to ask does not know. The next one does.
+        // A run that asks too late cannot know whether it committed. The next one can.
         documents.put(edit(&format!("late-{n}"), "{}")).await.unwrap();
         let environment = super::unknown::Ticking::by(70_000);
         let options = LayerOptions { prefix: "documents".into(), environment, ..LayerOptions::default() };
@@ -278,7 +278,7 @@ pub(crate) async fn a_place_moves_only_with_its_effects(stage: Stage) {
     assert_eq!(copy(&none, &copies, 1).await.unwrap(), 1);
     assert_eq!(consumer.place().await.unwrap(), None);
 
-    // If a place was removed, the consumer begins anew; an invalid place is an error.
+    // If a place was removed, the consumer starts at the beginning; an invalid place is an error.
     let id = "_local/consumer/filter";
     documents.delete_local(id).await.unwrap();
     let all = documents.feed().consumer("filter");

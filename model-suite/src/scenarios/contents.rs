@@ -81,7 +81,7 @@ pub(crate) async fn a_bad_stub_of_attachments_fails_large_batches_before_they_ar
     assert_eq!(documents.write(twice, WriteMode::Interactive).await.unwrap_err().status(), 412);
     assert!(is_missing(&documents, "b").await);
 
-    // An error that is found after another transaction wrote belongs to that edit alone.
+    // An error found after another transaction has written affects only its own edit.
     let first = documents.put(with(edit("a", "{}"), vec![inline("f", "x", "content")])).await.unwrap();
     let second = revision(false, Some(&first), "{}", &[]);
     let chain: Vec<RevId> = [None, Some(()), Some(())]

@@ -33,7 +33,7 @@ async fn cost<D: Database>(counted: &Counted<D>, documents: &Documents<Counted<D
     reads(of_one(counted))
 }
 
-/// The costs of a document that is created, read, deleted and brought again, and of the database's information.
+/// The costs of creating, reading, deleting and recreating a document, and of the database's information.
 pub(crate) async fn cost_of_a_life<D: Database>(
     counted: &Counted<D>,
     documents: &Documents<Counted<D>>,

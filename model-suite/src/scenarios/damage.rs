@@ -1,4 +1,4 @@
-//! Damage of a document's rows fails only that document, and names it.
+//! Damage of a document's rows affects only that document, and names it.
 
 use kv_api::{Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 use model::{

@@ -62,7 +62,7 @@ pub(crate) async fn each_database_has_its_last_events_in_order(stage: Stage) {
     let (all, end) = since(both).await;
     assert_eq!(all, "-b -a");
     assert_eq!(since(end).await, (String::new(), end));
-    // A sequence that lies ahead comes from another store.
+    // A sequence ahead of the store comes from another store.
     let never = Seq::from_bytes([0xff; Seq::LEN]);
     let events = layer.database_events(never).await.unwrap();
     assert_eq!((text(&events), events.last_seq), ("-b -a".to_owned(), end));
@@ -104,7 +104,7 @@ pub(crate) async fn watchers_of_events_wake_for_each(stage: Stage) {
             }
             soon(waiting).await;
         }
-        // Waking once too often is allowed.
+        // A needless wake-up is allowed.
         let mut seen = DatabaseEvents::default();
         while seen.events.is_empty() {
             seen = watcher.read(last).await.unwrap();

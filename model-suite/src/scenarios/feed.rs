@@ -9,7 +9,7 @@ use model::{ErrorKind, NotFound};
 
 use crate::stage::*;
 
-/// Fails a test that waits for ever.
+/// Fails a test that waits forever.
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("a wake-up")
 }

@@ -1,4 +1,4 @@
-//! Searches of programs that embed the layer: random ones agree with a scan, and see all earlier writes.
+//! Searches of embedding programs: random ones agree with a scan, and see all earlier writes.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use model::{
 
 use crate::stage::*;
 
-/// A number from the environment, for long runs:
-/// `MODEL_QUERIES_DOCUMENTS=2000 MODEL_QUERIES_SEED=1 cargo test -p couch-layer-engine-mem --test model random_searches`.
+/// A number from the environment, for long runs: `MODEL_QUERIES_DOCUMENTS=2000 MODEL_QUERIES_SEED=1 cargo test -p
+/// couch-layer-engine-mem --test model random_searches`.
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(format!("MODEL_QUERIES_{name}")).map_or(default, |value| value.parse().expect("a number"))
 }
@@ -200,11 +200,11 @@ pub(crate) async fn random_searches_agree_with_a_scan(stage: Stage) {
     let observer = stage.documents().await;
     let mut random = Random::new(seed);
     let (mut tally, rounds) = (Tally::default(), 4 + count / 100);
-    // A search has some reads for each document, and a transaction whose every attempt meets a fault fails.
+    // A search has several reads per document, and a transaction fails if each attempt meets a fault.
     let reads = 0.2 / (count as f64).max(20.0);
     let rates = Rates { too_old: reads, future_version: reads, ..Rates::retryable(0.01) };
     for round in 0..rounds {
-        // Each round is another server, which knows nothing of the earlier ones, and a store with faults.
+        // Each round is another server without knowledge of the earlier ones, on a store with faults.
         let chaos = Chaos::new(stage.engine(), seed.wrapping_add(round), rates);
         let documents = layer(chaos).await.database("db").await.expect("the database");
         for _ in 0..count.div_ceil(rounds * 10) {
@@ -254,7 +254,7 @@ async fn write_together<D: Database>(layer: &Layer<D>, round: u64, fails: bool) 
     done.await.map(drop)
 }
 
-/// The rows of indexes come with the edits of a caller's transaction: all of them, or none, and once.
+/// The edits of a caller's transaction write their index rows: all or none, and once.
 pub(crate) async fn a_callers_transaction_maintains_indexes(stage: Stage) {
     let documents = stage.documents().await;
     assert!(documents.index().fields(["kind", "n"]).create().await.expect("an index"));

@@ -56,8 +56,7 @@ pub(crate) async fn a_build_reads_the_rows_of_its_fields(stage: Stage) {
         (("nested", r#"{"o.m":"asc","o.x.y":"asc"}"#, "{}"), 2),
         (("nested filter", r#"{"a":"asc"}"#, r#"{"o.x.y":6}"#), 2),
         (("_id", r#"{"_id":"asc","a":"asc"}"#, "{}"), 1),
-        // In addition to the field, the metadata are read: they tell whether it is missing, and the order of its
-        // elements.
+        // Besides the field, the metadata are read: they tell whether it is missing, and the order of its elements.
         (("missing", r#"{"nowhere":"asc"}"#, "{}"), 1),
         (("array", r#"{"c":"asc"}"#, "{}"), 3 + 1),
         (("element", r#"{"c.1":"asc"}"#, "{}"), 3 + 1),
@@ -206,7 +205,7 @@ pub(crate) async fn what_was_read_ahead_is_dropped_where_the_ground_has_moved(st
     assert!((10..=15).contains(&progress.documents), "{progress:?}");
     assert_sound(&documents).await;
 
-    // Another build goes further. Then the first one continues, without knowing of it.
+    // Another build goes further. Then the first one continues without knowing that.
     next(&mut build, None).await.unwrap();
     documents.build_indexes_batch(20, None).await.unwrap();
     next(&mut build, None).await.unwrap();
@@ -219,7 +218,7 @@ pub(crate) async fn what_was_read_ahead_is_dropped_where_the_ground_has_moved(st
     assert_sound(&documents).await;
     next(&mut build, None).await.unwrap();
     next(&mut build, None).await.unwrap();
-    // One more, while a batch is read ahead: it is built to the same place first.
+    // Another index is added while a batch is read ahead: it is built up to the same place first.
     documents.put(edit("_design/y", &design(&VIEWS[3..4]))).await.unwrap();
     assert_eq!(next(&mut build, None).await.unwrap().unwrap().indexes, [2]);
     assert_sound(&documents).await;

@@ -77,14 +77,14 @@ pub(crate) async fn the_job_goes_with_the_last_index_that_is_to_be_built(stage: 
     let mut server = server(&documents.jobs(), 1);
     let (_, hold) = accept(&mut server).await;
     documents.build_indexes_batch(2, Some(&hold)).await.unwrap();
-    // One index is deleted: the run may go on. Another one is added: the job is requested again.
+    // One index is deleted: the run may continue. Another one is added: the job is requested again.
     let second = documents.put(edit("_design/x", &design(&VIEWS[2..3])).over(first)).await.unwrap();
     assert!(!job(&documents).await.unwrap().is_resubmitted);
     let third = documents.put(edit("_design/x", &design(&VIEWS[2..4])).over(second)).await.unwrap();
     assert!(job(&documents).await.unwrap().is_resubmitted);
     documents.jobs().finish_and_remove(&hold).await.unwrap();
     assert_eq!(state(&documents).await, Some(State::Pending));
-    // Somebody builds without the job.
+    // A caller builds without the job.
     documents.build_indexes(|_| ()).await.unwrap();
     assert_eq!(job(&documents).await, None);
 

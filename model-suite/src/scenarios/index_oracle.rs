@@ -49,7 +49,7 @@ async fn whole<D: Database>(
         request.limit = Some(limit);
         let page = documents.index_rows(&request).await.unwrap();
         assert!(page.rows.len() <= limit);
-        // The limit was that of a batch, and not of the whole index.
+        // The limit applies to a batch, not to the whole index.
         next = page.rows.last().filter(|_| page.rows.len() == limit).map(|row| {
             let after = Some((row.key.clone(), row.id.clone()));
             IndexRequest { after, ..request.clone() }

@@ -64,7 +64,7 @@ async fn random_edit<D: Database>(documents: &Documents<D>, random: &mut Random,
 async fn random_design<D: Database>(documents: &Documents<D>, random: &mut Random) -> (Edit, WriteMode) {
     let id = *random.pick(&["_design/x", "_design/y"]);
     let views: Vec<_> = VIEWS.into_iter().filter(|_| random.chance(0.4)).collect();
-    // If two views have one name, the last one counts, as always in JSON.
+    // If two views have the same name, the last one counts, as always in JSON.
     let (mut edit, mode) = random_edit(documents, random, id).await;
     edit.body = json(&if random.chance(0.1) { "{}".to_owned() } else { design(&views) });
     if edit.deleted && mode == WriteMode::Interactive {
@@ -390,7 +390,7 @@ pub(crate) async fn index_pages_keep_to_ranges_and_limits(stage: Stage) {
     for (descending, list) in [(false, &expected), (true, &backwards)] {
         let after = Some((key(if descending { 4 } else { 3 }), list[9].clone()));
         assert_eq!(read(IndexRequest { after, descending, ..all.clone() }).await.0, list[10..]);
-        // After a row beyond the range there is nothing; after a row before it, the range begins.
+        // After a row beyond the range nothing is left; after a row before it, the range begins.
         let (low, high) = (Some((key(0), "x".to_owned())), Some((key(9), "x".to_owned())));
         let (before, behind) = if descending { (high, low) } else { (low, high) };
         assert_eq!(read(IndexRequest { after: before, descending, ..all.clone() }).await.0, *list);

@@ -38,7 +38,7 @@ async fn at_every_stop<D: Database>(engine: &D, chaos: Option<u64>, verify: bool
             return;
         }
         assert_eq!(kind(stopped), ErrorKind::Stopped, "{what}");
-        // It is in at most one place, and open unless this was the last step.
+        // The database is in at most one place, and open unless this was the last step.
         let open_there = target.database("db").await;
         let wrote = match here.put(edit("between", "{}")).await {
             Ok(_) => {
@@ -188,8 +188,8 @@ async fn moves<D: Database>(engine: D) -> Result<RelocateReport, Error> {
     relocate(&at(&engine, "a").await, &at(&engine, "b").await, "db", &options(false), go_on).await
 }
 
-/// Two runs, each of which is held at one of its commits: the later one while the earlier is, and a client that writes
-/// while both are.
+/// Two runs are each held at one of their commits: the later one while the earlier one is held. A client writes while
+/// both are held.
 pub(crate) async fn a_run_that_is_overtaken_anywhere_leaves_no_edit_behind(stage: Stage) {
     let engine = stage.engine();
     let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);

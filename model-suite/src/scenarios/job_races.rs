@@ -1,4 +1,5 @@
-//! Random histories of jobs: compared with an oracle, and races of servers that both assume they hold the same job.
+//! Random histories of jobs, compared with an oracle, and races of servers that both assume that they hold the same
+//! job.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -368,9 +369,8 @@ pub(crate) async fn random_histories_of_jobs_agree_with_the_oracle(stage: Stage)
     }
 }
 
-/// One job, and two servers that may both assume that they hold it. A run knows the next number from memory: it reads
-/// one at its beginning and then counts. If two runs never write at the same time, the log has each number once and in
-/// order.
+/// One job, and two servers that may both assume that they hold it. A run reads the next number at its start and then
+/// counts in memory. If two runs never write at the same time, the log has each number once and in order.
 async fn race(engine: AnyDatabase, seed: u64, is_fenced: bool) -> Result<usize, String> {
     let prefix = format!("race-{seed}-{is_fenced}/").into_bytes();
     let (counter, log) = ([&prefix[..], b"counter"].concat(), [&prefix[..], b"log/"].concat());

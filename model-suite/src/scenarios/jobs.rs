@@ -42,7 +42,7 @@ pub(crate) async fn accept<D: Database>(server: &mut Server<D>, now_ms: u64) -> 
     }
 }
 
-/// A time at which jobs are due that waited since one lost run.
+/// A time at which jobs are due after one lost run.
 const LATER_MS: u64 = 10_000;
 
 async fn accepted<D: Database>(server: &mut Server<D>) -> (Job, Hold) {
@@ -116,7 +116,7 @@ pub(crate) async fn jobs_are_added_accepted_and_finished(stage: Stage) {
     assert_eq!(jobs.remove(&work("a")).await, Ok(true));
     assert_eq!(jobs.remove(&work("a")).await, Ok(false));
     assert_eq!(jobs.update(&hold, b"late", 11).await, Err(Error::Lost));
-    // Also if a job with that id exists again and runs.
+    // This holds even if a job with that id exists again and runs.
     jobs.add(&work("a"), &asking("sixth")).await.unwrap();
     let (_, again) = accepted(&mut there).await;
     assert_eq!(jobs.finish_and_remove(&hold).await, Err(Error::Lost));
@@ -195,7 +195,7 @@ pub(crate) async fn a_job_is_taken_over_when_its_servers_lease_is_out(stage: Sta
     jobs.add(&work("a"), &asking("it")).await.unwrap();
     let (_, stale) = accepted(&mut lost).await;
     jobs.update(&stale, b"so far", 1).await.unwrap();
-    // While it renews its lease, nothing is taken over, whatever time it is.
+    // While it renews its lease, nothing is taken over, however much time passes.
     let mut now = Duration::from_secs(1_000_000);
     for _ in 0..10 {
         other.take_over(now, 0).await.unwrap();
@@ -209,7 +209,7 @@ pub(crate) async fn a_job_is_taken_over_when_its_servers_lease_is_out(stage: Sta
         assert_eq!(state(&jobs, "a").await, Some(State::Running));
         now += BEAT;
     }
-    // A server that did not look for long knows nothing about the time between.
+    // A server that has not looked for a long time does not know whether the lease was renewed meanwhile.
     now += LEASE;
     other.take_over(now, 0).await.unwrap();
     assert_eq!(state(&jobs, "a").await, Some(State::Running));
@@ -502,7 +502,7 @@ pub(crate) async fn a_job_whose_server_ended_waits_longer_each_time(stage: Stage
         assert_eq!(lost, [jobs::LostRun { id: work("a"), times, scheduled_ms: now_ms + pause }]);
         let waiting = job().await;
         assert_eq!((waiting.state, waiting.lost, waiting.name.as_deref()), (State::Pending, times, Some("x")));
-        // Asking for the same again does not end the pause.
+        // Adding the same job again does not end the pause.
         jobs.add(&work("a"), &named).await.unwrap();
         assert!(accept(&mut next, now_ms + pause - 1).await.is_none());
         now_ms += pause;
@@ -549,7 +549,7 @@ pub(crate) async fn one_job_at_a_time_has_a_name(stage: Stage) {
     assert_eq!((name_of("a").await.as_deref(), name_of("b").await), (Some("x"), None));
     assert_eq!(holder("x").await.as_deref(), Some("a"));
 
-    // A run keeps its name to the end of its job, and another one gets it after that.
+    // A job keeps its name to the end of its run, and another one gets it after that.
     let (job, a) = accepted(&mut server).await;
     assert_eq!((job.id, job.name.as_deref()), (work("a"), Some("x")));
     let (job, b) = accepted(&mut server).await;
@@ -563,7 +563,7 @@ pub(crate) async fn one_job_at_a_time_has_a_name(stage: Stage) {
     assert_eq!(jobs.rename(&b, Some("x")).await, Ok(None));
     assert_eq!((holder("x").await.as_deref(), name_of("b").await.as_deref()), (Some("b"), Some("x")));
 
-    // Added again, a running job gets the new name at once, and the run that ends may not take one any more.
+    // Added again, a running job gets the new name at once, and its present run can no longer rename it.
     jobs.add(&work("b"), &named("y")).await.unwrap();
     assert_eq!((holder("x").await, holder("y").await.as_deref()), (None, Some("b")));
     assert_eq!(jobs.rename(&b, Some("x")).await, Err(Error::Lost));

@@ -9,7 +9,7 @@ use model::{
 use super::damage::{DOCS, put as put_rows, rows as rows_at};
 use crate::stage::*;
 
-/// Two views, which exceed a limit or throw as the document says: `{"limit": [VIEW], "fails": [VIEW]}`.
+/// Two views that exceed a limit or throw as the document says: `{"limit": [VIEW], "fails": [VIEW]}`.
 struct Limited;
 
 impl ViewFunctions for Limited {
@@ -86,7 +86,7 @@ pub(crate) async fn queries_name_the_documents_that_a_view_leaves_out(stage: Sta
     assert_eq!(named(&documents, &group, "a", None).await, some(&["both"]));
     assert_eq!(named(&documents, &group, "b", None).await, some(&["both", "one"]));
 
-    // They come back, and leave, with their documents.
+    // They come and go with their documents.
     documents.put(edit("one", "{}").over(one)).await.unwrap();
     documents.put(edit("fails", r#"{"limit":[0]}"#).over(fails)).await.unwrap();
     assert_eq!(named(&documents, &group, "a", None).await, some(&["both", "fails"]));

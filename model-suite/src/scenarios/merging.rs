@@ -39,7 +39,7 @@ fn bring(id: &str, path: &[RevId], deleted: bool) -> Edit {
     if deleted { edit.deleting() } else { edit }
 }
 
-/// A child of `parent` that no other parent has: a revision depends on its history.
+/// A child that depends on `parent`, as a revision depends on its history.
 fn child(parent: Option<&RevId>, choice: usize) -> RevId {
     let text = format!("{parent:?} {choice}");
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -100,7 +100,7 @@ pub(crate) async fn any_order_of_arrival_gives_the_same_tree(stage: Stage) {
             .collect();
     }
     assert_eq!(orders.len(), 120);
-    // The edits of all orders are written together, in each transaction one for each document.
+    // All orders are tried together: each has its own document, and each transaction one edit of each document.
     for step in 0..paths.len() {
         let mut edits = Vec::new();
         for order in &orders {
@@ -351,8 +351,8 @@ pub(crate) async fn a_leaf_that_turns_out_to_be_an_ancestor_is_joined(stage: Sta
     merge(&documents, replicated("model", "3-c", r#"{"n":1}"#)).await;
     let made = documents.put(edit("model", r#"{"n":2}"#).over(rev("3-c"))).await.unwrap();
     for deleted in [false, true] {
-        // A branch was replicated without the edit's parent. The parent is replicated later, and edited here as
-        // elsewhere.
+        // A branch was replicated without the edit's parent. The parent is replicated later, and the same edit is made
+        // here.
         let id = if deleted { "deleted" } else { "live" };
         let child = replicated(id, &format!("5-e {}", made.hash()), r#"{"n":3}"#);
         merge(&documents, if deleted { child.deleting() } else { child }).await;

@@ -22,7 +22,7 @@ async fn bulk<D: Database>(documents: &Documents<D>, name: &str, count: usize) {
     }
 }
 
-/// The numbers of the feed, which do not fall along it, and are those that were seen before.
+/// The numbers of the feed. They never decrease along it, and equal those seen before.
 async fn numbers<D: Database>(documents: &Documents<D>, seen: &mut BTreeMap<Seq, u64>) -> Vec<u64> {
     let mut numbers = Vec::new();
     for change in feed(documents, numbered()).await {
@@ -77,7 +77,7 @@ pub(crate) async fn numbers_of_writers_side_by_side_never_fall(stage: Stage) {
     let mut seen = BTreeMap::new();
     while !writers.iter().all(|writer| writer.is_finished()) {
         numbers(&documents, &mut seen).await;
-        // An engine in memory answers at once, so the writers would never have their turn.
+        // An engine in memory answers at once, so the other writers would never get a turn.
         tokio::task::yield_now().await;
     }
     for writer in writers {

@@ -32,7 +32,7 @@ pub(crate) async fn ids_are_checked_wherever_they_are_written(stage: Stage) {
     documents.put_local("_local/x", None, json("{}")).await.unwrap();
     assert!(layer.database("db").await.unwrap().is_partitioned());
     assert!(documents.info().await.unwrap().partitioned);
-    // A handle of a database that is gone does not judge the ids of the next one.
+    // A handle of a dropped database does not check the ids of its successor.
     layer.delete_database("db").await.unwrap();
     layer.create_database("db", CreateOptions::default()).await.unwrap();
     assert_eq!(documents.put(edit("x", "{}")).await.unwrap_err().status(), 404);
@@ -134,7 +134,7 @@ async fn all_groups<D: Database>(
     rows
 }
 
-/// A view in a partition has the rows that a database with this partition alone would have.
+/// A view in a partition has the rows that a database with only this partition would have.
 pub(crate) async fn views_of_a_partition_are_those_of_a_database_of_its_own(stage: Stage) {
     let layer = stage.layer().await;
     let documents = layer.create_database("db", PARTITIONED).await.unwrap();

@@ -96,7 +96,7 @@ pub(crate) async fn parts_read_only_the_rows_below_their_paths(stage: Stage) {
     assert_eq!(cost("sorted", &["m007.x", "m400.x"]).await, (2, 2 + 2, 2));
     assert_eq!(cost("sorted", &["m007", "m400.y", "none", "m007.x.z"]).await, (2, 3 + 2 + 2, 2));
     assert_eq!(cost("turned", &["m007.x", "m400.y.1"]).await, (2, 2 + 2, 2));
-    // Only the whole body tells the order of these members.
+    // Only the whole body has the order of these members.
     let (found, rows, trips) = cost("turned", &["m007"]).await;
     // A cluster answers a large range in several pages.
     assert!(found == 1 && rows >= 1_500 && trips <= 8, "{rows} rows in {trips} round trips");

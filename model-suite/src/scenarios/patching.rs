@@ -1,4 +1,4 @@
-//! Patches: edits whose body is made from the body that they replace.
+//! Patches: edits whose new body is computed from the old one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) async fn a_patch_makes_what_a_put_of_the_result_makes(stage: Stage) {
         let made = documents.patch("patched", None, patch).await.unwrap();
         let found = get(&documents, "patched").await;
         assert_eq!(found.rev, made);
-        // The same as a client does it: read, change, write.
+        // The same by a client: read, change, write.
         let mut whole = get(&documents, "put").await;
         (whole.body, whole.attachments) = (found.body.clone(), found.attachments.clone());
         let put = Edit::from_json(Some("put"), &whole.to_text(), model::WriteMode::Interactive).unwrap();

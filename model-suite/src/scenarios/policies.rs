@@ -160,7 +160,7 @@ pub(crate) async fn edits_extend_the_only_leaf_and_a_tombstone_stays(stage: Stag
     assert_eq!(fourth.position(), 4);
     let fifth = documents.put(edit("a", "{}").over(fourth.clone()).deleting()).await.unwrap();
 
-    // Revisions that are less than the tombstone are known, live or not.
+    // Revisions below the tombstone are known, live or not.
     let seq = documents.last_seq().await.unwrap();
     for path in ["1-z", "3-zz", "4-~ x w"] {
         merge(&documents, replicated("a", path, r#"{"late":true}"#)).await;
@@ -233,7 +233,7 @@ pub(crate) async fn rows_of_another_policy_are_found_and_put_right(stage: Stage)
     assert!(documents.repair(|_| ()).await.unwrap().after.is_sound());
     assert_eq!(get(&documents, "a").await.body.as_str(), r#"{"n":1}"#);
 
-    // A tombstone beside the leaf, which no edit wrote, is left until a greater revision replaces both.
+    // A tombstone beside the leaf, which no edit can write, stays until a greater revision replaces both.
     let mut key = damage::rows(&engine, REVISIONS, "b").await.remove(0).key.to_vec();
     let [.., not_deleted, 0x15, 2, 1, b'x', 0] = key.as_mut_slice() else { panic!("{key:?}") };
     *not_deleted = 0x26;

@@ -87,7 +87,7 @@ pub(crate) async fn a_purge_of_deleted_documents_leaves_what_is_alive(stage: Sta
     for id in ["gone", "back", "both"] {
         merge(&documents, replicated(id, "2-b a", "{}").deleting()).await;
     }
-    // Since the tombstones were listed, one document was written again, and another one came with a live leaf.
+    // After the tombstones were listed, one document was written again, and another one got a live leaf.
     documents.put(edit("back", "{}")).await.unwrap();
     merge(&documents, replicated("both", "1-x", "{}")).await;
     let purges: Vec<Purge> = ["gone", "back", "both", "never"].map(|id| purge(id, &["2-b"])).into();
@@ -148,7 +148,7 @@ pub(crate) async fn a_purge_of_unknown_result_is_done_once(stage: Stage) {
         assert_sound(&documents).await;
     }
 
-    // After an unknown result a client repeats the purge by its UUID, whatever was restored meanwhile.
+    // After an unknown result a client repeats the purge with its UUID, whatever was restored meanwhile.
     let named = Purge { uuid: Some([7; 16]), ..purge("a", &["1-y"]) };
     assert_eq!(purged(&documents, named.clone()).await, [rev("1-y")]);
     assert!(is_missing(&documents, "a").await);
@@ -172,7 +172,7 @@ pub(crate) async fn a_uuid_belongs_to_one_purge(stage: Stage) {
     }
     let named = |id, revs: &[&str]| Purge { uuid: Some([7; 16]), ..purge(id, revs) };
     assert_eq!(purged(&documents, named("a", &["1-y"])).await, [rev("1-y")]);
-    // Purges with this UUID of another document, or of other revisions: each is refused alone, in the same request or
+    // Purges with this UUID of another document or other revisions are refused individually, in the same request or
     // later.
     let other = || [named("b", &["1-y"]), purge("a", &["1-q"]), named("a", &["1-x"]), named("a", &["1-y"])];
     for round in 0..2 {
@@ -191,7 +191,7 @@ pub(crate) async fn a_uuid_belongs_to_one_purge(stage: Stage) {
     assert_eq!(get(&documents, "a").await.rev, both[0]);
     assert_eq!(documents.purge_seq().await.unwrap(), 3, "refused purges are not remembered");
 
-    // The parts of a large purge take no UUID that is near its own.
+    // The parts of a large purge do not take UUIDs near its own.
     let zeros = "\0".repeat(200);
     let many: Vec<RevId> = (0..300).map(|n| rev(&format!("1-{zeros}{n:04}"))).collect();
     let near: Vec<[u8; 16]> = (0..4).map(|n| (u128::from_be_bytes([9; 16]) ^ n).to_be_bytes()).collect();
@@ -315,7 +315,7 @@ pub(crate) async fn a_purge_of_damaged_rows_leaves_them(stage: Stage) {
     }
     assert_sound(&documents).await;
 
-    // A remembered purge that cannot be read fails its repetition, and no other purge.
+    // An unreadable remembered purge fails only its own repetition.
     let rows = damage::rows(&engine, PURGES, "").await;
     assert_eq!(rows.len(), 4);
     let [of_a, _] = &documents.purged_infos(0).await.unwrap()[..] else { panic!("two are remembered") };
@@ -387,7 +387,7 @@ pub(crate) async fn documents_purged_while_they_are_copied_do_not_arrive(stage: 
             }
             gone.extend(some);
         }
-        // A document that is restored, and one that keeps a leaf.
+        // One document is restored, and one keeps a leaf.
         merge(&documents, replicated(&gone[1], "2-y", "{}")).await;
         gone.remove(1);
         merge(&documents, replicated("doc-300", "1-a", "{}")).await;

@@ -1,5 +1,5 @@
-//! A database moves to another store. Here it moves between two prefixes of one engine, so every engine is tested on
-//! both sides.
+//! A database moves to another store. The stores are two prefixes of one engine, so every engine is tested on both
+//! sides.
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -164,7 +164,7 @@ pub(crate) async fn a_database_that_moves_arrives_as_it_was(stage: Stage) {
     use RelocatePhase::{Copying, Finishing, Leaving, Verifying};
     assert_eq!(phases, [Copying, Verifying, Finishing, Leaving]);
 
-    // The source returns the target's name to those who wait, read, write or look it up.
+    // The source tells the target's name to clients that wait, read, write or look it up.
     let moved = ErrorKind::Moved("b:".into());
     assert_eq!(kind(waiting.await), moved);
     assert_eq!(kind(here.get("doc-001", &GetOptions::default()).await), moved);
@@ -268,7 +268,7 @@ pub(crate) async fn differences_are_found_before_the_target_is_published(stage: 
     for (what, subspace) in [("a revision", 4), ("a change", 5), ("a body", 6), ("a listing", 7)] {
         for damage in ["changed", "gone", "added"] {
             if (subspace, damage) == (7, "added") {
-                // A listing of an unknown document belongs to no document on either side. `check` finds it.
+                // A listing of an unknown document does not belong to a document on either side. `check` finds it.
                 continue;
             }
             let (source, target) = (at(&engine, "a").await, at(&engine, "b").await);
@@ -354,7 +354,7 @@ pub(crate) async fn databases_move_on_and_come_back(stage: Stage) {
         assert!(documents.last_seq().await.unwrap() > before);
         assert_sound(&documents).await;
     }
-    // No handle of an earlier store reaches a later one.
+    // Handles of an earlier store do not reach a later one.
     for old in stale {
         let refused = kind(old.put(edit("late", "{}")).await);
         assert!(matches!(refused, ErrorKind::Moved(_) | ErrorKind::NotFound(NotFound::Database)), "{refused:?}");

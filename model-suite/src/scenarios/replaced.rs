@@ -111,12 +111,12 @@ pub(crate) async fn replaced_revisions_are_read_if_they_are_kept(stage: Stage) {
         let all = documents.open_revs("a", &OpenRevs::All, &GetOptions::default()).await.unwrap();
         assert_eq!(all.len(), 1, "leaves only");
 
-        // Edits of a replaced revision conflict as they did.
+        // Edits of a replaced revision still conflict.
         let stale = with(edit("a", "{}").over(second.clone()), vec![AttachmentEdit::stub("g")]);
         assert_eq!(documents.put(stale).await.unwrap_err().status(), 409);
         assert_eq!(documents.delete_attachment("a", Some(&second), "g").await.unwrap_err().status(), 409);
 
-        // The oldest goes with the next edit, and its attachment with it.
+        // The next edit removes the oldest, with its attachment.
         assert_sound(&documents).await;
         let fifth = documents.put(edit("a", "{}").over(fourth.clone())).await.unwrap();
         assert!(!is_there(&documents, "a", &first).await && is_there(&documents, "a", &second).await);
@@ -125,7 +125,7 @@ pub(crate) async fn replaced_revisions_are_read_if_they_are_kept(stage: Stage) {
         assert_eq!(statuses(&winner), [Available, Available, Deleted, Available, Missing]);
         assert_sound(&documents).await;
 
-        // A lowered number holds with the next edit, and a compaction takes all.
+        // A lowered number takes effect with the next edit, and a compaction removes all excess.
         documents.set_keep_replaced(Some(KeepReplaced::Revisions(1))).await.unwrap();
         let sixth = documents.put(edit("a", r#"{"n":6}"#).over(fifth.clone())).await.unwrap();
         assert!(is_there(&documents, "a", &fifth).await && !is_there(&documents, "a", &fourth).await);
@@ -170,7 +170,7 @@ pub(crate) async fn replaced_revisions_end_with_the_setting(stage: Stage) {
     assert!(!is_there(&documents, "a", &second).await && !is_there(&documents, "a", &third).await);
     let winner = documents.get("a", &all_members()).await.unwrap();
     assert_eq!(statuses(&winner)[1..], [RevStatus::Missing; 3]);
-    // An edit keeps nothing more.
+    // Edits no longer keep revisions.
     assert_eq!(kept_rows(&engine).await, [4, 5]);
     documents.put(edit("a", "{}").over(fourth.clone())).await.unwrap();
     assert_sound(&documents).await;
@@ -197,7 +197,7 @@ pub(crate) async fn what_is_too_old_cannot_be_read_and_is_removed(stage: Stage) 
     documents.forget_replaced().await.unwrap();
     assert_eq!((kept_rows(&engine).await, rows(&engine).await), ([2, 1], [0, 0, 0, 0]));
     assert!(is_there(&documents, "a", &second).await);
-    // A longer time does not bring it back, and a shorter one holds at once.
+    // A longer time does not bring it back, and a shorter one takes effect at once.
     documents.set_keep_replaced(Some(KeepReplaced::Milliseconds(7 * DAY_MS))).await.unwrap();
     assert!(!is_there(&documents, "a", &first).await);
     clock.pass(2 * DAY_MS);
@@ -274,8 +274,8 @@ pub(crate) async fn only_a_database_that_keeps_revisions_pays_for_it(stage: Stag
         std::array::from_fn(|at| on[at] - off[at])
     };
     let more: Vec<[i64; 5]> = on.iter().zip(&off).map(more).collect();
-    // A creation looks for replaced revisions too: a repair may have left some of a document without leaves. The body
-    // moves: it is read, and set with two rows. From the second on, the oldest one is read and cleared.
+    // A creation also looks for replaced revisions: a repair may have left some of a document without leaves. The old
+    // body moves: it is read, and set with two rows. From the second on, the oldest one is read and cleared.
     assert_eq!(more, [[0, 1, 0, 0, 0], [1, 1, 3, 0, 0], [2, 1, 3, 2, 1], [0; 5], [2, 1, 3, 2, 1]]);
 }
 
@@ -346,7 +346,7 @@ pub(crate) async fn a_sweep_never_takes_what_an_edit_makes_a_leaf(stage: Stage) 
     assert_eq!(was_ever_held, [true, true]);
 }
 
-/// What the oracle knows of a revision.
+/// The oracle's knowledge of a revision.
 #[derive(Clone)]
 struct Known {
     body: String,
@@ -373,7 +373,7 @@ pub(crate) async fn every_kept_revision_is_read_and_no_other(stage: Stage) {
 async fn play<D: Database>(documents: &Documents<D>, clock: &Clock, keep: KeepReplaced, seed: u64) {
     let mut random = Random::new(seed);
     let mut known: BTreeMap<(String, RevId), Known> = BTreeMap::new();
-    // By document: the replaced revisions with the time of that.
+    // By document: its replaced revisions, with the time when each was replaced.
     let mut kept: BTreeMap<String, Vec<(u64, RevId)>> = BTreeMap::new();
     let mut now = 0;
     for step in 0..120 {
@@ -459,8 +459,8 @@ async fn leaves<D: Database>(documents: &Documents<D>, id: &str) -> Vec<RevId> {
     revs.collect()
 }
 
-/// A batch whose copies do not fit into one transaction is written in several, and a body that fits into none is not
-/// kept.
+/// A batch whose copies do not fit into one transaction is written in several. A body too large for any transaction is
+/// not kept.
 pub(crate) async fn what_does_not_fit_is_written_in_several_transactions_or_not_kept(stage: Stage) {
     let layer = stage.layer().await;
     let documents = layer.create_database("db", keeping(KeepReplaced::Revisions(2), BodyFormat::Packed)).await.unwrap();

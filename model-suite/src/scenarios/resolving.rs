@@ -60,7 +60,7 @@ pub(crate) async fn documents_with_conflicts_are_listed(stage: Stage) {
     let before = read().await;
     let plain: Vec<Edit> = (0..50).map(|n| edit(&format!("doc-{n}"), "{}")).collect();
     documents.write(plain, WriteMode::Interactive).await.unwrap();
-    // So does one whose leaves are tombstones.
+    // A document with only tombstones costs the same.
     let gone = vec![replicated("late", "1-a", "{}").deleting(), replicated("late", "1-b", "{}").deleting()];
     documents.write(gone, WriteMode::Replicated).await.unwrap();
     assert_eq!(read().await, before + 51);
@@ -146,7 +146,7 @@ struct Counter {
     names: Vec<String>,
 }
 
-/// A value names no attachments, so an edit made of a value keeps them.
+/// A value does not name attachments, so an edit made from a value keeps them.
 pub(crate) async fn values_keep_the_attachments_of_their_documents(stage: Stage) {
     let documents = stage.documents().await;
     let counters = documents.of::<Counter>();
@@ -159,7 +159,7 @@ pub(crate) async fn values_keep_the_attachments_of_their_documents(stage: Stage)
     let first = documents.put(Edit { attachments: pictures, ..edit("a", r#"{"n":1}"#) }).await.unwrap();
     let put = counters.put("a", Some(first.clone()), &value(2)).await.unwrap();
     assert_eq!((names().await, get(&documents, "a").await.rev), (vec!["p".to_owned(), "q".to_owned()], put.clone()));
-    // One that is named replaces or joins the others.
+    // A named attachment replaces one or is added.
     let attachments = vec![inline("q", "x", "new"), inline("r", "x", "")];
     let edit_of = |n, rev: &RevId| Edit::of_value("a", &value(n)).unwrap().over(rev.clone());
     let named = documents.put(Edit { attachments, ..edit_of(3, &put) }).await.unwrap();

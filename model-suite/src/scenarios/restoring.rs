@@ -81,6 +81,6 @@ pub(crate) async fn what_is_read_at_one_version_belongs_together(stage: Stage) {
     assert_eq!(seen.last_seq().await.unwrap(), then);
     assert_eq!(feed(&seen, ChangesRequest::default()).await.len(), 1);
     assert_eq!(seen.local_docs(&AllDocsRequest::default()).await.unwrap().rows.len(), 1);
-    // A write at the version loses against what came since, also when it is tried again.
+    // A write at the version loses against later writes, even when it is retried.
     assert!(seen.put(edit("b", "{}")).await.is_err());
 }

@@ -129,7 +129,7 @@ pub(crate) async fn a_rewriting_is_gone_on_with_by_another_server(stage: Stage) 
     let next = documents.rewrite_bodies_batch(&Rewriting::of_job(&found), 4, Some(&second)).await.unwrap().unwrap();
     assert_eq!(next.bodies, 12);
 
-    // There and back: what was rewritten before must be looked at again, also by the run that is at work.
+    // There and back: rewritten documents must be visited again, also by the current run.
     documents.set_body_format(BodyFormat::Exploded).await.unwrap();
     documents.set_body_format(BodyFormat::Packed).await.unwrap();
     let early = get(&documents, "d03").await.rev;
@@ -218,7 +218,7 @@ pub(crate) async fn rewriting_and_edits_lose_nothing_through_faults(stage: Stage
             tokio::task::yield_now().await;
         }
     };
-    // Two of them, of which neither has the job.
+    // Two of them, both without the job.
     let rewrite = || async {
         for _ in 0..3 {
             database.rewrite_bodies(|_| ()).await.unwrap_or_else(|error| panic!("{error}; seed {seed}"));
@@ -251,7 +251,7 @@ pub(crate) async fn a_layout_changes_while_its_database_moves(stage: Stage) {
         let (source, target) = (at(&engine, from).await, at(&engine, to).await);
         let documents = filled(&source, BodyFormat::Exploded, 30).await;
         merge(&documents, large(0)).await;
-        // Some or all documents are copied when the layout changes, and half of the bodies, or all.
+        // When the layout changes, some or all documents are copied, and half or all of the bodies.
         let mut calls = 0;
         let stopped = run(&source, &target, options(true), |_| {
             calls += 1;
@@ -292,7 +292,7 @@ pub(crate) async fn a_layout_changes_while_its_database_moves(stage: Stage) {
 /// The layout changes and changes back during the copy. The part that was copied in between is old at the target.
 pub(crate) async fn a_layout_changes_there_and_back_while_its_database_moves(stage: Stage) {
     let engine = stage.engine();
-    // Documents as they are if no layout changes.
+    // The documents, as without a change of the layout.
     let twin = filled(&at(&engine, "z").await, BodyFormat::Exploded, 30).await;
     merge(&twin, large(0)).await;
     let sound = bodies(&engine, "z").await;

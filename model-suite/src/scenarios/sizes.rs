@@ -114,7 +114,7 @@ pub(crate) async fn one_edit_that_is_too_large_for_the_store_is_a_document_too_l
     assert_eq!(*results.remove(0).unwrap_err().kind(), too_large);
 }
 
-/// Every database has the zero bytes of this quota, whatever its store estimates.
+/// Every database exceeds this quota of zero bytes, whatever its store estimates.
 pub(crate) async fn a_full_database_takes_deletions_and_purges_alone(stage: Stage) {
     let free = stage.documents().await;
     let rev = free.put(edit("a", "{}")).await.unwrap();

@@ -5,7 +5,7 @@ use model::{ChangesRequest, CreateOptions, Documents, Layer, Seq, WriteMode};
 
 use crate::stage::*;
 
-/// How many edits, and of how many milliseconds, may come without being asked for.
+/// The feed since a time may have this many earlier edits too, of this many milliseconds.
 const EDITS: usize = 32;
 const MS: u64 = 300_000;
 
@@ -61,7 +61,7 @@ pub(crate) async fn no_edit_since_a_time_is_missing_and_few_are_older(stage: Sta
     assert_eq!(bins.iter().map(|bin| bin.edits).sum::<u64>(), 400);
     assert!(bins.len() > 5 && bins.is_sorted_by(|a, b| a.start_ms < b.start_ms), "{bins:?}");
 
-    // What was written last is old once somebody has looked at the clock.
+    // The last edits are old once the clock was read.
     clock.pass(MS);
     let now = clock.now();
     clock.pass(MS);
@@ -130,7 +130,7 @@ pub(crate) async fn a_clock_that_is_behind_hides_no_edit(stage: Stage) {
     right.set_back(HOUR / 2);
     bulk(&documents, "set-back", EDITS).await;
     assert!(since(&documents, before).await.contains(&"unseen".to_owned()));
-    // The process forgets a time that was ahead with the others.
+    // The process forgets a time that was ahead, like the others.
     right.pass(4_000 * DAY);
     documents.put(edit("far", "{}")).await.unwrap();
     right.set_back(4_000 * DAY);

@@ -1,4 +1,4 @@
-//! Edits in the caller's own transaction: all of it happens once, or not at all.
+//! Edits in the caller's own transaction: all happen once, or none.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::stage::*;
 const ACCOUNTS: usize = 4;
 const MONEY: i64 = 100;
 
-/// A layer in a store that also has rows of the caller's own.
+/// A layer in a store that also has rows of the caller.
 async fn beside<D: Database>(engine: D) -> Layer<D> {
     let prefix = "documents".into();
     Layer::open(engine, LayerOptions { prefix, ..LayerOptions::default() }).await.unwrap()
 }
 
-/// A row of the caller's own: a number.
+/// A row of the caller: a number.
 async fn own<T: Transaction>(transaction: &T) -> u64 {
     own_row(transaction).await.unwrap()
 }
@@ -97,7 +97,7 @@ pub(crate) async fn edits_of_several_databases_commit_with_rows_of_the_callers(s
     let other = layer.create_database("other", CreateOptions::default()).await.unwrap();
     let first = other.put(edit("m", r#"{"n":1}"#)).await.unwrap();
     assert_eq!(other.put(edit("m", r#"{"n":4}"#).over(first)).await.unwrap(), revs[2]);
-    // Later edits go on from these.
+    // Later edits continue from these.
     left.put(edit("m", "{}").over(revs[2].clone()).deleting()).await.unwrap();
     for documents in [&left, &right] {
         assert_sound(documents).await;
@@ -212,8 +212,8 @@ pub(crate) async fn documents_that_are_read_do_not_change_before_the_commit(stag
             let seen = edits.get(&left, "rate").await?;
             let missing = edits.get(&left, "discount").await.is_err();
             let price = edits.get(&right, "price").await?.rev;
-            // Somebody else comes between: with the document that is read, with one that was not there, and with the
-            // one that is edited.
+            // Another client writes in between: the document that is read, one that did not exist, or the one that is
+            // edited.
             match attempts.fetch_add(1, Ordering::Relaxed) {
                 0 => drop(left.put(edit("rate", r#"{"n":3}"#).over(rate.clone())).await.unwrap()),
                 1 => drop(left.put(edit("discount", "{}")).await.unwrap()),
@@ -289,7 +289,7 @@ pub(crate) async fn transactions_of_unknown_result_happen_once(stage: Stage) {
     assert_eq!(feed(&right, ChangesRequest::default()).await.len() as u64, done);
     assert_sound(&left).await;
 
-    // If the id of an attempt may have expired, it cannot be known whether the attempt committed.
+    // If the transaction id of an attempt may have expired, it is unknown whether the attempt committed.
     for (by, is_written) in [(10_000, true), (70_000, false)] {
         for own_loop in [false, true] {
             let chaos = Chaos::scripted(stage.engine(), [Some(Fault::UnknownNotCommitted)]);
@@ -301,7 +301,7 @@ pub(crate) async fn transactions_of_unknown_result_happen_once(stage: Stage) {
                 Ok(_) => assert!(is_written, "{by} {own_loop}"),
                 Err(error) => {
                     assert!(!is_written, "{by} {own_loop}: {error}");
-                    // A loop of the caller's repeats every 1021.
+                    // The caller's loop repeats every 1021.
                     let is_final = *error.kind() == ErrorKind::OutcomeUnknown;
                     assert!(if own_loop { is_final } else { error.kv_error().is_some_and(|e| e.code() == 1021) });
                 }
@@ -314,7 +314,7 @@ fn balance(body: &model::JsonText) -> i64 {
     body.root().get("n").and_then(model::JsonRef::as_i64).unwrap()
 }
 
-/// Moves money between accounts of two databases, and counts in a row of the caller's own.
+/// Moves money between accounts of two databases, and counts in a row of the caller.
 async fn transfer<D: Database>(layer: &Layer<D>, from: usize, to: usize, money: i64) -> Result<bool, Error> {
     let of = ["left", "right"];
     let (one, other) = (layer.database(of[from % 2]).await?, layer.database(of[to % 2]).await?);
@@ -375,7 +375,7 @@ pub(crate) async fn money_is_moved_once_through_faults(stage: Stage) {
     }
 }
 
-/// The runner of `kv-api`, which knows no documents, runs them with a token.
+/// The runner of `kv-api`, which does not know documents, runs them with a token.
 pub(crate) async fn a_loop_that_knows_no_documents_may_have_edits(stage: Stage) {
     let layer = beside(Chaos::scripted(stage.engine(), [Some(Fault::UnknownCommitted)])).await;
     let token = layer.token();

@@ -126,7 +126,7 @@ pub(crate) async fn whoever_writes_clears_ids_that_have_expired(stage: Stage) {
     let most = counts.iter().map(|counts| counts.kvs_read).max().unwrap();
     assert_eq!((counts.len(), most), (1_001, 1 + cleared as u64), "the instance and what is cleared, and a sweep");
 
-    // A process that writes only once clears too, but never more than a limited number.
+    // A process that writes only once clears ids too, but only a limited number.
     let left = ids().await;
     plant(&engine, 3_000).await;
     stage.layer().await.database("db").await.unwrap().put(edit("a", "{}")).await.unwrap();

@@ -19,7 +19,7 @@ async fn process<D: Database>(engine: D, clock: &Clock) -> Documents<D> {
     documents
 }
 
-/// A process that begins when all uploads have expired.
+/// A process that starts when all uploads have expired.
 async fn sweep<D: Database>(engine: D, clock: &Clock) {
     clock.pass(2 * DAY_MS);
     process(engine, clock).await;
@@ -68,7 +68,7 @@ pub(crate) async fn an_upload_is_swept_or_named_and_never_both(stage: Stage) {
     let (engine, clock) = (stage.engine(), Clock::default());
     stage.documents().await;
     let documents = process(engine.clone(), &clock).await;
-    // The sweep waits before its commit, and the upload goes on, is named, or is discarded.
+    // The sweep waits before its commit, while the upload continues, is named, or is discarded.
     for step in ["goes on", "is named", "is discarded"] {
         for nth in 0.. {
             let (begun, content) = match step {

@@ -96,7 +96,7 @@ pub(crate) async fn large_contents_are_staged_and_read_in_pieces(stage: Stage) {
         stored.extend_from_slice(&piece);
     }
     assert_eq!((stored.len() as u64, &stored[..2]), (packed.encoded_length(), &[0x1f, 0x8b][..]));
-    // The same in another way: inline, and large enough that the edit stages it.
+    // The same content inline, large enough that the edit stages it.
     documents.put(Edit { attachments: vec![inline("t", "text/plain", text)], ..edit("d", "{}") }).await.unwrap();
     assert_eq!(get(&documents, "d").await.attachments[0].digest, packed.digest());
     assert_eq!(rows(&engine).await[0], 2);
@@ -148,7 +148,7 @@ pub(crate) async fn bad_uploads_are_refused_and_leave_nothing(stage: Stage) {
     let packed = Follows { length: 20, encoding: Encoding::Gzip, unpacked: 0, digest: Some(packed.digest()) };
     assert_eq!(part(packed, &nothing).await.unwrap().length(), 0);
     assert!(documents.upload_part(&AttachmentEdit::stub("x")).is_err());
-    // A content that should follow and does not.
+    // A promised content that does not come.
     let follows = AttachmentEdit { source: AttachmentSource::Follows(plain), ..inline("p", "x", "") };
     let error = documents.put(Edit { attachments: vec![follows], ..edit("a", "{}") }).await.unwrap_err();
     assert_eq!(error.status(), 400);
@@ -297,7 +297,7 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
     };
     assert_eq!(unreadable().await, 0);
 
-    // Found, and kept by a repair: the right value is unknown.
+    // A repair finds and keeps it: the right value is unknown.
     for row in chunks.iter().chain(&contents) {
         for value in [None, Some(flipped(&row.value))] {
             put_rows(&engine, &[(&row.key, value.as_deref())]).await;
@@ -384,7 +384,7 @@ pub(crate) async fn contents_with_the_same_md5_are_two(stage: Stage) {
         assert_eq!(reader.next().await.unwrap().unwrap(), *bytes, "{id}");
     }
     assert_eq!(rows(&engine).await, [2, 2, 2, 0]);
-    // The end of one leaves the other.
+    // Removing one leaves the other.
     let rev = get(&documents, "a").await.rev;
     documents.delete_attachment("a", Some(&rev), "f").await.unwrap();
     let (_, mut reader) = documents.attachment("b", None, "f").await.unwrap();
@@ -398,7 +398,7 @@ pub(crate) async fn damaged_contents_are_never_returned_whole(stage: Stage) {
     let bytes = noise(1_500_017);
     let text: Vec<u8> = bytes[..900_000].iter().flat_map(|byte| format!("{byte:03}\n").into_bytes()).collect();
     type Spawn = fn(ContentAhead<AnyDatabase>) -> ContentAhead<AnyDatabase>;
-    // Steps on the caller's task, and on a task of their own.
+    // Steps on the caller's task, and on a separate task.
     let spawns: [Spawn; 2] = [
         |step| step,
         |step| {
@@ -423,7 +423,7 @@ pub(crate) async fn damaged_contents_are_never_returned_whole(stage: Stage) {
                     Ok(None) => break (read, true),
                     Err(error) => {
                         assert_eq!(error.status(), 500, "{error}");
-                        // It does not look like the end afterwards.
+                        // After the error the reader does not report the end.
                         assert!(reader.next().await.is_err());
                         break (read, false);
                     }

@@ -38,7 +38,7 @@ fn judge(question: &Question) -> Result<()> {
 /// An action of another client.
 type Meanwhile = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A judge that notes what it is asked.
+/// A validator that records the questions.
 #[derive(Clone, Default)]
 struct Clerk {
     questions: Arc<Mutex<Vec<Question>>>,
@@ -166,7 +166,7 @@ pub(crate) async fn functions_get_the_documents_as_couchdb_gives_them(stage: Sta
     let batch = vec![replicated("r", "7-g f", "{}"), replicated("r", "8-h g", "{}")];
     documents.write(batch, WriteMode::Replicated).await.unwrap().into_iter().for_each(|one| drop(one.unwrap()));
     assert!(old(&clerk.take_one()).contains(r#""_rev":"6-f""#));
-    // With a limit of one revision nothing is kept of the path that came.
+    // With a limit of one revision, nothing of the received path is kept.
     plain.set_revs_limit(1).await.unwrap();
     merge(&documents, replicated("r", "9-i h g", "{}")).await;
     assert!(old(&clerk.take_one()).contains(r#""_rev":"8-h""#));
@@ -191,11 +191,11 @@ pub(crate) async fn all_design_documents_with_functions_are_asked_and_no_others(
     documents.put(edit("_design/d", "{}").over(design).deleting()).await.unwrap();
     documents.put(edit("e", r#"{"bad":"x"}"#)).await.unwrap();
     assert_eq!(clerk.take(), []);
-    // A design document that comes by replication, whatever its function is.
+    // A replicated design document, whatever its function is.
     merge(&documents, replicated("_design/r", "1-b", r#"{"validate_doc_update":"broken"}"#)).await;
     documents.put(edit("f", r#"{"bad":"x"}"#)).await.unwrap_err();
     assert_eq!(function(&clerk.take_one()), "broken");
-    // The winner counts, and a purge of it uncovers another.
+    // The winner counts; purging it makes another revision the winner.
     merge(&documents, replicated("_design/r", "1-a", r#"{"validate_doc_update":"loser"}"#)).await;
     documents.put(edit("g", "{}")).await.unwrap();
     assert_eq!(function(&clerk.take_one()), "broken");
@@ -285,7 +285,7 @@ pub(crate) async fn a_refused_edit_writes_nothing_and_leaves_the_others(stage: S
     assert_sound(&plain).await;
 }
 
-/// Whether the writer may write what, and what it adds to it.
+/// Decides whether the writer may write, and adds to the edit.
 struct Doorman {
     /// Refuses everything with this error.
     refusal: Option<ErrorKind>,
@@ -372,7 +372,7 @@ pub(crate) async fn each_way_to_write_asks_who_writes(stage: Stage) {
     assert_eq!(*asked.lock(), [""; 0]);
     assert_eq!(state().await, before);
 
-    // What is of the client refuses its document alone. Anything else ends the write.
+    // A client's error refuses only its document. Any other error ends the write.
     let broken = ErrorKind::ValidationFailed { status: 503, error: "busy".into(), reason: "busy".to_owned() };
     let documents = guarded(Some(broken.clone()));
     let ended = documents.write(vec![edit("x", "{}"), edit("y", "{}")], WriteMode::Interactive).await;
@@ -381,7 +381,7 @@ pub(crate) async fn each_way_to_write_asks_who_writes(stage: Stage) {
     asked.lock().clear();
     assert_eq!(state().await, before);
 
-    // What it adds is stored, and makes the revision.
+    // Its additions are stored, and count for the revision.
     let documents = guarded(None);
     let made = documents.put(edit("x", r#"{"n":1}"#)).await.unwrap();
     assert_eq!(made, plain.put(edit("y", r#"{"stamped":true}"#)).await.unwrap());
@@ -412,7 +412,7 @@ pub(crate) async fn a_program_that_cannot_ask_writes_design_documents_only(stage
     documents.put(edit("a", "{}")).await.unwrap();
 }
 
-/// In a design document of the language `query`. Nobody has to be asked.
+/// In a design document of the language `query`, which needs no function.
 pub(crate) async fn selectors_refuse_what_they_do_not_match(stage: Stage) {
     let documents = stage.documents().await;
     let design = |selector: &str| format!(r#"{{"language":"query","validate_doc_update":{selector}}}"#);
@@ -424,7 +424,7 @@ pub(crate) async fn selectors_refuse_what_they_do_not_match(stage: Stage) {
         let refused = documents.put(edit("_design/d", &design(bad))).await.unwrap_err();
         assert_eq!((refused.status(), refused.error(), &*refused.reason()), (400, "invalid_design_doc", reason));
     }
-    // The kind of a document never changes, and there is one.
+    // A document has a kind, which never changes.
     let kind = r#"{"newDoc":{"kind":{"$type":"string"}},
         "$or":[{"oldDoc":null},{"oldDoc.kind":"song","newDoc.kind":"song"},{"newDoc._deleted":true}]}"#;
     let listed = documents.put(edit("_design/d", &design(kind))).await.unwrap();
@@ -436,7 +436,7 @@ pub(crate) async fn selectors_refuse_what_they_do_not_match(stage: Stage) {
     let copied = documents.write(copies, WriteMode::Replicated).await.unwrap();
     assert_eq!((copied[0].as_ref().unwrap_err().kind(), copied[1].is_ok()), (&not_valid, true));
     documents.put(edit("a", r#"{"kind":"x"}"#).over(song).deleting()).await.unwrap();
-    // A function beside it is asked if there is somebody to ask.
+    // Functions of other design documents are asked too, if there is a validator.
     let function = documents.put(edit("_design/e", DESIGN)).await.unwrap();
     assert_eq!(documents.put(edit("d", r#"{"kind":"x"}"#)).await.unwrap_err().kind(), &ErrorKind::NotValidated);
     let judged = documents.clone().validated_by(Arc::new(judge));
@@ -445,7 +445,8 @@ pub(crate) async fn selectors_refuse_what_they_do_not_match(stage: Stage) {
     assert_eq!(judged.put(edit("d", "{}")).await.unwrap_err().kind(), &not_valid);
     judged.put(edit("d", r#"{"kind":"x"}"#)).await.unwrap();
     documents.put(edit("_design/e", "{}").over(function).deleting()).await.unwrap();
-    // Another selector is matched from the next edit on. One that only replication can bring refuses all.
+    // A new selector applies from the next edit on. An invalid one, which only replication can bring, refuses
+    // everything.
     let listed = documents.put(edit("_design/d", &design(r#"{"newDoc.n":{"$lt":3}}"#)).over(listed)).await.unwrap();
     documents.put(edit("e", r#"{"n":2}"#)).await.unwrap();
     assert_eq!(documents.put(edit("f", r#"{"n":3}"#)).await.unwrap_err().kind(), &not_valid);
@@ -457,12 +458,12 @@ pub(crate) async fn selectors_refuse_what_they_do_not_match(stage: Stage) {
     assert_sound(&documents).await;
 }
 
-/// An edit that passed rules which have changed by the commit is judged again, and not written.
+/// An edit that passed old rules is judged again if they change before the commit, and is not written.
 pub(crate) async fn rules_that_change_before_the_commit_refuse_the_edit(stage: Stage) {
     let (clerk, layer) = (Clerk::default(), stage.layer().await);
     let plain = layer.create_database("db", CreateOptions::default()).await.unwrap();
     let open = r#"{"mine":1}"#;
-    // The first round finds no functions before its transaction, so they are asked within.
+    // The first round finds no functions before its transaction, so it asks them inside.
     let documents = clerk.of(&layer.database("db").await.unwrap());
     plain.put(edit("_design/d", DESIGN)).await.unwrap();
     for round in 0..8 {
@@ -510,7 +511,7 @@ pub(crate) async fn a_verdict_holds_for_the_parent_and_the_functions_at_the_comm
     let (clerk, layer) = (Clerk::default(), stage.layer().await);
     let plain = layer.create_database("db", CreateOptions::default()).await.unwrap();
     plain.put(edit("_design/d", DESIGN)).await.unwrap();
-    // Asked in the transaction at first, and before it as soon as the handle knows that there are functions.
+    // Functions are asked inside the transaction at first, and before it once the handle knows that they exist.
     for (before, after) in [("first", "second"), ("second", "third")] {
         let rev = get(&plain, "_design/d").await.rev;
         let change = edit("_design/d", &format!(r#"{{"validate_doc_update":"{after}"}}"#)).over(rev);

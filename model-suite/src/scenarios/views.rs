@@ -32,7 +32,7 @@ pub(crate) async fn random_views_agree_with_a_scan(stage: Stage) {
         let unsteady = Chaos::new(stage.engine(), seed, Rates::retryable(0.0003));
         let unsteady = layer(unsteady).await.database(&name).await.unwrap();
         let group = group(seed);
-        // It has mapped documents ahead that change or go before they are written.
+        // It has mapped documents ahead that are changed or deleted before their rows are written.
         let mut update = unsteady.view_update(&group);
         for _ in 0..2 {
             for _ in 0..25 {
@@ -528,7 +528,7 @@ pub(crate) async fn damaged_views_are_found(stage: Stage) {
     let all = rows_at(&engine, 16, "").await;
     let mut random = Random::new(3);
     for _ in 0..20 {
-        // Not the group's own rows, nor those that only record its progress.
+        // Except the group's own rows and those that only record its progress.
         let row = &all[3 + random.below(all.len() as u64 - 3) as usize];
         put_rows(&engine, &[(&row.key, None)]).await;
         assert!(!documents.check_views(&group).await.unwrap().is_empty(), "without {}", row.key.escape_ascii());
@@ -541,8 +541,8 @@ pub(crate) async fn damaged_views_are_found(stage: Stage) {
 /// Rows to set, or to clear.
 type Rows<'r> = Vec<(&'r [u8], Option<&'r [u8]>)>;
 
-/// Damage that does not change the numbers of rows is found too, and so are rows that no id row names. A repair removes
-/// them.
+/// Damage that does not change the numbers of rows is found too, and so are rows without an id row that names them. A
+/// repair removes them.
 pub(crate) async fn view_rows_that_belong_to_nothing_are_removed(stage: Stage) {
     let documents = stage.documents().await;
     let group = group(1);
@@ -601,7 +601,7 @@ pub(crate) async fn view_rows_that_belong_to_nothing_are_removed(stage: Stage) {
         put_rows(&engine, &undo).await;
         assert_sound(&documents).await;
     }
-    // The group of these is unknown, so they stay: a later version may have written them.
+    // The group of these rows is unknown, so they stay: a later version may have written them.
     let groups = &prefix[..prefix.len() - 1];
     for (what, rest) in [("no number", &[2, b'x', 0][..]), ("a longer number than it must be", &[0x16, 0, 5])] {
         let stray = [groups, rest].concat();
@@ -626,7 +626,7 @@ pub(crate) async fn a_repair_leaves_view_rows_that_a_later_version_wrote(stage: 
     let rows: Vec<KeyValue> = rows_at(&engine, 16, "").await.into_iter().filter(of_document).collect();
     assert!(rows.len() > 2, "an id row, and rows of several views");
     for row in rows {
-        // Format 9, and to a node nine rows and a reduction of an unknown kind.
+        // Format 9, and a node with nine rows and a reduction of an unknown kind.
         put_rows(&engine, &[(&row.key, Some(&[0x15, 9, b'z']))]).await;
         let before = rows_at(&engine, 16, "").await;
         let report = documents.repair(|repair| {

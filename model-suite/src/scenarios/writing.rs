@@ -155,7 +155,7 @@ pub(crate) async fn deleting_the_winner_lets_the_next_win(stage: Stage) {
     assert_eq!(get(&documents, "a").await.rev, rev("1-aa"));
     documents.put(edit("a", "{}").over(rev("1-aa")).deleting()).await.unwrap();
     assert_eq!(documents.get("a", &GetOptions::default()).await.unwrap_err().reason(), "deleted");
-    // The highest tombstone wins, and not the last one written.
+    // The highest tombstone wins, not the last one written.
     let changes = feed(&documents, ChangesRequest::default()).await;
     assert_eq!((changes.len(), changes[0].deleted, changes[0].revs[0].position()), (1, true, 4));
     let info = documents.info().await.unwrap();
@@ -232,7 +232,7 @@ pub(crate) async fn bad_edits_are_refused_and_write_nothing(stage: Stage) {
             assert_eq!((refused.status(), refused.error()), (status, error), "{id:.20} {mode:?}: {refused}");
         }
     }
-    // Looking up an impossible id is not an error of the store either.
+    // Looking up an impossible id is not a store error either.
     let endless = "x".repeat(20_000);
     let bulk = vec![model::BulkGet { id: endless.clone(), rev: Some(rev("1-a")) }];
     let found = documents.get_many(bulk, &GetOptions::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Compares everything that can be read of a database with the oracle.
+//! Compares everything that can be read from a database with the oracle.
 
 use std::fmt::{self, Debug};
 
@@ -192,7 +192,7 @@ async fn listed<D: Database>(documents: &Documents<D>, request: AllDocsRequest) 
     Ok(rows)
 }
 
-/// Revisions that a document knows, that another has, or that none has; some of them twice.
+/// Revisions that a document knows, that another document has, or that do not exist; some of them twice.
 fn some_revs(oracle: &Oracle, random: &mut Random) -> Vec<RevId> {
     let known = oracle.trees.values().flat_map(|tree| &tree.branches).flat_map(|branch| &branch.path);
     let known: Vec<RevId> = known.cloned().collect();

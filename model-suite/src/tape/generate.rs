@@ -35,9 +35,9 @@ struct Offline {
 
 struct Generator {
     random: Random,
-    /// Chooses patches and transactions. It is another one, so that pinned tapes keep their edits.
+    /// Chooses patches and transactions. A separate generator, so that pinned tapes keep their edits.
     ways: Random,
-    /// Chooses steps of indexes and views, and is another one for the same reason.
+    /// Chooses steps of indexes and views. Separate for the same reason.
     queries: Random,
     oracle: Oracle,
     offline: BTreeMap<String, Vec<Offline>>,
@@ -108,8 +108,8 @@ impl Generator {
         self.vary(Batch { client, mode, edits, purges: Vec::new(), patch: None, together: false })
     }
 
-    /// Makes some batches of interactive edits a patch or a transaction. The generator's oracle has the edits as they
-    /// were, which does not matter.
+    /// Turns some batches of interactive edits into a patch or a transaction. The generator's oracle keeps the original
+    /// edits, which does not matter.
     fn vary(&mut self, mut batch: Batch) -> Batch {
         if batch.mode == WriteMode::Replicated {
             return batch;

@@ -1,7 +1,7 @@
 //! The model tape: random histories of interactive and replicated edits by several clients. They come alone, in batches
 //! and concurrently, with attachments, deletions, recreations, purges, patches and stemming, and in transactions with
-//! rows of the clients' own and a second database, while indexes and views are built. They are compared with an oracle
-//! of revision trees that shares no code with the layer, without faults and with faults.
+//! the clients' own rows and a second database, while indexes and views are built. They are compared with an oracle of
+//! revision trees that shares no code with the layer, without faults and with faults.
 //!
 //! After every step, everything that can be read is compared with the oracle, and at intervals `check` checks the rows.
 //! A failure prints its seed and the shortest failing tape that was found. Seeds that failed once are pinned in

@@ -122,7 +122,7 @@ impl Tree {
     }
 }
 
-/// The reason why an interactive edit is refused.
+/// Why an interactive edit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// 409.

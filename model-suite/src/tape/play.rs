@@ -15,7 +15,7 @@ use super::oracle::{Answer, Oracle, Refused};
 use super::queries;
 use super::step::{Batch, CLIENTS, Step};
 
-/// The row of the clients' own, and the database that has a document for each transaction.
+/// The clients' own row, and the database that has a document for each transaction.
 const OWN: &[u8] = b"own";
 const LEDGER: &str = "ledger";
 
@@ -60,14 +60,14 @@ pub(super) async fn play<D: Database, C: Database>(
     ensure("problems of the ledger", &problems, &0)
 }
 
-/// The number of transactions, in a row of the clients' own.
+/// The number of transactions, in the clients' own row.
 async fn own<T: Transaction>(transaction: &T) -> Result<u64, model::Error> {
     let row = transaction.get(OWN, Read::Serializable).await?;
     Ok(row.map_or(0, |row| row.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))))
 }
 
-/// Carries out edits in one transaction. It counts itself in a row of the clients' own, and by a new document of
-/// another database, where there is one.
+/// Carries out edits in one transaction. The transaction counts itself in the clients' own row, and in a new document
+/// of the other database, if there is one.
 async fn transact<C: Database>(client: &Documents<C>, edits: &[Edit]) -> Result<Vec<Answer>, Failure> {
     let layer = client.layer();
     let ledger = match layer.database(LEDGER).await {
@@ -137,7 +137,7 @@ pub(super) async fn play_step<D: Database, C: Database>(
     }
 }
 
-/// Finds an order of the batches, each taken as atomic, that explains these results and the state of the database.
+/// Finds an order of the batches, each atomic, that explains these results and the state of the database.
 async fn explain<D: Database>(
     observer: &Documents<D>,
     before: &Oracle,

@@ -21,7 +21,7 @@ use super::step::{CLIENTS, Step};
 const NAME: &str = "tape";
 
 /// Plays tapes in databases that move from the first store to the last: the pinned tapes, then random ones. `open`
-/// returns empty stores, with whatever must be kept while they are used.
+/// returns empty stores, with values that must live as long as the stores.
 ///
 /// # Panics
 ///

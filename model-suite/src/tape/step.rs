@@ -8,9 +8,9 @@ pub(super) struct Batch {
     pub(super) client: usize,
     pub(super) mode: WriteMode,
     pub(super) edits: Vec<Edit>,
-    /// Leaves of documents to purge, in place of edits.
+    /// Leaves of documents to purge, instead of edits.
     pub(super) purges: Vec<(String, Vec<RevId>)>,
-    /// A patch, in place of edits.
+    /// A patch, instead of edits.
     pub(super) patch: Option<Patch>,
     /// Whether all edits are one transaction of the client's own, together with its rows.
     pub(super) together: bool,

@@ -6,9 +6,9 @@ use kv_api::{MutationType, Result, Versionstamp};
 use crate::mutation::{Mutation, Write, atomic, versionstamp};
 use crate::store::{Batch, View};
 
-/// Adds mutations in their order. An atomic operation reads what the batch has written so far, else `head`, the
-/// newest snapshot. `on_conflict` is called with each key on which others conflict. After an error, which is the
-/// store's, the batch is as it was, and `on_conflict` was not called.
+/// Adds mutations in their order. An atomic operation reads what the batch has written so far, else `head`, the newest
+/// snapshot. Calls `on_conflict` with each key that gets a write conflict. After an error of the store the batch is
+/// unchanged and `on_conflict` was not called.
 pub(super) fn add(
     batch: &mut Batch,
     mutations: Vec<Mutation>,

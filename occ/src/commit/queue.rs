@@ -6,9 +6,9 @@
 //!   committer thread                         └ lead: one round for B and C ┤ … until the queue is empty
 //! ```
 //!
-//! A committer that finds no leader leads on its own thread, inside its poll. While it leads, others queue.
-//! After its own round it gives the lead to the committer thread if the queue is not empty. So no committer
-//! works for others for ever.
+//! A committer that finds no leader leads on its own thread, inside its poll. While it leads, others queue. After its
+//! own round it gives the lead to the committer thread if the queue is not empty. So no committer works for others
+//! forever.
 //!
 //! Where a commit is synced to the disk, the committer yields once before it leads. The other tasks of its
 //! executor can queue their requests and share the sync.
@@ -52,7 +52,7 @@ pub(crate) struct Pipeline {
     queue: Mutex<Queue>,
     /// Signalled when the lead is offered to the committer thread, and when it is given up.
     changed: Condvar,
-    /// What was written lately. Only the leader takes this lock.
+    /// Recent writes. Only the leader takes this lock.
     pub(super) resolver: Mutex<Resolver>,
 }
 
@@ -132,7 +132,7 @@ impl<S: Store> Core<S> {
         if queue.bytes > 0 && queue.bytes + request.queued_bytes() > MAX_QUEUED_BYTES {
             drop(queue);
             let full = Error::new(error::COMMIT_PROXY_MEMORY_LIMIT_EXCEEDED);
-            request.ticket.fail(full.with_context("too much waits to be committed: try again later"));
+            request.ticket.fail(full.with_context("too many commits are waiting: try again later"));
             return false;
         }
         queue.bytes += request.queued_bytes();

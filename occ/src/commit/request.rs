@@ -14,14 +14,14 @@ const OVERHEAD: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) read_version: i64,
-    /// What the transaction read. Sorted and disjoint.
+    /// Read conflict ranges. Sorted and disjoint.
     pub(crate) read_conflicts: Vec<KeyRange>,
-    /// Ranges that conflict with transactions that read in them, beside the keys of `mutations` that say so.
+    /// Write conflict ranges, besides the keys of `mutations` that conflict.
     pub(crate) write_conflicts: Vec<KeyRange>,
     pub(crate) mutations: Vec<Mutation>,
     /// Size of the transaction, counted as FoundationDB counts it.
     pub(crate) bytes: usize,
-    /// Whether it makes the data smaller, and commits also when the disk is full.
+    /// Whether the transaction shrinks the data. Then it commits even when the disk is full.
     pub(crate) frees_space: bool,
     pub(crate) ticket: Arc<Ticket>,
 }

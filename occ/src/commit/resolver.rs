@@ -1,7 +1,7 @@
 //! The resolver: when each key was last written, and whether a transaction has read something that changed since.
 //!
-//! Writes that follow each other form a generation of some thousands. In it, single keys have their version in a sorted
-//! map. Cleared ranges, which cover keys that may not exist, are disjoint intervals in another one:
+//! Some thousands of consecutive writes form a generation. One sorted map has the version of each single key. Another
+//! has the cleared ranges, as disjoint intervals:
 //!
 //! ```text
 //!   earlier   [ versions 1 to 4 ]  [ 4 to 6 ]        forgotten whole, once they left the window of read versions
@@ -10,12 +10,11 @@
 //!             a read of [d, e) at version 8 conflicts: the range was cleared at 9
 //! ```
 //!
-//! A check looks into the generations that have a write after its read version: for most transactions the current one.
-//! Checking one key is a look-up in each map. Checking a range steps over its keys in the generation, until one is too
-//! new.
+//! A check searches the generations with writes after its read version: for most transactions only the current one.
+//! Checking one key is a look-up in each map. Checking a range visits its keys in the generation until one is too new.
 //!
-//! Why not one map: it has all keys of five seconds, some hundred thousands. Each insertion, and each removal of a key
-//! that left the window, then searches memory that no cache holds.
+//! Why not one map: it would hold all keys of five seconds, some hundred thousand. Each insertion and each removal
+//! would search memory outside of any cache.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -36,19 +35,19 @@ pub(crate) struct Resolver {
     current: Generation,
 }
 
-/// Writes that follow each other.
+/// Consecutive writes.
 #[derive(Debug, Default)]
 struct Generation {
     /// The version at which each key was written last.
     keys: KeyMap<i64>,
-    /// Cleared ranges by their begin: the end, and the version at which the range was cleared. Disjoint.
+    /// Cleared ranges by their start: the end, and the version at which the range was cleared. Disjoint.
     ranges: BTreeMap<Bytes, (Bytes, i64)>,
     /// The newest version in both maps, or before this generation if it has no write yet.
     newest: i64,
 }
 
 impl Resolver {
-    /// Whether any key of any of the ranges, which are not empty, was written after `version`.
+    /// Whether any key in any of the ranges was written after `version`. No range may be empty.
     pub(crate) fn any_changed_since(&self, ranges: &[KeyRange], version: i64) -> bool {
         let newest_first = std::iter::once(&self.current).chain(self.earlier.iter().rev());
         newest_first
@@ -56,7 +55,7 @@ impl Resolver {
             .any(|generation| ranges.iter().any(|range| generation.changed_since(range, version)))
     }
 
-    /// Records that a range, which is not empty, was written at `version`. Versions never fall.
+    /// Records that a non-empty range was written at `version`. Versions never decrease.
     pub(crate) fn write(&mut self, range: &KeyRange, version: i64) {
         self.current.write(range, version);
     }

@@ -1,6 +1,6 @@
 //! One round of the pipeline: from a list of requests to their answers.
 //!
-//! A batch whose outcome in the store is unknown is answered 1021, and the database closes.
+//! If the store does not know a batch's outcome, its commits get 1021 and the database closes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

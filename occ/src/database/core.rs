@@ -21,10 +21,10 @@ use crate::window::{Held, Hold, Window};
 /// which users cannot reach.
 const VERSION_KEY: &[u8] = b"\xff/occ/version";
 
-/// The format of what this crate keeps in a store.
+/// The format of this crate's own rows in a store.
 const FORMAT: u16 = 1;
 
-/// Bounds for the number of transactions in a batch.
+/// Bounds of the histogram of transactions per batch.
 const BATCH_SIZES: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 1_024, 4_096];
 
 /// Counts of batches.
@@ -226,7 +226,7 @@ fn read_mark(mark: &[u8]) -> Result<i64> {
     let format = u16::from_be_bytes(format.try_into().map_err(|_| damaged())?);
     if format != FORMAT {
         return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
-            "the store is of format {format}, this program reads format {FORMAT}: use the version that wrote it"
+            "the store has format {format}, this program reads format {FORMAT}: use the version that wrote it"
         )));
     }
     let version = i64::from_be_bytes(version.try_into().map_err(|_| damaged())?);

@@ -12,8 +12,8 @@
 //!   \xff/occ/sample/<key>      8 bytes big-endian: the bytes of that key and its value
 //! ```
 //!
-//! A store that was written before there was a sample has none, and its ranges are walked. The sample shows the
-//! newest commit, whatever the version that a transaction reads.
+//! In a store with rows but without the mark, ranges are walked. The sample describes the newest commit, whatever a
+//! transaction's read version.
 //!
 //! Source: FoundationDB's `fdbserver/storageserver.actor.cpp`, `isKeyValueInSample`.
 
@@ -162,7 +162,7 @@ fn sample_key(key: &[u8]) -> Bytes {
     [PREFIX, b"/", key].concat().into()
 }
 
-/// A hash of a key, which decides from what size on its row is sampled. Must never change: stores rely on it.
+/// A hash of a key. It decides from which size its row is sampled. Must never change: stores rely on it.
 fn hash(key: &[u8]) -> u32 {
     (XxHash64::oneshot(0, key) >> 32) as u32
 }

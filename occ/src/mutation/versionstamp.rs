@@ -29,7 +29,7 @@ fn stamp_offset(text: &[u8]) -> Option<usize> {
 pub(crate) fn check_offset(text: &[u8]) -> Result<()> {
     stamp_offset(text).map(|_| ()).ok_or_else(|| {
         Error::new(error::CLIENT_INVALID_OPERATION)
-            .with_context("a versionstamped key or value ends with the offset of ten bytes within it, in four bytes")
+            .with_context("the last four bytes must be the offset of ten bytes within the versionstamped key or value")
     })
 }
 

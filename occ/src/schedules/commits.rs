@@ -139,7 +139,7 @@ fn a_close_among_commits_answers_everybody() {
     assert!(DONE.load(Ordering::Relaxed) > 0 && SHUT.load(Ordering::Relaxed) > 0);
 }
 
-/// The last handle is dropped while commits are in progress that only their transactions keep alive.
+/// The last handle is dropped during commits. Only their transactions keep the database open.
 #[test]
 fn the_last_transaction_closes_the_database() {
     explore(&[], || {

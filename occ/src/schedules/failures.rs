@@ -1,4 +1,4 @@
-//! A store that fails under several committers. Every answer is true, and no committer waits for ever.
+//! A store that fails under several committers. Every answer is true, and no committer waits forever.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -88,7 +88,7 @@ impl World {
                 assert!(self.disk.is_synced(version), "{name} was acknowledged before it was synced");
                 let writes = writes.iter().map(|key| (*key, value.clone())).collect();
                 lock(&self.deeds).push(Deed { stamp, reads: seen, writes });
-                // Whoever begins after the answer sees the commit.
+                // A transaction that begins after the answer sees the commit.
                 if let Ok(later) = self.db.begin()
                     && let Ok(read_at) = block_on(later.get_read_version())
                 {

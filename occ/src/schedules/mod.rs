@@ -1,10 +1,10 @@
 //! Concurrency tests under schedules that a checker chooses.
 //!
-//! In unit tests the locks, atomics and threads of this crate are shuttle's (`sync`). One thread runs at a
-//! time, and at each of them a scheduler decides which thread goes on. A scenario runs under many schedules.
-//! Half are chosen step by step at random, half by PCT (Burckhardt et al., ASPLOS 2010: random priorities,
-//! changed at a few random steps), which finds bugs that need few, rare preemptions. A schedule in which a
-//! thread waits for ever is a deadlock, and fails.
+//! In unit tests the locks, atomics and threads of this crate are shuttle's (`sync`). One thread runs at a time, and at
+//! each of them a scheduler decides which thread goes on. A scenario runs under many schedules. Half are chosen step by
+//! step at random, half by PCT (Burckhardt et al., ASPLOS 2010: random priorities, changed at a few random steps),
+//! which finds bugs that need few, rare preemptions. A schedule in which a thread waits forever is a deadlock, and
+//! fails.
 //!
 //! ```text
 //!   store       a disk that knows what it has applied and what it has synced
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A failure prints its order. `OCC_SCHEDULE=random:7 cargo test -p couch-layer-occ --lib NAME` runs that order alone;
-//! a line in the test's `pinned` keeps it for ever. `OCC_SCHEDULES=100` makes a run a hundred times as long.
+//! a line in the test's `pinned` keeps it. `OCC_SCHEDULES=100` makes a run a hundred times as long.
 //!
 //! Not covered: shuttle's atomics are sequentially consistent, so an `Ordering` that is too weak is not found.
 //! Everything that needs an order is under a lock, except the count of watched keys, which has its argument
@@ -69,11 +69,11 @@ impl FromStr for Order {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, seed) = text.split_once(':').ok_or("an order is KIND:SEED")?;
-        let seed = seed.parse().map_err(|_| format!("{seed} is no seed"))?;
+        let seed = seed.parse().map_err(|_| format!("{seed} is not a seed"))?;
         match kind {
             "random" => Ok(Order::Random(seed)),
             "pct" => Ok(Order::Pct(seed)),
-            _ => Err(format!("there is no order {kind}: random, or pct")),
+            _ => Err(format!("unknown order {kind}: use random or pct")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The promise, under every schedule there is.
+//! The promise, under every possible schedule.
 
 use std::future::poll_fn;
 

@@ -1,7 +1,7 @@
 //! A disk for schedules. It distinguishes what it has applied from what it has synced, and fails on request.
 //!
-//! Each call has several steps between which other threads may run. A wrong call is recorded and not panicked
-//! over, since a commit catches panics. [`Disk::check`] reports it at the end.
+//! Each call has several steps between which other threads may run. A wrong call is recorded, and [`Disk::check`]
+//! reports it at the end: a commit would catch a panic.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock, thread};
 
 pub(super) type Map = BTreeMap<Bytes, Bytes>;
 
-/// What goes wrong, at which call of its kind, counted from 1.
+/// What goes wrong. A number is the call of its kind, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Nothing,

@@ -52,8 +52,7 @@ fn a_change_wakes_whoever_did_not_see_it() {
     assert!(WAITED.load(Ordering::Relaxed) > 0);
 }
 
-/// Watches that are dropped, cancelled or met by a close, among commits of their key. Each ends, and none is
-/// left.
+/// Watches are dropped, cancelled or closed during commits of their key. Each ends, and none is left.
 #[test]
 fn watches_end_with_whoever_holds_them() {
     explore(&[], || {

@@ -1,8 +1,8 @@
 //! The transaction handle: the trait of `kv-api` over a state behind a lock.
 //!
-//! Reads run when they are called, under the transaction's lock, and return futures that are ready: nothing is
-//! boxed or spawned. What has to wait (a commit in the queue, a watch, a versionstamp, a pause) is a promise
-//! that the committing thread resolves.
+//! Reads run when they are called, under the transaction's lock, and return futures that are ready: nothing is boxed or
+//! spawned. Anything that waits (a commit in the queue, a watch, a versionstamp) is a promise that the committing
+//! thread resolves.
 
 mod options;
 pub(crate) mod overlay;

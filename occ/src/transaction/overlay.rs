@@ -1,8 +1,8 @@
 //! The read-your-writes view: the transaction's writes over a snapshot of the store.
 //!
-//! A scan merges two sorted streams: the store's rows outside of cleared ranges, and the stacks of the write
-//! map. It fails with 1036 if it has to pass a pending versionstamp. It goes no further than it is asked to, so
-//! a limit that is reached before such a place never meets it.
+//! A scan merges two sorted streams: the store's rows outside of cleared ranges, and the stacks of the write map. It
+//! fails with 1036 if it has to pass a pending versionstamp. It reads only as far as asked, so a read that its limit
+//! ends earlier does not fail.
 //!
 //! Source: FoundationDB's `fdbclient/RYWIterator.cpp` and `ReadYourWrites.actor.cpp`.
 
@@ -41,7 +41,7 @@ impl Most {
         let mut bytes = 0;
         for row in rows {
             let (key, value) = match row {
-                // The next batch begins with the error, and whoever reads can go on after the damage.
+                // The next batch begins with the error, and the reader can continue after the damage.
                 Err(error) if error.damage().is_some() && !taken.rows.is_empty() => {
                     taken.more = true;
                     break;
@@ -62,7 +62,7 @@ impl Most {
     }
 }
 
-/// A view, and the transaction's writes unless the reader is not to see them.
+/// A view, and the transaction's writes if the reader sees them.
 #[derive(Debug)]
 pub(crate) struct Overlay<'a, V> {
     pub(crate) view: Arc<V>,
@@ -177,7 +177,7 @@ pub(crate) struct Scan<'a, V: View> {
     writes: Option<&'a WriteMap>,
     checks_unreadable: bool,
     direction: Direction,
-    /// The range. Where unreadable keys are looked for: the part that is not scanned yet.
+    /// The range. If unreadable keys are checked: its part that is not scanned yet.
     begin: Bytes,
     end: Bytes,
 }

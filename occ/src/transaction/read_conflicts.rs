@@ -17,7 +17,7 @@ pub(crate) struct ReadConflicts {
 }
 
 impl ReadConflicts {
-    /// Adds a range, which is not empty.
+    /// Adds a non-empty range.
     pub(crate) fn insert(&mut self, range: KeyRange) {
         if self.noted.len() >= FEW.max(2 * self.joined) {
             self.join();

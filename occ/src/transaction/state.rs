@@ -38,7 +38,7 @@ use crate::sync::{Arc, Promise};
 use crate::watches::Watch;
 use crate::window::Hold;
 
-/// Longest first pause of `on_error`. A hundredth of a cluster's, since a commit takes a hundredth of the time.
+/// Longest first pause of `on_error`. A hundredth of FoundationDB's, since a commit takes a hundredth of the time.
 const FIRST_BACKOFF: Duration = Duration::from_micros(500);
 
 /// The end of the system's keys.

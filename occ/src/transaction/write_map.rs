@@ -10,8 +10,8 @@
 //!   unreadable                                     ├───┤         where a pending versionstamp may land
 //! ```
 //!
-//! A stack says itself whether it conflicts and whether its key is unreadable. Its conflict becomes a range
-//! only when the stack is removed.
+//! Each stack has flags: whether it conflicts, and whether its key is unreadable. Its conflict becomes a range only
+//! when the stack is removed.
 //!
 //! Invariants: a stack is newer than a clear around it; a clear removes the stacks that it covers and makes the
 //! range readable again. An atomic operation on a key that this transaction cleared starts from "absent" and is
@@ -190,7 +190,7 @@ impl WriteMap {
         stack.stamped |= stamped;
     }
 
-    /// Clears a range, which is not empty.
+    /// Clears a non-empty range.
     pub(crate) fn clear(&mut self, range: KeyRange) {
         for (key, stack) in self.stacks.take_range(&range.begin, &range.end) {
             if stack.conflicts {
@@ -227,7 +227,7 @@ impl WriteMap {
         self.early.push(mutation);
     }
 
-    /// Adds a write conflict range, which is not empty.
+    /// Adds a non-empty write conflict range.
     pub(crate) fn add_conflict(&mut self, range: KeyRange) {
         self.conflicts.insert(range);
     }

@@ -33,10 +33,10 @@ use kv_api::{Error, Result, error};
 use crate::sync::{Arc, Weak};
 use crate::window::timeline::Timeline;
 
-/// Views that are kept even if no transaction reads at them. The view before the newest is one of them, however large the
-/// last batch was. A view may hold what the store keeps in memory before it writes tables, so these bytes may keep several
-/// times as many. The memory that the recent batches replaced has to fit a processor's cache: with 10 MiB, commits of ten and
-/// a hundred rows to the engine in memory are 23 and 34 % slower, and with 1,024 views a PUT of a document takes 9 % more.
+/// Views that are kept even if no transaction reads at them. The view before the newest is always one of them. A view
+/// may hold memory that the store has not flushed yet, so it may keep several times these bytes. The memory that recent
+/// batches replaced has to fit a processor's cache: with 10 MiB, commits of ten and a hundred rows to the engine in
+/// memory are 23 and 34 % slower, and with 1,024 views a PUT of a document takes 9 % more.
 const RECENT: Recent = Recent { views: 64, bytes: 256 << 10 };
 
 /// No view is kept after this many bytes were written since.
@@ -164,7 +164,7 @@ impl<V> Window<V> {
         version
     }
 
-    /// Makes a batch of `bytes` readable, which is in the store and synced.
+    /// Makes a batch of `bytes` readable. It is in the store and synced.
     pub(crate) fn publish(&mut self, version: i64, view: Arc<V>, bytes: usize, now: Duration) {
         self.committing = None;
         self.newest = version;

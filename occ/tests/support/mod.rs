@@ -1,4 +1,4 @@
-//! A store for tests: a map that is copied with each batch, and fails on request.
+//! A store for tests: a map that is copied with each batch. It fails on request.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this module")]
 
 use std::collections::BTreeMap;

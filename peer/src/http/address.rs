@@ -22,7 +22,7 @@ struct Parts {
 /// An address as it was given. The ids of replications depend on this text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Given {
-    /// The user: with the escapes that it has in a URL, and `None` for a URL without a password.
+    /// The user, with its escapes in a URL. `None` for a URL without a password.
     pub user: Option<String>,
     /// The host, without the brackets of IPv6.
     pub host: String,
@@ -198,7 +198,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Characters that are not escaped in a segment of a path. A plus is escaped: servers read it as a space, in paths too.
+/// Characters that are not escaped in a segment of a path. A plus is escaped: servers read it as a space even in paths.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -227,7 +227,7 @@ pub(super) fn is_carried(name: &str) -> bool {
 /// ends.
 ///
 /// # Errors
-/// [`AddressError::NoName`] for the first name that does not arrive as it is.
+/// [`AddressError::NoName`] for the first name that would not arrive unchanged.
 pub(super) fn below(url: &Url, names: &[&str]) -> Result<Url, AddressError> {
     if let Some(name) = names.iter().find(|name| !is_carried(name)) {
         return Err(AddressError::NoName((*name).to_owned()));
@@ -306,7 +306,7 @@ mod tests {
         assert!(!format!("{:?}", with.given()).contains("secret"));
         assert!(with.with_header("a b", "").is_err());
     }
-    /// Nothing between here and the server may change a name.
+    /// Nothing on the way to the server may change a name.
     #[test]
     fn each_name_is_one_segment_that_decodes_to_it() {
         let database: Url = "http://localhost:5984/couch/db".parse().unwrap();

@@ -1,4 +1,4 @@
-//! A complete answer of a server, and what its refusal means.
+//! A complete answer of a server, and the meaning of a refusal.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use model::{JsonRef, JsonText};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What an answer reserves, until the last clone is dropped.
+/// An answer's reserved memory, until the last clone is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Held(#[expect(dead_code, reason = "it is held")] pub(super) Option<Arc<budget::Held>>);
 
-/// What is reserved is no part of what is compared.
+/// Reserved memory is not part of the comparison.
 impl PartialEq for Held {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -34,7 +34,7 @@ impl Answer {
         self.json()
     }
 
-    /// The same, with what it reserves.
+    /// The same, with its reserved memory.
     pub(super) fn into_held(self) -> Result<(JsonText, Held)> {
         Ok((self.json()?, self.held))
     }

@@ -28,11 +28,11 @@ const MOST_SEQ: usize = 16_000;
 /// Maximum length of the revision of a local document.
 const MOST_LOCAL_REV: usize = 1_000;
 
-/// A sequence: a string, or a number from older servers. It is stored, so one that is longer than any server's is
+/// A sequence: a string, or a number from older servers. It will be stored, so a sequence longer than any real one is
 /// refused.
 pub(super) fn seq(value: JsonRef<'_>) -> Result<String> {
     if value.text().len() > MOST_SEQ {
-        return Err(Error::nonsense(format!("the server names a sequence of more than {MOST_SEQ} bytes")));
+        return Err(Error::nonsense(format!("the server sent a sequence of more than {MOST_SEQ} bytes")));
     }
     Ok(value.str_or_text().into_owned())
 }
@@ -41,7 +41,7 @@ pub(super) fn seq(value: JsonRef<'_>) -> Result<String> {
 pub(super) fn local_rev(rev: Cow<'_, str>) -> Result<String> {
     match rev.len() <= MOST_LOCAL_REV {
         true => Ok(rev.into_owned()),
-        false => Err(Error::nonsense("the server names a revision of a local document that is too long")),
+        false => Err(Error::nonsense("the server sent a revision of a local document that is too long")),
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn revision(id: &str, document: &JsonText, held: &Held) -> Result<Rev
     let mut attachments = Vec::with_capacity(edit.attachments.len());
     for made in edit.attachments {
         if matches!(made.source, AttachmentSource::Data(_)) {
-            return Err(Error::nonsense(format!("\"{id}\" comes with attachments that nobody asked for")));
+            return Err(Error::nonsense(format!("\"{id}\" comes with attachments that were not requested")));
         }
         let details = details.and_then(|details| details.get(&made.name));
         let number = |name| details.and_then(|details| details.get(name)).and_then(JsonRef::as_u64);

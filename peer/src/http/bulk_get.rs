@@ -20,7 +20,7 @@ use crate::types::{ReadOptions, Revision, is_enough};
 /// Number of documents requested at the same time, if each takes its own request.
 const AT_ONCE: usize = 8;
 
-/// Maximum length of an answer, as a multiple of the bytes that are wanted.
+/// Maximum length of an answer, as a multiple of the requested bytes.
 const ANSWER: usize = 2;
 
 impl Http {
@@ -77,7 +77,7 @@ impl Http {
                 Err(error) if error.kind() == ErrorKind::TooLarge && some.len() > 1 => at_most = some.len() / 2,
                 // The other documents may be shorter.
                 Err(error) if error.kind() == ErrorKind::TooLarge => all.push(Err(error)),
-                // The documents that were read are used before the rest is requested again.
+                // The caller uses these documents before it requests the rest again.
                 Err(error) if error.is_transient() && options.most_bytes.is_some() && !all.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -136,7 +136,7 @@ fn matched(some: &[&BulkGet], answer: &JsonText, held: &Held) -> Result<Vec<Resu
                 last.insert(&one.id, result);
                 all.push(leaves(&one.id, answer, held, result));
             }
-            // It came in the result of another revision.
+            // The leaf came in the result of another revision.
             None if last.get(&*one.id).is_some_and(|result| names(*result, one)) => all.push(Ok(Vec::new())),
             None => {
                 let sentence = format!("the server's _bulk_get says nothing of \"{}\"", one.id);

@@ -21,13 +21,13 @@ pub(super) const SMALL: usize = 64 << 10;
 /// An answer to a command.
 pub(super) const COMMAND: usize = 4 << 20;
 
-/// A document: the largest that a store takes, where each character is escaped, with its ancestors and attachments.
+/// A document: the largest one that a store takes, with every character escaped, and its ancestors and attachments.
 pub(super) const DOCUMENT: usize = 4 * model::limits::HIGHEST_MAX_DOCUMENT_SIZE;
 
 /// A document with the contents of its attachments: CouchDB's largest attachment in base64.
 pub(super) const WITH_ATTACHMENTS: usize = DOCUMENT + ((1 << 30) / 3) * 4;
 
-/// Several documents, where their reader names no size.
+/// Several documents, if their reader does not give a size.
 pub(super) const SEVERAL: usize = 64 << 20;
 
 /// The longest page for a request of a single row.

@@ -26,7 +26,7 @@ const IDLE: usize = 64;
 pub struct Connecting {
     /// Maximum time without a byte from the server.
     pub silence: Duration,
-    /// Maximum number of requests at the same time. Fewer than two are two: one waits for changes.
+    /// Maximum number of requests at the same time; at least two, since one waits for changes.
     pub connections: usize,
     /// Whether small writes are sent at once (`TCP_NODELAY`).
     pub is_nodelay: bool,
@@ -72,7 +72,7 @@ impl Clients {
         Clients::within(trust, Budget::new(MEMORY).part(Owner::Work("answers")))
     }
 
-    /// The same. Memory for answers comes out of a budget.
+    /// The same, with memory for answers out of this budget.
     pub fn within(trust: Trust, memory: Part) -> Self {
         Clients(Arc::new(Parts { trust, made: Mutex::default(), memory }))
     }

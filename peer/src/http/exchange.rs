@@ -9,9 +9,8 @@
 //! * An answer has a ceiling ([`ceilings`](super::ceilings)). A longer answer is an error, and is not read further.
 //! * The memory for all answers of a program comes out of one part of a budget. If nothing is left, a request waits. In
 //!   the end it fails like a request that a busy server refused.
-//! * An answer that is slower than [`SLOWEST`] is ended after [`MOST_SILENCES`] times the longest silence.
-//! * Credentials and headers are sent only to the server that they were given for, never to a server to which it
-//!   redirects.
+//! * An answer slower than [`SLOWEST`] is ended after [`MOST_SILENCES`] times the longest silence.
+//! * Credentials and headers are sent only to the server for which they were given, never to one that it redirects to.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +44,7 @@ const UNIT: usize = 64 << 10;
 /// An answer may reserve at most this fraction of the budget. Its own ceiling applies too.
 const PART_OF_ONE: usize = 8;
 
-/// Makes what is held enough for this many bytes.
+/// Grows the reservation to this many bytes.
 async fn grow(held: &mut budget::Held, bytes: usize, patience: Duration) -> Result<()> {
     let most = held.part().budget().total() / PART_OF_ONE;
     let full = |_| Error::new(ErrorKind::Unavailable, "there is no memory for answers of other servers at the moment");
@@ -91,7 +90,7 @@ impl Line {
             }
             let response = self.client.execute(request).await.map_err(|error| unreachable(home, &error))?;
             let Some(url) = redirect(&response) else { return Ok(response) };
-            // A client of `http://` has no roots, and one of `https://` must not continue without TLS.
+            // A client for `http://` has no roots, and one for `https://` must not continue without TLS.
             if (url.scheme() == "https") != home.is_secure() {
                 return Err(Error::refused("the server redirects between http and https; name the other address"));
             }
@@ -182,14 +181,14 @@ impl Incoming {
         Ok(piece)
     }
 
-    /// Reads the whole answer. One of more than `ceiling` bytes is an error, [`ErrorKind::TooLarge`]. If a refusal is
-    /// [longer](SMALL), only its status is kept.
+    /// Reads the whole answer. More than `ceiling` bytes are an error, [`ErrorKind::TooLarge`]. Of a refusal longer
+    /// than [`SMALL`], only the status is kept.
     pub(super) async fn whole(self, ceiling: usize) -> Result<Answer> {
         let refusal = ceiling.min(SMALL);
         self.whole_or_refusal(ceiling, refusal).await
     }
 
-    /// The same, with a ceiling of its own for refusals.
+    /// The same, with another ceiling for refusals.
     pub(super) async fn whole_or_refusal(mut self, ceiling: usize, refusal: usize) -> Result<Answer> {
         let (status, path) = (self.status(), self.response.url().path().to_owned());
         let most = if is_success(status) { ceiling } else { refusal };
@@ -212,7 +211,7 @@ impl Incoming {
         Ok(Answer { status, path, body, held: Held(Some(Arc::new(held))) })
     }
 
-    /// The next piece of a body of which at most `ceiling` bytes are read.
+    /// The next piece of a body. At most `ceiling` bytes of the body are read.
     pub(super) async fn piece_up_to(&mut self, ceiling: usize) -> Result<Option<Bytes>> {
         let piece = self.piece().await?;
         if self.bytes > ceiling as u64 {
@@ -225,7 +224,7 @@ impl Incoming {
 
     /// The body as it comes. It fails if there are fewer or more bytes than promised.
     pub(super) fn stream(self, promised: u64) -> ByteStream {
-        let cut = || Error::new(ErrorKind::Unavailable, "an attachment came in another length than it says");
+        let cut = || Error::new(ErrorKind::Unavailable, "an attachment has another length than it says");
         let step = move |(mut incoming, left): (Incoming, u64)| async move {
             match incoming.piece().await? {
                 Some(piece) => {
@@ -247,7 +246,7 @@ fn unreachable(home: &Address, error: &reqwest::Error) -> Error {
     let mut cause = std::error::Error::source(error);
     while let Some(source) = cause {
         if trust::is_disbelief(source) {
-            // Only an administrator can correct that, so it is not tried again.
+            // Only an administrator can correct this, so there is no retry.
             return Error::refused(format!("the certificate of {server} is not trusted: {source}"));
         }
         sentence = format!("{sentence}: {source}");

@@ -1,5 +1,5 @@
 //! Reads the bytes of one attachment from the JSON of `_bulk_get`, for ids and names that a URL cannot have. The answer
-//! is searched as it is received, so no document is kept in memory.
+//! is searched while it is received, so no document is kept in memory.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -63,7 +63,7 @@ async fn next(reading: Option<Reading>) -> Result<Option<(Bytes, Option<Reading>
     loop {
         let Some(piece) = reading.incoming.piece_up_to(WITH_ATTACHMENTS).await? else {
             return Err(match reading.search.state {
-                State::Wanted => Error::new(ErrorKind::Unavailable, "an attachment came in part"),
+                State::Wanted => Error::new(ErrorKind::Unavailable, "an attachment came only in part"),
                 _ => reading.missing,
             });
         };
@@ -102,8 +102,8 @@ enum State {
 
 /// Finds a string in JSON that comes in pieces.
 ///
-/// `on_path` counts the open objects and arrays, from the outermost one, that lie on the path. In the last of them,
-/// `is_here` says whether the current member or element is the next one of the path.
+/// `on_path` counts the open objects and arrays on the path, from the outermost one. In the last of them, `is_here`
+/// tells whether the current member or element is the next step of the path.
 struct Search {
     path: Vec<Step>,
     state: State,

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::types::Revision;
 use crate::whole::piece;
 
-/// Status of a target that does not have an attachment which was assumed to be there.
+/// A target's status if it lacks an attachment that was assumed to be there.
 const MISSING_STUB: u16 = 412;
 
 impl Http {
@@ -21,7 +21,7 @@ impl Http {
     /// pouchdb-server.
     pub(super) async fn put_inline(&self, revision: &Revision, contents: Vec<Option<ByteStream>>) -> Result<()> {
         let contents: Option<Vec<ByteStream>> = contents.into_iter().collect();
-        let no_stubs = || Error::refused("the server takes no attachments without their contents");
+        let no_stubs = || Error::refused("the server does not take attachments without their contents");
         let contents = contents.ok_or_else(|| no_stubs().with_status(MISSING_STUB))?;
         let (length, body) = body(revision, contents);
         let url = self.url(&["_bulk_docs"], &[])?;

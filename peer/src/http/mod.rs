@@ -65,7 +65,7 @@ impl Http {
         Self::trusting(address, &Trust::default())
     }
 
-    /// The same, with own roots.
+    /// The same, with additional roots.
     ///
     /// # Errors
     /// As [`new`](Self::new).

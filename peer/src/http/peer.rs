@@ -103,7 +103,7 @@ impl Http {
         let is_packed = incoming.header(CONTENT_ENCODING).is_some_and(|coding| coding.as_bytes() == b"gzip");
         if is_packed != (attachment.encoding == Encoding::Gzip) {
             return Err(Error::nonsense(format!(
-                "the attachment {} is packed in another way than it says",
+                "the attachment {} is compressed in another way than it says",
                 attachment.name
             )));
         }
@@ -256,7 +256,7 @@ impl Peer for Http {
             let answer = self.reading.keep(some.len(), answer).await?.into_json()?;
             let rows = list(answer.root(), "rows")?;
             if rows.len() != some.len() {
-                return Err(Error::nonsense("the server's _all_docs has rows that nobody asked for"));
+                return Err(Error::nonsense("the server's _all_docs has rows that were not requested"));
             }
             for (id, row) in some.into_iter().zip(rows) {
                 // A document that cannot be read does exist.
@@ -287,7 +287,7 @@ impl Peer for Http {
         while !rest.is_empty() {
             let (some, others) = rest.split_at(rest.len().min(at_most));
             match self.revs_diff_of(some).await {
-                // Documents with many conflicts.
+                // The documents have many conflicts.
                 Err(error) if error.kind() == ErrorKind::TooLarge && some.len() > 1 => {
                     at_most = some.len().div_ceil(FEWER);
                 }

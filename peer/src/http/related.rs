@@ -1,7 +1,7 @@
 //! A document with its attachments in one request, as `multipart/related`.
 //!
-//! The length is known before the first byte: CouchDB and proxies require it. A document of which no attachment is sent
-//! is plain JSON: CouchDB stores a `multipart/related` without a second part, and never answers it.
+//! The length is known before the first byte: CouchDB and proxies require it. A document without sent attachments is
+//! plain JSON: CouchDB stores a `multipart/related` without a second part, but never answers it.
 //!
 //! Source: `length_multipart_stream/3` of `couch_httpd_multipart.erl`.
 

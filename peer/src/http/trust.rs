@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 /// The system's roots, read once for all peers without roots of their own.
 static SYSTEM: LazyLock<Trust> = LazyLock::new(|| Trust(Arc::default()));
 
-/// The certificates by which servers are trusted: those of the system, and additional ones.
+/// The root certificates that servers are trusted by: those of the system, and additional ones.
 #[derive(Clone)]
 pub struct Trust(Arc<Parts>);
 
@@ -116,12 +116,12 @@ fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
     builder.with_safe_default_protocol_versions().map_err(|error| Error::refused(error.to_string()))
 }
 
-/// Whether a failure is that of a certificate which is not trusted.
+/// Whether a failure is an untrusted certificate.
 pub(super) fn is_disbelief(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return matches!(error, rustls::Error::InvalidCertificate(_));
     }
-    // An I/O error contains the error that it was made of, but does not return it as its source.
+    // An I/O error contains the error that it wraps, but does not return it as its source.
     error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref).is_some_and(|inner| is_disbelief(inner))
 }
 
@@ -143,7 +143,7 @@ impl ServerCertVerifier for Believer {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let verified = self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            // Most self-signed certificates are marked as those of an authority, and a server must not present such a
+            // Most self-signed certificates are marked as certificate authorities, and a server must not present such a
             // certificate. Dates are checked before that mark, names after it.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(_))) if self.own.contains(end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;

@@ -1,4 +1,4 @@
-//! A layer whose commits are recorded, for the tests of documents that lose their power.
+//! A layer whose commits are recorded, for tests of documents on a disk that loses power.
 
 // Each test file uses a part of it.
 #![allow(dead_code)]
@@ -60,7 +60,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Notes what one commit may leave, and what it left.
+    /// Notes the states that one commit may leave, and the one that it left.
     pub(crate) fn step<T, E: Debug>(&mut self, work: impl Future<Output = Result<T, E>>) -> T {
         let begun = self.states.len();
         self.recording.note(Event::Begun(begun));

@@ -53,7 +53,7 @@ struct Faulty {
     left: AtomicU64,
     faults: AtomicU64,
     operations: AtomicU64,
-    /// Most bytes of bodies in one write.
+    /// Maximum number of bytes of bodies in one write.
     largest_write: AtomicUsize,
 }
 
@@ -208,7 +208,7 @@ async fn ends_are_equal_whatever_fails_on_the_way() {
     assert!(faults > 100, "{faults}");
 }
 
-/// The size of a group follows from earlier documents. Here these tell nothing about the next ones.
+/// The size of a group follows from earlier documents, which here are unlike the next ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_documents_behind_small_ones_are_copied_few_at_a_time() {
     let world = World::new().await;

@@ -23,7 +23,7 @@ enum Fate {
     Pass,
     /// It never arrives.
     Drop,
-    /// It is done, and the answer is lost.
+    /// It is executed, but the answer is lost.
     Forget,
     /// The answer is cut off.
     Truncate,
@@ -31,7 +31,7 @@ enum Fate {
     Delay,
     /// It is sent twice.
     Double,
-    /// Another answer.
+    /// It gets another answer.
     Answer(u16),
 }
 

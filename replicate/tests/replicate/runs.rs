@@ -154,7 +154,7 @@ async fn a_document_that_is_refused_is_named_and_the_rest_goes_on() {
     }
 }
 
-/// If a function throws, waiting does not help: the document stays as it is.
+/// If a validation function throws, waiting does not help: the document will not change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_document_at_which_the_target_fails_each_time_is_named_and_the_rest_goes_on() {
     let world = World::new().await;

@@ -19,7 +19,7 @@ const SEEDS: &[u64] = &[1, 2, 3, 4, 5, 20054, 500615, 500839];
 /// Index of the replica that leaves.
 const FORK: usize = REPLICAS - 1;
 
-/// The plays together must miss more chunks than this, to prove anything about repairs.
+/// All runs together must miss more chunks than this to prove anything about repairs.
 const ENOUGH: usize = 20;
 
 /// Result of a play with an old fork.
@@ -95,7 +95,7 @@ impl Play {
         Ok(Ended { missing: missing.len(), trace: self.stage.trace() })
     }
 
-    /// Somebody on the server deletes every file, so that only the fork refers to its chunks.
+    /// A client of the server deletes every file, so that only the fork refers to its chunks.
     async fn tidy_up(&self) {
         let store = &self.replicas[0];
         let ids: Vec<String> =
@@ -151,8 +151,7 @@ fn forks_older_than_the_grace_are_detected_and_repaired() {
     let (first, again) = (&played[0], &played[played.len() - 1]);
     assert_eq!(again.trace, first.trace, "one seed is one play");
     let mut missing: usize = played[..SEEDS.len()].iter().map(|ended| ended.missing).sum();
-    // The number of missing chunks at a seed changes with each call of the store. More plays, until there were
-    // enough.
+    // The number of missing chunks of a seed changes with each call of the store. Run more seeds until it is enough.
     for seed in (6..36).step_by(2) {
         if missing > ENOUGH {
             break;

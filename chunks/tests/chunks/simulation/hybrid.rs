@@ -1,5 +1,5 @@
-//! The same plays, with data documents that move to objects and back, in places that all replicas share. Besides,
-//! at the end there is exactly one object for each stub.
+//! The same simulation, with data documents that move to objects and back, in places that all replicas share. In
+//! addition, there is exactly one object for each stub at the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

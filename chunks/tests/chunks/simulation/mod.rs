@@ -340,8 +340,8 @@ async fn play(world: &World, seed: u64, fault: Fault) -> Verdict {
     Play::new(world, seed, fault).await.run().await
 }
 
-/// Plays these seeds, as many at a time as there are cores, each in a world of its own, which limits memory. Returns what
-/// the plays returned, in the order of the seeds.
+/// Plays these seeds, as many at a time as there are cores, each in a world of its own, which limits memory. Returns
+/// what the plays returned, in the order of the seeds.
 fn play_each<T: Send>(
     what: &str,
     seeds: &[u64],
@@ -414,8 +414,8 @@ async fn nothing_is_lost_on_disk() {
     }
 }
 
-/// If the suite passed with a faulty store, it would prove nothing. `first` is the first seed that catches the fault; the
-/// seeds behind it are for the day when one play becomes another.
+/// If the suite passed with a faulty store, it would prove nothing. `first` is the first seed that catches the fault;
+/// the seeds behind it are for the day when one play becomes another.
 async fn assert_caught(fault: Fault, first: u64) {
     for seed in first..first + 40 {
         let play = Play::new(&World::in_process().await, seed, fault).await;

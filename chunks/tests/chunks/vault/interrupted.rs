@@ -1,4 +1,4 @@
-//! A push that is interrupted at every single operation of the store, and repeated; a pull too.
+//! A push or a pull is interrupted at every single operation of the store, and repeated.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;

@@ -5,7 +5,7 @@ use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction, Transaction
 use super::*;
 use crate::{LsmDatabase, LsmOptions, give_up};
 
-/// Rows of 1,000 bytes that do not compress, so that some three are in a block. Their values are their numbers.
+/// Rows of 1,000 bytes that do not compress, so that a block has some three. Their values begin with their numbers.
 fn stored(folder: &Path, from: usize, to: usize) {
     let database = LsmDatabase::open(folder, LsmOptions::new()).unwrap();
     let transaction = database.begin().unwrap();
@@ -92,7 +92,7 @@ fn reads_name_the_damage_and_go_on_after_it() {
     assert_eq!((backwards, places), (found, damaged));
 }
 
-/// A flush that failed at damage would end all commits, and the next opening too.
+/// A flush that failed at damage would stop all commits, and the next opening too.
 #[test]
 fn rows_beside_damage_can_be_removed_and_the_rest_stays_unreadable() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// The tables' folder is renamed for a while, which looks like a disk error.
+/// The tables' folder is renamed for a while, which acts as a disk error.
 #[test]
 fn a_flush_that_fails_changes_nothing_and_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -39,7 +39,7 @@ fn block_next_manifest(data: &Path, ahead: u64) -> PathBuf {
     next
 }
 
-/// The next manifest has another name, since a later sync of this one would say nothing.
+/// The next manifest has another name, since a later sync of this one would prove nothing.
 #[test]
 fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ fn tables_that_the_disk_may_list_stay_until_the_next_manifest() {
     assert_eq!(rows(&open(folder.path()).view().unwrap()), [("a".into(), "3".into())]);
 }
 
-/// A table that cannot be read fails its compaction, and nothing else: it is tried again.
+/// An unreadable table fails only its compaction, which is retried.
 #[test]
 fn a_compaction_that_fails_changes_nothing_and_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn a_compaction_whose_tables_were_dropped_is_given_up() {
     assert_eq!(files(&folder.path().join("data")), 0);
 }
 
-/// A flush that clears counts on its tables: a compaction that ends meanwhile waits for it.
+/// A flush that clears relies on its tables: a compaction that ends meanwhile waits for it.
 #[test]
 fn a_compaction_waits_for_a_flush_that_clears() {
     let folder = tempfile::tempdir().unwrap();

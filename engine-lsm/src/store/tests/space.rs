@@ -29,7 +29,7 @@ fn documents(random: &mut Random, from: u64, to: u64, live: u64, body: usize) ->
     batch
 }
 
-/// Writes `total` documents, of which the last ones live. Returns the bytes of those.
+/// Writes `total` documents, of which the last `live` stay. Returns the bytes of those.
 fn load(store: &LsmStore, live: u64, total: u64, body: usize) -> u64 {
     let mut random = Random(7);
     let step = TABLE_BYTES / body as u64;
@@ -169,7 +169,7 @@ fn a_cleared_range_leaves_the_folder_at_once() {
     assert_eq!(rows(&open(folder.path()).view().unwrap()), left);
 }
 
-/// What a request for the space of a range does at once, a quiet store need not.
+/// A request frees the space of a range at once; without one, a quiet store need not.
 #[test]
 fn space_that_is_asked_for_is_freed_in_its_range() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,7 +178,7 @@ fn space_that_is_asked_for_is_freed_in_its_range() {
         store.apply(noise(version, &format!("db{}/{version}/", version % 2), 200, 5_000)).unwrap();
     }
     store.shared.settle(Effort::Quiet);
-    // Too little is hidden to be worth anything by itself.
+    // Too little is hidden for a compaction without a request.
     let mut batch = Batch::new(9);
     (0..4).for_each(|n| batch.clear(format!("db1/3/{:05}", n * 40).into()));
     store.apply(batch).unwrap();
@@ -199,7 +199,7 @@ fn space_that_is_asked_for_is_freed_in_its_range() {
     assert_eq!(rows(&store.view().unwrap()).len(), 1_596);
 }
 
-/// Writers bring tombstones without end, and a damaged table stays so: neither keeps a request for space waiting.
+/// Neither new tombstones nor a damaged table keep a request for space waiting forever.
 #[test]
 fn a_request_for_space_has_an_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ fn a_request_for_space_has_an_end() {
     assert!(picked(next + 1, &damaged).is_none(), "it would end at the damage again");
 }
 
-/// Tables that were moved down, or that an earlier build wrote, may overlap very much of the level below.
+/// Tables that were moved down, or written by an earlier build, may overlap very much of the level below.
 #[test]
 fn no_compaction_reads_more_than_a_step() {
     use crate::merge::merge;
@@ -285,8 +285,8 @@ fn the_folder_is_one_of_lsm_tree() {
     assert_eq!(rows(&open(folder.path()).view().unwrap()), expected);
 }
 
-/// The parts add up to the files, also of databases that are smaller than a table, and what was deleted counts as long as it
-/// takes space.
+/// The sizes of ranges add up to the files, also for databases smaller than a table. Deleted rows count while they take
+/// space.
 #[test]
 fn the_bytes_of_ranges_add_up_to_the_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +311,7 @@ fn the_bytes_of_ranges_add_up_to_the_files() {
         let (sum, files) = (sizes.iter().sum::<u64>(), bytes(folder.path()));
         assert!(sum.abs_diff(files) < files / 100, "{when}: {sum} of {files} bytes");
         for (database, (size, expected)) in sizes.iter().zip(expected).enumerate() {
-            // A block more or less for each table.
+            // Up to one block more or less for each table.
             assert!(
                 size.abs_diff(*expected) < expected / 10 + 40_000,
                 "{when}: {size} of {expected} bytes of {database}"
@@ -323,7 +323,7 @@ fn the_bytes_of_ranges_add_up_to_the_files() {
     check("flushed", &sizes(), &expected);
     store.shared.settle(Effort::Quiet);
     check("compacted", &sizes(), &expected);
-    // Too few for a compaction that nobody asked for.
+    // Too few for a compaction without a request.
     let mut batch = Batch::new(9);
     (0..256).step_by(6).for_each(|n| batch.clear(format!("08/{n:08}").into()));
     store.apply(batch).unwrap();

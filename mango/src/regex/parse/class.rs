@@ -88,7 +88,7 @@ impl Parser {
         match if is_class { None } else { self.class_unit()?.ok() } {
             Some(last) if last < first => return Err("range out of order in character class".into()),
             Some(last) => set.union(&sets::set(&[(first, last)])),
-            // The hyphen before a class is one.
+            // A hyphen before a class is a literal.
             None => {
                 self.at = before + 1;
                 set.union(&sets::set(&[(first, first), ('-', '-')]));

@@ -1,4 +1,4 @@
-//! What follows a backslash.
+//! Parses escapes.
 
 use regex_syntax::hir::ClassUnicode;
 
@@ -24,7 +24,7 @@ impl Parser {
         }
         let node = match c {
             'Z' => return Ok((self.end_or_last_newline(), false)),
-            // It moves the start of a match, and not whether there is one.
+            // It moves the start of a match, but does not decide whether there is one.
             'K' => return Ok((Node::Empty, false)),
             'N' if self.peek() == Some('{') && self.bounds(self.at + 1).is_none() => {
                 return Err(r"\N{name} is not supported".into());
@@ -69,7 +69,7 @@ impl Parser {
         Ok((node, true))
     }
 
-    /// `\R` takes `\r\n` together, for good.
+    /// `\R` takes `\r\n` together, and never gives the newline back.
     fn newline(&mut self) -> Node {
         let both = Node::Concat(vec![Node::Set(sets::one('\r')), Node::Set(sets::one('\n'))]);
         let one = sets::escape('v', self.units).unwrap_or_else(ClassUnicode::empty);
@@ -149,7 +149,7 @@ impl Parser {
                 let digits = self.until('}')?;
                 match u32::from_str_radix(&digits, 16) {
                     Ok(code) if !digits.starts_with('+') => code,
-                    // PCRE takes the brace for a literal after `\x`, which is NUL.
+                    // PCRE takes `\x` as NUL, and the brace as a literal.
                     _ => {
                         self.at = before;
                         0

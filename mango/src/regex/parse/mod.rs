@@ -1,6 +1,6 @@
-//! Parses PCRE's syntax, as its version 8 has it.
+//! Parses the syntax of PCRE 8.
 //!
-//! Source: `pcrepattern(3)`. What is refused, and what differs, stands in `docs/rfcs.md`.
+//! Source: `pcrepattern(3)`. `docs/rfcs.md` lists what is refused and what differs.
 
 mod class;
 mod escape;
@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 60;
 const MAX_REPEAT: u32 = 65_535;
 
 enum Problem {
-    /// On bytes a part of a character would stand alone.
+    /// On bytes, a part of a character would be matched alone.
     NeedsCodePoints,
     Says(String),
 }
@@ -126,7 +126,7 @@ impl Parser {
         Ok(next)
     }
 
-    /// The text up to `end`, which is skipped.
+    /// Returns the text up to `end`, and skips `end`.
     fn until(&mut self, end: char) -> Result<String> {
         let length = self.chars[self.at..].iter().position(|c| *c == end).ok_or("a bracket is not closed")?;
         let text = self.chars[self.at..self.at + length].iter().collect();
@@ -176,7 +176,7 @@ impl Parser {
         Ok(if parts.is_empty() { Node::Empty } else { Node::Concat(parts) })
     }
 
-    /// Skips comments, and white space where it does not count, and the marks of quotations.
+    /// Skips comments, the marks of quotations, and white space where it does not count.
     fn skip_ignored(&mut self) -> Result<()> {
         loop {
             if self.is_quoted {
@@ -320,11 +320,11 @@ impl Parser {
                 (min, max)
             }
         };
-        // One look is as good as several.
+        // A repeated look-around is the same as one.
         if matches!(node, Node::Look { .. }) {
             (min, max) = (min.min(1), Some(max.map_or(1, |max| max.min(1))));
         }
-        // What PCRE skips between a quantifier and its `+` or `?`: spaces, and comments only behind them.
+        // Between a quantifier and its `+` or `?`, PCRE skips spaces, then comments.
         while self.skip_space() {}
         while self.eat("(?#") {
             self.until(')')?;
@@ -345,7 +345,7 @@ impl Parser {
         node
     }
 
-    /// What follows a parenthesis.
+    /// Parses a group, after its parenthesis.
     fn group(&mut self) -> Result<(Node, bool)> {
         let flags = self.flags;
         if self.eat("*") {
@@ -401,7 +401,7 @@ impl Parser {
                     .enumerate()
                     .all(|(n, c)| c == '_' || c.is_ascii_alphabetic() || (n > 0 && c.is_ascii_digit()));
             if !is_name {
-                return Err("a name of a subpattern has up to 32 letters, digits and _, and no digit first".into());
+                return Err("a subpattern's name has up to 32 letters, digits and _, and no digit first".into());
             }
             if self.names.iter().any(|(known, _)| *known == name) {
                 return Err("two named subpatterns have the same name".into());
@@ -485,8 +485,8 @@ impl Parser {
 
     fn group_of(&self, name: &str) -> Result<usize> {
         let found = self.names.iter().find(|(known, _)| known == name);
-        // PCRE knows names of groups further behind too.
-        found.map(|(_, group)| *group).ok_or("reference to a name that no group before it has".into())
+        // PCRE also knows names of later groups.
+        found.map(|(_, group)| *group).ok_or("reference to a name that no earlier group has".into())
     }
 
     fn back_reference(&mut self, group: usize) -> Result<Node> {

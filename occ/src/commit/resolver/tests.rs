@@ -53,7 +53,7 @@ fn agrees_with_a_version_for_each_key() {
     }
 }
 
-/// The same for keys that follow each other without a key between them, and for keys that only seem to.
+/// The same for adjacent keys, and for keys that only look adjacent.
 #[test]
 fn agrees_about_keys_next_to_each_other() {
     // All keys of two letters up to a length. Keys shorter by two letters bound the ranges.
