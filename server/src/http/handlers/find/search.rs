@@ -334,7 +334,7 @@ impl Page<'_> {
         let in_order: Vec<_> = if descending { best.into_iter().rev().collect() } else { best.into_iter().collect() };
         for ((whole, id), out) in in_order {
             last = Some((whole.clone(), id.clone()));
-            self.give(Bookmark { id, row: Some((rows.number, whole)) }, &out);
+            self.give(Bookmark { id, row: Some((rows.number, whole)) }, |found| found.extend_from_slice(&out));
         }
         Ok(Some(match last {
             Some(last) if !are_all => Rest::Alike { key, after: Some(last), rows },
@@ -398,17 +398,14 @@ impl Page<'_> {
         self.matching(document.to_text())
     }
 
-    /// Handles a match.
+    /// Writes the requested fields of a match, or skips it.
     fn take(&mut self, place: Bookmark, text: &JsonText) {
-        let mut out = Vec::new();
-        if self.tally.skip == 0 {
-            self.plan.query.fields.write(text.root(), &mut out);
-        }
-        self.give(place, &out);
+        let fields = &self.plan.query.fields;
+        self.give(place, |found| fields.write(text.root(), found));
     }
 
-    /// Writes the requested fields of a match, or skips it.
-    fn give(&mut self, place: Bookmark, out: &[u8]) {
+    /// Appends a match to the page with `write`, or skips it.
+    fn give(&mut self, place: Bookmark, write: impl FnOnce(&mut Vec<u8>)) {
         // The next page begins after what was skipped, even if nothing was found behind it.
         self.tally.last = Some(place);
         if self.tally.skip > 0 {
@@ -416,7 +413,7 @@ impl Page<'_> {
             return;
         }
         self.found.extend_from_slice(if self.tally.returned == 0 { b"\r\n" } else { b",\r\n" });
-        self.found.extend_from_slice(out);
+        write(self.found);
         self.tally.left -= 1;
         self.tally.returned += 1;
     }
