@@ -40,15 +40,15 @@ impl<'o> JsonWriter<'o> {
         self.comma = true;
     }
 
-    fn plain(&mut self, text: &str) -> &mut Self {
+    fn plain(&mut self, text: &[u8]) -> &mut Self {
         self.separate();
-        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend_from_slice(text);
         self
     }
 
     /// Begins an object.
     pub fn begin_object(&mut self) -> &mut Self {
-        self.plain("{");
+        self.plain(b"{");
         self.comma = false;
         self
     }
@@ -56,12 +56,12 @@ impl<'o> JsonWriter<'o> {
     /// Ends the innermost object.
     pub fn end_object(&mut self) -> &mut Self {
         self.comma = false;
-        self.plain("}")
+        self.plain(b"}")
     }
 
     /// Begins an array.
     pub fn begin_array(&mut self) -> &mut Self {
-        self.plain("[");
+        self.plain(b"[");
         self.comma = false;
         self
     }
@@ -69,7 +69,7 @@ impl<'o> JsonWriter<'o> {
     /// Ends the innermost array.
     pub fn end_array(&mut self) -> &mut Self {
         self.comma = false;
-        self.plain("]")
+        self.plain(b"]")
     }
 
     /// Writes the name of a member; its value comes next.
@@ -134,27 +134,28 @@ impl<'o> JsonWriter<'o> {
 
     /// Writes a double that reads back as a float; `null` if it is not finite.
     pub fn f64(&mut self, value: f64) -> &mut Self {
-        if value.is_finite() { self.plain(FloatText::new().write(value)) } else { self.null() }
+        if value.is_finite() { self.plain(FloatText::new().write(value).as_bytes()) } else { self.null() }
     }
 
     /// Writes `true` or `false`.
     pub fn bool(&mut self, value: bool) -> &mut Self {
-        self.plain(if value { "true" } else { "false" })
+        let text = if value { "true" } else { "false" };
+        self.plain(text.as_bytes())
     }
 
     /// Writes `null`.
     pub fn null(&mut self) -> &mut Self {
-        self.plain("null")
+        self.plain(b"null")
     }
 
     /// Writes a JSON value.
     pub fn value(&mut self, value: JsonRef<'_>) -> &mut Self {
-        self.plain(value.text())
+        self.plain(value.text().as_bytes())
     }
 
     /// Writes a JSON text.
     pub fn text(&mut self, value: &JsonText) -> &mut Self {
-        self.plain(value.as_str())
+        self.plain(value.as_bytes())
     }
 
     /// Writes the members of `object` into the open object; nothing if it has no members or is not an object. Documents

@@ -245,7 +245,8 @@ impl Index {
             fits
         });
         values.push(b']');
-        let values = JsonText::parse(&values).ok().filter(|_| are_short);
+        // Normalised values between brackets and commas.
+        let values = are_short.then(|| JsonText::from_normalised(values)).flatten();
         Some(Row { key, values })
     }
 
@@ -314,7 +315,7 @@ impl Index {
     pub fn document(&self, id: &str, values: &JsonText) -> Option<JsonText> {
         let mut id_json = Vec::new();
         JsonWriter::new(&mut id_json).str(id);
-        let id_json = JsonText::parse(&id_json).ok()?;
+        let id_json = JsonText::from_normalised(id_json)?;
         let id_path = ["_id".to_owned()];
         let mut members = Vec::new();
         put(&mut members, &id_path, id_json.root());
@@ -323,6 +324,6 @@ impl Index {
         }
         let mut document = Vec::new();
         write_members(&members, &mut JsonWriter::new(&mut document));
-        JsonText::parse(&document).ok()
+        JsonText::from_normalised(document)
     }
 }

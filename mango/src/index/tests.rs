@@ -341,6 +341,27 @@ fn a_row_tells_of_its_document() {
     assert_eq!(document.as_str(), r#"{"_id":"x","a":{"b":1,"d":{"0":2}},"c":[3]}"#);
 }
 
+/// Rows and what is made of them are not parsed, so they must be normalised as they are written.
+#[test]
+fn what_a_row_tells_is_normalised() {
+    let nested = index("d", "n", r#"{"fields":["a.b","a","c\\.\"d","_id","c"]}"#);
+    for id in ["x", "\"\\/", "\u{0}\n\u{7f}", "ä😀\u{2028}"] {
+        let mut document = Vec::new();
+        let mut json = JsonWriter::new(&mut document);
+        json.begin_object().name("_id").str(id);
+        json.name("a").value(text(r#"{"b":[-0,1e2,0.10,"\/\u00e4"]}"#).root());
+        json.name("c").value(text(r#"{"b":{},"b":18446744073709551616}"#).root());
+        json.name("c.\"d").null().end_object();
+        let row = nested.row(text(std::str::from_utf8(&document).unwrap()).root()).unwrap();
+        let values = row.values.unwrap();
+        assert_eq!(JsonText::parse(values.as_bytes()).unwrap(), values);
+        let derived = nested.document(id, &values).unwrap();
+        assert_eq!(JsonText::parse(derived.as_bytes()).unwrap(), derived);
+        assert_eq!(derived.get("_id").and_then(|id| id.as_str()).as_deref(), Some(id));
+        assert_eq!(derived.get("a").unwrap().text(), r#"{"b":[0,100.0,0.1,"/ä"]}"#);
+    }
+}
+
 /// The names of the indexes in a plan's choice and candidates.
 fn explain(body: &str, indexes: &[Arc<Index>]) -> (String, Vec<String>) {
     let plan = Plan::of(&query(body), indexes, Purpose::Explain).unwrap();

@@ -163,5 +163,5 @@ fn type_name(value: JsonRef<'_>) -> &'static str {
 fn as_value(name: &str) -> Option<JsonText> {
     let mut text = Vec::with_capacity(name.len() + 2);
     JsonWriter::new(&mut text).str(name);
-    JsonText::parse(&text).ok()
+    JsonText::from_normalised(text)
 }

@@ -160,5 +160,5 @@ impl Bound {
 fn as_json(text: &str) -> JsonText {
     let mut json = Vec::new();
     JsonWriter::new(&mut json).str(text);
-    JsonText::parse(&json).expect("a string that was just written")
+    JsonText::from_normalised(json).expect("a string that was just written")
 }

@@ -243,7 +243,8 @@ impl<T: Transaction> Tree<'_, T> {
                 Some(pair) => pair,
                 None => self.pair(&one.row, depth).await?.0,
             };
-            rows.push(ReduceRow { key: pair.key()?, id: one.position.id, value: pair.value()? });
+            let (key, value) = pair.split()?;
+            rows.push(ReduceRow { key, id: one.position.id, value });
         }
         Ok(rows)
     }

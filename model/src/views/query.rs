@@ -300,7 +300,7 @@ impl Reading {
     /// Adds a row of the requested key with this number.
     fn add(&mut self, at: usize, position: Position, pair: &Pair) -> Result<()> {
         self.bytes += pair.len();
-        let (id, key, value) = (position.id.clone(), pair.key()?, pair.value()?);
+        let (id, (key, value)) = (position.id.clone(), pair.split()?);
         self.at.push(at);
         self.rows.push((position, ViewRow { id, key, value, doc: None, error: None }));
         Ok(())

@@ -121,17 +121,16 @@ impl Pair {
         self.0.len()
     }
 
-    fn element(&self, at: usize) -> Result<JsonText> {
-        let element = self.0.root().elements().nth(at).ok_or_else(|| Error::corrupt("a row of a view"))?;
-        Ok(self.0.slice_ref(element))
+    /// The key and the value. They share the row's memory.
+    pub(super) fn split(&self) -> Result<(JsonText, JsonText)> {
+        let mut elements = self.0.root().elements();
+        let (key, value) = elements.next().zip(elements.next()).ok_or_else(|| Error::corrupt("a row of a view"))?;
+        Ok((self.0.slice_ref(key), self.0.slice_ref(value)))
     }
 
     pub(super) fn key(&self) -> Result<JsonText> {
-        self.element(0)
-    }
-
-    pub(super) fn value(&self) -> Result<JsonText> {
-        self.element(1)
+        let key = self.0.root().elements().next().ok_or_else(|| Error::corrupt("a row of a view"))?;
+        Ok(self.0.slice_ref(key))
     }
 
     fn read(text: Bytes) -> Result<Pair> {

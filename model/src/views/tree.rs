@@ -302,7 +302,8 @@ impl<T: Transaction> Tree<'_, T> {
         let mut found = Vec::with_capacity(rows.len());
         for row in rows {
             let (pair, place) = self.pair(&row, depth).await?;
-            found.push(ReduceRow { key: pair.key()?, id: place.id, value: pair.value()? });
+            let (key, value) = pair.split()?;
+            found.push(ReduceRow { key, id: place.id, value });
         }
         Ok(found)
     }

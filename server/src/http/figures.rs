@@ -18,8 +18,8 @@ use crate::http::app::process;
 use crate::http::app::statistics::{DatabaseSizes, JobCounts, Newest, Reading, Sample, Stat, StatValue};
 use crate::http::app::stores::{Documents, Store};
 use crate::http::error::Result;
+use crate::http::jobs::replicator::record::{self, JobProgress};
 use crate::http::journal;
-use crate::http::replicator::record::{self, JobProgress};
 use crate::http::work;
 
 /// Time for which a sample holds.

@@ -1,19 +1,23 @@
 //! CouchDB's HTTP API.
 //!
 //! ```text
-//!   listen ──── one task for each connection (hyper); beside it `work`, which runs jobs, and `figures`, which tells what was done
-//!      │
+//!   listen ──── one task for each connection (hyper); beside it `work`, which runs jobs, and `figures`, which tells what
+//!      │        was done
 //!   serve ───── one request: authentication, authorisation, answer
 //!      │
 //!   routes ──── the table: path and method to a handler
 //!      │
-//!   root  database  document  listing  views  find  feed   handlers, a folder for each subject
+//!   handlers ── a folder for each subject: root, database, document, listing, views, find, feed
 //!      │
-//!   authz ───── what a client may
+//!   jobs ────── what runs in the background: replications, builds of indexes and views, databases of users, purges
+//!      │
+//!   functions   JavaScript of design documents, for handlers, jobs and validators
 //!      │
 //!   request ─── what a handler gets
 //!      │
-//!   app ─────── state that all requests share: handles of databases, stores, threads for scans, runs of jobs
+//!   authz ───── what a client may
+//!      │
+//!   app ─────── state that all requests share: handles of databases, stores, threads for scans
 //!      │
 //!   authn ───── who a client is: sessions, tokens, passwords
 //!      │
@@ -34,28 +38,20 @@
 mod app;
 mod authn;
 mod authz;
-mod auto_purge;
 mod config;
-mod database;
-mod document;
 mod error;
-mod feed;
 mod figures;
-mod find;
 mod functions;
+mod handlers;
 mod ids;
+mod jobs;
 mod journal;
 mod listen;
-mod listing;
 mod metrics;
-mod peruser;
-mod replicator;
 mod request;
-mod root;
 mod routes;
 mod serve;
 mod tls;
-mod views;
 mod wire;
 mod work;
 
@@ -68,10 +64,10 @@ pub use config::known::KNOWN_SETTINGS;
 pub(crate) use config::settings::{ADMINS, check as check_settings};
 pub(crate) use functions::Functions;
 pub(crate) use functions::validate::THREADS;
+pub(crate) use handlers::views::check::{check as check_views, repair as repair_views};
 pub use journal::LogFile;
 pub(crate) use journal::count_line;
 pub use listen::{Server, StartError};
 pub use routes::endpoints;
 pub use tls::{Tls, TlsError};
-pub(crate) use views::check::{check as check_views, repair as repair_views};
 pub(crate) use wire::body::{CONNECTION_BYTES, largest as largest_body};

@@ -29,16 +29,14 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::engine::EngineUrl;
 use crate::http::app::App;
-use crate::http::app::jobs::{End, PAUSE, Run, backoff, now_ms};
 use crate::http::app::repeats::Repeated;
 use crate::http::app::stores::Store;
 use crate::http::authz::auth_design;
-use crate::http::database::{format, relocate, upkeep};
-use crate::http::find::build;
-use crate::http::replicator::rotation::Rotation;
-use crate::http::replicator::{documents, record, run};
-use crate::http::views::update;
-use crate::http::{auto_purge, peruser};
+use crate::http::config::rotation::Rotation;
+use crate::http::handlers::database::{format, relocate, upkeep};
+use crate::http::jobs::replicator::{documents, record, run};
+use crate::http::jobs::run::{End, PAUSE, Run, backoff, now_ms};
+use crate::http::jobs::{auto_purge, index_build, peruser, view_update};
 
 /// Number of renewals in the time that the lease holds.
 const BEATS: u32 = 3;
@@ -64,8 +62,18 @@ struct Kind {
 
 const KINDS: [Kind; 9] = [
     Kind { name: relocate::KIND, at_once: 16, is_of_databases: false, run: |app, run| relocate::run(app, run).boxed() },
-    Kind { name: model::BUILD_JOBS, at_once: 4, is_of_databases: true, run: |app, run| build::run(app, run).boxed() },
-    Kind { name: update::KIND, at_once: 4, is_of_databases: true, run: |app, run| update::run(app, run).boxed() },
+    Kind {
+        name: model::BUILD_JOBS,
+        at_once: 4,
+        is_of_databases: true,
+        run: |app, run| index_build::run(app, run).boxed(),
+    },
+    Kind {
+        name: view_update::KIND,
+        at_once: 4,
+        is_of_databases: true,
+        run: |app, run| view_update::run(app, run).boxed(),
+    },
     Kind {
         name: model::REWRITE_JOBS,
         at_once: 2,
@@ -172,7 +180,7 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     let mut beat = tokio::time::interval((lease / BEATS).max(Duration::from_millis(1)));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // A build without JavaScript leaves views to servers that can run their functions.
-    let can_run = |kind: &&Kind| cfg!(feature = "javascript") || kind.name != update::KIND;
+    let can_run = |kind: &&Kind| cfg!(feature = "javascript") || kind.name != view_update::KIND;
     let kinds = KINDS.iter().filter(|kind| is_own || kind.is_of_databases).filter(can_run);
     let slots =
         kinds.map(|kind| Slot { kind, running: Vec::new(), turn: began, should_look: true, added: None, due: None });

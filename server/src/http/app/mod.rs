@@ -1,9 +1,6 @@
 //! State that all requests share.
 
 pub(crate) mod databases;
-pub(crate) mod following;
-pub(crate) mod jobs;
-pub(crate) mod optional;
 pub(crate) mod process;
 pub(crate) mod relocations;
 pub(crate) mod repeats;

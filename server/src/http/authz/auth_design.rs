@@ -9,10 +9,10 @@ use std::sync::Arc;
 use model::{Edit, ErrorKind, GetOptions, JsonRef, JsonText, NotFound, Question, VALIDATE};
 
 use crate::http::app::App;
-use crate::http::app::jobs::PAUSE;
 use crate::http::app::stores::Documents;
 use crate::http::authn::users::DATABASE;
 use crate::http::error::{ApiError, Result};
+use crate::http::jobs::run::PAUSE;
 use crate::http::wire::response::object_text;
 
 const ID: &str = "_design/_auth";

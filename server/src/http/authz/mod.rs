@@ -27,7 +27,7 @@ use crate::http::authn::users::DATABASE;
 use crate::http::authz::replications::Replications;
 use crate::http::authz::rules::Rules;
 use crate::http::authz::users::Users;
-use crate::http::replicator;
+use crate::http::jobs::replicator;
 
 /// The rules of a database, if it has some.
 pub(crate) fn rules_of(db: &str) -> Option<&'static dyn Rules> {

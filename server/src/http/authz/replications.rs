@@ -6,7 +6,7 @@
 //! | a member of the database, whom its `_security` names | write, read and delete own documents, and read others' without credentials |
 //! | anybody else | nothing, even if `_security` names nobody |
 //!
-//! A document is a member's own if its [owner](crate::http::replicator::owner) has the member's name and proved it likewise.
+//! A document is a member's own if its [owner](crate::http::jobs::replicator::owner) has the member's name and proved it likewise.
 //!
 //! Source: CouchDB's `couch_replicator_docs.erl`, and its documentation of the replicator database.
 
@@ -21,9 +21,9 @@ use crate::http::authz::client::Client;
 use crate::http::authz::rules::{Rules, forbidden, refusal};
 use crate::http::authz::security::Security;
 use crate::http::error::ApiError;
-use crate::http::replicator::owner::{Context, Owner, owner_of};
-use crate::http::replicator::requested::without_credentials;
-use crate::http::replicator::{documents, proven};
+use crate::http::jobs::replicator::owner::{Context, Owner, owner_of};
+use crate::http::jobs::replicator::requested::without_credentials;
+use crate::http::jobs::replicator::{documents, proven};
 use crate::http::wire::params::Params;
 use crate::http::wire::response::{self, Response};
 

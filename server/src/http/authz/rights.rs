@@ -6,7 +6,7 @@ use crate::http::authn::principal::Principal;
 use crate::http::authz::rules_of;
 use crate::http::authz::security::Security;
 use crate::http::error::{ApiError, Result};
-use crate::http::replicator;
+use crate::http::jobs::replicator;
 
 pub(crate) fn not_server_admin() -> ApiError {
     ApiError::unauthorized("You are not a server admin.")

@@ -11,6 +11,7 @@
 //!     └─ quotas ───── how many bytes a database may have
 //!   peruser ────── the option of a database for each user
 //!   auto_purge ─── the option that purges old tombstones
+//!   rotation ───── how many replications run at once, and for how long
 //! ```
 //!
 //! The settings of logins are read where logins are, in [`authn`](crate::http::authn).
@@ -21,6 +22,7 @@ pub(crate) mod forwarded;
 pub(crate) mod known;
 pub(crate) mod peruser;
 pub(crate) mod quotas;
+pub(crate) mod rotation;
 pub(crate) mod rows;
 pub(crate) mod sandbox;
 pub(crate) mod settings;

@@ -25,12 +25,12 @@ use crate::http::config::forwarded::Forwarded;
 use crate::http::config::known::{self, AUTH};
 use crate::http::config::peruser::PerUser;
 use crate::http::config::quotas::{self, Quotas};
+use crate::http::config::rotation::Rotation;
 use crate::http::config::rows::{Rows, truth};
 use crate::http::config::sandbox::Policies;
 use crate::http::config::unkept::Unkept;
 use crate::http::ids::Algorithm;
-use crate::http::replicator::requested::RequestedReplication;
-use crate::http::replicator::rotation::Rotation;
+use crate::http::jobs::replicator::requested::RequestedReplication;
 use crate::units::{self, Unit};
 
 /// The section of the administrators.

@@ -4,12 +4,14 @@
 //! none, and answers requests that need one with 501.
 
 pub(crate) mod filter;
+mod index_views;
 pub(crate) mod request;
-pub(crate) mod update;
 pub(crate) mod validate;
 #[cfg(feature = "javascript")]
 mod view;
+pub(crate) mod view_group;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyper::StatusCode;
@@ -86,7 +88,7 @@ impl Functions {
             javascript::ErrorKind::Input => {
                 ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "document_too_large", error.to_string())
             }
-            javascript::ErrorKind::Thrown => update::thrown(&error),
+            javascript::ErrorKind::Thrown => thrown(&error),
             _ => error.into(),
         })
     }
@@ -126,6 +128,20 @@ const ABSENT: &str =
 #[cfg(not(feature = "javascript"))]
 fn absent() -> ApiError {
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", ABSENT)
+}
+
+/// The error of an update function whose result cannot be an answer.
+pub(crate) fn render_error(reason: impl Into<Cow<'static, str>>) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "render_error", reason)
+}
+
+/// The answer to what an update function threw.
+#[cfg(feature = "javascript")]
+fn thrown(error: &javascript::Error) -> ApiError {
+    match named(error) {
+        Some((status, name, reason)) => ApiError::new(status, name, reason),
+        None => render_error(error.to_string()),
+    }
 }
 
 /// The status, the name and the reason of the error that a function means by throwing `["error", NAME, REASON]`.

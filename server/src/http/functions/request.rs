@@ -7,9 +7,9 @@ use model::JsonWriter;
 use crate::http::app::stores::Documents;
 use crate::http::authn::principal::Principal;
 use crate::http::authn::users;
-use crate::http::database::write_info;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
+use crate::http::wire::database_info::write_info;
 use crate::http::wire::headers::text;
 use crate::http::wire::params;
 

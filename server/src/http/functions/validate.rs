@@ -73,8 +73,8 @@ mod running {
 
     use super::OnBehalf;
     use crate::http::authn::users;
+    use crate::http::functions::view_group::builtin;
     use crate::http::functions::{Functions, design_of, named};
-    use crate::http::views::design::builtin;
 
     const JAVASCRIPT: &str = "javascript";
     const QUERY: &str = "query";

@@ -24,16 +24,19 @@ use crate::http::app::statistics::Count;
 use crate::http::app::stores::Documents;
 use crate::http::authz;
 use crate::http::authz::rights::is_of_the_system;
-use crate::http::database::{self, conflicts, format, partition, purge, relocate, settings, upkeep};
-use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
-use crate::http::functions::update;
-use crate::http::listing::Namespace;
-use crate::http::replicator::{self, scheduler};
+use crate::http::handlers::database::{self, conflicts, format, partition, purge, relocate, settings, upkeep};
+use crate::http::handlers::document::update;
+use crate::http::handlers::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
+use crate::http::handlers::listing::Namespace;
+use crate::http::handlers::root::scheduler;
+use crate::http::handlers::root::{
+    self, backup, configuration, databases, node, replicate, session, setup, transact, updates,
+};
+use crate::http::handlers::{feed, find, listing, views};
+use crate::http::jobs::replicator;
 use crate::http::request::Request;
-use crate::http::root::{self, backup, configuration, databases, node, replicate, session, setup, transact, updates};
 use crate::http::wire::response::Response;
-use crate::http::{feed, find, listing, views};
 
 /// Who may send a request. Each one may also send what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod body;
+pub(crate) mod database_info;
 pub(crate) mod exposition;
 pub(crate) mod fields;
 pub(crate) mod headers;

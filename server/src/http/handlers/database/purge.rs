@@ -1,0 +1,158 @@
+//! `_purge`, `_purged_infos`, `_purged_infos_limit`, `_auto_purge`: removes leaves without a trace.
+//!
+//! As in CouchDB 3.5, only leaves are removed, other revisions are ignored, and the purge sequence rises with each
+//! document named.
+
+use std::collections::HashSet;
+
+use hyper::StatusCode;
+use model::{JsonWriter, Purge};
+
+use crate::http::app::stores::Documents;
+use crate::http::config::auto_purge::Ttl;
+use crate::http::error::{ApiError, Result};
+use crate::http::handlers::document::revs_diff::write_revs;
+use crate::http::jobs::replicator;
+use crate::http::request::Request;
+use crate::http::wire::response::{self, Response};
+use crate::http::wire::revisions;
+
+/// `POST /{db}/_purge`
+pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
+    let asked = revisions::read(request, "Invalid list of revisions").await?;
+    let ids: Vec<_> = asked.root().members().map(|(id, _)| id).collect();
+    let named: &Vec<&str> = &ids.iter().map(AsRef::as_ref).collect();
+    let check = |database: Documents| async move { Ok(database.check_partitions(named).await?) };
+    request.with_database(db, check).await?;
+    let mut members = asked.root().members();
+    let mut status = StatusCode::CREATED;
+    let mut body = Vec::new();
+    let mut json = JsonWriter::new(&mut body);
+    json.begin_object();
+    json.name("purge_seq").null();
+    json.name("purged").begin_object();
+    let mut has_begun = false;
+    loop {
+        let page = revisions::next_page(&mut members);
+        let purges: Vec<Purge> = page.into_iter().map(|(id, revs)| Purge::new(id, revs)).collect();
+        if purges.is_empty() {
+            break;
+        }
+        let named = &purges;
+        let purge = |database: Documents| async move { Ok(database.purge(named).await?) };
+        let mut refuse = |json: &mut JsonWriter<'_>, error: &ApiError| {
+            status = status.max(error.status());
+            json.begin_object();
+            error.write_members(json);
+            json.end_object();
+        };
+        match request.with_database(db, purge).await {
+            Ok(results) => {
+                if replicator::has_jobs(db) {
+                    for purge in &purges {
+                        replicator::documents::purged(&request.app, db, &purge.id).await?;
+                    }
+                }
+                for (purge, result) in purges.iter().zip(results) {
+                    if result.as_ref().is_ok_and(|revs| !revs.is_empty()) {
+                        request.audit("document_purged", &[("db", db), ("id", &purge.id)]);
+                    }
+                    json.name(&purge.id);
+                    match result {
+                        Ok(revs) => write_revs(&mut json, &revs),
+                        Err(error) => refuse(&mut json, &error.into()),
+                    }
+                }
+            }
+            Err(error) if !has_begun => return Err(error),
+            // Earlier ones are purged, so each document tells how its own purge went.
+            Err(error) => purges.iter().for_each(|purge| refuse(json.name(&purge.id), &error)),
+        }
+        has_begun = true;
+    }
+    if !has_begun {
+        request.fresh_database(db).await?;
+    }
+    json.end_object().end_object();
+    Ok(response::json(status, body))
+}
+
+/// `GET /{db}/_purged_infos`: a purge that was requested twice is listed once.
+pub(crate) async fn infos(request: &Request, db: &str) -> Result<Response> {
+    let infos = |database: Documents| async move {
+        let (mut infos, mut seen, mut after) = (Vec::new(), HashSet::new(), 0);
+        loop {
+            let page = database.purged_infos(after).await?;
+            let Some(last) = page.last() else { return Ok(infos) };
+            after = last.seq;
+            for info in page {
+                let info = (info.id, info.revs);
+                if seen.insert(info.clone()) {
+                    infos.push(info);
+                }
+            }
+        }
+    };
+    let infos = request.with_database(db, infos).await?;
+    Ok(response::object(|json| {
+        json.name("purged_infos").begin_array();
+        for (id, revs) in &infos {
+            json.begin_object();
+            json.name("id").str(id);
+            json.name("revs");
+            write_revs(json, revs);
+            json.end_object();
+        }
+        json.end_array();
+    }))
+}
+
+/// `GET /{db}/_purged_infos_limit`
+pub(crate) async fn limit(request: &Request, db: &str) -> Result<Response> {
+    let limit = request.with_database(db, |database| async move { Ok(database.purged_infos_limit().await?) }).await?;
+    Ok(response::json(StatusCode::OK, limit.to_string().into_bytes()))
+}
+
+/// `PUT /{db}/_purged_infos_limit`
+pub(crate) async fn set_limit(request: &mut Request, db: &str) -> Result<Response> {
+    let limit = request.json().await?.root().as_u64();
+    let limit = limit.ok_or_else(|| ApiError::bad_request("`purged_infos_limit` must be positive integer"))?;
+    request.with_database(db, |database| async move { Ok(database.set_purged_infos_limit(limit).await?) }).await?;
+    Ok(response::ok(StatusCode::OK))
+}
+
+/// The one member of `_auto_purge`.
+const TTL: &str = "deleted_document_ttl";
+
+/// `GET /{db}/_auto_purge`
+pub(crate) async fn auto_purge(request: &Request, db: &str) -> Result<Response> {
+    let ttl = request.with_database(db, |database| async move { Ok(database.deleted_document_ttl().await?) }).await?;
+    Ok(response::object(|json| {
+        if let Some(ttl) = &ttl {
+            json.name(TTL).str(ttl);
+        }
+    }))
+}
+
+/// `PUT /{db}/_auto_purge`. An empty object removes the setting.
+pub(crate) async fn set_auto_purge(request: &mut Request, db: &str) -> Result<Response> {
+    let asked = request.json().await?;
+    if !asked.root().is_object() {
+        return Err(ApiError::bad_request("Request body must be a JSON object"));
+    }
+    if asked.root().members().any(|(name, _)| name != TTL) {
+        return Err(ApiError::bad_request("invalid auto purge property"));
+    }
+    let ttl = asked.get(TTL).map(|ttl| ttl.as_str().filter(|ttl| Ttl::parse(ttl).is_some()));
+    if ttl == Some(None) {
+        return Err(ApiError::bad_request("deleted_document_ttl must be a valid string"));
+    }
+    let ttl = ttl.flatten();
+    let set = |database: Documents| {
+        let ttl = ttl.as_deref();
+        async move { Ok(database.set_deleted_document_ttl(ttl).await?) }
+    };
+    request.with_database(db, set).await?;
+    request.audit("auto_purge_changed", &[("db", db)]);
+    Ok(response::ok(StatusCode::CREATED))
+}

@@ -1,0 +1,236 @@
+//! Purges documents that were deleted long ago, as an option (`couch_auto_purge_plugin`).
+//!
+//! ```text
+//!  each database ─► how long are tombstones kept? ─► a sequence so long ago ─► the feed up to there ─► purges
+//! ```
+//!
+//! One job of the server's own store looks at all databases, also at those that moved to other stores, and does it
+//! again after a while. Each round begins at a random one. A tombstone is old if a row that counts edits says so
+//! ([`Documents::since_time`]). Each round leaves such a row, so that later rounds know how old the last edits are.
+//!
+//! A clock that leaps ahead makes everything old. So a round purges nothing in a database unless a time is known from
+//! the last half of its ttl, or from the last two periods between rounds if those are longer. After a leap that is one
+//! round, in which the clock can be mended.
+//!
+//! A round purges no more than half of the purges that a database remembers, so that views which are asked for
+//! meanwhile follow. The rest is left to the next round, which then comes soon.
+//!
+//! Invariants: a document with a live leaf stays, also if it comes back during the round. Whatever cannot be read
+//! stays, and so does everything in a vault: its clients decide when their devices have seen a deletion.
+//!
+//! Source: CouchDB's `couch_auto_purge_plugin.erl`.
+//!
+//! [`Documents::since_time`]: model::Documents::since_time
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobs::JobId;
+use model::{
+    AllDocsRequest, ChangesRequest, Environment, ErrorKind, GetOptions, NameRange, NotFound, Purge, Style,
+    SystemEnvironment,
+};
+
+use crate::http::app::App;
+use crate::http::app::stores::Documents;
+use crate::http::config::auto_purge::{AutoPurge, Ttl};
+use crate::http::error::Result;
+use crate::http::jobs::optional;
+use crate::http::jobs::replicator;
+use crate::http::jobs::run::{End, Run, backoff, now_ms};
+use crate::http::journal::Actor;
+
+/// The kind of the job.
+pub(crate) const KIND: &str = "auto_purge";
+
+/// Number of changes that are looked at together.
+const ROWS: usize = 500;
+
+/// Pause before the next round where tombstones are left.
+const PAUSE_IF_MORE: Duration = Duration::from_secs(600);
+
+/// Documents of a vault with aggregated chunks: one of them, and the beginnings of the others' ids.
+const VAULT_SETTINGS: &str = "chunks:settings";
+const OF_VAULTS: [&str; 2] = ["idx:", "dat:"];
+
+/// The local document of a vault in the form of Self-hosted LiveSync.
+const MILESTONE: &str = "_local/obsydian_livesync_milestone";
+
+/// Begins and ends the job as the configuration says, until the server stops.
+pub(crate) async fn begin(app: Arc<App>) {
+    optional::begin(&app, JobId::new(KIND, "_all_dbs"), br#"{"task":{}}"#, |settings| &settings.auto_purge).await;
+}
+
+/// Runs the job: one round.
+pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
+    match purge_all(&app, &run).await {
+        Ok(Some(pause)) => End::Again(pause),
+        Ok(None) => End::Removed,
+        Err(error) => {
+            tracing::warn!(?error, "old tombstones cannot be purged");
+            End::Failed(None, backoff(run.job.attempts))
+        }
+    }
+}
+
+/// Purges in all databases. Returns the pause before the next round; `None` if the option is not set any more.
+async fn purge_all(app: &App, run: &Run) -> Result<Option<Duration>> {
+    // Another server may have set the option just now.
+    drop(app.auth.load(&app.layer).await?);
+    let Some(option) = app.auth.settings().auto_purge else { return Ok(None) };
+    let mut pause = option.repeat;
+    let mut names = app.layer.database_names(&NameRange::default()).await?;
+    let mut random = [0; 8];
+    SystemEnvironment.random(&mut random);
+    begin_anywhere(&mut names, u64::from_le_bytes(random));
+    for name in names {
+        match purge_old(app, run, option, &name).await {
+            Err(error) if error.is_no_database() => {}
+            Err(error) => tracing::warn!(database = name, ?error, "old tombstones of a database cannot be purged"),
+            Ok(IsDone::Yes) => {}
+            Ok(IsDone::No) => pause = pause.min(PAUSE_IF_MORE),
+        }
+        if is_to_stop(app, run) {
+            return Ok(Some(Duration::ZERO));
+        }
+    }
+    Ok(Some(pause))
+}
+
+/// Moves the beginning of a list to a random place. A round may end early with its server, so rounds that all began at
+/// the first name might never reach the last ones.
+fn begin_anywhere(names: &mut [String], random: u64) {
+    if let Some(at) = random.checked_rem(names.len() as u64) {
+        names.rotate_left(at as usize);
+    }
+}
+
+fn is_to_stop(app: &App, run: &Run) -> bool {
+    app.is_stopping() || run.should_stop()
+}
+
+/// Whether a round has purged all old tombstones of a database.
+enum IsDone {
+    Yes,
+    No,
+}
+
+/// Purges in a database, if it is to be.
+async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Result<IsDone> {
+    // On behalf of no client.
+    let database = app.databases.stores.database(name).await?.unvalidated();
+    let ttl = match database.deleted_document_ttl().await? {
+        Some(own) => Ttl::parse(&own).unwrap_or(Ttl::Infinity),
+        None => option.ttl,
+    };
+    let Ttl::Of(ttl) = ttl else { return Ok(IsDone::Yes) };
+    if is_vault(&database).await? {
+        tracing::info!(database = name, "old tombstones of a vault are not purged");
+        return Ok(IsDone::Yes);
+    }
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let ttl_ms = milliseconds(ttl);
+    let known_ms = (ttl_ms / 2).max(milliseconds(option.repeat).saturating_mul(2));
+    let newest = database.mark_time(known_ms / 2).await?;
+    if newest.is_none_or(|newest| now_ms().saturating_sub(newest) > known_ms) {
+        tracing::warn!(
+            database = name,
+            "no recent time is known, or the clock leapt ahead: nothing is purged in this round"
+        );
+        return Ok(IsDone::Yes);
+    }
+    let most = usize::try_from(database.purged_infos_limit().await? / 2).unwrap_or(usize::MAX).max(1);
+    let upto = database.since_time(now_ms().saturating_sub(ttl_ms)).await?;
+    let mut request = ChangesRequest { style: Style::AllDocs, limit: Some(ROWS), ..ChangesRequest::default() };
+    let (mut purged, mut is_done) = (0, IsDone::Yes);
+    loop {
+        let batch = database.changes(&request).await?;
+        let old = batch.rows.into_iter().take_while(|change| change.seq <= upto);
+        let deleted = old.filter(|change| change.deleted && change.error.is_none());
+        let mut purges: Vec<Purge> = deleted.map(|change| Purge::new(change.id, change.revs)).collect();
+        if !option.dry_run && purges.len() > most - purged {
+            purges.truncate(most - purged);
+            is_done = IsDone::No;
+        }
+        purged += if option.dry_run { purges.len() } else { purge(app, &database, &purges).await? };
+        if matches!(is_done, IsDone::No) || !batch.more || batch.last_seq >= upto || is_to_stop(app, run) {
+            break;
+        }
+        request.since = batch.last_seq.into();
+    }
+    if purged > 0 {
+        tracing::info!(
+            database = name,
+            purged,
+            dry_run = option.dry_run,
+            "old tombstones were purged, or only counted in a dry run"
+        );
+    }
+    Ok(is_done)
+}
+
+/// Purges deleted documents. Returns how many went.
+async fn purge(app: &App, database: &Documents, purges: &[Purge]) -> Result<usize> {
+    let mut purged = 0;
+    for (purge, result) in purges.iter().zip(database.purge_deleted(purges).await?) {
+        match result {
+            // Empty if the document is there again.
+            Ok(revs) if revs.is_empty() => {}
+            Ok(_) => {
+                app.audit(&Actor::default(), "document_purged", &[("db", database.name()), ("id", &purge.id)]);
+                purged += 1;
+            }
+            Err(error) => {
+                tracing::warn!(database = database.name(), id = purge.id, %error, "a tombstone cannot be purged");
+            }
+        }
+        if replicator::has_jobs(database.name()) {
+            replicator::documents::purged(app, database.name(), &purge.id).await?;
+        }
+    }
+    Ok(purged)
+}
+
+/// Whether a database has a vault, or had one.
+async fn is_vault(database: &Documents) -> Result<bool> {
+    for beginning in OF_VAULTS {
+        let (start, end) = (beginning.to_owned(), beginning.replace(':', ";"));
+        let range = AllDocsRequest { start: Some(start), end: Some(end), limit: Some(1), ..AllDocsRequest::default() };
+        if !database.all_docs(&range).await?.rows.is_empty() {
+            return Ok(true);
+        }
+    }
+    let settings = database.get(VAULT_SETTINGS, &GetOptions::default()).await.map(drop);
+    for found in [settings, database.get_local(MILESTONE).await.map(drop)] {
+        match found {
+            Ok(()) => return Ok(true),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound(NotFound::Missing) => {}
+                ErrorKind::NotFound(NotFound::Deleted) => return Ok(true),
+                _ => return Err(error.into()),
+            },
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_begin_at_any_database_and_reach_all() {
+        let all: Vec<String> = ["a", "b", "c"].map(str::to_owned).into();
+        let mut first = Vec::new();
+        for random in 0..3 {
+            let mut names = all.clone();
+            begin_anywhere(&mut names, u64::MAX - random);
+            first.push(names[0].clone());
+            names.sort();
+            assert_eq!(names, all);
+        }
+        first.sort();
+        assert_eq!(first, all);
+        begin_anywhere(&mut [], 7);
+    }
+}
