@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use crate::read::batch::{BATCH_BYTES, Batch};
+use crate::rows::body::BodyFormat;
 use crate::write::edit::{Edit, WriteMode};
 
 /// Maximum number of edits in a group. Their numbers in the transaction are 16 bits of the sequence, and reads in
@@ -27,8 +28,14 @@ const ANCESTOR_BYTES: usize = 18;
 
 /// Divides the edits with the ascending indexes `fit` into groups, in the order in which the groups are written. Within
 /// a group the edits are sorted by id: the store reads and writes that order fastest. `revs_limit` is the probable
-/// number of revisions that a branch remembers.
-pub(super) fn groups(edits: &[Edit], fit: Vec<usize>, mode: WriteMode, revs_limit: usize) -> Vec<Vec<usize>> {
+/// number of revisions that a branch remembers, and `format` the probable layout of bodies.
+pub(super) fn groups(
+    edits: &[Edit],
+    fit: Vec<usize>,
+    mode: WriteMode,
+    revs_limit: usize,
+    format: BodyFormat,
+) -> Vec<Vec<usize>> {
     if fit.len() == 1 {
         return vec![fit];
     }
@@ -42,7 +49,7 @@ pub(super) fn groups(edits: &[Edit], fit: Vec<usize>, mode: WriteMode, revs_limi
     for round in rounds {
         let (mut group, mut batch) = (Vec::new(), Batch::of(GROUP_EDITS));
         for index in round {
-            let estimate = estimate(&edits[index], revs_limit);
+            let estimate = estimate(&edits[index], revs_limit, format);
             if !batch.take(estimate) {
                 groups.push(std::mem::take(&mut group));
                 batch = Batch::of(GROUP_EDITS);
@@ -99,11 +106,14 @@ fn rounds(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
     rounds
 }
 
-/// Estimates the bytes that an edit affects if its body is exploded: every comma of the text may mean a row. The
+/// Estimates the bytes that an edit affects. In an exploded body every comma of the text may mean a row. The
 /// ancestors are moved from the row of the extended branch to the new row, or come with the edit.
-fn estimate(edit: &Edit, revs_limit: usize) -> usize {
+fn estimate(edit: &Edit, revs_limit: usize, format: BodyFormat) -> usize {
     let text = edit.body.as_bytes();
-    let rows = memchr::memchr_iter(b',', text).count() + 1;
+    let rows = match format {
+        BodyFormat::Exploded => memchr::memchr_iter(b',', text).count() + 1,
+        BodyFormat::Packed => 1,
+    };
     let ancestors = match (&edit.history, &edit.rev) {
         (Some(history), _) => {
             let own = history.ids.iter().take(revs_limit);
@@ -127,7 +137,7 @@ mod tests {
     use json::JsonText;
 
     fn groups(edits: &[Edit], fit: Vec<usize>) -> Vec<Vec<usize>> {
-        super::groups(edits, fit, WriteMode::Interactive, 1_000)
+        super::groups(edits, fit, WriteMode::Interactive, 1_000, BodyFormat::Exploded)
     }
 
     fn edit(id: &str, bytes: usize) -> Edit {
@@ -140,7 +150,7 @@ mod tests {
         let edits: Vec<Edit> = ["b", "a", "b", "c", "b", "a"].iter().map(|id| edit(id, 1)).collect();
         assert_eq!(groups(&edits, (0..6).collect()), [vec![1, 0, 3], vec![5, 2], vec![4]]);
         assert_eq!(groups(&edits, vec![2, 4]), [vec![2], vec![4]]);
-        let together = super::groups(&edits, (0..6).collect(), WriteMode::Replicated, 1_000);
+        let together = super::groups(&edits, (0..6).collect(), WriteMode::Replicated, 1_000, BodyFormat::Exploded);
         assert_eq!(together, [vec![1, 5, 0, 2, 4, 3]], "replicated edits of a document are merged together");
     }
 
@@ -154,6 +164,16 @@ mod tests {
         let sizes = [2_500_000, 10, 2_500_000, 10, 2_500_000];
         let large: Vec<Edit> = ["e", "d", "c", "b", "a"].iter().zip(sizes).map(|(id, size)| edit(id, size)).collect();
         assert_eq!(groups(&large, vec![0, 1, 2, 3, 4]), [vec![1, 0], vec![3, 2], vec![4]]);
+    }
+
+    /// A body of many members takes many rows only where it is exploded.
+    #[test]
+    fn packed_bodies_of_many_members_fit_in_one_group() {
+        let body = format!("{{{}}}", (0..220).map(|n| format!(r#""m{n}":{n}"#)).collect::<Vec<_>>().join(","));
+        let edit = |n| Edit::new(format!("{n:032}"), JsonText::parse(body.as_bytes()).unwrap());
+        let edits: Vec<Edit> = (0..500).map(edit).collect();
+        let count = |format| super::groups(&edits, (0..500).collect(), WriteMode::Interactive, 1_000, format).len();
+        assert_eq!((count(BodyFormat::Packed), count(BodyFormat::Exploded)), (1, 6));
     }
 
     #[test]
@@ -177,7 +197,10 @@ mod tests {
             let edits: Vec<Edit> = (0..1_000).map(|n| long(n, replicated)).collect();
             let split = groups(&edits, (0..edits.len()).collect());
             assert!(split.iter().all(|group| (150..=220).contains(&group.len()) || group == split.last().unwrap()));
-            assert_eq!(super::groups(&edits, (0..1_000).collect(), WriteMode::Interactive, 1).len(), 1);
+            assert_eq!(
+                super::groups(&edits, (0..1_000).collect(), WriteMode::Interactive, 1, BodyFormat::Exploded).len(),
+                1
+            );
         }
 
         let huge = [edit("a", 8_000_000), edit("b", 1), edit("c", 8_000_000)];

@@ -102,7 +102,7 @@ impl<D: Database> Documents<D> {
             }
         }
         // The last group is done first, so the halves of a group can be pushed to the end.
-        let mut groups = group::groups(&edits, fit, mode, self.revs_limit_seen());
+        let mut groups = group::groups(&edits, fit, mode, self.revs_limit_seen(), self.format_seen());
         groups.reverse();
         if groups.len() > 1 {
             Box::pin(self.check_stubs(&edits, &groups, mode)).await?;
