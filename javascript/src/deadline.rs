@@ -76,6 +76,7 @@ pub(crate) fn thread_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ErrorKind, Limits, Sandbox};
 
     #[test]
     #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -94,5 +95,18 @@ mod tests {
         while !deadline.is_over() {}
         deadline.clear();
         assert!(!deadline.is_over());
+    }
+
+    /// Twenty times the full time would be eight seconds.
+    #[test]
+    fn a_function_that_was_late_gets_less_time() {
+        let design = r#"{"views":{"v":{"map":"doc => { for (;;) {} }"}}}"#;
+        let limits = Limits { time: Duration::from_millis(400), stack: 512 << 10, ..Limits::default() };
+        let mut sandbox = Sandbox::open(design, limits).unwrap();
+        let began = thread_time();
+        for _ in 0..20 {
+            assert_eq!(sandbox.map(&["v"], "{}")[0].as_ref().unwrap_err().kind(), ErrorKind::Time);
+        }
+        assert!(thread_time() - began < Duration::from_secs(6));
     }
 }
