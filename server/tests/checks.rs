@@ -91,7 +91,7 @@ async fn rows_that_no_function_emits_are_found_and_repaired() {
     assert_eq!(server.stop("-TERM").code(), Some(0));
 
     let text = succeed(&["check", "db", "--engine", &store, "--repair"]);
-    assert!(text.contains(r#"the views of "_design/v": removed, the next query builds them anew"#), "{text}");
+    assert!(text.contains(r#"the views of "_design/v": removed, the next query rebuilds them"#), "{text}");
     assert!(text.contains("rows in changes\neverything agrees"), "no views are left: {text}");
     let server = Process::start(&["--engine", &store]);
     let view = get(&server, "/db/_design/v/_view/v").await;

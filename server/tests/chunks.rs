@@ -321,7 +321,7 @@ fn vaults_of_livesync_are_migrated_collected_taken_back_and_pulled() {
         let collected = on(&["chunks", "gc", name]);
         assert!(collected.contains("27 files refer to 347 chunks\n13 chunks condemned"), "{collected}");
         assert!(on(&["chunks", "verify", name]).contains("27 files refer to 347 chunks"));
-        assert!(on(&["vault", "verify", name]).contains("27 files can be had back"));
+        assert!(on(&["vault", "verify", name]).contains("27 files can be restored"));
         let listed = on(&["vault", "ls", name]);
         assert!(listed.lines().count() == 26 && listed.contains("  Projects/Beta/Tasks.md"), "{listed}");
         // Whether it is old enough depends on the clock.

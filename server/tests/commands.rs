@@ -529,7 +529,7 @@ fn a_folder_through(folder: &Path, place: &[&str]) {
     let shown = succeed(vault(&["ls", "notes"]));
     assert!(shown.lines().count() == 2 && shown.contains("       1  Daily/Note.md\n"), "{shown}");
     let verified = succeed(vault(&["verify", "notes"]));
-    assert!(verified.contains("2 files can be had back"), "{verified}");
+    assert!(verified.contains("2 files can be restored"), "{verified}");
     let stats = lines(&succeed(vault(&["stats", "notes", "--json"]))).remove(0);
     assert_eq!((&stats["files"], &stats["bytes"]), (&2.into(), &100_007.into()));
     assert!(succeed(vault(&["stats", "notes"])).contains("2 files (100.01 kB)"));
