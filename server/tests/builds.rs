@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 const DOCUMENTS: u64 = 2_500;
 
-/// Members that the indexes and the views read. With the text, a transaction of a build has room for some hundreds of rows.
+/// Members that the indexes and the views read. With the text, a transaction of a build has room for some hundreds of
+/// rows.
 fn document(n: u64, edit: u64) -> Value {
     json!({"_id": format!("d{n:05}"), "n": (n * 7 + edit) % 50, "m": edit, "text": "x".repeat(400),
         "list": [n % 3, format!("x{}", n % 11)]})

@@ -58,7 +58,8 @@ fn fail(arguments: &[&str]) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// A vault of a note with two chunks, and 300 chunks without references. The note has attachments, of text and of bytes.
+/// A vault of a note with two chunks, and 300 chunks without references. The note has attachments, of text and of
+/// bytes.
 fn vault() -> String {
     let attached = json!({"t": {"content_type": "text/plain", "data": "aGVsbG8="}, "u": {"data": "AAEC"}});
     let mut documents = vec![

@@ -1,5 +1,5 @@
-//! The program without a FoundationDB cluster: it prints one message within seconds, and ends cleanly. The test needs the
-//! client library and no server.
+//! The program without a FoundationDB cluster: it prints one message within seconds, and ends cleanly. The test needs
+//! the client library and no server.
 
 #![cfg(feature = "fdb")]
 

@@ -1,8 +1,8 @@
 //! Histories of many clients over HTTP are strictly serializable, through kills of the server and faults of commits.
 //!
-//! The method is [`conformance::serializability`]'s: each document holds a list, edits append unique elements to it, and
-//! a cycle of dependencies is an anomaly. An edit names the revision that it was made over, so it is a transaction that
-//! reads a list and appends to it. The chain of revisions is the list, so generation and length are equal.
+//! The method is [`conformance::serializability`]'s: each document holds a list, edits append unique elements to it,
+//! and a cycle of dependencies is an anomaly. An edit names the revision that it was made over, so it is a transaction
+//! that reads a list and appends to it. The chain of revisions is the list, so generation and length are equal.
 //!
 //! ```text
 //!   PUT, an edit of _bulk_docs                 one transaction each

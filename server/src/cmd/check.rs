@@ -1,5 +1,5 @@
-//! `couch-layer check`: checks that the parts of a database are consistent, and repairs them if told to. Views are compared
-//! with what their functions emit, if the build has JavaScript.
+//! `couch-layer check`: checks that the parts of a database are consistent, and repairs them if told to. Views are
+//! compared with what their functions emit, if the build has JavaScript.
 //!
 //! With `--repair` it first reports the problems, then repairs, then reports what is left. Blocks of files that the
 //! store cannot read are given up first: their rows are lost, and their documents are repaired like all others.

@@ -260,15 +260,23 @@ mod tests {
                 "config.chttpd.require_valid_usr: there is no such setting",
             ),
             ("[config.log]\nlevel = 'info'", 2, "config.log.level: there is no such section"),
-            ("[config.chttpd]\nrequire_valid_user = 'yes'", 2, "config.chttpd.require_valid_user: \"yes\" is no value"),
-            ("[config.uuids]\n\n\nmax_count = -1", 4, "config.uuids.max_count: \"-1\" is no value"),
+            (
+                "[config.chttpd]\nrequire_valid_user = 'yes'",
+                2,
+                "config.chttpd.require_valid_user: \"yes\" is not a valid value",
+            ),
+            ("[config.uuids]\n\n\nmax_count = -1", 4, "config.uuids.max_count: \"-1\" is not a valid value"),
             (
                 "[config.chttpd_auth]\ntimeout = '1 fortnight'",
                 2,
-                "config.chttpd_auth.timeout: \"1 fortnight\" is no value",
+                "config.chttpd_auth.timeout: \"1 fortnight\" is not a valid value",
             ),
-            ("[config.couchdb]\ndefault_security = 'all'", 2, "config.couchdb.default_security: \"all\" is no value"),
-            ("[config.csp]\nattachments_enable = 1", 2, "config.csp.attachments_enable: \"1\" is no value"),
+            (
+                "[config.couchdb]\ndefault_security = 'all'",
+                2,
+                "config.couchdb.default_security: \"all\" is not a valid value",
+            ),
+            ("[config.csp]\nattachments_enable = 1", 2, "config.csp.attachments_enable: \"1\" is not a valid value"),
             ("[config.quotas]\nnotes = 'much'", 2, "config.quotas.notes: it must be a number of bytes"),
             ("[config.admins]\nanna = 'x'", 1, "config.admins: name an administrator"),
         ] {

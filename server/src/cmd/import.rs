@@ -33,8 +33,8 @@ const BYTES_AT_ONCE: usize = 64 << 20;
 /// Number of failures shown one by one. All are counted.
 const SHOWN_FAILURES: u64 = 100;
 
-/// Import documents from a file: JSON lines or an array, or what CouchDB and its tools write (an answer of _all_docs with
-/// include_docs, a body of _bulk_docs, a file of couchbackup)
+/// Import documents from a file: JSON lines or an array, or what CouchDB and its tools write (an answer of _all_docs
+/// with include_docs, a body of _bulk_docs, a file of couchbackup)
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     /// The database; it is created if missing

@@ -7,8 +7,8 @@
 //! {"total_rows":1,"rows":[{"id":"a","doc":…}]}  Rows: an answer of _all_docs or a view, with include_docs
 //! ```
 //!
-//! The first characters decide. Nothing is parsed here: a record is the bytes between two line ends, or between two commas
-//! of an array. The caller parses them, so a bad record affects no other.
+//! The first characters decide. Nothing is parsed here: a record is the bytes between two line ends, or between two
+//! commas of an array. The caller parses them, so a bad record affects no other.
 //!
 //! Memory: one record of at most [`MAX_RECORD_BYTES`], and the reader's buffer.
 
@@ -17,8 +17,8 @@ use std::io::{self, BufRead};
 
 use model::JsonText;
 
-/// Maximum length of a record in bytes: as much as is parsed, since a document is exported with all its attachments. Longer
-/// ones are skipped and reported.
+/// Maximum length of a record in bytes: as much as is parsed, since a document is exported with all its attachments.
+/// Longer ones are skipped and reported.
 pub(crate) const MAX_RECORD_BYTES: usize = model::MAX_INPUT_BYTES;
 
 /// Position of a record.

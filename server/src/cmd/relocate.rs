@@ -34,11 +34,12 @@ pub(crate) struct Relocate {
     #[arg(long, value_name = "URL", required_unless_present = "url", conflicts_with = "url")]
     from: Option<EngineUrl>,
     /// Let a running server do it, while it serves the database: http://HOST:PORT or
-    /// https://HOST, with USER:PASSWORD@ before HOST if it needs one. Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent
+    /// https://HOST, with USER:PASSWORD@ before HOST if it needs one. Without a user in the URL, COUCHDB_USER and
+    /// COUCHDB_PASSWORD are sent
     #[arg(long, value_name = "URL")]
     url: Option<Address>,
-    /// The store that the database moves to; a missing folder is created. With --url it is on the server's machine, with
-    /// an absolute path
+    /// The store that the database moves to; a missing folder is created. With --url it is on the server's machine,
+    /// with an absolute path
     #[arg(long, value_name = "URL")]
     to: EngineUrl,
     /// Compare every document and revision on both sides before the database moves

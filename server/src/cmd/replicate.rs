@@ -29,8 +29,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Replicate a database to another, as CouchDB does
 #[derive(Debug, Args)]
 pub(crate) struct Replicate {
-    /// The source: `http://HOST:PORT/DB` or `https://HOST/DB`, with `USER:PASSWORD@` before HOST if it needs one, or the name of a database in
-    /// a store
+    /// The source: `http://HOST:PORT/DB` or `https://HOST/DB`, with `USER:PASSWORD@` before HOST if it needs one, or
+    /// the name of a database in a store
     source: String,
     /// The target, in the same form
     target: String,

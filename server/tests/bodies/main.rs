@@ -2,8 +2,8 @@
 //! and readers that stop. It stays within `--memory`, and others are answered meanwhile.
 //!
 //! The [cases] follow the table of endpoints: a row that nobody thought of fails here. `cargo test` sends a sample, by
-//! `SEED`. `MEMORY_CASES=all` sends all of them in their largest size, which is for builds with optimisation, and any other
-//! text those whose line has it. `MEMORY_BYTES` is another size, and `MEMORY_MIB` the memory of the server.
+//! `SEED`. `MEMORY_CASES=all` sends all of them in their largest size, which is for builds with optimisation, and any
+//! other text those whose line has it. `MEMORY_BYTES` is another size, and `MEMORY_MIB` the memory of the server.
 
 #![cfg(feature = "mem")]
 
@@ -121,7 +121,8 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
     };
     let memory = memory_mib();
     let (mut table, mut wrong) = (Vec::new(), Vec::new());
-    // What the allocator keeps of hundreds of requests is no part of what one takes, so a whole run starts servers anew.
+    // What the allocator keeps of hundreds of requests is no part of what one takes, so a whole run starts servers
+    // anew.
     for cases in cases.chunks(SAMPLE) {
         let server = start(memory);
         let (client, other) = (reqwest::Client::new(), at([127, 0, 0, 2]));
@@ -157,7 +158,8 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Sizes of the bodies: a megabyte in a sample, and otherwise the largest that the server takes, and the largest document.
+/// Sizes of the bodies: a megabyte in a sample, and otherwise the largest that the server takes, and the largest
+/// document.
 fn sizes(memory: u64) -> Vec<usize> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let asked = server::memory::Asked { cache: None, request: None, threads, in_folder: false };

@@ -485,7 +485,8 @@ async fn parts(couch: &Couch) -> usize {
     all.iter().filter(|row| row.value.len() > 80_000).count()
 }
 
-/// A client leaves in the middle of an upload, by itself or in parts of a document: the space comes back, without further requests.
+/// A client leaves in the middle of an upload, by itself or in parts of a document: the space comes back, without
+/// further requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_whose_client_left_gives_its_space_back() {
     let couch = start().await;

@@ -1,4 +1,5 @@
-//! Replications with servers that answer without end, with texts without measure, or never; and a server whose jobs are paused.
+//! Replications with servers that answer without end, with texts without measure, or never; and a server whose jobs are
+//! paused.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

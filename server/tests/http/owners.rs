@@ -287,7 +287,8 @@ async fn a_continuous_request_ends_with_its_administrator() {
     assert_eq!(admin(&couch, "GET", "/there/late", json!(null)).await.status, 404);
 }
 
-/// As [`couch`], where tokens and proxies name clients, and those with the role `jobs` are members of the replicator database.
+/// As [`couch`], where tokens and proxies name clients, and those with the role `jobs` are members of the replicator
+/// database.
 async fn with_names() -> Couch {
     let couch = couch().await;
     with_tokens(&couch).await;
@@ -439,7 +440,7 @@ async fn a_token_lends_its_roles_until_it_expires() {
     set(&couch, "jwt_keys/hmac:_default", "bmV1").await;
     assert_eq!(admin(&couch, "PUT", "/there/new", json!({})).await.status, 201);
     let row = until(&couch, "brief", "crashing").await;
-    let no_longer = "what named the owner otto of the replication is no longer believed";
+    let no_longer = "the proof of the owner otto of the replication is no longer accepted";
     assert!(row["info"]["error"].as_str().unwrap().ends_with(no_longer), "{row}");
     set(&couch, "jwt_keys/hmac:_default", "Z2VoZWlt").await;
     until(&couch, "brief", "running").await;
@@ -453,14 +454,14 @@ async fn an_owner_whom_nothing_proves_has_no_rights() {
         (
             "adms",
             json!("adm"),
-            "nothing proves that adm owns the replication; an administrator has to ask for it again",
+            "nothing proves that adm owns the replication; an administrator has to request it again",
         ),
         (
             "annas",
             json!("anna"),
-            "nothing proves that anna owns the replication; an administrator has to ask for it again",
+            "nothing proves that anna owns the replication; an administrator has to request it again",
         ),
-        ("nobodys", json!(null), "nobody owns the replication; an administrator has to ask for it again"),
+        ("nobodys", json!(null), "the replication has no owner; an administrator has to request it again"),
     ] {
         let brought = json!({"_id": id, "_rev": "1-a", "source": "here", "target": "there", "owner": owner});
         let sent = json!({"docs": [brought], "new_edits": false});
@@ -547,7 +548,7 @@ async fn a_request_that_is_taken_over_has_the_proof_of_its_client() {
         loop {
             let job = admin(&couch, "GET", &path, json!(null)).await.json();
             let said = job["history"].as_array().unwrap().iter().filter_map(|event| event["reason"].as_str());
-            if said.into_iter().any(|reason| reason.ends_with("the owner adm of the replication is no longer believed"))
+            if said.into_iter().any(|reason| reason.ends_with("the owner adm of the replication is no longer accepted"))
             {
                 break;
             }

@@ -230,7 +230,7 @@ async fn what_cannot_be_done_is_refused() {
         answer.json()["reason"].as_str().unwrap().to_owned()
     };
     assert!(refused(json!({}), 400).await.contains("`to`"));
-    assert!(refused(json!({"to": "lsm:x"}), 400).await.contains("whole path"));
+    assert!(refused(json!({"to": "lsm:x"}), 400).await.contains("absolute path"));
     assert!(refused(json!({"to": "mem:"}), 400).await.contains("mem:"));
     assert!(refused(json!({"to": "ftp:x"}), 400).await.contains("no engine"));
     assert!(refused(json!({"to": &own}), 412).await.contains("already"));

@@ -383,7 +383,7 @@ async fn the_last_administrator_of_the_store_stays() {
         couch.json("PUT", &format!("/_node/_local/_config/admins/{name}"), json!("b")).await.status.as_u16()
     };
     let as_nobody = couch.request("PUT", "/_node/_local/_config/admins/b").header("x-couch-persist", "false");
-    let reason = "This would leave no administrator in the store, and the server was started without one: store another one first.";
+    let reason = "This would remove the last administrator: store another one first.";
     couch.send(as_nobody.body("\"b\"")).await.refused(409, "conflict", reason);
     assert_eq!(couch.call("DELETE", "/_node/_local/_config/admins/none").await.status, 404);
     assert_eq!(put("b").await, 200);

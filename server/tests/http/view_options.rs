@@ -1,6 +1,7 @@
 //! What a design document says about its views besides their functions, and which index they have by that.
 //!
-//! Source: "View Options", "Raw collation" in CouchDB's `api/ddoc/views.rst`; `ddoc_to_mrst` of `couch_mrview_util.erl`.
+//! Source: "View Options", "Raw collation" in CouchDB's `api/ddoc/views.rst`; `ddoc_to_mrst` of
+//! `couch_mrview_util.erl`.
 
 use serde_json::{Value, json};
 
@@ -168,8 +169,8 @@ async fn views_in_raw_collation_are_in_erlangs_order_and_the_others_in_icus() {
     assert_eq!(couch.get("/db/_couch_layer/check").await.json()["problems"], json!([]));
 }
 
-/// CouchDB sends the rows of each shard as they come, and those of one shard come sorted, behind their count. Only `skip` is
-/// forgotten there (`handle_non_sorted` of `fabric_view_map.erl`).
+/// CouchDB sends the rows of each shard as they come, and those of one shard come sorted, behind their count. Only
+/// `skip` is forgotten there (`handle_non_sorted` of `fabric_view_map.erl`).
 #[tokio::test(flavor = "multi_thread")]
 async fn unsorted_rows_are_those_of_one_shard() {
     let couch = Couch::with_docs(json!([

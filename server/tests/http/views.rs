@@ -1,4 +1,5 @@
-//! Views of design documents in JavaScript, as CouchDB 3.5 has them. The examples are those of CouchDB's guide to views.
+//! Views of design documents in JavaScript, as CouchDB 3.5 has them. The examples are those of CouchDB's guide to
+//! views.
 
 use serde_json::{Value, json};
 

@@ -34,8 +34,8 @@ pub(crate) struct SourceArgs {
     /// [default: COUCH_LAYER_ENGINE if it is set, ./couch-data otherwise]
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     engine: Option<EngineUrl>,
-    /// Use a running server instead: http://HOST:PORT or https://HOST, with USER:PASSWORD@ before HOST if it needs one. Without a user in the URL,
-    /// COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
+    /// Use a running server instead: http://HOST:PORT or https://HOST, with USER:PASSWORD@ before HOST if it needs one.
+    /// Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
     #[arg(long, value_name = "URL")]
     url: Option<Address>,
     /// With --engine, the largest document in bytes of compact JSON, as for `serve`
@@ -98,8 +98,8 @@ impl SourceArgs {
         Ok(local::Local::open_or_remains(&self.engine()?, options, name).await?.into())
     }
 
-    /// The named store, or the default one. The environment variable is read here and not by clap, because it is set for `serve`
-    /// and would conflict with `--url`.
+    /// The named store, or the default one. The environment variable is read here and not by clap, because it is set
+    /// for `serve` and would conflict with `--url`.
     pub(crate) fn engine(&self) -> Result<EngineUrl, Failure> {
         match (&self.engine, std::env::var(ENGINE_VARIABLE)) {
             (Some(engine), _) => Ok(engine.clone()),
@@ -261,8 +261,8 @@ impl Source {
         }
     }
 
-    /// Repairs what a check reports. Returns the report of another check. `is_after_loss`: the store gave up rows that it could
-    /// not read.
+    /// Repairs what a check reports. Returns the report of another check. `is_after_loss`: the store gave up rows that
+    /// it could not read.
     pub(crate) async fn repair(&self, is_after_loss: bool) -> Result<Checked, Failure> {
         match &self.place {
             Whereabouts::Local(local) => local.repair(is_after_loss).await,
