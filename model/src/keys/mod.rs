@@ -32,7 +32,7 @@
 //!                     ├ (14, DocID)                                         id rows: the index rows of a document
 //!                     ├ (15, …)                                             purges
 //!                     ├ (16, …)                                             view groups: see `views`
-//!                     ├ (17, Incarnation, Versionstamp)                     how many edits there were
+//!                     ├ (17, Incarnation, Versionstamp)                     counts of edits
 //!                     ├ (18, …)                                             replaced revisions: see `replaced`
 //!                     ├ (19, DocID, NotDeleted, RevPosition, RevHash, …)    their bodies
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved
