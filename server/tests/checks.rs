@@ -79,7 +79,7 @@ async fn rows_that_no_function_emits_are_found_and_repaired() {
 
     // Only the function knows that it emits something else: the row's key and the number of rows are right.
     assert_eq!(replace(&store, b"twice 14", b"twice 41").await, 2, "one in each group");
-    let wrong = r#""d7": emits another row than there is, in the views of "_design/v""#;
+    let wrong = r#""d7": emits a row that differs from the stored one, in the views of "_design/v""#;
     let (is_sound, text) = couch_layer(&["check", "db", "--engine", &store]);
     assert!(!is_sound && text.contains(wrong) && text.contains("2 problems were found in db"), "{text}");
     let (_, text) = couch_layer(&["check", "db", "--engine", &store, "--json"]);

@@ -84,7 +84,7 @@ impl Indexing {
         }
     }
 
-    /// Replaces the rows of a document by `rows`; `had` are those so far. `stays` tells whether an index remains.
+    /// Replaces the rows of a document by `rows`; `had` are the current ones. `stays` tells whether an index remains.
     pub(super) fn put(
         &mut self,
         keys: &DatabaseKeys,

@@ -9,7 +9,7 @@
 //!       ├ (2)                                    the next database's number
 //!       ├ (3, Version, Nonce)                    transaction ids (RFC 003, option 3)
 //!       ├ (5)                                    the store's identity
-//!       ├ (6, Name)                              progress of databases that are copied here
+//!       ├ (6, Name)                              progress of databases being copied here
 //!       ├ (7, Deadline, Number, Store)           staged uploads, which no edit names yet
 //!       ├ (8, …)                                 jobs: keys of the crate `jobs`
 //!       ├ (9)[, Section, Name]                   configuration of the servers
