@@ -7,8 +7,8 @@
 //!  (10, 2)        versionstamp of the last drop that was forgotten
 //! ```
 //!
-//! The last [`KEPT_DROPS`] drops are kept: each drop forgets older ones. A reader that continues from before a forgotten
-//! drop is told so.
+//! The last [`KEPT_DROPS`] drops are kept: each drop forgets older ones. A reader that continues from before a
+//! forgotten drop is told so.
 //!
 //! An update has no row: a database's last event is its last sequence, which each edit writes anyway. So edits cost
 //! nothing extra, and a request for events reads three rows of each database.

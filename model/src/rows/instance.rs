@@ -13,8 +13,8 @@
 //! never writes keys of a dropped database. The row has everything that a write must know about the database, so no
 //! other read is needed.
 //!
-//! The row is also the fence of a relocation ([`relocate`](mod@crate::admin::relocate)). A write gets the state with the
-//! same read. So closing a database costs its writers nothing, and no write is missed.
+//! The row is also the fence of a relocation ([`relocate`](mod@crate::admin::relocate)). A write gets the state with
+//! the same read. So closing a database costs its writers nothing, and no write is missed.
 
 use kv_api::Read;
 

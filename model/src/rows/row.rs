@@ -1,7 +1,8 @@
 //! Reads rows: tuples whose elements have known types.
 //!
-//! The format is FoundationDB's (`design/tuple.md`). [`mod@crate::rows::tuple`] appends elements and reads untyped ones. This
-//! module adds what this layer's rows need. Rows come from the store, so every step can fail, and damage is an error.
+//! The format is FoundationDB's (`design/tuple.md`). [`mod@crate::rows::tuple`] appends elements and reads untyped
+//! ones. This module adds what this layer's rows need. Rows come from the store, so every step can fail, and damage is
+//! an error.
 
 use std::borrow::Cow;
 

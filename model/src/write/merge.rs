@@ -108,8 +108,8 @@ fn extends_all(path: Path<'_>, known: &[Branch], limit: usize) -> bool {
     (path.ids.len() >= limit || path.ids.len() as u64 == path.position) && known.iter().all(is_on)
 }
 
-/// Joins the arriving paths with the existing ones. Returns the fates of the branches, and the ancestors of each new path;
-/// `None` if its revision is an ancestor.
+/// Joins the arriving paths with the existing ones. Returns the fates of the branches, and the ancestors of each new
+/// path; `None` if its revision is an ancestor.
 fn meet(new: Vec<Path<'_>>, known: Vec<Branch>, limit: usize) -> Result<(Fates, Vec<Option<Ancestors>>)> {
     let own = known.iter().map(Branch::path).collect::<Result<Vec<_>>>()?;
     let mut paths = Vec::with_capacity(known.len() + new.len());
