@@ -345,7 +345,6 @@ impl<S: Database, T: Database> Comparison<S, T> {
     }
 }
 
-/// The leaves of a document.
 /// The rows of a document's branches, under the prefix of these keys.
 async fn read_branches<D: Database>(documents: &Documents<D>, id: &str, keys: &DatabaseKeys) -> Result<Vec<KeyValue>> {
     let branches = documents.keys().range(DatabaseKey::RevisionsOf(id));
