@@ -31,7 +31,7 @@ pub enum Error {
     /// A text that is not JSON.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// A URL that does not name a database.
+    /// The URL does not name a database.
     #[cfg(feature = "sync")]
     #[error(transparent)]
     Address(#[from] peer::AddressError),
@@ -39,7 +39,7 @@ pub enum Error {
     #[cfg(feature = "sync")]
     #[error(transparent)]
     Unreachable(peer::Error),
-    /// The other side rejects the name and the password of the URL, or wants some.
+    /// The other side rejects the name and the password of the URL, or requires them.
     #[cfg(feature = "sync")]
     #[error(transparent)]
     Unauthorized(peer::Error),
@@ -66,7 +66,7 @@ impl From<peer::Error> for Error {
 }
 
 impl Error {
-    /// An error of an engine that opens a folder. Only then do these codes mean the folder.
+    /// The error of an engine that opens a folder. Only then do these codes concern the folder.
     #[cfg(feature = "lsm")]
     pub(crate) fn of_opening(error: kv_api::Error) -> Self {
         let sentence = || error.context().map_or_else(|| error.to_string(), ToString::to_string);

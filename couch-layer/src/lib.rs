@@ -22,7 +22,7 @@ pub use sync::{Sync, Synced};
 
 /// The key-value contract below the documents, for programs with rows of their own and for engines.
 pub use kv_api as kv;
-/// Everything about documents, also the parts that few programs need.
+/// Everything about documents, including the parts that few programs need.
 pub use model;
 
 #[cfg(feature = "fdb")]
@@ -134,7 +134,7 @@ impl CouchLayer {
         let documents = match self.layer.database(name).await {
             Err(error) if *error.kind() == ErrorKind::NotFound(NotFound::Database) => {
                 match self.layer.create_database(name, CreateOptions::default()).await {
-                    // Somebody else was faster.
+                    // Another writer created it first.
                     Err(error) if *error.kind() == ErrorKind::FileExists => self.layer.database(name).await?,
                     created => created?,
                 }
@@ -170,7 +170,7 @@ impl From<Documents<AnyDatabase>> for Db {
     }
 }
 
-/// Runs a program's future, on a runtime of its own. A program that already uses tokio's runtime does not need it.
+/// Runs a program's future on its own runtime. A program that already uses tokio's runtime does not need it.
 ///
 /// # Panics
 /// Within a runtime, and if the system provides no threads.

@@ -1,4 +1,4 @@
-//! A database and its counterpart, in both directions.
+//! Replication of a database with another one, in both directions.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Synced {
 }
 
 impl Db {
-    /// A replication with the database at `url`, a CouchDB's or one of this project, in both directions. The URL may
+    /// A replication, in both directions, with the database at `url`, of CouchDB or of this project. The URL may
     /// have a name and a password, and the database must exist there. Nothing is sent yet.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Db {
 }
 
 impl Sync {
-    /// Goes on with later changes of both sides, until it is stopped or fails.
+    /// Continues with later changes of both sides, until it is stopped or fails.
     #[must_use]
     pub fn continuous(self) -> Self {
         Sync { push: self.push.continuous(), pull: self.pull.continuous(), is_continuous: true }
@@ -65,7 +65,7 @@ impl Sync {
     }
 
     /// Sends what the other side lacks, then fetches what is new there. A continuous one does both at the same time.
-    /// Dropping the future stops it. Copied documents stay, and the next run continues there.
+    /// Dropping the future stops it. Copied documents are kept, and the next run continues there.
     ///
     /// # Errors
     /// [`Error::Peer`] if the other side cannot be reached, refuses, or does not have the database.

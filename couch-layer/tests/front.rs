@@ -1,4 +1,4 @@
-//! This crate as a program sees it that depends on nothing else.
+//! This crate as seen by a program that depends on nothing else.
 
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ fn an_edit_replaces_a_document_as_it_was_read() {
     });
 }
 
-/// A program prints an error and then its sources, so none may say the same again.
+/// A program prints an error and then its sources, so sources must not repeat the text.
 #[test]
 fn an_error_does_not_repeat_its_source() {
     let store = || kv::Error::new(kv::error::IO_ERROR).with_context("the cable is cut");

@@ -7,7 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { store } from './engines.mjs';
 import { Server, expectOk, request, skipLoudly } from './server.mjs';
 
-/** Starts the server, with these arguments. `undefined`, and the test `t` is skipped, if there is no CouchDB. */
+/** Starts the server, with these arguments. Without a CouchDB it returns `undefined` and skips the test `t`. */
 export async function beside(t, { args = [] } = {}) {
   if (!process.env.COUCHDB_URL) return skipLoudly(t, 'COUCHDB_URL names no CouchDB');
   const { username, password, origin } = new URL(process.env.COUCHDB_URL);
@@ -18,7 +18,7 @@ export async function beside(t, { args = [] } = {}) {
   return new Pair(t, ours, origin, { username, password, authorization });
 }
 
-/** The answer of a server that ends the connection. CouchDB does so if it fails after it has begun to answer. */
+/** The answer of a server that ends the connection. CouchDB does so if it fails after the answer has started. */
 function cut(error) {
   if (error.name !== 'TypeError') throw error;
   return { status: 'cut', body: undefined, headers: new Headers(), text: '' };
@@ -66,7 +66,7 @@ class Pair {
     return { ours, theirs };
   }
 
-  /** Notes a difference of what both have shown. */
+  /** Notes a difference between two results. */
   note(what, ours, theirs) {
     this.#compared++;
     try {
@@ -76,7 +76,7 @@ class Pair {
     }
   }
 
-  /** Fails if there were differences, with the first of them (SHOW many, or 20). */
+  /** Fails if there were differences, with the first of them (at most SHOW of them, or 20). */
   end() {
     this.t.diagnostic(`${this.#compared} answers compared`);
     const found = this.#differences;
@@ -84,7 +84,7 @@ class Pair {
   }
 }
 
-/** Random numbers by a seed, that of SEED or a new one, which the test `t` prints. */
+/** Random numbers from a seed, SEED or a new one, which the test `t` prints. */
 export function random(t) {
   let state = Number(process.env.SEED ?? randomBytes(4).readUInt32BE()) >>> 0;
   t.diagnostic(`SEED=${state}`);

@@ -38,7 +38,7 @@ export async function browser(t) {
 /**
  * The origin of a web server that answers every request with an empty page, until the test `t` ends.
  *
- * Browsers take ports of one host for one site. Its host is therefore another than that of the servers under test.
+ * Browsers treat all ports of a host as one site. So its host differs from that of the servers under test.
  */
 export async function emptyPages(t) {
   const server = http.createServer((_, response) => {

@@ -36,7 +36,7 @@ function cluster() {
   return `fdb:${file}?prefix=${encodeURIComponent(prefix)}`;
 }
 
-// Runs after all servers of the file have ended, and nothing is written any more.
+// Runs after all servers of the file have ended, when nothing is written any more.
 after(async () => {
   for (const prefix of prefixes) {
     // The prefix ends in a slash, and '0' is the next byte.

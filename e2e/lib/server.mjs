@@ -15,7 +15,7 @@ export const E2E = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '.
 export const ROOT = process.env.COUCH_LAYER_ROOT ?? path.dirname(E2E);
 export const BINARY = process.env.COUCH_LAYER_BIN ?? path.join(ROOT, 'target/release/couch-layer');
 
-// The binary does not get the caller's settings.
+// The caller's settings are not passed to the binary.
 const ENVIRONMENT = Object.fromEntries(
   Object.entries(process.env).filter(([name]) => !name.startsWith('COUCH')),
 );

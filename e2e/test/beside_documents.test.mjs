@@ -18,7 +18,7 @@ const HEADERS = [
   'location', 'www-authenticate',
 ];
 
-/** Members whose values are those of a server. Sequences have other forms; the layout of the files is another. */
+/** Members whose values depend on the server. Sequences have other forms; the layout of files differs. */
 const OWN = ['seq', 'last_seq', 'update_seq', '_local_seq', 'instance_start_time', 'sizes', 'disk_format_version', 'purge_seq'];
 
 function plain(value) {
@@ -37,7 +37,7 @@ function parts({ headers, text }) {
   return boundaries.reduce((rest, name) => rest.replaceAll(name, 'BOUNDARY'), text);
 }
 
-/** What is compared of an answer to a request for `path`. */
+/** The compared parts of an answer to a request for `path`. */
 function shown(answer, path) {
   const headers = Object.fromEntries(HEADERS.filter((name) => name in answer.headers).map((name) => [name, answer.headers[name]]));
   headers.location &&= headers.location.replace(/^http:\/\/[^/]*/, '').replaceAll('%7E', '~');
@@ -47,7 +47,7 @@ function shown(answer, path) {
   if (/_changes|_all_dbs|_dbs_info|_local(\/|%2F)/.test(path)) delete headers.etag;
   if (headers['content-type']?.startsWith('multipart/')) {
     headers['content-type'] = headers['content-type'].replace(/boundary=.*/, 'BOUNDARY');
-    // CouchDB sends none with these.
+    // CouchDB does not send one with these.
     delete headers['cache-control'];
     return { status: answer.status, headers, body: parts(answer) };
   }
@@ -92,14 +92,14 @@ function member({ theirs }, name) {
   try { return JSON.parse(theirs.text)[name]; } catch { return undefined; }
 }
 
-/** The value with the members of all its objects in order. Errors have theirs in another one. */
+/** The value with the members of all its objects in order. The members of errors have another order. */
 function sorted(value) {
   if (Array.isArray(value)) return value.map(sorted);
   if (value === null || typeof value !== 'object') return value;
   return Object.fromEntries(Object.entries(value).sort().map(([name, inner]) => [name, sorted(inner)]));
 }
 
-/** Leaves in any order: CouchDB gives them in that of its tree, we the winner first. */
+/** Leaves in any order: CouchDB lists them in the order of its tree, this server lists the winner first. */
 function unordered(answer) {
   try {
     const found = JSON.parse(answer.text);
@@ -111,7 +111,7 @@ function unordered(answer) {
   }
 }
 
-/** Only leaves have bodies here, so that `_revs_info` tells `available` from `missing` by another rule. */
+/** Only leaves have bodies here, so `_revs_info` has another rule for `available` and `missing`. */
 const withoutBodies = (answer, path) => {
   const { body, ...rest } = shown(answer, path);
   return { ...rest, body: JSON.parse(JSON.stringify(body).replace(/"status":"(available|missing|deleted)"/g, '"status":""')) };
@@ -266,8 +266,8 @@ test('random trees have the same leaves, winners and histories', TIMEOUT, async 
     await to('PUT', '/_revs_limit', { body: `${limit}` });
     const paths = { a: [], b: [], c: [], d: [] };
     const replicate = async (id, n) => {
-      // CouchDB cuts a path to the limit before it is merged, and so forgets where it joins the tree. No path is longer
-      // here.
+      // CouchDB cuts a path to the limit before it is merged, and so forgets where it joins the tree. Paths here are
+      // never longer.
       let path;
       if (paths[id].length && next() < 0.8) {
         const base = pick(paths[id]);
@@ -487,7 +487,7 @@ test('ids, bulk requests, purges and settings', TIMEOUT, async (t) => {
     '/_purge',
     '/_purged_infos', '/_revs_limit', '/_security', '/_compact', '/_ensure_full_commit', '/_local_docs', '/_changes',
   ];
-  // The reason names the methods of `Allow`, which differ where we have one more: only the status is compared.
+  // The reason names the methods of `Allow`, which differ if this server has one more: only the status is compared.
   for (const path of paths) for (const method of ['OPTIONS', 'TRACE', 'FOO']) await to(method, path, {}, ({ status }) => status);
   for (const query of ['', `?startkey="${db.slice(1)}"&endkey="${db.slice(1)}"`, '?limit=x', '?skip=x', '?startkey=x']) {
     const found = (text) => JSON.parse(text).filter((name) => name === db.slice(1));
@@ -533,7 +533,7 @@ test('local documents', TIMEOUT, async (t) => {
   await to('PUT', 'c', { body: { _deleted: true } });
   for (const doc of [{ v: 1 }, { _deleted: true }, { _id: '_local/r', _rev: '0-3' }, { _revisions: { start: 0, ids: ['4'] } }]) {
     const isNamed = doc._rev || doc._revisions;
-    // CouchDB answers with the revision that was sent, and stores the next one.
+    // CouchDB answers with the sent revision, and stores the next one.
     await to('PUT', 'r?new_edits=false', { body: doc }, isNamed && (({ status }) => ({ status })));
     await call(pair, 'POST', `${db}/_bulk_docs`, { body: { new_edits: false, docs: [{ _id: '_local/r', ...doc }] } });
     if (!isNamed) await to('GET', 'r');
@@ -542,7 +542,7 @@ test('local documents', TIMEOUT, async (t) => {
     await to('PUT', 'd', { body: { _rev: rev } });
     await to('GET', 'd');
   }
-  // A cache asks with the tag of a document that was deleted and written again.
+  // A cache asks with the tag of a document that was deleted and then written again.
   for (const origin of [pair.ours, pair.theirs]) {
     const send = (method, options = {}) =>
       raw(origin, method, `${db}/_local/e`, { ...options, headers: { authorization: pair.authorization, ...options.headers } });

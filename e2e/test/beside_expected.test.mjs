@@ -1,5 +1,5 @@
-// Small things that programs and CouchDB's own test suites expect: each request has the answer that stands here. It goes to
-// the server under test, and also to the CouchDB that COUCHDB_URL names, where one is named.
+// Small things that programs and CouchDB's own test suites expect: each request has the answer written here. It goes to
+// the server under test, and also to the CouchDB in COUCHDB_URL, if set.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -20,7 +20,7 @@ async function servers(t) {
   return Object.entries({ ours: ours.url, ...(COUCHDB && { theirs: COUCHDB.origin }) });
 }
 
-/** Asks each server, as an administrator, in a new database: `play` gets what it needs. */
+/** Calls `play` for each server, as an administrator, with a new database. */
 async function each(t, play) {
   for (const [side, url] of await servers(t)) {
     const db = `expected-${randomBytes(6).toString('hex')}`;
@@ -169,7 +169,7 @@ test('searches', (t) => each(t, async ({ db, ask, post, put, same }) => {
   same((await ask(`${db}/_design/i/_info`)).status, 200, 'the _info of an index');
   const rows = (await ask(`${db}/_design/i/_view/n?reduce=false`)).body.rows;
   same(rows.map(({ id, key }) => [id, key]), [['c', ['a{b']], ['b', ['foo foo']], ['a', ['foobar']]], 'the view of an index');
-  // Numbers before texts, and capital letters before small ones: Erlang's order.
+  // Numbers before texts, and upper case before lower case: Erlang's order.
   const views = { v: { map: 'function (doc) { emit(doc.k) }', options: { collation: 'raw' } } };
   await put(`${db}/_design/raw`, { views });
   await post(`${db}/_bulk_docs`, { docs: ['b', 'A', 'a', 'B'].map((k) => ({ _id: `k${k}`, k })) });

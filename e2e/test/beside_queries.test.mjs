@@ -17,7 +17,7 @@ const ECHOES = [
 ];
 const INTEGERS = /^.* is not an integer greater than/;
 
-/** An answer without the differences that are meant. */
+/** An answer without the intended differences. */
 function plain({ status, body, text, headers }) {
   const type = headers.get('content-type');
   if (body?.error === undefined) return { status, type, text: sameText(text) };
@@ -219,7 +219,7 @@ const OTHERS = ['null', 'true', 'false', '[]', '[1]', '[1,2]', '[2,1]', '["a"]',
   '{"b":1}', '{"a":1,"b":2}', '{"b":2,"a":1}', '{"a":{"b":1}}', '{"a":[1]}', '{"A":1}', '{"á":1}'];
 const VALUES = [...NUMBERS, ...TEXTS.map(text), ...OTHERS];
 
-/** A database with these documents, given as text, for numbers are more precise there. */
+/** A database with these documents, given as text, since numbers are more precise there. */
 async function filled(pair, docs) {
   const db = await pair.database('?q=1');
   for (const url of [pair.ours, pair.theirs]) {
@@ -229,7 +229,7 @@ async function filled(pair, docs) {
   return db;
 }
 
-// Not compared: `$text`, which is refused as there are no indexes of text; `$regex` with a character 0, at which
+// Not compared: `$text`, which is refused since there are no text indexes; `$regex` with a character 0, at which
 // CouchDB's pattern ends; and a `$size` beyond 64 bits, which is refused.
 test('each operator matches what it matches in CouchDB, and in the same order', async (t) => {
   const pair = await beside(t);
@@ -428,7 +428,7 @@ class Maker {
 
 const SCANNED = /(^|\n)The number of documents examined is high[^\n]*/;
 
-/** As `plain`, of a search with statistics. How much each reads may differ, and so may the warning. */
+/** As `plain`, of a search with statistics. The numbers of documents read may differ, and so may the warning. */
 function found(answer) {
   const shown = plain(answer);
   const { bookmark, execution_stats: stats, warning = '' } = answer.body;
@@ -477,7 +477,7 @@ test('random queries find the same documents in the same order, page after page'
   pair.end();
 });
 
-/** Compares what is said of a search. CouchDB shows no bounds of ids that contradict each other by collation. */
+/** Compares explanations of a search. CouchDB does not show bounds of ids that are contradictory by collation. */
 async function explanations(pair, db, query) {
   const { ours, theirs } = await pair.both(`/${db}/_explain`, post(query));
   const hasNoBounds = theirs.body.index?.name === '_all_docs' && theirs.body.mrargs?.start_key === null;

@@ -1,5 +1,5 @@
 // Replications of this server beside those of the CouchDB that COUCHDB_URL names. Both have the same uuid, so that the
-// ids of their replications are equal, and each goes on from the other's checkpoints.
+// ids of their replications are equal, and each continues from the other's checkpoints.
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -30,8 +30,8 @@ async function both(t, settings = {}) {
 }
 
 /**
- * Both answers to a replication that is asked for in these words, as they are compared. Where they differ on purpose, both are the
- * reason for it.
+ * Both answers to a replication requested with this text, as they are compared. If they differ on purpose, both are the
+ * reason for the difference.
  */
 function answersTo(text, ours, theirs) {
   const same = (why) => [why, why];
@@ -42,7 +42,7 @@ function answersTo(text, ours, theirs) {
   if (crashed && [400, 404].includes(ours.status)) return same('a mistake');
   // CouchDB crashes on valid requests: spaces and letters in URLs, and credentials that are not Base64.
   if (crashed && /[ äüö]|Basic bad!/.test(text)) return same('unusual, and right');
-  // Only `http://` in small letters is a URL to CouchDB. Others are names of databases, which it quotes.
+  // Only `http://` in lower case is a URL to CouchDB. Others are names of databases, which it quotes.
   if (/"HTTP:|"ftp:/.test(text)) return same('another URL');
   if (text.includes('.invalid:/') && right === '400 invalid_replication') return same('a URL without its port, which every browser takes');
   if (text.includes('X-Ü') && left === '400 bad_request') return same('a header that no request can have');
@@ -62,7 +62,7 @@ function answersTo(text, ours, theirs) {
   return [view(ours), view(theirs)];
 }
 
-/** Nothing listens here: replications between such URLs are known, and have ids, and do nothing. */
+/** Nothing listens here: replications between such URLs exist and have ids, but do nothing. */
 const NOBODY = '127.0.0.1:1';
 
 test('replications have the ids that they have at CouchDB', { timeout: 120_000 }, async (t) => {
@@ -170,7 +170,7 @@ function content({ below, pick }) {
   const odd = ['a+b', 'a%2Fb', 'ü', '"q"', 'a?b=c', 'a#b', ' ', 'x\ty', '0', '🎈/🎈', '&', 'a b+c d', "'", '{}', '\\', 'a'.repeat(500)];
   for (const id of odd) docs.push({ _id: id, _rev: rev(1, '1'), id });
   for (const id of odd.slice(0, 6)) docs.push({ _id: `!${id}`, _rev: rev(1, '1'), _attachments: { 'ü/+ ?&': attachment(Buffer.from(id)) } });
-  // Trees of few branches, so that those of one document often meet. A hash has its ancestors in it, as real ones do.
+  // Trees of few branches, so that those of one document often meet. A hash depends on its ancestors, like real ones.
   for (let n = 0; n < 80; n++) {
     const start = 1 + below(4);
     const path = Array.from({ length: start }, () => pick(['a', 'b'])).join('');
@@ -185,7 +185,7 @@ function content({ below, pick }) {
 
 const figuresOf = (session) => Object.fromEntries(Object.entries(session).filter(([name]) => !/session|time|_seq/.test(name)));
 
-/** What is compared of the answer of a replication that has ended. */
+/** The compared parts of the answer of a replication that has ended. */
 function ended({ status, body }) {
   if (body.error) return { status, error: body.error };
   const { session_id: session, source_last_seq: last, history = [], start_time: began, end_time: end, ...rest } = body;
@@ -263,7 +263,7 @@ test('both copy the same, count the same, and go on from each other’s checkpoi
       const later = {};
       for (const runner of ['ours', 'theirs']) later[runner] = await replicate(other[runner], asks[runner]);
       // CouchDB has continued the replication that this server began, so they change places.
-      // Where nothing passes a filter, only this server writes a checkpoint, so it may have a session more.
+      // If nothing passes a filter, only this server writes a checkpoint, so it may have a session more.
       const newest = ({ sessions, rest, status, names, first }) => ({ status, rest, names, session: sessions?.[0], members: first?.[0] });
       pair.note(`${what}: later`, newest(ended(later.theirs)), newest(ended(later.ours)));
       const one = { revisions: later.ours.body.history?.[0]?.missing_checked - (first.ours.body.history?.[0]?.missing_checked ?? 0) };

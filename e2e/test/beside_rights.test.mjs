@@ -13,7 +13,7 @@ import { skipLoudly } from '../lib/server.mjs';
 
 const basic = (name, password) => ({ authorization: `Basic ${Buffer.from(`${name}:${password}`).toString('base64')}` });
 
-/** One request as it is written here: nothing is added, no redirection is followed. Headers are `name: value or values`. */
+/** One request exactly as given: nothing is added, and redirects are not followed. Headers are `name: value or values`. */
 function send(base, path, options = {}) {
   const { method = 'GET', headers = {}, body } = options;
   const { hostname, port } = new URL(base);
@@ -33,7 +33,8 @@ function send(base, path, options = {}) {
       });
       response.on('error', reject);
     });
-    // A connection that was kept may end just before it is used again. One that ends instead of an answer is status 0.
+    // A kept connection may end just before it is used again. If a connection ends instead of an answer, the status is
+    // 0.
     sent.on('error', (error) => {
       if (error.code === 'ECONNREFUSED') reject(error);
       else resolve(sent.reusedSocket ? send(base, path, options) : { status: 0, headers: {}, body: error.code });
@@ -147,7 +148,7 @@ class Sides {
     return { ours, theirs };
   }
 
-  /** What the administrator sends must succeed at both. */
+  /** A request of the administrator, which must succeed at both. */
   async must(path, options = {}, statuses = [200, 201, 202]) {
     const answers = await this.both(path, { ...options, headers: { ...this.admin, ...options.headers } });
     for (const [side, { status, body }] of Object.entries(answers)) {
@@ -225,7 +226,7 @@ const DOCUMENTS = {
   ],
 };
 
-/** What is sent: a path, and the bodies of methods (other methods are sent without one). `DB` stands for the database. */
+/** The requests: a path, and the bodies of methods (other methods are sent without one). `DB` stands for the database. */
 const REQUESTS = [
   ['/'], ['/_up'], ['/_uuids'], ['/_utils'], ['/_utils/'], ['/favicon.ico'], ['/robots.txt'],
   ['/_session', { POST: { name: 'member', password: 'password' } }],
@@ -266,7 +267,7 @@ test('every client is admitted and refused alike', async (t) => {
   const sides = await Sides.start(t);
   if (!sides) return;
   for (const name of ['stranger', 'member', 'chief']) await sides.user(name);
-  // A name is used once: CouchDB may answer 412 for one that was deleted just now.
+  // Names are never reused: CouchDB may answer 412 for one that was just deleted.
   let [db, number] = [await sides.pair.database(), 0];
   const security = (object) => sides.must(`/${db}/_security`, { method: 'PUT', body: object });
   const renew = async () => {
@@ -604,7 +605,7 @@ test('headers of a proxy prove the same', async (t) => {
 // ---------------------------------------------------------------------------------------------------------------------------------
 // Users.
 
-/** An answer about a document: hashes, salts and revisions are random, their presence is not. */
+/** An answer about a document: hashes, salts and revisions are random, so only their presence is compared. */
 function documentOf(answer) {
   const { body } = answer;
   const plain = (object) => {
@@ -670,7 +671,7 @@ test('documents of users are checked, stored and shown alike', async (t) => {
       for (const side of ['ours', 'theirs']) await sides.remove(side, `/_users/${id}`);
     }
   }
-  // Changes of a document that is there.
+  // Changes of an existing document.
   const changes = [
     (doc) => doc, (doc) => ({ ...doc, password: 'neues' }), (doc) => ({ ...doc, roles: ['x'] }), (doc) => ({ ...doc, name: 'x' }), (doc) => ({ ...doc, type: 'x' }),
     (doc) => ({ ...doc, more: 1 }), (doc) => ({ ...doc, salt: 'x' }), (doc) => ({ ...doc, derived_key: undefined }), (doc) => ({ ...doc, password: null }),
@@ -699,7 +700,7 @@ test('documents of users are checked, stored and shown alike', async (t) => {
       }
     }
   }
-  // What members see.
+  // The view of members.
   for (const fields of [undefined, 'name', 'name, more', 'none', 'salt', '_id,roles', '']) {
     await sides.set({ 'chttpd_auth/public_fields': fields, 'couch_httpd_auth/public_fields': fields });
     for (const [who, headers] of clients()) {
@@ -891,7 +892,7 @@ test('security objects of any shape are stored, and admit alike', async (t) => {
 });
 
 // ---------------------------------------------------------------------------------------------------------------------------------
-// The configuration, and what belongs to the server.
+// The configuration, and endpoints of the server.
 
 test('settings are read and written alike', async (t) => {
   const sides = await Sides.start(t);

@@ -142,7 +142,7 @@ const PARAMS = {
   unknown: [['1'], []],
 };
 
-/** The parameters as members of a body: what is JSON has its type there. Numbers do in any case: "1" is refused by CouchDB, and is 1 here. */
+/** The parameters as members of a body: JSON values have their type there, and so do numbers: "1" is refused by CouchDB, and is 1 here. */
 function members(params, dice) {
   const body = {};
   for (const [name, value] of params) {

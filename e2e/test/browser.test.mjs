@@ -33,7 +33,7 @@ async function openPage(t) {
   return { page, origin };
 }
 
-/** What a page sees of a request: the status and the body, or the name of the error if the browser keeps the answer from it. */
+/** The result of a request for a page: the status and the body, or the name of the error if the browser keeps the answer from it. */
 const fetchFrom = (page, url, options = {}) => page.evaluate(async ({ url, options }) => {
   try {
     const response = await fetch(url, { credentials: 'include', ...options });
@@ -111,7 +111,7 @@ test('a page that only the wildcard admits gets no session and nothing that acts
   const asAdmin = ([path, options]) =>
     fetchFrom(page, `${server.url}/${path}`, { ...options, headers: { ...ADMIN, ...(options.body ? json : {}) } });
 
-  // What a page may do with a password that it knows.
+  // A page may do this with a password that it knows.
   const own = await fetchFrom(page, `${server.url}/notes`, { headers: ADMIN });
   assert.equal(own.body.db_name, 'notes');
   for (const one of closed) {
@@ -121,7 +121,7 @@ test('a page that only the wildcard admits gets no session and nothing that acts
   }
   assert.equal((await request(`${server.url}/_node/_local/_config/admins/intruder`, { headers: ADMIN })).status, 404);
 
-  // The browser has a session of the server's own pages, and sends it from these alone.
+  // The browser has a session of the server's own pages, and sends it only from these.
   const login = { method: 'POST', headers: json, body: JSON.stringify({ name: NAME, password: PASSWORD }) };
   const inside = await page.context().newPage();
   await inside.goto(`${server.url}/`);

@@ -108,7 +108,7 @@ test('a PouchDB in the middle of a feed goes on in the other store', { timeout: 
   assert.ok((await local.get('after'))._rev);
   await again.stop();
 
-  // A server on the new store alone serves it just as well.
+  // A server with only the new store serves it just as well.
   const alone = (await Server.start(target, { port: server.port, env: USER })).endWith(t);
   await expectOk(`${alone.url}/db/alone`, { method: 'PUT', headers, body: {} });
   const there = await replicate(remote, local);

@@ -70,7 +70,7 @@ test('working days on two servers', { timeout: 240_000 }, async (t) => {
     }
   };
 
-  // Morning: Anna begins, and all get it.
+  // Morning: Anna starts, and all get it.
   await anna.bulkDocs(Array.from({ length: 30 }, (_, n) => ({ _id: `task-${n}`, n, done: false })));
   await anna.putAttachment('task-0', 'plan.bin', (await anna.get('task-0'))._rev, PLAN, 'application/octet-stream');
   await anna.putAttachment('task-1', 'letter.txt', (await anna.get('task-1'))._rev, LETTER, 'text/plain');

@@ -26,9 +26,9 @@ use crate::write::validation::{Designs, Validating, Validator, Writing};
 pub struct Documents<D> {
     pub(crate) shared: Arc<LayerState<D>>,
     pub(crate) home: Arc<Home>,
-    /// The validator of its edits, where design documents validate them.
+    /// The validator of its edits, used if design documents validate them.
     pub(crate) validating: Validating,
-    /// The bytes from which on it takes no more; see [`quota`](crate::write::quota).
+    /// The size in bytes from which on edits are refused; see [`quota`](crate::write::quota).
     pub(crate) quota: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Home {
     revs_limit: AtomicU32,
     /// Whether design documents validated edits when the instance was last read. Also a guess.
     validates: AtomicBool,
-    /// The design documents that validate edits, as they were last read.
+    /// The design documents that validate edits, as last read.
     pub(crate) designs: Mutex<Option<Designs>>,
     /// When a quota last asked for the size, in milliseconds, and the estimated bytes of all rows then.
     pub(crate) stored: Mutex<Option<(u64, u64)>>,
@@ -89,7 +89,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The same database. If its design documents have `validate_doc_update`, this validator is asked about edits.
+    /// The same database. If its design documents have `validate_doc_update`, this validator is called for edits.
     #[must_use]
     pub fn validated_by(mut self, validator: Arc<dyn Validator>) -> Self {
         self.validating = Validating::By(validator);
@@ -104,8 +104,8 @@ impl<D: Database> Documents<D> {
         self
     }
 
-    /// Asks the validator whether the writer may do this. Every write asks by itself; a program asks before it reads
-    /// what would be refused.
+    /// Asks the validator whether the writer may do this. Every write does this itself; a program calls it before it
+    /// reads a request that would be refused.
     ///
     /// # Errors
     /// Those of [`Validator::authorize`].
@@ -156,8 +156,8 @@ impl<D: Database> Documents<D> {
         self.check_partitions(&[id]).await
     }
 
-    /// Checks that these ids, of documents to read or to purge, name partitions if the database is partitioned. No
-    /// document has another id.
+    /// Checks that these ids, of documents to read or to purge, name partitions if the database is partitioned. Its
+    /// documents have no other ids.
     ///
     /// # Errors
     /// `illegal_docid`; 404 if the database is gone.
@@ -169,8 +169,8 @@ impl<D: Database> Documents<D> {
         Box::pin(self.certain(ids.iter().try_for_each(|id| require_partition(id)))).await
     }
 
-    /// A refusal that follows from what this handle knows, unless its database is gone. Another one of its name may not
-    /// be partitioned.
+    /// A refusal based on this handle's knowledge, unless its database is gone: another database of its name may not be
+    /// partitioned.
     pub(crate) async fn certain<T>(&self, checked: Result<T>) -> Result<T> {
         if checked.is_err() && self.home.partitioned {
             self.is_partitioned_now().await?;

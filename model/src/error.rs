@@ -30,13 +30,13 @@ pub enum NotFound {
 /// An edit that was refused, which refused the whole transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its turn among the edits, from 0.
+    /// Its place among the edits, from 0.
     pub turn: usize,
     /// The name of the database.
     pub database: String,
     /// The document.
     pub id: String,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
@@ -59,7 +59,7 @@ pub enum ErrorKind {
     /// The document with this id is over the database's limit. 413.
     #[error("{0}")]
     DocumentTooLarge(String),
-    /// The database has as many bytes as its quota allows, or more ([`limited_to`](crate::Documents::limited_to)). 413.
+    /// The database has reached its quota ([`limited_to`](crate::Documents::limited_to)). 413.
     #[error("The database has {stored} bytes, and its quota is {quota}. Deletions and purges make room.")]
     QuotaExceeded {
         /// The quota in bytes.
@@ -426,7 +426,7 @@ impl Error {
         )
     }
 
-    /// Whether it refuses one edit for what the edit is or for who writes it. The other edits go on.
+    /// Whether it refuses a single edit because of its contents or its writer. The other edits continue.
     pub(crate) fn is_of_edit(&self) -> bool {
         self.status() < 500 && *self.kind() != ErrorKind::NotFound(NotFound::Database)
     }

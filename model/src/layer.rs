@@ -73,7 +73,7 @@ pub(crate) struct LayerState<D> {
     pub(crate) default_format: BodyFormat,
     pub(crate) limits: Arc<Limits>,
     pub(crate) threads: usize,
-    /// The feeds that clients wait for, by database.
+    /// The feeds with waiting clients, by database.
     pub(crate) feeds: Mutex<HashMap<Bytes, Weak<Feed>>>,
     pub(crate) indexes: Definitions,
     pub(crate) edit_counts: EditCounts,
@@ -124,13 +124,13 @@ impl<D: Database> Layer<D> {
     ///
     /// # Errors
     /// [`ErrorKind::Format`] for another format; [`ErrorKind::NotOurs`] if the prefix has other keys;
-    /// [`ErrorKind::WentBack`] for a store that has to be [adopted](Self::adopt). Nothing is changed then.
+    /// [`ErrorKind::WentBack`] for a store that must be [adopted](Self::adopt). Nothing is changed then.
     pub async fn open(engine: D, options: LayerOptions) -> Result<Self> {
         let limits = Limits::of(&options);
         Self::open_limited(engine, options, limits).await
     }
 
-    /// Opens the layer in another store. It has the same limits, and follows changes to them, whatever the options
+    /// Opens the layer in another store. It has the same limits and follows changes to them, whatever the options
     /// say.
     ///
     /// # Errors
@@ -167,8 +167,8 @@ impl<D: Database> Layer<D> {
     }
 
     /// Removes the chunks of uploads that were dropped before an edit named them, for example because a client left.
-    /// Costs nothing when there are none. The next upload does it too; what a process leaves behind when it ends is
-    /// swept after a day.
+    /// Costs nothing if there are none. The next upload does this too. Uploads of a process that has ended are swept
+    /// after a day.
     pub async fn give_back_uploads(&self)
     where
         D: Database,
@@ -176,8 +176,8 @@ impl<D: Database> Layer<D> {
         self.guard().give_back().await;
     }
 
-    /// Checks that the store is the layer's. One that `is_opened` is marked if it is empty, and refused if its versions
-    /// went back.
+    /// Checks that the store is the layer's. With `is_opened`, an empty store is marked, and a store whose versions
+    /// went back is refused.
     pub(crate) async fn admit(&self, is_opened: bool) -> Result<()> {
         let root = &self.guard().root;
         let key = Key::Format.under(root);
@@ -218,9 +218,9 @@ impl<D: Database> Layer<D> {
             .await
     }
 
-    /// Limits documents that are written from now on, including through open handles. `None` brings the limit of the
-    /// options back. Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`]. Documents that are stored stay as they are. A server sets
-    /// it whenever it reads its configuration.
+    /// Limits documents written from now on, including through open handles. `None` restores the limit of the options.
+    /// Capped at [`HIGHEST_MAX_DOCUMENT_SIZE`]. Stored documents are not affected. A server sets it whenever it reads
+    /// its configuration.
     pub fn limit_documents(&self, bytes: Option<usize>) {
         self.shared.limits.document.set(bytes.map(|bytes| bytes as u64));
     }
@@ -235,8 +235,8 @@ impl<D: Database> Layer<D> {
         self.shared.limits.attachment.get()
     }
 
-    /// Limits attachments whose upload begins from now on, including through open handles. `None` brings the limit of
-    /// the options back. A server sets it whenever it reads its configuration.
+    /// Limits attachments whose upload starts from now on, including through open handles. `None` restores the limit of
+    /// the options. A server sets it whenever it reads its configuration.
     pub fn limit_attachments(&self, bytes: Option<u64>) {
         self.shared.limits.attachment.set(bytes);
     }
@@ -254,7 +254,7 @@ impl<D: Database> Layer<D> {
         &self.shared.guard.engine
     }
 
-    /// The registry of jobs: the long work in the background of this store.
+    /// The registry of jobs: the long background work of this store.
     pub fn jobs(&self) -> Jobs<D> {
         let guard = &self.shared.guard;
         Jobs::new(guard.engine.clone(), self.shared.registry())

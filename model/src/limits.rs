@@ -23,8 +23,8 @@ pub const HIGHEST_MAX_DOCUMENT_SIZE: usize = 8_000_000;
 /// them.
 pub const MAX_ATTACHMENT_NAME_BYTES: usize = 4_096;
 
-/// Maximum number of attachments of a document with this id: one transaction must be able to remove all. For each
-/// it reads and clears a reference, whose key has the id, and may clear the content, all with conflict ranges.
+/// Maximum number of attachments of a document with this id: one transaction must be able to remove all of them. For
+/// each it reads and clears a reference, whose key has the id, and may clear the content, all with conflict ranges.
 pub fn max_attachments(id: &str) -> usize {
     const TRANSACTION_BYTES: usize = 8_000_000;
     const ATTACHMENT_BYTES: usize = 1_200;
@@ -86,7 +86,7 @@ pub fn check_partitioned_id(id: &str) -> Result<()> {
     check_document_id(rest)
 }
 
-/// Checks that an id names a partition, or is that of a design document or local document.
+/// Checks that an id names a partition, or is that of a design document or a local document.
 ///
 /// # Errors
 /// `illegal_docid` with CouchDB's reason.
@@ -102,7 +102,7 @@ fn is_unpartitioned(id: &str) -> bool {
     id.starts_with(DESIGN_PREFIX) || id.starts_with(LOCAL_PREFIX)
 }
 
-/// Whether the name is that of one of CouchDB's own databases, or has it as its last part.
+/// Whether the name is one of CouchDB's own databases, or ends with `/` and such a name.
 pub(crate) fn is_system_database(name: &str) -> bool {
     let last = name.rsplit('/').next().unwrap_or(name);
     SYSTEM_DATABASES.contains(&name) || matches!(last, "_users" | "_replicator")

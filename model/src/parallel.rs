@@ -11,7 +11,7 @@ use std::thread;
 /// Number of items that a thread takes at a time.
 const PIECE: usize = 32;
 
-/// Number of items that are worth a thread. Starting a thread takes about 50 µs, a small document about 5.
+/// Minimum number of items that are worth a thread. Starting a thread takes about 50 µs, a small document about 5.
 const SHARE: usize = 200;
 
 /// Number of threads at work in this process.
@@ -22,7 +22,7 @@ static BUSY: AtomicUsize = AtomicUsize::new(0);
 /// `memory`, for example buffers that it uses again.
 ///
 /// # Panics
-/// Panics where `work` does.
+/// Panics if `work` does.
 pub fn map<T: Sync, M, R: Send>(
     threads: usize,
     items: &[T],

@@ -3,11 +3,11 @@
 use backup::{Pruned, Report};
 use parking_lot::Mutex;
 
-/// The backup of this server that runs, or the last one.
+/// The running backup of this server, or its last one.
 #[derive(Debug, Default)]
 pub(crate) struct BackupState(pub(crate) Mutex<State>);
 
-/// How far it is.
+/// The progress of a backup.
 #[derive(Debug, Default)]
 pub(crate) enum State {
     #[default]

@@ -1,4 +1,4 @@
-//! The command line: the list of commands. Each has its options and its work in a file of its own under [`crate::cmd`].
+//! The command line: the list of commands. Each command has a file under [`crate::cmd`] with its options and its work.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::cmd::config_file::ConfigFile;
 use crate::cmd::{self, Failure};
 
-/// CouchDB's document model over an embedded key-value engine, with a server that CouchDB's clients
-/// replicate with.
+/// A small CouchDB in one binary: CouchDB's document model over an ordered key-value store, and a server for CouchDB's
+/// clients
 #[derive(Debug, Parser)]
 #[command(name = "couch-layer", version, arg_required_else_help = true)]
 pub struct Cli {
@@ -39,11 +39,11 @@ enum Command {
 }
 
 impl Cli {
-    /// The command that the program's arguments, the environment and a file of options name. Ends the program with a message
-    /// if its arguments are wrong.
+    /// The command named by the program's arguments, the environment and a file of options. Ends the program with a
+    /// message if its arguments are wrong.
     ///
     /// # Errors
-    /// A file of options that cannot be read, or has wrong ones.
+    /// A file of options cannot be read, or has invalid options.
     pub fn from_program() -> Result<Cli, Failure> {
         let mut command = Cli::command();
         let mut matches = command.clone().get_matches();

@@ -27,8 +27,8 @@ mod relocation;
 mod report;
 mod units;
 
-/// Options of the layers in which a server or a command creates databases. Their bodies are packed: over HTTP,
-/// documents come and go as a whole, and cost about half that way.
+/// Options of the layers in which a server or a command creates databases. Bodies are packed: over HTTP, documents are
+/// read and written as a whole, and that costs about half as much.
 #[must_use]
 pub fn layer_options() -> LayerOptions {
     LayerOptions { default_format: BodyFormat::Packed, ..LayerOptions::default() }

@@ -14,8 +14,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The number of mimalloc's option `purge_delay`. Its value is in milliseconds.
 const PURGE_DELAY: c_int = 15;
 
-/// After this time the allocator returns freed memory to the system: 10 ms. By default it keeps a second's, which is as much
-/// as a large attachment brings in a second.
+/// After this time the allocator returns freed memory to the system: 10 ms. The default is a second, which keeps as
+/// much as a large attachment brings in a second.
 const PURGE_DELAY_MS: c_long = 10;
 
 #[expect(unsafe_code, reason = "mimalloc is a library of C")]
@@ -30,11 +30,11 @@ fn set_purge_delay() {
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) }
 }
 
-/// Turns transparent huge pages off for the process, unless the environment decides it (`MIMALLOC_ALLOW_THP`). A huge page that
-/// holds one small piece in use is kept as a whole, so freed memory does not go back to the system.
+/// Turns transparent huge pages off for the process, unless the environment decides it (`MIMALLOC_ALLOW_THP`). A huge
+/// page is kept as a whole while one small piece of it is in use, so freed memory would not return to the system.
 ///
-/// mimalloc has an option for that, but reads it before `main`. This is the system call which it makes then. It holds for pages that
-/// are touched from now on.
+/// mimalloc has an option for that, but reads it before `main`. This is the system call that the option leads to. It
+/// applies to pages touched from now on.
 #[cfg(target_os = "linux")]
 fn disable_huge_pages() {
     if std::env::var_os("MIMALLOC_ALLOW_THP").is_none() {

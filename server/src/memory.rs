@@ -17,34 +17,35 @@ use budget::Budget;
 
 use crate::http::{CONNECTION_BYTES, largest_body};
 
-/// What the program takes by itself.
+/// Memory of the program itself.
 const PROGRAM: u64 = 64 << 20;
 
 /// The usual cache of a store in a folder, and the smallest.
 const CACHES: (u64, u64) = (disk::DEFAULT_CACHE_BYTES, 16 << 20);
 
-/// How many times its cache a store in a folder takes: runs that wait to be flushed, tables that are written, filters.
+/// A store in a folder takes this many times its cache: runs that wait to be flushed, tables being written, filters.
 const CACHE_TIMES: u64 = 3;
 
-/// What a store takes that is elsewhere, or in memory beside its rows.
+/// Memory of a store that is elsewhere, or in memory, beside its rows.
 const OTHER_STORE: u64 = 32 << 20;
 
-/// What a page takes while it is read and written: rows, documents and text of four megabytes and one document of eight.
+/// Memory of a page while it is read and written: rows, documents and text of four megabytes, and one document of
+/// eight.
 const PAGE: u64 = 32 << 20;
 
 /// The usual heap of a function, and the smallest.
 const HEAPS: (u64, u64) = (64 << 20, 16 << 20);
 
-/// How many heaps each thread for functions has: the one that runs, and as much again for those that it keeps.
+/// Number of heaps of each thread for functions: the running one, and as much again for those that are kept.
 const HEAPS_OF_THREAD: u64 = 2;
 
 /// The largest body of a request, unless it is set.
 const REQUEST: usize = 64 << 20;
 
-/// The smallest that a server must take: the largest document, with what is around it.
+/// The smallest maximum that a server may have: the largest document, with what is around it.
 const SMALLEST_REQUEST: usize = 9 << 20;
 
-/// What is taken for granted where the system does not say how much memory it has.
+/// Assumed memory if the system does not report any.
 const UNKNOWN: u64 = 4 << 30;
 
 const MIB: u64 = 1 << 20;
@@ -66,7 +67,7 @@ pub struct Memory {
     pages: usize,
 }
 
-/// What is asked for beside the memory.
+/// Requested settings beside the memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// The cache of the store.
@@ -79,11 +80,11 @@ pub struct Asked {
     pub in_folder: bool,
 }
 
-/// The memory that was asked for is too small.
+/// The requested memory is too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{asked} bytes of memory are too few for these options; the smallest --memory that works is {smallest}")]
 pub struct TooSmall {
-    /// What was asked for.
+    /// The requested number of bytes.
     pub asked: u64,
     /// The smallest that works.
     pub smallest: u64,
@@ -103,7 +104,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// The parts of `all`; without it, of a quarter of what there is, or of the smallest that works.
+    /// The parts of `all`; without it, of a quarter of the available memory, or of the smallest size that works.
     ///
     /// # Errors
     /// [`TooSmall`]
@@ -131,12 +132,12 @@ impl Memory {
         threads.min(self.pages)
     }
 
-    /// The number of connections that take a quarter of the budget, as long as they have small requests only.
+    /// The number of connections that take a quarter of the budget while they have only small requests.
     pub(crate) fn connections(&self) -> u32 {
         u32::try_from(self.budget / 4 / CONNECTION_BYTES).unwrap_or(u32::MAX)
     }
 
-    /// The number of functions of a database that run at the same time, where there are threads for so many.
+    /// The number of functions of a database that run at the same time, if there are enough threads.
     #[cfg_attr(not(feature = "javascript"), expect(dead_code, reason = "there are none then"))]
     pub(crate) fn function_threads(&self, threads: usize) -> usize {
         threads.min(self.functions)
@@ -149,7 +150,7 @@ fn split(all: u64, asked: &Asked) -> Option<Memory> {
     let store = if asked.in_folder { cache.checked_mul(CACHE_TIMES)? } else { OTHER_STORE };
     let heap = (all / 32).clamp(HEAPS.1, HEAPS.0);
     let of_thread = HEAPS_OF_THREAD * heap;
-    // There is one thread more than functions of one database.
+    // There is one more thread than functions of one database may use.
     let functions = (all / 4 / of_thread).clamp(2, asked.threads.max(2) as u64 + 1) - 1;
     let pages = (all / 8 / PAGE).clamp(2, asked.threads.max(2) as u64);
     let fixed = PROGRAM.checked_add(store)?.checked_add((functions + 1) * of_thread + pages * PAGE)?;
@@ -168,7 +169,7 @@ fn split(all: u64, asked: &Asked) -> Option<Memory> {
     })
 }
 
-/// The memory of the machine, or what the process's control groups let it take of that, in bytes.
+/// The memory of the machine, or the part of it that the process's control groups allow, in bytes.
 fn available() -> u64 {
     machine().unwrap_or(UNKNOWN).min(control_groups(Path::new("/sys/fs/cgroup"), Path::new("/proc/self/cgroup")))
 }
@@ -185,7 +186,7 @@ fn machine() -> Option<u64> {
     None
 }
 
-/// The lowest limit of the groups that the process is in.
+/// The lowest limit of the process's groups.
 fn control_groups(root: &Path, own: &Path) -> u64 {
     let limit = |file: &Path| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
     let own = std::fs::read_to_string(own).unwrap_or_default();
@@ -244,7 +245,7 @@ mod tests {
         }
         let TooSmall { smallest, .. } = Memory::of(Some(0), &USUAL).unwrap_err();
         assert!(smallest <= 472 << 20, "{smallest}");
-        // Without a wish it takes what it needs.
+        // Without `--memory` it takes what it needs.
         assert!(Memory::of(None, &Asked { request: Some(2 << 30), ..USUAL }).is_ok());
     }
 

@@ -10,13 +10,13 @@ pub(crate) struct Checked {
     pub(crate) changes: u64,
     /// Number of inconsistencies.
     pub(crate) problem_count: u64,
-    /// Number of those that are rows which the store cannot read.
+    /// Number of inconsistencies that are unreadable rows.
     pub(crate) unreadable: u64,
     /// A sentence for each of the first inconsistencies.
     pub(crate) problems: Vec<String>,
     /// Number of view groups that were compared with their functions.
     pub(crate) view_groups: u64,
-    /// A sentence for each view group that was not.
+    /// A sentence for each view group that was not compared.
     pub(crate) views_left_out: Vec<String>,
     /// A sentence for each view group in which documents lack rows because of an error.
     pub(crate) views_incomplete: Vec<String>,
@@ -77,7 +77,7 @@ impl Checked {
         text.push_str(match (problem_count, self.changed_meanwhile) {
             (0, false) if !self.views_left_out.is_empty() => "\nwhat was compared agrees",
             (0, false) => "\neverything agrees",
-            (0, true) => "\neverything agrees, but for the counts: the database changed while it was checked",
+            (0, true) => "\neverything agrees except for the counts: the database changed while it was checked",
             _ => "",
         });
         for problem in problems {

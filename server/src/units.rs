@@ -16,7 +16,7 @@ const SIZES: [(&str, u64); 9] = [
     ("tib", 1 << 40),
 ];
 
-/// What a number in a setting counts.
+/// The unit of a setting's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Things,

@@ -1,4 +1,4 @@
-//! Builds of indexes and views by a server that is killed: the next server goes on with them.
+//! Builds of indexes and views by a server that is killed: the next server continues them.
 
 #![cfg(all(feature = "lsm", feature = "sled", feature = "javascript"))]
 
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 const DOCUMENTS: u64 = 2_500;
 
-/// Members that the indexes and the views read. With the text, a transaction of a build has room for some hundreds of rows.
+/// Members that the indexes and the views read. With the text, a transaction of a build has room for some hundreds of
+/// rows.
 fn document(n: u64, edit: u64) -> Value {
     json!({"_id": format!("d{n:05}"), "n": (n * 7 + edit) % 50, "m": edit, "text": "x".repeat(400),
         "list": [n % 3, format!("x{}", n % 11)]})
@@ -72,7 +73,7 @@ fn view(map: &str) -> Value {
 /// Emits the elements of the list, with the edit's number.
 const MAP: &str = "function(doc) { (doc.list || []).forEach(function(one) { emit([one, doc.n], doc.m) }) }";
 
-/// What a scan of all documents answers: the rows of the view, and the ids by `n`.
+/// The answer of a scan of all documents: the rows of the view, and the ids by `n`.
 async fn scan(client: &reqwest::Client, server: &Process) -> (Vec<Value>, Vec<(u64, String)>) {
     let all = answer(client.get(server.url("/db/_all_docs?include_docs=true"))).await.expect("a listing");
     let (mut rows, mut ids) = (Vec::new(), Vec::new());
@@ -143,7 +144,7 @@ async fn assert_builds_go_on(engine: &str) {
         let asked =
             client.post(server.url("/db/_index")).header("content-type", "application/json").body(index.to_string());
         busy.spawn(async { drop(answer(asked).await) });
-        // Until some documents are in the index, and others are not.
+        // Until some documents are in the index, but not all.
         loop {
             let listed = answer(client.get(server.url("/db/_index"))).await.expect("indexes");
             let new = listed["indexes"].as_array().expect("a list").len() as u64 == round + 2;
@@ -171,7 +172,7 @@ async fn assert_builds_go_on(engine: &str) {
         }
         server = Process::start(&["--engine", &store]);
 
-        // Both queries wait for what is not built yet.
+        // Both queries wait for the build.
         let (rows, ids) = scan(&client, &server).await;
         let query = json!({"selector": {"n": {"$gte": 0}}, "sort": ["n", "m", "text"], "fields": ["_id", "n"], "limit": 100_000,
             "use_index": format!("i{round}"), "allow_fallback": false});

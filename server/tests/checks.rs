@@ -10,7 +10,7 @@ use kv_api::{Database, RangeRequest, Read, Transaction, TransactionExt};
 use process::Process;
 use serde_json::{Value, json};
 
-/// The program's result with its complaints.
+/// The program's result and its messages.
 fn couch_layer(arguments: &[&str]) -> (bool, String) {
     let output = program::run(arguments, "");
     let text = [output.stdout, output.stderr].concat();
@@ -24,7 +24,7 @@ fn succeed(arguments: &[&str]) -> String {
     text
 }
 
-/// In all rows of the store that have `from`, puts `to` in its place. Returns how many rows that were.
+/// Replaces `from` by `to` in all rows of the store. Returns the number of changed rows.
 async fn replace(store: &str, from: &[u8], to: &[u8]) -> usize {
     let engine = server::engine::open(&store.parse().unwrap(), server::engine::IfMissing::Fail).unwrap();
     let transaction = engine.begin().unwrap();
@@ -56,7 +56,7 @@ async fn rows_that_no_function_emits_are_found_and_repaired() {
     };
     let server = Process::start(&["--engine", &store]);
     put(&client, &server, "/db", json!({})).await;
-    // What the function emits is in no document.
+    // The function emits values that are not in the documents.
     let map = "function (doc) { if (doc.n) { emit(doc.n, 'twice ' + 2 * doc.n); } }";
     put(&client, &server, "/db/_design/v", json!({"views": {"v": {"map": map}}})).await;
     put(&client, &server, "/db/_design/w", json!({"views": {"w": {"map": map, "reduce": "_count"}}})).await;
@@ -67,7 +67,7 @@ async fn rows_that_no_function_emits_are_found_and_repaired() {
     let view = get(&server, "/db/_design/v/_view/v").await;
     assert_eq!(view["total_rows"], 49);
     assert_eq!(get(&server, "/db/_design/w/_view/w").await["rows"][0]["value"], 49);
-    // These views are behind, and one of their documents is another one by now.
+    // These views are behind, and one of their documents has changed.
     put(&client, &server, "/db/late", json!({"n": 50})).await;
     let rev = get(&server, "/db/d8").await["_rev"].clone();
     put(&client, &server, "/db/d8", json!({"_rev": rev, "n": 80})).await;
@@ -79,7 +79,7 @@ async fn rows_that_no_function_emits_are_found_and_repaired() {
 
     // Only the function knows that it emits something else: the row's key and the number of rows are right.
     assert_eq!(replace(&store, b"twice 14", b"twice 41").await, 2, "one in each group");
-    let wrong = r#""d7": emits another row than there is, in the views of "_design/v""#;
+    let wrong = r#""d7": emits a row that differs from the stored one, in the views of "_design/v""#;
     let (is_sound, text) = couch_layer(&["check", "db", "--engine", &store]);
     assert!(!is_sound && text.contains(wrong) && text.contains("2 problems were found in db"), "{text}");
     let (_, text) = couch_layer(&["check", "db", "--engine", &store, "--json"]);
@@ -91,12 +91,12 @@ async fn rows_that_no_function_emits_are_found_and_repaired() {
     assert_eq!(server.stop("-TERM").code(), Some(0));
 
     let text = succeed(&["check", "db", "--engine", &store, "--repair"]);
-    assert!(text.contains(r#"the views of "_design/v": removed, the next query builds them anew"#), "{text}");
+    assert!(text.contains(r#"the views of "_design/v": removed, the next query rebuilds them"#), "{text}");
     assert!(text.contains("rows in changes\neverything agrees"), "no views are left: {text}");
     let server = Process::start(&["--engine", &store]);
     let view = get(&server, "/db/_design/v/_view/v").await;
     assert_eq!((&view["rows"][6]["value"], &view["total_rows"]), (&json!("twice 14"), &json!(50)), "{view}");
-    // The functions of these rows are gone.
+    // These rows no longer have functions.
     let rev = get(&server, "/db/_design/v").await["_rev"].clone();
     put(&client, &server, "/db/_design/v", json!({"_rev": rev, "views": {}})).await;
     assert_eq!(server.stop("-TERM").code(), Some(0));
@@ -105,7 +105,7 @@ async fn rows_that_no_function_emits_are_found_and_repaired() {
     assert!(text.contains("rows in changes\nwhat was compared agrees") && text.contains(left_out), "{text}");
 }
 
-/// That is no inconsistency, and no answer to a query says it.
+/// That is not an inconsistency, and answers to queries do not mention it.
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_that_lack_rows_because_of_errors_are_counted() {
     let root = tempfile::tempdir().unwrap();

@@ -58,7 +58,8 @@ fn fail(arguments: &[&str]) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// A vault of a note with two chunks, and 300 chunks without references. The note has attachments, of text and of bytes.
+/// A vault of a note with two chunks, and 300 chunks without references. The note has attachments, of text and of
+/// bytes.
 fn vault() -> String {
     let attached = json!({"t": {"content_type": "text/plain", "data": "aGVsbG8="}, "u": {"data": "AAEC"}});
     let mut documents = vec![
@@ -117,7 +118,7 @@ fn settings_are_shown_and_changed() {
     assert_eq!(on(&["--json"]), "null\n");
     let changed = on(&["--grace", "36h", "--data-doc-size-limit", "70000"]);
     assert_eq!(changed, "chunk_prefix_length  0\ndata_doc_size_limit  70000 bytes\ngrace                1day 12h\n");
-    // Settings that are not named stay.
+    // Settings that are not named are kept.
     let json = r#"{"chunk_prefix_length":2,"data_doc_size_limit":70000,"grace_ms":129600000}"#;
     assert_eq!(on(&["--chunks", "100000", "--json"]).trim(), json);
     assert_eq!(on(&["--json"]).trim(), json);
@@ -179,7 +180,7 @@ fn missing_chunks_are_brought_from_other_databases() {
     assert!(report.contains("h:third is in none of them, for note.md"), "{report}");
     assert!(complaint.contains("2 chunks are still missing"), "{complaint}");
 
-    // From another server, and from a folder.
+    // From another server and from a folder.
     let other = Server::start();
     let there = ["--url", other.url.as_str()];
     let folder = tempfile::tempdir().expect("a folder");
@@ -321,10 +322,10 @@ fn vaults_of_livesync_are_migrated_collected_taken_back_and_pulled() {
         let collected = on(&["chunks", "gc", name]);
         assert!(collected.contains("27 files refer to 347 chunks\n13 chunks condemned"), "{collected}");
         assert!(on(&["chunks", "verify", name]).contains("27 files refer to 347 chunks"));
-        assert!(on(&["vault", "verify", name]).contains("27 files can be had back"));
+        assert!(on(&["vault", "verify", name]).contains("27 files can be restored"));
         let listed = on(&["vault", "ls", name]);
         assert!(listed.lines().count() == 26 && listed.contains("  Projects/Beta/Tasks.md"), "{listed}");
-        // Whether it is old enough depends on the clock.
+        // Its age depends on the clock.
         let forgotten = on(&["vault", "forget", name, "--older-than", "30d", "--dry-run", "--json"]);
         let forgotten: Value = serde_json::from_str(&forgotten).expect("JSON");
         let counted = forgotten["files"].as_u64().zip(forgotten["kept"].as_u64()).map(|(files, kept)| files + kept);

@@ -1,6 +1,6 @@
-//! The commands as processes, on a data folder of their own.
+//! The commands as processes, on their own data folder.
 //!
-//! The end-to-end tests have the commands beside a running server.
+//! The end-to-end tests run the commands beside a running server.
 
 #![cfg(feature = "sled")]
 
@@ -11,7 +11,7 @@ use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
-/// Runs the binary on the data folder `folder`/data with `input` as its standard input.
+/// Runs the program on the data folder `folder`/data with `input` as its standard input.
 fn couch_layer(folder: &Path, arguments: &[&str], input: &str) -> Output {
     couch_layer_at(&["--engine", &format!("sled:{}", folder.join("data").display())], arguments, input)
 }
@@ -77,7 +77,8 @@ fn a_database_is_replicated_to_one_of_another_folder() {
     assert!(err(&refused).contains(&format!("there is no data folder at {right}")), "{}", err(&refused));
     let done = succeed(run(&[&both[..], &["--create-target"]].concat()));
     assert_eq!(done.trim(), "1 read, 1 written, 0 failed");
-    // Back, where the other folder is that of --engine, and its own name is enough. No checkpoint of the other way is used.
+    // Back, where --engine names the other folder and the name is enough. Checkpoints of the other direction are not
+    // used.
     import(&at_right, r#"{"_id":"b"}"#);
     let back = ["notes", "notes", "--engine", &right, "--target-engine", &left];
     assert_eq!(succeed(run(&back)).trim(), "1 read, 1 written, 0 failed");
@@ -87,7 +88,7 @@ fn a_database_is_replicated_to_one_of_another_folder() {
     let again = lines(&succeed(run(&[&both[..], &["--json"]].concat()))).remove(0);
     assert_eq!(again["history"].as_array().expect("sessions").len(), 2, "it went on from its own checkpoint");
 
-    // A folder that is named twice is opened once, whatever its names.
+    // A folder that is named twice is opened once, whichever names it has.
     let roundabout = folder.path().join("right/../left").display().to_string();
     let one = ["notes", "copy", "--create-target", "--source-engine", &at_left, "--target-engine", &roundabout];
     assert_eq!(succeed(run(&one)).trim(), "2 read, 2 written, 0 failed");
@@ -258,7 +259,7 @@ fn a_damaged_database_is_repaired_where_that_is_asked_for() {
     assert!(!elsewhere.status.success() && err(&elsewhere).contains("--repair"), "{}", err(&elsewhere));
 }
 
-/// Changes a byte of the file of tables that has this text.
+/// Changes a byte in the file of tables that contains this text.
 #[cfg(feature = "lsm")]
 fn damage(folder: &Path, text: &str) {
     let tables = std::fs::read_dir(folder.join("data/tables")).expect("tables");
@@ -274,7 +275,7 @@ fn damage(folder: &Path, text: &str) {
     assert_eq!(found.count(), 1);
 }
 
-/// A bad block of a table has some documents among many.
+/// A bad block of a table contains some documents among many.
 #[cfg(feature = "lsm")]
 #[test]
 fn a_bad_block_costs_its_documents_and_no_others() {
@@ -282,7 +283,7 @@ fn a_bad_block_costs_its_documents_and_no_others() {
     let store = folder.path().join("store");
     let place = format!("lsm:{}", store.display());
     let run = |arguments: &[&str]| couch_layer_at(&["--engine", &place], arguments, "");
-    // Texts that do not compress, also where one begins in the middle of a row.
+    // Texts that do not compress, even if one starts in the middle of a row.
     let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let text = |n: u64| -> String {
         let mut state = n + 1;
@@ -315,7 +316,7 @@ fn a_bad_block_costs_its_documents_and_no_others() {
     let (said, messages) = (out(&repaired), err(&repaired));
     assert!(repaired.status.success() && said.contains("everything agrees"), "{said}{messages}");
     assert!(messages.contains("whose rows are given up: 1"), "{messages}");
-    // Those beside the damage, where rows of theirs might have been, are there again.
+    // Documents next to the damage, whose rows might have been in it, are readable again.
     let kept = succeed(run(&["export", "db"]));
     assert!((left.lines().count()..2_000).contains(&kept.lines().count()));
     assert!(left.lines().all(|line| kept.lines().any(|other| other == line)), "the rest is kept");
@@ -529,7 +530,7 @@ fn a_folder_through(folder: &Path, place: &[&str]) {
     let shown = succeed(vault(&["ls", "notes"]));
     assert!(shown.lines().count() == 2 && shown.contains("       1  Daily/Note.md\n"), "{shown}");
     let verified = succeed(vault(&["verify", "notes"]));
-    assert!(verified.contains("2 files can be had back"), "{verified}");
+    assert!(verified.contains("2 files can be restored"), "{verified}");
     let stats = lines(&succeed(vault(&["stats", "notes", "--json"]))).remove(0);
     assert_eq!((&stats["files"], &stats["bytes"]), (&2.into(), &100_007.into()));
     assert!(succeed(vault(&["stats", "notes"])).contains("2 files (100.01 kB)"));
@@ -537,7 +538,7 @@ fn a_folder_through(folder: &Path, place: &[&str]) {
     let pulled = succeed(vault(&["pull", "notes", into_name]));
     assert!(pulled.contains("2 files written"), "{pulled}");
     assert_eq!(std::fs::read(into.join("image.png")).expect("it is there"), [0xff; 100_000]);
-    // A different file is kept, and the exit code reports it.
+    // A differing file is kept, and the exit code reports it.
     std::fs::write(into.join("Daily/Note.md"), "mine").expect("it can be written");
     let left = vault(&["pull", "notes", into_name]);
     assert!(!left.status.success() && out(&left).contains("Daily/Note.md: is different here"), "{}", out(&left));
@@ -577,7 +578,7 @@ fn full_data_documents_go_to_a_directory_and_come_back() {
     assert!(verified.contains("40 chunks"), "{verified}");
     let collected = succeed(couch_layer(folder, &["chunks", "gc", "vault"], ""));
     assert!(collected.contains("0 chunks condemned"), "{collected}");
-    // Without the objects all commands name their place.
+    // If the objects are missing, all commands name their place.
     let away = folder.join("away");
     std::fs::rename(&objects, &away).expect("it moves");
     let refused = couch_layer(folder, &["chunks", "verify", "vault"], "");

@@ -74,7 +74,7 @@ fn a_store_is_backed_up_verified_pruned_and_restored_on_another_engine() {
     std::fs::write(&pack, bytes).expect("a file");
     let said = refused(&["backup", "verify", &repository, "--passphrase-file", &key]);
     assert!(said.contains(pack.file_name().and_then(|name| name.to_str()).expect("a name")), "{said}");
-    // What can be restored is, and the rest is named.
+    // Everything restorable is restored, and the rest is named.
     let third = format!("sled:{}", path("third"));
     let restore = ["restore", &repository, "--passphrase-file", &key, "--engine", &third];
     let said = refused(&[&restore[..], &["--run", &first]].concat());
@@ -112,12 +112,12 @@ fn a_server_backs_up_what_it_serves() {
         let (success, said, complaint) = backup(&url);
         assert!(success && said.contains(&format!("copied as a whole: {whole}")), "{said}{complaint}");
     }
-    // It serves meanwhile, and so the folder is its own.
+    // The server keeps serving, and so it owns the folder.
     assert!(refused(&["export", "notes", "--engine", &from]).contains("another process"));
     let to = format!("sled:{}", path("to"));
     succeed(&["restore", &repository, "--passphrase-file", &key, "--engine", &to]);
     assert_eq!(succeed(&["export", "notes", "--engine", &to]).lines().count(), 2);
-    // A backup that fails says why, also to who asks later.
+    // A failed backup reports the reason, also to a later request.
     std::fs::remove_file(format!("{repository}/repository.json")).expect("a file");
     let (success, _, said) = backup(&url);
     assert!(!success && said.contains("repository.json is damaged: it is missing"), "{said}");

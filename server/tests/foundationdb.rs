@@ -1,5 +1,5 @@
-//! The program without a FoundationDB cluster: it prints one message within seconds, and ends cleanly. The test needs the
-//! client library and no server.
+//! The program without a FoundationDB cluster: it prints one message within seconds, and ends cleanly. The test needs
+//! the client library and no server.
 
 #![cfg(feature = "fdb")]
 
@@ -14,7 +14,7 @@ fn refused(arguments: &[&str], cluster_file: Option<&Path>) -> String {
     sentence
 }
 
-/// The same, of a command that logs too.
+/// The same for a command that also logs.
 fn failed(arguments: &[&str], cluster_file: Option<&Path>) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
     // The loader may need this to find the client library.
@@ -25,7 +25,7 @@ fn failed(arguments: &[&str], cluster_file: Option<&Path>) -> String {
     }
     let output = command.output().unwrap();
     let sentence = String::from_utf8(output.stderr).unwrap();
-    // It ended by itself and not by a signal, so the client's thread was stopped before.
+    // It ended by itself, not by a signal, so the client's thread was stopped first.
     assert_eq!(output.status.code(), Some(1), "{sentence}");
     assert!(output.stdout.is_empty());
     assert!(!sentence.contains("panicked"), "{sentence}");

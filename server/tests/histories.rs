@@ -1,8 +1,8 @@
 //! Histories of many clients over HTTP are strictly serializable, through kills of the server and faults of commits.
 //!
-//! The method is [`conformance::serializability`]'s: each document holds a list, edits append unique elements to it, and
-//! a cycle of dependencies is an anomaly. An edit names the revision that it was made over, so it is a transaction that
-//! reads a list and appends to it. The chain of revisions is the list, so generation and length are equal.
+//! The method is [`conformance::serializability`]'s: each document holds a list, edits append unique elements to it,
+//! and a cycle of dependencies is an anomaly. An edit names the revision that it was made over, so it is a transaction
+//! that reads a list and appends to it. The chain of revisions is the list, so generation and length are equal.
 //!
 //! ```text
 //!   PUT, an edit of _bulk_docs                 one transaction each
@@ -58,7 +58,7 @@ fn place(key: u32) -> (&'static str, String) {
     (DATABASES[(key / DOCUMENTS) as usize], (key % DOCUMENTS).to_string())
 }
 
-/// A document as it was read: its list and its revision.
+/// A document as read: its list and its revision.
 #[derive(Clone, Debug, Default)]
 struct Register {
     list: Vec<Element>,
@@ -66,7 +66,7 @@ struct Register {
 }
 
 impl Register {
-    /// Of a document's JSON.
+    /// From a document's JSON.
     fn of(document: &Value) -> Register {
         let list: Vec<Element> = document["list"].as_array().unwrap().iter().map(|one| one.as_u64().unwrap()).collect();
         let rev = document["_rev"].as_str().unwrap().to_owned();
@@ -88,20 +88,20 @@ fn generation(rev: &str) -> usize {
     rev.split_once('-').unwrap().0.parse().unwrap()
 }
 
-/// What a client that lies does, to show that lies are found.
+/// Lies of a client, to show that lies are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
-    /// A write is acknowledged and was not made.
+    /// A write is acknowledged but was not made.
     LostUpdate,
     /// A read gives an earlier list.
     StaleRead,
-    /// A transaction is made of two halves.
+    /// A transaction is split into two.
     SplitTransaction,
     /// A feed leaves a row out.
     SkippingFeed,
 }
 
-/// What all clients share.
+/// State that all clients share.
 struct Run {
     client: Client,
     base: Mutex<String>,
@@ -113,12 +113,12 @@ struct Run {
     revs: Mutex<BTreeMap<(u32, usize), String>>,
     /// Where the feed of each database stopped, and what its answers said so far.
     feeds: Mutex<Vec<(String, BTreeMap<u32, Register>)>>,
-    /// Whether read versions may become too old, so that a listing is no snapshot.
+    /// Whether read versions may become too old, so that a listing is not a snapshot.
     interrupted: bool,
     lie: Option<Lie>,
 }
 
-/// An answer, or none if the connection broke.
+/// An answer; `None` if the connection broke.
 type Answer = Option<(u16, Value)>;
 
 impl Run {
@@ -169,7 +169,7 @@ impl Run {
         self.recorded.lock().unwrap().push(Recorded { operations, outcome, begun, ended });
     }
 
-    /// Begins as many transactions as there are edits. Moments are distinct.
+    /// Starts as many transactions as there are edits. Their times are distinct.
     fn begin(&self, count: usize) -> Vec<u64> {
         (0..count).map(|_| self.tick()).collect()
     }
@@ -203,7 +203,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Sends requests until it is told to stop, or the server is gone.
+    /// Sends requests until it is told to stop or the server is gone.
     async fn go(mut self) {
         while !self.run.stop.load(Ordering::Relaxed) {
             match self.random.below(10) {
@@ -225,7 +225,7 @@ impl Writer {
         u32::try_from(self.random.below(u64::from(DOCUMENTS) * 2)).expect("a small number")
     }
 
-    /// Some documents, each once, as this client knows them, with an element to append.
+    /// Some documents, each once, as known to this client, with an element to append.
     fn some(&mut self, of: std::ops::Range<u32>) -> Vec<(u32, Register, Element)> {
         let mut keys: Vec<u32> = of.filter(|_| self.random.chance(0.4)).collect();
         if self.random.chance(0.5) {
@@ -322,11 +322,11 @@ impl Writer {
     }
 
     async fn transact(&mut self) -> Option<()> {
-        // So many edits at once conflict almost always where documents are known from long ago.
+        // So many concurrent edits nearly always conflict if the known documents are old.
         self.all_docs(0).await?;
         self.all_docs(1).await?;
         let splits = self.run.lie == Some(Lie::SplitTransaction);
-        // Halves in one database are seen by its listings.
+        // Listings of a database show half transactions in it.
         let asked = self.some(0..if splits { DOCUMENTS } else { 2 * DOCUMENTS });
         let edits: Vec<Value> = asked
             .iter()
@@ -358,7 +358,7 @@ impl Writer {
         answer.map(drop)
     }
 
-    /// Tells of one transaction where both halves are made, and the truth otherwise.
+    /// Reports one transaction if both halves are made, and the truth otherwise.
     async fn transact_in_halves(&mut self, edits: &[Value], operations: Vec<Operation>) -> Option<()> {
         let half = edits.len().div_ceil(2);
         let mut halves = Vec::new();
@@ -408,7 +408,7 @@ impl Writer {
         if !self.run.interrupted {
             self.run.record(begun[0], reads, Outcome::Committed);
         } else {
-            // A listing whose read version becomes too old goes on at a newer one.
+            // A listing whose read version becomes too old continues at a newer one.
             begun.into_iter().zip(reads).for_each(|(begun, read)| {
                 self.run.record(begun, vec![read], Outcome::Committed);
             });
@@ -418,7 +418,7 @@ impl Writer {
     }
 }
 
-/// Follows the feed of a database, from where it stopped last, until it is told to stop or the server is gone.
+/// Follows the feed of a database from where it stopped last, until it is told to stop or the server is gone.
 async fn follow(run: Arc<Run>, database: usize, mut random: Random) {
     let digits = |seq: &str| seq.split_once('-').map(|(_, digits)| digits.to_owned()).unwrap_or_default();
     while !run.stop.load(Ordering::Relaxed) {
@@ -445,7 +445,7 @@ async fn follow(run: Arc<Run>, database: usize, mut random: Random) {
 }
 
 impl Run {
-    /// Runs all clients for some hundred transactions, then `end`s what they talk to.
+    /// Runs all clients for some hundred transactions, then `end`s their server.
     async fn round(self: &Arc<Self>, base: &str, random: &mut Random, end: impl AsyncFnOnce()) {
         base.clone_into(&mut self.base.lock().unwrap());
         self.stop.store(false, Ordering::Relaxed);
@@ -467,7 +467,7 @@ impl Run {
         for client in clients {
             client.await.unwrap();
         }
-        // The server is gone, so what has not happened now never will.
+        // The server is gone, so a write that has not happened by now never will.
         for transaction in &mut self.recorded.lock().unwrap()[before..] {
             if transaction.outcome == Outcome::Unknown {
                 transaction.ended = self.tick();
@@ -486,7 +486,7 @@ impl Run {
             let register = if found["_id"].is_null() { Register::default() } else { Register::of(&found) };
             let ids = found["_revisions"]["ids"].as_array().cloned().unwrap_or_default();
             for ((_, generation), rev) in self.revs.lock().unwrap().range((key, 0)..(key + 1, 0)) {
-                // Ancestors begin with the newest one.
+                // Ancestors are listed from the newest on.
                 let kept = register.list.len().checked_sub(*generation).and_then(|at| ids.get(at));
                 let is_kept = kept.is_some_and(|hash| rev.ends_with(&format!("-{}", hash.as_str().unwrap())));
                 assert!(is_kept || self.lie.is_some(), "{rev} of {key} was acknowledged, and is no ancestor: {found}");
@@ -512,7 +512,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Prints how many transactions ended how, and asks for enough of them.
+/// Prints the outcomes of transactions, and requires enough of each.
 fn count(name: &str, history: &History) {
     let count = |outcome| history.transactions.iter().filter(|one| one.outcome == outcome).count();
     let [committed, failed, unknown] = [Outcome::Committed, Outcome::Failed, Outcome::Unknown].map(count);
@@ -586,7 +586,7 @@ async fn what_clients_are_told_wrongly_is_found() {
         (Lie::SplitTransaction, &[DirtyWrite, CircularInformation, ReadSkew, WriteSkew, LongFork, StaleRead]),
         (Lie::SkippingFeed, &[ReadSkew, StaleRead, WriteSkew, LongFork]),
     ] {
-        // It depends on the schedule whether somebody notices.
+        // Whether this is noticed depends on the schedule.
         let mut attempt = 0;
         let found = loop {
             match with_faults(seed.wrapping_add(attempt), 0.0, Some(lie)).await.1 {

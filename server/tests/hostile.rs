@@ -1,5 +1,5 @@
-//! Hostile functions and selectors, again and again to one server program: each is answered for itself, the next one is
-//! served, and the process does not keep the memory that they took.
+//! Hostile functions and selectors, again and again on one server program: each gets an answer, the next one is served,
+//! and the process does not keep their memory.
 //!
 //! `HOSTILE_ROUNDS` is the number of rounds, for long runs.
 
@@ -16,11 +16,11 @@ fn rounds() -> usize {
     std::env::var("HOSTILE_ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number"))
 }
 
-/// What a process may keep from the second round to the last: the allocator's noise is some megabytes, the heap of one
-/// function that is not given back 64.
+/// Maximum growth of the process from the second round to the last: the allocator's noise is some megabytes, the heap
+/// of one function that is not given back is 64.
 const MAX_GROWTH: u64 = 100 << 20;
 
-/// What a process may ever take. A build for tests took 160 MiB on two cores. Each core may have a thread that keeps
+/// Maximum memory of the process. A build for tests took 160 MiB on two cores. Each core may have a thread that keeps
 /// sandboxes.
 fn max_peak() -> u64 {
     let cores = std::thread::available_parallelism().map_or(2, usize::from).max(2) as u64;
@@ -52,7 +52,7 @@ impl Client<'_> {
     }
 }
 
-/// Map functions, with the number of rows, and of documents whose error is noted.
+/// Map functions, with the number of rows, and of documents with a recorded error.
 const VIEWS: [(&str, &str, u64, usize); 8] = [
     ("cycle", "var a = []; a[0] = a; emit(a, doc);", 0, 2),
     ("deep", "var a = 1; for (var i = 0; i < 1e5; i++) { a = [a]; } emit(a, 1);", 0, 2),
@@ -76,11 +76,11 @@ const UPDATES: [(&str, &str, u16); 8] = [
     ("array", "return [null, String(new Array(4294967295).fill(7).length)];", 500),
 ];
 
-/// Functions that take their whole time. Only the first round has them.
+/// Functions that use all of their time. Only the first round has them.
 const ENDLESS: [(&str, &str, u16); 2] =
     [("loop", "for (;;) {}", 500), ("expression", "return [null, String(/(a+)+$/.test('a'.repeat(40) + 'b'))];", 500)];
 
-/// Bodies of functions that validate.
+/// Bodies of validation functions.
 const VALIDATIONS: [(&str, &str); 3] = [
     ("heap", "var a = []; for (;;) { a.push('x'.repeat(1e5) + a.length); }"),
     ("recursion", "(function f() { return f() + 1; })();"),
@@ -112,7 +112,7 @@ fn selectors() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Sends all of them once, with a number that makes views of this round new ones.
+/// Sends all of them once, with a number that makes the views of this round new.
 async fn round(client: &Client<'_>, number: usize) {
     for (name, map, rows, errors) in VIEWS {
         let path = format!("/db/_design/{name}{number}");

@@ -1,5 +1,5 @@
-//! A hostile peer and the server program: it survives under a limit of its memory, and one that was killed starts again, with the
-//! jobs that ran waiting.
+//! A hostile peer and the server program: it survives under a limit of its memory, and one that was killed starts
+//! again, with the jobs that ran waiting.
 
 #![cfg(all(target_os = "linux", feature = "lsm"))]
 
@@ -88,8 +88,8 @@ async fn history(server: &Process, id: &str) -> Vec<Value> {
     job.unwrap_or_else(|| panic!("{jobs}"))["history"].as_array().unwrap().clone()
 }
 
-/// The history of a replication once it has more than `known` events, and the latest one is a start. Until a server takes the
-/// job of a killed one over, its state is still that of the killed one.
+/// The history of a replication once it has more than `known` events, and the latest one is a start. Until a server
+/// takes the job of a killed one over, its state is still that of the killed one.
 async fn started(server: &Process, id: &str, known: usize) -> Vec<Value> {
     let started = tokio::time::timeout(TIMEOUT, async {
         loop {

@@ -1,4 +1,4 @@
-//! What is in the log, and what is not: no password, cookie, token or key, whatever level it has.
+//! Contents of the log: never a password, cookie, token or key, at any level.
 
 #![cfg(feature = "mem")]
 
@@ -13,7 +13,7 @@ use process::Process;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
-/// A server as a process, and what was sent to it that nobody may read.
+/// A server as a process, and the secrets that were sent to it.
 struct Told {
     server: Process,
     client: Client,
@@ -21,7 +21,7 @@ struct Told {
 }
 
 impl Told {
-    /// A text that is nowhere else.
+    /// A text that appears nowhere else.
     fn secret(&mut self, what: &str) -> String {
         let secret = format!("geheim-{what}-{}", self.secrets.len());
         self.secrets.push(secret.clone());
@@ -78,7 +78,7 @@ async fn the_log_names_each_view_that_lacks_documents_which_emit_too_much() {
     }
 }
 
-/// `warn` of other crates, and every word that they say.
+/// `warn` of other crates, and all of their lines.
 const LEVELS: [&str; 2] = ["trace", "trace,server=trace"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,7 +103,7 @@ async fn no_secret_reaches_the_log() {
         let config = |key: &str| format!("/_node/_local/_config/{key}");
         assert_eq!(told.send("PUT", &config("chttpd_auth/iterations"), adm, json!("10").to_string()).await.0, 200);
 
-        // Logins, right and wrong, and what they leave at the client.
+        // Correct and wrong logins, and their cookies.
         let wrong = basic("adm", &told.secret("wrong"));
         told.secrets.push(wrong.replace("Basic ", ""));
         assert_eq!(told.send("GET", "/_session", ("authorization", &wrong), String::new()).await.0, 401);
@@ -214,7 +214,7 @@ async fn no_secret_reaches_the_log() {
     }
 }
 
-/// The lines of a log, without what differs from run to run: the time, the client's address and milliseconds.
+/// The lines of a log, without the parts that differ from run to run: the time, the client's address and milliseconds.
 fn lines(path: &std::path::Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let read = |line: &str| {
@@ -327,8 +327,8 @@ async fn the_logs_say_who_did_what_from_where() {
     assert_eq!(of("r12")[0]["user"], Value::Null);
 }
 
-/// A log that cannot be opened is refused at the start. One that cannot be written stops nothing, and its lines are in
-/// the server's log.
+/// A log that cannot be opened is refused at the start. One that cannot be written to stops nothing, and its lines are
+/// in the server's log.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_full_disk_keeps_out_of_the_audit_log_is_in_the_log() {
@@ -344,7 +344,7 @@ async fn what_a_full_disk_keeps_out_of_the_audit_log_is_in_the_log() {
     assert!(server.stop("-TERM").success());
     let mut log = String::new();
     stderr.read_to_string(&mut log).unwrap();
-    assert_eq!(log.matches("a log cannot be written").count(), 1, "{log}");
+    assert_eq!(log.matches("cannot write to a log").count(), 1, "{log}");
     for db in ["a", "b"] {
         let line = format!(r#""event":"database_created","db":"{db}"}}"#);
         assert!(log.lines().any(|one| one.contains("not in the audit log") && one.contains(&line)), "{log}");
@@ -371,7 +371,7 @@ async fn the_log_is_made_of_objects_and_names_slow_requests() {
     let ms = |name: &str| slow[name].as_u64().unwrap();
     assert!(ms("admission_ms") + ms("body_ms") + ms("work_ms") <= ms("ms"), "{slow}");
     assert!(!text.contains("secret"));
-    // Each line names the part of the program that says it, so no field may have that name too.
+    // Each line names its part of the program, so a field may not have that name.
     let failed = text.lines().find(|line| line.contains("\"a replication failed\"")).expect(&text);
     assert!(failed.contains(r#""from":"none","to":"db""#), "{failed}");
     assert!(text.lines().all(|line| line.matches("\"target\":").count() == 1), "{text}");

@@ -44,7 +44,7 @@ mod cluster {
             conformance::block_on(async {
                 for store in &self.0 {
                     let transaction = store.begin().expect("a transaction");
-                    // The keys under the store's prefix, which is all that it sees.
+                    // The keys under the store's prefix. The store sees only these.
                     transaction.clear_range(b"", b"\xff");
                     transaction.commit().await.expect("an empty store");
                 }
@@ -154,7 +154,7 @@ mod command {
         let sentence = refused(&["export", "db", "--engine", &old]);
         assert!(sentence.contains(&format!("db has moved from {old} to {new}")), "{sentence}");
 
-        // A second run has nothing to move, and then deletes the rest.
+        // A second run has nothing to move, and deletes the rest.
         let again = succeed(&["relocate", "db", "--from", &old, "--to", &new, "--verify", "--delete-source"]);
         assert!(again.contains("before") && again.contains("1200 are the same"), "{again}");
         let checked = succeed(&["check", "db", "--engine", &old, "--json"]);
@@ -185,7 +185,7 @@ mod command {
         for pause in [5, 20, 40, 80, 120, 200, 300] {
             let mut child = couch_layer(&relocate).spawn().expect("the binary starts");
             std::thread::sleep(Duration::from_millis(pause));
-            // Wherever it is, even at its end.
+            // At any step, even at its end.
             child.kill().expect("a kill");
             child.wait().expect("its end");
         }

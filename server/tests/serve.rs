@@ -109,7 +109,7 @@ async fn write_and_restart(engine: &str) {
     assert_eq!(again.stop("-INT").code(), Some(0));
 }
 
-/// A huge page that is kept for one small piece in it is two megabytes of memory.
+/// A huge page kept for one small piece takes two megabytes of memory.
 #[cfg(target_os = "linux")]
 #[test]
 fn huge_pages_are_off_unless_the_environment_asks_for_them() {
@@ -121,7 +121,7 @@ fn huge_pages_are_off_unless_the_environment_asks_for_them() {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        // Kernels before 5.0 do not say it.
+        // Kernels before 5.0 do not report it.
         status.lines().find_map(|line| line.strip_prefix("THP_enabled:")).map(|value| value.trim() == "1")
     };
     assert_ne!(enabled(command(&[])), Some(true));
@@ -185,7 +185,7 @@ async fn a_replication_goes_on_whichever_server_is_killed() {
     assert_eq!(near.stop("-TERM").code(), Some(0));
 }
 
-/// What a client was told, and what it asked for last: numbers that grow. `None` before the first answer.
+/// The last acknowledged number of a client, and its last requested one. `None` before the first answer.
 type Told = Arc<Mutex<BTreeMap<String, (Option<u64>, u64)>>>;
 
 /// A client that writes until its server is gone.
@@ -259,7 +259,7 @@ impl Writer {
     }
 }
 
-/// The attachment with this number. Packed, it is a few kilobytes at most, so the edit itself writes it.
+/// The attachment with this number. Packed, it has a few kilobytes at most, so the edit itself writes it.
 fn content(n: u64) -> Vec<u8> {
     let line = format!("line {n} of an attachment\n");
     line.repeat(if n.is_multiple_of(4) { 20_000 } else { 50 }).into_bytes()
@@ -270,7 +270,7 @@ fn is_staged(name: usize, n: u64) -> bool {
     n / 1_000 == name as u64
 }
 
-/// More than a transaction for staged bytes holds, so the last of them are staged in a second one.
+/// More than a transaction of staged bytes holds, so a second transaction stages the rest.
 const STAGED_BYTES: usize = 2_200_000;
 
 /// Bytes that do not compress, for a type that is not compressed.
@@ -285,7 +285,7 @@ fn noise(n: u64) -> Vec<u8> {
 }
 
 /// Attachments, patches, transactions, purges, a database in which the last write wins, and a layout that changes
-/// meanwhile: what was acknowledged is there after a kill, and what was not is there as a whole or not at all.
+/// meanwhile: after a kill, acknowledged writes exist, and others exist completely or not at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_outlives_a_kill() {
     const WRITERS: usize = 3;
@@ -348,7 +348,7 @@ async fn what_was_acknowledged_outlives_a_kill() {
         torn += 1;
         let told = told.lock().unwrap().clone();
         for name in 0..WRITERS {
-            // The number that was stored, if it is one that was asked for, and not before what was acknowledged.
+            // The stored number. It must be a requested one, and not older than an acknowledged one.
             let agrees = |what: &str, found: Option<u64>| {
                 let Some((acknowledged, asked)) = told.get(&format!("{what}-{name}")) else { return };
                 let is_known = found.is_none_or(|found| found <= *asked) && found >= *acknowledged;
@@ -392,7 +392,7 @@ async fn what_was_acknowledged_outlives_a_kill() {
     }
     println!("{staged} staged uploads were acknowledged, {torn} were under way at a kill");
     assert!(staged > 0, "no upload was staged");
-    // The job goes on by itself.
+    // The job continues by itself.
     let rewritten = async {
         while get(&server, "/db/_couch_layer/format").await.1["rewriting"] == json!(true) {
             tokio::task::yield_now().await;
@@ -403,7 +403,7 @@ async fn what_was_acknowledged_outlives_a_kill() {
     assert_eq!(server.stop("-TERM").code(), Some(0));
 }
 
-/// What an earlier round was told, if this round was told nothing yet.
+/// The acknowledgements of an earlier round, if this round has none yet.
 fn earlier(told: &BTreeMap<String, (Option<u64>, u64)>, what: &str, name: usize, round: usize) -> Option<u64> {
     let (acknowledged, _) = told.get(&format!("{what}-{name}"))?;
     acknowledged.filter(|n| *n <= 1_000 * round as u64)
@@ -517,7 +517,7 @@ fn commands_reach_a_server_by_its_own_certificate() {
     assert_eq!(code, Some(0), "{error}");
     assert!(out.contains("\"n\":1"), "{out}");
 
-    // That of another server.
+    // The certificate of another server.
     let [other, other_key] = ["other.pem", "other-key.pem"].map(|name| folder.path().join(name).display().to_string());
     let arguments = ["--engine", "mem:", "--tls-self-signed", "--tls-cert", &other, "--tls-key", &other_key];
     drop(Process::start(&arguments));
@@ -525,11 +525,14 @@ fn commands_reach_a_server_by_its_own_certificate() {
     assert_eq!(code, Some(1));
     assert!(error.contains(&format!("the certificate of {} is not trusted", server.base)), "{error}");
     let (code, [_, error]) = run(&["export", "copy", "--url", &server.base, "--tls-roots", &key]);
-    assert!(code == Some(1) && error.contains("key.pem gives no roots: it has no certificate in PEM"), "{error}");
+    assert!(
+        code == Some(1) && error.contains("key.pem contains no usable certificates: it has no certificate in PEM"),
+        "{error}"
+    );
     assert!(!error.contains("PRIVATE"), "{error}");
 }
 
-/// The program, which replicates.
+/// A program that replicates.
 #[cfg(unix)]
 fn replicating(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_couch-layer"));
@@ -538,10 +541,10 @@ fn replicating(arguments: &[&str]) -> Command {
     command
 }
 
-/// Ends the program by a signal. Its output, and the number of sessions that it says it had when it runs again.
+/// Ends the program with a signal. Returns its output, and the number of sessions in its report when it runs again.
 #[cfg(unix)]
 fn interrupted(child: std::process::Child, signal: &str, arguments: &[&str]) -> (String, usize) {
-    // It hears of its last write a moment after others see it.
+    // It learns of its last write a moment after others see it.
     std::thread::sleep(Duration::from_secs(1));
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
     let ended = child.wait_with_output().unwrap();
@@ -552,7 +555,7 @@ fn interrupted(child: std::process::Child, signal: &str, arguments: &[&str]) -> 
     (String::from_utf8(ended.stdout).unwrap(), record["history"].as_array().unwrap().len())
 }
 
-/// It goes on until a signal, and then writes what the next one continues from.
+/// It continues until a signal, and then writes a checkpoint for the next run.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_continuous_replication_of_the_program_ends_at_a_signal_with_a_checkpoint() {
@@ -605,7 +608,7 @@ fn certificates_that_cannot_be_used_are_named_before_the_store_is_made() {
     assert!(!store.exists());
 }
 
-/// What a server does at SIGHUP: it ended before.
+/// A server's actions at SIGHUP.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_hangup_reloads_settings_and_opens_logs_again() {
@@ -637,7 +640,7 @@ async fn a_hangup_reloads_settings_and_opens_logs_again() {
     write("2h");
     std::fs::rename(&log, path("access.1")).unwrap();
     hangup(&server);
-    until("opened again");
+    until("reloaded settings");
     assert_eq!(timeout(&server).await, "\"2h\"");
     assert_eq!(std::fs::read_to_string(path("access.1")).unwrap().lines().count(), 1);
     assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 1);
@@ -645,9 +648,9 @@ async fn a_hangup_reloads_settings_and_opens_logs_again() {
     write("soon");
     hangup(&server);
     until("couch.toml:5: config.chttpd_auth.timeout");
-    until("not all could be read and opened again");
+    until("some could not be reloaded");
     assert_eq!(timeout(&server).await, "\"2h\"");
-    // Nor does a log that cannot be opened.
+    // A log that cannot be opened changes nothing either.
     write("3h");
     std::fs::remove_file(&log).unwrap();
     std::fs::create_dir(&log).unwrap();

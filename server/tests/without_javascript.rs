@@ -1,5 +1,5 @@
-//! The answers of a server that was built without JavaScript: what needs a function is refused, and nothing is let
-//! through that a function would have refused.
+//! The answers of a server built without JavaScript: requests that need a function are refused, and nothing passes that
+//! a function would have refused.
 //!
 //! `cargo test -p couch-layer-server --no-default-features --features mem --test without_javascript`
 
@@ -58,7 +58,7 @@ async fn what_needs_a_function_is_refused() {
         ("GET", "/db/_design/d/_info"),
         ("POST", "/db/_view_cleanup"),
         ("GET", "/db/_changes?filter=d/f"),
-        // Without a row, nothing asks the function.
+        // Without a row, the function is not needed.
         ("GET", "/db/_changes?filter=d/f&since=now"),
         ("GET", "/db/_changes?filter=d/f&feed=longpoll&since=now&timeout=1000"),
         ("GET", "/db/_changes?filter=_view&view=d/rows"),
@@ -96,7 +96,7 @@ async fn what_needs_no_function_is_answered() {
 async fn a_database_whose_documents_are_validated_takes_none() {
     let couch = with_functions().await;
     let rev = couch.get("/db/d0").await.json()["_rev"].as_str().unwrap().to_owned();
-    // It lets everything pass, but nobody can know.
+    // It accepts everything, but the server cannot know that.
     couch.put("/db/_design/v", json!({"validate_doc_update": "function () {}"})).await;
     let before = couch.contents("db").await;
     couch.json("PUT", "/db/new", json!({})).await.refused(501, "not_implemented", NOT_VALIDATED);
@@ -121,7 +121,7 @@ async fn a_database_whose_documents_are_validated_takes_none() {
     let documents = |contents: &str| contents.split("{\"total_rows\"").next().unwrap().to_owned();
     assert_eq!(documents(&couch.contents("db").await), documents(&before));
 
-    // Reads and queries go on, and whoever may write design documents can take the function away.
+    // Reads and queries still work, and clients that may write design documents can remove the function.
     assert_eq!(couch.json("POST", "/db/_find", json!({"selector": {"n": 2}})).await.json()["docs"][0]["_id"], "d2");
     let rev = couch.get("/db/_design/v").await.json()["_rev"].clone();
     couch.put("/db/_design/v", json!({"_rev": rev})).await;
@@ -156,7 +156,7 @@ async fn selectors_validate_without_javascript() {
 async fn a_replication_with_a_filter_function_fails_and_copies_nothing() {
     let couch = with_functions().await;
     let asked = json!({"source": "db", "target": "copy", "create_target": true, "filter": "d/f"});
-    // It is not tried again for half a minute, as what may pass is.
+    // It is not retried for half a minute, unlike passing errors.
     let began = Instant::now();
     couch.json("POST", "/_replicate", asked).await.refused(500, "replication_failed", ABSENT);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
@@ -164,7 +164,7 @@ async fn a_replication_with_a_filter_function_fails_and_copies_nothing() {
     assert!(copy.status == 404 || copy.json()["doc_count"] == 0, "{}", copy.text);
 }
 
-/// Functions in Rust, in place of those that a build with JavaScript ran.
+/// Functions in Rust, in place of those that a build with JavaScript would run.
 struct Emits;
 
 impl ViewFunctions for Emits {
@@ -196,7 +196,7 @@ async fn a_check_says_that_it_does_not_run_functions() {
     assert_eq!(found, (&json!(0), &json!(0), &json!([left_out])), "{checked}");
 }
 
-/// On a store that is shared with servers which have JavaScript.
+/// On a store shared with servers that have JavaScript.
 #[tokio::test(flavor = "multi_thread")]
 async fn updates_of_views_are_left_to_other_servers() {
     let couch = with_functions().await;

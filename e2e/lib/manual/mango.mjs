@@ -4,7 +4,7 @@
 
 import { each } from './example.mjs';
 
-// Calls pass copies to PouchDB, which writes into what it gets.
+// Calls pass copies to PouchDB, which modifies its arguments.
 
 const names = ({ docs }) => docs.map((doc) => doc.name).join(' ');
 const ages = ({ docs }) => docs.map((doc) => `${doc.name} ${doc.age}`).join(', ');

@@ -280,7 +280,7 @@ pub(crate) async fn faults_of_indexes_are_found_and_mended(stage: Stage) {
         ("a document that is not there has rows", design_id, Some(indexed.value.to_vec())),
         ("a definition is gone", definition.key.to_vec(), None),
         ("a definition is cut", definition.key.to_vec(), Some(definition.value[..9].to_vec())),
-        ("a definition of no index", stray, Some(definition.value.to_vec())),
+        ("a definition without an existing index", stray, Some(definition.value.to_vec())),
     ];
     for (what, key, value) in faults {
         put_rows(&engine, &[(&key, value.as_deref())]).await;

@@ -9,20 +9,20 @@
 //! ```
 //!
 //! A sequence is an incarnation and a commit version. Versions grow in one store. If rows were restored into a cluster
-//! with lower versions, their sequences lie in its future, and new sequences would come before them. So such a store is
+//! with lower versions, their sequences lie in its future, and new sequences would sort before them. So such a store is
 //! refused when it is opened. The check finds the newest version that rows record:
 //!
 //! * the last [transaction id](crate::write::txids), which every write leaves, and which is never cleared while it
 //!   is the last;
 //! * the last creation or drop of a database.
 //!
-//! A server that runs while its store is replaced notices it when it reads the last sequence of a database.
+//! A server whose store is replaced while it runs notices this when it reads the last sequence of a database.
 //!
-//! Adopting raises the incarnation of every database. Rows stay as they are: all old sequences lie before all new ones,
-//! so feeds, views, consumers and replications go on where they were. Clients may still have sequences that the lost
-//! store gave out after the backup. A feed that is to begin after such a sequence begins at the beginning.
+//! Adopting raises the incarnation of every database. Rows do not change: all old sequences sort before all new ones,
+//! so feeds, views, consumers and replications continue where they were. Clients may still have sequences that the lost
+//! store gave out after the backup. A feed from such a sequence starts at the beginning.
 //!
-//! Each database is one transaction, and the versions that the check reads are removed last. So if an adoption ends
+//! Each database takes one transaction, and the versions that the check reads are removed last. So if an adoption ends
 //! midway, the store is still refused, and the next adoption does the rest.
 
 use std::future::Future;
@@ -74,7 +74,7 @@ pub(crate) fn check_versions<T: Transaction>(
 
 impl<D: Database> Layer<D> {
     /// Adopts a store whose versions went back ([`ErrorKind::WentBack`]): raises the incarnation of each database, so
-    /// that new sequences come after all that were given out before. No process may have the store open.
+    /// that new sequences sort after all earlier ones. No process may have the store open.
     ///
     /// An adoption that failed midway is continued by another one, which raises all incarnations once more: it cannot
     /// know whether the failed adoption raised an incarnation, or whether that happened before the backup.
@@ -100,7 +100,7 @@ impl<D: Database> Layer<D> {
 
     /// Raises the incarnation of a database. Returns false if that is not needed.
     async fn raise(&self, name: &str) -> Result<bool> {
-        // If an attempt finds another incarnation than the first attempt did, an earlier attempt committed.
+        // If an attempt finds a different incarnation than the first attempt, an earlier attempt committed.
         let first = OnceLock::new();
         let first = &first;
         let root = &self.guard().root;
@@ -113,7 +113,7 @@ impl<D: Database> Layer<D> {
                     let Some(place) = place.await? else { return Ok(false) };
                     let place = CatalogRow::read(&place)?;
                     if place.moved_to.is_some() {
-                        // It gets no sequences here any more. Its creation must not lie ahead either.
+                        // It gets no more sequences here. Its creation must not lie ahead either.
                         events::created(&transaction, root, name);
                         return Ok(false);
                     }
@@ -126,8 +126,7 @@ impl<D: Database> Layer<D> {
                         return Ok(true);
                     }
                     let Some(incarnation) = instance.incarnation.checked_add(1) else {
-                        let reason =
-                            format!("The database {name} has had 255 incarnations, and cannot have another one.");
+                        let reason = format!("The database {name} has had 255 incarnations, which is the maximum.");
                         return Err(Error::relocation(reason));
                     };
                     transaction.set(&instance_key[..], Instance { incarnation, ..instance }.write());

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants:
-//! * A number is used only once. A database that is created after another of its name was dropped has other keys and
+//! * A number is used only once. A database created after another of its name was dropped has other keys and
 //!   another instance id.
 //! * Dropping clears the catalog's row and all keys of the database in one transaction. A writer that read the instance
 //!   before fails with a conflict, and its retry finds no database. So no keys are left, and there is no list of drops
@@ -42,7 +42,7 @@ pub struct CreateOptions {
     pub format: Option<BodyFormat>,
     /// The conflict policy of the database, which cannot be changed later.
     pub conflicts: ConflictPolicy,
-    /// The replaced revisions whose bodies it keeps; `None` for none.
+    /// The replaced revisions whose bodies it keeps; `None` keeps none.
     /// [`set_keep_replaced`](Documents::set_keep_replaced) changes it.
     pub keep_replaced: Option<KeepReplaced>,
     /// Whether the database is partitioned: the id of each document is `PARTITION:REST`, and views and indexes keep the
@@ -77,7 +77,7 @@ impl<D: Database> Layer<D> {
         self.create(name, options, 0, State::Open).await
     }
 
-    /// Creates a database in this state, which is open or arriving.
+    /// Creates a database in this state: open or arriving.
     pub(crate) async fn create(
         &self,
         name: &str,
@@ -181,7 +181,7 @@ impl<D: Database> Layer<D> {
         }
     }
 
-    /// The remains of a database that moved to another store, as they were at the move, for reading and checking.
+    /// The remains of a database that moved to another store, in their state at the move, for reading and checking.
     /// `None` for a database that is in this store.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl<D: Database> Layer<D> {
             }
             next = request.after(&batch);
         }
-        // In each direction the end is the last name.
+        // In either direction, the end is the last name.
         if range.exclusive_end && names.last() == range.end.as_ref() {
             names.pop();
         }

@@ -5,8 +5,8 @@
 //!  (9, Section, Name)  = (Format, Value)
 //! ```
 //!
-//! The rows lie in the store, so that all servers of a store have the same, and keep it over restarts. A store whose
-//! configuration was never set has no such row.
+//! The rows are in the store, so all servers of a store have the same configuration, also after a restart. A store
+//! whose configuration was never set has no such row.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ pub struct Setting {
 }
 
 impl fmt::Debug for Setting {
-    /// Shows no value: it may be a secret.
+    /// Does not show the value: it may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Setting").field("section", &self.section).field("name", &self.name).finish_non_exhaustive()
     }

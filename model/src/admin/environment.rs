@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Source of time and randomness.
 pub trait Environment: fmt::Debug + Send + Sync + 'static {
-    /// Milliseconds since 1970-01-01 UTC. A write gives up a minute after its beginning, and uploads that no edit names
+    /// Milliseconds since 1970-01-01 UTC. A write gives up a minute after its start, and uploads that no edit names
     /// are swept a day after theirs. The clocks of processes that share a store may differ by hours.
     fn now_ms(&self) -> u64;
 

@@ -1,4 +1,4 @@
-//! Random bytes that belong to a store: a server signs sessions with them, and is identified by them.
+//! Random bytes that belong to a store: they identify a server, and sign its sessions.
 
 use kv_api::{Database, Read, Transaction};
 
@@ -11,7 +11,7 @@ use crate::read::reading;
 pub const IDENTITY_BYTES: usize = 48;
 
 impl<D: Database> Layer<D> {
-    /// The store's identity. It is chosen at the first call, and then stays the same for all processes. It is a
+    /// The store's identity. It is generated at the first call, and then stays the same for all processes. It is a
     /// secret.
     ///
     /// # Errors

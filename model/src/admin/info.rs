@@ -25,7 +25,7 @@ pub struct Sizes {
     pub external: u64,
     /// Size of all rows of the database. Estimated by the store.
     pub active: u64,
-    /// Bytes on the disk, also of removed rows whose space is not free yet. `active` where the store does not know it.
+    /// Bytes on disk, including removed rows whose space is not free yet. `active` if the store does not know.
     pub file: u64,
 }
 
@@ -52,11 +52,11 @@ pub struct DatabaseInfo {
     pub instance_id: [u8; 16],
     /// The layout of new bodies.
     pub format: BodyFormat,
-    /// Whether bodies in another layout may be left, which are to be rewritten.
+    /// Whether bodies in another layout may be left to rewrite.
     pub rewrites: bool,
     /// Maximum number of revisions that a branch remembers.
     pub revs_limit: u32,
-    /// The replaced revisions whose bodies it keeps; `None` for none.
+    /// The replaced revisions whose bodies it keeps; `None` keeps none.
     pub keep_replaced: Option<KeepReplaced>,
     /// Its conflict policy.
     pub conflicts: ConflictPolicy,
@@ -118,13 +118,13 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// The keys of all rows of the database: from the first, up to, not including, the second.
+    /// The keys of all rows of the database: the start, and the end, which is excluded.
     pub fn key_range(&self) -> (Vec<u8>, Vec<u8>) {
         let (begin, end) = self.keys().everything();
         (begin.to_vec(), end)
     }
 
-    /// Asks for the space on the disk that the database's removed rows still take. Returns before it is free.
+    /// Asks the engine to free the disk space of the database's removed rows. Returns before it is free.
     pub fn compact(&self) {
         let (begin, end) = self.keys().everything();
         self.shared.guard.engine.compact(&begin, &end);

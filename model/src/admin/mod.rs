@@ -1,4 +1,4 @@
-//! Databases as a whole: they are created, configured, counted, checked, moved and purged.
+//! Databases as a whole: creating, configuring, counting, checking, moving and purging them.
 
 pub(crate) mod adoption;
 pub(crate) mod catalog;

@@ -1,7 +1,7 @@
-//! The documents of a partition, counted.
+//! Counts the documents of a partition.
 //!
-//! No row keeps these counts, which every edit would have to change. The rows of `revisions` say all: a read of one
-//! range, page by page, without bodies.
+//! These counts are not stored, since every edit would have to change them. They are computed from the rows of
+//! `revisions`: a read of one range, page by page, without bodies.
 
 use kv_api::{Database, RangeRequest, Read, Transaction};
 
@@ -13,7 +13,7 @@ use crate::rows::branch::Branch;
 /// Maximum number of rows in a page.
 const ROWS_AT_ONCE: usize = 2_000;
 
-/// What is known of a partition.
+/// Information about a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionInfo {
@@ -23,7 +23,7 @@ pub struct PartitionInfo {
     pub doc_del_count: u64,
     /// Size of all leaves' bodies as compact JSON.
     pub external: u64,
-    /// The same, and that of the rows of their revisions.
+    /// The same, plus the size of the rows of their revisions.
     pub active: u64,
 }
 
@@ -39,8 +39,8 @@ impl<D: Database> Documents<D> {
         Err(Error::bad_request("database is not partitioned"))
     }
 
-    /// Whether the database is partitioned. Unlike [`is_partitioned`](Self::is_partitioned) it notices, by a read, that
-    /// the database is gone: another one of its name may be otherwise.
+    /// Whether the database is partitioned. Unlike [`is_partitioned`](Self::is_partitioned), this notices by a read
+    /// that the database is gone: another database of its name may differ.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -48,8 +48,8 @@ impl<D: Database> Documents<D> {
         Ok(self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?.partitioned)
     }
 
-    /// Counts the documents of a partition. Reads a row for each of their leaves. As of one moment, unless there are
-    /// more than a page holds.
+    /// Counts the documents of a partition. Reads a row for each of their leaves. The counts are as of one moment if
+    /// they fit in a page.
     ///
     /// # Errors
     /// `bad_request` if the database is not partitioned; 404 if it is gone.

@@ -1,4 +1,4 @@
-//! Purges: they remove leaves as if these had never existed.
+//! Purges: they remove leaves as if those had never existed.
 //!
 //! ```text
 //!  (15)           = (Limit, Ttl)                                         settings: number of purges remembered, 1,000
@@ -7,12 +7,13 @@
 //!  (15, PurgeSeq) = (Format = 1, Uuid, DocID, [Rev, …], [Purged, …])     revisions requested, and those removed
 //! ```
 //!
-//! Unlike a deletion, a purge adds no tombstone. It removes leaves: their rows in `revisions` and `docs`, and contents
-//! of attachments that no other leaf refers to. If other leaves remain, the document gets a new sequence. Otherwise all
-//! its rows are removed, and the feed does not show the removal. A purge is a plan like that of an edit, so code that
-//! follows edits follows purges too. The only trace of a purge is its row here. New rows replace the oldest ones.
+//! Unlike a deletion, a purge does not add a tombstone. It removes leaves: their rows in `revisions` and `docs`, and
+//! contents of attachments that no other leaf refers to. If other leaves remain, the document gets a new sequence.
+//! Otherwise all its rows are removed, and the feed does not show the removal. A purge is a plan like that of an edit,
+//! so code that follows edits also follows purges. The only trace of a purge is its row here. New rows replace the
+//! oldest ones.
 //!
-//! `PurgeSeq` counts the documents that purges named, including those that did not exist. The last row always stays:
+//! `PurgeSeq` counts the documents that purges named, including those that did not exist. The last row is always kept:
 //! its sequence is the database's purge sequence. A purge reads it with a conflict range, so purges are serialised.
 //!
 //! A purge whose UUID is remembered is not repeated: it returns the first result. So after an unknown result a client
@@ -20,7 +21,7 @@
 //! other revisions, is refused.
 //!
 //! A large purge takes several rows. The first row has the purge's UUID. The UUIDs of the others are hashes of it and
-//! of the part's number. So they are the same when the purge is repeated, and no other purge has them.
+//! of the part's number. So they are the same when the purge is repeated, and differ from those of other purges.
 
 use kv_api::{Database, KeyValue, RangeRequest, Read, RetryError, Transaction};
 use sha2::{Digest, Sha256};
@@ -35,7 +36,7 @@ use crate::rows::tuple;
 use crate::write::txids::Outcome;
 use crate::write::validation::Writing;
 
-/// Number of purges that are remembered by default.
+/// Default number of remembered purges.
 pub const DEFAULT_PURGED_INFOS_LIMIT: u64 = 1_000;
 
 const FORMAT: u64 = 1;
@@ -47,7 +48,7 @@ const ROW_BYTES: usize = 40_000;
 const GROUP: usize = 100;
 const GROUP_BYTES: usize = 100_000;
 
-/// Maximum size of the text that says how long tombstones are kept.
+/// Maximum size of the text of the time for which tombstones are kept.
 const MAX_TTL_BYTES: usize = 100;
 
 /// Number of purge rows read at a time.
@@ -72,7 +73,7 @@ impl Purge {
     }
 }
 
-/// A purge that is remembered.
+/// A remembered purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PurgeInfo {
@@ -145,7 +146,7 @@ pub(crate) fn read_seq(value: &[u8]) -> Result<u64> {
 /// The settings of a database's purges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PurgeSettings {
-    /// Number of purges that are remembered.
+    /// Number of remembered purges.
     pub(crate) kept: u64,
     /// See [`Documents::deleted_document_ttl`].
     ttl: Option<String>,
@@ -188,13 +189,13 @@ pub(crate) fn seq_of(keys: &DatabaseKeys, newest: &[KeyValue]) -> Result<u64> {
     newest.first().map_or(Ok(0), |row| keys.read_purge(&row.key))
 }
 
-/// A purge, or a part of a large one: what one row remembers.
+/// A purge, or a part of a large one: the contents of one row.
 pub(crate) struct Unit<'p> {
     pub(crate) id: &'p str,
     /// Sorted, without duplicates.
     pub(crate) revs: Vec<RevId>,
     pub(crate) uuid: [u8; 16],
-    /// Whether it is not carried out if the document has a live leaf.
+    /// Whether it is skipped if the document has a live leaf.
     pub(crate) of_deleted: bool,
     /// Index of its purge in the request.
     turn: usize,
@@ -261,7 +262,8 @@ impl<D: Database> Documents<D> {
         self.purge_units(purges, self.units(purges, false)).await
     }
 
-    /// The same, for documents that are deleted. One that has a live leaf stays as it is, whatever its tombstones are.
+    /// The same, for documents that are deleted. A document with a live leaf is not changed, whatever its tombstones
+    /// are.
     ///
     /// # Errors
     /// As [`purge`](Self::purge).
@@ -306,7 +308,7 @@ impl<D: Database> Documents<D> {
     fn units<'p>(&self, purges: &'p [Purge], of_deleted: bool) -> Vec<Unit<'p>> {
         let mut units = Vec::with_capacity(purges.len());
         for (turn, Purge { id, revs, uuid }) in purges.iter().enumerate() {
-            // No document can have such an id, so such a purge is not remembered.
+            // Documents cannot have such an id, so the purge is not remembered.
             if id.len() > MAX_ID_BYTES {
                 continue;
             }
@@ -371,7 +373,7 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// Number of purges that are remembered.
+    /// Number of remembered purges.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -379,7 +381,7 @@ impl<D: Database> Documents<D> {
         Ok(self.purge_settings().await?.kept)
     }
 
-    /// Sets the number of purges that are remembered, at least one. Later purges remove the rows that are too many.
+    /// Sets the number of remembered purges, at least one. Later purges remove the surplus rows.
     ///
     /// # Errors
     /// 400 for 0; 404 if the database is gone.
@@ -390,8 +392,8 @@ impl<D: Database> Documents<D> {
         self.change_purge_settings(|settings| settings.kept = limit).await
     }
 
-    /// How long the tombstones of deleted documents are kept before a server purges them, in the words of whoever set
-    /// it; `None` if it was not set. This crate keeps it, and does not purge.
+    /// How long the tombstones of deleted documents are kept before a server purges them, as the text that was set;
+    /// `None` if it was not set. This crate stores it, and does not purge.
     ///
     /// # Errors
     /// 404 if the database is gone.

@@ -1,14 +1,14 @@
-//! Databases that are restored from a backup.
+//! Restores databases from a backup.
 //!
 //! ```text
 //!  begin_restore ─► arriving ── documents, local documents, settings, purges ──► finish_restore ─► open
 //!                      │  clients are answered 404, and the name is taken
-//!                      └─ begin_restore: what an unfinished restore left is dropped
+//!                      └─ begin_restore: the remains of an unfinished restore are dropped
 //! ```
 //!
-//! Documents are written anew, so they have new sequences. The incarnation is one that the database never had, so that
-//! every sequence that was given out before is lower than all of them: who continues from one reads everything again
-//! and misses nothing.
+//! Documents are written again, so they have new sequences. The incarnation is one that the database never had, so
+//! every earlier sequence is lower than all of the new ones: a client that continues from an earlier one reads
+//! everything again and misses nothing.
 
 use kv_api::{Database, Read, Transaction};
 
@@ -30,9 +30,9 @@ use crate::write::txids::Outcome;
 const PURGES_AT_ONCE: usize = 100;
 
 impl<D: Database> Layer<D> {
-    /// Creates a database that is to be filled from a backup. Until [`finish_restore`](Documents::finish_restore) only
-    /// the returned handle can use it; clients are answered 404, and its name is taken. What an unfinished restore left
-    /// under the name is dropped first: if that restore is still running, its next write fails with 404.
+    /// Creates a database to be filled from a backup. Until [`finish_restore`](Documents::finish_restore) only the
+    /// returned handle can use it; clients get a 404, and its name is taken. The remains of an unfinished restore of
+    /// this name are dropped first: if that restore is still running, its next write fails with 404.
     ///
     /// # Errors
     /// As [`create_database`](Self::create_database).
@@ -48,7 +48,7 @@ impl<D: Database> Layer<D> {
         self.create(name, options, incarnation, State::Arriving).await
     }
 
-    /// Whether a restore of this database began and did not finish.
+    /// Whether this database has an unfinished restore.
     ///
     /// # Errors
     /// The store's errors.
@@ -67,8 +67,8 @@ impl<D: Database> Layer<D> {
         .await
     }
 
-    /// Gives a store that has no [identity](Self::identity) this one, as when everything of another store is restored
-    /// into it. Returns whether it has it now.
+    /// Gives this identity to a store that has no [identity](Self::identity), for example when everything of another
+    /// store is restored into it. Returns whether the store has this identity now.
     ///
     /// # Errors
     /// The store's errors.
@@ -78,14 +78,14 @@ impl<D: Database> Layer<D> {
 }
 
 impl<D: Database> Documents<D> {
-    /// Remembers purges that were made in the database that is restored here, under their sequences and UUIDs. Nothing
+    /// Remembers purges of the restored database, under their sequences and UUIDs. Nothing
     /// is purged.
     ///
     /// # Errors
     /// 400 unless the database is being restored; 404 if the restore was dropped.
     pub async fn remember_purges(&self, purges: &[PurgeInfo]) -> Result<()> {
         if self.home.access != Access::Restoring {
-            return Err(Error::bad_request("Purges are remembered by a restore alone."));
+            return Err(Error::bad_request("Only a restore can remember purges."));
         }
         let keys = self.keys();
         for some in purges.chunks(PURGES_AT_ONCE) {
@@ -104,7 +104,7 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Drops a restore that is not finished: this one, and never another database of its name.
+    /// Drops this unfinished restore, and never another database of its name.
     ///
     /// # Errors
     /// 404 if it is finished, or was dropped.
@@ -140,7 +140,7 @@ impl<D: Database> Documents<D> {
                 let instance = self.instance(&transaction, Read::Serializable).await?;
                 let open = Instance { state: State::Open, ..instance };
                 transaction.set(key, open.write());
-                // A server may have looked at the jobs of the first writes, and found no database.
+                // A server may have accepted the jobs of the first writes, and found no database.
                 self.shared.plan_build(&transaction, self.name(), &Indexes::default(), &open.indexes).await?;
                 self.shared.plan_forgetting(&transaction, self.name(), None, open.keep).await?;
                 events::created(&transaction, &guard.root, self.name());

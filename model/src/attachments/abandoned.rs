@@ -1,8 +1,8 @@
-//! Uploads that were dropped, until their chunks are given back.
+//! Dropped uploads, until their chunks are removed.
 
 use parking_lot::Mutex;
 
-/// Keys of uploads that were dropped, which [`Guard::give_back`](crate::write::txids::Guard::give_back) removes.
+/// Keys of dropped uploads, which [`Guard::give_back`](crate::write::txids::Guard::give_back) removes.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned(Mutex<Vec<Vec<u8>>>);
 

@@ -36,12 +36,12 @@ pub(crate) struct Change<'e> {
     pub(crate) removed: Vec<Leaf>,
     /// Added leaves with attachments.
     pub(crate) added: Vec<Added<'e>>,
-    /// Replaced revisions whose bodies are not kept any more, with the contents of their attachments.
+    /// Replaced revisions whose bodies are no longer kept, with the contents of their attachments.
     pub(crate) forgotten: Vec<(Leaf, HashSet<ContentId>)>,
 }
 
 impl<'e> Change<'e> {
-    /// The change of a document whose leaves stay.
+    /// The change of a document whose leaves remain.
     pub(crate) fn forgetting(id: &'e str, forgotten: Vec<(Leaf, HashSet<ContentId>)>) -> Self {
         Change { id, removed: Vec::new(), added: Vec::new(), forgotten }
     }
@@ -149,7 +149,7 @@ impl Ledger {
             }
         }
         let possible = changes.iter().zip(&ledger.removed).map(|(change, removed)| {
-            // The list of a removed leaf is cleared with it. Nothing would remember its contents.
+            // The list of a removed leaf is cleared with it. Its contents would then be lost track of.
             removed.as_ref().map_err(Error::clone)?;
             ledger.is_possible(root, keys, change)
         });
@@ -231,7 +231,7 @@ impl Ledger {
             .collect();
         for (key, references, row) in left {
             let (references, row) = (references.await?, row.await?);
-            // A row that cannot be read stays, and so do the chunks that it may name.
+            // An unreadable row is kept, and so are the chunks that it may name.
             if let (true, Some(Ok(row))) = (references.rows.is_empty(), row.map(|row| ContentRow::read(&row))) {
                 clear_content(transaction, keys, &key, &row);
             }
@@ -252,13 +252,13 @@ impl Ledger {
         let there = match self.contents.get(&uploaded.id) {
             None => None,
             Some(Ok(there)) => *there,
-            // Checked before: such a change is not made.
+            // Checked earlier: such a change is not made.
             Some(Err(_)) => return,
         };
         let staged = staging_key(root, keys, content).filter(|key| self.staged.remove(key));
         if let Some(there) = there {
             if let (UploadedBytes::Staged(Staged { store, .. }), Some(staged)) = (&uploaded.place, staged) {
-                // The same content exists already. These chunks are not needed, unless they are its own.
+                // The same content exists already. These chunks are not needed, unless they belong to it.
                 if there.store == *store {
                     transaction.clear(&staged);
                 } else {
@@ -281,7 +281,7 @@ impl Ledger {
                 transaction.clear(&staged);
                 *store
             }
-            // Checked before.
+            // Checked earlier.
             (UploadedBytes::Staged(_), None) => return,
         };
         let row = ContentRow { store, chunk_bytes: uploaded.chunk_bytes, md5: uploaded.md5 };

@@ -278,7 +278,7 @@ impl<D: Database> AttachmentReader<D> {
         this
     }
 
-    /// The same reader, which reads and decompresses the next parts while it hashes and returns those that it has.
+    /// The same reader, which reads and decompresses the next parts while it hashes and returns the current ones.
     /// `spawn` gets each step, and starts it on another thread.
     #[must_use]
     pub fn ahead(mut self, spawn: impl Fn(ContentAhead<D>) -> ContentAhead<D> + Send + 'static) -> Self {
@@ -337,7 +337,7 @@ fn cancelled() -> Error {
     kv_api::Error::new(kv_api::error::TRANSACTION_CANCELLED).into()
 }
 
-/// Reads some parts of a content, beginning with the one in which the range begins.
+/// Reads some parts of a content, from the one in which the range starts.
 async fn read<D: Database>(documents: &Documents<D>, attachment: &Attachment, range: Range<u64>) -> Result<Vec<Bytes>> {
     let (keys, range, name, content) = (documents.keys(), &range, &attachment.name, &attachment.content);
     let key = keys.key(DatabaseKey::Content(content));
@@ -360,9 +360,9 @@ async fn read<D: Database>(documents: &Documents<D>, attachment: &Attachment, ra
                 for (part, chunk) in (first..upto).zip(chunks) {
                     let length = part_bytes(content, &row, part);
                     if keys.read_chunk(&chunk.key)? != (row.store, part) || chunk.value.len() as u64 != length {
-                        return Err(damaged(name, &"a part of it is another"));
+                        return Err(damaged(name, &"a part of it belongs to another content"));
                     }
-                    // The first and the last part may begin before the range, and end after it.
+                    // The first part may start before the range, and the last part may end after it.
                     let begin = part * row.chunk_bytes;
                     let inside = |at: u64| at.saturating_sub(begin).min(length) as usize;
                     parts.push(chunk.value.slice(inside(range.start)..inside(range.end)));

@@ -28,8 +28,8 @@ impl<D: Database> Documents<D> {
     /// revision. Without `rev`, creates the document, or creates it again after a deletion.
     ///
     /// # Errors
-    /// 409: [`ErrorKind::MissingRev`] if the document never had the revision `rev`; a conflict if it is not a live leaf
-    /// any more, or if no revision was given for a live document; 400 for an invalid name; the errors that
+    /// 409: [`ErrorKind::MissingRev`] if the document never had the revision `rev`; a conflict if it is no longer a
+    /// live leaf, or if no revision was given for a live document; 400 for an invalid name; the errors that
     /// [`write`](Self::write) returns for an edit.
     pub async fn put_attachment(
         &self,
@@ -70,7 +70,7 @@ impl<D: Database> Documents<D> {
         if !found.as_ref().is_err_and(is_missing) {
             return found;
         }
-        // The body of a replaced revision is missing too, but its edit is a conflict, which clients try again.
+        // The body of a replaced revision is missing too, but its edit is a conflict, which clients retry.
         let unknown = self.revs_diff(vec![(id.to_owned(), vec![rev.clone()])]).await?;
         Err(if unknown.is_empty() { Error::conflict() } else { ErrorKind::MissingRev.into() })
     }

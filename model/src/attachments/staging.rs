@@ -47,7 +47,7 @@ pub(super) struct Stager<D> {
     pub(super) staged: Option<Staged>,
 }
 
-/// An upload in the store. Once it is dropped, its chunks are given back, unless an edit has taken them over.
+/// An upload in the store. Once it is dropped, its chunks are removed, unless an edit has taken them over.
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) store: StoreId,
@@ -190,7 +190,7 @@ impl<D: Database> Guard<D> {
         let (database, store) = Key::read_staging(&self.root, key)?;
         let keys = &DatabaseKeys::new(&self.root, database);
         let store = &store;
-        // It can be repeated, so this run needs no transaction id.
+        // The transaction can be repeated, so it needs no transaction id.
         Runner::new(&self.engine)
             .run(|transaction, _| async move {
                 if transaction.get(key, Read::Serializable).await?.is_some() {

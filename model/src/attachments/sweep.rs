@@ -32,7 +32,7 @@ pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
                 let rows = transaction.get_range(&expired, Read::Serializable).await?.rows;
                 let mut is_done = rows.is_empty();
                 for row in &rows {
-                    // A row that cannot be read stays, with the chunks that it names.
+                    // An unreadable row is kept, with the chunks that it names.
                     if let Ok((database, store)) = Key::read_staging(root, &row.key) {
                         clear_staged(&transaction, &DatabaseKeys::new(root, database), &row.key, &store);
                         is_done = true;

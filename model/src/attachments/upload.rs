@@ -52,12 +52,12 @@ pub struct Upload<D> {
     name: String,
     limit: u64,
     received: u64,
-    /// Whether a step was started and not finished: it failed, or its future was dropped. Then bytes that were
-    /// hashed may be missing.
+    /// Whether a step was started but not finished: it failed, or its future was dropped. Then hashed bytes may be
+    /// missing.
     is_torn: bool,
     /// The stated number of bytes.
     expected_length: Option<u64>,
-    /// The stated MD5 of the bytes as they arrive, and that of those which have arrived.
+    /// The stated MD5 of the bytes as received, and the MD5 of those received so far.
     expected_md5: Option<([u8; 16], Md5)>,
     pack: Pack,
     /// Hashes of the stored bytes.
@@ -226,8 +226,8 @@ impl<D: Database> Upload<D> {
     /// Ends the upload.
     ///
     /// # Errors
-    /// As for [`write`](Self::write), and 400 if the bytes are fewer than stated, or wrong. If their MD5 is another
-    /// than the stated one, that is [`ErrorKind::Md5Mismatch`].
+    /// As for [`write`](Self::write), and 400 if the bytes are fewer than stated, or wrong. If their MD5 differs from
+    /// the stated one, that is [`ErrorKind::Md5Mismatch`].
     pub async fn finish(mut self) -> Result<Content> {
         self.begin()?;
         let closed = self.close();

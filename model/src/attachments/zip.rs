@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn each_part_of_gzip_is_checked() {
-        // A header as other programs write it.
+        // A header as written by other programs.
         let mut builder =
             GzBuilder::new().filename("a").comment("b").extra(vec![1, 2, 3]).write(Vec::new(), Compression::new(1));
         builder.write_all(b"hello hello hello").unwrap();

@@ -31,11 +31,11 @@ const ROWS_AT_ONCE: usize = 2_000;
 /// `changes_doc_ids_optimization_threshold`).
 const IDS_LOOKED_UP: usize = 100;
 
-/// Where a feed begins.
+/// Where a feed starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Since {
     /// After this sequence. If it lies ahead, it comes from another store, or from a time before this one was restored
-    /// from a backup. Then the feed begins at its beginning.
+    /// from a backup. Then the feed starts at its beginning.
     Seq(Seq),
     /// After the last sequence at the time of the request.
     Now,
@@ -79,7 +79,7 @@ pub enum Style {
 pub struct ChangesRequest {
     /// Where to begin. Ignored with `descending`, as in CouchDB.
     pub since: Since,
-    /// With `descending`: only rows before this sequence. A descending feed continues by it.
+    /// With `descending`: only rows before this sequence. A descending feed continues with this.
     pub before: Option<Seq>,
     /// In descending order of sequences.
     pub descending: bool,
@@ -214,7 +214,7 @@ impl<D: Database> Documents<D> {
             let last = transaction.get(&last_key, Read::Snapshot);
             let version = transaction.get_read_version();
             let stats = from_the_beginning.then(|| transaction.get(&stats_key, Read::Snapshot));
-            // Issued with the other reads if it does not depend on them.
+            // Issued with the other reads unless it depends on them.
             let first = match (&request.doc_ids, request.since) {
                 (None, Since::Seq(since)) => {
                     Some(transaction.get_range(&self.feed_range(request, since), Read::Snapshot))

@@ -21,7 +21,7 @@ use crate::rows::branch::Branch;
 use crate::rows::change_row::ChangeRow;
 
 impl ChangesRequest {
-    /// Whether a row needs no more reads.
+    /// Whether a row needs no further reads.
     fn has_all_of(&self, row: &ScannedRow) -> bool {
         row.1.as_ref().is_ok_and(|row| !self.include_docs && !self.wants_leaves(row))
     }
@@ -165,7 +165,7 @@ impl Filled {
             }
             match read.await {
                 Ok((change, bytes)) => self.add(change, bytes),
-                // The read version grew too old. The rows read before that are valid.
+                // The read version became too old. The rows read before are valid.
                 Err(error) if error.is_retryable() && !self.rows.is_empty() => return Ok(false),
                 Err(error) => return Err(error),
             }

@@ -1,9 +1,9 @@
-//! A consumer of a feed that keeps its place in the store, under a name.
+//! A consumer of a feed that stores its place under a name.
 //!
 //! ```text
 //!  place ─► a batch of the feed after it
 //!  one transaction   is the place still the same?     read with a conflict range
-//!                    the caller's effects             edits, and rows of its own
+//!                    the caller's effects             edits, and the caller's rows
 //!                    the new place                    _local/consumer/NAME of the database
 //! ```
 //!
@@ -13,7 +13,7 @@
 //!
 //! The place is a local document. It moves with its database, and is dropped with it. A handle of a dropped database
 //! returns 404, and never reaches the place in another database of that name. If the local document is removed, the
-//! consumer begins anew.
+//! consumer starts again.
 
 use json::JsonText;
 use kv_api::{Database, RetryError};
@@ -91,7 +91,7 @@ impl<D: Database> Consumer<D> {
                     count > 0 || skipped >= MOST_SKIPPED || (ends && skipped > 0) || request.since == Since::Now;
                 if is_due && place != Some(next) {
                     if !self.advance(place, next, &batch.rows, &mut effect).await? {
-                        // Another consumer of this name was faster.
+                        // Another consumer of this name was first.
                         continue 'place;
                     }
                     if count > 0 || ends {

@@ -63,7 +63,7 @@ impl Feed {
         self.state.lock()
     }
 
-    /// The current epoch, or a new one, which `arm` begins.
+    /// The current epoch, or a new one, which `arm` starts.
     pub(crate) fn epoch(&self, arm: impl FnOnce() -> Arming) -> Epoch {
         let mut state = self.state();
         if let Some(epoch) = &state.current {
@@ -75,7 +75,7 @@ impl Feed {
         epoch
     }
 
-    /// Ends an epoch, unless another one has begun.
+    /// Ends an epoch, unless another one has started.
     pub(crate) fn end(&self, number: u64) {
         let mut state = self.state();
         if state.current.as_ref().is_some_and(|epoch| epoch.number == number) {

@@ -7,11 +7,11 @@
 //!  (10, 2)        versionstamp of the last drop that was forgotten
 //! ```
 //!
-//! The last [`KEPT_DROPS`] drops are kept: each drop forgets older ones. A reader that continues from before a forgotten
-//! drop is told so.
+//! The last [`KEPT_DROPS`] drops are kept: each drop forgets older ones. A reader that continues from before a
+//! forgotten drop is told so.
 //!
-//! An update has no row: a database's last event is its last sequence, which each edit writes anyway. So edits pay
-//! nothing for this, and a request for events reads three rows of each database.
+//! An update has no row: a database's last event is its last sequence, which each edit writes anyway. So edits cost
+//! nothing extra, and a request for events reads three rows of each database.
 //!
 //! The events of all databases are in the order of their commits, and a page must have every event up to its end. A
 //! page is read in several transactions, so it ends at the read version of the first one; later events are left for the
@@ -52,10 +52,10 @@ const MOST_WATCHED: usize = 2_000;
 /// Number of drops that are kept.
 const KEPT_DROPS: usize = 1_000;
 
-/// More bytes than the rows of so many drops have, so that they are one batch.
+/// More bytes than the rows of this many drops have, so that they are one batch.
 const MOST_BYTES_OF_DROPS: usize = 1 << 20;
 
-/// What happened to a database.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DatabaseEventKind {
     /// The last database of this name was dropped.
@@ -72,13 +72,13 @@ pub enum DatabaseEventKind {
 pub struct DatabaseEvent {
     /// When it happened.
     pub seq: Seq,
-    /// What happened.
+    /// The kind of event.
     pub kind: DatabaseEventKind,
     /// The database's name.
     pub name: String,
 }
 
-/// Events in their order.
+/// Events in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DatabaseEvents {
@@ -105,8 +105,8 @@ pub(crate) fn created<T: Transaction>(transaction: &T, root: &[u8], name: &str) 
 /// Records that a database was dropped, in the same transaction, and forgets the oldest drops.
 pub(crate) async fn dropped<T: Transaction>(transaction: &T, root: &[u8], name: &str) -> Result<()> {
     let (begin, end) = Key::drops(root, &[0; STAMP_LEN]);
-    // Beside this one, one fewer stay. Drops at the same time may leave one more, until the next drop. A selector with an
-    // offset would walk into the rows before these where there are few, and fail where one of them is damaged.
+    // This drop counts too, so one fewer is kept. Concurrent drops may leave one more until the next drop. A selector
+    // with an offset would read rows before these if there are few, and fail if one of them is damaged.
     let kept = RangeRequest::keys(begin.clone(), end).reverse().limit(KEPT_DROPS).target_bytes(MOST_BYTES_OF_DROPS);
     let kept = transaction.get_range(&kept, Read::Snapshot).await?.rows;
     if let Some(oldest) = kept.get(KEPT_DROPS - 1) {
@@ -209,18 +209,18 @@ impl<D: Database> Layer<D> {
         let mut end = [0xff; STAMP_LEN];
         end[..8].copy_from_slice(&version.to_be_bytes());
         let end = Seq::new(0, &end);
-        // From the beginning on, nobody knows a database yet. Who was ahead does, of another time of the store.
+        // A client at the start knows no databases yet. A client that was ahead knows those of another store.
         let knows_some = since > Seq::ZERO;
         let since = if since > end { Seq::ZERO } else { since };
         let drops = self.drops(since).await?;
-        // Read after the drops, which may be forgotten meanwhile.
+        // Read after the drops, since they may be forgotten meanwhile.
         let lacks_drops = knows_some && self.forgotten_drops().await?.is_some_and(|last| last > since);
         let mut page = Page {
             events: DatabaseEvents { events: Vec::new(), last_seq: since, lacks_drops },
             databases: Vec::new(),
             is_behind: false,
         };
-        // Of each name only the last drop.
+        // Only the last drop of each name.
         let mut last = HashMap::new();
         for (name, seq) in drops {
             page.is_behind |= seq > end;
@@ -296,7 +296,7 @@ impl<D: Database> Layer<D> {
                 .run(|transaction, _| async move {
                     if forgotten.is_after(0, transaction.get_read_version().await?) {
                         let key = Key::ForgottenDrops.under(root);
-                        // A versionstamp at the beginning, and its place.
+                        // A versionstamp at the start, and its place.
                         transaction.atomic_op(MutationType::SetVersionstampedValue, key, &[0; STAMP_LEN + 4]);
                     }
                     Ok::<_, Error>(())
@@ -396,7 +396,7 @@ impl<D: Database> DatabaseWatcher<D> {
     /// The store's errors.
     pub async fn read(&mut self, since: Seq) -> Result<DatabaseEvents> {
         let key = Key::Events.under(&self.layer.guard().root);
-        // The watch begins before anything is read.
+        // The watch starts before anything is read.
         let (version, list) = reading::run(self.layer.engine(), |transaction| {
             let (version, list) = (transaction.get_read_version(), transaction.watch(&key).boxed());
             async move {
@@ -465,7 +465,7 @@ impl<D: Database> DatabaseWatcher<D> {
         .await;
     }
 
-    /// Whether there are databases that it does not watch, since there are too many or the store has no more watches.
+    /// Whether it cannot watch some databases, since there are too many or the store has no more watches.
     /// Then [`read`](Self::read) must be called now and then.
     pub fn misses_some(&self) -> bool {
         self.misses_some

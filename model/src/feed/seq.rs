@@ -119,11 +119,11 @@ impl fmt::Debug for Seq {
     }
 }
 
-/// A sequence as clients see it: `N-` and its digits, as CouchDB's sequences begin with a number.
+/// A sequence as clients see it: `N-` and its digits, since CouchDB's sequences start with a number.
 ///
-/// `number` is about the number of edits of the database until then. It is below 2^53, never falls along the feed, and
-/// is the same for one sequence for ever. Programs take the difference of two for the number of changes between them.
-/// The digits alone decide: a sequence is read with any number before them, or none.
+/// `number` is about the number of edits of the database up to the sequence. It is below 2^53, never falls along the
+/// feed, and never changes for a sequence. Programs take the difference of two as the number of changes between them.
+/// Only the digits decide: a sequence is read with any number before them, or without one.
 ///
 /// ```
 /// use model::{NumberedSeq, Seq};
@@ -134,7 +134,7 @@ impl fmt::Debug for Seq {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberedSeq {
-    /// About the number of edits until then.
+    /// About the number of edits up to the sequence.
     pub number: u64,
     /// The sequence.
     pub seq: Seq,

@@ -53,14 +53,14 @@ impl<D: Database> Watcher<D> {
             };
             if armed.last > self.seen {
                 self.seen = armed.last;
-                // The watch is on a value that has been seen by now. It is left for other waiters.
+                // The watched value has been seen by now. The watch is left for other waiters.
                 return Ok(armed.last);
             }
             let fired = armed.fired.await;
             self.feed.end(epoch.number);
             match fired {
                 Err(error) if error.code() != WATCH_CANCELLED && !error.is_retryable() => return Err(error.into()),
-                // If the store drops a watch, its waiters look again, as after a change.
+                // If the store drops a watch, its waiters read again, as after a change.
                 Ok(()) | Err(_) => {}
             }
         }

@@ -3,20 +3,20 @@
 //! ```text
 //!  progress   … d           h           m
 //!  batch 1    read, commit ──┐
-//!  batch 2      read ────────┴─ commit ──┐         begins before batch 1 is committed, and commits after it
+//!  batch 2      read ────────┴─ commit ──┐         starts before batch 1 is committed, and commits after it
 //!  batch 3                   read ───────┴─ commit
 //! ```
 //!
-//! A transaction that begins before the last commit cannot see the progress which that commit writes. It need not read
+//! A transaction that starts before the last commit cannot see the progress which that commit writes. It need not read
 //! it: the builder knows it, and commits this transaction only after the other one. That is enough:
-//! * Progress only means that no document up to it must be built. Somebody else may have gone further meanwhile. Then
-//!   the same rows are written again.
+//! * Progress only means that documents up to it need not be built. Another builder may have gone further meanwhile.
+//!   Then the same rows are written again.
 //! * Every change that makes a build invalid changes the instance: an index is deleted, added or active, or the
 //!   database is dropped or moved. The transaction read the instance, so it conflicts. It also conflicts with an edit
 //!   of one of its documents, and with a server that took over the job.
-//! * It goes on only while no other index is inactive. So two builders at a document write the same id row.
+//! * It continues only while no other index is inactive. So two builders at a document write the same id row.
 //!
-//! If anything fails, what was read ahead is dropped, and [`build`](super::build) goes on from the stored progress.
+//! If anything fails, the batch read ahead is dropped, and [`build`](super::build) continues from the stored progress.
 
 use std::fmt;
 use std::future::Future;
@@ -34,7 +34,7 @@ use super::build::{Batched, BuildProgress, Place};
 /// The reading of a batch, which may run on another thread.
 pub type ReadAhead<D> = Pin<Box<dyn Future<Output = Option<BatchAhead<D>>> + Send>>;
 
-/// A batch that is read and not committed.
+/// A batch that was read but not committed.
 pub struct BatchAhead<D: Database> {
     transaction: D::Transaction,
     batched: Batched,
@@ -99,7 +99,7 @@ impl<D: Database> IndexBuild<D> {
                 return Ok(Some(progress));
             }
         }
-        // Begins, or continues after a failure: it reads the progress, and returns the error if there is one.
+        // Starts, or continues after a failure: reads the progress, and returns the error if there is one.
         let batched = self.documents.write_next_batch(most, hold).await?;
         Ok(batched.map(|Batched { progress, place }| {
             self.place = place;
@@ -108,7 +108,7 @@ impl<D: Database> IndexBuild<D> {
     }
 }
 
-/// Reads the batch after `place`. `None` if that fails, or if the set of indexes to build has to be read again.
+/// Reads the batch after `place`. `None` if that fails, or if the set of indexes to build must be read again.
 fn read_ahead<D: Database>(documents: Documents<D>, most: usize, hold: Option<Hold>, place: Place) -> ReadAhead<D> {
     Box::pin(async move {
         let transaction = documents.engine().begin().ok()?;

@@ -10,9 +10,8 @@
 //! the rows of the current winner, which may exist already.
 //!
 //! A batch reads each winner's row with a conflict range, and writes the id rows under one. So if a builder and an edit
-//! meet at a document, the second to commit conflicts and reads again. Two builders write the same rows, and lose
-//! nothing but time. So any server may continue a build at any time. A job ([`job`](super::job)) sees to it
-//! that one server does.
+//! meet at a document, the second to commit conflicts and reads again. Two builders write the same rows, and only lose
+//! time. So any server may continue a build at any time. A job ([`job`](super::job)) makes sure that one server does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,7 +62,7 @@ pub struct BuildProgress {
     pub done: bool,
 }
 
-/// Where a batch ends that is not the last one.
+/// The end of a batch that is not the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// Numbers of the indexes that are built together.
@@ -74,7 +73,7 @@ pub(super) struct Place {
 /// A batch whose rows are written in a transaction.
 pub(super) struct Batched {
     pub(super) progress: BuildProgress,
-    /// Where the next batch begins; `None` after the last one.
+    /// The start of the next batch; `None` after the last one.
     pub(super) place: Option<Place>,
 }
 
@@ -135,7 +134,7 @@ impl<D: Database> Documents<D> {
         Ok(self.write_next_batch(most, hold).await?.map(|batched| batched.progress))
     }
 
-    /// Writes the batch behind the stored progress.
+    /// Writes the batch after the stored progress.
     pub(super) async fn write_next_batch(&self, most: usize, hold: Option<&Hold>) -> Result<Option<Batched>> {
         let at_once = AtomicUsize::new(most.clamp(1, DOCUMENTS_AT_ONCE));
         loop {
@@ -143,7 +142,7 @@ impl<D: Database> Documents<D> {
             let batch = Runner::new(self.engine())
                 .option(RETRIES)
                 .run(|transaction, attempt| {
-                    // It was too old, or an edit was faster. A smaller batch ends sooner, and meets fewer edits.
+                    // It was too old, or an edit was first. A smaller batch ends sooner, and meets fewer edits.
                     if attempt.number > 1 {
                         fewer();
                     }
@@ -160,9 +159,9 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Writes one batch in a transaction that the caller commits. It begins at the stored progress, or at `place`,
-    /// which must be committed before it: see [`ahead`](super::ahead). `None` if there is nothing to build, or other
-    /// indexes than those of `place`.
+    /// Writes one batch in a transaction that the caller commits. It starts at the stored progress, or at `place`,
+    /// which must be committed before it: see [`ahead`](super::ahead). `None` if there is nothing to build, or the set
+    /// of indexes differs from that of `place`.
     pub(super) async fn build_batch(
         &self,
         transaction: &D::Transaction,
@@ -320,7 +319,7 @@ impl NewRows {
         }
         let mut has = match indexed.map(Indexed::read).transpose() {
             Ok(indexed) => indexed.unwrap_or_default(),
-            // Damaged: a check reports it, and a repair mends it.
+            // Damaged: a check reports it, and a repair repairs it.
             Err(damage) => return alone(Err::<(), _>(damage)).map(drop),
         };
         has.0.retain(|(number, _)| instance.indexes.kept.iter().any(|kept| kept.number == *number));

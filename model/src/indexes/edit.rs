@@ -2,14 +2,13 @@
 //! [validate](crate::write::validation) edits.
 //!
 //! ```text
-//!  documents ─┬─ design documents ─► definitions: indexes that stay, go and come ─► instance, definitions
+//!  documents ─┬─ design documents ─► definitions: indexes kept, removed and added ─► instance, definitions
 //!             └─ others ─► their rows so far, from their id rows
 //!                          the rows of their new winners ─────────────────────────► rows, id rows
 //! ```
 //!
 //! The new winner is usually the leaf that the edit adds. If it is another one, after a deletion for example, its body
-//! is read. An index that is added by this transaction gets no rows from it: it is built later, from committed
-//! documents.
+//! is read. An index added by this transaction gets no rows from it: it is built later, from committed documents.
 //!
 //! Index rows are written without conflict ranges: every transaction that writes those of a document has read or
 //! written its winner's row with one. The exception is a builder, which writes index rows without a new winner. While
@@ -49,7 +48,7 @@ pub(crate) struct Touched<'d> {
 
 /// The source of a winner's body.
 pub(crate) enum Source<'d> {
-    /// The edit has it.
+    /// The edit contains it.
     Brought(&'d JsonText, Option<Arc<[Attachment]>>),
     /// It is in the store.
     Stored,
@@ -85,7 +84,7 @@ impl Indexing {
         }
     }
 
-    /// Replaces the rows of a document by `rows`; `had` are those so far. `stays` tells whether an index remains.
+    /// Replaces the rows of a document by `rows`; `had` are the current ones. `stays` tells whether an index remains.
     pub(super) fn put(
         &mut self,
         keys: &DatabaseKeys,

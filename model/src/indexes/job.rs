@@ -1,7 +1,7 @@
 //! The job that builds the indexes of a database.
 //!
 //! ```text
-//!  an edit brings an index ──► job ── a server builds ──► the last index is active or deleted: no job
+//!  an edit defines an index ──► job ── a server builds ──► the last index is active or deleted: no job
 //! ```
 //!
 //! The transactions that change which indexes are active add and remove the job, so it exists exactly as long as an
@@ -57,7 +57,7 @@ impl<D: Database> Documents<D> {
         job_of(self.name())
     }
 
-    /// Makes sure that there is a job if there is something to build. A failed job will be run again at once.
+    /// Makes sure that a job exists if there is something to build. A failed job will be run again at once.
     ///
     /// # Errors
     /// 404 if the database is gone, and the store's errors.

@@ -9,21 +9,21 @@
 //! ```
 //!
 //! Invariants:
-//! * In each active index, a live document that is not a design document has the row that [`mango::Index::row`] makes
-//!   of its winner; it has no row if that returns none. In an index that is being built, this holds for documents up to
-//!   the progress. No other document has rows. The document's id row names the same rows, and may also name rows of
+//! * In each active index, a live document that is not a design document has the row that [`mango::Index::row`] returns
+//!   for its winner, or no row if that returns none. In an index that is being built, this holds for documents up to
+//!   the progress. Other documents have no rows. The document's id row names the same rows, and may also name rows of
 //!   dropped indexes.
 //! * The number of an index is used only once, and its definition never changes. So a process reads each definition
 //!   once.
 //! * Every writer reads the instance with a conflict range, and so knows the indexes to maintain.
-//! * A database without indexes has none of these rows, and its writers read none.
+//! * A database without indexes has none of these rows, and its writers do not read any.
 //!
 //! | file | |
 //! |---|---|
 //! | [`edit`] | changes rows and definitions in transactions that change winners |
 //! | [`build`] | adds the rows of documents that are older than the index |
 //! | [`ahead`] | reads the next batch of a build while one is written |
-//! | [`winners`] | reads what a build needs of documents |
+//! | [`winners`] | reads the parts of documents that a build needs |
 //! | [`job`] | adds and removes the job that builds indexes |
 //! | [`read`] | reads a range of rows |
 //!

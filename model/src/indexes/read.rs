@@ -243,7 +243,7 @@ impl<D: Database> Documents<D> {
         if entries.len() == first.len() {
             let others = match beside {
                 Some(ParallelDocuments(others)) => others,
-                // They were not read, or with an error that comes again here.
+                // They were not read, or with an error that will occur again here.
                 None => self.entries(transaction, ids(second), request.conflicts, at_once).await?,
             };
             entries.extend(others);
@@ -267,7 +267,7 @@ impl<D: Database> Documents<D> {
             ids.into_iter().map(|id| AllDocsRow { id, entry: AllDocsEntry::Missing }).collect();
         let winner = |row: &AllDocsRow| {
             let live = last_live_of_many(transaction, self.keys(), &row.id);
-            let gone = || Error::corrupt("an index has a row of a document that is not there");
+            let gone = || Error::corrupt("an index has a row of a missing document");
             Some(async move { live.await?.ok_or_else(gone) })
         };
         let at_once = at_once.min(BODIES_AT_ONCE);

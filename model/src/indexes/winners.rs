@@ -1,4 +1,4 @@
-//! Reads the parts that a build needs from some documents that follow each other.
+//! Reads the parts of consecutive documents that a build needs.
 //!
 //! | bodies | what is read |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! bodies, if the order of an object's members is stored with the whole body, or if a packed database has very long
 //! bodies or many bodies of losing leaves.
 //!
-//! Single members have no checksum. Damage elsewhere in the document is not noticed, and its index rows are right.
+//! Single members have no checksum. Damage elsewhere in the document is not noticed, and its index rows are correct.
 
 use std::future::Future;
 
@@ -67,7 +67,7 @@ impl Needs {
 /// A document of a listing.
 pub(super) struct Listed<F> {
     pub(super) id: String,
-    /// `None` for design documents, and if the listing cannot be read: a repair mends it, and writes the rows.
+    /// `None` for design documents, and if the listing cannot be read: a repair repairs it, and writes the rows.
     pub(super) winner: Option<Winner<F>>,
 }
 

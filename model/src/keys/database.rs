@@ -145,7 +145,7 @@ pub(crate) enum DatabaseKey<'a> {
     Reference(&'a ContentId, &'a str, &'a Leaf),
     /// The definition of an index.
     Index(u64),
-    /// All rows of an index. The row at the key itself tells how far the index is built.
+    /// All rows of an index. The row at the key itself has the progress of the build.
     IndexRows(u64),
     /// The rows of an index that have this key.
     IndexKey(u64, &'a [u8]),
@@ -165,7 +165,7 @@ pub(crate) enum DatabaseKey<'a> {
     ViewGroups,
     /// The view group with this signature.
     ViewGroup(&'a [u8; 16]),
-    /// All rows of a view group. The row at the key itself tells how far the group is built.
+    /// All rows of a view group. The row at the key itself has the progress of the build.
     ViewRows(u64),
     /// The id rows of a view group.
     ViewAllIds(u64),
@@ -413,7 +413,7 @@ impl DatabaseKeys {
     pub(crate) fn range(&self, key: DatabaseKey<'_>) -> RangeRequest {
         let mut end = self.key(key);
         end.push(BEYOND);
-        // One allocation for both keys: the begin is a slice of the end.
+        // One allocation for both keys: the start is a slice of the end.
         let end = Bytes::from(end);
         RangeRequest::keys(end.slice(..end.len() - 1), end)
     }

@@ -10,13 +10,13 @@ use crate::rows::row::{self, Reader, STAMP_LEN};
 use crate::rows::tuple;
 
 /// Appends a subspace and a document's id. Ids in requests may have any length. An id that is too long is cut to a key
-/// that sorts in the same place and that no document has.
+/// that sorts in the same place and that documents never have.
 pub(super) fn push_id(out: &mut Vec<u8>, subspace: u64, id: &str) {
     tuple::append_u64(out, subspace);
     tuple::append_str(out, cut(id, MAX_ID_BYTES));
 }
 
-/// The beginning of a text, longer than `limit` only if the text is. Among texts within the limit it sorts like the
+/// The start of a text, cut only if it is longer than `limit`. Among texts within the limit it sorts like the
 /// whole text.
 pub(super) fn cut(text: &str, limit: usize) -> &str {
     if text.len() <= limit { text } else { &text[..text.ceil_char_boundary(limit + 1)] }

@@ -24,7 +24,7 @@ pub(crate) enum Key<'a> {
     Identity,
     /// The progress of copying the database with this name to this store.
     Arrival(&'a str),
-    /// An upload to the database with this number. It is kept until the deadline if no edit names it.
+    /// An upload to the database with this number. It is kept until the deadline unless an edit names it.
     Staging { deadline_ms: u64, database: u64, store: &'a StoreId },
     /// The prefix of the jobs' registry.
     Jobs,
@@ -190,7 +190,7 @@ impl Key<'_> {
     pub(crate) fn settings(root: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let mut begin = Key::Configuration.under(root);
         let end = end_of(&begin);
-        // After the row of the last change, whose key is the prefix itself.
+        // Skips the row of the last change, whose key is the prefix itself.
         begin.push(0);
         (begin, end)
     }

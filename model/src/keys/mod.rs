@@ -9,7 +9,7 @@
 //!       ├ (2)                                    the next database's number
 //!       ├ (3, Version, Nonce)                    transaction ids (RFC 003, option 3)
 //!       ├ (5)                                    the store's identity
-//!       ├ (6, Name)                              progress of databases that are copied here
+//!       ├ (6, Name)                              progress of databases being copied here
 //!       ├ (7, Deadline, Number, Store)           staged uploads, which no edit names yet
 //!       ├ (8, …)                                 jobs: keys of the crate `jobs`
 //!       ├ (9)[, Section, Name]                   configuration of the servers
@@ -32,7 +32,7 @@
 //!                     ├ (14, DocID)                                         id rows: the index rows of a document
 //!                     ├ (15, …)                                             purges
 //!                     ├ (16, …)                                             view groups: see `views`
-//!                     ├ (17, Incarnation, Versionstamp)                     how many edits there were
+//!                     ├ (17, Incarnation, Versionstamp)                     counts of edits
 //!                     ├ (18, …)                                             replaced revisions: see `replaced`
 //!                     ├ (19, DocID, NotDeleted, RevPosition, RevHash, …)    their bodies
 //!                     └ (24 to 27, …)                                       rows of 4 to 7 that a repair moved

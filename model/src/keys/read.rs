@@ -12,7 +12,7 @@ use crate::feed::seq::Seq;
 use crate::rows::row::Reader;
 
 impl DatabaseKeys {
-    /// A reader of a key's elements after the database's prefix and the subspace. Fails if the subspace is another one.
+    /// A reader of a key's elements after the database's prefix and the subspace. Fails if the subspace differs.
     fn inside<'k>(&self, key: &'k [u8], subspace: u64) -> Result<Reader<'k>> {
         let mut reader = Reader::new(key.strip_prefix(self.prefix().as_ref()).ok_or_else(|| misplaced(key))?);
         if reader.int()? == subspace { Ok(reader) } else { Err(misplaced(key)) }
@@ -132,8 +132,8 @@ impl DatabaseKeys {
         Ok((content, id, leaf))
     }
 
-    /// The index in the key of an index row, and the row's key and document; `None` for the row that tells how far the
-    /// index is built.
+    /// The index in the key of an index row, and the row's key and document; `None` for the row with the progress of
+    /// the build.
     pub(crate) fn read_index_row(&self, key: &[u8]) -> Result<(u64, Option<IndexPlace>)> {
         let mut reader = self.inside(key, INDEX_ROWS)?;
         let index = reader.int()?;

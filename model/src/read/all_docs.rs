@@ -1,8 +1,8 @@
 //! Listing documents by id: `_all_docs`.
 //!
-//! The rows of `all_docs` hold the winners of live documents and nothing else. So a listing reads no ancestors, and
-//! only requested bodies. One call reads one batch in one transaction, and returns the request for the rest. So a
-//! listing of any length takes bounded memory, and no transaction grows too old.
+//! The rows of `all_docs` hold only the winners of live documents. So a listing does not read ancestors, and reads only
+//! requested bodies. One call reads one batch in one transaction, and returns the request for the rest. So a listing of
+//! any length takes bounded memory, and its transactions do not become too old.
 //!
 //! Ids are listed in byte order, as in CouchDB.
 //!
@@ -50,7 +50,7 @@ pub struct AllDocsRequest {
     pub descending: bool,
     /// Maximum number of rows.
     pub limit: Option<usize>,
-    /// Maximum number of rows in an answer, if it is less than the built-in one. The rest is in its `next`.
+    /// Maximum number of rows in a batch, if it is less than the built-in one. The rest is in its `next`.
     pub at_once: Option<usize>,
     /// Number of rows to skip first.
     pub skip: usize,
@@ -124,7 +124,7 @@ pub struct AllDocs {
     pub offset: Option<u64>,
     /// The last sequence, if requested.
     pub update_seq: Option<Seq>,
-    /// The rows. A batch may be empty and not be the last one.
+    /// The rows. A batch that is not the last may be empty.
     pub rows: Vec<AllDocsRow>,
     /// The request for the rest; `None` after the last batch.
     pub next: Option<AllDocsRequest>,
@@ -192,7 +192,7 @@ impl<D: Database> Documents<D> {
             let range = range.limit(left);
             let mut read = match transaction.get_range(&range, Read::Snapshot).await {
                 Ok(read) => read,
-                // The next batch begins with the damage.
+                // The next batch starts with the damage.
                 Err(error) if error.damage().is_some() && batch.last.is_some() => {
                     batch.more = true;
                     break;
@@ -228,8 +228,8 @@ impl<D: Database> Documents<D> {
         Ok(batch)
     }
 
-    /// A batch of one row, for rows that the store cannot read. Its id is the first one that may be missing; it need
-    /// not be that of a document.
+    /// A batch of one row, for rows that the store cannot read. Its id is the first one that may be missing. A document
+    /// with this id need not exist.
     fn past_damage(&self, request: &AllDocsRequest, mut batch: Page, error: Error) -> Result<Page> {
         let Some((begin, end)) = error.unreadable() else { return Err(error) };
         // The bounds are keys of rows, or the keys just after them.
@@ -325,7 +325,7 @@ impl<D: Database> Documents<D> {
         self.read_docs(transaction, request.conflicts, rows, at_once, listed).await
     }
 
-    /// The same. `live` begins to read the winner of a row, or returns `None` for a row without a document.
+    /// The same. `live` starts to read the winner of a row, or returns `None` for a row without a document.
     pub(crate) async fn read_docs<F: Future<Output = Result<(Leaf, Body)>>>(
         &self,
         transaction: &D::Transaction,
@@ -358,7 +358,7 @@ impl<D: Database> Documents<D> {
                         row.entry = entry;
                         batch.add(bytes);
                     }
-                    // The read version grew too old. The rows read before that are valid.
+                    // The read version became too old. The rows read before are valid.
                     Err(error) if error.is_retryable() && batch.items() > 0 => return Ok(batch.items()),
                     Err(error) => return Err(error),
                 }

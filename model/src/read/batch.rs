@@ -2,8 +2,8 @@
 //!
 //! A transaction has about five seconds and ten megabytes. Work on a long list is therefore cut into
 //! batches of one transaction each. A batch is full at a number of items or at [`BATCH_BYTES`],
-//! whichever comes first; it always takes one item, however large that is. Where a transaction still
-//! grows too old (1007), the next attempt takes half as many items: see
+//! whichever comes first; it always takes one item, however large that is. If a transaction still
+//! becomes too old (1007), the next attempt takes half as many items: see
 //! [`reading::run_batch`](crate::read::reading::run_batch) for reads, and `halves` in `write` for writes.
 
 use kv_api::TransactionOption;
@@ -19,8 +19,8 @@ pub(crate) const BODIES_AT_ONCE: usize = 100;
 pub(crate) const FIRST_BYTES: usize = BATCH_BYTES / BODIES_AT_ONCE;
 
 /// Maximum number of retries of a transaction in long work, such as an index build or a relocation. After that, its
-/// error ends the work. None of these transactions needs to know whether an earlier attempt was committed: it finds
-/// out, or has the same effect again.
+/// error ends the work. These transactions need not know whether an earlier attempt was committed: they find out, or
+/// have the same effect again.
 pub(crate) const RETRIES: TransactionOption = TransactionOption::RetryLimit(Some(50));
 
 /// A batch that is being filled.

@@ -1,4 +1,4 @@
-//! Documents with conflicts: more than one live leaf.
+//! Documents with conflicts: those with more than one live leaf.
 
 use kv_api::Database;
 

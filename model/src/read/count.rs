@@ -1,9 +1,9 @@
 //! The number of rows in a range.
 //!
 //! Rows do not store their position, so the first rows of the range are counted: about as many as the answer has, so
-//! counting costs no more than the answer. The store estimates the bytes of the rest, and the counted rows say how many
-//! bytes a row takes. Embedded engines count up to 1,000 more rows and then estimate from a sample of one row in about
-//! 128 KiB, so their answer is coarse below some ten megabytes.
+//! that counting costs no more than the answer. The store estimates the bytes of the rest, and the counted rows give
+//! the size of a row. Embedded engines count up to 1,000 more rows and then estimate from a sample of one row in about
+//! 128 KiB, so their result is coarse below some ten megabytes.
 
 use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction};
 
@@ -65,7 +65,7 @@ impl<D: Database> Documents<D> {
                     let read = batch.await?;
                     counted += read.rows.len();
                     bytes += read.rows.iter().map(|row| row.key.len() + row.value.len()).sum::<usize>();
-                    // Without a rest this was the whole range.
+                    // Without a rest, this was the whole range.
                     let Some(rest) = range.after(&read) else { return Ok(counted as u64) };
                     range = rest;
                     if counted >= exact {

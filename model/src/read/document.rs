@@ -1,4 +1,4 @@
-//! A document as it is read, and the options of a read.
+//! A document as read, and the options of a read.
 //!
 //! Source: CouchDB's `couch_doc:to_json_obj/2`. The order of members is the same.
 
@@ -102,7 +102,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// The body of a tombstone that stores none.
+    /// The body of a tombstone without a stored body.
     pub(crate) fn empty() -> Body {
         Body { text: JsonText::empty_object(), attachments: Vec::new() }
     }
@@ -116,7 +116,7 @@ impl Body {
 }
 
 impl Edit {
-    /// An edit that replaces a document as it was read. Its attachments are kept.
+    /// An edit that replaces a document as read. Its attachments are kept.
     pub fn replacing(document: &Document, body: JsonText) -> Self {
         Edit { keeps_attachments: true, ..Edit::new(&*document.id, body).over(document.rev.clone()) }
     }

@@ -28,7 +28,7 @@ use crate::read::all_docs::{AllDocsEntry, AllDocsRequest};
 use crate::read::document::{Document, GetOptions};
 use crate::write::edit::Edit;
 
-/// Number of documents in the first page, and the factor and the end of its growth.
+/// Number of documents in the first page, the factor of its growth, and the maximum.
 const FIRST_PAGE: usize = 32;
 const GROWTH: usize = 4;
 const PAGE: usize = 500;
@@ -74,7 +74,7 @@ impl<D: Database> Documents<D> {
         IndexBuilder { documents: self.clone(), fields: Vec::new(), filter: None, name: None, is_global: false }
     }
 
-    /// Searches documents by a selector of Mango, such as `{"type": "song", "at": {"$gt": 3}}`. It finds no design
+    /// Searches documents by a selector of Mango, such as `{"type": "song", "at": {"$gt": 3}}`. It does not find design
     /// documents.
     pub fn find(&self, selector: JsonText) -> Find<D> {
         let (documents, sort) = (self.clone(), Vec::new());
@@ -92,7 +92,7 @@ impl<D: Database> Documents<D> {
 }
 
 impl<D: Database> IndexBuilder<D> {
-    /// The fields, in the order in which rows are sorted by them. A point separates the names of nested members.
+    /// The fields, in the order in which rows are sorted by them. A dot separates the names of nested members.
     pub fn fields<F: Into<String>>(mut self, fields: impl IntoIterator<Item = F>) -> Self {
         self.fields = fields.into_iter().map(Into::into).collect();
         self
@@ -110,7 +110,7 @@ impl<D: Database> IndexBuilder<D> {
         self
     }
 
-    /// The name of the index and of its design document. By default it is made of the fields.
+    /// The name of the index and of its design document. The default is made from the fields.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -138,7 +138,7 @@ impl<D: Database> IndexBuilder<D> {
             edit.rev = known.map(|known| known.rev);
             match self.documents.put(edit).await {
                 Ok(_) => break true,
-                // Somebody else changed the design document.
+                // Another writer changed the design document.
                 Err(error) if *error.kind() == ErrorKind::Conflict => {}
                 Err(error) => return Err(error),
             }
@@ -169,7 +169,7 @@ impl<D: Database> IndexBuilder<D> {
 }
 
 impl<D: Database> Find<D> {
-    /// Searches one partition of a partitioned database, which has indexes of its own.
+    /// Searches one partition of a partitioned database, which has its own indexes.
     pub fn in_partition(mut self, partition: impl Into<String>) -> Self {
         self.partition = partition.into();
         self
@@ -243,7 +243,7 @@ impl<D: Database> Find<D> {
         Ok(Query { in_partitioned: self.documents.is_partitioned(), ..query })
     }
 
-    /// Chooses an index. One that is not built yet is built first, if no other can answer.
+    /// Chooses an index. An index that is not built yet is built first, if no other one can answer.
     async fn plan(&self) -> Result<Planned> {
         let query = self.query()?;
         if !query.partition.is_empty() {
@@ -326,7 +326,7 @@ enum Rest {
 struct Search<D> {
     find: Find<D>,
     planned: Option<Planned>,
-    /// Matches that were read and not taken.
+    /// Matches that were read but not taken.
     found: VecDeque<Document>,
     skip: u64,
     left: u64,
@@ -384,7 +384,7 @@ impl<D: Database> Search<D> {
         Ok(last.filter(|_| !is_last).map(|last| Rest::Rows(IndexRequest { after: Some(last), ..request })))
     }
 
-    /// Reads all rows with the same cut key, sorts their documents by their whole keys, and goes on after them.
+    /// Reads all rows with the same cut key, sorts their documents by their whole keys, and continues after them.
     async fn alike(&mut self, planned: &Planned, key: Vec<u8>, request: IndexRequest) -> Result<Rest> {
         let above = [&key[..], &[0]].concat();
         let (start, end) = (key.clone(), above.clone());

@@ -46,7 +46,7 @@ pub struct LocalRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LocalDocs {
-    /// The rows. A batch may be empty and not be the last one.
+    /// The rows. A batch that is not the last may be empty.
     pub rows: Vec<LocalRow>,
     /// The request for the rest; `None` after the last batch.
     pub next: Option<AllDocsRequest>,
@@ -186,8 +186,8 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// The ids of the first local documents in a range, and whether there may be more. Each id is found with a key
-    /// selector of its own, so no body is read.
+    /// The ids of the first local documents in a range, and whether there may be more. Each id is found with its own
+    /// key selector, so bodies are not read.
     async fn local_ids(
         &self,
         transaction: &D::Transaction,

@@ -55,7 +55,7 @@ struct One<B, G> {
 struct Opened {
     branch: Branch,
     body: Option<Body>,
-    /// Whether it is no leaf any more, but a replaced revision whose body is kept.
+    /// Whether it is no longer a leaf, but a replaced revision whose body is kept.
     is_replaced: bool,
 }
 
@@ -72,7 +72,7 @@ impl Opened {
     }
 }
 
-/// The ancestors that are read, where they are requested.
+/// The ancestors to read, if they are requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ancestors {
     /// As many as the database's limit of revisions allows.
@@ -88,7 +88,7 @@ enum Answer {
 }
 
 impl Answer {
-    /// The leaf, if its body is not read completely.
+    /// The leaf, if its body is not completely read.
     fn unread(&mut self) -> Option<&mut Opened> {
         match self {
             Answer::Leaf(opened) if opened.unread() > 0 => Some(opened),
@@ -128,7 +128,7 @@ impl<D: Database> Documents<D> {
     /// request for a damaged document fails alone.
     ///
     /// # Errors
-    /// As there. An id that no document may have counts as missing.
+    /// As there. An invalid id counts as missing.
     pub async fn get_many(
         &self,
         requests: Vec<BulkGet>,
@@ -154,7 +154,7 @@ impl<D: Database> Documents<D> {
         self.get_batch(requests, options, Ancestors::UpToLimit).await
     }
 
-    /// The same for all leaves, with all ancestors that are stored. Those beyond the limit of revisions, which other reads do
+    /// The same for all leaves, with all stored ancestors. Those beyond the limit of revisions, which other reads do
     /// not show, count again when the limit is raised, so a backup needs them.
     ///
     /// # Errors
@@ -276,7 +276,7 @@ impl<D: Database> Documents<D> {
             for (place, answer) in found.iter_mut().enumerate() {
                 let Some(opened) = answer.unread() else { continue };
                 if !batch.take(opened.unread()) {
-                    // The unread bodies of this one are read separately, or a later batch answers it.
+                    // Its unread bodies are read separately, or a later batch answers the request.
                     answers.truncate(request.max(1));
                     break 'requests;
                 }
@@ -298,7 +298,7 @@ impl<D: Database> Documents<D> {
         Ok((revs_limit, answers))
     }
 
-    /// Answers missing revisions with replaced ones that are kept.
+    /// Replaces missing revisions by replaced ones that are kept.
     async fn add_replaced(
         &self,
         transaction: &D::Transaction,

@@ -9,7 +9,7 @@
 //! is a number may be an index or a name, and both are read. In two cases the whole body is read anyway: for very many
 //! ranges, and for a part of several members whose order the metadata alone do not tell.
 //!
-//! Parts have no checksum of their own. A lost row is noticed by a read of the whole body, and by a check.
+//! Parts have no checksum of their own. A read of the whole body and a check notice a lost row.
 
 use kv_api::{Bytes, Database, KeyValue, RangeRequest, Read, Transaction, TransactionExt};
 
@@ -30,7 +30,7 @@ const MAX_RANGES: usize = 100;
 pub struct Parts {
     /// The winner, whose values these are.
     pub rev: RevId,
-    /// The value at each path, in the order of the paths; `None` if there is none.
+    /// The value at each path, in the order of the paths; `None` if missing.
     pub values: Vec<Option<JsonText>>,
 }
 
@@ -108,7 +108,7 @@ impl<D: Database> Documents<D> {
                         });
                         std::iter::once(name).chain(indexed)
                     })
-                    // No row has a longer key.
+                    // Rows never have longer keys.
                     .filter(|begin| begin.len() <= longest)
                     .collect();
                 if count + begins.len() > MAX_RANGES {

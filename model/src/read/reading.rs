@@ -10,8 +10,9 @@ use crate::error::Result;
 /// Maximum number of retries of a read.
 const RETRIES: u32 = 20;
 
-/// Runs `body` in a transaction that is never committed, and again in a new one if the store says that this may help,
-/// for example because the read version is too old. Its reads may be snapshot reads, since no write depends on them.
+/// Runs `body` in a transaction that is never committed, and again in a new one if the store says that a retry may
+/// help, for example because the read version is too old. Its reads may be snapshot reads, since no write depends on
+/// them.
 pub(crate) async fn run<D, T, F, Fut>(engine: &D, mut body: F) -> Result<T>
 where
     D: Database,

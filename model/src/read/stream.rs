@@ -39,21 +39,21 @@ impl<D> fmt::Debug for Feed<D> {
 }
 
 impl<D: Database> Documents<D> {
-    /// The feed from its beginning to its end: one row for each document, in the order of their last changes.
+    /// The feed from its start to its end: one row for each document, in the order of their last changes.
     pub fn feed(&self) -> Feed<D> {
         Feed { documents: self.clone(), request: ChangesRequest::default(), live: false, filter: None }
     }
 }
 
 impl<D: Database> Feed<D> {
-    /// Only changes after `seq`, or from now on. A consumer begins there if its name has no place yet.
+    /// Only changes after `seq`, or from now on. A consumer starts there if its name has no place yet.
     #[must_use]
     pub fn since(mut self, since: impl Into<Since>) -> Self {
         self.request.since = since.into();
         self
     }
 
-    /// With the documents at their winners, also deleted ones.
+    /// With the documents at their winners, including deleted ones.
     #[must_use]
     pub fn with_documents(mut self) -> Self {
         self.request.include_docs = true;
@@ -109,9 +109,9 @@ impl<D: Database> Feed<D> {
 
 /// A running stream.
 struct Reading<D> {
-    /// Its request begins after the rows that were read.
+    /// Its request starts after the rows that were read.
     feed: Feed<D>,
-    /// Rows that were read and not taken.
+    /// Rows that were read but not taken.
     rows: VecDeque<Change>,
     /// Whether everything has been read.
     at_end: bool,

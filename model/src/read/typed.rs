@@ -1,4 +1,4 @@
-//! Documents as values of the caller's own type, by serde.
+//! Documents as values of the caller's own type, using serde.
 //!
 //! A body is JSON text, so a value is read from it and written to it without a tree in between. Members that the type
 //! does not name are lost when its value is written: `#[serde(flatten)]` on a map keeps them.
@@ -31,7 +31,7 @@ impl<D, T> fmt::Debug for Typed<D, T> {
     }
 }
 
-/// A value and the revision that it has.
+/// A value and its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versioned<T> {
     /// The revision.
@@ -51,7 +51,7 @@ impl Document {
     /// The body as a value.
     ///
     /// # Errors
-    /// 400 where the body does not fit the type.
+    /// 400 if the body does not fit the type.
     pub fn value<T: DeserializeOwned>(&self) -> Result<T> {
         let value = serde_json::from_str(self.body.as_str());
         value.map_err(|error| Error::doc_validation(format!("{:?} is not of its type: {error}", self.id)))
@@ -80,7 +80,7 @@ impl<D: Database, T: Serialize + DeserializeOwned> Typed<D, T> {
     /// The document at its winner.
     ///
     /// # Errors
-    /// 404; 400 where the body does not fit the type.
+    /// 404; 400 if the body does not fit the type.
     pub async fn get(&self, id: &str) -> Result<Versioned<T>> {
         let document = self.documents.get(id, &GetOptions::default()).await?;
         Ok(Versioned { value: document.value()?, rev: document.rev })
@@ -95,19 +95,19 @@ impl<D: Database, T: Serialize + DeserializeOwned> Typed<D, T> {
         self.documents.put(edit).await
     }
 
-    /// Changes the document, and keeps its attachments. Returns the value afterwards. If somebody else changes the
+    /// Changes the document, and keeps its attachments. Returns the value afterwards. If another writer changes the
     /// document at the same time, `change` is applied again to the new value. So it may run any number of times.
     ///
     /// # Errors
-    /// 404; 400 where the body does not fit the type; never 409.
+    /// 404; 400 if the body does not fit the type; never 409.
     pub async fn update(&self, id: &str, change: impl Fn(&mut T)) -> Result<Versioned<T>> {
         self.change(id, None::<fn() -> T>, change).await
     }
 
-    /// The same, but a document that is missing or deleted is created, from the type's default value.
+    /// The same, but a missing or deleted document is created from the type's default value.
     ///
     /// # Errors
-    /// 400 where the body does not fit the type; never 404 or 409.
+    /// 400 if the body does not fit the type; never 404 or 409.
     pub async fn upsert(&self, id: &str, change: impl Fn(&mut T)) -> Result<Versioned<T>>
     where
         T: Default,
@@ -127,7 +127,7 @@ impl<D: Database, T: Serialize + DeserializeOwned> Typed<D, T> {
                 (Err(error), _) => return Err(error),
             };
             change(&mut value);
-            // All attachments are named, so none has to be looked up.
+            // All attachments are named, so they need not be looked up.
             let edit = Edit { rev, attachments, keeps_attachments: false, ..Edit::of_value(id, &value)? };
             edits.put(documents, edit)?;
             Ok(value)

@@ -9,11 +9,11 @@
 //!  second              the other rows of the winner; skipped if the body is a single row
 //! ```
 //!
-//! So it reads no row of `revisions`, whose ancestors may be longer than the document. It reads no other branch's body
-//! either: a document with conflicts may have thousands.
+//! So it does not read `revisions`, whose ancestors may be longer than the document, or another branch's body:
+//! a document with conflicts may have thousands.
 //!
-//! Only if there is no live leaf, `revisions` is read too. It distinguishes a deleted document from one that never
-//! existed. Additional data (`revs`, `conflicts`, …) are read in the first round trip.
+//! `revisions` is read only if there is no live leaf. It distinguishes a deleted document from one that never existed.
+//! Additional data (`revs`, `conflicts`, …) are read in the first round trip.
 
 use std::future::Future;
 
@@ -124,8 +124,8 @@ pub(crate) fn last_live<T: Transaction>(
 }
 
 /// The same for one of many documents. The first read has all rows of its live leaves, the winner's last, unless they
-/// are more than the bytes that it is limited to, like all bodies of a batch. It goes forward: engines on disk find the
-/// end of a range more slowly than its beginning.
+/// exceed the limit in bytes that all bodies of a batch have. It reads forward: engines on disk find the start of a
+/// range faster than its end.
 pub(crate) fn last_live_of_many<T: Transaction>(
     transaction: &T,
     keys: &DatabaseKeys,
@@ -254,13 +254,13 @@ pub(crate) fn history(branch: &Branch) -> Result<RevHistory> {
 
 /// The same for a branch that must exist.
 pub(crate) fn history_of(branch: Option<&Branch>) -> Result<RevHistory> {
-    branch.map_or_else(|| Err(Error::corrupt("there is a body and no revision")), history)
+    branch.map_or_else(|| Err(Error::corrupt("there is a body but no revision")), history)
 }
 
 /// Adds what was requested. The first of `branches` is the winner.
 pub(crate) fn add_meta(document: &mut Document, branches: &[Branch], options: &GetOptions) -> Result<()> {
     let Some((winner, losers)) = branches.split_first() else {
-        return Err(Error::corrupt("there is a body and no revision"));
+        return Err(Error::corrupt("there is a body but no revision"));
     };
     if winner.leaf.rev != document.rev {
         return Err(Error::corrupt(format!("there is no body at the winner {}", winner.leaf.rev)));

@@ -5,9 +5,9 @@
 //!  (18, DocID, Leaf)              read with a conflict range; cleared with the body and the references
 //! ```
 //!
-//! Edits limit the number for each document. What is too old is removed by a [job](FORGET_JOBS), while a database keeps
-//! bodies for a time; reads do not wait for it. The job also removes what is left when the setting was switched off,
-//! and then the setting itself.
+//! Edits limit the number for each document. While a database keeps bodies for a time, a [job](FORGET_JOBS) removes
+//! those that are too old; reads do not wait for it. When the setting is switched off, the job also removes the
+//! remaining bodies, and then the setting itself.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -37,7 +37,7 @@ const AT_ONCE: usize = 100;
 const SHORTEST_PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
-/// Part of the time for which bodies are kept that passes between two runs.
+/// Fraction of the keeping time that passes between two runs.
 const PAUSES: u64 = 16;
 
 impl<D: Database> LayerState<D> {
@@ -70,9 +70,9 @@ fn has_work(keep: KeepReplaced) -> bool {
 }
 
 impl<D: Database> Documents<D> {
-    /// Removes bodies of replaced revisions that are not kept any more. Returns the time until the next call is
-    /// useful, if the database keeps bodies for a time. Several calls at the same time do no harm. A server calls it in
-    /// [a job](FORGET_JOBS). A program without a server calls it now and then.
+    /// Removes bodies of replaced revisions that are no longer kept. Returns the time until the next call is useful, if
+    /// the database keeps bodies for a time. Several concurrent calls are safe. A server calls it in [a
+    /// job](FORGET_JOBS). A program without a server calls it now and then.
     ///
     /// # Errors
     /// 404 if the database is gone; the store's errors.
@@ -84,7 +84,7 @@ impl<D: Database> Documents<D> {
         self.forgetting_pause().await
     }
 
-    /// The time until bodies have to be removed again; `None` if the database does not keep them for a time.
+    /// The time until bodies must be removed again; `None` if the database does not keep them for a time.
     ///
     /// # Errors
     /// 404 if the database is gone; the store's errors.
@@ -97,8 +97,8 @@ impl<D: Database> Documents<D> {
         })
     }
 
-    /// Removes one batch after `after`, which is empty at the beginning: of what is not kept any more, or of `all`.
-    /// Returns where to go on; `None` at the end. With `hold`, only a run that has the job can write.
+    /// Removes one batch after the key `after`, which is empty at the start: bodies that are no longer kept, or `all`.
+    /// Returns the key at which to continue; `None` at the end. With `hold`, only a run that has the job can write.
     ///
     /// # Errors
     /// Like [`forget_replaced`](Self::forget_replaced), and [`ErrorKind::JobLost`](crate::ErrorKind::JobLost).
@@ -149,7 +149,7 @@ impl<D: Database> Documents<D> {
             after => [keys.prefix(), after, &[0]].concat(),
         };
         if begin >= beyond {
-            // The time was made longer meanwhile.
+            // The keeping time was extended meanwhile.
             return Ok(Outcome::ReadOnly(None));
         }
         let batch = transaction.get_range(&RangeRequest::keys(begin, beyond).limit(most), Read::Snapshot).await?;
@@ -169,7 +169,7 @@ impl<D: Database> Documents<D> {
                     let contents = replaced.contents(transaction, keys, &id);
                     found.push((id, replaced, contents));
                 }
-                // What cannot be read stays.
+                // Unreadable rows are kept.
                 Some(Err(_)) => {}
                 Some(Ok(_)) | None => stray.push(&row.key),
             }
@@ -203,7 +203,7 @@ impl<D: Database> Documents<D> {
         Ok(if is_read_only { Outcome::ReadOnly(next) } else { Outcome::Write(next) })
     }
 
-    /// Ends the setting of a database that keeps no bodies any more, if none are left.
+    /// Removes the setting of a database that no longer keeps bodies, once none are left.
     async fn forgot_all(&self, transaction: &D::Transaction, instance: Instance) -> Result<Outcome<Option<Vec<u8>>>> {
         if instance.keep.is_none_or(|keep| keep.keeps_any()) {
             return Ok(Outcome::ReadOnly(None));

@@ -35,7 +35,7 @@ impl KeepReplaced {
         if is_possible { Ok(()) } else { Err(invalid()) }
     }
 
-    /// The same for a database of this name. System databases keep none: their documents are for their owners alone,
+    /// The same for a database of this name. System databases keep none: their documents are only for their owners,
     /// and another user may have the same name later.
     pub(crate) fn check_for(self, name: &str) -> Result<()> {
         if is_system_database(name) {
@@ -44,12 +44,12 @@ impl KeepReplaced {
         self.check()
     }
 
-    /// Whether it keeps any. A database that keeps none any more may have some left.
+    /// Whether it keeps any. A database that no longer keeps any may still have some.
     pub(crate) fn keeps_any(&self) -> bool {
         *self != KeepReplaced::Revisions(0)
     }
 
-    /// Maximum number of revisions of a document. It is never more than a branch remembers.
+    /// Maximum number of revisions of a document. It is never more than the number that a branch remembers.
     pub(crate) fn most(self, revs_limit: u32) -> usize {
         match self {
             KeepReplaced::Revisions(number) => number.min(revs_limit) as usize,
@@ -57,7 +57,7 @@ impl KeepReplaced {
         }
     }
 
-    /// Whether a revision that was replaced at `since_ms` is not kept any more.
+    /// Whether a revision replaced at `since_ms` is no longer kept.
     pub(crate) fn is_over(self, since_ms: u64, now_ms: u64) -> bool {
         match self {
             KeepReplaced::Revisions(number) => number == 0,

@@ -9,14 +9,14 @@
 //!            ▼
 //!  (19, DocID, Leaf, …)                its body, the same rows
 //!  (18, DocID, Leaf)                   (Format = 1, SinceMs, Size, HasAttachments)
-//!  (18, SinceMs, DocID, Leaf)          empty: what is too old is found by its time
+//!  (18, SinceMs, DocID, Leaf)          empty: bodies that are too old are found by time
 //! ```
 //!
-//! So whatever reads `docs` sees leaves only, as in other databases. References to contents stay as they are: a
-//! replaced revision refers to its attachments as the leaf did.
+//! So readers of `docs` see only leaves, as in other databases. References to contents do not change: a replaced
+//! revision refers to its attachments as the leaf did.
 //!
 //! `SinceMs` is the clock of the process that replaced the revision, and reads compare it with their own clock.
-//! Versions would not do: on FoundationDB they cannot be turned into times for as long as bodies are kept.
+//! Versions would not work: on FoundationDB they cannot be turned into times for as long as bodies are kept.
 //!
 //! # Invariants
 //! * A revision is a leaf, or has rows here, or neither. An edit that adds a leaf removes the rows that it had here.
@@ -26,7 +26,7 @@
 //!   conflict.
 //!   A removal never touches `docs`.
 //!
-//! A purge of a document removes all its rows here: nothing of what was purged can be read any more.
+//! A purge of a document removes all its rows here: purged data can no longer be read.
 
 mod forget;
 pub(crate) mod keep_replaced;
@@ -54,7 +54,7 @@ pub(crate) struct Replaced {
     pub(crate) leaf: Leaf,
     /// When it was replaced, in milliseconds since 1970.
     pub(crate) since_ms: u64,
-    /// Size of its body in bytes; zero for a tombstone that stores none.
+    /// Size of its body in bytes; zero for a tombstone without a stored body.
     pub(crate) size: u64,
     /// Whether it has attachments.
     pub(crate) attachments: bool,
@@ -81,7 +81,7 @@ impl Replaced {
         Ok(replaced)
     }
 
-    /// The replaced revisions in the rows of a document. A row that cannot be read is left out, and stays.
+    /// The replaced revisions in the rows of a document. An unreadable row is left out, and kept.
     pub(crate) fn of_document(keys: &DatabaseKeys, rows: &[KeyValue]) -> Vec<Replaced> {
         let read = |row: &KeyValue| Replaced::read(keys.read_replaced(&row.key)?.1, &row.value);
         rows.iter().filter_map(|row| read(row).ok()).collect()

@@ -17,7 +17,7 @@ use crate::rows::branch::Branch;
 use crate::rows::revid::RevId;
 
 impl<D: Database> Documents<D> {
-    /// Looks for a revision that is not a leaf. The call issues the reads. The branch that is returned ends at the
+    /// Looks for a revision that is not a leaf. The call issues the reads. The returned branch ends at the
     /// revision; it has ancestors only `with_history`, and if a leaf remembers them.
     pub(crate) fn find_replaced(
         &self,

@@ -43,7 +43,7 @@ impl Ancestors {
         self.format
     }
 
-    /// Whether there is such a format.
+    /// Whether this format exists.
     pub(crate) fn is_format(format: u64) -> bool {
         format == FORMAT_TUPLE || format == FORMAT_RAW
     }
@@ -210,7 +210,7 @@ mod tests {
         let stemmed = ancestors.stemmed(7).unwrap().unwrap();
         assert_eq!((stemmed.format, stemmed.to_vec().unwrap()), (FORMAT_RAW, hashes[..7].to_vec()));
         assert_eq!(ancestors.stemmed(4_000).unwrap(), None);
-        // And back to a tuple, when stemming makes it short enough.
+        // It becomes a tuple again when stemming makes it short enough.
         assert_eq!(ancestors.of_child(&RevHash::from([1; 16]), 10).unwrap().format, FORMAT_TUPLE);
     }
 

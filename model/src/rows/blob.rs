@@ -69,7 +69,7 @@ pub(crate) fn read(rows: &[KeyValue]) -> Result<Option<(Head, JsonText)>> {
         text.extend_from_slice(&part.value);
     }
     if text.len() as u64 != head.bytes {
-        return Err(Error::corrupt("a text of another length than its first row says"));
+        return Err(Error::corrupt("a text whose length is not that in its first row"));
     }
     let text = JsonText::from_normalised(text).ok_or_else(|| Error::corrupt("a text that is not UTF-8"))?;
     Ok(Some((head, text)))

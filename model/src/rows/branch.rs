@@ -42,7 +42,7 @@ pub(crate) struct WinnerInfo {
     pub(crate) branches: u64,
 }
 
-/// What a transaction writes to the winner's row, before its commit.
+/// The data of the winner's row that a transaction writes, before its commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PendingWinner {
     pub(crate) incarnation: u8,
@@ -100,7 +100,7 @@ impl Branch {
         Ok(Branch { leaf, size, ancestors, attachments, policy, winner_info })
     }
 
-    /// What the row of a branch has that must be the winner.
+    /// The winner's additional elements, in the row of a branch that must be the winner.
     pub(crate) fn winner_info(&self) -> Result<WinnerInfo> {
         self.winner_info.ok_or_else(|| Error::corrupt(format!("the winner {} has no sequence", self.leaf.rev)))
     }
@@ -144,7 +144,7 @@ impl Branch {
     }
 
     /// The row of the branch stemmed to `limit` revisions, made from its row `value`; `None` if it is short enough.
-    /// Everything before the ancestors stays as it is.
+    /// Everything before the ancestors is kept.
     pub(crate) fn stemmed_row(&self, value: &[u8], limit: usize) -> Result<Option<Vec<u8>>> {
         let Some(stemmed) = self.ancestors.stemmed(limit.saturating_sub(1))? else { return Ok(None) };
         let mut old = Vec::with_capacity(self.ancestors.len() + 2);
@@ -169,7 +169,7 @@ impl Branch {
         Ok(path)
     }
 
-    /// Whether the revision is this branch's leaf or a known ancestor of it. Where the last write wins, the leaf stands
+    /// Whether the revision is this branch's leaf or a known ancestor of it. If the last write wins, the leaf stands
     /// for all revisions that are not greater.
     pub(crate) fn contains(&self, rev: &RevId) -> Result<bool> {
         if self.policy == ConflictPolicy::LastWriteWins {
@@ -220,7 +220,7 @@ pub(crate) fn branches(keys: &DatabaseKeys, id: &str, rows: &[KeyValue]) -> Resu
 /// Those of `wanted` that are leaves of these branches or known ancestors. Takes time in proportion to the
 /// branches and `wanted` together.
 ///
-/// Where the last write wins, all revisions that are not greater than the leaf are known.
+/// If the last write wins, all revisions that are not greater than the leaf are known.
 pub(crate) fn known<'r>(
     branches: &[Branch],
     wanted: impl IntoIterator<Item = &'r RevId>,

@@ -1,5 +1,5 @@
-//! Rows of the [catalog](crate::admin::catalog): a database's number, whether it is partitioned, and the store that it
-//! moved to, if it did.
+//! Rows of the [catalog](crate::admin::catalog): a database's number, whether it is partitioned, and the store to which
+//! it moved, if it did.
 //!
 //! ```text
 //!  (Number, InstanceId[, true][, To])      true: the database is partitioned, as its instance row says too
@@ -15,9 +15,9 @@ use crate::rows::tuple;
 pub(crate) struct CatalogRow {
     pub(crate) number: u64,
     pub(crate) instance_id: [u8; 16],
-    /// Whether the database is partitioned. A handle knows it from here, so that ids are checked without a read.
+    /// Whether the database is partitioned. A handle takes it from here, so ids are checked without a read.
     pub(crate) partitioned: bool,
-    /// The store that the database moved to, if it did.
+    /// The store to which the database moved, if it did.
     pub(crate) moved_to: Option<String>,
 }
 

@@ -48,7 +48,7 @@ impl ChangeRow {
         tuple::append_bool(out, winner.not_deleted);
     }
 
-    /// The document in a row that cannot be read otherwise.
+    /// The document in a row whose rest cannot be read.
     pub(crate) fn read_id(value: &[u8]) -> Result<String> {
         let mut reader = Reader::new(value);
         reader.int()?;

@@ -8,9 +8,9 @@
 //! ```
 //! The same edit made in two places gets the same revision, and so replicates without a conflict, even between CouchDB
 //! and this layer. One edit differs: if a document with attachments is created again over a tombstone, CouchDB hashes
-//! `{undefined, undefined, undefined}` for each of them, since it has already serialised them. So documents with
-//! different attachments get the same revision, and replicas stay different for ever. Here they are hashed as in every
-//! other edit.
+//! `{undefined, undefined, undefined}` for each attachment, since it has already serialised them. So documents with
+//! different attachments get the same revision, and replicas stay different forever. Here the attachments are hashed as
+//! in every other edit.
 //!
 //! Otherwise every byte counts:
 //!
@@ -27,7 +27,7 @@
 //! | other arrays | list | 108, length in 4 bytes, the elements, 106 |
 //! | object | `{[{Key, Value}, …]}` | 104 1, the list of 104 2 key value |
 //!
-//! The length of a container is known only at its end, so it is filled in afterwards. There is one buffer and no
+//! The length of a container is known only at its end, and is filled in then. There is one buffer and no
 //! recursion.
 
 use md5::{Digest, Md5};
@@ -133,7 +133,7 @@ impl RevisionTerm<'_> {
     }
 }
 
-/// A list that is not complete: an array, or the members of an object.
+/// An incomplete list: an array, or the members of an object.
 #[derive(Debug)]
 struct OpenList {
     /// Position of its tag. Its length comes after the tag.
@@ -144,7 +144,7 @@ struct OpenList {
     all_small: bool,
 }
 
-/// An Erlang term in external term format, while it is written.
+/// An Erlang term in external term format, being written.
 #[derive(Debug, Default)]
 pub struct Term {
     bytes: Vec<u8>,
@@ -157,7 +157,7 @@ impl Term {
         Term { bytes: vec![VERSION], open: Vec::new() }
     }
 
-    /// Begins a tuple of this number of elements, which follow.
+    /// Starts a tuple of this number of elements, which follow.
     pub fn tuple(&mut self, elements: u8) -> &mut Self {
         self.bytes.extend_from_slice(&[SMALL_TUPLE, elements]);
         self
@@ -174,7 +174,7 @@ impl Term {
         self
     }
 
-    /// Appends text as Erlang's strings are: a list of bytes.
+    /// Appends text like Erlang's strings: as a list of bytes.
     pub fn text(&mut self, text: &str) -> &mut Self {
         match u16::try_from(text.len()) {
             Ok(0) => self.bytes.push(NIL),

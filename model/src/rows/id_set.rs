@@ -14,7 +14,7 @@ pub struct IdSet(Arc<Sorted>);
 struct Sorted {
     /// The ids one after the other, sorted.
     text: String,
-    /// Where each ends.
+    /// The end of each id.
     ends: Vec<usize>,
 }
 

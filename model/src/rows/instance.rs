@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  (Format, InstanceId, Incarnation, BodyFormat, RevsLimit, CreatedMs,
-//!   Policy,                                               0, or 1 where the last write wins; 2 more if partitioned
+//!   Policy,                                               0, or 1 if the last write wins; 2 more if partitioned
 //!   NextIndex, Count, (Index, Active) …,
 //!   Generation, Count, (DesignId, Position, Hash) …,      design documents that validate edits
 //!   [Unit, Number],                                       in format 2: bodies of replaced revisions that are kept
@@ -13,8 +13,8 @@
 //! never writes keys of a dropped database. The row has everything that a write must know about the database, so no
 //! other read is needed.
 //!
-//! The row is also the fence of a relocation ([`relocate`](mod@crate::admin::relocate)). A write gets the state with the
-//! same read. So closing a database costs its writers nothing, and no write is missed.
+//! The row is also the fence of a relocation ([`relocate`](mod@crate::admin::relocate)). A write gets the state with
+//! the same read. So closing a database costs its writers nothing, and no write is missed.
 
 use kv_api::Read;
 
@@ -28,10 +28,10 @@ use crate::write::policy::ConflictPolicy;
 
 const FORMAT: u64 = 1;
 
-/// The format of a database that keeps bodies of replaced revisions, or has some left: the row has the setting too.
+/// The format of a database that keeps bodies of replaced revisions, or still has some: the row then has the setting.
 const FORMAT_KEEPING: u64 = 2;
 
-/// The units of what is kept.
+/// The units of the setting for replaced revisions.
 const KEPT_REVISIONS: u64 = 0;
 const KEPT_MILLISECONDS: u64 = 1;
 
@@ -54,9 +54,9 @@ const ARRIVING: u64 = 3;
 pub(crate) enum State {
     /// It is in this store.
     Open,
-    /// It is about to move. It can be read, and no longer written.
+    /// It is about to move. It can be read, but no longer written.
     Closing {
-        /// The store it moves to, as the marker will name it.
+        /// The store it will move to, as the marker will name it.
         to: String,
         /// The run of the relocation that closed it.
         run: [u8; 16],
@@ -92,7 +92,7 @@ pub(crate) struct Instance {
     pub(crate) incarnation: u8,
     /// The layout of new bodies.
     pub(crate) format: BodyFormat,
-    /// Whether bodies in another layout may be left, which are to be rewritten.
+    /// Whether bodies in another layout may be left to rewrite.
     pub(crate) rewrites: bool,
     /// Maximum number of revisions that a branch remembers.
     pub(crate) revs_limit: u32,
@@ -100,18 +100,18 @@ pub(crate) struct Instance {
     pub(crate) created_ms: u64,
     /// Its conflict policy.
     pub(crate) policy: ConflictPolicy,
-    /// Whether the id of each document begins with the name of a partition.
+    /// Whether the id of each document starts with the name of a partition.
     pub(crate) partitioned: bool,
     /// Its indexes.
     pub(crate) indexes: Indexes,
     /// Its design documents that validate edits.
     pub(crate) validation: Validation,
-    /// The replaced revisions whose bodies it keeps; `None` if it has none. No revisions while some are left.
+    /// The replaced revisions whose bodies it keeps; `None` if it has none. Zero revisions while some are left.
     pub(crate) keep: Option<KeepReplaced>,
     pub(crate) state: State,
 }
 
-/// The design documents that edits of a database ask.
+/// The design documents that validate the edits of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Validation {
     /// Number of times that they changed. It never falls, so equal numbers mean equal documents.
@@ -139,17 +139,17 @@ pub(crate) struct Kept {
 }
 
 impl Indexes {
-    /// Whether one of them is not active.
+    /// Whether any index is not active.
     pub(crate) fn are_to_build(&self) -> bool {
         self.kept.iter().any(|one| !one.active)
     }
 
-    /// Whether an index has to be built that did not exist before, or was active.
+    /// Whether an index must be built that did not exist before or was active.
     pub(crate) fn adds_work_to(&self, before: &Indexes) -> bool {
         self.kept.iter().any(|one| !one.active && !before.kept.contains(one))
     }
 
-    /// The same indexes, all of them not built.
+    /// The same indexes, all marked as not built.
     pub(crate) fn to_build(&self) -> Indexes {
         Indexes { next: self.next, kept: self.kept.iter().map(|one| Kept { active: false, ..*one }).collect() }
     }
@@ -212,8 +212,8 @@ impl Validation {
 }
 
 impl Instance {
-    /// The instance, if it is this database's and its state allows this access. A serializable read means that the
-    /// transaction writes.
+    /// The instance, if it belongs to this database and its state allows this access. A serializable read means that
+    /// the transaction writes.
     pub(crate) fn admit(self, id: [u8; 16], access: Access, read: Read) -> Result<Instance> {
         let writes = read == Read::Serializable;
         match (access, &self.state) {

@@ -1,4 +1,4 @@
-//! What the rows of a database hold, and how values become bytes.
+//! The contents of a database's rows, and how values become bytes.
 
 pub(crate) mod ancestors;
 pub(crate) mod bigint;

@@ -3,9 +3,9 @@
 //! Sources: `parse_rev`, `parse_revid` and `revid_to_str` of CouchDB's `couch_doc.erl`; RFC 001,
 //! "Detailed Description".
 //!
-//! As text a revision is `position-hash`. A hash of 32 characters is hexadecimal and means 16 bytes. Any other
-//! hash means its own bytes, since replicators do send such hashes. Sixteen bytes print as 32 lower-case digits,
-//! whatever their origin.
+//! As text a revision is `position-hash`. A hash of 32 characters is hexadecimal and means 16 bytes. Any other hash
+//! means its own bytes, since replicators do send such hashes. Sixteen bytes print as 32 lower-case digits, whatever
+//! their origin.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -115,7 +115,7 @@ impl fmt::Display for RevHash {
     }
 }
 
-/// Writes bytes as hexadecimal digits, two each, in small letters.
+/// Writes bytes as hexadecimal digits, two each, in lower case.
 fn write_hex(bytes: &[u8], digits: &mut [u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
@@ -130,7 +130,7 @@ fn hexadecimal(bytes: &[u8; 16]) -> [u8; 32] {
     digits
 }
 
-/// Bytes as hexadecimal digits, in small letters.
+/// Bytes as hexadecimal digits, in lower case.
 pub fn hex(bytes: &[u8]) -> String {
     let mut digits = vec![0; 2 * bytes.len()];
     write_hex(bytes, &mut digits);
@@ -201,7 +201,7 @@ impl RevId {
         self.hash
     }
 
-    /// Parses `position-hash`. Everything after the first hyphen is the hash, further hyphens included.
+    /// Parses `position-hash`. Everything after the first hyphen is the hash, including further hyphens.
     ///
     /// # Errors
     /// [`InvalidRev`] for anything else.

@@ -1,7 +1,8 @@
 //! Reads rows: tuples whose elements have known types.
 //!
-//! The format is FoundationDB's (`design/tuple.md`). [`mod@crate::rows::tuple`] appends elements and reads untyped ones. This
-//! module adds what this layer's rows need. Rows come from the store, so every step can fail, and damage is an error.
+//! The format is FoundationDB's (`design/tuple.md`). [`mod@crate::rows::tuple`] appends elements and reads untyped
+//! ones. This module adds what this layer's rows need. Rows come from the store, so every step can fail, and damage is
+//! an error.
 
 use std::borrow::Cow;
 
@@ -30,7 +31,7 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// The part that is not read yet.
+    /// The unread part.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -64,9 +65,9 @@ impl<'a> Reader<'a> {
         };
         let mut bytes = [0; 8];
         let taken = self.take(len)?;
-        // A key must have exactly one reading, so that walks which continue after it advance.
+        // Each value must have exactly one encoding, so that walks which continue after a key always advance.
         if taken.first() == Some(&0) {
-            return Err(malformed("an integer that is longer than it must be"));
+            return Err(malformed("an integer that is longer than necessary"));
         }
         bytes[8 - len..].copy_from_slice(taken);
         Ok(u64::from_be_bytes(bytes))

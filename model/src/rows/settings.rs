@@ -29,7 +29,7 @@ impl<D: Database> Documents<D> {
         Ok(instance.revs_limit)
     }
 
-    /// Sets the number of revisions that a branch remembers: 1 to 4,000. Reads show no more at once. A branch is
+    /// Sets the number of revisions that a branch remembers: 1 to 4,000. Reads apply it at once. A branch is
     /// stemmed at its next write, and by [`stemming`](Self::stemming).
     ///
     /// # Errors
@@ -40,8 +40,8 @@ impl<D: Database> Documents<D> {
         self.change_instance(change).await
     }
 
-    /// Changes the instance row, or leaves it (`None`). `change` may write other rows of the transaction too, and makes
-    /// the answer.
+    /// Changes the instance row, or leaves it unchanged (`None`). `change` may also write other rows in the
+    /// transaction, and returns the answer.
     pub(crate) async fn change_instance<T, F>(&self, change: impl Fn(D::Transaction, Instance) -> F) -> Result<T>
     where
         F: Future<Output = Result<(T, Option<Instance>)>>,
@@ -62,7 +62,7 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// The replaced revisions whose bodies are kept; `None` for none.
+    /// The replaced revisions whose bodies are kept; `None` keeps none.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -72,9 +72,9 @@ impl<D: Database> Documents<D> {
     }
 
     /// Sets which replaced revisions are kept, with their attachments: `?rev=`, `open_revs` and `revs_info` read them.
-    /// Never more of a document are kept than a branch remembers. A revision that was replaced before is not there. A
-    /// shorter time holds for reads at once, a lower number with the next edits of each document. With `None` no
-    /// replaced revision can be read any more; [a job](crate::FORGET_JOBS) removes the bodies.
+    /// At most as many revisions of a document are kept as a branch remembers. Revisions replaced before this call are
+    /// not available. A shorter time applies to reads at once, a lower number with the next edits of each document.
+    /// With `None`, replaced revisions can no longer be read; [a job](crate::FORGET_JOBS) removes the bodies.
     ///
     /// # Errors
     /// 400 for no revisions or no time, and for more than 4,000 revisions; 404 if the database is gone.
@@ -82,7 +82,7 @@ impl<D: Database> Documents<D> {
         keep.map_or(Ok(()), |keep| keep.check_for(self.name()))?;
         let change = |transaction: D::Transaction, instance: Instance| async move {
             let before = instance.keep;
-            // Some may be left.
+            // Some bodies may be left.
             let after = keep.or(before.map(|_| KeepReplaced::Revisions(0)));
             if after == before {
                 return Ok(((), None));

@@ -22,7 +22,7 @@ pub(crate) struct Stats {
     pub(crate) doc_del_count: i64,
     /// Size of all leaves' bodies in bytes, as compact JSON.
     pub(crate) external: i64,
-    /// Number of edits so far, which is the number of sequences that were given out.
+    /// Number of edits so far, which is the number of sequences given out.
     pub(crate) edits: i64,
 }
 
@@ -43,7 +43,7 @@ impl Stats {
         operand
     }
 
-    /// Reads the counters' row. A database without edits has none.
+    /// Reads the counters' row. A database without edits has no such row.
     pub(crate) fn read(value: Option<&[u8]>) -> Result<Stats> {
         let Some(value) = value else { return Ok(Stats::default()) };
         let fields = value.as_chunks::<FIELD_BYTES>();

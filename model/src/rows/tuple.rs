@@ -2,8 +2,8 @@
 //!
 //! Source: `design/tuple.md` of FoundationDB.
 //!
-//! The crate packs a tuple that exists as a value. A document's rows are thousands of paths that differ in their
-//! last element, and have longer integers than the crate's. So elements are appended one at a time here, and read
+//! The crate packs a tuple that exists as a value. A document's rows are thousands of paths that differ in their last
+//! element, and have longer integers than the crate supports. So elements are appended one at a time here, and read
 //! without allocating. A test compares the two.
 
 use std::borrow::Cow;
@@ -83,7 +83,7 @@ pub(crate) fn append_bytes(out: &mut Vec<u8>, value: &[u8]) {
     end_run(out);
 }
 
-/// Begins a string whose contents are appended in several [runs](append_run), until [`end_run`].
+/// Starts a string whose contents are appended in several [runs](append_run), until [`end_run`].
 pub(crate) fn begin_str(out: &mut Vec<u8>) {
     out.push(STRING);
 }
@@ -107,7 +107,7 @@ pub(crate) fn find_nul(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (number, word) in words.iter().take(WORDS).enumerate() {
         let word = u64::from_le_bytes(*word);
-        // The lowest flag is exact: a borrow can only spoil the flags above a true one.
+        // The lowest flag is exact: a borrow can only falsify the flags above a true one.
         let nuls = word.wrapping_sub(ONES) & !word & HIGH;
         if nuls != 0 {
             return Some(number * 8 + nuls.trailing_zeros() as usize / 8);

@@ -25,7 +25,7 @@ const PAGE: usize = 500;
 /// Number of rows of a document that are read at the same time.
 const AT_ONCE: usize = 100;
 
-/// More parts than a row has.
+/// A number that exceeds the parts of any row.
 const MAX_PARTS: u64 = 1_000;
 
 /// Summary of a set, in any order: the number of its elements, the sum of their numbers, and a hash of all.
@@ -45,9 +45,9 @@ impl Tally {
         self.hash = self.hash.wrapping_add(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
     }
 
-    /// A description of the difference if another set is found.
+    /// A description of the difference if `found` is another set.
     fn other(&self, found: &Tally, what: &str) -> Option<String> {
-        (self != found).then(|| format!("{what}: there must be {self:?}, and there are {found:?}"))
+        (self != found).then(|| format!("{what}: expected {self:?}, found {found:?}"))
     }
 }
 
@@ -91,7 +91,7 @@ impl<D: Database> Documents<D> {
 
     /// Compares the rows of a group with what its functions emit now, and each node with the reduction of the rows
     /// below it. Writes nothing. If the group is behind, documents that changed since are left out. Differences are
-    /// added to `report`. `progress` is called with the number of documents that were compared.
+    /// added to `report`. Calls `progress` with the number of documents compared.
     ///
     /// A function whose result differs from call to call is reported like a wrong row.
     ///
@@ -121,7 +121,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The same, for a group that stays as it is.
+    /// The same, for a group that does not change meanwhile.
     async fn compare_views(
         &self,
         group: &ViewGroup,
@@ -164,14 +164,14 @@ impl<D: Database> Documents<D> {
                 break old < read;
             }
         };
-        // A document that changed since may have rows, and so may one that was purged since.
+        // A document that changed or was purged since may have rows.
         let is_behind = is_behind || self.purge_seq().await? != upto.purge_seq;
         for (view, emitted) in emitted.into_iter().enumerate() {
             let name = format!("the view {:?} of {:?}", group.views()[view].name, group.name());
             if !is_behind {
                 match damaged(self.rows_of_view(group, view).await)? {
                     Ok(rows) if rows == emitted => {}
-                    Ok(rows) => report.add(None, format!("{name} has {rows} rows, its documents emit {emitted}")),
+                    Ok(rows) => report.add(None, format!("{name} has {rows} rows, but its documents emit {emitted}")),
                     Err(damage) => report.add(None, format!("{name} cannot be counted: {}", damage.reason())),
                 }
             }
@@ -209,9 +209,9 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// How the rows of a document differ from what the functions emit for it; empty if they do not. Views that leave the
-    /// document out, or would do so now, are not compared: a limit, as of time, may not be exceeded each time. They are
-    /// returned too.
+    /// The difference between the rows of a document and what the functions emit for it; empty if there is none. Views
+    /// that leave the document out, or would do so now, are not compared: limits such as time are not exceeded each
+    /// time. These views are returned too.
     async fn differs(&self, group: &ViewGroup, one: &Prepared) -> Result<(&'static str, BTreeSet<usize>)> {
         let keys = self.keys();
         self.read(|tx| async move {
@@ -247,7 +247,7 @@ impl<D: Database> Documents<D> {
                         return Ok(("a row that is missing", views));
                     };
                     if read_pair(&tx, keys, (head.number, view), &place, &value).await? != *pair {
-                        return Ok(("another row than there is", views));
+                        return Ok(("a row that differs from the stored one", views));
                     }
                 }
             }
@@ -275,10 +275,10 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// Checks the rows of a group without its functions, and returns what is wrong. Each row, each error and each row of
+    /// Checks the rows of a group without its functions, and returns the problems. Each row, each error and each row of
     /// a document that is left out must be named by an id row of an existing document. Each part must belong to a row.
-    /// The nodes must follow from the rows, with the numbers of rows below them. Returns nothing if the group was updated
-    /// meanwhile.
+    /// The nodes must follow from the rows, with the numbers of rows below them. Returns nothing if the group was
+    /// updated meanwhile.
     pub(crate) async fn wrong_view_rows(&self, signature: &[u8; 16]) -> Result<Vec<String>> {
         let before = match self.upto_of(signature).await {
             Err(error) if super::upkeep::is_gone(&error) => return Ok(Vec::new()),
@@ -305,7 +305,7 @@ impl<D: Database> Documents<D> {
         wrong.extend(left_out.other(&noted, "documents that views leave out, which id rows name"));
         if noted.count != before.1.left_out {
             let (counted, rows) = (before.1.left_out, noted.count);
-            wrong.push(format!("documents that views leave out: {counted} are counted, and there are {rows} rows"));
+            wrong.push(format!("documents that views leave out: {counted} are counted, but there are {rows} rows"));
         }
         match self.upto_of(signature).await {
             Ok(after) if after == before => Ok(wrong),
@@ -314,7 +314,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The numbers of groups that have rows but no head, so nothing else would remove them.
+    /// The numbers of groups that have rows but no head. Nothing else would remove them.
     pub(crate) async fn headless_view_groups(&self) -> Result<Vec<u64>> {
         let keys = self.keys();
         self.read(|tx| async move {
@@ -403,7 +403,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Summary of what the id rows of a group name. The group handled the purges up to `purge_seq`; a document that was
+    /// Summary of the rows that the id rows of a group name. The group handled the purges up to `purge_seq`; a document
     /// purged later still has rows.
     async fn claims(&self, group: u64, purge_seq: u64) -> Result<Claims> {
         let keys = self.keys();
@@ -434,7 +434,7 @@ impl<D: Database> Documents<D> {
                     }
                 })
                 .await?;
-            claims.wrong.extend(gone.iter().map(|id| format!("{id:?} has an id row and does not exist")));
+            claims.wrong.extend(gone.iter().map(|id| format!("{id:?} has an id row but does not exist")));
             for (id, row) in rows {
                 match row {
                     Ok((row, _)) => claims.add(&id, row),
@@ -464,7 +464,7 @@ impl<D: Database> Documents<D> {
                         continue;
                     }
                     Place::read(place)?;
-                    // An unreadable row does not count as the row that an id row names.
+                    // An unreadable row does not count as the row named by an id row.
                     let parts = damaged(parts_of(&row.value))?.ok();
                     walked.rows.add(place, parts.map_or(2, |parts| u64::from(parts > 0)));
                     for part in 0..parts.unwrap_or(0).min(MAX_PARTS) {

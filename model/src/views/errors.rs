@@ -1,4 +1,4 @@
-//! Why a function has no result, and a document no rows.
+//! The reasons why a function has no result, or a document no rows.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl FunctionError {
         FunctionError { error: error.into(), reason: reason.into() }
     }
 
-    /// Writes it as JSON. Both texts may be anything, and are cut.
+    /// Writes it as JSON. Both texts may be long, and are cut.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         const MAX: usize = 2_000;
         let cut = |text: &str| text[..text.floor_char_boundary(text.len().min(MAX))].to_owned();

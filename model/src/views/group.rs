@@ -30,8 +30,8 @@ pub struct Mapped {
     pub rows: Vec<Vec<Emitted>>,
     /// The error of the first function that failed.
     pub error: Option<FunctionError>,
-    /// The views whose functions failed because of a limit, so that nobody knows which rows the document has there.
-    /// Queries say that it is left out. Of a function that fails by itself they do not.
+    /// The views whose functions failed because of a limit, so the document's rows there are unknown. Queries report
+    /// that it is left out. They do not report functions that fail by themselves.
     pub left_out: BTreeMap<usize, FunctionError>,
 }
 
@@ -59,10 +59,10 @@ pub enum Reduction {
     Values(Vec<JsonText>),
 }
 
-/// The functions of a view group. Each call may run them anywhere, for example on threads of their own.
+/// The functions of a view group. Calls may run anywhere, for example on their own threads.
 ///
-/// A function must have the same result whenever it gets the same arguments. A reduce function must also have the same
-/// result however the rows are divided.
+/// A function must return the same result for the same arguments. The result of a reduce function must not depend on
+/// how the rows are divided.
 pub trait ViewFunctions: Send + Sync + 'static {
     /// Calls all map functions with each document. A document is the text that a plain read returns. An error of a
     /// function is noted for the document, which has no rows in that view. An error of the whole call ends the update.
@@ -89,7 +89,7 @@ pub enum Reduce {
     Stats,
     /// A function of the group.
     Custom,
-    /// `_approx_count_distinct`: about how many different keys there are.
+    /// `_approx_count_distinct`: the approximate number of different keys.
     ApproxCountDistinct,
     /// `_top_N`: the greatest values, from the greatest one. Values that collate equal count once.
     Top(u8),
@@ -102,10 +102,10 @@ pub enum Reduce {
 }
 
 impl Reduce {
-    /// The greatest `N` of `_top_N` and `_bottom_N` in CouchDB.
+    /// The largest `N` of `_top_N` and `_bottom_N` in CouchDB.
     pub const MAX_RANK: u8 = 100;
 
-    /// The function that comes with CouchDB under this name; `None` if there is none.
+    /// CouchDB's built-in function of this name; `None` if there is none.
     ///
     /// # Errors
     /// CouchDB's reason if `N` is not a number from 1 to [`MAX_RANK`](Self::MAX_RANK).
@@ -115,8 +115,7 @@ impl Reduce {
             Ok(_) => Err("rank value must be between 1 and 100"),
             Err(_) => Err("invalid rank reducer"),
         };
-        // Names are compared by their beginnings, as in CouchDB: some design documents have a line break after the
-        // name.
+        // Names are compared by their starts, as in CouchDB: some design documents have a line break after the name.
         let known = [
             ("_sum", Reduce::Sum),
             ("_count", Reduce::Count),
@@ -135,7 +134,7 @@ impl Reduce {
         })
     }
 
-    /// The bytes that it adds to a signature.
+    /// The bytes that the function adds to a signature.
     fn code(self) -> Vec<u8> {
         match self {
             Reduce::Count => vec![1],
@@ -187,15 +186,15 @@ impl fmt::Debug for ViewGroup {
 /// Options of a view group, which are part of its signature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewOptions {
-    /// Whether the group belongs to a design document. Such a group is removed by a cleanup once no design document has
-    /// its signature.
+    /// Whether the group belongs to a design document. A cleanup removes such a group when no design document has its
+    /// signature.
     pub is_of_design: bool,
     /// Whether design documents are mapped too.
     pub include_design: bool,
     /// Whether documents have `_local_seq`.
     pub local_seq: bool,
-    /// Whether each partition has rows of its own, which a query must name. Only for partitioned databases. Documents
-    /// without a partition, which are the design documents, have no rows then.
+    /// Whether each partition has its own rows. A query must then name one. Only for partitioned databases. Documents
+    /// without a partition, which are the design documents, then have no rows.
     pub is_partitioned: bool,
 }
 
@@ -222,7 +221,7 @@ impl ViewGroup {
         }))
     }
 
-    /// Its name, for people.
+    /// Its name, for messages.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -247,12 +246,12 @@ impl ViewGroup {
         self.0.views.get(view).is_some_and(|view| view.is_raw)
     }
 
-    /// Whether each partition has rows of its own.
+    /// Whether each partition has its own rows.
     pub fn is_partitioned(&self) -> bool {
         self.0.is_partitioned
     }
 
-    /// Refuses a query without a partition where one is needed, and one of a partition where there is none.
+    /// Refuses a query without a partition if one is needed, and a query with a partition if the group has none.
     pub(super) fn check(&self, request: &ViewRequest) -> Result<()> {
         match (self.0.is_partitioned, &request.partition) {
             (true, None) => Err(Error::bad_request("`partition` parameter is mandatory for queries to this view.")),

@@ -1,4 +1,4 @@
-//! Reads reductions of a view, of all rows of a range or by groups of keys, page by page.
+//! Reads reductions of a view page by page: of all rows of a range, or by groups of keys.
 
 use json::JsonText;
 use kv_api::{Database, Transaction};
@@ -33,9 +33,9 @@ pub struct ReducedRow {
 pub struct ReducedPage {
     /// The sequence up to which the view is built.
     pub seq: Seq,
-    /// The groups. A page may be empty and not be the last one.
+    /// The groups. A page that is not the last may be empty.
     pub rows: Vec<ReducedRow>,
-    /// The documents that are left out of the view.
+    /// The documents left out of the view.
     pub left_out: LeftOut,
     /// The request for the rest; `None` after the last page.
     pub next: Option<ViewRequest>,
@@ -63,7 +63,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Reads a page of reductions as they are, without an update. `skip` and `limit` count groups; documents are not
+    /// Reads a page of reductions without an update. `skip` and `limit` count groups; documents are not
     /// included.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl<D: Database> Documents<D> {
 }
 
 impl<T: Transaction> Tree<'_, T> {
-    /// Reads a page of at most this many groups, with those that are skipped, and of as many of the requested keys.
+    /// Reads a page of at most this many groups, including skipped ones, and of as many of the requested keys.
     async fn page_of_groups(&self, request: &ViewRequest, grouping: Grouping, most: usize) -> Result<ReducedPage> {
         let mut reading = Reading {
             page: ReducedPage { seq: Seq::ZERO, rows: Vec::new(), left_out: LeftOut::default(), next: None },
@@ -112,7 +112,7 @@ impl<T: Transaction> Tree<'_, T> {
                     false => window.low = window.low.max(bound.clone()),
                 }
             }
-            // Keys without rows take time too.
+            // Keys without rows also take time.
             if at - resume.key >= most {
                 reading.stop(at, &window);
                 break;
@@ -143,7 +143,7 @@ impl<T: Transaction> Tree<'_, T> {
         Ok(())
     }
 
-    /// Reads groups. Returns what is left of their range if the page ends before its end.
+    /// Reads groups. Returns the rest of their range if the page ends before it.
     async fn read_groups(
         &self,
         mut groups: Groups<'_, T>,
@@ -170,7 +170,7 @@ impl<T: Transaction> Tree<'_, T> {
 struct Reading {
     page: ReducedPage,
     request: ViewRequest,
-    /// Number of groups so far, with those that were skipped.
+    /// Number of groups so far, including skipped ones.
     seen: usize,
 }
 

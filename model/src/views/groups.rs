@@ -1,8 +1,8 @@
 //! The groups of a range of rows, one after the other.
 //!
 //! The first row of a group is read together with some that follow. If the group ends among them, they are its rows. If
-//! not, it is a span of places, whose sum comes from the [`tree`](super::tree), and the next group begins behind it. So
-//! small groups cost their rows, and large ones a few nodes each.
+//! not, it is a span of places, whose sum comes from the [`tree`](super::tree), and the next group starts behind it. So
+//! small groups cost their rows, and large groups cost a few nodes each.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use super::window::Window;
 use crate::error::Result;
 use crate::keys::end_of;
 
-/// Number of rows that are read to see where a group ends: at first, and at most.
+/// Number of rows that are read to find the end of a group: at first, and at most.
 const PEEKED: usize = 32;
 const MOST_PEEKED: usize = 1_024;
 
@@ -30,20 +30,19 @@ pub(super) struct Group {
 
 /// The rows of a group.
 enum Members {
-    /// They were read.
+    /// Rows that were read.
     Read(Vec<Found>),
-    /// Those between two places of a range.
+    /// The rows between two places of a range.
     Between { window: Window, low: Vec<u8>, high: Vec<u8> },
 }
 
-/// Where the rows of a group are: its key, the places it spans, and the bytes with which the whole keys of its rows
-/// begin.
+/// The place of a group's rows: the group's key, the span of places, and the start of the whole keys of its rows.
 struct Span {
     key: JsonText,
     low: Vec<u8>,
     high: Vec<u8>,
     prefix: Vec<u8>,
-    /// Whether the group has all keys with the prefix, and not only the key that the prefix is.
+    /// Whether the group has all keys with the prefix, not only the key that equals the prefix.
     is_open: bool,
 }
 
@@ -65,7 +64,7 @@ impl Span {
                 // The text consists of normalised values.
                 let key = JsonText::from_normalised(out).unwrap_or_else(JsonText::null);
                 let mut prefix = order.whole_key(key.root());
-                // Without the end of the array, longer arrays begin with these bytes too.
+                // Without the end of the array, longer arrays also start with these bytes.
                 prefix.pop();
                 let low = at_prefix(&cut(prefix.clone()));
                 return Span { key, high: end_of(&low), low, prefix, is_open: true };
@@ -91,10 +90,10 @@ pub(super) struct Groups<'t, T> {
     tree: &'t Tree<'t, T>,
     grouping: Grouping,
     order: &'t RowOrder,
-    /// The key of the range, if it is that of one key.
+    /// The key of the range, if the range is a single key.
     key: Option<JsonText>,
     range: Window,
-    /// Rows that were read, of the next groups.
+    /// Rows of the next groups that were already read.
     rows: VecDeque<Found>,
     /// The range after those rows.
     rest: Option<Window>,
@@ -116,12 +115,12 @@ impl<'t, T: Transaction> Groups<'t, T> {
         Groups { tree, grouping, order, key, range, rows: VecDeque::new(), rest, peeked: PEEKED, ended: 0 }
     }
 
-    /// Whether the next group has to be read from the store. It may be that there is none.
+    /// Whether the next group must be read from the store. There may be none.
     pub(super) fn has_to_read(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The range that is left, for another page; `None` if there is nothing left, or if a page cannot end here.
+    /// The remaining range, for another page; `None` if nothing is left, or if a page cannot end here.
     pub(super) fn left(&self) -> Option<Window> {
         match self.rows.front() {
             // All rows with the same cut key are read again, so a page does not end among them.
@@ -144,7 +143,7 @@ impl<'t, T: Transaction> Groups<'t, T> {
         }
         let first = &self.rows[0];
         let span = Span::of(&tree.key_of(first).await?, self.grouping, self.order);
-        // Rows at the same place may have different keys, such as composed and decomposed letters.
+        // Keys that collate equally may differ, such as composed and decomposed letters.
         let key = match (&self.key, self.grouping) {
             (Some(key), Grouping::Exact) => key.clone(),
             _ => span.key.clone(),
@@ -193,7 +192,7 @@ impl<T: Transaction> Tree<'_, T> {
         }
     }
 
-    /// The rows and nodes between two places of a range. Rows with a cut key at its ends are looked at one by one.
+    /// The rows and nodes between two places of a range. Rows with a cut key at its ends are checked one by one.
     pub(super) async fn cover_window(&self, window: &Window, low: &[u8], high: &[u8]) -> Result<Cover> {
         let (mut low, mut high) = (low.to_vec(), high.to_vec());
         let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -207,7 +206,7 @@ impl<T: Transaction> Tree<'_, T> {
                 rows.reverse();
             }
             let rows = rows.into_iter().map(|one| one.row);
-            // The end of the range at which these rows are.
+            // The end of the range that has these rows.
             if begin == low {
                 before.extend(rows);
                 low = end;
@@ -220,7 +219,7 @@ impl<T: Transaction> Tree<'_, T> {
         Ok(self.cover(&low, end).await?.with(before, after))
     }
 
-    /// The place of a row, or that of all rows with its cut key.
+    /// The place of a row, or the place of all rows with its cut key.
     fn place_of(&self, found: &Found) -> Vec<u8> {
         if is_cut(&found.position.key) {
             return at_key(&cut(found.position.key.clone()));

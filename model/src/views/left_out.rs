@@ -1,7 +1,7 @@
-//! Documents that are left out of a view: they cannot be read, or their functions exceed a limit.
+//! Documents left out of a view: they cannot be read, or their functions exceed a limit.
 //!
-//! A function that throws has said that a document has no rows. These documents may have rows, and a query says that
-//! they are missing. Few documents are left out, so a query reads their rows only if the group's row counts some.
+//! If a function throws, the document has no rows. Left-out documents may have rows, so a query reports that they are
+//! missing. Few documents are left out, so a query reads their rows only if the group's row counts some.
 
 use kv_api::{Database, RangeRequest, Read, Transaction};
 
@@ -14,7 +14,7 @@ use crate::keys::DatabaseKey;
 /// Maximum number of left-out documents that a query names.
 const NAMED: usize = 10;
 
-/// The documents that are left out of a view, or of one of its partitions.
+/// The documents left out of a view, or of one of its partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// The first of them by id, at most ten.
@@ -24,7 +24,7 @@ pub struct LeftOut {
 }
 
 impl<D: Database> Documents<D> {
-    /// The documents that are left out of a view, or of one of its partitions.
+    /// The documents left out of a view, or of one of its partitions.
     pub(super) async fn left_out(
         &self,
         tx: &D::Transaction,

@@ -3,7 +3,7 @@
 //! ```text
 //!  (16)                                            the number of the next view group
 //!  (16, 0, Signature)                              view group: (Format, Group, Secret, IsOfDesign, Name)
-//!  (16, 1, Group)                                  up to where it is built: (Format, Seq, PurgeSeq, LeftOut)
+//!  (16, 1, Group)                                  how far it is built: (Format, Seq, PurgeSeq, LeftOut)
 //!  (16, 1, Group, 0, DocID[, Part])                id row: the rows that the document has
 //!  (16, 1, Group, 1, View, 0, Key, DocID, Emit)    row: [key, value] as JSON
 //!  (16, 1, Group, 1, View, Level[, Key, DocID, Emit])   node: the number of rows below it, and their reduction
@@ -12,18 +12,18 @@
 //!  (16, 1, Group, 4, View, DocID)                  why a document is left out of a view, though it may have rows there
 //! ```
 //!
-//! A view group has the views of one design document, or those of a program that embeds this crate. Its signature names
-//! the functions, so equal groups share their rows, and other functions make another group. An edit writes nothing to
-//! it: a query first brings the group up to date from the changes feed. So databases without views pay nothing, and
-//! slow map functions do not slow down edits.
+//! A view group has the views of one design document, or of a program that embeds this crate. Its signature identifies
+//! the functions, so equal groups share their rows, and changed functions make another group. An edit writes nothing to
+//! it: a query first brings the group up to date from the changes feed. So views cost nothing in databases without
+//! views, and slow map functions do not slow down edits.
 //!
 //! Invariants:
 //! * A group that is built up to a sequence has, for each document whose last change is not after it, the rows that the
 //!   map functions emit for the document's winner, and no others. The id row names the same rows.
-//! * A document that cannot be read, or whose rows are not known because its functions exceed a limit, is left out of
+//! * A document that cannot be read, or whose rows are unknown because its functions exceed a limit, is left out of
 //!   these views, and each of them has a row that says so. The group's row has the number of these rows ([`left_out`]).
 //! * Only [`step`] writes rows, in transactions that read and write the row `(16, 1, Group)` with conflict ranges. So
-//!   updates of a group are serialised, and a repeated one finds that it was done.
+//!   updates of a group are serialised, and a repeated update finds that it is already done.
 //! * Each node holds the sums of the rows from its own place up to the next node of its level ([`tree`]).
 //! * `Key` is bytes that compare as the emitted keys do. In a partitioned group, those of the document's partition come
 //!   first ([`mango::append_partition`]), so the rows of a partition are one range of each level. It is cut after
@@ -35,10 +35,10 @@
 //! | [`rust`] | functions in Rust |
 //! | [`rows`] | encodes rows |
 //! | [`prepare`] | maps documents |
-//! | [`update`], [`step`] | bring a group up to date, and write one transaction of that |
+//! | [`update`], [`step`] | bring a group up to date, and write one transaction of the update |
 //! | [`nodes`] | keeps sums |
 //! | [`tree`] | reads sums |
-//! | [`reduce`] | the reduce functions that come with CouchDB |
+//! | [`reduce`] | CouchDB's built-in reduce functions |
 //! | [`request`], [`window`] | a query, and its range of rows |
 //! | [`query`] | reads rows |
 //! | [`left_out`] | documents that are left out |
@@ -89,7 +89,7 @@ pub use update::{ViewProgress, ViewUpdate};
 pub use upkeep::{ViewGroupInfo, ViewGroupStats};
 
 /// Maximum size of the bytes of a key that order a row. With the longest id and each zero byte escaped, a key of the
-/// store has room for twice as much.
+/// store has room for twice as many.
 pub const MAX_KEY: usize = 2_000;
 
 /// Maximum size of a value of the store.
@@ -101,7 +101,8 @@ const FORMAT: u64 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Head {
     number: u64,
-    /// Key of the hash that decides the levels of rows. It is secret, so that nobody can choose keys by their levels.
+    /// Key of the hash that decides the levels of rows. It is secret, so that clients cannot choose keys by their
+    /// levels.
     secret: [u8; 16],
     is_of_design: bool,
     name: String,
@@ -132,7 +133,7 @@ impl Head {
     }
 }
 
-/// Up to where a group is built.
+/// How far a group is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Upto {
     seq: Seq,
@@ -141,7 +142,7 @@ struct Upto {
     left_out: u64,
 }
 
-/// A group and up to where it is built.
+/// A group and how far it is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     head: Head,
@@ -149,7 +150,7 @@ struct State {
 }
 
 impl Upto {
-    /// What says which documents come next.
+    /// The position in the feed and in the purges, which decides which documents come next.
     fn place(&self) -> (Seq, u64) {
         (self.seq, self.purge_seq)
     }
@@ -188,13 +189,13 @@ impl<D: Database> Documents<D> {
         async move { row.await?.map(|row| Head::read(&row)).transpose() }
     }
 
-    /// Up to where a group is built. 404 if it was removed.
+    /// How far a group is built. 404 if it was removed.
     async fn view_upto(&self, transaction: &D::Transaction, group: u64, read: Read) -> Result<Upto> {
         let row: Option<Bytes> = transaction.get(&self.keys().key(DatabaseKey::ViewRows(group)), read).await?;
         row.map_or_else(|| Err(Error::not_found(NotFound::Index)), |row| Upto::read(&row))
     }
 
-    /// The head of a group that was built, for a query. 404 if it was removed meanwhile.
+    /// The head of a built group, for a query. 404 if it was removed meanwhile.
     async fn built_view(&self, transaction: &D::Transaction, group: &ViewGroup) -> Result<(Head, Upto)> {
         let instance = self.instance(transaction, Read::Snapshot);
         let head = self.view_head(transaction, group.signature(), Read::Snapshot);

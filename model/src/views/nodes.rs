@@ -1,7 +1,7 @@
 //! Keeps the nodes above the rows of a view.
 //!
-//! Rows that came or went change the nodes above them. These are computed from the level below, and then those above
-//! them, up to the highest level.
+//! Added and removed rows change the nodes above them. These nodes are computed from the level below, and then those
+//! above them, up to the highest level.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ use crate::write::unguarded::Unguarded;
 /// Number of nodes that are looked up at the same time.
 const AT_ONCE: usize = 256;
 
-/// Number of nodes that are computed at the same time: the rows below all of them are in memory.
+/// Number of nodes that are computed at the same time: the rows below all of these are in memory.
 const COMPUTED_AT_ONCE: usize = 16;
 
 impl<T: Transaction> Tree<'_, T> {
-    /// Computes the nodes above rows that came, changed or went. The rows are written before.
+    /// Computes the nodes above rows that were added, changed or removed. The rows must be written before.
     pub(super) async fn update(&self, came: &BTreeSet<Vec<u8>>, went: &BTreeSet<Vec<u8>>) -> Result<()> {
         let mut changed: BTreeSet<Vec<u8>> = came.union(went).cloned().collect();
         let mut with_nodes = Vec::new();
@@ -34,7 +34,7 @@ impl<T: Transaction> Tree<'_, T> {
         for level in 1..=TOP {
             for (_, place, is_there) in with_nodes.iter().filter(|(highest, ..)| *highest >= level) {
                 match is_there {
-                    // Its sums follow below.
+                    // Its sums are written below.
                     true => self.tx.set_unguarded(self.at(level, place), Bytes::new()),
                     false => self.tx.clear_unguarded(&self.at(level, place)),
                 }
@@ -57,7 +57,7 @@ impl<T: Transaction> Tree<'_, T> {
         Ok(())
     }
 
-    /// The nodes of a level above these places: where each begins, and the key at which it ends.
+    /// The nodes of a level above these places: the place of each, and the key at which it ends.
     async fn nodes_above(&self, level: u64, places: &BTreeSet<Vec<u8>>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let (begin, end) = self.level(level);
         let mut nodes: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
@@ -93,7 +93,7 @@ impl<T: Transaction> Tree<'_, T> {
         Ok(nodes)
     }
 
-    /// The nodes of level 1 right before these, which are nodes too.
+    /// The nodes of level 1 directly before these, which are nodes too.
     async fn nodes_before(&self, new: &BTreeSet<Vec<u8>>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let begin = self.level(1).0;
         let mut nodes = Vec::new();
@@ -160,8 +160,8 @@ impl<T: Transaction> Tree<'_, T> {
         Ok(counts.into_iter().zip(reduced).map(|(count, reduced)| Node { count, reduced }).collect())
     }
 
-    /// Looks at up to one page of the nodes of a level, after a place. Returns those that are wrong, and the last place
-    /// that was looked at; `None` after the last page.
+    /// Checks up to one page of the nodes of a level, after a place. Returns the number of wrong ones, and the last
+    /// place that was checked; `None` after the last page.
     pub(super) async fn wrong_nodes(&self, level: u64, after: Option<&[u8]>) -> Result<(usize, Option<Vec<u8>>)> {
         let (begin, end) = self.level(level);
         let from = after.map_or(begin.clone(), |place| [self.at(level, place).as_slice(), &[0]].concat());
@@ -174,7 +174,7 @@ impl<T: Transaction> Tree<'_, T> {
             rows.iter().zip(ends).map(|(row, end)| (row.key[begin.len()..].to_vec(), end)).collect();
         let mut wrong = 0;
         for (row, expected) in rows.iter().zip(self.computed(level, &nodes).await?) {
-            // Compared in the form in which it is read back.
+            // Compared in the form as read back.
             let expected = Node::read(&expected.write().into())?;
             wrong += usize::from(expected.count == 0 || Node::read(&row.value).ok() != Some(expected));
         }

@@ -25,7 +25,7 @@ pub(super) const WRITTEN_BYTES: usize = 1_000_000;
 /// Maximum number of bytes of rows of one document.
 const MAX_EMITTED: usize = 3_000_000;
 
-/// Maximum number of views of a group that note why one document is left out. More do not fit into a transaction.
+/// Maximum number of views of a group that note why a document is left out. More do not fit into a transaction.
 const MAX_NOTED: usize = 1_000;
 
 /// Size of a row in a transaction, without its key and value.
@@ -76,7 +76,7 @@ pub(super) async fn prepare_some(group: &ViewGroup, changes: Vec<Change>) -> Res
         let some = some?;
         bytes += some.iter().map(|one| one.bytes).sum::<usize>();
         prepared.extend(some);
-        // Running calls are abandoned: their documents are read again.
+        // Running calls are abandoned: their documents will be read again.
         if bytes >= PREPARED_BYTES {
             break;
         }
@@ -133,7 +133,7 @@ impl Prepared {
         {
             let order = RowOrder::of(group.is_raw(view), group.partition_of(&self.id));
             let mut rows: Vec<_> = emitted.into_iter().map(|row| (cut(order.whole_key(row.key.root())), row)).collect();
-            // CouchDB keeps the values of equal keys in this order.
+            // CouchDB keeps values of equal keys in this order.
             rows.sort_by(|(a, one), (b, other)| {
                 a.cmp(b).then_with(|| mango::compare_terms(one.value.root(), other.value.root()))
             });
@@ -161,7 +161,7 @@ impl Prepared {
         }
     }
 
-    /// Leaves out the rows of the view with the most bytes, so that those of the others fit.
+    /// Leaves out the rows of the view with the most bytes, so that those of the other views fit.
     pub(super) fn leave_out_most(&mut self, group: &ViewGroup) {
         let mut bytes: BTreeMap<usize, usize> = BTreeMap::new();
         for (view, place, pair) in &self.rows {
@@ -180,7 +180,7 @@ impl Prepared {
     }
 }
 
-/// The bytes of a row in a transaction: its key, that of its parts or node, the key in the id row, and its value.
+/// Size of a row in a transaction: its key, the keys of its parts or node, the key in the id row, and its value.
 fn bytes_of(place: &Place, pair: &Pair) -> usize {
     3 * (place.key.len() + place.id.len()) + pair.len() + ROW_BYTES
 }

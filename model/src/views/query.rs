@@ -1,7 +1,7 @@
 //! Reads the rows of a view.
 //!
 //! One call reads one page in one transaction, and returns the request for the rest. So a query of any length takes
-//! bounded memory, and no transaction grows too old. Rows whose keys are cut are read together with all rows that have
+//! bounded memory, and transactions do not become too old. Rows whose keys are cut are read together with all rows of
 //! the same cut key, and ordered by the whole keys. In descending order, rows of one document with one key are still
 //! ascending, as in CouchDB, and are read together too.
 
@@ -28,7 +28,7 @@ use crate::rows::revid::RevId;
 /// Maximum number of rows in a page.
 const ROWS_AT_ONCE: usize = 2_000;
 
-/// A transaction looks up at most this many times as many requested keys as it may read documents.
+/// A transaction looks up at most this many requested keys for each document that it may read.
 const KEYS_FOR_EACH: usize = 10;
 
 /// Maximum number of rows skipped in one transaction.
@@ -116,7 +116,7 @@ impl<T: Transaction> Tree<'_, T> {
 }
 
 impl<T: Transaction> Tree<'_, T> {
-    /// Puts rows that were read in descending order into the order of a descending view, where those of one document
+    /// Puts rows that were read in descending order into the order of a descending view, where rows of one document
     /// and key are still ascending. Also reads the other rows of the last document and key, and removes them from the
     /// rest. They are not too many, since all rows of a document fit into a transaction.
     async fn descending(&self, mut found: Vec<Found>, rest: &mut Option<Window>) -> Result<Vec<Found>> {
@@ -155,11 +155,11 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Reads a page of rows as they are, without an update.
+    /// Reads a page of rows without an update.
     ///
     /// # Errors
     /// 404 if the database is gone, the group was never built, or it has no such view; `bad_request` if the group is
-    /// partitioned and the request names no partition, or the other way round.
+    /// partitioned and the request does not name a partition, or the reverse.
     pub async fn view_rows(&self, group: &ViewGroup, view: &str, request: &ViewRequest) -> Result<ViewPage> {
         let view = group.view(view).ok_or_else(|| Error::not_found(NotFound::Index))?;
         group.check(request)?;
@@ -186,7 +186,7 @@ impl<D: Database> Documents<D> {
         page: &mut Reading,
         at_once: usize,
     ) -> Result<()> {
-        // No document has an empty id.
+        // Documents never have an empty id.
         let ids: Vec<String> = page.rows.iter().map(|(_, row)| linked(row).0.unwrap_or_default()).collect();
         let documents =
             AllDocsRequest { include_docs: true, conflicts: request.conflicts, ..AllDocsRequest::default() };
@@ -206,7 +206,7 @@ impl<D: Database> Documents<D> {
             {
                 let leaf = GetOptions { rev: Some(rev), ..GetOptions::default() };
                 row.doc = Some(match self.get(&id, &leaf).await {
-                    // The row stays, without the document that its value names.
+                    // The row is kept, without the document that its value names.
                     Err(error) if is_no_revision(&error) => None,
                     found => crate::error::alone(found)?.ok().map(Box::new),
                 });
@@ -220,8 +220,8 @@ fn is_no_revision(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound(NotFound::Missing | NotFound::Deleted))
 }
 
-/// The document that a row refers to: the one that its value names by `_id` and `_rev`, or its own. An `_id` that is
-/// not a string names no document.
+/// The document that a row refers to: the one named by `_id` and `_rev` in its value, or its own. An `_id` that is not
+/// a string does not name a document.
 fn linked(row: &ViewRow) -> (Option<String>, Option<RevId>) {
     let text = |value: JsonRef<'_>| value.as_str().map(std::borrow::Cow::into_owned);
     let id = match row.value.get("_id") {
@@ -238,10 +238,10 @@ struct Reading {
     wanted: usize,
     /// The bytes of the rows.
     bytes: usize,
-    /// Number of rows to skip, and that were skipped.
+    /// Number of rows to skip.
     skip: u64,
     skipped: usize,
-    /// The first row and the last one, also of those that were skipped.
+    /// The first row and the last one, including skipped rows.
     first: Option<Position>,
     last: Option<Position>,
     total_rows: u64,
@@ -286,7 +286,7 @@ impl Reading {
         skip.saturating_add(self.wanted - self.rows.len())
     }
 
-    /// Goes on to a row. Returns whether it is skipped.
+    /// Moves to a row. Returns whether it is skipped.
     fn skips(&mut self, position: &Position) -> bool {
         self.last = Some(position.clone());
         self.first.get_or_insert_with(|| position.clone());
@@ -306,7 +306,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Leaves out the rows from this one on. The first one stays in any case.
+    /// Leaves out the rows from this one on. The first row is always kept.
     fn end_at(&mut self, count: usize, request: &ViewRequest) {
         let count = count.max(1).min(self.rows.len());
         self.rows.truncate(count);
@@ -351,7 +351,7 @@ impl<T: Transaction> Tree<'_, T> {
             let resume = Some(Resume { key, after: page.last.take(), bound: None });
             page.next = Some(ViewRequest { skip: page.skip, limit: left, resume, ..request.clone() });
         }
-        // Further pages of one answer need no offset, unless all keys before them were missing.
+        // Later pages of an answer need no offset, unless all earlier keys were missing.
         let is_first = request.resume.as_ref().is_none_or(|resume| resume.after.is_none());
         if is_first || request.at_once.is_some() {
             // As in CouchDB, each skipped row counts as one, even if the rows are not neighbours, or there are fewer

@@ -14,7 +14,7 @@ use crate::read::document::Document;
 /// The rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewRequest {
-    /// The partition whose rows are read. A view of a partitioned group needs one, and others have none.
+    /// The partition whose rows are read. Required for a view of a partitioned group, and not allowed for others.
     pub partition: Option<String>,
     /// These keys, in this order, instead of a range; with `descending` from the last one, except for groups. Each key
     /// is both `start` and `end` of a range of its own, so `start_id`, `end_id` and `inclusive_end` apply to it.
@@ -36,7 +36,7 @@ pub struct ViewRequest {
     /// Maximum number of rows.
     pub limit: Option<u64>,
     /// Maximum number of rows in a page, if it is less than the built-in one. Only groups whose keys are longer than
-    /// [`MAX_KEY`](super::MAX_KEY) and begin with the same bytes stay together.
+    /// [`MAX_KEY`](super::MAX_KEY) and start with the same bytes stay together.
     pub at_once: Option<usize>,
     /// Include the documents, or those that the values name by `_id`.
     pub include_docs: bool,
@@ -99,7 +99,7 @@ pub struct Resume {
     pub(super) key: usize,
     /// The last row.
     pub(super) after: Option<Position>,
-    /// In a query of groups, the place where the next one begins or, descending, before which it ends.
+    /// In a query of groups, the place where the next group starts or, descending, before which it ends.
     pub(super) bound: Option<Vec<u8>>,
 }
 
@@ -120,7 +120,7 @@ impl Resume {
         JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object)
     }
 
-    /// Reads what [`write`](Self::write) wrote; `None` for anything else.
+    /// Reads the output of [`write`](Self::write); `None` for anything else.
     pub fn read(json: JsonRef<'_>) -> Option<Resume> {
         let bytes = |text: JsonRef<'_>| URL_SAFE_NO_PAD.decode(text.as_str()?.as_bytes()).ok();
         let key = usize::try_from(json.get("key")?.as_u64()?).ok()?;
@@ -147,7 +147,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// How a row compares with another one in the order of a query. Rows of one document with one key keep theirs.
+    /// How a row compares with another one in the order of a query. Rows of one document with one key stay ascending.
     pub(super) fn compare(&self, other: &Position, descending: bool) -> Ordering {
         let order = (&self.key, &self.id).cmp(&(&other.key, &other.id));
         let order = if descending { order.reverse() } else { order };
@@ -181,9 +181,9 @@ pub struct ViewPage {
     pub offset: u64,
     /// The sequence up to which the view is built.
     pub seq: Seq,
-    /// The rows. A page may be empty and not be the last one.
+    /// The rows. A page that is not the last may be empty.
     pub rows: Vec<ViewRow>,
-    /// The documents that are left out of the view.
+    /// The documents left out of the view.
     pub left_out: LeftOut,
     /// The request for the rest; `None` after the last page.
     pub next: Option<ViewRequest>,

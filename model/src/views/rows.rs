@@ -11,7 +11,7 @@ use crate::rows::row::Reader;
 use crate::rows::tuple;
 use crate::write::unguarded::Unguarded;
 
-/// Where a row stands in its view, and in the levels above: `(Key, DocID, Emit)`.
+/// Position of a row in its view, and in the levels above: `(Key, DocID, Emit)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The bytes that order the row. Cut if it has [`MAX_KEY`] of them.
@@ -41,23 +41,23 @@ impl Place {
     }
 }
 
-/// The beginning of the places of all rows with this key.
+/// The start of the places of all rows with this key.
 pub(super) fn at_key(key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(key.len() + 40);
     tuple::append_bytes(&mut out, key);
     out
 }
 
-/// The beginning of the places of all rows with this key and document.
+/// The start of the places of all rows with this key and document.
 pub(super) fn at_id(key: &[u8], id: &str) -> Vec<u8> {
     let mut out = at_key(key);
-    // An id in a request may have any length. One that is too long sorts after all ids with the same beginning.
+    // An id in a request may have any length. An id that is too long sorts after all ids with the same start.
     let id = &id[..id.floor_char_boundary(id.len().min(crate::limits::MAX_ID_BYTES + 1))];
     tuple::append_str(&mut out, id);
     out
 }
 
-/// The beginning of the places of all rows whose keys begin with these bytes.
+/// The start of the places of all rows whose keys start with these bytes.
 pub(super) fn at_prefix(prefix: &[u8]) -> Vec<u8> {
     let mut out = at_key(prefix);
     out.pop();
@@ -87,7 +87,7 @@ impl RowOrder {
         RowOrder { is_raw, prefix }
     }
 
-    /// The bytes that order a key, all of them.
+    /// All of the bytes that order a key.
     pub(super) fn whole_key(&self, key: JsonRef<'_>) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.prefix.len() + 32);
         out.extend_from_slice(&self.prefix);
@@ -138,7 +138,7 @@ impl Pair {
     }
 }
 
-/// Writes a row. A long one goes to parts, and its own value says how long it is. Returns whether it has parts.
+/// Writes a row. A long row is written in parts, and its own value has the length. Returns whether it has parts.
 pub(super) fn set_row<T: Transaction>(
     tx: &T,
     keys: &DatabaseKeys,
@@ -186,7 +186,7 @@ pub(super) async fn read_pair<T: Transaction>(
     let parts = tx.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await?;
     let text: Vec<u8> = parts.iter().flat_map(|part| part.value.iter().copied()).collect();
     if text.len() as u64 != bytes {
-        return Err(Error::corrupt("a row of a view of another length than it says"));
+        return Err(Error::corrupt("a row of a view whose length is not the stated one"));
     }
     Pair::read(text.into())
 }
@@ -224,7 +224,7 @@ pub(super) struct Named {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct IdRow {
     pub(super) has_error: bool,
-    /// Only of a document with an error.
+    /// Only in a document with an error.
     pub(super) left_out: Vec<u64>,
     pub(super) rows: Vec<Named>,
 }
@@ -234,7 +234,7 @@ impl IdRow {
         !self.has_error && self.rows.is_empty()
     }
 
-    /// Writes it, instead of `had` parts.
+    /// Writes the row, in place of `had` parts.
     pub(super) fn set<T: Transaction>(&self, tx: &T, keys: &DatabaseKeys, group: u64, id: &str, had: u64) {
         let key = keys.key(DatabaseKey::ViewIds(group, id));
         let mut raw = Vec::new();
@@ -267,7 +267,7 @@ impl IdRow {
         tx.set_unguarded(key, Bytes::from(head));
     }
 
-    /// Reads the first part; the others follow. Returns the number of parts too.
+    /// Reads the first part, then the others. Also returns the number of parts.
     pub(super) async fn read<T: Transaction>(
         tx: &T,
         keys: &DatabaseKeys,
@@ -290,7 +290,7 @@ impl IdRow {
             after.push(0);
             let rest: Vec<KeyValue> = tx.get_all(RangeRequest::keys(after, end_of(&key)), Read::Snapshot).await?;
             if rest.len() as u64 != parts - 1 {
-                return Err(Error::corrupt("an id row of views without some of its parts"));
+                return Err(Error::corrupt("an id row of views with missing parts"));
             }
             rest.iter().for_each(|part| raw.extend_from_slice(&part.value));
         }

@@ -45,7 +45,7 @@ impl RustView {
         RustView { name: name.into(), map: Box::new(map), reduce: None, custom: None }
     }
 
-    /// Reduces by a function that comes with this crate.
+    /// Reduces by a built-in function.
     #[must_use]
     pub fn reduced(mut self, reduce: Reduce) -> Self {
         self.reduce = Some(reduce);
@@ -64,13 +64,13 @@ impl RustView {
 struct Closures(Arc<Vec<RustView>>);
 
 impl ViewGroup {
-    /// A group of closures. `version` stands for the functions: another version makes another group, and the rows of
-    /// the earlier one stay until [`Documents::remove_view_group`](crate::Documents::remove_view_group).
+    /// A group of closures. `version` identifies the functions: another version makes another group, and the rows of
+    /// the earlier one are kept until [`Documents::remove_view_group`](crate::Documents::remove_view_group).
     pub fn of_closures(name: &str, version: u64, views: Vec<RustView>) -> Self {
         ViewGroup::of_closures_with(name, version, ViewOptions::default(), views)
     }
 
-    /// The same for a partitioned database: each partition has rows of its own, and a query names one.
+    /// The same for a partitioned database: each partition has its own rows, and a query names one.
     pub fn of_closures_in_partitions(name: &str, version: u64, views: Vec<RustView>) -> Self {
         let options = ViewOptions { is_partitioned: true, ..ViewOptions::default() };
         ViewGroup::of_closures_with(name, version, options, views)

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  purges      the next ones; documents follow only if there are no more
-//!  old rows    of the documents that are gone, and of as many of the others as fit into the transaction
-//!  write       old rows go, new rows come, then the nodes above them, and the group's row
+//!  old rows    of removed documents, and of as many of the others as fit into the transaction
+//!  write       old rows are removed, new rows set, then the nodes above them, and the group's row
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,11 +35,11 @@ const AT_ONCE: usize = 100;
 #[derive(Clone, Copy)]
 pub(super) struct Rest<'b> {
     pub(super) documents: &'b [Prepared],
-    /// Up to where the feed was read, after the last of them.
+    /// The sequence up to which the feed was read, after the last of them.
     pub(super) last_seq: Seq,
 }
 
-/// How much a transaction takes at most.
+/// Maximum amounts of a transaction.
 #[derive(Clone, Copy)]
 struct Share {
     documents: usize,
@@ -54,7 +54,7 @@ impl Rest<'_> {
     }
 }
 
-/// What a transaction wrote.
+/// The result of a transaction.
 pub(super) struct Written {
     pub(super) upto: Upto,
     /// Number of documents.
@@ -65,23 +65,23 @@ pub(super) struct Written {
 struct Purges {
     /// The last of them.
     seq: u64,
-    /// The documents that do not exist any more.
+    /// Documents that no longer exist.
     gone: BTreeSet<String>,
     /// Whether there are more.
     more: bool,
 }
 
-/// The id rows that documents had, each with the number of its parts.
+/// The previous id rows of documents, each with the number of its parts.
 type OldRows<'d> = BTreeMap<&'d str, (IdRow, u64)>;
 
-/// The places of a view that came and went.
+/// The added and removed places of a view.
 #[derive(Default)]
 struct Moved {
     came: BTreeSet<Vec<u8>>,
     went: BTreeSet<Vec<u8>>,
 }
 
-/// A transaction of an update of a group that is at `state`.
+/// A transaction of an update of a group whose progress is `state`.
 pub(super) struct Step<'s, D: Database> {
     pub(super) documents: &'s Documents<D>,
     pub(super) tx: &'s D::Transaction,
@@ -92,7 +92,7 @@ pub(super) struct Step<'s, D: Database> {
 }
 
 impl<D: Database> Step<'_, D> {
-    /// Whether the group is still at `state`. Later writes conflict if it leaves it.
+    /// Whether the group is still at `state`. If it changes later, the writes conflict.
     pub(super) async fn is_current(&self) -> Result<bool> {
         let Step { documents, tx, state, .. } = *self;
         let checked = checked(self.hold, tx);
@@ -106,7 +106,7 @@ impl<D: Database> Step<'_, D> {
     }
 
     /// Handles the next purges, and then writes the rows of the first documents of `rest`: as many as fit into a
-    /// transaction, halved this many times. `None` if the group is not at `state` any more.
+    /// transaction, halved this many times. `None` if the group is no longer at `state`.
     pub(super) async fn write(&self, rest: Rest<'_>, halvings: u32) -> Result<Option<Written>> {
         let (upto, number, share) = (self.state.upto, self.state.head.number, rest.share(halvings));
         let purges = self.documents.keys().purges_from(upto.purge_seq + 1).limit(share.purges);
@@ -118,12 +118,12 @@ impl<D: Database> Step<'_, D> {
             // Purges were forgotten or cannot be read, so it is unknown which documents are gone.
             return Ok(Some(Written { upto: self.documents.rebuild_views(self.tx, number).await?, documents: 0 }));
         };
-        // The group's sequence says that all purges before it were handled.
+        // The group's sequence means that all purges before it were handled.
         let next = if purges.more { &[] } else { &rest.documents[..share.documents] };
         let (old, taken) = self.old_rows(&purges.gone, next).await?;
         let seq = match next[..taken].last() {
             _ if purges.more => upto.seq,
-            // After the last document, the feed was read to there.
+            // After the last document, the position is where the feed was read to.
             Some(last) if taken < rest.documents.len() => last.seq,
             _ => rest.last_seq,
         };
@@ -147,8 +147,8 @@ impl<D: Database> Step<'_, D> {
         Ok(Some(Purges { seq, gone: self.documents.purged(self.tx, gone).await?, more }))
     }
 
-    /// Reads the id rows of all documents that are gone, and of as many of the next ones as have rows that fit into a
-    /// transaction: at least one. Returns the number of the latter too.
+    /// Reads the id rows of all removed documents, and of as many of the next ones as have rows that fit into a
+    /// transaction: at least one. Also returns the number of the latter.
     async fn old_rows<'d>(&self, gone: &'d BTreeSet<String>, next: &'d [Prepared]) -> Result<(OldRows<'d>, usize)> {
         let (tx, keys, number) = (self.tx, self.documents.keys(), self.state.head.number);
         let ids: Vec<&str> = gone.iter().map(String::as_str).chain(next.iter().map(|one| one.id.as_str())).collect();
@@ -171,7 +171,8 @@ impl<D: Database> Step<'_, D> {
         Ok((old, taken))
     }
 
-    /// Replaces the old rows of documents by new ones. Returns how many rows of the group now leave a document out.
+    /// Replaces the old rows of documents by new ones. Returns the group's new number of rows that leave a document
+    /// out.
     async fn replace(&self, old: &OldRows<'_>, gone: &BTreeSet<String>, new: &[Prepared]) -> Result<u64> {
         let (tx, keys, number) = (self.tx, self.documents.keys(), self.state.head.number);
         let mut left_out = self.state.upto.left_out;
@@ -252,7 +253,7 @@ impl<D: Database> Step<'_, D> {
 }
 
 impl<D: Database> Documents<D> {
-    /// Those of these documents that do not exist any more.
+    /// Those of these documents that no longer exist.
     pub(super) async fn purged(&self, tx: &D::Transaction, ids: BTreeSet<String>) -> Result<BTreeSet<String>> {
         let mut gone = BTreeSet::new();
         let reads: Vec<_> = ids
@@ -271,7 +272,7 @@ impl<D: Database> Documents<D> {
         Ok(gone)
     }
 
-    /// Removes all rows of a group, which is built again.
+    /// Removes all rows of a group, so that it is rebuilt.
     pub(super) async fn rebuild_views(&self, tx: &D::Transaction, number: u64) -> Result<Upto> {
         let keys = self.keys();
         let purged = tx.get_range(&purge::newest(keys), Read::Snapshot);

@@ -3,16 +3,16 @@
 //! ```text
 //!  level 2   ·───────────────────────────e──────────────────      every node has the sums of the rows from
 //!  level 1   ·───────c───────────────────e───────────g──────      its own place up to the next node of its
-//!  level 0     a  b  c   d   d   d   d   e   e   f   g   h         level; · is the beginning of the view
+//!  level 0     a  b  c   d   d   d   d   e   e   f   g   h         level; · is the start of the view
 //! ```
 //!
 //! A row has a node at level 1 with a chance of one in 32, at level 2 with one in 32 times 32, and so on. The hash of
-//! its place decides, so the nodes of a view follow from its rows alone. A row that comes or goes changes only the
-//! nodes around it, and nothing has to be balanced. The hash uses a secret of the group, so nobody can choose keys
-//! without nodes.
+//! its place decides, so the nodes of a view follow from its rows alone. An added or removed row changes only the nodes
+//! around it, and no balancing is needed. The hash uses a secret of the group, so clients cannot choose keys without
+//! nodes.
 //!
-//! An update clears and sets rows, and then computes each node above them anew from the level below, so sums of
-//! doubles never drift. A node without rows below it is the beginning of an empty view, and is removed.
+//! An update clears and sets rows, and then computes each node above them from the level below, so sums of doubles
+//! never drift. A node without rows below it is the start of an empty view, and is removed.
 //!
 //! The sum over a range goes up from its first row to the highest level that fits into it, and down again to its last
 //! row. It reads about 16 nodes of each level on either side.
@@ -42,7 +42,7 @@ use crate::rows::tuple;
 /// The highest level. A view of a million rows has about one node there.
 pub(super) const TOP: u64 = 4;
 
-/// Number of bits of the hash that decide about a level.
+/// Number of bits of the hash that decide on a level.
 const BITS: u32 = 5;
 
 /// Number of rows or nodes read at a time on the way through a range.
@@ -124,7 +124,7 @@ impl<T> Tree<'_, T> {
         RowOrder::of(self.is_raw(), request.partition.as_deref())
     }
 
-    /// The order in which the rows of a document are.
+    /// The order of the rows of a document.
     pub(super) fn order_of(&self, id: &str) -> RowOrder {
         RowOrder::of(self.is_raw(), self.group.partition_of(id))
     }
@@ -144,7 +144,7 @@ pub(super) struct Cover {
 }
 
 impl Cover {
-    /// The same with more rows on both sides.
+    /// The same, with more rows on both sides.
     pub(super) fn with(mut self, mut before: Vec<KeyValue>, after: Vec<KeyValue>) -> Cover {
         before.append(&mut self.before);
         self.before = before;
@@ -173,13 +173,13 @@ impl<T: Transaction> Tree<'_, T> {
         self.group.views().get(self.view).and_then(|view| view.reduce)
     }
 
-    /// The rows and nodes of a range of places; to the end of the view without `end`.
+    /// The rows and nodes of a range of places. Without `end`, the range ends with the view.
     pub(super) async fn cover(&self, begin: &[u8], end: Option<&[u8]>) -> Result<Cover> {
         let mut cover = Cover::default();
         if end.is_some_and(|end| end <= begin) {
             return Ok(cover);
         }
-        // Up. From the beginning of the view, the highest level fits at once.
+        // Up. From the start of the view, the highest level fits at once.
         let (mut at, mut level, mut is_up) = (begin.to_vec(), if begin.is_empty() { TOP } else { 0 }, true);
         loop {
             match self.walk(level, &at, end, is_up, &mut cover).await? {
@@ -189,7 +189,7 @@ impl<T: Transaction> Tree<'_, T> {
                     cover.nodes.push(node);
                     return Ok(cover);
                 }
-                // The end of the last node may be beyond the range. Down.
+                // The last node may extend beyond the range. Down.
                 Walk::End(held) => {
                     at = held.map_or(at, |(place, _)| place);
                     is_up = false;
@@ -240,7 +240,7 @@ impl<T: Transaction> Tree<'_, T> {
         super::reduce::finished(self.reduce().unwrap_or(Reduce::Count), sum)
     }
 
-    /// The reductions of these ranges. Empty ones have none.
+    /// The reductions of these ranges; `None` for empty ranges.
     pub(super) async fn sums_of(&self, covers: Vec<Cover>) -> Result<Vec<Option<Reduced>>> {
         let reduce = self.reduce().unwrap_or(Reduce::Count);
         // First the rows on both sides are reduced.
@@ -308,7 +308,7 @@ impl<T: Transaction> Tree<'_, T> {
         Ok(found)
     }
 
-    /// The key, the value and the place of a row of level 0, whose place begins at `depth`.
+    /// The key, the value and the place of a row of level 0, whose place starts at `depth`.
     pub(super) async fn pair(&self, row: &KeyValue, depth: usize) -> Result<(Pair, Place)> {
         let place = row.key.get(depth..).unwrap_or_default();
         let pair = read_pair(self.tx, self.keys, (self.number, self.view as u64), place, &row.value).await?;
@@ -334,7 +334,7 @@ impl<T: Transaction> Tree<'_, T> {
             return if reduced.len() == expected {
                 Ok(reduced)
             } else {
-                Err(Error::corrupt("a reduce without results"))
+                Err(Error::corrupt("a reduce function without results"))
             };
         }
         Ok(calls.iter().map(|call| super::reduce::reduce(reduce, call)).collect())
@@ -349,7 +349,7 @@ enum Walk {
     End(Option<(Vec<u8>, Node)>),
 }
 
-/// The request for the rest of a range, whose limit is for each batch.
+/// The request for the rest of a range. The limit applies to each batch.
 fn after(request: &RangeRequest, batch: &kv_api::RangeBatch) -> Option<RangeRequest> {
     let last = batch.rows.last().filter(|_| batch.more)?;
     Some(RangeRequest { begin: KeySelector::first_greater_than(last.key.clone()), ..request.clone() })

@@ -3,21 +3,21 @@
 //! ```text
 //!  read      changes after the group's sequence, with their documents      one read version
 //!  map       the documents, outside of any transaction
-//!  write     the group's row is still the one that was read ─┬─ no: another update was faster; begin again
-//!            id rows ──► old rows go, new rows come ─► nodes └─ then the group's row names the new sequence
+//!  write     the group's row is still the one that was read ─┬─ no: another update was first; start again
+//!            id rows ──► old rows out, new rows in ─► nodes  └─ then the group's row names the new sequence
 //! ```
 //!
-//! Map functions run on several threads, each with some documents ([`prepare_some`]), and an [update](ViewUpdate) that
-//! has more to do reads and maps the next documents while it writes. Rows are written by one transaction after the
+//! Map functions run on several threads, each with some documents ([`prepare_some`]). An [update](ViewUpdate) of
+//! several batches reads and maps the next documents while it writes. Rows are written by one transaction after the
 //! other, in the order of the feed.
 //!
 //! A document that changes after it was read has a later sequence, so a later batch has it again. Several updates of
 //! one group conflict at the group's row: one of them wins, and the others continue after its batch. An update with an
 //! unknown result finds the group's row changed, and does the same. So any server may continue an update at any time.
 //!
-//! A purge has no row in the feed. Each transaction first takes the next purges, and removes the rows of documents that
-//! do not exist any more. If it took some, all documents that were read already, also those of the next batch, are read
-//! again: one of them may be gone. If purges were forgotten meanwhile, the group is built anew.
+//! A purge has no row in the feed. Each transaction first handles the next purges, and removes the rows of documents
+//! that no longer exist. If it handled any, all documents that were already read, including those of the next batch,
+//! are read again: one of them may be gone. If purges were forgotten meanwhile, the group is rebuilt.
 //!
 //! A transaction that is too large or becomes too old is tried again with half as many documents. A document that does
 //! not fit even alone gets an error. It has no rows in the view where it emits the most bytes, then in the next such
@@ -46,7 +46,7 @@ use crate::write::is_too_much;
 /// Maximum number of documents in a batch.
 const DOCUMENTS_AT_ONCE: usize = 1_000;
 
-/// How often the share of a transaction is halved. After that the share is at most one document or one purge.
+/// Maximum number of halvings of a transaction's share. After that the share is one document or one purge at most.
 const HALVINGS: u32 = 10;
 
 /// The progress of an update.
@@ -59,7 +59,7 @@ pub struct ViewProgress {
     pub documents: u64,
     /// Whether there were more changes.
     pub more: bool,
-    /// How many of these documents are left out of a view, given by its place: they cannot be read, or their functions
+    /// The number of these documents left out of each view, by its place: they cannot be read, or their functions
     /// exceed a limit.
     pub left_out: BTreeMap<usize, u64>,
 }
@@ -88,7 +88,7 @@ impl<D: Database> ViewUpdate<D> {
         let next = Upto { seq: batch.last_seq, ..state.upto };
         let more = batch.more;
         let ahead = async {
-            // An error comes again when the batch is read in its turn.
+            // An error will occur again when the batch is read in its turn.
             if more { update.batch(next, most).await.ok() } else { None }
         };
         let (progress, ahead) = join(update.write(state, batch), ahead).await;
@@ -100,10 +100,10 @@ impl<D: Database> ViewUpdate<D> {
 /// Documents that were read and mapped.
 #[derive(Debug)]
 struct Batch {
-    /// Up to where the group was built before it.
+    /// The group's progress before this batch.
     after: Upto,
     documents: Vec<Prepared>,
-    /// Up to where the feed was read.
+    /// The sequence up to which the feed was read.
     last_seq: Seq,
     /// Whether there is more in the feed.
     more: bool,
@@ -147,7 +147,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// A group while it is updated. With a hold, only a run that has the job can write.
+/// A group being updated. With a hold, only a run that has the job can write.
 struct Update<'u, D> {
     documents: &'u Documents<D>,
     group: &'u ViewGroup,
@@ -171,7 +171,7 @@ impl<D: Database> Update<'_, D> {
         Ok(Batch { after, documents, last_seq, more })
     }
 
-    /// Writes a batch, in as many transactions as it takes.
+    /// Writes a batch, in as many transactions as needed.
     async fn write(&self, mut state: State, batch: Batch) -> Result<ViewProgress> {
         let Batch { documents: mut prepared, last_seq, more, .. } = batch;
         let mut progress = ViewProgress { seq: state.upto.seq, ..ViewProgress::default() };
@@ -209,7 +209,7 @@ impl<D: Database> Update<'_, D> {
                 return Ok(ViewProgress { more, ..progress });
             }
             if upto.purge_seq != state.upto.purge_seq {
-                // A document of this batch may be gone, and the purge will not be seen again: the rest is read anew.
+                // A document of this batch may be gone, and the purge will not be seen again: the rest is read again.
                 return Ok(ViewProgress { more: true, ..progress });
             }
             state.upto = upto;
@@ -218,7 +218,7 @@ impl<D: Database> Update<'_, D> {
         }
     }
 
-    /// The group as stored. A new one is added.
+    /// The group as stored. A new group is added.
     async fn state(&self) -> Result<State> {
         let (documents, group) = (self.documents, self.group);
         let found = documents
@@ -237,7 +237,7 @@ impl<D: Database> Update<'_, D> {
         }
     }
 
-    /// Writes the first documents of `rest`. `None` if the group is not at `state` any more.
+    /// Writes the first documents of `rest`. `None` if the group is no longer at `state`.
     async fn step(&self, state: &State, rest: Rest<'_>, halvings: u32) -> Result<Option<Written>> {
         let Update { documents, group, hold } = *self;
         Runner::new(documents.engine())
@@ -250,7 +250,7 @@ impl<D: Database> Update<'_, D> {
             .map_err(|OrTooMuch(error)| error)
     }
 
-    /// Begins to rebuild the group, if it is still at `state`.
+    /// Starts to rebuild the group, if it is still at `state`.
     async fn rebuild(&self, state: &State) -> Result<()> {
         let Update { documents, group, hold } = *self;
         Runner::new(documents.engine())

@@ -20,7 +20,7 @@ const ERRORS_AT_ONCE: usize = 500;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ViewGroupInfo {
-    /// Its signature, which distinguishes it.
+    /// Its signature, which identifies it.
     pub signature: [u8; 16],
     /// Its name when it was created.
     pub name: String,
@@ -28,7 +28,7 @@ pub struct ViewGroupInfo {
     pub is_of_design: bool,
     /// The sequence up to which it is built.
     pub seq: Seq,
-    /// The purges that it took into account.
+    /// The last purge that it took into account.
     pub purge_seq: u64,
 }
 
@@ -38,11 +38,11 @@ pub struct ViewGroupInfo {
 pub struct ViewGroupStats {
     /// The sequence up to which it is built.
     pub seq: Seq,
-    /// The purges that it took into account.
+    /// The last purge that it took into account.
     pub purge_seq: u64,
     /// Approximate number of bytes of all its rows.
     pub bytes: u64,
-    /// Bytes on the disk, also of removed rows whose space is not free yet. `bytes` where the store does not know it.
+    /// Bytes on disk, including removed rows whose space is not free yet. `bytes` if the store does not know.
     pub file_bytes: u64,
     /// Whether space that was [asked for](Documents::compact_views) is not free yet.
     pub is_compacting: bool,
@@ -95,7 +95,7 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// Asks for the space on the disk that the removed rows of a group still take. Returns before it is free.
+    /// Asks the engine to free the disk space of a group's removed rows. Returns before it is free.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -159,7 +159,7 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// Removes the rows of all groups, which are built again.
+    /// Removes the rows of all groups, so that they are rebuilt.
     pub(crate) async fn rebuild_all_views(&self, tx: &D::Transaction) -> Result<()> {
         let (begin, end) = self.keys().bounds(DatabaseKey::ViewGroups);
         for row in tx.get_all(RangeRequest::keys(begin, end), Read::Serializable).await? {
@@ -171,8 +171,8 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Removes the groups of design documents that are not in use any more. Returns how many. Groups of a program stay,
-    /// and so does every group if one cannot be read.
+    /// Removes the groups of design documents that are no longer in use. Returns how many. Groups of a program are
+    /// kept, and so is every group if one cannot be read.
     ///
     /// # Errors
     /// 404 if the database is gone; an error for a damaged row.
@@ -187,7 +187,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// Whether a query met a group that was removed after its update.
+/// Whether a query found that its group was removed after the update.
 pub(super) fn is_gone(error: &crate::error::Error) -> bool {
     matches!(error.kind(), crate::error::ErrorKind::NotFound(NotFound::Index))
 }

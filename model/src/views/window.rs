@@ -20,7 +20,7 @@ impl Bound {
         Bound { key: order.whole_key(key.root()), id: id.cloned() }
     }
 
-    /// Where the rows at the bound begin. All rows with the same cut key are at it.
+    /// The start of the rows at the bound. All rows with the same cut key are there.
     fn place(&self) -> Vec<u8> {
         match &self.id {
             Some(id) if !is_cut(&self.key) => at_id(&self.key, id),
@@ -42,7 +42,7 @@ impl Bound {
 pub(super) struct Window {
     start: Option<Bound>,
     end: Option<Bound>,
-    /// The bytes with which all whole keys begin.
+    /// The start of all whole keys.
     prefix: Vec<u8>,
     inclusive_end: bool,
     pub(super) descending: bool,
@@ -52,7 +52,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The range that a request asks for; that of one of its keys if it has some.
+    /// The range of a request, or of one of its keys.
     pub(super) fn of(request: &ViewRequest, key: Option<&JsonText>, order: &RowOrder) -> Window {
         let bound = |all: &Option<JsonText>, id: &Option<String>| {
             key.or(all.as_ref()).map(|key| Bound::new(key, id.as_ref(), order))
@@ -93,7 +93,7 @@ impl Window {
 
     /// The cut keys at its ends, whose rows may not all belong to it.
     pub(super) fn cut_ends(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
-        // Several partitions may begin with the same bytes, if their names are longer than keys are.
+        // Several partitions may start with the same bytes, if their names are longer than keys.
         let ends = [&self.start, &self.end].into_iter().flatten().map(|bound| &bound.key).chain([&self.prefix]);
         ends.filter(|key| is_cut(key)).map(|key| cut(key.clone()))
     }
@@ -103,7 +103,7 @@ impl Window {
         let place = match (is_cut(&after.key), self.descending) {
             // All rows with this cut key are read again.
             (true, _) => at_key(&cut(after.key.clone())),
-            // All rows of this document with this key are.
+            // All rows of this document with this key are read again.
             (false, true) => at_id(&after.key, &after.id),
             (false, false) => {
                 let mut place = Place { key: after.key.clone(), id: after.id.clone(), emit: after.emit }.write();
@@ -126,7 +126,7 @@ impl Window {
         self
     }
 
-    /// Whether nothing can be in it.
+    /// Whether it cannot contain any row.
     pub(super) fn is_empty(&self) -> bool {
         self.low >= self.high
     }

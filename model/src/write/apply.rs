@@ -3,7 +3,7 @@
 //! For one document, in the common case of one branch:
 //!
 //! ```text
-//!  revisions   clear the extended row         set the new winner's, with the pending versionstamp
+//!  revisions   clear the extended row         set the new winner's row, with the pending versionstamp
 //!  docs        clear the extended body        set the new body's rows, and those of its attachments
 //!  changes     clear the document's old row   set the new one, its key with the pending versionstamp
 //!  all_docs    set the winner, or clear it
@@ -15,8 +15,8 @@
 //! at the end in key order, in which a transaction accepts them fastest. So every clear comes before every set.
 //! That is right within a document, and different documents have different keys.
 //!
-//! Only rows of `revisions` take write conflict ranges: every edit of a document reads and writes its winner's
-//! row, and no write depends on any of the others.
+//! Only rows of `revisions` take write conflict ranges: every edit of a document reads and writes its winner's row, and
+//! writes depend on no other row.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) struct Writer<'a, T> {
     stats: Stats,
 }
 
-/// Rows of one document, without that of `changes`.
+/// Rows of one document, without its row of `changes`.
 struct Written {
     /// Buffer with the rows.
     memory: Bytes,
@@ -186,7 +186,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
         self.stats.external -= plan.removed.iter().map(|branch| branch.size as i64).sum::<i64>();
     }
 
-    /// Writes the rows, with those that a transaction writes once. Returns the number of documents.
+    /// Writes the rows, including those that a transaction writes once. Returns the number of documents.
     pub(super) fn finish(self) -> usize {
         if self.plans == 0 {
             return 0;

@@ -67,8 +67,8 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// The attachments of the leaf whose attachments an edit keeps. A leaf never changes, and the edit of one that is
-    /// gone is a conflict, so they may be read before the edit's transaction.
+    /// The attachments of the leaf whose attachments an edit keeps. A leaf never changes, and the edit of a leaf that
+    /// is gone is a conflict, so they may be read before the edit's transaction.
     pub(super) async fn kept(&self, transaction: &D::Transaction, id: &str, rev: &RevId) -> Result<Vec<Attachment>> {
         let leaf = Leaf { not_deleted: true, rev: rev.clone() };
         list_of(transaction, self.keys(), id, &leaf).await.map_err(|error| error.of_document(id))
@@ -177,7 +177,7 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
         Ok(())
     }
 
-    /// Reads what the plans need of contents and references. A plan for which something is missing is refused.
+    /// Reads the contents and references that the plans need. A plan for which something is missing is refused.
     pub(super) async fn prepare_attachments(
         &self,
         decided: &mut [Decided<'e>],

@@ -3,12 +3,12 @@
 //! ```text
 //!  decide      branches and stubs are read; each document gets a plan, or an error
 //!  validate    plans that a validator refuses become errors
-//!  prepare     everything else is read; what cannot be written becomes an error
-//!  apply       the plans that are left become rows
+//!  prepare     everything else is read; edits that cannot be written become errors
+//!  apply       the remaining plans become rows
 //! ```
 //!
 //! Nothing is written before the last step, so each step before it can refuse a document without affecting the others.
-//! The steps are in files of their own: [`decide`](super::decide), [`validate`](super::validate), and
+//! Each step has its own file: [`decide`](super::decide), [`validate`](super::validate), and
 //! [`prepare`](super::prepare) with the last one.
 
 use kv_api::Database;
@@ -35,12 +35,12 @@ pub(super) struct Attempt<'t, 'e, D: Database> {
     pub(super) missing_stub: MissingStub,
 }
 
-/// What an edit with a stub does whose attachment is missing.
+/// The effect of an edit with a stub whose attachment is missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MissingStub {
     /// It fails the whole batch, as in CouchDB.
     FailsTheBatch,
-    /// It alone is refused.
+    /// Only this edit is refused.
     FailsItsEdit,
 }
 

@@ -1,4 +1,4 @@
-//! A draft of an edit: the work that needs no read, which is its revision and the layout of its body in rows.
+//! A draft of an edit: the work that needs no read, namely its revision and the layout of its body in rows.
 //!
 //! ```text
 //!  draft ─► attempt 1: reads ─► plan ─► rows of the draft ─► commit
@@ -6,10 +6,10 @@
 //!           attempt 2: …
 //! ```
 //!
-//! A body of some megabytes takes time, and a read version lasts five seconds. So the draft is made before the
-//! transaction's first read, from a guess: that the edit extends the revision it names, and that the layout of bodies
-//! has not changed. If the guess was wrong, the draft is made again and kept for the next attempt, which then loses no
-//! time.
+//! Drafting a body of some megabytes takes time, and a read version lasts five seconds. So the draft is made before the
+//! transaction's first read, based on a guess: that the edit extends the revision it names, and that the layout of
+//! bodies has not changed. If the guess was wrong, the draft is made again and kept for the next attempt, which then
+//! loses no time.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ impl<'e> Draft<'e> {
         Draft { made: Mutex::new(Some(made)), body: Mutex::new(body), ..draft }
     }
 
-    /// How the edit finds its place.
+    /// How the edit finds its place in the tree.
     pub(super) fn mode(&self) -> WriteMode {
         self.mode
     }
@@ -162,7 +162,7 @@ impl<'e> Draft<'e> {
         self.made.lock().as_ref().map_or_else(missing, |made| made.leaf.clone())
     }
 
-    /// The rows of the body at `leaf`; `None` for a tombstone that stores none.
+    /// The rows of the body at `leaf`; `None` for a tombstone without a stored body.
     pub(super) fn rows(
         &self,
         leaf: &Leaf,
@@ -215,7 +215,7 @@ fn revision(
     Ok(Leaf { not_deleted: !edit.deleted, rev })
 }
 
-/// The leaf that a replicated edit has.
+/// The leaf in a replicated edit.
 fn incoming(edit: &Edit) -> Result<Leaf> {
     let rev = edit.incoming()?.leaf().ok_or_else(|| Error::bad_request("Invalid rev format"))?;
     Ok(Leaf { not_deleted: !edit.deleted, rev })
@@ -238,7 +238,7 @@ mod tests {
         let rows = |leaf: &Leaf, format| draft.rows(leaf, place, format).unwrap().unwrap();
         assert!(Arc::ptr_eq(&rows(&leaf, BodyFormat::Exploded), &drafted));
 
-        // Now it extends a tombstone, and is packed: it is drafted again, once.
+        // Now the edit extends a tombstone, and is packed: it is drafted again, once.
         let tombstone: RevId = "2-abc".parse().unwrap();
         let other = draft.made_over(Some(&tombstone)).unwrap();
         assert_eq!((leaf.rev.position(), other.rev.position()), (1, 3));

@@ -53,7 +53,7 @@ impl RevHistory {
 pub struct Edit {
     /// The document.
     pub id: String,
-    /// Interactive: the leaf that is replaced, if any. Replicated: the revision itself, if there is no `history`.
+    /// Interactive: the leaf to replace, if any. Replicated: the revision itself, if there is no `history`.
     pub rev: Option<RevId>,
     /// Whether the edit deletes the document.
     pub deleted: bool,
@@ -102,7 +102,7 @@ impl Edit {
         self.rev.clone().filter(|_| self.keeps_attachments && !self.deleted)
     }
 
-    /// Names these attachments of the replaced leaf too.
+    /// Also names these attachments of the replaced leaf.
     ///
     /// # Errors
     /// 413 for too many attachments.
@@ -126,13 +126,13 @@ impl Edit {
         Edit::from_json_or_rev(id, None, json, mode)
     }
 
-    /// The same. A replicated edit without a revision of its own gets the revision that the request `named` outside the
+    /// The same. A replicated edit without its own revision gets the revision that the request `named` outside the
     /// document.
     ///
     /// # Errors
     /// As [`Edit::from_json`].
     pub fn from_json_or_rev(id: Option<&str>, named: Option<&RevId>, json: &JsonText, mode: WriteMode) -> Result<Edit> {
-        // Nothing is looked at beyond the first unknown member: there may be millions.
+        // Reading stops at the first unknown member: there may be millions.
         let mut unknown = None;
         let split = json.split_top(|name| {
             if is_special(name) && !KNOWN.contains(&name) && unknown.is_none() {
@@ -154,7 +154,7 @@ impl Edit {
                 }
                 "_revisions" => history = Some(read_history(value)?),
                 "_attachments" => attachments = Some(value),
-                // Reads add the others, and clients may send them back.
+                // Reads add the other members, and clients may send them back.
                 _ => {}
             }
         }
@@ -193,7 +193,7 @@ impl Edit {
         }
     }
 
-    /// Size of the stored body. A tombstone without members and attachments has none.
+    /// Size of the stored body. A tombstone without members and attachments has no stored body.
     pub(crate) fn stored_size(&self) -> u64 {
         if self.deleted && self.body.len() <= 2 && self.attachments.is_empty() { 0 } else { self.body.len() as u64 }
     }
@@ -212,8 +212,8 @@ const KNOWN: [&str; 9] = [
     "_deleted_conflicts",
 ];
 
-/// Whether a member is not part of a document's body. Some members of CouchDB's replicator are part of it, despite
-/// their underscore.
+/// Whether a member is not part of a document's body. Some members of CouchDB's replicator are part of the body,
+/// despite their underscore.
 fn is_special(name: &str) -> bool {
     const KEPT: [&str; 6] = [
         "_access",

@@ -4,19 +4,19 @@
 //!  token ─► attempt 1   edits ── get, put … ─► finish ── caller's rows ─► commit ── 1021 ──┐
 //!           attempt 2   edits: did attempt 1 commit? ─┬─ yes: its revisions are the answer
 //!                                                     └─ no: continue like attempt 1
-//!  finish   the edits of all databases, drafted, decided and prepared as those of a bulk write
-//!           one of them refused ─► nothing is written, and all that were refused are named
+//!  finish   the edits of all databases, drafted, decided and prepared as in a bulk write
+//!           one of them refused ─► nothing is written, and all refused edits are named
 //!           none refused        ─► the rows of each database, and the token's
 //! ```
 //!
 //! Why edits are collected, and written once:
 //! * Two writers in one transaction would give their changes the same versionstamp and the same numbers. Here one
-//!   writer for each database numbers them all, in the order in which they came.
-//! * A winner that was just written cannot be read back, since its row waits for the versionstamp (1036). So a second
+//!   writer for each database numbers all of them, in the order of the calls.
+//! * A just-written winner cannot be read back, since its row waits for the versionstamp (1036). So a second
 //!   edit of a document is refused, and so are two collections of edits of one database.
 //!
-//! Why there is a token: a loop may repeat a transaction of unknown result (1021) that did commit. Without a token it
-//! would take its own edits for those of another writer. The token is a [transaction id](crate::write::txids).
+//! Why there is a token: a loop may repeat a transaction with an unknown result (1021) that did commit. Without a token
+//! it would take its own edits for another writer's. The token is a [transaction id](crate::write::txids).
 
 use std::fmt;
 use std::sync::Arc;
@@ -65,18 +65,18 @@ impl fmt::Debug for Token {
 pub enum Begun<D: Database> {
     /// No earlier attempt committed: collect the edits.
     Edits(Edits<D>),
-    /// An earlier attempt committed: the revisions that it made. There is nothing to do.
+    /// An earlier attempt committed: the revisions that it made. Nothing is left to do.
     Landed(Vec<RevId>),
 }
 
-/// Edits that are collected for one attempt of a transaction. A cheap handle, whose clones are the same collection.
+/// Edits collected for one attempt of a transaction. A cheap handle; its clones are the same collection.
 #[derive(Clone)]
 pub struct Edits<D: Database>(Arc<Collection<D>>);
 
 struct Collection<D: Database> {
     layer: Layer<D>,
     transaction: D::Transaction,
-    /// The token, and the number of the attempt. `None` where the layer runs the loop.
+    /// The token, and the number of the attempt. `None` if the layer runs the loop.
     signature: Option<(Token, u64)>,
     state: Mutex<State<D>>,
 }
@@ -97,12 +97,12 @@ impl<D: Database> Layer<D> {
     /// Runs a transaction with edits and all other writes of `body`, until it commits or fails for good. Returns the
     /// answer of `body`, and the revisions that the edits made, in their order. All of it happens once, or not at all.
     ///
-    /// `body` may run any number of times and must have no effects outside its transaction. An error of its own ends
-    /// the run, and nothing is written. Rows of the caller's own are read and written through
-    /// [`Edits::transaction`], outside the layer's prefix.
+    /// `body` may run any number of times and must have no effects outside its transaction. Its own errors end the run,
+    /// and nothing is written. The caller's rows are read and written through [`Edits::transaction`], outside the
+    /// layer's prefix.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] where edits are refused, 413 where the transaction is too large; those of `body` and of
+    /// [`ErrorKind::Refused`] if edits are refused, 413 if the transaction is too large; those of `body` and of
     /// the store.
     pub async fn transact<T, E, F, Fut>(&self, mut body: F) -> Result<(T, Vec<RevId>), E>
     where
@@ -126,16 +126,16 @@ impl<D: Database> Layer<D> {
         })
     }
 
-    /// A token for one transaction in a loop of the caller's own.
+    /// A token for one transaction in the caller's own loop.
     pub fn token(&self) -> Token {
         let (claim, clears) = self.guard().claim();
         Token(Arc::new(Claimed { claim: Mutex::new(claim), clears }))
     }
 
-    /// Begins an attempt of a transaction: asks whether an earlier attempt with this token committed, and collects
+    /// Starts an attempt of a transaction: asks whether an earlier attempt with this token committed, and collects
     /// edits if none did.
     ///
-    /// A loop asks for the edits first, [finishes](Edits::finish) them last, and then commits. Everything that it
+    /// A loop calls this first, [finishes](Edits::finish) them last, and then commits. Everything that it
     /// writes is part of the same transaction, and happens once. A token is valid for a minute: later it cannot be
     /// known whether an earlier attempt committed.
     ///
@@ -156,7 +156,7 @@ impl<D: Database> Layer<D> {
             let mut claim = claim.lock();
             let is_late = guard.is_late(began);
             if asked.is_in_vain(is_late) {
-                // Not 1021, which loops repeat.
+                // Not 1021, which would make loops repeat.
                 return Err(ErrorKind::OutcomeUnknown.into());
             }
             if let Some((attempt, revs)) = claim.answer(&asked, is_late)? {
@@ -181,8 +181,8 @@ impl<D: Database> Edits<D> {
         &self.0.transaction
     }
 
-    /// Reads a document's winner. If somebody edits the document before the commit, the attempt fails and is repeated,
-    /// even if the transaction does not edit it. Collected edits are not seen.
+    /// Reads a document's winner. If another writer edits the document before the commit, the attempt fails and is
+    /// repeated, even if the transaction does not edit it. Collected edits are not seen.
     ///
     /// # Errors
     /// 404: `missing` or `deleted`; the store's.
@@ -201,19 +201,19 @@ impl<D: Database> Edits<D> {
         document.map_err(|error| error.of_document(id))
     }
 
-    /// Adds an interactive edit, of a document that the transaction does not edit otherwise. It is written by
+    /// Adds an interactive edit of a document that the transaction does not edit otherwise. It is written by
     /// [`finish`](Self::finish).
     ///
     /// # Errors
     /// Errors of the edit itself: a bad id; 413 for a body that is too large; 400 for a database of another layer, and
-    /// for data of attachments, which has to be [uploaded](Documents::upload_data) first.
+    /// for data of attachments, which must be [uploaded](Documents::upload_data) first.
     pub fn put(&self, database: &Documents<D>, edit: Edit) -> Result<()> {
         self.0.admit(database)?;
         database.check_edit(&edit)?;
         let is_data =
             |source: &AttachmentSource| matches!(source, AttachmentSource::Data(_) | AttachmentSource::Follows(_));
         if edit.attachments.iter().any(|attachment| is_data(&attachment.source)) {
-            return Err(Error::bad_request("Data of attachments is uploaded before the transaction."));
+            return Err(Error::bad_request("Upload the data of attachments before the transaction."));
         }
         let mut state = self.0.state.lock();
         let State::Collecting(edits) = &mut *state else { return Err(finished()) };
@@ -224,8 +224,8 @@ impl<D: Database> Edits<D> {
         Ok(())
     }
 
-    /// Writes the edits to the transaction, all or none. Returns the revisions that they make, in their order. The
-    /// caller commits then. The documents cannot be read in this transaction any more.
+    /// Writes the edits to the transaction, all or nothing. Returns the revisions that they make, in order. The caller
+    /// then commits. The documents can no longer be read in this transaction.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`] names the edits that were refused. The transaction is then cancelled, with everything
@@ -246,7 +246,7 @@ impl<D: Database> Edits<D> {
         let mut whole = Whole(Some(&self.0.transaction));
         let revs = match self.0.write(collected).await {
             Err(error) if error.is_retryable() => {
-                // The caller's loop begins the transaction again.
+                // The caller's loop starts the transaction again.
                 whole.0 = None;
                 return Err(error);
             }
@@ -268,9 +268,9 @@ impl<D: Database> Edits<D> {
     }
 }
 
-/// Cancels its transaction when it is dropped. The transaction may have rows of some edits, or the job that builds an
-/// index. These must not be committed alone, neither after an error nor after the future of [`finish`](Edits::finish)
-/// was dropped.
+/// Cancels its transaction when dropped. The transaction may have rows of some edits, or the job that builds an index.
+/// These must not be committed alone, neither after an error nor after the future of [`finish`](Edits::finish) was
+/// dropped.
 struct Whole<'a, T: Transaction>(Option<&'a T>);
 
 impl<T: Transaction> Drop for Whole<'_, T> {
@@ -286,7 +286,7 @@ impl<D: Database> Collection<D> {
         if database.is_of(&self.layer) {
             Ok(())
         } else {
-            Err(Error::bad_request("A transaction has documents of one store."))
+            Err(Error::bad_request("A transaction can only edit documents of one store."))
         }
     }
 
@@ -312,7 +312,7 @@ impl<D: Database> Collection<D> {
         let place = |turn: usize| (edits[turn].0.keys().number(), &edits[turn].1.id);
         order.sort_by_key(|&turn| place(turn));
         let twice = order.windows(2).filter(|pair| place(pair[0]) == place(pair[1])).map(|pair| {
-            let error = Error::bad_request("The transaction edits the document already.");
+            let error = Error::bad_request("The transaction already edits the document.");
             refusal(edits, pair[1], error)
         });
         refuse(twice.collect())?;
@@ -329,11 +329,11 @@ impl<D: Database> Collection<D> {
         let written: Vec<_> = databases.iter().map(|(database, _)| last(database)).collect();
         for last in written {
             last.await.map_err(|error| match error.code() {
-                ACCESSED_UNREADABLE => Error::bad_request("The transaction has edits of this database already."),
+                ACCESSED_UNREADABLE => Error::bad_request("The transaction already has edits of this database."),
                 _ => error.into(),
             })?;
         }
-        // A verdict is about a turn, so the databases share them.
+        // A verdict is about a turn, so all databases share the verdicts.
         let verdicts = Verdicts::default();
         let attempts = databases.iter().map(|(database, drafts)| {
             let attempt = database.attempt(transaction, drafts, WriteMode::Interactive, &verdicts);
@@ -374,7 +374,7 @@ fn refusal<D: Database>(edits: &[(Documents<D>, Edit)], turn: usize, error: Erro
     Refused { turn, database: database.name().to_owned(), id: edit.id.clone(), error }
 }
 
-/// Fails where edits are refused.
+/// Fails if edits are refused.
 fn refuse(mut refused: Vec<Refused>) -> Result<()> {
     if refused.is_empty() {
         return Ok(());

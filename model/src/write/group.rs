@@ -26,7 +26,7 @@ const ATTACHMENT_BYTES: usize = 1_500;
 /// Typical size of an ancestor in a row of `revisions`.
 const ANCESTOR_BYTES: usize = 18;
 
-/// Divides the edits with the ascending indexes `fit` into groups, in the order in which the groups are written. Within
+/// Divides the edits with the ascending indexes `fit` into groups, in the order in which they are written. Within
 /// a group the edits are sorted by id: the store reads and writes that order fastest. `revs_limit` is the probable
 /// number of revisions that a branch remembers, and `format` the probable layout of bodies.
 pub(super) fn groups(
@@ -117,7 +117,7 @@ fn estimate(edit: &Edit, revs_limit: usize, format: BodyFormat) -> usize {
     let ancestors = match (&edit.history, &edit.rev) {
         (Some(history), _) => {
             let own = history.ids.iter().take(revs_limit);
-            // Other paths of the document may know those that it lacks.
+            // Other paths of the document may have the ancestors that it lacks.
             let lacked = history.position.min(revs_limit as u64) as usize;
             let lacked = lacked.saturating_sub(own.len()) * ANCESTOR_BYTES;
             lacked + own.skip(1).map(|id| ANCESTOR_BYTES.max(id.as_bytes().len() + 2)).sum::<usize>()

@@ -16,7 +16,7 @@ pub(super) fn concern(decisions: &Decisions<'_>) -> bool {
     !instance.indexes.kept.is_empty() || documents.iter().any(|one| one.id.starts_with(DESIGN_PREFIX))
 }
 
-/// How a plan affects the document's rows in indexes; `None` if the live winner stays the same.
+/// The effect of a plan on the document's rows in indexes; `None` if the live winner stays the same.
 pub(crate) fn touched<'d>(id: &'d str, edits: &'d [Draft<'_>], plan: &'d Plan) -> Result<Option<Touched<'d>>> {
     let before = plan.before.as_ref().map(|(leaf, _)| leaf);
     let had_rows = before.is_some_and(|leaf| leaf.not_deleted);

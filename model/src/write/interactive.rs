@@ -13,8 +13,8 @@
 //! or a tombstone finds nothing, and conflicts.
 //!
 //! A second edit cannot make an existing revision, since the hash of a revision covers its parent. But a
-//! replicated revision without ancestors may exist as a separate branch. Where that is possible (a losing branch,
-//! a tombstone) its key is read too, which usually returns no row.
+//! replicated revision without ancestors may exist as a separate branch. If that is possible (a losing branch,
+//! a tombstone), its key is read too, which usually returns no row.
 
 use std::future::Future;
 
@@ -38,7 +38,7 @@ pub(super) enum First<G, R> {
     Named { target: Leaf, row: G },
     /// The named branch and the one before it, and the tombstone to be made, if it exists.
     NamedAndBefore { target: Leaf, made: Leaf, rows: R, same: G },
-    /// None: the edit is invalid.
+    /// No reads: the edit is invalid.
     Refused(Error),
 }
 

@@ -44,10 +44,10 @@ impl<'p> Path<'p> {
     }
 }
 
-/// Paths, and what each continues with. Nothing is copied: one long path may continue thousands of others.
+/// Paths, and the continuation of each. Nothing is copied: one long path may continue thousands of others.
 pub(super) struct Joined<'p> {
     paths: Vec<Path<'p>>,
-    /// Where each path continues: the place of another one, and in that the first of the ids. That path ends deeper.
+    /// Continuation of each path: another path, which ends deeper, and the first of its ids to add.
     next: Vec<Option<(usize, usize)>>,
     /// Whether each path ends in an ancestor of another one, and so is not a branch.
     inner: Vec<bool>,
@@ -64,7 +64,7 @@ impl<'p> Joined<'p> {
         self.inner[path]
     }
 
-    /// The leaf and the ancestors of a path, with those that the others know.
+    /// The leaf and the ancestors of a path, with the ancestors that the others know.
     pub(super) fn ids(&self, path: usize) -> impl Iterator<Item = &'p RevHash> + Clone + '_ {
         let mut rest = Some((path, 0));
         let parts = std::iter::from_fn(move || {
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(joined(&["9-i h", "9-j h g", "9-k h g f"]), ["9-i h g f", "9-j h g f", "9-k h g f"]);
     }
 
-    /// A copy of the tail for each would take 24 GB.
+    /// Copying the tail for each would take 24 GB.
     #[test]
     fn a_long_path_continues_many_without_a_copy() {
         let id = |text: &str| text.parse::<RevHash>().unwrap();

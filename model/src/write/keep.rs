@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  before rows are written   the document's replaced revisions, with a conflict range; the replaced bodies
-//!  written                   new replaced revisions with their bodies; those that are too many or too old are cleared
+//!  written                   new replaced revisions with their bodies; surplus or old ones are cleared
 //! ```
 //!
 //! A purge keeps nothing, and clears all replaced revisions of the document.
@@ -30,7 +30,7 @@ const CLEARED_AT_ONCE: usize = 10;
 /// Size of a body from which on its rows are read in large batches.
 const LARGE_BODY: u64 = 30_000;
 
-/// Bytes of a transaction that are left to all rows except bodies.
+/// Bytes of a transaction reserved for all rows except bodies.
 const OTHER_ROWS: usize = 1_000_000;
 
 /// The replaced revisions that the plans of a transaction keep and forget.
@@ -40,7 +40,7 @@ pub(super) struct Keeping(Vec<OfDocument>);
 struct OfDocument {
     /// The replaced revisions to keep, with the rows of their bodies.
     kept: Vec<(Replaced, Vec<KeyValue>)>,
-    /// Those to clear, with the contents of their attachments.
+    /// The replaced revisions to clear, with the contents of their attachments.
     forgotten: Vec<(Replaced, HashSet<ContentId>)>,
 }
 
@@ -77,7 +77,8 @@ impl Keeping {
 }
 
 impl<D: Database> Attempt<'_, '_, D> {
-    /// Reads what the plans keep and forget. A body that does not fit into the edit's transaction is not kept.
+    /// Reads the revisions that the plans keep and forget. A body that does not fit into the edit's transaction is not
+    /// kept.
     pub(super) async fn prepare_keeping(&self, keep: KeepReplaced, decisions: &mut Decisions<'_>) -> Result<Keeping> {
         let Decisions { instance, documents: decided } = decisions;
         let (transaction, keys) = (self.transaction, self.documents.keys());
@@ -87,7 +88,7 @@ impl<D: Database> Attempt<'_, '_, D> {
         let plans = || decided.iter().filter(|decided| !decided.is_purge()).flat_map(|one| one.plan.iter().flatten());
         let replaced: u64 = plans().flat_map(|plan| newest(plan, most)).map(|branch| branch.size).sum();
         if decided.len() > 1 && replaced > limit as u64 {
-            // Before they are read: the edits are done in halves then.
+            // Checked before the bodies are read: the edits are then done in halves.
             return Err(kv_api::Error::new(TRANSACTION_TOO_LARGE).into());
         }
         let reads: Vec<_> = decided
@@ -101,8 +102,8 @@ impl<D: Database> Attempt<'_, '_, D> {
                     .map(|branch| {
                         // A leaf never changes, and its row provides the conflict.
                         let range = keys.range(DatabaseKey::Doc(id, &branch.leaf));
-                        // Without a target, FoundationDB tells the end of a small range at once: one round trip, not
-                        // two.
+                        // Without a target, FoundationDB reports the end of a small range at once: one round trip
+                        // instead of two.
                         let range = if branch.size > LARGE_BODY { range.target_bytes(limit) } else { range };
                         let batches = (branch.size > 0).then(|| Box::pin(transaction.stream(range, Read::Snapshot)));
                         let (size, attachments) = (branch.size, branch.attachments);
@@ -146,7 +147,7 @@ impl<D: Database> Attempt<'_, '_, D> {
                 for (replaced, contents) in gone.into_iter().zip(contents) {
                     match alone(contents.await)? {
                         Ok(contents) => document.forgotten.push((replaced, contents)),
-                        // Nothing would remember its contents. An edit leaves it as it is.
+                        // Its contents would be lost track of. An edit does not change it.
                         Err(damage) if is_purge => *plan = Err(damage.of_document(id)),
                         Err(_) => {}
                     }
@@ -155,7 +156,7 @@ impl<D: Database> Attempt<'_, '_, D> {
             documents.push(document);
         }
         if decided.len() > 1 && costs.iter().sum::<usize>() > limit {
-            // The edits are done in halves then.
+            // The edits are then done in halves.
             return Err(kv_api::Error::new(TRANSACTION_TOO_LARGE).into());
         }
         Ok(Keeping(documents))
@@ -177,7 +178,7 @@ impl<D: Database> Attempt<'_, '_, D> {
     }
 }
 
-/// The newest branches that a plan removes, at most this many. One that it also adds stays a leaf.
+/// The newest branches that a plan removes, at most this many. A branch that it also adds stays a leaf.
 fn newest(plan: &Plan, most: usize) -> impl Iterator<Item = &Branch> {
     let mut removed: Vec<&Branch> =
         plan.removed.iter().filter(|branch| plan.added.iter().all(|new| new.leaf != branch.leaf)).collect();
@@ -185,7 +186,7 @@ fn newest(plan: &Plan, most: usize) -> impl Iterator<Item = &Branch> {
     removed.into_iter().take(most)
 }
 
-/// The replaced revisions of a document to clear: those that the plan makes leaves again, and the oldest beyond a
+/// The replaced revisions of a document to clear: those that become leaves again, and the oldest beyond a
 /// number or a time.
 fn surplus(known: Vec<Replaced>, plan: &Plan, room: usize, is_over: impl Fn(&Replaced) -> bool) -> Vec<Replaced> {
     let is_leaf = |replaced: &Replaced| plan.added.iter().any(|new| new.leaf == replaced.leaf);

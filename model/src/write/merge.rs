@@ -15,7 +15,7 @@
 //! most two branches, so it may make a revision that is an ancestor elsewhere, on a branch that arrived without
 //! the edit's parent. The next merge joins the two.
 //!
-//! Where the [last write wins](crate::write::policy) there is no tree: the greatest revision replaces the existing one.
+//! If the [last write wins](crate::write::policy) there is no tree: the greatest revision replaces the existing one.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -59,8 +59,8 @@ pub(super) fn merge(instance: &Instance, incoming: Vec<Incoming<'_>>, known: Vec
         }
         _ => meet(paths, known, limit)?,
     };
-    // One of several new revisions may be an ancestor of another, and so not a leaf. The body comes from the first of
-    // equal ones. All histories are joined by now.
+    // One of several new revisions may be an ancestor of another, and so not a leaf. If several are equal, the first
+    // one's body is used. All histories are joined by now.
     let mut seen = HashSet::with_capacity(new.len());
     let added = new.into_iter().zip(added).filter_map(|(Incoming { edit, place, rev, .. }, ancestors)| {
         let ancestors = ancestors.filter(|_| seen.insert(rev.clone()))?;
@@ -108,8 +108,8 @@ fn extends_all(path: Path<'_>, known: &[Branch], limit: usize) -> bool {
     (path.ids.len() >= limit || path.ids.len() as u64 == path.position) && known.iter().all(is_on)
 }
 
-/// Joins the arriving paths with the existing ones. Returns the fates of the branches, and the ancestors of each new path;
-/// `None` if its revision is an ancestor.
+/// Joins the arriving paths with the existing ones. Returns the fates of the branches, and the ancestors of each new
+/// path; `None` if its revision is an ancestor.
 fn meet(new: Vec<Path<'_>>, known: Vec<Branch>, limit: usize) -> Result<(Fates, Vec<Option<Ancestors>>)> {
     let own = known.iter().map(Branch::path).collect::<Result<Vec<_>>>()?;
     let mut paths = Vec::with_capacity(known.len() + new.len());
@@ -123,7 +123,7 @@ fn meet(new: Vec<Path<'_>>, known: Vec<Branch>, limit: usize) -> Result<(Fates, 
             Fate::Removed
         } else if own[index].len() < joined.ids(index).take(limit).count() {
             let longer = ancestors(index);
-            // A row that is full stays as it is.
+            // A full row is not changed.
             if longer == branch.ancestors {
                 Fate::Stays
             } else {

@@ -101,7 +101,7 @@ impl<D: Database> Documents<D> {
                 Box::pin(self.upload_data(&mut edits[index])).await?;
             }
         }
-        // The last group is done first, so the halves of a group can be pushed to the end.
+        // The last group in the list is done first, so the halves of a group can be pushed to the end.
         let mut groups = group::groups(&edits, fit, mode, self.revs_limit_seen(), self.format_seen());
         groups.reverse();
         if groups.len() > 1 {
@@ -111,7 +111,7 @@ impl<D: Database> Documents<D> {
         let verdicts = Verdicts::default();
         while let Some(group) = groups.pop() {
             let members: Vec<Turn<'_>> = group.iter().map(|&turn| Turn { turn, edit: &edits[turn] }).collect();
-            // Once something is written, the rest of the batch has to be tried.
+            // Once something is written, the rest of the batch must be tried.
             let missing_stub = if wrote { MissingStub::FailsItsEdit } else { MissingStub::FailsTheBatch };
             match self.write_group(&members, mode, missing_stub, &verdicts).await {
                 Ok(group_results) => {
@@ -120,8 +120,8 @@ impl<D: Database> Documents<D> {
                         let is_one_of_several =
                             || group.iter().filter(|&&other| edits[other].id == edits[index].id).count() > 1;
                         if result.as_ref().is_err_and(Error::is_refusal) && is_one_of_several() {
-                            // A plan is refused as a whole. So each of its edits gets a plan of its own. The verdicts
-                            // are known already.
+                            // A plan is refused as a whole. So each of its edits gets its own plan. The verdicts are
+                            // known already.
                             groups.push(vec![index]);
                             continue;
                         }
@@ -158,7 +158,7 @@ impl<D: Database> Documents<D> {
         result.unwrap_or_else(|| Err(Error::without_result()))
     }
 
-    /// Adds the attachments that edits keep to those that they name.
+    /// Adds the attachments that edits keep to the attachments that they name.
     async fn name_kept(&self, edits: &mut [Edit], results: &mut [Option<EditResult>]) -> Result<()> {
         for (edit, result) in edits.iter_mut().zip(results).filter(|(_, result)| result.is_none()) {
             let Some(rev) = edit.kept_of() else { continue };
@@ -169,8 +169,8 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Asks whether the writer may make an edit, which may change it, and checks it then. The outer error ends the whole
-    /// write.
+    /// Asks whether the writer may make an edit; the validator may change it. Then checks the edit. The outer error
+    /// ends the whole write.
     async fn admit(&self, edit: &mut Edit, mode: WriteMode) -> Result<Result<()>> {
         match self.authorize(Writing::Edit(edit, mode)).await {
             Err(error) if error.is_of_edit() => return Ok(Err(error)),

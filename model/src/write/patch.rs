@@ -97,7 +97,7 @@ impl<D: Database> Documents<D> {
             if let Some(body) = body_of(transaction, keys, id, &leaf).await? {
                 return Ok((leaf.rev, body));
             }
-            // If the document is missing, that is the error, and not that `rev` is not one of its leaves.
+            // If the document is missing, that is the error, rather than that `rev` is not one of its leaves.
             return Err(match live.await? {
                 Some(_) => Error::conflict(),
                 None => why_not_live(transaction, keys, id).await?,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  branches after = branches before − removed + added
-//!  winner after   = the greatest of the added leaves and the known branches that stay; none if all are removed
+//!  winner after   = the greatest of the added leaves and the remaining known branches; none if all are removed
 //! ```
 //!
 //! A [purge](super::purge) is a plan that only removes.
@@ -26,7 +26,7 @@ use crate::write::edit::Edit;
 pub(crate) struct NewLeaf {
     pub(crate) leaf: Leaf,
     pub(crate) ancestors: Ancestors,
-    /// Size of its body in bytes; zero for a tombstone that stores none.
+    /// Size of its body in bytes; zero for a tombstone without a stored body.
     pub(crate) size: u64,
     /// Whether it has attachments.
     pub(crate) attachments: bool,
@@ -44,9 +44,9 @@ impl NewLeaf {
 /// The fate of an existing branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It stays. Its row changes only if it becomes the winner or is it no more.
+    /// It remains. Its row changes only if it becomes the winner or is no longer the winner.
     Stays,
-    /// It stays, with more ancestors than before.
+    /// It remains, with more ancestors than before.
     Lengthened,
     /// It is removed: a new leaf extends or replaces it, it is an ancestor of another leaf, or it is purged.
     Removed,
@@ -66,7 +66,7 @@ pub(super) struct Decided<'e> {
 }
 
 impl Decided<'_> {
-    /// Whether it is a purge, which is nobody's edit.
+    /// Whether it is a purge, which has no edit.
     pub(super) fn is_purge(&self) -> bool {
         self.drafts.start == self.drafts.end
     }
@@ -79,8 +79,7 @@ pub(crate) struct Plan {
     pub(crate) removed: Vec<Branch>,
     /// Leaves to add, in key order.
     pub(crate) added: Vec<NewLeaf>,
-    /// Branches that stay and whose rows change: they become the winner, stay it or are it no more, or get more
-    /// ancestors.
+    /// Remaining branches whose rows change: they become, stay or cease to be the winner, or get more ancestors.
     pub(crate) changed: Vec<Branch>,
     /// The new winner; `None` if no leaf remains.
     pub(crate) winner: Option<Leaf>,
@@ -102,7 +101,7 @@ impl Plan {
             .iter()
             .find_map(|(branch, _)| branch.winner_info.map(|winner_info| (branch.leaf.clone(), winner_info)));
         if let (None, Some((branch, _))) = (&before, known.first()) {
-            return Err(Error::corrupt(format!("no winner beside {}", branch.leaf.rev)));
+            return Err(Error::corrupt(format!("there is no winner beside {}", branch.leaf.rev)));
         }
         let (mut removed, mut stay) = (Vec::new(), Vec::new());
         for (branch, fate) in known {
@@ -117,7 +116,7 @@ impl Plan {
             stay.iter().find(|(branch, _)| branch.winner_info.is_some() && Some(&branch.leaf) != best)
         {
             // The previous winner must be the greatest of the known branches.
-            return Err(Error::corrupt(format!("{} had the winner's row and is not the winner", branch.leaf.rev)));
+            return Err(Error::corrupt(format!("{} had the winner's row but is not the winner", branch.leaf.rev)));
         }
         let winner = best.max(added.last().map(|new| &new.leaf)).cloned();
         let counted = before.as_ref().map_or(0, |(_, winner_info)| winner_info.branches);

@@ -9,7 +9,7 @@
 //! if its revision is greater, by position and then by hash, and counts as known otherwise. Interactive edits extend
 //! the one leaf, so their revisions are always greater.
 //!
-//! A tombstone that is greater than a live revision stays. With "live before deleted" the order of arrival would
+//! A tombstone that is greater than a live revision is kept. With "live before deleted" the order of arrival would
 //! matter: a live revision that arrives after its tombstone would replace it, if the tombstone's history is stemmed
 //! before it.
 

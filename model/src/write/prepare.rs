@@ -1,4 +1,4 @@
-//! Carries out an attempt: prepares the plans that were decided, and writes them.
+//! Carries out an attempt: prepares the decided plans, and writes them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::rows::instance::Instance;
 use crate::write::edit::EditResult;
 use crate::write::txids::Outcome;
 
-/// Decisions, with all that is written for their plans.
+/// Decisions, with everything that is written for their plans.
 pub(super) struct Prepared<'e> {
     /// The decisions. Plans that were refused are errors.
     pub(super) decisions: Decisions<'e>,
@@ -31,7 +31,7 @@ pub(super) struct Prepared<'e> {
     attached: Option<Attached<'e>>,
     keeping: Option<Keeping>,
     indexing: Option<Indexing>,
-    /// The row that counts edits, if the transaction is to write one.
+    /// The row that counts edits, if the transaction must write one.
     edit_count: Option<EditCount>,
 }
 
@@ -68,7 +68,7 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
         })
     }
 
-    /// Reads what the plans need besides documents. Every check that may still refuse an edit is made here, before
+    /// Reads what the plans need besides documents. All remaining checks that may refuse an edit are made here, before
     /// anything is written.
     pub(super) async fn prepare(&self, mut decisions: Decisions<'e>) -> Result<Prepared<'e>> {
         self.documents.saw(&decisions.instance);

@@ -3,7 +3,7 @@
 //! ```text
 //!  reads     the rows of the purges' UUIDs, the last purge, the number to remember  one round trip
 //!            all branches of each document
-//!  plans     remove the named leaves and add none; written like those of edits
+//!  plans     only remove the named leaves; written like the plans of edits
 //!  writes    a row for each purge, and one for its UUID; clears the oldest ones beyond the limit
 //! ```
 
@@ -105,11 +105,11 @@ impl<D: Database> Documents<D> {
     async fn purged_before(&self, transaction: &D::Transaction, seq: &[u8]) -> Result<PurgeInfo> {
         let seq = read_seq(seq)?;
         let row = transaction.get(&self.keys().key(DatabaseKey::Purge(seq)), Read::Serializable).await?;
-        let row = row.ok_or_else(|| Error::corrupt(format!("the purge {seq} has a UUID and no row")))?;
+        let row = row.ok_or_else(|| Error::corrupt(format!("the purge {seq} has a UUID but no row")))?;
         PurgeInfo::read(seq, &row)
     }
 
-    /// Forgets the oldest purges up to this sequence. Rows that cannot be read stay.
+    /// Forgets the oldest purges up to this sequence. Unreadable rows are kept.
     async fn forget_purges(&self, transaction: &D::Transaction, upto: u64) -> Result<()> {
         if upto == 0 {
             return Ok(());
@@ -131,7 +131,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// The refusal of a purge whose UUID another one has.
+/// The refusal of a purge whose UUID belongs to another one.
 fn duplicate(uuid: &[u8; 16]) -> Error {
     Error::bad_request(format!("Duplicate purge info UUID: {:032x}", u128::from_be_bytes(*uuid)))
 }

@@ -1,8 +1,8 @@
 //! A quota of stored bytes for the edits of a handle.
 //!
-//! An edit does not know how large its database is: that row would be in every transaction, and each edit would change
-//! it. So a handle with a quota asks the store for its estimate, at most once in [`AGE_MS`], before it writes. A
-//! database may therefore grow past its quota by what is written in that time.
+//! An edit does not know the size of its database: a row with it would be in every transaction, and each edit would
+//! change it. So a handle with a quota asks the store for its estimate, at most once in [`AGE_MS`], before it writes. A
+//! database may therefore exceed its quota by the data written in that time.
 
 use kv_api::{Database, Read, Transaction};
 
@@ -16,12 +16,12 @@ const AGE_MS: u64 = 1_000;
 /// Size of a tombstone's body up to which its edit counts as a deletion that gives space back.
 const SMALL_TOMBSTONE: usize = 1_024;
 
-/// Whether an edit is a deletion that gives space back, as far as it shows.
+/// Whether an edit is a deletion that gives space back, as far as the edit shows.
 pub(crate) fn gives_back(edit: &Edit) -> bool {
     edit.deleted && edit.body.as_str().len() <= SMALL_TOMBSTONE && edit.attachments.is_empty()
 }
 
-/// The multiple of the quota from which on an edit is refused; `None` if it never is. A deletion that names its leaf
+/// The multiple of the quota from which on an edit is refused; `None` if never. A deletion that names its leaf
 /// gives space back. A replicated tombstone may be of a document that was never here.
 fn times_for(edit: &Edit, mode: WriteMode) -> Option<u64> {
     match (gives_back(edit), mode) {
@@ -32,9 +32,9 @@ fn times_for(edit: &Edit, mode: WriteMode) -> Option<u64> {
 }
 
 impl<D: Database> Documents<D> {
-    /// The same database, which takes nothing but deletions and purges while its rows have this many bytes or more
+    /// The same database, which accepts only deletions and purges while its rows have this many bytes or more
     /// ([`Sizes::active`](crate::Sizes::active)). Replicated deletions, and local documents, in which replications keep
-    /// their checkpoints, are refused from twice as many bytes. `None` is no quota.
+    /// their checkpoints, are refused from twice as many bytes. `None` means no quota.
     ///
     /// The refusal is [`ErrorKind::QuotaExceeded`]. The size is read at most once a second.
     #[must_use]
@@ -43,7 +43,7 @@ impl<D: Database> Documents<D> {
         self
     }
 
-    /// Refuses an edit that is no deletion while the quota is used up.
+    /// Refuses an edit that is not a deletion while the quota is used up.
     ///
     /// # Errors
     /// [`ErrorKind::QuotaExceeded`]; 404 if the database is gone; the store's errors.
@@ -60,7 +60,7 @@ impl<D: Database> Documents<D> {
         self.over(times).await?.map_or(Ok(()), |full| Err(full.into()))
     }
 
-    /// The refusal of what needs room, if the database has several times its quota.
+    /// The refusal of a write that needs space, if the database has this many times its quota.
     async fn over(&self, times: u64) -> Result<Option<ErrorKind>> {
         let Some(quota) = self.quota else { return Ok(None) };
         let stored = Box::pin(self.stored_bytes()).await?;
@@ -76,7 +76,7 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The estimated bytes of all rows, as of a moment ago.
+    /// The estimated bytes of all rows, at most [`AGE_MS`] old.
     async fn stored_bytes(&self) -> Result<u64> {
         let now = self.shared.guard.environment.now_ms();
         if let Some((at, bytes)) = *self.home.stored.lock()

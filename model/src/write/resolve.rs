@@ -34,7 +34,7 @@ impl<D: Database> Documents<D> {
     /// keeps its attachments. It keeps its revision if its body stays the same. Returns the winner's revision
     /// afterwards.
     ///
-    /// A document without conflicts stays as it is.
+    /// A document without conflicts is not changed.
     ///
     /// # Errors
     /// 404; an invalid body; errors of `merge`.

@@ -1,7 +1,7 @@
 //! Changes the layout of a database's bodies, while the database is in use.
 //!
 //! ```text
-//!  set_body_format   the instance has the new layout, and says that others may be left; adds the job
+//!  set_body_format   the instance has the new layout, and says that other bodies may be left; adds the job
 //!  edits             write new bodies in the new layout from then on
 //!  a batch           docs   a  b  c  d  e  f  g …
 //!                           └──────┘└────┘
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each body states its own layout, so readers need not know of this, and any mixture is valid. Text, revisions,
-//! sequences, sizes and attachments stay as they are.
+//! sequences, sizes and attachments do not change.
 //!
 //! A batch reads the winner's row of each document that it writes with a conflict range. Every edit of a document
 //! writes that row, so a body that is replaced or removed meanwhile makes the batch conflict. An edit never conflicts
@@ -18,8 +18,8 @@
 //! batches write the same rows.
 //!
 //! The checkpoint is the progress of the job ([`jobs`]), written by the batch itself. It belongs to one request, named
-//! in the job's data. After another request, a walk begins at the first body. A body that cannot be read, or that does
-//! not fit into the new layout, stays as it is.
+//! in the job's data. After another request, a walk starts at the first body. A body that cannot be read, or that does
+//! not fit into the new layout, is not changed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,14 +53,14 @@ const WRITTEN_BYTES: usize = 2_000_000;
 /// Maximum number of bodies in a batch.
 const BODIES_AT_ONCE: usize = 2_000;
 
-/// How far bodies have been rewritten.
+/// The progress of rewriting bodies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewriting {
     /// The request, as in the job's data.
     request: Bytes,
-    /// The last body looked at: its key without the database's prefix. Empty at the beginning.
+    /// The last body read: its key without the database's prefix. Empty at the start.
     after: Vec<u8>,
-    /// Number of bodies looked at.
+    /// Number of bodies read.
     pub bodies: u64,
     /// Number of documents in the database. Each has a body or more.
     pub expected: u64,
@@ -81,7 +81,7 @@ impl Rows {
 }
 
 impl Rewriting {
-    /// Where the runs of a job before this one stopped.
+    /// The progress of earlier runs of a job.
     pub fn of_job(job: &Job) -> Rewriting {
         let begin = Rewriting { request: job.data.clone(), ..Rewriting::default() };
         let read = || {
@@ -92,7 +92,7 @@ impl Rewriting {
         read().unwrap_or(begin)
     }
 
-    /// The same as JSON: the progress of the job, with the members of an active task of CouchDB's.
+    /// The same as JSON: the progress of the job, with the members of an active task in CouchDB.
     fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut json = JsonWriter::new(&mut out);
@@ -139,7 +139,7 @@ impl<D: Database> LayerState<D> {
 }
 
 impl<D: Database> Documents<D> {
-    /// The job that rewrites the database's bodies, while there are some to rewrite.
+    /// The job that rewrites the database's bodies, while some are left to rewrite.
     pub fn rewrite_job(&self) -> JobId {
         job_of(self.name())
     }
@@ -162,7 +162,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// Rewrites bodies that are not in the database's layout, in batches of one transaction each. `progress` is called
-    /// after each batch. Several calls at the same time do no harm.
+    /// after each batch. Several concurrent calls are safe.
     ///
     /// # Errors
     /// 404 if the database is gone; the store's errors.
@@ -258,7 +258,7 @@ impl<D: Database> Documents<D> {
         Ok(Some(next))
     }
 
-    /// Reads the next bodies, each as a whole, and whether there are more.
+    /// Reads the next complete bodies, and whether there are more.
     async fn bodies_after(&self, transaction: &D::Transaction, after: &[u8]) -> Result<(Vec<Rows>, bool)> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Docs);

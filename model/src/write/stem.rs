@@ -1,9 +1,9 @@
-//! Stems the branches of a database: its rows of `revisions` forget the ancestors beyond a limit that was lowered. Then
-//! removes the bodies of [replaced revisions](crate::replaced) that it keeps, as a compaction of CouchDB's does.
+//! Stems the branches of a database: its rows of `revisions` forget the ancestors beyond a lowered limit. Then removes
+//! the bodies of [replaced revisions](crate::replaced) that it keeps, as a compaction in CouchDB does.
 //!
-//! Edits stem the branches that they write, and reads show no more than the limit. So this only gives back space, and
-//! may stop anywhere. A row keeps everything except its last ancestors: sequence, size, format. A batch has read
-//! conflict ranges of the rows that it writes, so no edit is lost.
+//! Edits stem the branches that they write, and reads show no more than the limit. So this only frees space, and may
+//! stop anywhere. A row keeps everything except its last ancestors: sequence, size, format. A batch has read conflict
+//! ranges of the rows that it writes, so edits are never lost.
 
 use kv_api::{ConflictRange, Database, KeyValue, RangeRequest, Read, Transaction};
 
@@ -17,11 +17,11 @@ use crate::write::txids::Outcome;
 /// Approximate size of the rows that a batch reads.
 const READ_BYTES: usize = 500_000;
 
-/// A walk through the branches of a database. While it lives, the database counts as being compacted.
+/// A walk through the branches of a database. While it exists, the database counts as being compacted.
 #[derive(Debug)]
 pub struct Stemming<D: Database> {
     documents: Documents<D>,
-    /// The last row that was looked at: its key without the database's prefix. Empty at the beginning.
+    /// The last row read: its key without the database's prefix. Empty at the start.
     after: Vec<u8>,
     /// Whether all branches are stemmed. Then `after` is the last replaced revision.
     is_stemmed: bool,
@@ -34,7 +34,7 @@ impl<D: Database> Drop for Stemming<D> {
 }
 
 impl<D: Database> Documents<D> {
-    /// Begins to stem the branches, unless this process does so already.
+    /// Starts to stem the branches, unless this process already does so.
     pub fn stemming(&self) -> Option<Stemming<D>> {
         let is_new = self.shared.stemming.lock().insert(self.keys().prefix().clone());
         is_new.then(|| Stemming { documents: self.clone(), after: Vec::new(), is_stemmed: false })
@@ -61,7 +61,7 @@ impl<D: Database> Stemming<D> {
         let (documents, after) = (&self.documents, &self.after);
         let next = documents.shared.guard.run(|transaction| async move {
             let instance = documents.instance(&transaction, Read::Serializable).await?;
-            // No branch can have more.
+            // Branches can never have more.
             if instance.revs_limit >= *REVS_LIMITS.end() {
                 return Ok(Outcome::ReadOnly((None, instance.keep.is_some())));
             }
@@ -75,7 +75,7 @@ impl<D: Database> Stemming<D> {
             let stemmed = stemmed.collect::<Result<Vec<(&KeyValue, Vec<u8>)>>>()?;
             let is_any = !stemmed.is_empty();
             for (row, value) in stemmed {
-                // An edit of it meanwhile makes the batch conflict.
+                // A concurrent edit of the row makes the batch conflict.
                 let beyond = [&row.key[..], &[0]].concat();
                 transaction.add_conflict_range(&row.key, &beyond, ConflictRange::Read);
                 transaction.set(&row.key, value);
@@ -92,7 +92,7 @@ impl<D: Database> Stemming<D> {
     }
 }
 
-/// A row that is too long, and its new value. One that cannot be read stays as it is.
+/// A row that is too long, and its new value. An unreadable row is not changed.
 fn stemmed<'r>(keys: &DatabaseKeys, row: &'r KeyValue, limit: usize) -> Result<Option<(&'r KeyValue, Vec<u8>)>> {
     let branch = keys.read_revision(&row.key).and_then(|(_, leaf)| Branch::read(leaf, &row.value));
     let value = alone(branch.and_then(|branch| branch.stemmed_row(&row.value, limit)))?;

@@ -8,21 +8,21 @@
 //! ```text
 //!  attempt 1   reads, writes, id = 1, commit ── 1021 ──┐
 //!  attempt 2   reads id ─┬─ there: attempt 1 did it; its result is the answer
-//!                        └─ not there: attempt 1 did not and cannot any more (1021 excludes it); continue,
+//!                        └─ not there: attempt 1 did not and no longer can (1021 excludes it); continue,
 //!                                      unless the deadline is over: the id may have been cleared
 //! ```
 //!
-//! The id is read with a conflict range: if an attempt still lands, the next one fails and reads again. The id's
-//! row has the attempt's number, since attempts may have different results.
+//! The id is read with a conflict range: if an earlier attempt commits late, the next one fails and reads again. The
+//! id's row has the attempt's number, since attempts may have different results.
 //!
 //! An id contains the read version of the attempt that wrote it first. Versions are the clock that all processes share:
 //! every engine advances them by about a million a second. An id has expired for a transaction that reads
 //! [`EXPIRED_AFTER`] versions later. A transaction clears only ids that have expired at its own read version. A run
 //! that asks for an id which has expired at its own read version gets no answer. A transaction that sees the clearing
-//! reads later than the one that cleared. So no id is missing that could still decide something, whatever the clocks of
-//! the processes show.
+//! reads later than the one that cleared. So an id that could still decide something is never missing, whatever the
+//! clocks of the processes show.
 //!
-//! A run gives up [`DEADLINE_MS`] after its beginning, by its own clock. Every [`RUNS_BETWEEN_CLEARING`]th run clears
+//! A run gives up [`DEADLINE_MS`] after its start, by its own clock. Every [`RUNS_BETWEEN_CLEARING`]th run clears
 //! up to [`CLEARED_AT_ONCE`] expired ids in its own transaction, which is more than the new ones. So writers clean up,
 //! and no background task is needed. These runs first sweep abandoned uploads ([`attachments`](crate::attachments)), in
 //! a separate transaction.
@@ -42,13 +42,13 @@ use crate::rows::row::Reader;
 use crate::rows::tuple;
 use crate::write::unguarded::Unguarded;
 
-/// Time for which a run keeps trying, in milliseconds from its beginning.
+/// Time for which a run keeps trying, in milliseconds from its start.
 pub(crate) const DEADLINE_MS: u64 = 60_000;
 
 /// Age at which an id expires, in versions: ten minutes, or less if a cluster recovers meanwhile, which skips versions.
 const EXPIRED_AFTER: u64 = 600_000_000;
 
-/// Number of runs between two that clear expired ids. The first run of a process is one.
+/// Number of runs between two that clear expired ids. The first run of a process clears them too.
 const RUNS_BETWEEN_CLEARING: u64 = 1_000;
 
 /// Maximum number of ids that a run clears.
@@ -73,7 +73,7 @@ pub(crate) struct Guard<D> {
     runs: AtomicU64,
 }
 
-/// Names of runs: random bytes, chosen once, with a counter. So a run needs no system call, and two layers share a
+/// Names of runs: random bytes, generated once, with a counter. So a run needs no system call, and two layers share a
 /// name only if the random half is equal.
 struct Nonces {
     drawn: [u8; 8],
@@ -102,7 +102,7 @@ impl<D: Database> Guard<D> {
         Guard { engine, root, environment, abandoned: Arc::default(), nonces, runs: AtomicU64::new(0) }
     }
 
-    /// The claim of a run that begins now, and whether this run clears expired ids.
+    /// The claim of a run that starts now, and whether this run clears expired ids.
     pub(crate) fn claim<T>(&self) -> (Claim<T>, bool) {
         let began = self.environment.now_ms();
         let clears = self.runs.fetch_add(1, Ordering::Relaxed).is_multiple_of(RUNS_BETWEEN_CLEARING);
@@ -110,12 +110,12 @@ impl<D: Database> Guard<D> {
         (Claim { root: self.root.clone(), nonce, id: None, began, attempt: 1, answers: Vec::new() }, clears)
     }
 
-    /// Whether it is too late to ask whether an attempt of the run that began then committed.
+    /// Whether it is too late to ask whether an attempt of a run that started at `began` committed.
     pub(crate) fn is_late(&self, began: u64) -> bool {
         self.environment.now_ms().saturating_sub(began) > DEADLINE_MS
     }
 
-    /// Removes abandoned uploads. A run that clears expired ids does it first, and not after its commit: a caller that
+    /// Removes abandoned uploads. A run that clears expired ids does this first, not after its commit: a caller that
     /// gives up waiting would not know of the commit.
     pub(crate) async fn sweep(&self, began: u64) {
         Box::pin(self.give_back()).await;
@@ -134,7 +134,7 @@ impl<D: Database> Guard<D> {
         self.run_unless(|_| false, body).await
     }
 
-    /// The same, but an error for which `hopeless` is true is returned at once, if certainly nothing was written.
+    /// The same, but an error for which `hopeless` is true is returned at once if certainly nothing was written.
     pub(crate) async fn run_unless<T, E, F, Fut>(
         &self,
         hopeless: impl Fn(&kv_api::Error) -> bool,
@@ -150,7 +150,7 @@ impl<D: Database> Guard<D> {
             self.sweep(claim.began).await;
         }
         let transaction = self.engine.begin()?;
-        // Whether an earlier attempt may still land. Only 1021 excludes that.
+        // Whether an earlier attempt may still commit. Only 1021 excludes that.
         let mut may_land = false;
         loop {
             // Whether certainly nothing was written.
@@ -172,7 +172,7 @@ impl<D: Database> Guard<D> {
                     Ok(Outcome::ReadOnly(value)) => return Ok(value),
                     Err(failure) => break 'attempt failure,
                 };
-                // A body that read has the version already.
+                // If the body has read, the version is known already.
                 let version = match transaction.get_read_version().await {
                     Ok(version) => version,
                     Err(error) => break 'attempt error.into(),
@@ -228,7 +228,7 @@ fn before(version: i64) -> u64 {
     u64::try_from(version).unwrap_or_default().saturating_sub(EXPIRED_AFTER)
 }
 
-/// Whether the id of this version decides nothing for a transaction that reads at `version`: it has expired, or it was
+/// Whether the id of this version is irrelevant to a transaction that reads at `version`: it has expired, or it was
 /// written in another store, before a restore.
 fn has_expired(id: u64, version: i64) -> bool {
     id < before(version) || u64::try_from(version).unwrap_or_default() < id
@@ -240,15 +240,15 @@ pub(crate) struct Claim<T> {
     nonce: [u8; 16],
     /// The id's version, and its key, once an attempt was signed.
     id: Option<(u64, Vec<u8>)>,
-    /// When the run began, in milliseconds.
+    /// When the run started, in milliseconds.
     pub(crate) began: u64,
     /// Number of the current attempt.
     pub(crate) attempt: u64,
-    /// By number of the attempt.
+    /// By the number of the attempt.
     answers: Vec<(u64, T)>,
 }
 
-/// The result of reading about earlier attempts.
+/// The reads about earlier attempts.
 pub(crate) struct Asked {
     /// The id's row.
     row: Option<Bytes>,
@@ -257,7 +257,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Whether the outcome cannot be known any more: the row is missing, and it is too late to ask.
+    /// Whether the outcome can no longer be known: the row is missing, and it is too late to ask.
     pub(crate) fn is_in_vain(&self, is_late: bool) -> bool {
         self.row.is_none() && (is_late || self.has_expired)
     }
@@ -288,7 +288,7 @@ impl<T> Claim<T> {
     /// 1021 if there is no row and it is too late to ask: the row may have existed and expired.
     pub(crate) fn answer(&mut self, asked: &Asked, is_late: bool) -> Result<Option<(u64, T)>> {
         if asked.is_in_vain(is_late) {
-            let context = "an earlier attempt, of which it is too late to ask";
+            let context = "an earlier attempt, and it is too late to ask about it";
             return Err(kv_api::Error::new(error::COMMIT_UNKNOWN_RESULT).with_context(context).into());
         }
         let Some(row) = &asked.row else { return Ok(None) };
@@ -303,7 +303,7 @@ impl<T> Claim<T> {
         self.answers.push((attempt, answer));
     }
 
-    /// Writes the id's row, by which the attempt will be known, in a transaction that reads at `version`.
+    /// Writes the id's row, which identifies the attempt, in a transaction that reads at `version`.
     pub(crate) fn sign<X: Transaction>(&mut self, transaction: &X, version: i64, attempt: u64) {
         let (_, key) = self.id.get_or_insert_with(|| {
             let version = u64::try_from(version).unwrap_or_default();
@@ -336,7 +336,7 @@ mod tests {
             (1_000_000_000, 1_000_000_000, false),
             (1_000_000_000, 1_600_000_000, false),
             (1_000_000_000, 1_600_000_001, true),
-            // In a store that was restored.
+            // In a restored store.
             (1_000_000_000, 999_999_999, true),
             (0, 600_000_000, false),
             (0, 600_000_001, true),

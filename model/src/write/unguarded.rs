@@ -2,7 +2,7 @@
 
 use kv_api::{IntoBytes, Transaction, TransactionOption};
 
-/// Writes without a conflict range, for rows that another row guards: no write depends on reading them.
+/// Writes without a conflict range, for rows that another row guards: writes do not depend on reading them.
 pub(crate) trait Unguarded: Transaction {
     /// Sets a key without a write conflict range.
     fn set_unguarded(&self, key: impl IntoBytes, value: impl IntoBytes) {

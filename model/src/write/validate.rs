@@ -25,7 +25,7 @@ use crate::write::edit::{RevHistory, WriteMode};
 use crate::write::policy::ConflictPolicy;
 use crate::write::validation::{Designs, Question, Rule, VALIDATE, Validating, Validator, check, matched, selector};
 
-/// Maximum number of edits that are asked about at the same time.
+/// Maximum number of edits that are validated at the same time.
 const ASKED_AT_ONCE: usize = 16;
 
 /// Number of revisions in the `_revisions` of the replaced document, as in CouchDB.
@@ -43,7 +43,7 @@ struct Ask<'a> {
 
 impl<D: Database> Documents<D> {
     /// Asks about edits before the transaction that writes them, so that the transaction is short. Errors are ignored
-    /// here: they come again in the transaction, if they still hold.
+    /// here: they occur again in the transaction if they still apply.
     pub(super) async fn ask_early(&self, drafts: &[Draft<'_>], mode: WriteMode, verdicts: &Verdicts) {
         let ask = |transaction: D::Transaction| async move {
             let attempt = self.attempt(&transaction, drafts, mode, verdicts);
@@ -61,7 +61,7 @@ impl<D: Database> Documents<D> {
         Ok(Context { designs, security })
     }
 
-    /// The design documents that the instance row lists. They change with the row only, so they are read once.
+    /// The design documents that the instance row lists. They change only with the row, so they are read once.
     async fn validating_designs(&self, transaction: &D::Transaction, instance: &Instance) -> Result<Designs> {
         let generation = instance.validation.generation;
         let known = self.home.designs.lock().clone().filter(|known| known.generation == generation);
@@ -145,7 +145,7 @@ impl<D: Database> Attempt<'_, '_, D> {
         Ok(())
     }
 
-    /// Asks about some edits, all at once, and notes those that are refused.
+    /// Asks about some edits, all at once, and notes refused ones.
     async fn ask_some(
         &self,
         asks: &[Ask<'_>],
@@ -182,7 +182,7 @@ impl<D: Database> Attempt<'_, '_, D> {
             };
             match new_document(ask) {
                 Ok(new) => questions.push((ask, new, old)),
-                // Such as an attachment that is missing.
+                // For example a missing attachment.
                 Err(error) => refused.push((ask.place, error)),
             }
         }
@@ -199,8 +199,8 @@ impl<D: Database> Attempt<'_, '_, D> {
         Ok(())
     }
 
-    /// Asks whether interactive edits of design documents bring functions and selectors that can run, and fields of the
-    /// right types.
+    /// Asks whether interactive edits of design documents contain functions and selectors that can run, and fields of
+    /// the right types.
     async fn admit_designs(&self, decided: &mut [Decided<'_>], validator: Option<&Arc<dyn Validator>>) -> Result<()> {
         for one in decided.iter_mut().filter(|one| one.id.starts_with(DESIGN_PREFIX)) {
             let Ok(Some(plan)) = &one.plan else { continue };
@@ -227,7 +227,7 @@ impl<D: Database> Attempt<'_, '_, D> {
     }
 }
 
-/// Asks all design documents, until one refuses.
+/// Asks all design documents, until one refuses the edit.
 async fn ask_all(
     validator: Option<&Arc<dyn Validator>>,
     context: &Context,
@@ -275,10 +275,10 @@ fn parent<'p>(instance: &Instance, plan: &'p Plan, new: &NewLeaf, draft: &Draft<
         return Ok(replaced.find(|branch| Some(&branch.leaf.rev) == draft.edit.rev.as_ref()));
     }
     if instance.policy == ConflictPolicy::LastWriteWins {
-        // It replaces the existing leaf, whatever its history.
+        // The edit replaces the existing leaf, whatever its history.
         return Ok(plan.removed.iter().max_by(|one, other| one.leaf.cmp(&other.leaf)));
     }
-    // The history of the edit may be longer than the stored one, and the stored one may be joined from several.
+    // The edit's history may be longer than the stored one, and the stored one may be joined from several.
     let mut joined = RevHistory { position: new.leaf.rev.position(), ids: vec![new.leaf.rev.hash().clone()] };
     joined.ids.extend(new.ancestors.to_vec()?);
     let own = draft.edit.incoming()?;
@@ -296,7 +296,7 @@ fn old_document(id: &str, parent: &Branch, body: Body) -> Result<JsonText> {
     Ok(old.to_text())
 }
 
-/// The new document, as functions see it. An interactive edit has no revision of its own yet.
+/// The new document, as functions see it. An interactive edit has no revision yet.
 fn new_document(ask: &Ask<'_>) -> Result<JsonText> {
     let edit = ask.draft.edit;
     let attachments = if edit.attachments.is_empty() { Vec::new() } else { ask.draft.attachments()?.to_vec() };

@@ -12,17 +12,17 @@
 //!
 //! This crate does not run functions. A handle gets a [`Validator`] that does ([`Documents::validated_by`]). A handle
 //! without one refuses the edits of a database whose design documents have functions ([`ErrorKind::NotValidated`]),
-//! except those of design documents, so that there is a way out. [`Documents::unvalidated`] is for those who decide to
-//! write past functions and selectors.
+//! except those of design documents, so that the functions can be removed. [`Documents::unvalidated`] is for programs
+//! that decide to write without functions and selectors.
 //!
 //! As in CouchDB, edits of design documents and of `_local` documents are not validated, and neither are purges.
 //!
 //! # Who may write
-//! Every way of writing documents by a handle with a validator first asks it whether the writer may do so
-//! ([`Validator::authorize`]): edits, patches, resolved conflicts, local documents, purges. Rules that a program has of its
-//! own belong there. They can complete an edit too, such as by the hash of a password. The question comes before the
+//! Every way of writing documents through a handle with a validator first asks it whether the writer may do so
+//! ([`Validator::authorize`]): edits, patches, resolved conflicts, local documents, purges. A program's own rules
+//! belong there. They can also complete an edit, for example with the hash of a password. The question comes before the
 //! transaction; the edits of [`Edits`](crate::Edits) are asked about in it, at each attempt, so a program whose answer
-//! takes long asks by [`Documents::authorize`](crate::Documents::authorize) before it begins.
+//! takes long calls [`Documents::authorize`](crate::Documents::authorize) before it starts.
 //!
 //! # Invariant
 //! Every edit that a handle with a validator commits has a verdict. The verdict is about exactly the leaf that the edit
@@ -50,7 +50,7 @@ use crate::write::edit::{Edit, WriteMode};
 /// The member of design documents.
 pub const VALIDATE: &str = "validate_doc_update";
 
-/// The member of design documents that has options of views.
+/// The member of design documents with options of views.
 pub const OPTIONS: &str = "options";
 
 /// Maximum number of design documents of a database that validate edits. The instance row lists them.
@@ -68,7 +68,7 @@ pub struct Question {
     /// The new document: `_id`, its members, `_deleted`, stubs of its attachments. A replicated one has its `_rev` and
     /// its `_revisions`. Another one has the `_rev` that it replaces, or no `_rev` if it is new.
     pub new: JsonText,
-    /// The document that it replaces, with its newest `_revisions`. `None` for a new document, also if it is created
+    /// The document that it replaces, with its newest `_revisions`. `None` for a new document, even if it is created
     /// again after a deletion.
     pub old: Option<JsonText>,
     /// The database's security object.
@@ -78,15 +78,15 @@ pub struct Question {
 /// What a handle is about to write.
 #[derive(Debug)]
 pub enum Writing<'w> {
-    /// An edit of this document, whose content is still to come. A program may ask before it reads the content; no write
-    /// does.
+    /// An edit of this document, whose content is still to come. A program may ask before it reads the content; writes
+    /// never do.
     Announced(&'w str),
-    /// This edit. What the validator changes in it is stored.
+    /// This edit. The validator's changes to it are stored.
     Edit(&'w mut Edit, WriteMode),
     /// An edit of this document whose content is computed in the transaction: a patch, a resolved conflict. It is not
     /// shown. A program that copies documents may ask the same.
     Computed(&'w str),
-    /// The local document with this id, also its deletion.
+    /// The local document with this id, including its deletion.
     Local(&'w str),
     /// Purges.
     Purge,
@@ -106,19 +106,19 @@ impl Writing<'_> {
 /// The future of a validator's answer.
 pub type Verdict<'v> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'v>>;
 
-/// Answers for the design documents whose `validate_doc_update` is a function. A closure from [`Question`] to a result
-/// is one.
+/// Runs the design documents' `validate_doc_update` functions. A closure from [`Question`] to a result
+/// is a validator.
 ///
-/// It may be asked several times about an edit, and about one that is not written afterwards.
+/// It may be asked several times about an edit, and about an edit that is not written afterwards.
 pub trait Validator: Send + Sync {
-    /// Whether the writer may do this; `None` if that is certain without waiting. An error of a client (4xx) refuses this
-    /// document alone, except that the database is gone. Any other error ends the whole write.
+    /// Whether the writer may do this; `None` if that is certain without waiting. An error of a client (4xx) refuses
+    /// only this document, unless the database is gone. Any other error ends the whole write.
     fn authorize<'v>(&'v self, _writing: Writing<'v>) -> Option<Verdict<'v>> {
         None
     }
 
     /// Whether a document may be written. The errors are [`ErrorKind::Forbidden`], [`ErrorKind::Unauthorized`] and
-    /// [`ErrorKind::ValidationFailed`], which refuse this edit alone. Any other error ends the whole write.
+    /// [`ErrorKind::ValidationFailed`], which refuse only this edit. Any other error ends the whole write.
     fn ask(&self, question: Question) -> Verdict<'_>;
 
     /// Whether a design document may be written. It is not asked about deletions, nor about replicated ones: a
@@ -134,10 +134,10 @@ impl<F: Fn(&Question) -> Result<()> + Send + Sync> Validator for F {
     }
 }
 
-/// The validator that the edits of a handle ask.
+/// The validator of a handle's edits.
 #[derive(Clone, Default)]
 pub(crate) enum Validating {
-    /// There is no validator, so edits that have to be validated are refused.
+    /// There is no validator, so edits that must be validated are refused.
     #[default]
     Impossible,
     By(Arc<dyn Validator>),
@@ -161,12 +161,12 @@ pub(crate) struct Designs {
     pub(crate) rules: Arc<[Rule]>,
 }
 
-/// What a design document asks of edits.
+/// The rule of a design document for edits.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
     /// A function of this design document, which only a [`Validator`] can run.
     Function(JsonText),
-    /// The id of the design document, and its selector. One that came by replication may be broken.
+    /// The id of the design document, and its selector. A replicated selector may be invalid.
     Selector(String, std::result::Result<Selector, mango::Error>),
 }
 

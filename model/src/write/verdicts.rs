@@ -1,4 +1,4 @@
-//! The verdicts of a validator about the edits of one write. An attempt asks only about what no earlier attempt asked.
+//! The verdicts of a validator about the edits of one write. An attempt asks only what earlier attempts have not asked.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ pub(super) struct Subject {
 }
 
 impl Verdicts {
-    /// Forgets the verdicts that depend on something else.
+    /// Forgets the verdicts of another context.
     pub(super) fn begin(&self, context: &Context) {
         let mut known = self.0.lock();
         let same = |known: &Context| {

@@ -1,5 +1,5 @@
 //! `couch-layer adopt`: takes a store into use whose versions went back, as after a restore into another FoundationDB
-//! cluster. The rule is that of [`Layer::adopt`].
+//! cluster. [`Layer::adopt`] has the rule.
 
 use clap::Args;
 use model::{Layer, LayerOptions};
@@ -9,7 +9,7 @@ use super::source::failure;
 use crate::cmd::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
 
-/// Take a store into use that was restored into another cluster: new changes come after all earlier ones in the feeds
+/// Prepare a store that was restored into another cluster: in the feeds, new changes come after all earlier ones
 #[derive(Debug, Args)]
 pub(crate) struct Adopt {
     /// The store, as `serve --engine` names it. No server may have it open

@@ -1,5 +1,5 @@
-//! `couch-layer backup`: makes a run in a repository, verifies one, lists its runs. `couch-layer restore` brings databases
-//! back. The work is that of [`backup`].
+//! `couch-layer backup`: makes a run in a repository, verifies a repository, lists its runs. `couch-layer restore`
+//! brings databases back. [`backup`] does the work.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,10 +26,10 @@ const POLL: Duration = Duration::from_millis(300);
 pub(crate) struct Backup {
     #[command(subcommand)]
     command: Option<BackupCommand>,
-    /// The databases; all of the store if none is named
+    /// The databases [default: all databases of the store]
     #[arg(value_name = "DB")]
     databases: Vec<String>,
-    /// The folder of the backup. It is created; later runs add to it what changed
+    /// The folder of the backup. It is created if missing; later runs add what changed
     #[arg(long, value_name = "FOLDER", required = true)]
     to: Option<PathBuf>,
     #[command(flatten)]
@@ -43,11 +43,11 @@ pub(crate) struct Backup {
     protection: ProtectionArgs,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Go on from no earlier run, and write everything anew, as after `backup verify` found damage
+    /// Ignore earlier runs and write everything again, for example after `backup verify` found damage
     #[arg(long)]
     whole: bool,
-    /// Then remove runs older than this (7d, 12h), and what they alone need. The newest run of each database stays.
-    /// Nothing is removed if a database cannot be backed up
+    /// Afterwards remove runs older than this (7d, 12h), and data that only they need. The newest run of each database
+    /// stays. Nothing is removed if a database cannot be backed up
     #[arg(long, value_name = "TIME", value_parser = time)]
     keep: Option<String>,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Restore {
     /// The folder of the backup
     #[arg(value_name = "FROM")]
     from: PathBuf,
-    /// The databases; all of the run if none is named, with the configuration of the servers if the store has none
+    /// The databases [default: all of the run, and the servers' configuration if the store has none]
     #[arg(value_name = "DB")]
     databases: Vec<String>,
     /// The run, as `backup list` names it [default: the newest of this store, or of the one store that the backup has]
@@ -114,15 +114,15 @@ impl StoreArgs {
     }
 }
 
-/// How a backup is protected.
+/// Whether and how a backup is encrypted.
 #[derive(Debug, Args)]
 struct ProtectionArgs {
     // From a file, since others could read a command line.
-    /// A file with the passphrase of the backup, or any bytes that are its key; a line break at its end is ignored
+    /// A file with the passphrase of the backup, or with any bytes as the key; a line break at its end is ignored
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
-    /// Do not encrypt: whoever reads the backup reads every document, the hashes of passwords, and the secret that signs
-    /// sessions
+    /// Do not encrypt: anyone who can read the backup gets every document, the password hashes, and the secret that
+    /// signs sessions
     #[arg(long, conflicts_with = "passphrase_file")]
     no_encryption: bool,
 }
@@ -135,12 +135,12 @@ impl ProtectionArgs {
         }
     }
 
-    /// The file with the passphrase. None only if that was said.
+    /// The file with the passphrase. `None` only with `--no-encryption`.
     fn file(&self) -> Result<Option<&Path>, Failure> {
         match &self.passphrase_file {
-            None if !self.no_encryption => Err(failure(
-                "--passphrase-file must name the file with the passphrase; --no-encryption says that there is none",
-            )),
+            None if !self.no_encryption => {
+                Err(failure("--passphrase-file must name the file with the passphrase; or say --no-encryption"))
+            }
             file => Ok(file.as_deref()),
         }
     }
@@ -190,7 +190,7 @@ impl Backup {
         complete(report.run.databases.iter().map(of), &report.failed)
     }
 
-    /// Lets a server make it, and shows its progress.
+    /// Lets a server make the backup, and shows its progress.
     async fn through(&self, server: &Address, to: &Path) -> Result<(), Failure> {
         let passphrase_file = self.protection.file()?;
         if let Some(file) = passphrase_file.filter(|file| !file.is_absolute()) {
@@ -252,7 +252,7 @@ impl Backup {
                 }
                 Some("failed") => return Err(failure(text("reason").unwrap_or_default())),
                 _ => {
-                    return Err(failure("the server does not know of the backup any more: it may have been restarted"));
+                    return Err(failure("the server no longer knows the backup: it may have been restarted"));
                 }
             }
             tokio::time::sleep(POLL).await;
@@ -289,7 +289,7 @@ fn complete(
     }
 }
 
-/// The names, after which others come in the same list.
+/// The names of these databases, separated by commas.
 fn names(databases: &[(String, String)]) -> String {
     databases.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
 }
@@ -368,11 +368,11 @@ impl Restore {
             remark("the configuration of the servers was not restored: the store has one");
         }
         if is_whole && !restored.identity {
-            remark("the store keeps its own uuid: clients that replicated with the old one begin anew");
+            remark("the store keeps its own uuid: clients that replicated with the old one start from the beginning");
         }
         remark(
-            "replicas and consumers of the feed read it again from its beginning, and transfer only what they lack; \
-             views and indexes are built anew",
+            "replicas and consumers read the feed again from its start, and transfer only what they lack; \
+             views and indexes are rebuilt",
         );
         let said =
             [("databases that were not restored", restored.failed), ("databases to compare", restored.different)];

@@ -1,8 +1,8 @@
-//! `couch-layer check`: checks that the parts of a database are consistent, and repairs them if told to. Views are compared
-//! with what their functions emit, if the build has JavaScript.
+//! `couch-layer check`: checks that the parts of a database are consistent, and repairs them if told to. Views are
+//! compared with what their functions emit, if the build has JavaScript.
 //!
-//! With `--repair` it first reports the problems, then repairs, then reports what is left. Blocks of files that the store cannot read
-//! are given up first: their rows are lost, and the documents that had them are mended like all others.
+//! With `--repair` it first reports the problems, then repairs, then reports what is left. Blocks of files that the
+//! store cannot read are given up first: their rows are lost, and their documents are repaired like all others.
 
 use clap::Args;
 
@@ -21,8 +21,8 @@ pub(crate) struct Check {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Repair what is wrong: write damaged documents anew from what can be read of them, and move what cannot be
-    /// read out of the way. Only in a store that this process opens
+    /// Repair problems: rewrite damaged documents from what can be read of them, and move what cannot be read out of
+    /// the way. Only in a store that this process opens
     #[arg(long, conflicts_with = "url")]
     repair: bool,
     #[command(flatten)]
@@ -66,7 +66,7 @@ impl Check {
         drop(source);
         if let Some((begin, end)) = keys {
             let places = engine::give_up(&self.source.engine()?, &begin, &end)?;
-            remark(&format!("places of the store that cannot be read, and whose rows are given up: {places}"));
+            remark(&format!("unreadable places of the store, whose rows are given up: {places}"));
         }
         self.source.open(&self.database, IfNoDatabase::Fail).await
     }

@@ -38,7 +38,7 @@ enum Command {
 /// Move chunks from documents of their own into few documents, or back; files stay as they are.
 ///
 /// Afterwards only clients that know the aggregated form can read the vault. LiveSync's own clients stop and report
-/// that the vault is newer than they are. Let them send their changes before, and close them. After an interruption,
+/// that the vault is newer than they are. Let them send their changes first, then close them. After an interruption,
 /// run the command again.
 #[derive(Debug, Args)]
 struct Migrate {
@@ -106,7 +106,7 @@ impl Migrate {
         progress::remark(&match self.back {
             false => format!(
                 "LiveSync's own clients cannot read aggregated chunks: from now on they {will} stop at {name} and say that \
-                 it is newer than they are; `chunks migrate {name} --back` lets them in again"
+                 it is newer than they are; `chunks migrate {name} --back` makes it usable for them again"
             ),
             true => format!("LiveSync's own clients {will} be able to use {name} again once all chunks are back"),
         });
@@ -202,7 +202,7 @@ impl Gc {
             );
         }
         if *dangling > 0 {
-            report += &format!("\n{dangling} chunks have no data document: `chunks verify` looks for them");
+            report += &format!("\n{dangling} chunks have no data document: run `chunks verify` to look for them");
         }
         if !self.dry_run {
             report += &format!("\n{}", sizes(before, after));
@@ -283,7 +283,7 @@ fn sizes(before: &Figures, after: &Figures) -> String {
     format!("before: {}\nafter:  {}", of(before), of(after))
 }
 
-/// A line for each of the first that were left, and one for the rest.
+/// A line for each of the first items left alone, and one for the rest.
 fn left_alone(left: &[String]) -> String {
     let mut lines: String = left.iter().take(SHOWN).map(|line| format!("\n  {line}")).collect();
     if left.len() > SHOWN {

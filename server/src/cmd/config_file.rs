@@ -3,13 +3,13 @@
 //! ```toml
 //! listen = "0.0.0.0:5984"         # as the flag --listen
 //!
-//! [config.chttpd]                 # as `_config/chttpd/…`, where clients set nothing else
+//! [config.chttpd]                 # as `_config/chttpd/…`, unless a client sets it
 //! require_valid_user = true
 //! ```
 //!
-//! Options of the file become the defaults of the flags, so the environment and flags override them, and their values are
-//! checked as those of flags are. Unknown keys and settings are refused, and values without a meaning: one that is misspelt would
-//! have no effect.
+//! Options of the file become the defaults of the flags, so the environment and flags override them, and their values
+//! are checked like those of flags. Unknown keys and settings and invalid values are refused: a misspelt one would have
+//! no effect.
 
 use std::fmt;
 use std::ops::Range;
@@ -26,7 +26,7 @@ use crate::http::{ADMINS, check_settings};
 /// The table of CouchDB's settings.
 const SETTINGS: &str = "config";
 
-/// What is wrong with a file.
+/// Why a file is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigFileError {
     #[error("{} cannot be read", .0.display())]
@@ -86,7 +86,7 @@ impl ConfigFile {
             let Setting { section, name, .. } = &file.settings[at];
             (lines[at], format!("{SETTINGS}.{section}.{name}: {problem}"))
         })?;
-        // Flags that need others do not find them missing where they are defaults.
+        // A default that is set satisfies flags that require it.
         let is_flag = |name: &String| {
             let flag = command.get_arguments().find(|arg| arg.get_long() == Some(name));
             flag.is_none_or(|flag| matches!(flag.get_action(), ArgAction::SetTrue))
@@ -109,7 +109,7 @@ impl ConfigFile {
         for (section, values) in sections {
             let (section, at) = (section.get_ref(), line(section.span()));
             if section == ADMINS {
-                let problem = "name an administrator by user and password, and others in _config";
+                let problem = "set one administrator with user and password, and others in _config";
                 return Err((at, format!("{SETTINGS}.{section}: {problem}")));
             }
             let DeValue::Table(values) = values.get_ref() else {
@@ -150,7 +150,7 @@ fn option(key: &str, value: &DeValue<'_>, command: &Command) -> Result<(String, 
     let flags = || command.get_arguments().filter(|arg| !matches!(arg.get_long(), None | Some("config" | "help")));
     let Some(flag) = flags().find(|arg| arg.get_long() == Some(&name)) else {
         let known: Vec<&str> = flags().filter_map(|arg| arg.get_long()).collect();
-        return Err(format!("{key}: there is no such option; there are {SETTINGS}, {}", known.join(", ")));
+        return Err(format!("{key}: there is no such option; known are {SETTINGS}, {}", known.join(", ")));
     };
     let values = match value {
         DeValue::Array(values) => values.iter().map(|value| scalar(value.get_ref())).collect(),
@@ -164,7 +164,7 @@ fn option(key: &str, value: &DeValue<'_>, command: &Command) -> Result<(String, 
         };
     }
     match try_options(command, &[(&name, &values)]) {
-        // What else it needs may be in the file too.
+        // The options that it requires may be in the file too.
         Ok(()) | Err((ErrorKind::MissingRequiredArgument, _)) => Ok((name, values)),
         Err((_, problem)) => Err(format!("{key}: {problem}")),
     }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn wrong_files_are_refused_with_their_line_and_key() {
         for (text, line, problem) in [
-            ("\nlisten = 1\n\nlistn = 'x'", 4, "listn: there is no such option; there are config, engine, listen,"),
+            ("\nlisten = 1\n\nlistn = 'x'", 4, "listn: there is no such option; known are config, engine, listen,"),
             ("listen = 'a'\nlisten = 'b'", 2, "duplicate key"),
             ("listen =", 1, ""),
             ("x", 1, ""),
@@ -260,15 +260,23 @@ mod tests {
                 "config.chttpd.require_valid_usr: there is no such setting",
             ),
             ("[config.log]\nlevel = 'info'", 2, "config.log.level: there is no such section"),
-            ("[config.chttpd]\nrequire_valid_user = 'yes'", 2, "config.chttpd.require_valid_user: \"yes\" is no value"),
-            ("[config.uuids]\n\n\nmax_count = -1", 4, "config.uuids.max_count: \"-1\" is no value"),
+            (
+                "[config.chttpd]\nrequire_valid_user = 'yes'",
+                2,
+                "config.chttpd.require_valid_user: \"yes\" is not a valid value",
+            ),
+            ("[config.uuids]\n\n\nmax_count = -1", 4, "config.uuids.max_count: \"-1\" is not a valid value"),
             (
                 "[config.chttpd_auth]\ntimeout = '1 fortnight'",
                 2,
-                "config.chttpd_auth.timeout: \"1 fortnight\" is no value",
+                "config.chttpd_auth.timeout: \"1 fortnight\" is not a valid value",
             ),
-            ("[config.couchdb]\ndefault_security = 'all'", 2, "config.couchdb.default_security: \"all\" is no value"),
-            ("[config.csp]\nattachments_enable = 1", 2, "config.csp.attachments_enable: \"1\" is no value"),
+            (
+                "[config.couchdb]\ndefault_security = 'all'",
+                2,
+                "config.couchdb.default_security: \"all\" is not a valid value",
+            ),
+            ("[config.csp]\nattachments_enable = 1", 2, "config.csp.attachments_enable: \"1\" is not a valid value"),
             ("[config.quotas]\nnotes = 'much'", 2, "config.quotas.notes: it must be a number of bytes"),
             ("[config.admins]\nanna = 'x'", 1, "config.admins: name an administrator"),
         ] {

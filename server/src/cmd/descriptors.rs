@@ -1,11 +1,11 @@
 //! File descriptors: each connection takes one, and the store and replications need some.
 
-/// Most descriptors that connections leave to others.
+/// Maximum number of descriptors that connections leave to the rest of the process.
 #[cfg(any(unix, test))]
 const KEPT: u64 = 512;
 
-/// The number of connections that there are descriptors for: `asked`, or fewer. Raises the process's limit as far as the
-/// system allows; usually that is far beyond the limit that it begins with.
+/// The number of connections for which there are descriptors: `asked`, or fewer. Raises the process's limit as far as
+/// the system allows, usually far beyond the initial limit.
 #[cfg(unix)]
 pub(super) fn connections(asked: u32) -> u32 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -31,7 +31,7 @@ pub(super) fn connections(asked: u32) -> u32 {
     asked
 }
 
-/// The most connections under a limit.
+/// The maximum number of connections under a limit.
 #[cfg(any(unix, test))]
 fn most_of(limit: u64) -> u32 {
     u32::try_from(limit - KEPT.min(limit / 2)).unwrap_or(u32::MAX).max(1)

@@ -1,10 +1,10 @@
 //! `couch-layer export`: writes every live document as a line of JSON.
 //!
 //! A line is the winning revision of a document with its `_id` and `_rev`, in the order of ids. `import` restores it
-//! under the same revision. With `--all-leaves` there is a line for each leaf, tombstones included, with its ancestors in
-//! `_revisions`, in the order of the feed. A document that changes meanwhile is written as it is when its page is read,
-//! and with `--all-leaves` once more at the end. Documents that cannot be read are named, and the rest is written; then the
-//! command fails.
+//! under the same revision. With `--all-leaves` there is a line for each leaf, tombstones included, with its ancestors
+//! in `_revisions`, in the order of the feed. A document that changes meanwhile is written as it is when its page is
+//! read, and with `--all-leaves` once more at the end. Documents that cannot be read are named and left out; the
+//! command then fails at the end.
 //!
 //! With `--out` the file appears complete or not at all: it is written under another name, synced, and then renamed.
 
@@ -33,7 +33,7 @@ pub(crate) struct Export {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// The file to write; it is replaced when everything is written. Default: standard output
+    /// The file to write; an existing one is replaced when everything is written. Default: standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Write all leaves with their ancestors: conflicts and deleted documents too
@@ -83,7 +83,7 @@ impl Export {
     }
 }
 
-/// The lines as they are written.
+/// Writes the lines.
 struct Lines<W> {
     out: W,
     progress: ProgressBar,
@@ -133,7 +133,7 @@ impl<W: Write> Lines<W> {
                 let found = peer.read(rest, options).await?;
                 let count = found.len();
                 if count == 0 {
-                    return Err(failure(format!("{} was asked for and is not answered", rest[0].id)));
+                    return Err(failure(format!("the database returned nothing for {}", rest[0].id)));
                 }
                 for (asked, leaves) in rest.iter().zip(found) {
                     match leaves {
@@ -180,15 +180,15 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// `import` reads no longer lines.
+/// `import` refuses longer lines.
 fn check_size(id: &str, length: u64) -> Result<(), Failure> {
     if length <= MAX_RECORD_BYTES as u64 {
         return Ok(());
     }
-    Err(failure(format!("{id} is too large for a line, with its attachments: replicate instead")))
+    Err(failure(format!("{id} with its attachments is too large for a line: replicate instead")))
 }
 
-/// What was written.
+/// Counts of what was written.
 #[derive(Default)]
 struct Written {
     /// Number of documents, or of their leaves.
@@ -198,12 +198,12 @@ struct Written {
 }
 
 impl Written {
-    /// Says what an export never has, and fails if something else is missing.
+    /// Says what an export never contains, and fails if something else is missing.
     fn complete(self, all_leaves: bool) -> Result<(), Failure> {
         remark(match all_leaves {
             true => "not exported: local documents, _security and other settings of the database",
             false => {
-                "not exported: conflicts, deleted documents and histories, which --all-leaves has; local documents, \
+                "not exported: conflicts, deleted documents and histories, which --all-leaves exports; local documents, \
                  _security and other settings of the database"
             }
         });
@@ -230,7 +230,7 @@ struct PartialFile {
 
 impl PartialFile {
     fn create(place: &Path) -> Result<Self, Failure> {
-        let name = place.file_name().ok_or_else(|| failure(format!("{} names no file", place.display())))?;
+        let name = place.file_name().ok_or_else(|| failure(format!("{} does not name a file", place.display())))?;
         let mut draft = OsString::from(".");
         draft.push(name);
         draft.push(format!(".{}.partial", std::process::id()));

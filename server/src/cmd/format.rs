@@ -1,7 +1,7 @@
 //! `couch-layer format`: shows the layout of a database's bodies, or changes it.
 //!
-//! With `--engine` the command rewrites the bodies itself. With `--url` the server does, and the command waits. In both
-//! cases a command that is ended leaves a job in the store, which a server continues; or the same command, run again.
+//! With `--engine` the command rewrites the bodies itself. With `--url` the server does, and the command waits. If the
+//! command is interrupted, a job is left in the store. A server continues it, or the same command, run again.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, SourceArgs};
 use crate::cmd::Failure;
 
-/// Pause between two requests whether bodies are still being rewritten.
+/// Pause between two requests that ask whether bodies are still being rewritten.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Show the layout of a database's bodies, or change it: new bodies have it at once, and the others are rewritten, while the
-/// database is in use
+/// Show the layout of a database's bodies, or change it: new bodies have the new layout at once, and existing ones are
+/// rewritten while the database is in use
 #[derive(Debug, Args)]
 pub(crate) struct Format {
     /// The database
@@ -44,7 +44,7 @@ impl Format {
             set?;
         }
         let (layout, is_rewriting) = source.format().await?;
-        let rest = if is_rewriting { ", and other bodies are to be rewritten" } else { "" };
+        let rest = if is_rewriting { ", and bodies in the other layout are being rewritten" } else { "" };
         Ok(progress::print(&format!("{}: {layout}{rest}", self.database))?)
     }
 }

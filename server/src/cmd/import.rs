@@ -28,16 +28,16 @@ const BATCH_DOCUMENTS: usize = 500;
 const BATCH_BYTES: usize = 1 << 20;
 /// Number of concurrent batches.
 const BATCHES: usize = 4;
-/// Number of bytes in concurrent batches, unless one alone has more: documents with large attachments.
+/// Maximum number of bytes in concurrent batches. A single batch may have more: documents with large attachments.
 const BYTES_AT_ONCE: usize = 64 << 20;
-/// Number of failures that are shown one by one. All are counted.
+/// Number of failures shown one by one. All are counted.
 const SHOWN_FAILURES: u64 = 100;
 
-/// Import documents from a file: JSON lines or an array, or what CouchDB and its tools write (an answer of _all_docs with
-/// include_docs, a body of _bulk_docs, a file of couchbackup)
+/// Import documents from a file: JSON lines or an array, or what CouchDB and its tools write (an answer of _all_docs
+/// with include_docs, a body of _bulk_docs, a file of couchbackup)
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// The database; it is created if there is none
+    /// The database; it is created if missing
     #[arg(value_name = "DB")]
     database: String,
     /// The file to read, or - for the standard input
@@ -139,7 +139,7 @@ impl Importer {
 
     async fn all(&mut self, records: &mut Records<impl BufRead>) -> Result<(), Failure> {
         loop {
-            let next = records.next().map_err(|error| failure(format!("the file cannot be read further: {error}")))?;
+            let next = records.next().map_err(|error| failure(format!("cannot read on in the file: {error}")))?;
             let Some(record) = next else { break };
             self.progress.set_position(records.bytes());
             let position = record.position;
@@ -157,7 +157,7 @@ impl Importer {
     }
 
     async fn add(&mut self, position: Position, document: NewDocument) -> Result<(), Failure> {
-        // Of two records with one id the first in the file is stored, so they are never written concurrently.
+        // Records with the same id are never written concurrently, so that the first in the file is stored.
         if self.ids_sent.contains(&document.id) {
             self.join_all().await?;
         }
@@ -223,7 +223,7 @@ impl Importer {
             failed if failed == SHOWN_FAILURES + 1 => "further failures are only counted".to_owned(),
             _ => return,
         };
-        // A visible progress bar must be hidden first.
+        // A visible progress bar must be hidden meanwhile.
         self.progress.suspend(|| progress::remark(&line));
     }
 }
@@ -246,7 +246,7 @@ fn document(record: &[u8], shape: Shape, id_field: Option<&str>, ids: &mut Ids) 
     let id = match id_field {
         None => ids.next(),
         Some(name) => match json.get(name) {
-            None => return Err(format!("it has no \"{name}\" to take its id from")),
+            None => return Err(format!("it has no \"{name}\" for its id")),
             Some(value) => match value.kind() {
                 JsonKind::String => value.as_str().unwrap_or_default().into_owned(),
                 JsonKind::Integer => value.text().to_owned(),
@@ -275,7 +275,7 @@ impl Ids {
     fn next(&mut self) -> String {
         self.next += 1;
         if self.next > 0xff_ffff {
-            // Without randomness the prefix is incremented, which is as good.
+            // If the random number generator fails, the prefix is counted up instead.
             self.prefix = random_prefix().unwrap_or_else(|_| format!("{:026x}", self.next));
             self.next = 0;
         }
@@ -286,7 +286,7 @@ impl Ids {
 fn random_prefix() -> Result<String, Failure> {
     let mut bytes = [0; 13];
     getrandom::fill(&mut bytes)
-        .map_err(|error| failure(format!("the system has no randomness for new ids: {error}")))?;
+        .map_err(|error| failure(format!("the system's random number generator failed: {error}")))?;
     Ok(model::hex(&bytes))
 }
 

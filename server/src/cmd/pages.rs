@@ -1,5 +1,5 @@
-//! `couch-layer completions` and `couch-layer man`: what a package installs for shells and for `man`, made from the options
-//! themselves.
+//! `couch-layer completions` and `couch-layer man`: files that a package installs for shells and for `man`, generated
+//! from the options.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::cmd::Failure;
 /// The name of the program.
 const NAME: &str = "couch-layer";
 
-/// Print a script by which a shell completes the options
+/// Print the completion script of a shell
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct Completions {
@@ -33,7 +33,7 @@ impl Completions {
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct Man {
-    /// The folder, which exists
+    /// An existing folder
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 }

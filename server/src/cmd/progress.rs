@@ -21,7 +21,7 @@ pub(crate) fn transfer_bar() -> ProgressBar {
     styled(ProgressBar::new(0), "{msg} [{bar:30}] {human_pos}/{human_len}, {per_sec}, {prefix}, {eta} left")
 }
 
-/// Bytes, and how many a second.
+/// Number of bytes, and bytes per second.
 pub(crate) fn transferred(bytes: u64, took: Duration) -> String {
     let rate = bytes as f64 / took.as_secs_f64().max(0.001);
     format!("{}, {}/s", HumanBytes(bytes), HumanBytes(rate as u64))
@@ -54,7 +54,7 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     bar
 }
 
-/// Prints a result on standard output. A closed pipe is no error.
+/// Prints a result on standard output. A closed pipe is not an error.
 pub(crate) fn print(result: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{result}").and_then(|()| out.flush()) {

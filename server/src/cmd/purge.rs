@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!  tombstone   has no date, but its change has a sequence
-//!  a run       notes the time and the last sequence in a local document
-//!  later       tombstones up to a sequence that was noted 90 days ago are at least 90 days old
+//!  a run       stores the time and the last sequence in a local document
+//!  later       tombstones up to a sequence stored 90 days ago are at least 90 days old
 //! ```
 //!
-//! So the first run with `--deleted-before` purges nothing and makes the first note. With a note a day, a document may be
-//! kept up to a day too long, and is never purged too early. A user who noted sequences elsewhere can use
+//! So the first run with `--deleted-before` purges nothing and stores the first note. With one note a day, a document
+//! may be kept up to a day too long, and is never purged too early. A user who noted sequences elsewhere can use
 //! `--deleted-before-seq`.
 //!
-//! Nothing is purged that cannot be read: if the notes are damaged, or sequences are CouchDB's, the command fails. A damaged
-//! document is kept.
+//! Nothing is purged that cannot be read. If the notes are damaged, or the sequences are CouchDB's, the command fails.
+//! A damaged document is kept.
 
 use clap::{ArgGroup, Args};
 use model::{Environment, JsonRef, JsonText, JsonWriter, Purge as Named, RevId, Seq, SystemEnvironment};
@@ -66,7 +66,7 @@ fn parse_time(text: &str) -> Result<u64, String> {
         _ => return Err("write a number of days or hours: 90d, 12h".into()),
     };
     let count = text[..text.len() - 1].parse::<u64>().map_err(|error| error.to_string())?;
-    count.checked_mul(unit_ms).ok_or_else(|| "that is too long ago".into())
+    count.checked_mul(unit_ms).ok_or_else(|| "the time is too long".into())
 }
 
 impl Purge {
@@ -178,13 +178,13 @@ fn leaves(row: &Change) -> Result<Option<Named>, String> {
     if !row.deleted {
         return Ok(None);
     }
-    let revs = row.revs.iter().map(|rev| rev.parse::<RevId>().map_err(|_| format!("{rev} is no revision")));
+    let revs = row.revs.iter().map(|rev| rev.parse::<RevId>().map_err(|_| format!("{rev} is not a revision")));
     Ok(Some(Named::new(row.id.as_str(), revs.collect::<Result<Vec<_>, _>>()?)))
 }
 
 /// Parses a sequence of couch-layer. CouchDB's sequences cannot be compared.
 fn own(seq: &str) -> Result<Seq, Failure> {
-    seq.parse().map_err(|_| failure("its sequences are not couch-layer's: nothing says what came before what"))
+    seq.parse().map_err(|_| failure("the database's sequences are not couch-layer's, so their order is unknown"))
 }
 
 /// The last sequence that was noted at this time or before.

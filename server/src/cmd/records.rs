@@ -7,8 +7,8 @@
 //! {"total_rows":1,"rows":[{"id":"a","doc":…}]}  Rows: an answer of _all_docs or a view, with include_docs
 //! ```
 //!
-//! The first characters decide. Nothing is parsed here: a record is the bytes between two line ends, or between two commas
-//! of an array. The caller parses them, so a bad record affects no other.
+//! The first characters decide. Nothing is parsed here: a record is the bytes between two line ends, or between two
+//! commas of an array. The caller parses them, so a bad record affects no other.
 //!
 //! Memory: one record of at most [`MAX_RECORD_BYTES`], and the reader's buffer.
 
@@ -17,14 +17,14 @@ use std::io::{self, BufRead};
 
 use model::JsonText;
 
-/// Maximum length of a record in bytes: as much as is parsed, since a document is exported with all its attachments. Longer
-/// ones are skipped and reported.
+/// Maximum length of a record in bytes: as much as is parsed, since a document is exported with all its attachments.
+/// Longer ones are skipped and reported.
 pub(crate) const MAX_RECORD_BYTES: usize = model::MAX_INPUT_BYTES;
 
 /// Position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The line it begins on, from 1.
+    /// The line that it starts on, from 1.
     pub(crate) line: u64,
     /// Its number in the array, from 1; `None` for JSON lines.
     pub(crate) record: Option<u64>,
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     pub(crate) content: Result<Vec<u8>, &'static str>,
 }
 
-/// What a file is made of.
+/// The form of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Lines,
@@ -84,7 +84,7 @@ pub(crate) struct Records<R> {
     input: R,
     shape: Shape,
     place: Place,
-    /// What was read of the first line to find the shape.
+    /// Bytes of the first line, read to find the shape.
     head: Vec<u8>,
     line: u64,
     records: u64,
@@ -105,11 +105,11 @@ enum Place {
     Ended,
 }
 
-/// Maximum length of what precedes the array in an object with `rows` or `docs`.
+/// Maximum length of the text before the array in an object with `rows` or `docs`.
 const MAX_HEAD_BYTES: usize = 4096;
 
-/// Members that may precede `rows` or `docs`: those of answers and of `_bulk_docs`. A line with others is a document, even
-/// if it has an array of that name.
+/// Members that may come before `rows` or `docs`: those of answers and of `_bulk_docs`. A line with any other member is
+/// a document, even if it has an array of that name.
 const BEFORE_ARRAY: &[&str] = &["total_rows", "offset", "update_seq", "new_edits", "bookmark", "warning"];
 
 /// Nesting of the reader in a record of an array.
@@ -184,10 +184,7 @@ impl<R: BufRead> Records<R> {
                         // Reported once: the rest is not a record.
                         let position = self.position(None);
                         self.skip_rest()?;
-                        return Ok(Some(Record {
-                            position,
-                            content: Err("there is text behind the end of the array"),
-                        }));
+                        return Ok(Some(Record { position, content: Err("there is text after the end of the array") }));
                     }
                 },
             }
@@ -207,8 +204,8 @@ impl<R: BufRead> Records<R> {
         text.is_some_and(|text| text.starts_with(b"{\"name\":\"@cloudant/couchbackup\""))
     }
 
-    /// Reads as far as is needed to tell an object with `rows` or `docs` from a document on a line. What was read of a
-    /// document is kept in `head`.
+    /// Reads far enough to tell an object with `rows` or `docs` from a document on a line. Bytes of a document are kept
+    /// in `head`.
     fn read_head(&mut self) -> io::Result<()> {
         self.place = Place::Line;
         while self.head.len() < MAX_HEAD_BYTES {
@@ -222,7 +219,7 @@ impl<R: BufRead> Records<R> {
                 }
                 return Ok(());
             }
-            // An indented object goes on at the next line; a document does not.
+            // An indented object continues on the next line; a document does not.
             if byte == b'\n' && !self.head.trim_ascii_end().ends_with(b",") && self.head.trim_ascii_end() != b"{" {
                 return Ok(());
             }
@@ -491,7 +488,7 @@ mod tests {
         assert_eq!(read("["), [("line 1, record 1".into(), ends())]);
         assert_eq!(
             read("[1]\n2\n3"),
-            [ok("line 1, record 1", "1"), ("line 2".into(), Err("there is text behind the end of the array"))]
+            [ok("line 1, record 1", "1"), ("line 2".into(), Err("there is text after the end of the array"))]
         );
     }
 

@@ -1,5 +1,5 @@
-//! SIGHUP: a running server reads its file of settings and its certificate again, and opens its logs again, for example after
-//! their files were renamed. What cannot be read is logged, and what was stays.
+//! SIGHUP: a running server reads its settings file and its certificate again, and reopens its logs, for example after
+//! they were renamed. What cannot be read is logged, and the earlier state stays in effect.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,7 +11,7 @@ use crate::cmd::config_file::ConfigFile;
 use crate::cmd::serve::Serve;
 use crate::http::Server;
 
-/// The signals that come.
+/// The received signals.
 pub(super) struct Hangups {
     #[cfg(unix)]
     signals: tokio::signal::unix::Signal,
@@ -41,14 +41,14 @@ impl Hangups {
             let mut failed = Vec::new();
             let settings = settings(options).unwrap_or_else(|error| {
                 let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-                tracing::error!("the settings stay as they were: {error}{cause}");
+                tracing::error!("the settings were not changed: {error}{cause}");
                 failed.push("settings");
                 None
             });
             failed.extend(server.reload(settings).await);
             match failed.is_empty() {
-                true => tracing::info!("settings, certificate and logs were read and opened again"),
-                false => tracing::error!(failed = failed.join(", "), "not all could be read and opened again"),
+                true => tracing::info!("reloaded settings, certificate and logs"),
+                false => tracing::error!(failed = failed.join(", "), "some could not be reloaded"),
             }
         }
     }

@@ -1,8 +1,8 @@
 //! `couch-layer relocate`: moves a database to another store.
 //!
-//! With `--from` the command opens both stores itself. With `--url` a running server does the work, and the command only
-//! shows its progress; it may be ended and run again. In both cases, running the same command again continues the
-//! relocation, however the run before ended.
+//! With `--from` the command opens both stores itself. With `--url` a running server does the work, and the command
+//! only shows its progress; it may be ended and run again. In both cases, the same command run again continues the
+//! relocation, whatever ended the earlier run.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -34,17 +34,18 @@ pub(crate) struct Relocate {
     #[arg(long, value_name = "URL", required_unless_present = "url", conflicts_with = "url")]
     from: Option<EngineUrl>,
     /// Let a running server do it, while it serves the database: http://HOST:PORT or
-    /// https://HOST, with USER:PASSWORD@ before HOST if it needs one. Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent
+    /// https://HOST, with USER:PASSWORD@ before HOST if it needs one. Without a user in the URL, COUCHDB_USER and
+    /// COUCHDB_PASSWORD are sent
     #[arg(long, value_name = "URL")]
     url: Option<Address>,
-    /// The store that the database moves to; a missing folder is created. With --url it is on the server's machine, with
-    /// an absolute path
+    /// The store that the database moves to; a missing folder is created. With --url it is on the server's machine,
+    /// with an absolute path
     #[arg(long, value_name = "URL")]
     to: EngineUrl,
     /// Compare every document and revision on both sides before the database moves
     #[arg(long)]
     verify: bool,
-    /// Delete the rest of the database in its old store after it has moved
+    /// After the move, delete what is left of the database in its old store
     #[arg(long)]
     delete_source: bool,
     /// Abandon an unfinished relocation: remove the copy, and leave the database where it is
@@ -60,7 +61,7 @@ pub(crate) struct Relocate {
 impl Relocate {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         if self.to == EngineUrl::Memory {
-            return Err(failure("mem: keeps nothing when its process ends; a database moves to a store that does"));
+            return Err(failure("mem: keeps nothing when its process ends; name a store that does"));
         }
         let name = self.database.as_str();
         let (outcome, to) = match (&self.url, &self.from) {
@@ -85,7 +86,7 @@ impl Relocate {
                 }
                 (self.here(&source, &from, &target, &to).await?, to.to_string())
             }
-            (None, None) => return Err(failure("--from must name the store that the database is in")),
+            (None, None) => return Err(failure("--from must name the store of the database")),
         };
         if self.json {
             progress::print(&String::from_utf8_lossy(&outcome.to_json(name, &to)))?;
@@ -97,7 +98,7 @@ impl Relocate {
                 Err(failure(format!("{name} is not the same on both sides; its rows in the old store were kept")))
             }
             Some(verified) if verified.difference_count > 0 => {
-                Err(failure(format!("{name} stays where it is; --abandon removes the copy, which may be damaged")))
+                Err(failure(format!("{name} was not moved; --abandon removes the copy, which may be damaged")))
             }
             _ => Ok(()),
         }
@@ -156,7 +157,7 @@ async fn store(url: &EngineUrl, if_missing: IfMissing) -> Result<(Layer<AnyDatab
     if engine.durability() == Durability::Process {
         return Err(failure(format!("{url} keeps nothing when its process ends")));
     }
-    // The limit on documents is for new ones: every stored body may move.
+    // The limit on size is for new documents: every stored body may move.
     Ok((Layer::open(engine, LayerOptions::default()).await?, url.absolute()?))
 }
 
@@ -177,7 +178,7 @@ fn explained(name: &str, from: &EngineUrl, error: model::Error) -> Failure {
     match error.kind() {
         ErrorKind::NotFound(_) => failure(format!("there is no database {name} in {from}")),
         ErrorKind::FileExists => failure(format!("there is another database {name} in the target already")),
-        ErrorKind::Moved(to) => failure(format!("{name} has moved from {from} to {to} before")),
+        ErrorKind::Moved(to) => failure(format!("{name} has moved from {from} to {to} already")),
         ErrorKind::Relocation(reason) => failure(reason.as_ref()),
         _ => error.into(),
     }

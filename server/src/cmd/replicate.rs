@@ -1,8 +1,8 @@
 //! `couch-layer replicate`: replicates one database to another.
 //!
-//! Each side is behind a server, or in a store that no server has open, which may be another one for each side. A signal ends the
-//! command with a checkpoint. It may be ended at any moment and run again: it continues from its last checkpoint, which is
-//! stored in both databases.
+//! Each side is behind a server, or in a store that no server has open; the two stores may differ. A signal ends the
+//! command with a checkpoint. The command may be ended at any moment and run again: it continues from its last
+//! checkpoint, which both databases store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,17 +20,17 @@ use super::tls_args::TrustArgs;
 use crate::cmd::{Failure, stop_signal};
 use crate::engine::EngineUrl;
 
-/// Number of failures that are shown one by one. All are counted.
+/// Number of failures shown one by one. All are counted.
 const SHOWN_FAILURES: u64 = 100;
 
-/// Time that the last checkpoint has after a signal.
+/// Time for the last checkpoint after a signal.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Replicate a database to another, as CouchDB does
 #[derive(Debug, Args)]
 pub(crate) struct Replicate {
-    /// The source: `http://HOST:PORT/DB` or `https://HOST/DB`, with `USER:PASSWORD@` before HOST if it needs one, or the name of a database in
-    /// a store
+    /// The source: `http://HOST:PORT/DB` or `https://HOST/DB`, with `USER:PASSWORD@` before HOST if it needs one, or
+    /// the name of a database in a store
     source: String,
     /// The target, in the same form
     target: String,
@@ -44,10 +44,10 @@ pub(crate) struct Replicate {
     /// The store of the target, if it is not that of --engine
     #[arg(long, value_name = "URL")]
     target_engine: Option<EngineUrl>,
-    /// Create the target if there is none
+    /// Create the target if it does not exist
     #[arg(long)]
     create_target: bool,
-    /// Continue with later changes, until the command is ended
+    /// Continue with later changes until the command is stopped
     #[arg(long)]
     continuous: bool,
     /// Only these documents
@@ -62,7 +62,7 @@ pub(crate) struct Replicate {
     /// Start after this sequence of the source if there is no checkpoint
     #[arg(long, value_name = "SEQ")]
     since_seq: Option<String>,
-    /// Only the winners, without conflicting revisions
+    /// Only winning revisions, without conflicts
     #[arg(long)]
     winning_revs_only: bool,
     /// Start from the beginning, and store no checkpoints
@@ -86,7 +86,7 @@ impl Replicate {
         let mut target = self.side(&self.target, self.target_engine.as_ref(), if_none, source.store.as_ref()).await?;
         let uuid = match (&source.store, &target.store) {
             (Some(from), Some(to)) if !from.is(&to.engine)? => {
-                // Their databases may have the same names, and a folder that was copied has the uuid of the other.
+                // The databases may have the same names, and a copied folder has the same uuid as the original.
                 (source.end, target.end) = (from.end(&self.source)?, to.end(&self.target)?);
                 "couch-layer".to_owned()
             }
@@ -125,7 +125,7 @@ impl Replicate {
             signal = stop_signal() => {
                 signal?;
                 let _ = stop.send(());
-                let late = |_| Err(failure("interrupted, without a last checkpoint"));
+                let late = |_| Err(failure("interrupted before the last checkpoint was stored"));
                 let ended = tokio::time::timeout(GRACE, running).await;
                 (ended.map_or_else(late, |ended| ended.map_err(Failure::from)), true)
             }
@@ -153,7 +153,9 @@ impl Replicate {
         }
         if let Some(selector) = &self.selector {
             let parsed = JsonText::parse(selector.as_bytes());
-            return Ok(Filter::Selector(parsed.map_err(|error| failure(format!("the selector is no JSON: {error}")))?));
+            return Ok(Filter::Selector(
+                parsed.map_err(|error| failure(format!("the selector is not JSON: {error}")))?,
+            ));
         }
         Ok(match &self.filter {
             Some(name) => Filter::Function { name: name.clone(), params: Vec::new() },
@@ -161,8 +163,8 @@ impl Replicate {
         })
     }
 
-    /// Opens one side. `engine` is the option of its own. `other` is the store that the other side has open, if any: a folder is
-    /// opened only once.
+    /// Opens one side. `engine` is this side's own option. `other` is the store that the other side has open, if any: a
+    /// folder is opened only once.
     async fn side(
         &self,
         place: &str,
@@ -218,7 +220,7 @@ impl Store {
         Ok(self.engine == *engine || self.engine.absolute()? == engine.absolute()?)
     }
 
-    /// A database of it, by the name that no other store has for it.
+    /// Names a database so that the name is unique across stores.
     fn end(&self, name: &str) -> Result<Endpoint, Failure> {
         Ok(Endpoint::Local(format!("{}/{name}", self.engine.absolute()?)))
     }

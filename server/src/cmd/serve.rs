@@ -33,8 +33,8 @@ pub struct Serve {
     #[arg(long, value_name = "HOST:PORT", env = "COUCH_LAYER_LISTEN", default_value = "127.0.0.1:5984")]
     listen: String,
 
-    /// An address on which Prometheus reads figures at /metrics, without a password: let only it reach that address. Elsewhere
-    /// the figures are at /_node/_local/_prometheus, for administrators and the role _metrics
+    /// An address on which Prometheus reads metrics at /metrics, without a password: let nobody else reach that
+    /// address. Elsewhere the metrics are at /_node/_local/_prometheus, for administrators and the role _metrics
     #[arg(long, value_name = "HOST:PORT", env = "COUCH_LAYER_METRICS_LISTEN")]
     metrics_listen: Option<String>,
 
@@ -65,8 +65,8 @@ pub struct Serve {
           value_parser = units::bytes_in(1..=8_000_000))]
     max_document_size: u64,
 
-    /// The memory that the server may take, in bytes [default: a quarter of the machine's, or of what its control group lets it
-    /// take]
+    /// The memory that the server may use, in bytes [default: a quarter of the machine's, or of its control group's
+    /// limit]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MEMORY", value_parser = units::bytes)]
     memory: Option<u64>,
 
@@ -81,29 +81,29 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_ATTACHMENT_SIZE", value_parser = units::bytes)]
     max_attachment_size: Option<u64>,
 
-    /// The most connections at a time; fewer where the limit of open files or --memory leaves no room for them. Further clients wait
-    /// until one ends
+    /// Maximum number of connections; fewer if the limit of open files or --memory does not allow them. Further clients
+    /// wait until one ends
     #[arg(long, value_name = "COUNT", env = "COUCH_LAYER_MAX_CONNECTIONS", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
 
-    /// Addresses of trusted proxies, separated by commas: their X-Forwarded-For says which address a client has, for its part of the
-    /// memory and for its failed logins
+    /// Addresses of trusted proxies, separated by commas. Their X-Forwarded-For gives the client's address, for its
+    /// share of the memory and for its failed logins
     #[arg(long, value_name = "ADDRESS", env = "COUCH_LAYER_PROXIES", value_delimiter = ',')]
     proxies: Vec<IpAddr>,
 
-    /// The server's uuid instead of the store's own, for example that of a CouchDB whose replications go on here: it is part
-    /// of the names of their checkpoints
+    /// The server's uuid instead of the store's own, for example that of a CouchDB whose replications continue here: it
+    /// is part of the names of their checkpoints
     #[arg(long, value_name = "UUID", env = "COUCH_LAYER_UUID", value_parser = read_uuid)]
     uuid: Option<String>,
 
-    /// The cache of a store in a folder, in bytes; the store takes up to three times that of --memory [default: 96 MiB, less where
-    /// --memory is small]
+    /// The cache of a store in a folder, in bytes; the store takes up to three times as much of --memory [default: 96
+    /// MiB, less where --memory is small]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_CACHE_SIZE",
           value_parser = units::bytes_in(1 << 20..=u64::MAX))]
     cache_size: Option<u64>,
 
-    /// Run no jobs, such as replications and builds of views, so that those that do harm can be found and removed
+    /// Run no jobs, such as replications and builds of views, so that harmful ones can be found and removed
     #[arg(long, env = "COUCH_LAYER_PAUSE_JOBS")]
     pause_jobs: bool,
 
@@ -112,16 +112,16 @@ pub struct Serve {
           value_parser = humantime::parse_duration)]
     wait_for_store: Duration,
 
-    /// A file with these options and CouchDB's settings, in TOML. The environment and flags precede it
+    /// A file with these options and CouchDB's settings, in TOML. The environment and flags override it
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// CouchDB's settings of that file.
+    /// The file's settings for CouchDB's configuration.
     #[arg(skip)]
     pub(crate) settings: Vec<Setting>,
 
-    /// A file to which one JSON object is added for each change of administrators, settings, _security and databases, each
-    /// purge, and each refused login and request; - for the standard output
+    /// A file to which one JSON object is added for each change of administrators, settings, _security and databases,
+    /// each purge, each refused login and each refused request; - for the standard output
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_AUDIT_LOG")]
     audit_log: Option<PathBuf>,
 
@@ -138,7 +138,7 @@ pub struct Serve {
     #[arg(long, value_name = "FORM", env = "COUCH_LAYER_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
 
-    /// Log requests that take longer until the head of their answer, with where the time went: 1s, 500ms
+    /// Log requests whose response headers take longer than this, and where the time went: 1s, 500ms
     #[arg(long, value_name = "TIME", env = "COUCH_LAYER_SLOW_REQUEST", value_parser = humantime::parse_duration)]
     slow_request: Option<Duration>,
 }
@@ -161,7 +161,7 @@ impl fmt::Debug for Serve {
     }
 }
 
-/// Why the server does not start.
+/// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error("\"{0}\" is no address to listen on; write HOST:PORT, for example 127.0.0.1:5984")]
@@ -182,7 +182,7 @@ pub(crate) enum ServeError {
 
 /// The store of a server failed, and is closed. Another process can open it.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}; the server ends, so that whoever watches it starts it again")]
+#[error("{0}; the server ends, so that its supervisor starts it again")]
 pub struct StoreFailed(kv_api::Error);
 
 impl StoreFailed {
@@ -190,11 +190,11 @@ impl StoreFailed {
     pub const EXIT_CODE: u8 = 74;
 }
 
-/// Time between two looks whether the store has failed.
+/// Time between two checks whether the store has failed.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// Completes when a store failed, for example because the disk reported an error when a commit was synced. What such a disk has is
-/// not known to this process, so it ends. The next one reads what is there.
+/// Completes when a store failed, for example because the disk reported an error when a commit was synced. This process
+/// cannot know what such a disk has stored, so it ends. The next process reads what is there.
 async fn failure_of(engine: impl Database) -> StoreFailed {
     loop {
         match engine.begin() {
@@ -204,16 +204,16 @@ async fn failure_of(engine: impl Database) -> StoreFailed {
     }
 }
 
-/// Time for a server to stop. Requests and jobs have ten seconds each of it, and the store the rest. It loses nothing if it is cut
-/// off, as by a kill.
+/// Time for a server to stop. Requests and jobs get ten seconds each of it, and the store the rest. Nothing is lost if
+/// this is too short, as nothing is lost by a kill.
 const STOPPING: Duration = Duration::from_secs(40);
 
-/// Ends the process after this time, if it has not ended by itself. sled, when it closes after a full disk, waits without end for
-/// what it could not write.
+/// Ends the process after this time, if it has not ended by itself. sled, when it closes after a full disk, waits
+/// forever to write the rest.
 fn end_within(time: Duration, code: u8) {
     std::thread::spawn(move || {
         std::thread::sleep(time);
-        tracing::error!("the server does not stop by itself; its store is left as it is");
+        tracing::error!("the server does not stop by itself: the process ends without closing its store");
         std::process::exit(code.into());
     });
 }
@@ -223,8 +223,8 @@ impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.start_logging()?;
         silence_panics();
-        // On an embedded engine, the task that leads a round of commits blocks its thread while the disk syncs. So there
-        // is one thread more than cores. Further threads would only take turns.
+        // On an embedded engine, the task that leads a round of commits blocks its thread while the disk syncs. So
+        // there is one more thread than cores. More threads would only take turns.
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let threads = cores + 1;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -233,7 +233,7 @@ impl Serve {
     }
 
     async fn serve(self) -> Result<(), Failure> {
-        // Before all else, so that the process does not end at a signal that comes while it opens its store.
+        // First, so that a signal that arrives while the store opens does not end the process.
         let hangups = reload::Hangups::new()?;
         let address = resolve(&self.listen)?;
         self.check_twice(&self.settings)?;
@@ -288,8 +288,8 @@ impl Serve {
         let layer = Layer::open(engine, layer_options).await?;
         let server = Server::start(layer, address, options).await?;
         if let Err(error) = announce(&server, &self.engine, durability, self.tls.is_passing()) {
-            // A script may read the first line and close the pipe.
-            tracing::debug!(%error, "nobody reads the output");
+            // A script may have read the first line and closed the pipe.
+            tracing::debug!(%error, "cannot write to the standard output");
         }
         systemd::tell("READY=1");
         let failed = tokio::select! {
@@ -307,7 +307,8 @@ impl Serve {
         failed.map_or(Ok(()), |failed| Err(failed.into()))
     }
 
-    /// Refuses settings of a file that would silently replace what a flag, its variable or the file's own option says.
+    /// Refuses settings of a file that would silently replace a flag, its environment variable or the file's own
+    /// option.
     pub(crate) fn check_twice(&self, settings: &[Setting]) -> Result<(), ServeError> {
         let flags = [
             ("cors-origins", !self.cors_origins.is_empty(), "cors", "origins"),
@@ -370,7 +371,7 @@ fn open_log(path: Option<&Path>) -> Result<Option<LogFile>, ServeError> {
     path.map(open).transpose()
 }
 
-/// A uuid as CouchDB has it in its configuration: letters, digits and hyphens.
+/// A uuid as in CouchDB's configuration: letters, digits and hyphens.
 fn read_uuid(text: &str) -> Result<String, String> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     match is_plain && (1..=64).contains(&text.len()) {
@@ -385,8 +386,7 @@ fn resolve(listen: &str) -> Result<SocketAddr, ServeError> {
     resolved.ok_or_else(|| ServeError::Address(listen.to_owned()))
 }
 
-/// Logs a panic as a bug: one line with its place, and no backtrace on the terminal. The request that met it is
-/// answered 500.
+/// Logs a panic as a bug: one line with its place, and no backtrace on the terminal. Its request gets a 500.
 fn silence_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -400,7 +400,7 @@ fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passi
     let mut out = io::stdout().lock();
     writeln!(out, "couch-layer listens on {}://{}/", server.scheme(), server.address())?;
     if let Some(address) = server.metrics_address() {
-        writeln!(out, "Figures for Prometheus are at http://{address}/metrics, for everyone who can connect.")?;
+        writeln!(out, "Metrics for Prometheus are at http://{address}/metrics, for everyone who can connect.")?;
     }
     match store {
         EngineUrl::Memory => writeln!(out, "The data is in memory and is gone when the server stops.")?,
@@ -417,10 +417,7 @@ fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passi
         }
     }
     if is_passing {
-        writeln!(
-            out,
-            "Its certificate is self-signed, and another one at each start: clients must be told not to check it."
-        )?;
+        writeln!(out, "Its certificate is self-signed, and new at each start: clients must be told not to check it.")?;
     }
     if server.is_open_admin() {
         writeln!(out, "There is no administrator: everyone on this machine may read and write everything.")?;

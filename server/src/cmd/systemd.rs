@@ -1,7 +1,7 @@
-//! What a server tells the process that started it, as systemd wants it of services with `Type=notify` (`sd_notify(3)`): a
-//! datagram to the socket that the environment names.
+//! Reports the server's state to the process that started it, as systemd expects of services with `Type=notify`
+//! (`sd_notify(3)`): a datagram to the socket that the environment names.
 
-/// Sends a state to that process, if it gave a socket. The server goes on if this fails.
+/// Sends a state to that process, if it gave a socket. The server continues if this fails.
 #[cfg(unix)]
 pub(super) fn tell(state: &str) {
     use std::os::unix::net::UnixDatagram;
@@ -10,7 +10,7 @@ pub(super) fn tell(state: &str) {
         let socket = UnixDatagram::unbound()?;
         // A process that does not read must not block the server.
         socket.set_nonblocking(true)?;
-        // A name that begins with `@` is an abstract one, and not a path.
+        // A name that starts with `@` is abstract, not a path.
         #[cfg(target_os = "linux")]
         if let Some(name) = path.to_str().and_then(|path| path.strip_prefix('@')) {
             use std::os::linux::net::SocketAddrExt;

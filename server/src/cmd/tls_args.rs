@@ -13,18 +13,18 @@ use crate::http::{Tls, TlsError};
 /// Which servers behind `https://` are trusted.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TrustArgs {
-    /// Trust servers behind https:// by the certificates in this file (PEM) too, beside the system's: roots, or the
+    /// Trust servers behind https:// by the certificates in this file (PEM) too, as well as the system's: roots, or the
     /// servers' own certificates
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_TLS_ROOTS")]
     tls_roots: Option<PathBuf>,
 }
 
-/// Why a file gives no roots.
+/// Why no roots can be read from a file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootsError {
     #[error("{} cannot be read", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} gives no roots", path.display())]
+    #[error("{} contains no usable certificates", path.display())]
     NoRoots { path: PathBuf, source: TrustError },
 }
 
@@ -40,8 +40,8 @@ impl TrustArgs {
 /// Options of the listener.
 #[derive(Debug, Args)]
 pub(crate) struct TlsArgs {
-    /// Speak TLS by this certificate: a file in PEM, followed by its intermediate certificates. It is read again when
-    /// it changes
+    /// Serve HTTPS with this certificate: a file in PEM, followed by its intermediate certificates. It is read again
+    /// when it changes
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -49,8 +49,8 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Speak TLS by a certificate that the server makes itself, to try it out. With --tls-cert and --tls-key it is
-    /// written to these files, unless they exist; otherwise it lasts until the server stops
+    /// Serve HTTPS with a certificate that the server makes itself, for trying it out. With --tls-cert and --tls-key it
+    /// is written to these files, unless they exist; otherwise it lasts until the server stops
     #[arg(long, env = "COUCH_LAYER_TLS_SELF_SIGNED")]
     tls_self_signed: bool,
 }
@@ -68,13 +68,13 @@ impl TlsArgs {
         }
     }
 
-    /// Whether clients can know the certificate of the next start.
+    /// Whether the next start makes another certificate.
     pub(crate) fn is_passing(&self) -> bool {
         self.tls_self_signed && self.tls_cert.is_none()
     }
 }
 
-/// The names by which clients reach the server: as it was told to listen, and this machine's for itself.
+/// The names by which clients may reach the server: the host it was told to listen on, and this machine's local names.
 fn names(listen: &str, address: SocketAddr) -> Vec<String> {
     let mut names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']).to_owned();

@@ -15,9 +15,9 @@ use super::source::{IfNoDatabase, failure};
 use super::vault_args::VaultArgs;
 use crate::cmd::Failure;
 
-/// Number of problems and of notes that are shown one by one. All are counted.
+/// Number of problems and of notes shown one by one. All are counted.
 const SHOWN: usize = 50;
-/// Number of bytes of a listing that are printed at once.
+/// Number of bytes of a listing printed at once.
 const PRINTED_AT_ONCE: usize = 1 << 14;
 
 /// Store a folder of files in a database as a LiveSync vault, and write it back
@@ -58,12 +58,12 @@ struct Push {
     vault: VaultArgs,
 }
 
-/// Write the files into a folder; other files in it stay.
+/// Write the files into a folder; other files in it are kept.
 ///
-/// A file that is different there is kept and reported, unless --force is given.
+/// A file that differs there is kept and reported, unless --force is given.
 #[derive(Debug, Args)]
 struct Pull {
-    /// Replace files that are different
+    /// Replace files that differ
     #[arg(long)]
     force: bool,
     /// Compare every file, not only those whose size or modification time differs
@@ -146,7 +146,7 @@ async fn open(arguments: &VaultArgs, if_none: IfNoDatabase) -> Result<Vault, Fai
 impl Push {
     async fn run(self) -> Result<(), Failure> {
         if !self.folder.is_dir() {
-            return Err(failure(format!("{} is no folder", self.folder.display())));
+            return Err(failure(format!("{} is not a folder", self.folder.display())));
         }
         let vault = open(&self.vault, IfNoDatabase::Create).await?;
         let options = PushOptions { checksum: self.checksum, delete: self.delete };
@@ -202,7 +202,7 @@ impl Pull {
             )?;
         } else {
             let mut report = format!(
-                "{written} files written ({}), {equal} were there already, in {}",
+                "{written} files written ({}), {equal} unchanged, in {}",
                 bytes(bytes_written),
                 duration(taken)
             );
@@ -269,10 +269,10 @@ impl Verify {
         if self.json {
             progress::print(&json!({"files": files, "bytes": total, "problems": listed(problems)}).to_string())?;
         } else {
-            let report = format!("{files} files can be had back as they were ({})", bytes(total));
+            let report = format!("{files} files can be restored as they were ({})", bytes(total));
             progress::print(&(report + &lines("", problems)))?;
         }
-        conclude(problems.len(), "cannot be had back")
+        conclude(problems.len(), "cannot be restored")
     }
 }
 
@@ -306,8 +306,8 @@ impl StatsCommand {
         }
         let disk = database.file_bytes.map(|file| format!(", {} on disk", bytes(file))).unwrap_or_default();
         progress::print(&format!(
-            "{files} files ({}); {deleted_files} deleted, {conflicted_files} with conflicts, {closed_files} that cannot be read\n\
-             {references} references to {referenced_chunks} chunks, {ratio:.2} to each\n\
+            "{files} files ({}); {deleted_files} deleted, {conflicted_files} with conflicts, {closed_files} unreadable\n\
+             {references} references to {referenced_chunks} chunks, {ratio:.2} per chunk\n\
              {stored_chunks} chunks ({}) in {data_documents} data documents, {index_documents} index documents\n\
              {offloaded_documents} data documents in an object store ({}), {own_documents} chunks in documents of their own\n\
              {} documents in all, {}{disk}",
@@ -330,7 +330,7 @@ impl Forget {
             progress::print(&json!({"files": files, "kept": kept, "problems": listed(problems)}).to_string())?;
         } else {
             let done = if self.dry_run { "would be forgotten" } else { "forgotten" };
-            let report = format!("{files} deleted files {done}, {kept} were deleted later and stay");
+            let report = format!("{files} deleted files {done}, {kept} were deleted later and are kept");
             progress::print(&(report + &lines("", problems)))?;
         }
         conclude(problems.len(), "could not be forgotten")

@@ -18,32 +18,32 @@ pub enum EngineError {
     #[error("mem: takes no path; it keeps everything in memory until the process ends")]
     MemWithPath,
     /// An engine on disk without a folder.
-    #[error("\"{url}\" names no folder; write lsm:FOLDER or sled:FOLDER")]
+    #[error("\"{url}\" does not name a folder; write lsm:FOLDER or sled:FOLDER")]
     NoPath {
         /// The URL.
         url: String,
     },
-    /// A cluster's URL whose query is no prefix.
+    /// The query of a cluster's URL is not a prefix.
     #[error(
-        "\"?{query}\" is no prefix for keys; write ?prefix=TEXT with 1 to 1000 bytes, percent-encoded, the first not %FF"
+        "\"?{query}\" is not a prefix for keys; write ?prefix=TEXT with 1 to 1000 bytes, percent-encoded, the first not %FF"
     )]
     BadPrefix {
         /// The text after the question mark.
         query: String,
     },
-    /// A path that cannot be made absolute, or is not UTF-8.
-    #[error("\"{url}\" has no absolute path in UTF-8, which a store must have that databases move to or from")]
+    /// A path cannot be made absolute, or is not UTF-8.
+    #[error("\"{url}\" has no absolute path in UTF-8, which relocations between stores need")]
     Unnameable {
         /// The URL.
         url: String,
     },
-    /// An engine that this build does not have.
+    /// This build does not include the engine.
     #[error("this build has no engine {engine}; build couch-layer again with `--features {engine}`")]
     NotBuilt {
         /// The engine's name.
         engine: String,
     },
-    /// There is no store, and none was to be created.
+    /// The store does not exist and was not to be created.
     #[error("there is no data folder at {}", folder.display())]
     Missing {
         /// The folder.

@@ -10,9 +10,9 @@
 //! | `fdb:FILE` | the FoundationDB cluster of that cluster file |
 //! | `fdb:?prefix=TEXT`, `fdb:FILE?prefix=TEXT` | the same, in the keys under that prefix, percent-encoded |
 //!
-//! A folder has one owner at a time, and is opened by its mark. A folder of another engine or format, or without our
-//! mark, is refused and left unchanged. A cluster has any number of users, who must not share keys: without a prefix the
-//! layer uses the whole cluster.
+//! A folder has one owner at a time, and its mark decides how it is opened. A folder of another engine or format, or
+//! without our mark, is refused and left unchanged. Any number of programs may use a cluster, but they must not share
+//! keys: without a prefix the layer uses the whole cluster.
 
 mod error;
 mod url;
@@ -50,11 +50,11 @@ impl Default for OpenOptions {
     }
 }
 
-/// Time after which the log says that a cluster is waited for, and says it again.
+/// Interval at which the log repeats that the process waits for a cluster.
 const BETWEEN_SIGNS: Duration = Duration::from_secs(5);
 
-/// Opens the store that `url` names. It is closed when the last handle is dropped; acknowledged writes are durable before
-/// that. Opening blocks the calling thread, for a cluster for some seconds at most.
+/// Opens the store that `url` names. The store is closed when the last handle is dropped; acknowledged writes are
+/// durable before that. Opening blocks the calling thread, for a cluster for some seconds at most.
 ///
 /// # Errors
 /// [`EngineError`], whose message is for a person.
@@ -75,8 +75,8 @@ pub fn open_with(url: &EngineUrl, if_missing: IfMissing, options: OpenOptions) -
     }
 }
 
-/// Lets a store that is not open forget the rows between two keys that it cannot read. Returns the number of places. Only a person
-/// may ask for it: what those rows hid comes back, and the rest must be checked.
+/// Lets a closed store forget the rows between two keys that it cannot read. Returns the number of damaged places. Only
+/// a person may decide this: what those rows hid becomes visible again, and the rest must be checked.
 ///
 /// # Errors
 /// [`EngineError`], whose message is for a person.
@@ -92,8 +92,8 @@ pub fn give_up(url: &EngineUrl, begin: &[u8], end: &[u8]) -> Result<usize, Engin
     Ok(places)
 }
 
-/// Stops what an engine runs for the whole life of the process. Call it before `main` returns. No cluster can be opened
-/// afterwards.
+/// Stops background work that an engine runs for the life of the process. Call it before `main` returns. No cluster can
+/// be opened afterwards.
 pub fn shut_down() {
     #[cfg(feature = "fdb")]
     engine_fdb::stop_network();
@@ -118,7 +118,7 @@ fn open_folder(
         (None, Some(mark)) => match Engine::from_name(&mark.engine) {
             Some(Engine::Lsm) => open_lsm(folder, cache_bytes),
             Some(Engine::Sled) => open_sled(folder, cache_bytes),
-            // No mark of this program names these.
+            // Marks of this program never name these.
             Some(Engine::Mem | Engine::Fdb) | None => Err(EngineError::NotBuilt { engine: mark.engine }),
         },
     }
@@ -167,9 +167,9 @@ fn open_fdb(file: Option<&Path>, prefix: &[u8], wait: Duration) -> Result<AnyDat
     let options = engine_fdb::OpenOptions {
         cluster_file: file.map(Path::to_owned),
         first_answer: wait,
-        // So that a request is answered 503 rather than never. The layer retries for as long.
+        // Without a timeout, a request would wait forever instead of getting a 503. The layer retries for as long.
         transaction_timeout: Some(Duration::from_secs(60)),
-        // One for each database with waiting clients. Only those that are set take memory.
+        // One for each database with waiting clients. Only watches in use take memory.
         watches: engine_fdb::MOST_WATCHES,
     };
     let database =

@@ -92,7 +92,7 @@ impl EngineUrl {
         }
     }
 
-    /// Whether it names the same store whatever the process's working directory is.
+    /// Whether it names the same store in every working directory.
     pub fn is_absolute(&self) -> bool {
         match self {
             EngineUrl::Memory => true,
@@ -101,11 +101,12 @@ impl EngineUrl {
         }
     }
 
-    /// The same store under the name that is valid for every process of this machine: with its engine, and without
+    /// The same store under a name that is valid for every process of this machine: with its engine, and without
     /// symbolic links if the path exists.
     ///
     /// # Errors
-    /// [`EngineError::Unnameable`] if there is no such name, [`EngineError::Open`] if the folder's mark cannot be read.
+    /// [`EngineError::Unnameable`] if such a name does not exist, [`EngineError::Open`] if the folder's mark cannot be
+    /// read.
     pub fn absolute(&self) -> Result<EngineUrl, EngineError> {
         let absolute = |path: &Path| {
             let path = path.canonicalize().or_else(|_| std::path::absolute(path));
@@ -136,7 +137,7 @@ impl EngineUrl {
             None => Vec::new(),
             Some(query) => {
                 let prefix = query.strip_prefix("prefix=").map(|text| percent_decode_str(text).collect::<Vec<u8>>());
-                // Keys that begin with 0xff are the cluster's own.
+                // Keys that start with 0xff belong to the cluster.
                 let prefix = prefix.filter(|prefix| !prefix.is_empty() && prefix[0] != 0xff && prefix.len() <= 1_000);
                 prefix.ok_or_else(|| EngineError::BadPrefix { query: query.into() })?
             }

@@ -21,7 +21,7 @@ struct Parts {
     status: StatusCode,
     error: Cow<'static, str>,
     reason: Cow<'static, str>,
-    /// The reason, where it is no text: a function's.
+    /// The reason, if it is not text: a function's.
     json: Option<JsonText>,
     headers: HeaderMap,
     no_database: bool,
@@ -75,7 +75,7 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", reason)
     }
 
-    /// Whether it is for who sends the request: 401 or 403.
+    /// Whether it concerns the sender of the request: 401 or 403.
     pub(crate) fn refuses_client(&self) -> bool {
         matches!(self.0.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
     }
@@ -121,7 +121,7 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason)
     }
 
-    /// The same for the requests of which CouchDB has an error of their own. The reason is only the number.
+    /// The same, for requests that have their own error in CouchDB. The reason is only the number.
     pub(crate) fn bulk_count(error: &'static str, most: usize) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, error, most.to_string())
     }
@@ -132,7 +132,7 @@ impl ApiError {
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", reason)
     }
 
-    /// A view that no design document has. CouchDB has none since 2.0.
+    /// A view without a design document. CouchDB has not supported these since 2.0.
     pub(crate) fn no_temporary_views() -> Self {
         Self::new(StatusCode::GONE, "gone", "Temporary views are not supported in CouchDB")
     }
@@ -148,7 +148,7 @@ impl ApiError {
         self
     }
 
-    /// Whether there is no such database.
+    /// Whether the database does not exist.
     pub(crate) fn is_no_database(&self) -> bool {
         self.0.no_database
     }
@@ -213,13 +213,13 @@ impl From<model::Error> for ApiError {
     fn from(error: model::Error) -> Self {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let is_moving = matches!(error.kind(), ErrorKind::Moving | ErrorKind::Moved(_) | ErrorKind::Stopped);
-        // Of an edit: by a function, or by a rule that cannot be applied at the moment.
+        // The refusal of an edit: by a function, or by a rule that cannot be applied at the moment.
         let is_refusal = matches!(error.kind(), ErrorKind::ValidationFailed { .. });
         if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED && !is_moving && !is_refusal {
             tracing::error!(%error, "the store failed");
         }
         let reason = match error.kind() {
-            // Its context has paths and messages of this machine, which belong in the log above.
+            // Its context has paths and messages of this machine, which belong only in the log.
             ErrorKind::Store(_) if error.status() == 507 => "The server has no room for more data.".to_owned(),
             ErrorKind::Store(store) => model::Error::from(kv_api::Error::new(store.code())).reason().into_owned(),
             // Usually a path on this machine.

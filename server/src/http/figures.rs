@@ -1,8 +1,8 @@
-//! All figures of a server: its [counts](crate::http::app::statistics), those of its stores, and a sample of what the stores
-//! hold. `_stats` and `_prometheus` are two ways to write them.
+//! All figures of a server: its [counts](crate::http::app::statistics), those of its stores, and a sample of what the
+//! stores hold. `_stats` and `_prometheus` are two ways to write them.
 //!
-//! A sample reads rows: of jobs, and of each database that was used lately. It is taken at most once in [`BETWEEN_SAMPLES`],
-//! however many ask, on the threads for scans.
+//! A sample reads rows: of jobs, and of each database that was used lately. It is taken at most once in
+//! [`BETWEEN_SAMPLES`], however many ask, on the threads for scans.
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -22,29 +22,29 @@ use crate::http::jobs::replicator::record::{self, JobProgress};
 use crate::http::journal;
 use crate::http::work;
 
-/// Time for which a sample holds.
+/// Time for which a sample is used.
 const BETWEEN_SAMPLES: Duration = Duration::from_secs(10);
 
 /// Time that the stores have for a reading.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Number of jobs of a kind after which those that are left are not counted.
+/// Maximum number of counted jobs of a kind.
 const MOST_JOBS: usize = 10_000;
 
 /// Number of databases that are read at the same time.
 const AT_ONCE: usize = 16;
 
-/// Number of databases, and of replications, that have figures of their own. The others are one figure together.
+/// Number of databases, and of replications, with their own figures. The others are summed up.
 const OWN: usize = 10;
 
-/// The name of all others.
+/// The label of that sum.
 const OTHERS: &str = "(others)";
 
-/// The parts of all times that CouchDB's summaries tell.
+/// The quantiles in CouchDB's summaries.
 const PARTS: [f64; 6] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.999];
 
-/// Whether the last run of a job failed, and how many changes a replication has not looked at. `None` for a replication that has
-/// ended, and whose job only keeps the answer.
+/// Whether the last run of a job failed, and how many changes a replication has not processed. `None` for a replication
+/// that has ended and whose job only keeps the answer.
 fn state_of(job: &Job) -> Option<(bool, Option<u64>)> {
     let text = |bytes: &[u8]| JsonText::parse(bytes).ok();
     if job.id.kind == record::KIND {
@@ -56,7 +56,7 @@ fn state_of(job: &Job) -> Option<(bool, Option<u64>)> {
     Some((job.lost > 0 || progress.is_some_and(|progress| progress.get("error").is_some()), None))
 }
 
-/// Counts the jobs of the stores, a page at a time, so that it takes no more memory than a page has.
+/// Counts the jobs of the stores, a page at a time, so that it takes only the memory of a page.
 async fn count_jobs(stores: Vec<Store>, budget: Budget) -> (JobCounts, Reading) {
     let until = tokio::time::Instant::now() + TIMEOUT;
     let mut reading = Reading { is_readable: true, is_in_time: true, is_whole: true };
@@ -77,7 +77,7 @@ async fn count_jobs(stores: Vec<Store>, budget: Budget) -> (JobCounts, Reading) 
                         (reading.is_readable, reading.is_whole) = (false, false);
                         break;
                     }
-                    // A lack of memory says nothing about the store.
+                    // A lack of memory does not mean that the store is unreadable.
                     late => {
                         let is_readable = reading.is_readable && (has_read || matches!(late, Ok(None)));
                         return (counts, Reading { is_readable, ..Reading::default() });
@@ -124,7 +124,7 @@ async fn measure(databases: Vec<Documents>) -> (DatabaseSizes, Reading) {
     while let Some(found) = found.next().await {
         match found {
             Ok(Ok(info)) => sizes.push((info.name, info.sizes.file, info.doc_count)),
-            // One that was dropped or has moved is none of these any more.
+            // A database that was dropped or has moved does not count.
             Ok(Err(error)) if matches!(error.kind(), ErrorKind::NotFound(_) | ErrorKind::Moved(_)) => {}
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a database cannot be measured");
@@ -136,8 +136,8 @@ async fn measure(databases: Vec<Documents>) -> (DatabaseSizes, Reading) {
     (sizes, reading)
 }
 
-/// The newest sample, which is taken now if the last one was tried a while ago. What cannot be read in time changes nothing: the
-/// sample before stays, and says how old it is.
+/// The newest sample. It is taken now if the last attempt is old enough. If a reading does not end in time, the
+/// previous sample is kept, and shows its age.
 async fn sampled<T: Clone + Default>(
     newest: &Newest<T>,
     reading: impl Future<Output = Result<(T, Reading)>>,
@@ -146,7 +146,7 @@ async fn sampled<T: Clone + Default>(
     if let Some(sample) = newest.as_ref().filter(|sample| sample.tried.elapsed() < BETWEEN_SAMPLES) {
         return sample.clone();
     }
-    // Twice, since an embedded engine does not see the end of its time while it waits for the disk.
+    // Twice the time: an embedded engine does not notice its timeout while it waits for the disk.
     let read = tokio::time::timeout(TIMEOUT * 2, reading).await.ok().and_then(Result::ok);
     let (held, reading) = read.unwrap_or_default();
     let tried = Instant::now();
@@ -172,7 +172,7 @@ fn largest(all: impl Iterator<Item = (String, u64)>) -> Vec<(String, u64)> {
     all
 }
 
-/// CouchDB's figures. Only some of them need a look at the jobs.
+/// CouchDB's figures. Only some of them need to read the jobs.
 pub(crate) async fn stats(app: &App, with_jobs: bool) -> Vec<Stat> {
     let jobs = if with_jobs { Some(sampled_jobs(app).await.held) } else { None };
     of_couchdb(app, jobs.as_ref(), &app.layer.engine().figures())
@@ -202,7 +202,7 @@ fn of_couchdb(app: &App, jobs: Option<&JobCounts>, engine: &[Figure]) -> Vec<Sta
         let lines = lines.load(std::sync::atomic::Ordering::Relaxed);
         count(&format!("couch_log.level.{level}"), &format!("number of logged {level} messages"), lines);
     }
-    // Those that run are this server's, and those that wait are the store's: any of its servers may run them.
+    // Running ones are this server's. Waiting ones are the store's: any of its servers may run them.
     let running = app.statistics.replications.value();
     let waiting = jobs.and_then(|jobs| jobs.kinds.iter().find(|(kind, _)| *kind == record::KIND));
     let waiting = waiting.map(|(_, [_, pending, crashed])| {
@@ -237,7 +237,7 @@ fn renamed(stat: Stat) -> Option<Figure> {
             let quantiles = PARTS.map(|part| (part, lately.quantile(part).unwrap_or(0.0)));
             Some(Figure::new(name + "_seconds", help, Value::Summary(quantiles.into(), all.sum, all.count())))
         }
-        // CouchDB takes these for times.
+        // CouchDB treats these as times.
         StatValue::Values(_) => None,
     }
 }
@@ -334,7 +334,7 @@ fn of_samples(jobs: &Sample<JobCounts>, databases: &Sample<DatabaseSizes>, figur
     list("couch_layer_database_documents", documents, "database", databases(|database| database.2));
 }
 
-/// The median and others as CouchDB's `_stats` has them, in units of which a second has so many.
+/// The median and other percentiles as in CouchDB's `_stats`. `per_second`: the number of units in a second.
 pub(crate) fn percentiles(values: &Distribution, per_second: f64) -> Vec<(f64, f64)> {
     PARTS.map(|part| (part, values.quantile(part).unwrap_or(0.0) * per_second)).into()
 }

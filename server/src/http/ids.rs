@@ -1,4 +1,5 @@
-//! New document ids, by CouchDB's algorithms (`couch_uuids.erl`). That of a server is `uuids/algorithm`, usually `sequential`:
+//! New document ids, by CouchDB's algorithms (`couch_uuids.erl`). The setting `uuids/algorithm` selects one; the
+//! default is `sequential`:
 //!
 //! ```text
 //!   9f2c…(26 digits, random)  00a31f
@@ -23,7 +24,7 @@ use parking_lot::Mutex;
 
 use crate::http::config::rows::Rows;
 
-/// How ids are made.
+/// How ids are generated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     #[default]
@@ -36,7 +37,7 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
-    /// The algorithm of the section `uuids`; the usual one for a name that is none.
+    /// The algorithm of the section `uuids`; the default for an unknown name.
     pub(crate) fn read(rows: &Rows) -> Algorithm {
         let suffix = || rows.get("uuids", "utc_id_suffix").unwrap_or_default().to_owned();
         let named = |name: &str| match name {
@@ -59,15 +60,15 @@ pub(crate) struct Uuids(Mutex<State>);
 struct State {
     prefix: String,
     counter: u32,
-    /// The time of the last id that has one. A later id has a later one, also where the system's clock goes back.
+    /// The time in the last id that has one. A later id has a later time, even if the system's clock goes back.
     micros: u64,
 }
 
-/// Above it a new prefix begins, so that the six digits never run over.
+/// Above it a new prefix starts, so that the six digits never overflow.
 const LAST: u32 = 0xff_f000;
 
 impl Uuids {
-    /// The next `count` ids, of 32 hexadecimal digits each, except by `utc_id`.
+    /// The next `count` ids, of 32 hexadecimal digits each, except for `utc_id`.
     pub(crate) fn next(&self, count: usize, algorithm: &Algorithm) -> Result<Vec<String>, getrandom::Error> {
         let mut state = self.0.lock();
         let one = |_| match algorithm {
@@ -121,7 +122,7 @@ pub(crate) struct RequestIds(AtomicU64);
 
 impl RequestIds {
     pub(crate) fn new() -> Self {
-        // Without randomness they may start like those of another server.
+        // If the random number generator fails, they may be the same as another server's.
         RequestIds(AtomicU64::new(getrandom::u64().unwrap_or_default()))
     }
 

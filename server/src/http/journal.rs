@@ -1,7 +1,7 @@
 //! The audit log and the access log: files with one JSON object in each line. `docs/configuration.md` has their
 //! members.
 //!
-//! A line is written by one call, so that several processes may append to one file. Names that clients choose are cut.
+//! A line is written by one call, so several processes may append to one file. Long names chosen by clients are cut.
 //! Secrets are never written: no value of a setting, no query of a URL, no body.
 
 use std::fmt;
@@ -54,7 +54,7 @@ struct Inner {
 
 struct Out {
     to: Box<dyn Write + Send>,
-    /// Whether the last line failed, so that a part of it may be there.
+    /// Whether the last write failed, so that a partial line may be in the file.
     is_torn: bool,
 }
 
@@ -65,21 +65,21 @@ impl fmt::Debug for LogFile {
 }
 
 impl LogFile {
-    /// Opens the file again by its name, which another file may have by now. If that fails, lines go where they went. Returns
+    /// Opens the file again by its name, which may be another file now. If that fails, the old file is kept. Returns
     /// whether it was opened.
     pub(crate) fn reopen(&self) -> bool {
         match Self::writer(&self.0.path) {
-            // It may be the same file, so a torn line stays one.
+            // It may be the same file, so a torn line is still torn.
             Ok(to) => self.0.out.lock().to = to,
             Err(error) => {
-                tracing::error!(path = %self.0.path.display(), %error, "a log cannot be opened again");
+                tracing::error!(path = %self.0.path.display(), %error, "cannot reopen a log");
                 return false;
             }
         }
         true
     }
 
-    /// Opens a file to append to it, which only this user can read if it is new. `-` is the standard output.
+    /// Opens a file for appending. A new file is readable by this user only. `-` is the standard output.
     ///
     /// # Errors
     /// That of the system.
@@ -100,7 +100,7 @@ impl LogFile {
         })
     }
 
-    /// Appends a line. Returns whether it is there. The first failure after a success is logged.
+    /// Appends a line. Returns whether it was written. The first failure after a success is logged.
     fn append(&self, line: &[u8]) -> bool {
         let mut out = self.0.out.lock();
         let begin: &[u8] = if out.is_torn { b"\n" } else { b"" };
@@ -108,7 +108,7 @@ impl LogFile {
         let written = out.to.write_all(&whole).and_then(|()| out.to.flush());
         match &written {
             Err(error) if !out.is_torn => {
-                tracing::error!(path = %self.0.path.display(), %error, "a log cannot be written")
+                tracing::error!(path = %self.0.path.display(), %error, "cannot write to a log")
             }
             _ => {}
         }
@@ -117,7 +117,7 @@ impl LogFile {
     }
 }
 
-/// Who does something: the client of a request, or the server itself.
+/// The actor of an event: the client of a request, or the server itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Actor<'a> {
     pub(crate) user: Option<&'a str>,
@@ -146,8 +146,8 @@ pub(crate) fn cut(text: &str) -> &str {
 
 /// Writes an event to the audit log, and to the log's target `audit`.
 ///
-/// What happened is stored already, so a line that cannot be written undoes nothing. It is in the log instead, as an
-/// error. `status` is that of a refusal.
+/// The event has already happened, so a failed write undoes nothing. The line is then in the log, as an error. `status`
+/// is that of a refusal.
 pub(crate) fn audit(
     file: Option<&LogFile>,
     actor: &Actor<'_>,
@@ -195,9 +195,9 @@ pub(crate) struct Access {
 #[derive(Debug)]
 pub(crate) struct Counted {
     body: Body,
-    /// Number of bytes that the connection took.
+    /// Number of bytes sent to the connection.
     bytes: u64,
-    /// Where all such bytes are counted.
+    /// The counter of all sent bytes.
     sent: Arc<Counter>,
     access: Option<Box<Access>>,
 }
@@ -249,7 +249,7 @@ impl HttpBody for Counted {
 mod tests {
     use super::*;
 
-    /// A disk that is full for a while, and takes a part of a line then.
+    /// A disk that is full for a while, and then accepts only a part of a line.
     struct Full {
         file: Arc<Mutex<Vec<u8>>>,
         room: Arc<Mutex<usize>>,

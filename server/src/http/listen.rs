@@ -7,8 +7,8 @@
 //!            idle connections close; after a grace period the rest is cut off
 //! ```
 //!
-//! A connection takes a seat and gives it back at its end. While all are taken, clients wait in the system's queue. The memory
-//! of its buffers is its client's.
+//! A connection takes a seat and gives it back at its end. While all seats are taken, clients wait in the system's
+//! queue. The memory of a connection's buffers is counted for its client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -50,14 +50,15 @@ const MAX_HEADERS: usize = 200;
 /// Time that running requests have to finish when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Minimum time between two log lines that say that all seats are taken.
+/// Minimum time between two log lines about a lack of seats.
 const FULL_PAUSE: Duration = Duration::from_secs(60);
 
 /// Minimum interval of the timer that wakes Tokio's driver.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of connections that wait in the system's queue until they are accepted. Beyond it the system drops what clients send, and
-/// they try again after a second, then two, and so on. Rust's 128 are too few for a thousand clients that connect at once.
+/// Number of connections that wait in the system's queue until they are accepted. Beyond it the system drops clients'
+/// packets, and clients retry after a second, then two, and so on. Rust's default of 128 is too few for a thousand
+/// clients that connect at once.
 const QUEUE: u32 = 2_048;
 
 /// Pause after a failed `accept`, whose likely cause is a lack of file descriptors.
@@ -67,7 +68,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// No administrator, and an address that everyone can reach: everyone would be the administrator.
+    /// The server has no administrator, and everyone can reach the address: everyone would be the administrator.
     #[error(
         "without an administrator everyone who can connect may read and delete everything, so the server listens on \
          loopback only, and {address} is not loopback; set COUCHDB_USER and COUCHDB_PASSWORD, or listen on 127.0.0.1"
@@ -104,7 +105,7 @@ pub struct Server {
     following: JoinHandle<()>,
     /// Reads the certificate when it changes.
     renewing: JoinHandle<()>,
-    /// The address on which figures are told, and the task that does it.
+    /// The address of the metrics, and the task that serves them.
     metrics: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
@@ -135,7 +136,9 @@ impl Server {
         let app = Arc::new(app.map_err(StartError::Threads)?);
         drop(app.auth.load(&app.layer).await?);
         if app.auth.is_overridden() {
-            tracing::warn!("the store has a password for this administrator, so that of the options has no effect");
+            tracing::warn!(
+                "the store has a password for this administrator, so the password in the options has no effect"
+            );
         }
         let following = {
             let app = app.clone();
@@ -152,12 +155,12 @@ impl Server {
         Ok(Server { address, stop, app, accepting, working, following, renewing, metrics })
     }
 
-    /// The address that it listens on, with the actual port if port 0 was requested.
+    /// The address it listens on, with the actual port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address on which it tells figures to everyone who asks.
+    /// The address of the metrics, which anybody may read.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|(address, _)| *address)
     }
@@ -172,8 +175,8 @@ impl Server {
         self.app.auth.is_open_admin()
     }
 
-    /// Reads the certificate again, opens logs again, and puts these settings in the place of those of the file. Returns what
-    /// failed, which the log has with its reason.
+    /// Reads the certificate again, reopens the logs, and replaces the file's settings by these. Returns what failed;
+    /// the log has the reasons.
     pub async fn reload(&self, settings: Option<Vec<Setting>>) -> Vec<&'static str> {
         let options = &self.app.options;
         let mut failed = Vec::new();
@@ -188,7 +191,7 @@ impl Server {
         if let Some(settings) = settings {
             self.app.auth.set_file(settings);
             self.app.audit(&Actor::default(), "settings_reloaded", &[]);
-            // Otherwise they count when the store can be read again.
+            // If this fails, they apply once the store can be read again.
             if let Err(error) = self.app.auth.load(&self.app.layer).await.map(drop) {
                 tracing::warn!(%error, "the configuration cannot be read");
                 failed.push("configuration");
@@ -200,7 +203,7 @@ impl Server {
     /// Stops: no new connections, feeds end with their last sequence, running requests finish within a grace period.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // None of them panics. If one did, it has stopped as well.
+        // These tasks do not panic. A task that did has stopped too.
         let _ = self.following.await;
         let _ = self.renewing.await;
         let _ = self.working.await;
@@ -219,7 +222,7 @@ fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A server that is started again gets its port at once. On Windows two servers would get it.
+    // A restarted server gets its port at once. On Windows, two servers could get the same port.
     #[cfg(not(windows))]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -227,11 +230,11 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<bool>) {
-    // Every connection holds a sender; when the last is dropped, all connections have ended.
+    // Every connection holds a sender; when the last one is dropped, all connections have ended.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
     let (cut_off, cut) = watch::channel(false);
-    // Tokio wakes its driver for each timer that is earlier than all others. Without this interval, the end of every
-    // request sets such a timer, for its connection's header timeout: a fifth fewer PUTs by 16 clients.
+    // Tokio wakes its driver for each timer that is due before all others. Without this interval, the end of every
+    // request would set such a timer, for the connection's header timeout: one fifth fewer PUTs by 16 clients.
     let mut earlier = tokio::time::interval((app.options.head_patience / 2).max(SHORTEST_INTERVAL));
     let mut seats = Seats::new(app.options.max_connections);
     loop {
@@ -242,14 +245,14 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
         };
         match accepted {
             Ok((stream, peer)) => {
-                // Counted, and not asked for: a client that holds too much is answered 503.
+                // Counted without waiting: a client that holds too much gets a 503.
                 let mut memory = app.budget.part(Owner::Address(network(peer.ip()))).nothing();
                 memory.count(CONNECTION_BYTES);
                 let held = (seat, alive.clone());
                 tokio::spawn(connection(app.clone(), stream, peer, stopping.clone(), cut.clone(), memory, held));
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -266,7 +269,7 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
 struct Seats {
     free: Arc<Semaphore>,
     most: usize,
-    /// When the log last said that all are taken.
+    /// When a lack of seats was last logged.
     said: Option<Instant>,
 }
 
@@ -276,7 +279,7 @@ impl Seats {
         Seats { free: Arc::new(Semaphore::new(most)), most, said: None }
     }
 
-    /// Waits for a seat. `None`, which never happens: there are no seats any more.
+    /// Waits for a seat. `None` if the semaphore is closed, which never happens.
     async fn take(&mut self) -> Option<OwnedSemaphorePermit> {
         if self.free.available_permits() == 0 && self.said.is_none_or(|said| said.elapsed() >= FULL_PAUSE) {
             self.said = Some(Instant::now());
@@ -345,8 +348,8 @@ async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head_patience);
     builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS);
-    // Most answers are small: copied behind their heads, they are sent with fewer instructions than from two places. A
-    // connection keeps memory for its largest page of an answer until it ends.
+    // Most answers are small: copying them behind their heads takes fewer instructions than sending from two places. A
+    // connection keeps memory for the largest page of its answers until it ends.
     builder.writev(false);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);

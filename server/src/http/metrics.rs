@@ -1,5 +1,5 @@
-//! A listener for Prometheus alone (`--metrics-listen`). It asks nobody for a password and answers with figures only, so it is
-//! for an address that only those who measure can reach.
+//! A separate listener for Prometheus (`--metrics-listen`). It requires no password and serves only metrics, so its
+//! address must be reachable only for monitoring.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,19 +29,19 @@ const MOST: usize = 16;
 /// Time for a request's head, and for a client to read.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for which an answer is sent again, however many ask.
+/// Time for which an answer is reused, however many ask.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Answers the requests for figures.
+/// Answers requests for metrics.
 struct Exporter {
     app: Arc<App>,
-    /// Whether only this machine reaches the address. A web page in its browser reaches it too, through a name of the page's own that
-    /// points to it. The browser then sends that name as `Host`.
+    /// Whether only this machine reaches the address. A web page in its browser reaches it too, by a host name of its
+    /// own that points to it. The browser then sends that name as `Host`.
     is_loopback: bool,
     newest: Mutex<Option<(Instant, Bytes)>>,
 }
 
-/// Answers until the server stops.
+/// Serves until the server stops.
 pub(crate) async fn answer(listener: TcpListener, app: Arc<App>) {
     let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let exporter = Arc::new(Exporter { app: app.clone(), is_loopback, newest: Mutex::default() });
@@ -85,7 +85,7 @@ impl Exporter {
                 (StatusCode::FORBIDDEN, "This listener answers to localhost and addresses only.\n".into())
             }
             Method::GET | Method::HEAD if is_known => (StatusCode::OK, self.text().await),
-            _ => (StatusCode::NOT_FOUND, "This listener has figures only, at /metrics.\n".into()),
+            _ => (StatusCode::NOT_FOUND, "This listener serves metrics only, at /metrics.\n".into()),
         };
         let answer = Response::builder().status(status).header(CONTENT_TYPE, exposition::CONTENT_TYPE);
         answer.body(Full::new(text)).unwrap_or_default()

@@ -1,21 +1,21 @@
 //! CouchDB's HTTP API.
 //!
 //! ```text
-//!   listen ──── one task for each connection (hyper); beside it `work`, which runs jobs, and `figures`, which tells what
-//!      │        was done
+//!   listen ──── one task for each connection (hyper); beside it `work`, which runs jobs, and `figures`, which collects
+//!      │        figures
 //!   serve ───── one request: authentication, authorisation, answer
 //!      │
 //!   routes ──── the table: path and method to a handler
 //!      │
 //!   handlers ── a folder for each subject: root, database, document, listing, views, find, feed
 //!      │
-//!   jobs ────── what runs in the background: replications, builds of indexes and views, databases of users, purges
+//!   jobs ────── background work: replications, builds of indexes and views, databases of users, purges
 //!      │
 //!   functions   JavaScript of design documents, for handlers, jobs and validators
 //!      │
 //!   request ─── what a handler gets
 //!      │
-//!   authz ───── what a client may
+//!   authz ───── what a client may do
 //!      │
 //!   app ─────── state that all requests share: handles of databases, stores, threads for scans
 //!      │
@@ -29,11 +29,10 @@
 //!   journal     the audit log and the access log
 //! ```
 //!
-//! A module uses those below it and none above.
+//! A module uses only modules below it.
 //!
 //! Paths are matched here rather than by a library's router, since CouchDB's paths have their own grammar: `%2F` is
-//! part of a name, `_design/x` and `_design%2Fx` are one document, a trailing slash does not count, and `COPY` is a
-//! method.
+//! part of a name, `_design/x` and `_design%2Fx` are one document, a trailing slash is ignored, and `COPY` is a method.
 
 mod app;
 mod authn;

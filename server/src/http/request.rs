@@ -33,7 +33,7 @@ pub(crate) struct Request {
     pub(crate) address: IpAddr,
     /// The id of the request.
     pub(crate) id: HeaderValue,
-    /// The name of a login that was refused; empty if it has none.
+    /// The name in a refused login; empty if it has no name.
     pub(crate) refused_login: Option<String>,
     pub(crate) body: RequestBody,
 }
@@ -51,7 +51,7 @@ impl Request {
         self.app.audit(&self.actor(), event, members);
     }
 
-    /// Writes there that the client was refused.
+    /// Writes a refusal of the client to the audit log.
     pub(crate) fn audit_refusal(&self, event: &str, members: &[(&str, &str)], status: StatusCode) {
         let file = self.app.options.audit_log.as_ref();
         journal::audit(file, &self.actor(), event, members, Some(status));
@@ -61,13 +61,13 @@ impl Request {
         Actor { user: self.principal.name.as_deref(), address: Some(self.address), request: self.id.to_str().ok() }
     }
 
-    /// Whether the client sees the server by TLS.
+    /// Whether the client uses TLS, with this server or a proxy before it.
     pub(crate) fn is_secure(&self) -> bool {
         self.app.auth.is_secure(&self.headers)
     }
 
-    /// Runs `work` on a database. When the handle turns out to be old, it is renewed and `work` runs again. Work
-    /// that fails with an old handle must have changed nothing.
+    /// Runs `work` on a database. If the handle turns out to be stale, it is renewed and `work` runs again. Work that
+    /// fails with a stale handle must have changed nothing.
     pub(crate) fn with_database<T, F>(
         &self,
         name: &str,
@@ -79,8 +79,7 @@ impl Request {
         self.app.databases.with(name, move |database| work(self.writable(database)))
     }
 
-    /// The same database, which this client edits, as far as it may and within the quota. Reads are not burdened with
-    /// that.
+    /// The same database, with this client's rights to edit and the quota. Reads need not pay for that.
     pub(crate) fn writable(&self, database: Documents) -> Documents {
         if self.method == Method::GET {
             return database;
@@ -128,7 +127,7 @@ impl Request {
         }
     }
 
-    /// The error for a revision of the query, or of `If-Match`, that is not the one in the document.
+    /// The error for a revision in the query or in `If-Match` that differs from the one in the document.
     pub(crate) fn differs_from_body(&self) -> ApiError {
         ApiError::bad_request(match self.params.get("rev") {
             Some(_) => "Document rev from request body and query string have different values",
@@ -136,7 +135,7 @@ impl Request {
         })
     }
 
-    /// The URL of a path on this server, as the client sees the server.
+    /// The URL of a path on this server, with the host that the client uses.
     pub(crate) fn absolute(&self, segments: &[&str]) -> String {
         let scheme = if self.is_secure() { "https://" } else { "http://" };
         let forwarded = &self.app.auth.settings().forwarded;

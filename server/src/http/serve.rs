@@ -43,7 +43,7 @@ use crate::http::wire::headers::text;
 use crate::http::wire::params::{self, Params};
 use crate::http::wire::response::{self, Body, Response};
 
-/// The role of clients that read figures.
+/// The role of clients that may read metrics.
 const METRICS: &str = "_metrics";
 
 /// Clients look for CouchDB's name and version here, LiveSync's check for example.
@@ -53,17 +53,17 @@ const SERVER_NAME: HeaderValue =
 /// The header with the milliseconds for which the server waited for the body of a request.
 static BODY_TIME: HeaderName = HeaderName::from_static("x-couchdb-body-time");
 
-/// The addresses of a client and of the proxies that it came through, each added by the next one.
+/// The addresses of a client and of its proxies, each added by the next proxy.
 static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The header with the id of a request, which the log has too.
+/// The header with the id of a request, which is also in the log.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-couch-request-id");
 
 /// Number of bytes that a connection reserves after a request or an answer that was not small. It keeps its buffers
 /// until it ends.
 const USED_CONNECTION_BYTES: usize = 256 << 10;
 
-/// Serves a request. It always answers. `seat` is what its connection reserves.
+/// Serves a request. It always answers. `seat` is the connection's reservation.
 pub(crate) async fn serve(
     app: Arc<App>,
     request: hyper::Request<Incoming>,
@@ -122,13 +122,13 @@ pub(crate) async fn serve(
     let headers = response.headers_mut();
     headers.insert(SERVER, SERVER_NAME);
     headers.insert(&REQUEST_ID, id.clone());
-    // A browser takes no answer for a page or a script that does not say it is one.
+    // Browsers then never treat an answer as a page or a script unless it says so.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Some(foreign) = foreign {
         settings.policies.apply(foreign, headers);
     }
     settings.cors.apply(origin.as_ref(), headers);
-    // The time is read only if somebody sees the line.
+    // The time is read only if the line is logged.
     let took_ms = || started.elapsed().as_secs_f64() * 1000.0;
     tracing::debug!(peer = %address, "{method} {} {} {:.1} ms", uri.path(), response.status().as_u16(), took_ms());
     let access = counted.options.access_log.as_ref().map(|file| {
@@ -148,7 +148,7 @@ pub(crate) async fn serve(
 }
 
 /// The address of the client. Behind a trusted proxy it is the last address in `X-Forwarded-For` that is not a trusted
-/// proxy's. A client may have invented those before it.
+/// proxy's. A client may have forged the addresses before it.
 fn client_address(peer: IpAddr, headers: &HeaderMap, proxies: &[IpAddr]) -> IpAddr {
     let is_proxy = |address: &IpAddr| proxies.contains(&address.to_canonical());
     if !is_proxy(&peer) {
@@ -178,14 +178,14 @@ fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// What is known of a request when it is answered.
+/// What is known about a request when it is answered.
 #[derive(Debug, Default)]
 struct Seen {
     /// The number of its row in the table of endpoints.
     route: Option<usize>,
     /// The client's name, if there is an access log.
     user: Option<String>,
-    /// When the client was let in.
+    /// When the client was admitted.
     admitted: Option<Instant>,
     /// Time that the server waited for the body.
     waited: Duration,
@@ -249,7 +249,7 @@ async fn answer(mut request: Request, settings: &Settings, method: &Method, uri:
     response
 }
 
-/// Writes a refused login, or another request that is refused for who sends it, to the audit log.
+/// Writes to the audit log that a login or a client was refused.
 fn audit_refusal(request: &Request, method: &Method, uri: &Uri, status: StatusCode) {
     let login = request.refused_login.as_deref();
     if login.is_none() && !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
@@ -330,7 +330,7 @@ async fn admit_and_route(
     seen.route = resource.number();
     request.is_database_admin = request.principal.is_server_admin() || Box::pin(authorize(request, &resource)).await?;
     seen.admitted = Some(Instant::now());
-    // In the last step of a relocation its database's writes would fail, so they wait here.
+    // In the last step of a relocation, writes to the database would fail, so they wait here.
     let _admitted = match resource.database() {
         Some(db) if resource.waits_for_moves() => request.app.gates.admit(db).await,
         _ => None,
@@ -373,11 +373,11 @@ fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
-/// Whether a request names an address or this machine as its host, or none: no page of another host sends it.
+/// Whether a request's host is an address, this machine, or missing: pages of other hosts never send that.
 pub(crate) fn is_local_host(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST) else { return true };
     let host = host.to_str().unwrap_or("");
-    // Nearly all are an address with a port.
+    // Nearly all hosts are an address with a port.
     host.parse::<SocketAddr>().is_ok() || is_local_name(host)
 }
 
@@ -393,7 +393,7 @@ fn is_local_name(host: &str) -> bool {
         || name.to_ascii_lowercase().ends_with(".localhost")
 }
 
-/// Refuses anonymous requests where the configuration requires a user (`chttpd/require_valid_user`).
+/// Refuses anonymous requests if the configuration requires a user (`chttpd/require_valid_user`).
 fn require_user(principal: &Principal, required: Required, segments: &[Cow<'_, str>]) -> Result<()> {
     let is_free = match required {
         Required::Nobody => true,
@@ -406,7 +406,7 @@ fn require_user(principal: &Principal, required: Required, segments: &[Cow<'_, s
     Err(ApiError::unauthorized("Authentication required."))
 }
 
-/// Admits a client that is no server administrator, or refuses it. Returns whether it is an administrator of the
+/// Admits or refuses a client that is not a server administrator. Returns whether it is an administrator of the
 /// database in the path.
 async fn authorize(request: &Request, resource: &Resource<'_>) -> Result<bool> {
     let who = resource.who();

@@ -1,18 +1,18 @@
 //! The jobs that this server runs.
 //!
 //! ```text
-//!   accept ──► supervise ─┬─ run, on the threads for scans ──► finished, or to be run again
+//!   accept ──► supervise ─┬─ run, on the threads for scans ──► finished, or run again later
 //!     ▲                   └─ watch the job's row, and stop the run when it should stop
 //!     └ when a job became pending or is due, or a run ended
 //!
-//!   every minute        if there is no room, continuous replications make room for those that wait
-//!   every ten seconds   renew the lease, if there is one; look for servers whose lease has expired, and for room that a
-//!                       setting made
+//!   every minute        if there is no room, continuous replications make room for waiting ones
+//!   every ten seconds   renew the lease, if there is one; look for servers whose lease has expired, and for room made by
+//!                       a setting
 //!   stop                runs stop between two steps; unfinished jobs are given back
 //! ```
 //!
-//! The registry is in the server's own store ([`jobs`]), so servers of one cluster share the work. A store to which
-//! a database moved has a registry too, for jobs of its databases. They run while the store is open.
+//! The registry is in the server's own store ([`jobs`]), so servers of one cluster share the work. A store to which a
+//! database moved has its own registry, for jobs of its databases. They run while the store is open.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -38,24 +38,24 @@ use crate::http::jobs::replicator::{documents, record, run};
 use crate::http::jobs::run::{End, PAUSE, Run, backoff, now_ms};
 use crate::http::jobs::{auto_purge, index_build, peruser, view_update};
 
-/// Number of renewals in the time that the lease holds.
+/// Number of renewals in the duration of a lease.
 const BEATS: u32 = 3;
 
-/// Time that runs have to stop when the server stops.
+/// Time for runs to stop when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Time after which a run is not taken for one that ends its server.
+/// Time after which a run is no longer suspected to end its server.
 const SETTLED: Duration = Duration::from_secs(600);
 
-/// Number of lost runs that are named in the log one by one.
+/// Number of lost runs that the log names one by one.
 const NAMED: usize = 20;
 
-/// A kind of job. **A new kind of work in the background starts here.**
+/// A kind of job. **A new kind of background work starts here.**
 struct Kind {
     name: &'static str,
     /// Maximum number of simultaneous runs on this server, for each store. A setting overrides it for replications.
     at_once: usize,
-    /// Whether its jobs are in the store of their database, and not in the server's own.
+    /// Whether its jobs are in the store of their database instead of the server's own.
     is_of_databases: bool,
     run: fn(Arc<App>, Arc<Run>) -> BoxFuture<'static, End>,
 }
@@ -110,9 +110,9 @@ pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
 /// A run of a job, as its slot knows it.
 struct Running {
     began: Instant,
-    /// Whether it may be stopped so that another one runs.
+    /// Whether it may be stopped so that another job can run.
     takes_turns: bool,
-    /// Tells it to stop. Closed when it has ended.
+    /// Tells the run to stop. Closed when it has ended.
     stop: Arc<watch::Sender<bool>>,
 }
 
@@ -121,18 +121,18 @@ struct Slot {
     kind: &'static Kind,
     /// The runs, the oldest first.
     running: Vec<Running>,
-    /// When others may take the place of continuous runs.
+    /// When waiting jobs may take the place of continuous runs.
     turn: Instant,
-    /// Whether there may be a job to accept.
+    /// Whether a job may be waiting.
     should_look: bool,
     added: Option<kv_api::BoxFuture<kv_api::Result<()>>>,
     due: Option<Instant>,
 }
 
-/// Time between two looks for uploads whose clients left.
+/// Time between two checks for abandoned uploads.
 const BETWEEN_GIVING_BACK: Duration = Duration::from_secs(1);
 
-/// Runs jobs until the server stops. `name` is the server's. `opened` receives further stores that are opened.
+/// Runs jobs until the server stops. `name` is the server's. `opened` receives stores that are opened later.
 pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedReceiver<Store>) -> JoinHandle<()> {
     if app.options.pause_jobs {
         tracing::warn!("this server runs no jobs: it was started with --pause-jobs");
@@ -156,7 +156,7 @@ pub(crate) fn start(app: Arc<App>, name: String, mut opened: mpsc::UnboundedRece
     })
 }
 
-/// Gives the space of uploads back whose clients left.
+/// Frees the space of uploads whose clients left.
 async fn give_back(app: Arc<App>) {
     loop {
         tokio::select! {
@@ -205,12 +205,12 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
                         app.statistics.lost_runs.add(lost.len() as u64);
                         note_lost(&lost);
                     }
-                    Err(error) => tracing::warn!(%error, "the jobs of other servers cannot be looked at"),
+                    Err(error) => tracing::warn!(%error, "cannot look for lost jobs of other servers"),
                 }
                 for Repeated { line, times } in app.repeats.over().into_iter().filter(|_| is_own) {
                     tracing::warn!(line, times, "repeated in the last minute");
                 }
-                // A full slot waits for nothing, and a setting may have made room since.
+                // A full slot waits for nothing, but a setting may have made room since.
                 slots.iter_mut().for_each(|slot| slot.should_look |= slot.added.is_none() && slot.due.is_none());
             }
             Some(_) = runs.join_next() => slots.iter_mut().for_each(|slot| slot.should_look = true),
@@ -235,7 +235,7 @@ async fn work(app: Arc<App>, name: String, store: Store, is_own: bool) {
     }
 }
 
-/// Says which jobs wait since their server ended.
+/// Logs which jobs wait because their server ended.
 fn note_lost(lost: &[LostRun]) {
     for LostRun { id, times, scheduled_ms } in lost.iter().take(NAMED) {
         let seconds = scheduled_ms.saturating_sub(now_ms()).div_ceil(1_000);
@@ -278,14 +278,14 @@ impl Slot {
         }
     }
 
-    /// When jobs that wait may take the place of others; `None` if there is room.
+    /// When waiting jobs may take the place of others; `None` if there is room.
     fn next_turn(&self, app: &App) -> Option<Instant> {
         let is_full = self.kind.name == record::KIND && self.running.len() >= self.at_once(app);
         is_full.then(|| self.turn + Rotation::read(&app.auth.settings().rows).interval)
     }
 
-    /// Stops the oldest continuous runs, as many as jobs wait but not too many. They go to the end of the
-    /// queue. Runs above the maximum are stopped in any case.
+    /// Stops the oldest continuous runs: as many as there are waiting jobs, up to a limit. They go to the end of the
+    /// queue. Runs above the maximum are always stopped.
     async fn take_turns(&mut self, app: &App, layer: &Layer<AnyDatabase>) {
         let rotation = Rotation::read(&app.auth.settings().rows);
         let now = Instant::now();
@@ -309,7 +309,7 @@ impl Slot {
         }
     }
 
-    /// Accepts jobs until there are none, or `at_once` are running.
+    /// Accepts jobs until none is left, or `at_once` are running.
     async fn fill(
         &mut self,
         app: &Arc<App>,
@@ -367,7 +367,7 @@ async fn supervise(
         never = settle(&jobs, &run) => match never {},
     };
     let mut end = ended.unwrap_or_else(|error| {
-        tracing::error!(job = ?run.job.id, %error, "a job's run broke off");
+        tracing::error!(job = ?run.job.id, %error, "a job's run ended unexpectedly");
         End::Failed(None, backoff(run.job.attempts))
     });
     if matches!(end, End::Failed(..)) {
@@ -376,12 +376,12 @@ async fn supervise(
     loop {
         match run.end(&end).await {
             Ok(()) | Err(Error::Lost) => return,
-            // What the run says cannot be stored, now or later.
+            // The report of the run can never be stored.
             Err(Error::Store(error))
                 if !error.is_retryable()
                     && matches!(end, End::Finished(_) | End::Answered(..) | End::Failed(Some(_), _)) =>
             {
-                tracing::error!(job = ?run.job.id, %error, "what a job reports cannot be stored; it will be run again");
+                tracing::error!(job = ?run.job.id, %error, "a job's report cannot be stored; the job will be run again");
                 end = End::Again(backoff(run.job.attempts));
                 continue;
             }
@@ -394,12 +394,12 @@ async fn supervise(
     }
 }
 
-/// Forgets earlier runs that were lost when this one has run for long. Never returns.
+/// Forgets earlier lost runs once this run has lasted long enough. Never returns.
 async fn settle(jobs: &Jobs<AnyDatabase>, run: &Run) -> Infallible {
     if run.job.lost > 0 {
         tokio::time::sleep(SETTLED).await;
         if let Err(error) = jobs.settle(&run.hold).await {
-            tracing::debug!(job = ?run.job.id, %error, "a job's lost runs are not forgotten");
+            tracing::debug!(job = ?run.job.id, %error, "cannot forget a job's lost runs");
         }
     }
     std::future::pending().await

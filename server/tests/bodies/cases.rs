@@ -1,4 +1,4 @@
-//! The bodies that are sent to each row of the table of endpoints.
+//! The bodies sent to each row of the table of endpoints.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 /// entries of [`ENTRIES`] are sent too. A head up to the first space is a query string, or a path instead of the row's
 /// own.
 ///
-/// A row whose method may bring a body must be here, also if it reads none: what is here was thought about.
+/// Every row whose method may have a body must be listed here, even if it reads none.
 #[rustfmt::skip]
 const BODIES: &[(&str, &str, &[&str])] = &[
     ("POST", "/_session", &[r#"{"name":"<a|>","password":"b"}"#, r#"{<"%":0>}"#]),
@@ -135,13 +135,13 @@ const SEARCHES: &[&str] = &[
     r#"{"selector":{},"use_index":"</|>"}"#,
 ];
 
-/// Sent to every row: no handler of ours should read them, and none may suffer from it.
+/// Sent to every row: handlers should not read them, and must not be harmed by them.
 pub(crate) const ANYWHERE: &[&str] = &["[<0>]", "[<{}>]", r#"[<"">]"#, "<[|>", r#"{<"%":0>}"#, "< |>"];
 
-/// What a list of a body may have instead of its own entries.
+/// Entries of a list in a body, instead of its own.
 const ENTRIES: &[&str] = &["0", "{}", "[]", r#""""#];
 
-/// As many attachments as make up for the rest of their document.
+/// Attachments that fill the rest of their document.
 static ATTACHMENTS: LazyLock<String> =
     LazyLock::new(|| (0..200).map(|number| format!(r#""{number}":{{"data":""}}"#)).collect::<Vec<_>>().join(","));
 
@@ -167,7 +167,7 @@ impl Case {
         Case { method, path, before, entry, after }
     }
 
-    /// The body, in at most so many bytes.
+    /// The body, of this many bytes at most.
     pub(crate) fn body(&self, bytes: usize) -> String {
         let (entry, comma) = self.entry.strip_suffix('|').map_or((self.entry, ","), |entry| (entry, ""));
         let entry = entry.replace('@', &ATTACHMENTS);
@@ -194,7 +194,7 @@ impl Case {
         body + self.after
     }
 
-    /// Whether it may be answered 503 for good: where search would be.
+    /// Whether a 503 is the permanent answer: search is not supported.
     pub(crate) fn is_search(&self) -> bool {
         self.path.contains("/_search")
     }
@@ -230,7 +230,7 @@ pub(crate) fn example(row: &str) -> String {
         .replace('*', "a")
 }
 
-/// The rows of the table, a method each. Those for any method are sent `POST`.
+/// The rows of the table, one method each. Rows for any method are sent `POST`.
 pub(crate) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     server::http::endpoints().flat_map(|(path, methods)| methods.split(',').map(move |method| (method, path)))
 }
@@ -250,11 +250,11 @@ pub(crate) fn cases() -> Vec<Vec<Case>> {
         });
         own.chain(anywhere).collect()
     };
-    // An answer to HEAD differs by its body alone.
+    // An answer to HEAD differs only in its body.
     rows().filter(|(method, _)| *method != "HEAD").map(of_row).collect()
 }
 
-/// The rows that nobody thought of, and the bodies for rows that are no more.
+/// Rows that are not listed here, and listed bodies without a row.
 fn gaps() -> Vec<String> {
     let brings = |(method, _): &(&str, &str)| !matches!(*method, "GET" | "HEAD" | "DELETE");
     let rows: HashSet<(&str, &str)> = rows().filter(brings).collect();

@@ -1,9 +1,9 @@
-//! The memory of a server program, whatever is sent to whichever endpoint: bodies of millions of small entries, senders
-//! and readers that stop. It stays within `--memory`, and others are answered meanwhile.
+//! The memory of a server program under any request to any endpoint: bodies of millions of small entries, senders and
+//! readers that stop. It must stay within `--memory`, and other clients must be served meanwhile.
 //!
 //! The [cases] follow the table of endpoints: a row that nobody thought of fails here. `cargo test` sends a sample, by
-//! `SEED`. `MEMORY_CASES=all` sends all of them in their largest size, which is for builds with optimisation, and any other
-//! text those whose line has it. `MEMORY_BYTES` is another size, and `MEMORY_MIB` the memory of the server.
+//! `SEED`. `MEMORY_CASES=all` sends all of them in their largest size, which is for builds with optimisation, and any
+//! other text those whose line has it. `MEMORY_BYTES` is another size, and `MEMORY_MIB` the memory of the server.
 
 #![cfg(feature = "mem")]
 
@@ -25,7 +25,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// What the server reserves for a body: so many times its bytes, and so much for up to ten thousand values.
+/// Reservation for a body: a multiple of its bytes, and an amount for up to ten thousand values.
 const MOST_TIMES: u64 = 12;
 const VALUES: u64 = 10_000 * 2_560;
 
@@ -33,7 +33,7 @@ const VALUES: u64 = 10_000 * 2_560;
 /// on a busy machine, some MiB more than on an idle one.
 const MOST_BESIDE: u64 = 24 << 20;
 
-/// Number of cases in a sample, and of those that one server gets.
+/// Number of cases in a sample, and of cases for each server.
 const SAMPLE: usize = 20;
 
 /// The largest document, with what is around it.
@@ -49,7 +49,7 @@ fn with_json(request: reqwest::RequestBuilder, body: &serde_json::Value) -> reqw
     request.header("content-type", "application/json").body(body.to_string())
 }
 
-/// Makes the databases that the cases need, as far as they are not there.
+/// Creates the databases that the cases need, unless they exist.
 async fn prepare(server: &Process, client: &reqwest::Client) {
     let views = json!({"v": {"map": "function (doc) { emit(doc.n, 1); }"}});
     let updates = json!({"form": "function (doc, req) { return [null, 'ok']; }"});
@@ -76,7 +76,7 @@ async fn prepare(server: &Process, client: &reqwest::Client) {
     }
 }
 
-/// Sends a body, packed, and reads some of the answer. The status, and how the answer begins.
+/// Sends a body, packed, and reads the start of the answer. Returns the status and that start.
 async fn send(client: &reqwest::Client, base: &str, case: &Case, packed: &[u8]) -> (u16, String) {
     let request = client.request(case.method.parse().unwrap(), format!("{base}{}", case.path));
     let request = request.header("content-type", case.kind()).header("content-encoding", "gzip");
@@ -85,7 +85,7 @@ async fn send(client: &reqwest::Client, base: &str, case: &Case, packed: &[u8]) 
     let (status, waits) = (answer.status().as_u16(), answer.headers().contains_key("retry-after"));
     let is_known = status == 501 || (status == 503 && (waits || case.is_search()));
     assert!(status < 500 || is_known, "{case}: {status}");
-    // Long answers are sent while they are made.
+    // Long answers are sent while they are generated.
     let (mut text, mut length) = (Vec::new(), 0);
     while length < 4 << 20
         && let Some(piece) = answer.chunk().await.unwrap_or_else(|error| panic!("{case}: {error:?}"))
@@ -111,7 +111,7 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
         Ok(text) => {
             cases().concat().into_iter().filter(|case| text == "all" || case.to_string().contains(&text)).collect()
         }
-        // Mostly of rows that read a body.
+        // Most cases are of rows that read a body.
         Err(_) => {
             let (own, other): (Vec<_>, Vec<_>) = cases().into_iter().partition(|row| row.len() > ANYWHERE.len());
             let other = other.concat();
@@ -121,7 +121,8 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
     };
     let memory = memory_mib();
     let (mut table, mut wrong) = (Vec::new(), Vec::new());
-    // What the allocator keeps of hundreds of requests is no part of what one takes, so a whole run starts servers anew.
+    // What the allocator keeps of hundreds of requests is no part of what one takes, so a whole run starts servers
+    // anew.
     for cases in cases.chunks(SAMPLE) {
         let server = start(memory);
         let (client, other) = (reqwest::Client::new(), at([127, 0, 0, 2]));
@@ -130,7 +131,7 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
         for case in cases {
             for bytes in sizes(memory) {
                 let packed = packed(&case.body(bytes));
-                // From here on the peak counts anew.
+                // Resets the peak.
                 let _ = std::fs::write(format!("/proc/{}/clear_refs", server.child.id()), "5");
                 let (status, text) = beside(&server, &other, send(&client, &server.base, case, &packed)).await;
                 let took = before.zip(server.memory("VmHWM")).map(|(before, peak)| peak.saturating_sub(before));
@@ -143,7 +144,7 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
                 }
                 table.push((took.unwrap_or(0) as usize / bytes, line));
                 if status < 300 {
-                    // What it stored is not part of what the next one takes.
+                    // Stored data of this case must not count for the next one.
                     assert!(client.delete(server.url("/pub")).send().await.unwrap().status().as_u16() < 500);
                     prepare(&server, &client).await;
                 }
@@ -157,7 +158,8 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Sizes of the bodies: a megabyte in a sample, and otherwise the largest that the server takes, and the largest document.
+/// Sizes of the bodies: a megabyte in a sample; otherwise the largest that the server accepts, and the largest
+/// document.
 fn sizes(memory: u64) -> Vec<usize> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let asked = server::memory::Asked { cache: None, request: None, threads, in_folder: false };
@@ -183,7 +185,7 @@ fn at(address: [u8; 4]) -> reqwest::Client {
     reqwest::Client::builder().local_address(std::net::IpAddr::from(address)).build().unwrap()
 }
 
-/// Asks for a small document again and again while `work` runs. Each answer must be there.
+/// Asks for a small document again and again while `work` runs. Each request must be answered.
 async fn beside<T>(server: &Process, client: &reqwest::Client, work: impl Future<Output = T>) -> T {
     let asking = async {
         loop {
@@ -205,7 +207,7 @@ fn assert_within(server: &Process, memory: u64) {
     }
 }
 
-/// Bodies of some megabytes, many at a time. Each is served in the end.
+/// Bodies of some megabytes, many at a time. All are served in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_come_at_once_stay_within_the_memory() {
     let mut random = seeded();
@@ -225,7 +227,7 @@ async fn bodies_that_come_at_once_stay_within_the_memory() {
         }
         panic!("{case} was never served");
     };
-    // What drops the database would make the others short.
+    // Requests that drop the database would make the other answers short.
     let others = cases().concat().into_iter().filter(|case| case.method != "DELETE").collect::<Vec<_>>();
     let some: Vec<Case> = others.sample(&mut random, 40).cloned().collect();
     let work = stream::iter(some).for_each_concurrent(24, one);
@@ -242,7 +244,7 @@ async fn connect(server: &Process, from: [u8; 4]) -> TcpStream {
     socket.connect(server.base.strip_prefix("http://").unwrap().parse().unwrap()).await.unwrap()
 }
 
-/// The status of an answer that comes soon, if any.
+/// The status of an answer that comes soon, if one does.
 async fn status(connection: &mut TcpStream) -> Option<u16> {
     let mut head = [0; 12];
     tokio::time::timeout(Duration::from_millis(20), connection.read_exact(&mut head)).await.ok()?.ok()?;
@@ -256,14 +258,14 @@ async fn senders_that_stop_take_their_part_of_the_memory() {
     prepare(&server, &reqwest::Client::new()).await;
     let work = async {
         let mut all = Vec::new();
-        // A list of documents first, often enough to fill what is there.
+        // A list of documents first, often enough to fill the memory.
         let bulk = std::iter::repeat_n(("POST", "/{db}/_bulk_docs"), 40);
         for (method, path) in bulk.chain(rows().filter(|(method, _)| *method != "HEAD")) {
             let mut connection = connect(&server, [127, 0, 0, 3]).await;
             let method = if method == "*" { "POST" } else { method };
             let head = format!("{method} {} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}", example(path), 9 << 20);
             let head = format!("{head}\r\ncontent-type: application/json\r\n\r\n");
-            // Where the server does not read, this ends all the same.
+            // If the server does not read, this ends anyway.
             let sending = async {
                 connection.write_all(head.as_bytes()).await?;
                 connection.write_all(&vec![b' '; 8 << 20]).await
@@ -280,7 +282,7 @@ async fn senders_that_stop_take_their_part_of_the_memory() {
         assert!(refused > 0);
         // A row may have dropped the database.
         prepare(&server, &at([127, 0, 0, 4])).await;
-        // Another client sends while they hold what they have.
+        // Another client sends while these hold their memory.
         let documents = json!({"docs": vec![json!({"text": "x".repeat(1_000)}); 1_000]});
         let written = with_json(at([127, 0, 0, 4]).post(server.url("/pub/_bulk_docs")), &documents);
         assert_eq!(written.send().await.unwrap().status(), 201);
@@ -301,7 +303,7 @@ async fn readers_that_stop_take_their_part_of_the_memory() {
     }
     let work = async {
         let mut all = Vec::new();
-        // A large document first, often enough to fill what is there. Only reads: others might drop the documents.
+        // A large document first, often enough to fill the memory. Only reads: others might drop the documents.
         let rows: Vec<_> = rows().filter(|(method, path)| *method == "GET" || path.ends_with("/_find")).collect();
         let large = std::iter::repeat_n(("GET", "/{db}/1"), 40);
         for (method, path) in large.chain(rows.iter().copied().cycle().take(2 * rows.len())) {
@@ -327,7 +329,7 @@ async fn readers_that_stop_take_their_part_of_the_memory() {
     assert_within(&server, memory);
 }
 
-/// Contents in JSON are reserved before they are read.
+/// Contents of attachments in JSON are reserved before they are read.
 #[cfg(feature = "lsm")]
 #[tokio::test(flavor = "multi_thread")]
 async fn attachments_in_json_stay_within_the_memory() {

@@ -132,7 +132,7 @@ async fn wrong_requests_are_refused_as_couchdb_refuses_them() {
     let next = couch.attach(&format!("/db/doc/a?rev={rev}"), "x/y", b"again").await;
     let put = async |path: &str| couch.put_body(path, "x/y", "hello").await;
     put("/db/doc/a").await.refused(409, "conflict", "Document update conflict.");
-    // Clients read the document again and retry only if the error is a conflict.
+    // Clients reread the document and retry only if the error is a conflict.
     put(&format!("/db/doc/a?rev={rev}")).await.refused(409, "conflict", "Document update conflict.");
     put("/db/doc/a?rev=7-abc").await.refused(409, "not_found", "missing_rev");
     put("/db/doc/a?rev=").await.refused(400, "bad_request", "Invalid rev format");
@@ -195,12 +195,12 @@ async fn text_is_packed_and_goes_out_as_the_client_takes_it() {
     std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&*bytes), &mut unpacked).unwrap();
     assert_eq!(unpacked, text);
     assert_eq!(couch.get_with("/db/doc/t", &[("accept-encoding", "identity;q=0")]).await.status, 406);
-    // A satisfiable range is ignored, another one is refused.
+    // A satisfiable range is ignored, any other is refused.
     let ranged = couch.get_with("/db/doc/t", &[("range", "bytes=0-3")]).await;
     assert_eq!((ranged.status.as_u16(), ranged.text.len()), (200, text.len()));
     assert_eq!(couch.get_with("/db/doc/t", &[("range", "bytes=99999-")]).await.status, 416);
 
-    // Contents sent as gzip are stored so. The unpacked length is not sent.
+    // Contents sent as gzip are stored as gzip. The unpacked length is not sent.
     let packed = gzip(b"packed at home");
     let put = couch.request("PUT", "/db/two/g").header("content-type", "x/y").header("content-encoding", "GZIP");
     assert_eq!(couch.send(put.body(packed.clone())).await.status, 201);
@@ -273,7 +273,7 @@ async fn inline_data_and_stubs() {
     couch.put("/db/doc", json!({"_rev": kept})).await;
     assert_eq!(couch.get("/db/doc/a").await.status, 404);
 
-    // A local document has none.
+    // A local document has no attachments.
     couch.put("/db/_local/x", json!({"n": 1, "_attachments": {"a": {"data": "aGVsbG8="}}})).await;
     assert_eq!(couch.get("/db/_local/x").await.json(), json!({"_id": "_local/x", "_rev": "0-1", "n": 1}));
 
@@ -453,7 +453,7 @@ async fn attachments_have_a_limit_of_their_own() {
     let follows = json!({"_attachments": {"a": {"follows": true, "content_type": "x/y", "length": 6}}});
     couch.put_parts("/db/doc2", follows, &["hello!"]).await.refused(413, "attachment_too_large", "a");
     assert_eq!(couch.contents("db").await, before);
-    // The document of a multipart body is held in memory, as any request is.
+    // The document of a multipart body is held in memory, like any request.
     let long = json!({"long": "x".repeat(2000)});
     assert_eq!(couch.put_parts("/db/doc2", long, &[]).await.status, 413);
 }
@@ -485,7 +485,8 @@ async fn parts(couch: &Couch) -> usize {
     all.iter().filter(|row| row.value.len() > 80_000).count()
 }
 
-/// A client leaves in the middle of an upload, by itself or in parts of a document: the space comes back, without further requests.
+/// A client leaves in the middle of an upload, by itself or in parts of a document: the space comes back, without
+/// further requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_whose_client_left_gives_its_space_back() {
     let couch = start().await;
@@ -505,7 +506,7 @@ async fn an_upload_whose_client_left_gives_its_space_back() {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
         };
-        // Only a server that is wrong takes so long.
+        // Only a faulty server takes this long.
         let minute = std::time::Duration::from_secs(60);
         tokio::time::timeout(minute, are_there(true)).await.unwrap();
         drop(stream);

@@ -66,7 +66,7 @@ async fn a_security_object_without_members_opens_a_database() {
     let bulk = couch.json("POST", "/db/_bulk_docs", docs).await.json();
     assert_eq!((&bulk[0]["ok"], &bulk[2]["ok"]), (&json!(true), &json!(true)));
     assert_eq!(bulk[1], json!({"id": "_design/d", "error": "unauthorized", "reason": design}));
-    // A replicated one too.
+    // The same for a replicated one.
     let brought = json!({"docs": [{"_id": "_design/d", "_rev": "1-a"}], "new_edits": false});
     let bulk = couch.json("POST", "/db/_bulk_docs", brought).await;
     assert_eq!((bulk.status.as_u16(), &bulk.json()[0]["error"]), (201, &json!("unauthorized")));

@@ -203,7 +203,7 @@ async fn deep_nesting_is_a_document_like_any_other() {
     let depth = 100_000;
     let body = format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
     let answer = couch.raw("PUT", "/db/deep", body.clone()).await;
-    // Exploded paths of this length fit no key. The answer may be a refusal, but there is one.
+    // Exploded paths of this length do not fit into a key. The answer may be a refusal, but there must be an answer.
     if answer.status == 201 {
         let read = couch.get("/db/deep").await;
         assert!(read.text.contains(&body[1..]), "{:.100}", read.text);

@@ -143,7 +143,7 @@ async fn all_who_come_at_once_find_the_new_database_of_an_old_name() {
     couch.call("DELETE", "/db").await;
     couch.database("db").await;
     distant.store(true, Ordering::Relaxed);
-    // All of them meet the stale handle, and only one of them forgets it first.
+    // All of them use the stale handle, and one of them is the first to forget it.
     let answers = futures_util::future::join_all((0..8).map(|_| couch.get("/db"))).await;
     assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
     assert_eq!(couch.get("/none").await.status, 404);

@@ -1,4 +1,4 @@
-//! `_compact` asks the engine for the space of what was removed, and answers at once.
+//! `_compact` asks the engine to free the space of removed rows, and answers at once.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::support::Couch;
 /// Keys from, and up to.
 type Range = (Vec<u8>, Vec<u8>);
 
-/// An engine that frees nothing until the test says so.
+/// An engine that frees space only when the test allows it.
 #[derive(Clone, Debug)]
 struct Compacting {
     inner: AnyDatabase,

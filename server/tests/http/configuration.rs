@@ -1,4 +1,4 @@
-//! Settings of `_config` that change what requests are answered.
+//! Settings of `_config` that change answers to requests.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -42,13 +42,13 @@ async fn the_largest_document_is_configured() {
     assert_eq!(couch.get("/db/early").await.status, 200, "what is stored stays");
     couch.database("new").await;
     refused(&couch, "/new/large", 1_001).await;
-    // It counts at the other servers of the store too.
+    // It applies at the other servers of the store too.
     let mut tries = 0;
     while other.json("PUT", &format!("/db/there{tries}"), document(1_001)).await.status != 413 {
         tries += 1;
     }
 
-    // What set-up scripts set is more than a transaction takes.
+    // Set-up scripts set more than a transaction can hold.
     limit("50000000").await;
     couch.put("/new/large", document(1_001)).await;
     couch.put("/new/largest", document(8_000_000)).await;
@@ -117,7 +117,7 @@ async fn the_largest_attachment_is_configured() {
     limited("last", 5).await;
 }
 
-/// What `_config` lists, with the administrator of the options.
+/// The listing of `_config`, with the administrator of the options.
 async fn listed(couch: &Couch, path: &str) -> Value {
     let answer = admin(couch, "GET", &format!("/_node/_local/_config{path}"), json!(null)).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -166,7 +166,7 @@ async fn a_new_server_lists_its_sections_defaults_and_administrators() {
     };
     assert_eq!((login("pass word").await, login("another").await), (200, 401));
 
-    // What is set replaces the default, and what is removed brings it back.
+    // A setting replaces the default, and removing it restores the default.
     set(&couch, "chttpd_auth/timeout", "60").await;
     assert_eq!(listed(&couch, "/chttpd_auth").await["timeout"], "60");
     let key = "/_node/_local/_config/chttpd_auth/timeout";
@@ -290,7 +290,7 @@ async fn a_preflight_is_told_what_is_configured() {
     assert_eq!(told(preflight(&couch, PAGE, "POST")).await.unwrap().1, all);
 }
 
-/// The cookie of a session of the user that began `seconds` ago.
+/// The cookie of a session of the user that started `seconds` ago.
 fn aged(name: &str, seconds: u64) -> String {
     let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() - seconds;
     let claim = format!("{name}:{begun:X}");

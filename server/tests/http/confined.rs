@@ -1,4 +1,4 @@
-//! Headers by which browsers confine what users store: a page among it does not act as one of this server.
+//! Headers by which browsers confine what users store: such a page cannot act as a page of this server.
 
 use reqwest::header::CONTENT_SECURITY_POLICY;
 use serde_json::json;

@@ -34,7 +34,7 @@ async fn documents_with_conflicts_are_listed() {
     let since = first["last_seq"].as_str().unwrap();
     let rest = couch.get(&format!("/db/_conflicts?limit=1&since={since}")).await.json();
     assert_eq!(found(&rest), [d]);
-    let reason = "`since` is no sequence of this server";
+    let reason = "`since` is not a sequence of this server";
     couch.get("/db/_conflicts?since=xyz").await.refused(400, "bad_request", reason);
     couch.get("/none/_conflicts").await.refused(404, "not_found", "Database does not exist.");
 }

@@ -93,7 +93,7 @@ async fn raw_quotes_in_a_query_are_taken_as_couchdb_takes_them() {
     assert!(exchange(&mut stream, &expecting).await.starts_with("HTTP/1.1 100 "));
     assert!(exchange(&mut stream, &lookalike).await.starts_with("HTTP/1.1 201 "));
     assert_eq!(couch.get("/db/late").await.json()["a"], list);
-    // An answer before the body was read.
+    // An answer that comes before the body was read.
     let early = format!("PATCH /db HTTP/1.1\r\n{host}{length}\r\n{lookalike}");
     assert!(exchange(&mut stream, &early).await.starts_with("HTTP/1.1 405 "));
     assert_eq!(rows(&exchange(&mut stream, &list).await), 2);
@@ -147,7 +147,7 @@ async fn a_client_that_sends_all_of_a_refused_body_gets_its_answer() {
     }
 }
 
-/// A client that waits for `100 Continue` is not asked for a body that nobody reads.
+/// A client that waits for `100 Continue` is not asked for a body that is not read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_client_that_waits_to_send_is_answered_at_once() {
     let couch = Couch::start().await;
@@ -254,7 +254,7 @@ async fn connections_over_the_limit_wait_until_one_ends() {
     let mut open = [connect(&couch).await, connect(&couch).await];
     exchange(&mut open[0], "PUT /db HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     exchange(&mut open[1], get).await;
-    // The system accepts it, and the server does not.
+    // The system accepts it, but the server does not.
     let mut third = connect(&couch).await;
     let put = "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}";
     third.write_all(put.as_bytes()).await.unwrap();
@@ -268,13 +268,13 @@ async fn connections_over_the_limit_wait_until_one_ends() {
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
     let answer = exchange(&mut second, get).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    // A server that is full stops as any other.
+    // A full server stops like any other.
     let _fourth = connect(&couch).await;
     drop((second, third));
     tokio::time::timeout(Duration::from_secs(60), couch.server.stop()).await.expect("the server does not stop");
 }
 
-/// Connections that find the queue full are made a second later at the earliest, and may be reset.
+/// Connections that find the queue full are established a second later at the earliest, and may be reset.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_clients_may_connect_while_none_is_accepted() {
@@ -343,7 +343,7 @@ async fn stopping_ends_feeds_with_their_last_sequence_and_finishes_requests() {
     let live = feed("/db/_changes?feed=continuous&heartbeat=5000").await;
     let poll = feed("/db/_changes?feed=longpoll&since=now&heartbeat=5000").await;
     let source = feed("/db/_changes?feed=eventsource&heartbeat=5000").await;
-    // A request of which half is sent when the server stops.
+    // A half-sent request when the server stops.
     let mut half = connect(&couch).await;
     half.write_all(b"PUT /db/late HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{").await.unwrap();
     let idle = connect(&couch).await;

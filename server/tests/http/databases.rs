@@ -54,7 +54,7 @@ async fn uuids_come_in_the_number_asked_for() {
 async fn a_database_is_created_described_listed_and_dropped() {
     let couch = Couch::start().await;
     let made = couch.call("PUT", "/a%2Fb+c").await;
-    // A plus is a space, which no name may have.
+    // A plus is a space, which names may not contain.
     assert_eq!(made.status, 400);
     let made = couch.call("PUT", "/a%2Fb/").await;
     assert_eq!((made.status.as_u16(), made.json()), (201, json!({"ok": true})));
@@ -245,7 +245,7 @@ async fn what_is_missing_is_named() {
     couch.json("POST", "/db/x", json!({})).await.refused(415, "bad_content_type", reason);
 }
 
-/// Parameters of CouchDB's that mean copies, shards or views, which are not here.
+/// CouchDB's parameters for copies, shards or views, which have no meaning here.
 #[tokio::test(flavor = "multi_thread")]
 async fn parameters_that_mean_nothing_here_are_taken_all_the_same() {
     let couch = Couch::start().await;
@@ -262,13 +262,13 @@ async fn parameters_that_mean_nothing_here_are_taken_all_the_same() {
     let plain = couch.get("/db/_all_docs").await.json();
     let views = "sorted=false&stable=true&stale=ok&update=lazy&reduce=false&group=false&group_level=0";
     assert_eq!(couch.get(&format!("/db/_all_docs?{views}")).await.json(), plain);
-    // A copy, and an edit of an attachment, answer when they are on disk.
+    // A copy and an edit of an attachment are answered when they are on disk.
     let copied = couch.send(couch.request("COPY", "/db/x?batch=ok").header("destination", "copy")).await;
     assert_eq!((copied.status.as_u16(), copied.json()["rev"].is_string()), (201, true));
     let attached = couch.send(couch.request("PUT", "/db/a/f?batch=ok").body("text")).await;
     assert_eq!((attached.status.as_u16(), attached.json()["rev"].is_string()), (201, true));
     let rev = attached.json()["rev"].as_str().unwrap().to_owned();
-    // Only `rev` names the revision of an attachment that is read.
+    // Only `rev` names the revision of an attachment to read.
     let read = couch.send(couch.request("GET", "/db/a/f").header("if-match", "\"1-other\"")).await;
     assert_eq!((read.status.as_u16(), read.text.as_str()), (200, "text"));
     let removed = couch.call("DELETE", &format!("/db/a/f?batch=ok&rev={rev}")).await;

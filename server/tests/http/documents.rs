@@ -178,7 +178,7 @@ async fn the_query_may_name_the_revision_of_a_replicated_edit() {
     assert_eq!(couch.send(made).await.json()["rev"], "3-abc");
     let reason = "When `new_edits: false`, the document needs `_rev` or `_revisions` specified";
     couch.json("PUT", "/db/z?new_edits=false", json!({})).await.refused(400, "bad_request", reason);
-    // Local ones too, although their revisions say nothing, and though they are deleted.
+    // Local documents too, although their revisions mean nothing, and even after a deletion.
     for body in [json!({"v": 1}), json!({"_deleted": true})] {
         couch.json("PUT", "/db/_local/z?new_edits=false", body.clone()).await.refused(400, "bad_request", reason);
         let mut doc = body;
@@ -197,7 +197,7 @@ async fn the_query_may_name_the_revision_of_a_replicated_edit() {
     }
 }
 
-/// The revision of a local document begins again where it is deleted, so a cache cannot rely on it.
+/// The revision of a local document starts again after a deletion, so a cache cannot rely on it.
 #[tokio::test(flavor = "multi_thread")]
 async fn equal_revisions_of_local_documents_have_different_tags() {
     let couch = Couch::start().await;
@@ -238,7 +238,7 @@ async fn special_members_of_local_documents_are_those_of_others() {
     assert_eq!(put(json!({"_conflicts": [], "_local_seq": 1, "_replication_id": "r", "a": 1})).await.status, 201);
     let stored = json!({"_id": "_local/x", "_rev": "0-1", "_replication_id": "r", "a": 1});
     assert_eq!(couch.get("/db/_local/x").await.json(), stored);
-    // A replicator begins anew after a 404, and gives up after a 400.
+    // A replicator starts again after a 404, and gives up after a 400.
     for rev in ["0-1", "0-2", "1-a", "0-", "99999999999999999999-1"] {
         couch.get(&format!("/db/_local/x?rev={rev}")).await.refused(404, "not_found", "missing");
     }
@@ -351,7 +351,7 @@ async fn what_is_not_there_is_404_before_it_is_501() {
     let couch = Couch::start().await;
     couch.database("db").await;
     for path in [
-        // No document can have this id.
+        // This id is never valid.
         "/db/%ff",
         "/db/_design/%ff",
         "/db/_local/%ff",
@@ -376,6 +376,6 @@ async fn what_is_not_there_is_404_before_it_is_501() {
     let gone = couch.put("/db/_design/gone", json!({})).await;
     couch.call("DELETE", &format!("/db/_design/gone?rev={gone}")).await;
     couch.get("/db/_design/gone/_view/x").await.refused(404, "not_found", "deleted");
-    // Writes answer what is wrong with the id.
+    // Writes report what is wrong with the id.
     assert_eq!(couch.json("PUT", "/db/%ff", json!({})).await.status, 400);
 }

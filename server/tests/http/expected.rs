@@ -79,7 +79,7 @@ async fn the_indexes_of_a_design_document_are_views_too() {
     let info = couch.get("/db/_design/d/_info").await.json();
     assert_eq!((&info["name"], &info["view_index"]["language"]), (&json!("d"), &json!("query")));
     assert_eq!(info["view_index"]["collator_versions"].as_array().unwrap().len(), 1);
-    // A cleanup knows them, and searches are as before.
+    // A cleanup knows them, and searches still work.
     assert_eq!(couch.call("POST", "/db/_view_cleanup").await.status, 202);
     let found = couch.json("POST", "/db/_find", json!({"selector": {"a": 3}, "use_index": ["d", "partial"]})).await;
     assert_eq!(found.json()["docs"][0]["_id"], "3");
@@ -134,7 +134,7 @@ async fn feeds_that_wait_list_in_descending_order_first() {
     let rows: Vec<Value> = continuous.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows[..3].iter().map(|row| row["id"].as_str().unwrap()).collect::<Vec<_>>(), ["c", "b", "a"]);
     assert_eq!(rows[3]["last_seq"], couch.get("/db").await.json()["update_seq"], "it goes on from the end");
-    // What comes later is in the order in which it comes.
+    // Later ones are in the order of their arrival.
     let mut feed = couch.request("GET", "/db/_changes?feed=continuous&descending=true&limit=5").send().await.unwrap();
     let mut seen = String::new();
     while seen.lines().count() < 3 {
@@ -278,7 +278,7 @@ async fn paths_ids_and_lists_are_as_configured() {
     set(&couch, "chttpd/x_forwarded_host", "X-Host").await;
     let created = couch.request("PUT", "/new").basic_auth("adm", Some("pass word")).header("x-host", "couch.example");
     assert_eq!(couch.send(created).await.header("location"), "http://couch.example/new");
-    // By the address of the header the lockout knows its client.
+    // The lockout knows its client by the address in the header.
     set(&couch, "chttpd/peer_header", "X-Peer").await;
     let login = async |peer: &str, password: &str| {
         let request = couch.request("GET", "/_session").header("x-peer", peer).basic_auth("anna", Some(password));

@@ -216,7 +216,7 @@ async fn filters_let_through_what_they_name() {
     assert_eq!(filtered("filter=_design", json!({})).await, ["_design/d"]);
     assert_eq!(filtered("filter=_selector&limit=2", json!({"selector": {"n": 1}})).await, ["a", "b"]);
     assert_eq!(filtered("filter=_selector", json!({"selector": {"_id": {"$gt": "b"}}})).await, ["c"]);
-    // The body may ask for fields, as that of a search.
+    // The body may ask for fields, as in a search.
     let select = async |fields: Value| {
         let body = json!({"selector": {"_id": "a"}, "fields": fields});
         couch.json("POST", "/db/_changes?filter=_selector&include_docs=true", body).await
@@ -383,7 +383,7 @@ async fn much_that_is_pending_is_estimated() {
     }
 }
 
-/// What Obsidian LiveSync reads of a sequence before it collects garbage: a safe integer before the dash.
+/// Obsidian LiveSync reads this from a sequence before it collects garbage: a safe integer before the dash.
 fn number(seq: &Value) -> u64 {
     let (number, digits) = seq.as_str().unwrap().split_once('-').unwrap();
     assert!(digits.len() == 26 && number.bytes().all(|byte| byte.is_ascii_digit()), "{seq}");
@@ -403,7 +403,7 @@ async fn sequences_begin_with_a_number() {
     for (place, row) in (1u64..).zip(rows) {
         assert_eq!(number(&row["seq"]), place);
     }
-    // Its status line: what is left is the difference of the last sequence and the one that was reached.
+    // Its status line: the rest is the difference between the last sequence and the reached one.
     let info = couch.get("/db").await.json();
     assert_eq!((number(&info["update_seq"]), &feed["last_seq"]), (400, &info["update_seq"]));
     let reached = &rows[149]["seq"];
@@ -417,7 +417,7 @@ async fn sequences_begin_with_a_number() {
     assert_eq!(couch.get("/db/_design/d/_info").await.json()["view_index"]["update_seq"], last);
     assert_eq!(couch.get("/db/_changes?descending=true&limit=1").await.json()["results"][0]["seq"], last);
 
-    // The digits alone decide, with any number before them or none.
+    // Only the digits decide, with any number before them or without one.
     let digits = reached.as_str().unwrap().split_once('-').unwrap().1;
     for since in [reached.as_str().unwrap(), digits, &format!("7-{digits}"), &format!("9007199254740993-{digits}")] {
         let rest = couch.get(&format!("/db/_changes?since={since}")).await.json();

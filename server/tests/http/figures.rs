@@ -38,7 +38,7 @@ async fn requests_are_counted_by_method_status_and_effect() {
     assert_eq!(count(&couch, "database_writes").await, 2, "a conflict changes nothing");
     assert_eq!(count(&couch, "database_reads").await, 3);
     assert_eq!(count(&couch, "open_databases").await, 1);
-    // Each of these requests was one itself.
+    // Each of these requests was counted too.
     assert_eq!(count(&couch, "httpd/requests").await, 16);
     let all = couch.get("/_node/nonode@nohost/_stats?flush=true").await.json();
     assert_eq!(all["couchdb"]["httpd_status_codes"]["409"]["value"], 1);
@@ -192,7 +192,7 @@ async fn a_listener_of_its_own_tells_figures_and_nothing_else() {
         assert_eq!(get(path).await.status, 404, "{path}");
     }
     assert_eq!(couch.send(couch.client.post(format!("{base}/metrics"))).await.status, 404);
-    // A page of another host may have given its name this address.
+    // A page of another host may have pointed its name to this address.
     for (host, status) in [("localhost:1", 200), ("[::1]:1", 200), ("10.0.0.1", 200), ("evil.example", 403)] {
         let asked = couch.client.get(format!("{base}/metrics")).header("host", host);
         assert_eq!(couch.send(asked).await.status, status, "{host}");
@@ -225,7 +225,7 @@ async fn conflict(couch: &Couch) {
     other.on_error(error).await.unwrap();
 }
 
-/// A figure that is renamed leaves no panel empty and no alert silent.
+/// A renamed figure must not leave a panel empty or an alert silent.
 #[cfg(feature = "lsm")]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_dashboard_and_the_alerts_name_is_there() {
@@ -237,7 +237,7 @@ async fn what_the_dashboard_and_the_alerts_name_is_there() {
     couch.put("/db/a", json!({})).await;
     conflict(&couch).await;
     let answer = couch.get("/_node/_local/_prometheus").await;
-    // Sentences name families.
+    // Sentences name families of figures.
     let found = series(&answer.text).into_keys();
     let found = found.flat_map(|series| {
         let name = series.split('{').next().unwrap().to_owned();

@@ -61,7 +61,7 @@ async fn an_answer_is_written_as_couchdb_writes_it() {
     }
     assert_eq!(find(&couch, json!({"selector": {}, "limit": 0})).await.json()["bookmark"], "nil");
 
-    // Searched, although no id is there: only bounds that contradict each other spare the search.
+    // Searched although the id does not exist: only contradictory bounds avoid the search.
     for selector in [json!({"_id": 7}), json!({"_id": {"$lt": {}}}), json!({"_id": {"$exists": false}})] {
         let answer = find(&couch, json!({ "selector": selector })).await;
         let expected = format!("{{\"docs\":[\r\n],\r\n\"bookmark\": \"nil\",\r\n\"warning\": \"{NO_INDEX}\"}}\r\n");
@@ -82,7 +82,7 @@ async fn documents_are_found_by_what_they_hold() {
         (json!({"_id": {"$gt": "m", "$lt": "sunrise"}}), &["metropolis"]),
         (json!({"_id": {"$in": ["m", "sunrise", "none"]}}), &["m", "sunrise"]),
         (json!({"_id": {"$gt": null}}), &["faust", "m", "metropolis", "sunrise"]),
-        // A search finds no design documents.
+        // A search does not find design documents.
         (json!({"_id": {"$beginsWith": "_design/"}}), &[]),
     ] {
         assert_eq!(ids(&find(&couch, json!({ "selector": selector })).await.json()), expected, "{selector}");
@@ -115,7 +115,7 @@ async fn bookmarks_go_on_where_the_last_answer_ended() {
             let page = find(&couch, ask(100, bookmark.clone())).await.json();
             let found = ids(&page);
             if found.is_empty() {
-                // At the end the bookmark stays.
+                // At the end the bookmark stays the same.
                 assert_eq!(page["bookmark"], bookmark);
                 break;
             }
@@ -124,7 +124,7 @@ async fn bookmarks_go_on_where_the_last_answer_ended() {
         }
         assert_eq!(paged, whole_ids, "{sort}");
     }
-    // A page of which all is skipped has a bookmark too.
+    // A page whose rows are all skipped has a bookmark too.
     let asked = json!({"selector": {"_id": {"$lt": "00003"}}, "skip": 5});
     let bookmark = find(&couch, asked).await.json()["bookmark"].clone();
     let rest = find(&couch, json!({"selector": {"_id": {"$lte": "00003"}}, "bookmark": bookmark})).await.json();
@@ -179,7 +179,7 @@ async fn warnings_and_figures_are_couchdbs() {
     assert_eq!((&stats["total_keys_examined"], &stats["total_docs_examined"]), (&json!(30), &json!(30)));
     assert_eq!((&stats["total_quorum_docs_examined"], &stats["results_returned"]), (&json!(0), &json!(2)));
     assert!(stats["execution_time_ms"].is_number());
-    // No more documents are examined than needed.
+    // Only as many documents are examined as needed.
     let answer =
         find(&couch, json!({"selector": {}, "limit": 3, "skip": 2, "execution_stats": true, "r": 2})).await.json();
     let stats = &answer["execution_stats"];
@@ -340,7 +340,7 @@ async fn a_search_ends_when_its_client_is_gone() {
     assert!(abandoned + 1 < whole, "{abandoned} transactions of {whole}");
 }
 
-/// Queries of random members are answered or refused by name, and none ends in an internal error.
+/// Queries of random members are answered or refused by name, never with an internal error.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_asked_is_answered_or_refused() {
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();

@@ -119,7 +119,7 @@ async fn what_a_function_keeps_stays_in_its_database() {
         assert_eq!(ids(&couch.get("/public/_changes?filter=d/kept").await.json()), [""; 0]);
         couch.json("PUT", "/public/x", json!({"ask": 1})).await.refused(403, "forbidden", "undefined");
     };
-    // Often: each thread has sandboxes of its own.
+    // Repeated, since each thread has its own sandboxes.
     for n in 0..12 {
         couch.get("/private/_changes?filter=d/keep").await;
         couch.put(&format!("/private/a{n}"), json!({})).await;
@@ -209,7 +209,7 @@ async fn an_update_function_writes_and_answers() {
     let lines = update("lines").await;
     assert_eq!((lines.status.as_u16(), lines.header("x-couch-id"), lines.header("x-d")), (201, "lines", "d"));
     assert_eq!([lines.header("x-a"), lines.header("x-b")], ["", ""]);
-    // What is no document is not written, and an answer without a body is no page.
+    // Only a document is written, and an answer without a body is not a page.
     let text = update("text").await;
     assert_eq!((text.status.as_u16(), text.header(CONTENT_TYPE.as_str())), (404, "application/json"));
     let seen = couch.request("POST", "/db/_design/u/_update/seen/a").header("x-mine-TOO", "m");

@@ -1,5 +1,5 @@
-//! Random heads of requests: methods, paths, parameters and headers that each make sense, put together by dice. Each
-//! request is answered, and never as a fault of the server.
+//! Random heads of requests: methods, paths, parameters and headers that each make sense, combined at random. Each
+//! request gets an answer, never a fault of the server.
 
 use std::time::Duration;
 
@@ -231,7 +231,8 @@ const HEADERS: &[&str] = &[
     "user-agent",
 ];
 
-/// The headers that decide most, and values that are no text or no value: dice would seldom bring these together.
+/// The headers that decide most, and values that are not text or invalid: random combinations would rarely contain
+/// these.
 const COMMON: &[&str] = &["if-match", "if-none-match", "range", "content-type", "authorization", "destination"];
 const ODD: &[&str] = &["", "\"", "\u{e9}"];
 
@@ -316,7 +317,7 @@ fn one<'a>(of: &[&'a str], dice: &mut StdRng) -> &'a str {
     of[dice.random_range(0..of.len())]
 }
 
-/// A value as it stands in a URL: a valid one, of which the server may still not be able to decode the escapes.
+/// A value as in a URL: a valid one, but its escapes may not be decodable.
 fn escaped(value: &str) -> String {
     let bytes = value.bytes().map(|byte| match byte {
         b'%' | b'-' | b'_' | b'.' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => (byte as char).to_string(),
@@ -332,7 +333,7 @@ async fn random_heads_are_answered() {
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     let (mut refused, mut fine) = (0, 0);
     for number in 0..TRIES {
-        // Whatever a request did to them, the database and its documents are there for the next ones.
+        // Restores the database and its documents for the next requests.
         if number % 100 == 0 {
             couch.call("DELETE", "/db").await;
             couch.database("db").await;

@@ -1,4 +1,5 @@
-//! Damaged and random cookies, tokens, headers and settings: nobody is let in by them, and no request fails for them.
+//! Damaged and random cookies, tokens, headers and settings: they never admit anybody, and requests never fail because
+//! of them.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -18,7 +19,7 @@ pub(crate) fn dice() -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// One to three bytes of a text are others; it may be cut off or be longer. Bytes are those that a header may have.
+/// Changes one to three bytes of a text, cuts it off or makes it longer. Bytes are those that a header may have.
 fn damaged(text: &str, dice: &mut StdRng) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..dice.random_range(1..4) {
@@ -62,8 +63,8 @@ async fn damaged_proofs_prove_nothing() {
             let name = if answer.status == 200 { answer.json()["userCtx"]["name"].clone() } else { Value::Null };
             match number {
                 0 => assert_eq!(name, "anna", "{header}"),
-                // Only the last letters of base64, the case of hexadecimal digits, and what follows a whole cookie mean
-                // nothing.
+                // Only the last letters of base64, the case of hexadecimal digits, and text after a complete cookie
+                // have no meaning.
                 _ => refused += usize::from(name.is_null()),
             }
             assert!(name.is_null() || name == "anna", "{header}: {value}: {name}");
@@ -106,7 +107,7 @@ async fn random_settings_leave_a_server_that_answers() {
         "\u{0}",
         "a\r\nb",
     ];
-    // Each key is there twice, and then any.
+    // Each key twice, then random keys.
     let mut tried = [keys.as_slice(), &keys].concat();
     tried.extend((0..TRIES).map(|_| keys[dice.random_range(0..keys.len())].clone()));
     for key in tried {

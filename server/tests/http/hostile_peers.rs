@@ -1,4 +1,5 @@
-//! Replications with servers that answer without end, with texts without measure, or never; and a server whose jobs are paused.
+//! Replications with servers that answer without end, with texts without measure, or never; and a server whose jobs are
+//! paused.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,7 +29,7 @@ fn serve(answer: impl Fn(&str, &mut TcpStream) -> std::io::Result<()> + Send + S
                 let lower = head.to_ascii_lowercase();
                 let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
                 let _ = reader.read_exact(&mut vec![0; length.unwrap_or(0)]);
-                // The server may have gone, which is what this is about.
+                // The server may have disconnected, as it should.
                 let _ = answer(head.lines().next().unwrap_or_default(), &mut client);
             });
         }
@@ -73,7 +74,7 @@ async fn a_source_without_end_is_the_failure_of_its_replication() {
     let couch = Couch::start().await;
     couch.database("_replicator").await;
     couch.database("there").await;
-    // Each answer is without end, and then only those that come later.
+    // First all answers are endless, then only later ones.
     for (number, path) in ["GET /x ", "GET /x/_local/", "/_changes", "/_bulk_get"].into_iter().enumerate() {
         let source = serve(move |line, client| match line {
             _ if line.contains(path) => without_end(client),
@@ -115,7 +116,7 @@ async fn a_reason_of_megabytes_ends_a_replication_and_is_seen_in_part() {
     couch.database("there").await;
     let long = "x".repeat(5_000_000);
     let refusal = json!({"error": "bad", "reason": long}).to_string();
-    // Above what is read of a refusal, and below it.
+    // Longer than what is read of a refusal, and shorter.
     for size in [5_000_000, 50_000] {
         let refusal = refusal.replace(&long, &long[..size]);
         let source = serve(move |line, client| match line.starts_with("GET /x ") {
@@ -126,7 +127,7 @@ async fn a_reason_of_megabytes_ends_a_replication_and_is_seen_in_part() {
         let answered = tokio::time::timeout(TIMEOUT, couch.json("POST", "/_replicate", asked)).await.unwrap();
         assert_eq!((answered.status.as_u16(), answered.text.len() < 2_000), (500, true), "{}", answered.text.len());
     }
-    // A sequence is part of what is stored and shown.
+    // A sequence is stored and shown.
     let source = serve(move |line, client| match line {
         _ if line.contains("/_changes") => write(client, 200, &format!(r#"{{"results":[],"last_seq":"{long}"}}"#)),
         _ if line.contains("/_local/") => write(client, 404, r#"{"error":"not_found","reason":"missing"}"#),
@@ -137,7 +138,7 @@ async fn a_reason_of_megabytes_ends_a_replication_and_is_seen_in_part() {
     assert_eq!((answered.status.as_u16(), answered.text.len() < 2_000), (500, true), "{}", answered.text.len());
 }
 
-/// A record that a source invents is not written to the target without bound.
+/// A record invented by a source is not written to the target without bound.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_without_measure_is_not_written_back() {
     let couch = Couch::start().await;

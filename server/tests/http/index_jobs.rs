@@ -1,4 +1,4 @@
-//! Indexes are built by jobs: whatever brought the index, whoever began, and without being asked.
+//! Indexes are built by jobs: whatever defined the index, whichever server started, and without a request.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn edit(id: &str, body: &Value) -> Edit {
     Edit::new(id, JsonText::parse(body.to_string().as_bytes()).unwrap())
 }
 
-/// A store with a database of so many documents, which no server has opened yet.
+/// A store with a database of this many documents, not yet opened by a server.
 async fn store(documents: usize) -> (AnyDatabase, Documents<AnyDatabase>) {
     let engine = open(&"mem:".parse().unwrap(), IfMissing::Create).unwrap();
     let layer = Layer::open(engine.clone(), LayerOptions::default()).await.unwrap();
@@ -52,7 +52,7 @@ async fn built(database: &Documents<AnyDatabase>) {
 async fn a_build_goes_on_by_itself_when_the_server_is_started_again() {
     let (engine, database) = store(500).await;
     database.put(edit("_design/x", &design())).await.unwrap();
-    // A server that accepted the job, came some way, and stopped.
+    // A server that accepted the job, did a part of it, and stopped.
     let options = ServerOptions { name: "gone".into(), lease: Duration::from_secs(3_600), is_alone: false };
     let mut gone = jobs::Server::new(database.jobs(), [1; 16], options);
     let Accepted::Job(_, hold) = gone.accept(BUILD_JOBS, 0).await.unwrap() else { panic!("a job") };
@@ -82,7 +82,7 @@ async fn servers_of_one_store_share_the_builds() {
     brought["_rev"] = json!("1-abc");
     let sent = json!({"docs": [brought], "new_edits": false});
     assert_eq!(here.json("POST", "/db/_bulk_docs", sent).await.status, 201);
-    // Whoever is at it: the other one goes on.
+    // Whichever server runs it, the other one continues.
     here.server.stop().await;
     built(&database).await;
     let sorted = there.json("POST", "/db/_find", json!({"selector": {}, "sort": [{"n": "desc"}], "limit": 1})).await;
@@ -110,7 +110,7 @@ async fn a_build_is_among_the_active_tasks_and_a_query_waits_for_it() {
         (&json!("building"), &json!(20))
     );
 
-    // Nothing but this index can answer: the answer comes when it is built, by whomever.
+    // Only this index can answer: the answer comes when any server has built it.
     let asked = json!({"selector": {"n": {"$gte": 48}}, "sort": [{"n": "asc"}]});
     let asking = couch.json("POST", "/db/_find", asked);
     let building =
@@ -120,7 +120,7 @@ async fn a_build_is_among_the_active_tasks_and_a_query_waits_for_it() {
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
 }
 
-/// The documents that its filter leaves out are no answer.
+/// Documents that its filter leaves out are never in the answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_waits_for_the_index_that_it_names() {
     let (engine, database) = store(50).await;
@@ -133,10 +133,10 @@ async fn a_query_waits_for_the_index_that_it_names() {
     let Accepted::Job(_, hold) = elsewhere.accept(BUILD_JOBS, 0).await.unwrap() else { panic!("a job") };
     let couch = Couch::over(engine, Options::default()).await;
     let by = |name: &str| json!({"selector": {"n": {"$gte": 30}}, "use_index": name, "limit": 100});
-    // It is the plan's, before it is built.
+    // The plan names it before it is built.
     let explained = couch.json("POST", "/db/_explain", by("partial")).await.json();
     assert_eq!(explained["index"]["ddoc"], "_design/partial");
-    // A query that names none does not wait.
+    // A query that does not name an index does not wait.
     let unnamed = couch.json("POST", "/db/_find", json!({"selector": {"n": {"$gte": 30}}})).await.json();
     assert_eq!(unnamed["docs"].as_array().unwrap().len(), 20);
     let asking = futures_util::future::join(
@@ -152,7 +152,7 @@ async fn a_query_waits_for_the_index_that_it_names() {
     }
 }
 
-/// One build has all indexes of a database that are to be built, so its task names no design document.
+/// One build covers all indexes of a database, so its task does not name a design document.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_task_of_a_build_says_how_far_it_is() {
     let (engine, database) = store(10_000).await;

@@ -170,7 +170,7 @@ async fn only_administrators_make_and_delete_indexes() {
     couch.call("DELETE", "/db/_index/d/json/i").await.refused(401, "unauthorized", said);
     let deleted = ok(&couch, "POST", "/db/_index/_bulk_delete", json!({"docids": ["d"]})).await;
     assert_eq!(deleted["fail"], json!([{"id": "_design/d", "error": "unauthorized"}]));
-    // An existing index need not be written, so everybody may request it.
+    // An existing index is not written, so everybody may request it.
     assert_eq!(ok(&couch, "POST", "/db/_index", asked).await["result"], "exists");
     assert_eq!(ok(&couch, "GET", "/db/_index", json!({})).await["total_rows"], 2);
 }
@@ -308,12 +308,12 @@ async fn a_bookmark_goes_on_in_the_index_where_it_began() {
     index(&couch, "d", "n", json!({"fields": ["n"]})).await;
     let asked = json!({"selector": {"n": {"$gte": 0}}, "limit": 10});
     let first = find(&couch, asked.clone()).await;
-    // A better index is made, and the search continues in the old one.
+    // A better index is created, but the search continues in the old one.
     index(&couch, "a", "n", json!({"fields": ["n"]})).await;
     let mut next = asked.clone();
     next["bookmark"] = first["bookmark"].clone();
     assert_eq!(ids(&find(&couch, next.clone()).await), (10..20).map(|n| format!("{n:03}")).collect::<Vec<_>>());
-    // The first page had a choice of indexes, so that the next ones need none.
+    // The first page found a usable index, so the next pages need not.
     next["allow_fallback"] = json!(false);
     assert_eq!(ids(&find(&couch, next.clone()).await)[0], "010");
     // Bookmarks of a deleted index are refused.

@@ -36,7 +36,7 @@ async fn ranges_are_listed_in_the_order_of_bytes() {
     assert_eq!(keys(&list("descending=true&limit=1").await), ["ä"]);
     assert_eq!(list("limit=0").await["rows"], json!([]));
     assert_eq!(list("startkey=%22z%22&endkey=%22a%22").await["rows"], json!([]));
-    // What is no string is before all ids, as in CouchDB: no object is after them.
+    // Values that are not strings sort before all ids, as in CouchDB, even objects.
     assert_eq!(keys(&list("startkey=%7B%7D").await).len(), 6);
     assert_eq!(keys(&list("endkey=null&startkey=%22c%22&descending=true").await).len(), 5);
     assert_eq!(list("endkey=%7B%7D").await["rows"], json!([]));

@@ -95,7 +95,7 @@ async fn revisions_of_many_documents_are_compared_and_purged_page_by_page() {
         let found = post(&couch, "/db/_missing_revs", wanted(revs)).await;
         assert_eq!((found.status.as_u16(), found.json()), (200, json!({"missing_revs": missing})), "{revs:?}");
     }
-    // An error anywhere is one of the request, and nothing is done.
+    // An error anywhere refuses the whole request, and nothing is done.
     let mut wrong = wanted(&["2-b"]);
     wrong[id(1_299)] = json!(["2-b", "x"]);
     for path in ["/db/_revs_diff", "/db/_missing_revs", "/db/_purge"] {
@@ -130,7 +130,7 @@ async fn long_lists_of_keys_are_answered_in_their_order() {
     assert_eq!(listed("/db/_all_docs?descending=true&skip=1&limit=3000", &keys).await, backwards[1..3_001]);
     assert_eq!(listed("/db/_all_docs?skip=6000", &keys).await, [] as [Value; 0]);
     assert_eq!(listed("/db/_all_docs?skip=5999&limit=7", &keys).await, keys[5_999..]);
-    // Keys outside of the namespace are in no row, and count.
+    // Keys outside of the namespace have no row, but count.
     assert_eq!(listed("/db/_design_docs", &keys).await, vec![json!("_design/d"); 2_000]);
     assert_eq!(listed("/db/_design_docs?limit=4", &keys).await, vec![json!("_design/d"); 1]);
     assert_eq!(listed("/db/_design_docs", &keys[..2]).await, [] as [Value; 0]);

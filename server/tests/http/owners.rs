@@ -78,7 +78,7 @@ async fn members_write_and_read_their_own_documents() {
     }
     let delete = format!("/_replicator/x?rev={rev}");
     send(&couch, "berta", "DELETE", &delete, json!({})).await.refused(403, "forbidden", of_others);
-    // Nobody names another owner, or rights that are not the own ones.
+    // Nobody may name another owner, or rights beyond their own.
     for (body, reason) in [
         (json!({"owner": "berta"}), of_others),
         (json!({"owner": "adm"}), of_others),
@@ -91,7 +91,7 @@ async fn members_write_and_read_their_own_documents() {
         let refused = send(&couch, "anna", "PUT", "/_replicator/y", new).await;
         assert!(refused.status == 403 && refused.text.contains(reason), "{body}: {}", refused.text);
     }
-    // What reads or writes documents in other ways is the administrator's.
+    // Other ways to read or write documents are for administrators.
     let mut brought = job.clone();
     (brought["_id"], brought["_rev"]) = (json!("z"), json!("1-abc"));
     let sent = json!({"docs": [brought], "new_edits": false});
@@ -151,7 +151,7 @@ async fn a_replication_has_its_owners_rights_and_no_others() {
     let stats = document(&couch, "good").await["_replication_stats"].clone();
     assert_eq!((&stats["docs_written"], &stats["doc_write_failures"]), (&json!(2), &json!(1)));
     assert_eq!(admin(&couch, "GET", "/there/_design/d", json!(null)).await.status, 404);
-    // What berta may not read or write stays as it is, and the reason is shown.
+    // Documents that berta may not read or write do not change, and the reason is shown.
     for (owner, id, source, target) in [
         ("berta", "no-target", "here", "there"),
         ("berta", "no-source", "there", "here"),
@@ -171,7 +171,7 @@ async fn a_replication_has_its_owners_rights_and_no_others() {
     let context = json!({"name": "anna", "roles": []});
     put("anna", "fewer", json!({"source": "here", "target": "there", "user_ctx": context})).await;
     until(&couch, "fewer", "crashing").await;
-    // An administrator's runs as whom it describes. Each is another replication.
+    // An administrator's document runs as the described client. Each is another replication.
     let job =
         |id: &str, context: Value| json!({"source": "here", "target": "there", "user_ctx": context, "doc_ids": [id]});
     for (id, context, state) in [
@@ -287,7 +287,8 @@ async fn a_continuous_request_ends_with_its_administrator() {
     assert_eq!(admin(&couch, "GET", "/there/late", json!(null)).await.status, 404);
 }
 
-/// As [`couch`], where tokens and proxies name clients, and those with the role `jobs` are members of the replicator database.
+/// As [`couch`], where tokens and proxies name clients, and those with the role `jobs` are members of the replicator
+/// database.
 async fn with_names() -> Couch {
     let couch = couch().await;
     with_tokens(&couch).await;
@@ -301,14 +302,14 @@ async fn by_token(couch: &Couch, token: &str, method: &str, path: &str, body: Va
     couch.send(request.body(body.to_string())).await
 }
 
-/// The same for a client that a proxy names.
+/// The same for a client named by a proxy.
 async fn by_proxy(couch: &Couch, name: &str, method: &str, path: &str, body: Value) -> Answer {
     let request = couch.request(method, path).header("x-auth-couchdb-username", name);
     let request = request.header("x-auth-couchdb-roles", "jobs").header("content-type", "application/json");
     couch.send(request.body(body.to_string())).await
 }
 
-/// Of a token that does not expire during the test.
+/// Tokens that do not expire during the test.
 const FAR: u64 = 4_102_444_800;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -338,7 +339,7 @@ async fn who_is_named_like_an_account_has_none_of_its_rights() {
             changed["_rev"] = rev.clone();
             assert_eq!(send("PUT", &path, changed).await.status, 403, "{way} {name}");
             assert_eq!(send("DELETE", &delete, json!({})).await.status, 403, "{way} {name}");
-            // And what is written under the name has the rights of the token alone, whatever it claims.
+            // Documents written under the name have only the token's rights, whatever they claim.
             let id = format!("{way}-{name}");
             let claim = json!({"by": if name == "adm" { "admin" } else { "user" }, "mac": "00"});
             let job = json!({"source": "_users", "target": "here", "owner_proof": claim, "doc_ids": [id]});
@@ -361,7 +362,7 @@ async fn an_administrators_edit_makes_no_account_of_a_token() {
     let job = json!({"source": "_users", "target": "here"});
     assert_eq!(by_token(&couch, &named, "PUT", "/_replicator/x", job.clone()).await.status, 201);
     until(&couch, "x", "crashing").await;
-    // With the whole document, and with what a tool knows of it.
+    // With the whole document, and with only the members that a tool knows.
     let whole = document(&couch, "x").await;
     for keeps in [true, false] {
         let mut edited = document(&couch, "x").await;
@@ -375,12 +376,12 @@ async fn an_administrators_edit_makes_no_account_of_a_token() {
     let copy = couch.request("COPY", "/_replicator/x").basic_auth("adm", Some("pass word"));
     assert_eq!(couch.send(copy.header("destination", "y")).await.status, 201);
     assert_eq!(document(&couch, "y").await["owner_proof"], whole["owner_proof"]);
-    // A proof is of one owner.
+    // A proof is for one owner only.
     let mut other = whole.clone();
     (other["owner"], other["_rev"]) = (json!("anna"), document(&couch, "x").await["_rev"].clone());
     let refused = admin(&couch, "PUT", "/_replicator/x", other.clone()).await;
     assert!(refused.status == 403 && refused.text.contains("owner_proof"), "{}", refused.text);
-    // Without it, an account is named.
+    // Without a proof, the name means an account.
     other.as_object_mut().unwrap().remove("owner_proof");
     assert_eq!(admin(&couch, "PUT", "/_replicator/x", other).await.status, 201);
     assert_eq!(document(&couch, "x").await["owner_proof"]["by"], "user");
@@ -399,14 +400,14 @@ async fn a_token_lends_its_roles_until_it_expires() {
     let with_role = token("otto", &["jobs", "staff"], Some(FAR));
     assert_eq!(by_token(&couch, &with_role, "PUT", "/_replicator/good", job.clone()).await.status, 201);
     until(&couch, "good", "completed").await;
-    // One that has no end, which the configuration has to allow.
+    // A token without an end, which the configuration must allow.
     set(&couch, "jwt_auth/required_claims", "sub").await;
     let all = json!({"source": "there", "target": "shut"});
     let chef = token("chef", &["_admin"], None);
     assert_eq!(by_token(&couch, &chef, "PUT", "/_replicator/all", all).await.status, 201);
     until(&couch, "all", "completed").await;
     assert_eq!(document(&couch, "all").await["owner"], "chef");
-    // One that expires soon after it was accepted.
+    // A token that expires soon after it was accepted.
     let mut continuous = job;
     continuous["continuous"] = json!(true);
     let mut seconds = 1;
@@ -439,7 +440,7 @@ async fn a_token_lends_its_roles_until_it_expires() {
     set(&couch, "jwt_keys/hmac:_default", "bmV1").await;
     assert_eq!(admin(&couch, "PUT", "/there/new", json!({})).await.status, 201);
     let row = until(&couch, "brief", "crashing").await;
-    let no_longer = "what named the owner otto of the replication is no longer believed";
+    let no_longer = "the proof of the owner otto of the replication is no longer accepted";
     assert!(row["info"]["error"].as_str().unwrap().ends_with(no_longer), "{row}");
     set(&couch, "jwt_keys/hmac:_default", "Z2VoZWlt").await;
     until(&couch, "brief", "running").await;
@@ -448,19 +449,19 @@ async fn a_token_lends_its_roles_until_it_expires() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_whom_nothing_proves_has_no_rights() {
     let couch = with_names().await;
-    // As a replication or an import brings them, and as they were stored before there were proofs.
+    // As written by a replication or an import, and as stored before proofs existed.
     for (id, owner, reason) in [
         (
             "adms",
             json!("adm"),
-            "nothing proves that adm owns the replication; an administrator has to ask for it again",
+            "nothing proves that adm owns the replication; an administrator has to request it again",
         ),
         (
             "annas",
             json!("anna"),
-            "nothing proves that anna owns the replication; an administrator has to ask for it again",
+            "nothing proves that anna owns the replication; an administrator has to request it again",
         ),
-        ("nobodys", json!(null), "nobody owns the replication; an administrator has to ask for it again"),
+        ("nobodys", json!(null), "the replication has no owner; an administrator has to request it again"),
     ] {
         let brought = json!({"_id": id, "_rev": "1-a", "source": "here", "target": "there", "owner": owner});
         let sent = json!({"docs": [brought], "new_edits": false});
@@ -473,7 +474,7 @@ async fn an_owner_whom_nothing_proves_has_no_rights() {
     let delete = format!("/_replicator/annas?rev={rev}");
     assert_eq!(send(&couch, "anna", "DELETE", &delete, json!({})).await.status, 403, "it is nobody's own");
     assert_eq!(admin(&couch, "GET", "/there", json!(null)).await.json()["doc_count"], 0);
-    // Named by an administrator, the account owns it.
+    // If an administrator names the account, the account owns it.
     let mut named = document(&couch, "annas").await;
     named.as_object_mut().unwrap().retain(|name, _| !name.starts_with("_replication"));
     assert_eq!(admin(&couch, "PUT", "/_replicator/annas", named).await.status, 201);
@@ -541,13 +542,13 @@ async fn a_request_that_is_taken_over_has_the_proof_of_its_client() {
         while admin(&couch, "GET", "/there/a", json!(null)).await.status != 200 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // Its name is an administrator's, who could go on. The token could not.
+        // Its name is an administrator's, who could continue. The token could not.
         set(&couch, "chttpd/authentication_handlers", "{chttpd_auth, proxy_authentication_handler}").await;
         assert_eq!(admin(&couch, "PUT", "/here/late", json!({})).await.status, 201);
         loop {
             let job = admin(&couch, "GET", &path, json!(null)).await.json();
             let said = job["history"].as_array().unwrap().iter().filter_map(|event| event["reason"].as_str());
-            if said.into_iter().any(|reason| reason.ends_with("the owner adm of the replication is no longer believed"))
+            if said.into_iter().any(|reason| reason.ends_with("the owner adm of the replication is no longer accepted"))
             {
                 break;
             }
@@ -556,7 +557,7 @@ async fn a_request_that_is_taken_over_has_the_proof_of_its_client() {
     };
     tokio::time::timeout(TIMEOUT, waiting).await.expect("it goes on");
     assert_eq!(admin(&couch, "GET", "/there/late", json!(null)).await.status, 404);
-    // As it was stored before there were proofs.
+    // As stored before proofs existed.
     let jobs = couch.layer.jobs();
     let stored = jobs.get(&jobs::JobId::new("replication", &*id)).await.unwrap().unwrap();
     let mut data: Value = serde_json::from_slice(&stored.data).unwrap();

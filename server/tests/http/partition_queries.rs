@@ -27,7 +27,7 @@ async fn explain(couch: &Couch, partition: &str, query: Value) -> Value {
     answer.json()
 }
 
-/// The same searches by id and by an index, which both read the partition and nothing else.
+/// The same searches by id and by an index, which both read only the partition.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_in_a_partition_reads_that_partition() {
     let couch = with_partitions().await;
@@ -302,7 +302,7 @@ mod views {
         refused.refused(400, "query_parse_error", "`include_docs` is invalid for reduce");
     }
 
-    /// More rows than nodes of the lowest level stand for: sums come from the tree, and end where the partition does.
+    /// More rows than a node of the lowest level covers: sums come from the tree, and end with the partition.
     #[tokio::test(flavor = "multi_thread")]
     async fn sums_end_where_the_partition_does() {
         let couch = Couch::start().await;

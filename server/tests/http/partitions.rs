@@ -84,8 +84,8 @@ async fn ids_of_documents_name_their_partitions() {
     assert_eq!(couch.get("/db/a:b:c/file").await.text, "1");
 }
 
-/// Handles of databases are kept between requests: what one knows of a database does not hold for the next one of its
-/// name.
+/// Handles of databases are kept between requests: knowledge about a database must not be used for the next database of
+/// its name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_of_the_same_name_is_partitioned_or_not_by_itself() {
     let couch = Couch::start().await;
@@ -127,7 +127,7 @@ async fn a_partition_is_counted() {
 
     let rev = couch.get("/db/foo:2").await.json()["_rev"].as_str().unwrap().to_owned();
     assert_eq!(couch.call("DELETE", &format!("/db/foo:2?rev={rev}")).await.status, 200);
-    // A losing leaf is no document.
+    // A losing leaf is not a document.
     let loser = json!({"new_edits": false, "docs": [{"_id": "foo:4", "_rev": "1-0"}]});
     assert_eq!(couch.json("POST", "/db/_bulk_docs", loser).await.status, 201);
     let after = info("foo").await;

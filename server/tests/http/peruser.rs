@@ -93,17 +93,17 @@ async fn each_user_has_a_database_of_their_own() {
     assert_eq!(send(&couch, "anna", "GET", "/userdb-646f7261/x", json!(null)).await.status, 403);
     assert_eq!(couch.get("/userdb-616e6e61/x").await.status, 401);
 
-    // A user who is gone is no member any more; the database and its other names stay.
+    // A deleted user is no longer a member; the database and its other names are kept.
     send(&couch, "adm", "DELETE", &format!("/_users/org.couchdb.user:bob?rev={rev}"), json!(null)).await;
     let left = json!({"admins": {"names": ["carl"]}, "members": {"roles": ["staff"], "names": []}});
     until(&couch, "userdb-626f62", Some(left)).await;
-    // With the other option it is dropped, also of users who were gone before; those who are there keep theirs.
+    // With the other option it is dropped, also for users deleted earlier; existing users keep theirs.
     set(&couch, "couch_peruser/delete_dbs", "true").await;
     until(&couch, "userdb-626f62", None).await;
     assert_eq!(send(&couch, "anna", "GET", "/userdb-616e6e61/x", json!(null)).await.status, 200);
     register(&couch, "bob").await;
     until(&couch, "userdb-626f62", Some(of(&["bob"]))).await;
-    // A new prefix is for all users, and the end of the option for none.
+    // A new prefix applies to all users. Ending the option changes nothing for them.
     set(&couch, "couch_peruser/database_prefix", "home/").await;
     until(&couch, "home%2f646f7261", Some(of(&["dora"]))).await;
     set(&couch, "couch_peruser/enable", "false").await;
@@ -118,7 +118,7 @@ async fn each_user_has_a_database_of_their_own() {
     assert!(!all.as_array().unwrap().contains(&json!("home/6672696461")), "{all}");
 }
 
-/// Sends until the answer has this status: the size of a database is a second old at most.
+/// Repeats until the answer has this status: the known size of a database is up to a second old.
 async fn until_status(couch: &Couch, status: u16, method: &str, path: &str, body: Value) -> Answer {
     let sent =
         async || Some(send(couch, "adm", method, path, body.clone()).await).filter(|answer| answer.status == status);
@@ -159,7 +159,7 @@ async fn a_full_database_takes_deletions_alone() {
     assert_eq!((&rows[1]["error"], &rows[2]["error"]), (&json!("quota_exceeded"), &json!("quota_exceeded")));
     let transact = json!({"edits": [{"db": "notes", "doc": {"_id": "more"}}]});
     assert_eq!(adm("POST", "/_transact", transact).await.status, 413);
-    // Checkpoints of replications go on.
+    // Checkpoints of replications are still written.
     assert_eq!(adm("PUT", "/notes/_local/place", json!({"at": 1})).await.status, 201);
     assert_eq!(adm("GET", "/notes/d2", json!(null)).await.status, 200);
 

@@ -205,7 +205,7 @@ async fn configure(couch: &Couch, path: &str, value: &str) {
     assert_eq!(couch.json("PUT", &format!("/_node/_local/_config/{path}"), json!(value)).await.status, 200);
 }
 
-/// How many tombstones a database has.
+/// The number of tombstones in a database.
 async fn tombstones(couch: &Couch, db: &str) -> Value {
     couch.get(&format!("/{db}")).await.json()["doc_del_count"].clone()
 }
@@ -244,7 +244,7 @@ async fn old_tombstones_are_purged_where_a_database_says_so() {
     configure(&couch, &format!("{section}/deleted_document_ttl"), "1_sec").await;
     until_purged(&couch, "usual", 0).await;
     assert_eq!(tombstones(&couch, "kept").await, 1, "the database's own setting counts");
-    // What is deleted later goes too.
+    // Later deletions are purged too.
     deleted(&couch, "/usual/later").await;
     until_purged(&couch, "usual", 0).await;
     let jobs = couch.layer.jobs();

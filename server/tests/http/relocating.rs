@@ -118,7 +118,7 @@ async fn feeds_and_writers_go_on_while_their_database_moves() {
                     if let Some(rev) = &rev {
                         body["_rev"] = json!(rev);
                     }
-                    // No write fails.
+                    // Writes never fail.
                     rev = Some(couch.put(&format!("/db/writer-{writer}"), body).await);
                     written += 1;
                     let read = couch.get(&format!("/db/writer-{writer}")).await;
@@ -162,7 +162,7 @@ async fn feeds_and_writers_go_on_while_their_database_moves() {
     let checked = couch.get("/db/_couch_layer/check").await.json();
     assert_eq!((&checked["documents"], &checked["problem_count"]), (&json!(2_005), &json!(0)), "{checked}");
 
-    // The database is only in the other folder. After a drop it is nowhere.
+    // The database is only in the other folder. After a drop it is in neither.
     assert!(matches!(couch.layer.database("db").await.unwrap_err().kind(), model::ErrorKind::Moved(at) if *at == to));
     assert_eq!(couch.call("DELETE", "/db").await.status, 200);
     assert_eq!(couch.get("/db").await.status, 404);
@@ -207,7 +207,7 @@ async fn a_server_knows_after_a_restart_where_its_databases_are() {
     drop(layer);
     server.stop().await;
 
-    // Without that store there is no database, and none can take its name.
+    // Without that store the database is missing, and its name cannot be reused.
     std::fs::remove_dir_all(folder.path().join("second")).unwrap();
     let couch = serve(&own).await;
     let lost = couch.get("/db").await;
@@ -230,7 +230,7 @@ async fn what_cannot_be_done_is_refused() {
         answer.json()["reason"].as_str().unwrap().to_owned()
     };
     assert!(refused(json!({}), 400).await.contains("`to`"));
-    assert!(refused(json!({"to": "lsm:x"}), 400).await.contains("whole path"));
+    assert!(refused(json!({"to": "lsm:x"}), 400).await.contains("absolute path"));
     assert!(refused(json!({"to": "mem:"}), 400).await.contains("mem:"));
     assert!(refused(json!({"to": "ftp:x"}), 400).await.contains("no engine"));
     assert!(refused(json!({"to": &own}), 412).await.contains("already"));
@@ -243,7 +243,7 @@ async fn what_cannot_be_done_is_refused() {
     assert_eq!(couch.get(RELOCATE).await.json(), json!({"state": "none"}));
     assert_eq!(couch.call("DELETE", &format!("{RELOCATE}?to={other}")).await.status, 412, "there is no such folder");
 
-    // Only an administrator may; without an administrator nobody may.
+    // Only an administrator may do this; without an administrator, nobody may.
     for method in ["GET", "POST", "DELETE"] {
         let request = Client::new().request(method.parse().unwrap(), format!("{}{RELOCATE}", couch.base));
         assert_eq!(couch.send(request.body(json!({"to": &other}).to_string())).await.status, 401);
@@ -297,7 +297,7 @@ async fn a_relocation_is_stopped_gone_on_with_and_abandoned() {
     if abandoned.status == 200 {
         assert_eq!(abandoned.json()["ok"], true);
         assert_eq!(couch.get(RELOCATE).await.json(), json!({"state": "none"}));
-        // Nothing of it is left, so there is nothing more to abandon.
+        // Nothing of it remains, so there is nothing more to abandon.
         let again = couch.call("DELETE", &format!("{RELOCATE}?to={third}")).await;
         assert_eq!(again.json(), json!({"ok": true, "abandoned": false}));
     } else {

@@ -99,7 +99,7 @@ async fn what_cannot_be_replicated_is_said_without_credentials() {
     let gone = replicate(&near, json!({"source": "here", "target": format!("http://adm:geheim@{address}/x")})).await;
     assert_eq!((gone.status.as_u16(), &gone.json()["error"]), (500, &json!("replication_failed")));
     assert!(!gone.text.contains("geheim"), "{}", gone.text);
-    // One that has an account, and is not admitted; and a cookie that is none.
+    // A client with an account that is not admitted; and an invalid cookie.
     let anna = json!({"name": "anna", "password": "geheim", "roles": [], "type": "user"});
     for (path, body) in [("/_users", json!({})), ("/_users/org.couchdb.user:anna", anna), ("/x", json!({}))] {
         let put = far.request("PUT", path).basic_auth("adm", Some("pass word"));
@@ -116,7 +116,7 @@ async fn what_cannot_be_replicated_is_said_without_credentials() {
     assert_eq!(by_stranger.status, 401);
 }
 
-/// A replication that another server began is continued by the one that has its uuid: it is part of the id.
+/// A replication started by another server is continued by a server with the same uuid, which is part of the id.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_uuid_of_another_server_continues_its_replications() {
     let far = Couch::start().await;
@@ -135,7 +135,7 @@ async fn the_uuid_of_another_server_continues_its_replications() {
     }
     assert_eq!(records[0]["history"][0]["docs_written"], 1);
     assert_eq!((&records[1]["no_changes"], &records[1]["session_id"]), (&json!(true), &records[0]["session_id"]));
-    // Another server reads everything again, and finds it there.
+    // Another server reads everything again, and finds that it exists.
     assert_eq!((records[2].get("no_changes"), &records[2]["history"][0]["docs_written"]), (None, &json!(0)));
 }
 
@@ -170,7 +170,7 @@ async fn filters_of_sources_here_are_run_with_their_parameters() {
     }
 }
 
-/// The source code of the function is part of the id, before the replication has begun.
+/// The source code of the function is part of the id, before the replication starts.
 #[cfg(feature = "javascript")]
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_are_those_of_their_filter_functions() {
@@ -215,7 +215,7 @@ async fn ids_are_those_of_their_filter_functions() {
     assert_eq!(replicate(&near, json!({"cancel": true, "id": id})).await.json()["_local_id"], json!(id));
     assert_eq!(near.get("/_scheduler/jobs").await.json()["total_rows"], 0);
 
-    // One that is missing is said at once. A document waits for it.
+    // A missing one is reported at once. A document waits for it.
     let mut missing = asked;
     missing["filter"] = json!("app/none");
     replicate(&near, missing.clone()).await.refused(404, "not_found", "the source has no filter app/none");

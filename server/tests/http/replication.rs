@@ -93,7 +93,7 @@ async fn a_conflict_has_the_same_winner_on_both_sides() {
     let left = couch.get("/left/x?conflicts=true").await.json();
     assert_eq!(left, couch.get("/right/x?conflicts=true").await.json());
     assert_eq!(left["_conflicts"].as_array().unwrap().len(), 1);
-    // The loser is deleted, and the conflict is gone on both sides.
+    // The loser is deleted, which ends the conflict on both sides.
     let loser = left["_conflicts"][0].as_str().unwrap();
     assert_eq!(couch.call("DELETE", &format!("/left/x?rev={loser}")).await.status, 200);
     replicate(&couch, "left", "right").await;
@@ -210,7 +210,7 @@ async fn where_the_last_write_wins_replicas_agree_and_an_ordinary_one_keeps_both
     assert_eq!(state(&couch, "two").await, both);
     couch.get("/one/a").await.refused(404, "not_found", "deleted");
 
-    // In the ordinary database the live leaf wins, and stays beside what is written here.
+    // In the ordinary database the live leaf wins, and is kept beside later writes.
     assert_eq!(replicate(&couch, "two", "ordinary").await, 1);
     let read = couch.get("/ordinary/a?deleted_conflicts=true").await.json();
     assert_eq!((&read["_rev"], &read["_deleted_conflicts"]), (&json!("2-b"), &json!(["3-d"])));

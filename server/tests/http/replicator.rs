@@ -1,4 +1,4 @@
-//! Replications that go on by themselves: documents of `_replicator`, and continuous ones of `_replicate`.
+//! Replications that continue by themselves: documents of `_replicator`, and continuous ones of `_replicate`.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ async fn a_document_runs_and_is_completed() {
     assert_eq!((row.get("node"), row.get("source_proxy")), (None, None), "as CouchDB shows what has ended");
     job_until(&near, "_replicator:push", |job| job.is_none()).await;
 
-    // It stays as it is until a client takes the state out.
+    // It does not change until a client removes the state.
     near.put("/here/6", json!({})).await;
     let mut again = document;
     again["_rev"] = done["_rev"].clone();
@@ -160,7 +160,7 @@ async fn a_continuous_one_goes_on_until_its_document_is_deleted() {
     assert_eq!(near.get("/_replicator/push").await.json().get("_replication_state"), None);
     assert_eq!(near.call("DELETE", &format!("/_replicator/push?rev={rev}")).await.status, 200);
     job_until(&near, "_replicator:push", |job| job.is_none()).await;
-    // With the database the others go.
+    // Dropping the database removes the others.
     assert_eq!(near.call("DELETE", "/_replicator").await.status, 200);
     job_until(&near, "_replicator:pull", |job| job.is_none()).await;
     let (jobs, follower) = (near.layer.jobs(), JobId::new("replicator", "_replicator"));
@@ -171,7 +171,7 @@ async fn a_continuous_one_goes_on_until_its_document_is_deleted() {
     })
     .await
     .expect("nobody follows what is gone");
-    // One of that name that comes later is another.
+    // A later database of that name is another one.
     near.database("_replicator").await;
     near.put("/_replicator/copy", json!({"source": "here", "target": "copy", "create_target": true})).await;
     assert_eq!(ended(&near, "copy").await["_replication_state"], "completed");
@@ -219,7 +219,7 @@ async fn one_that_fails_says_why_and_is_tried_again() {
         (&json!("completed"), &json!(5))
     );
 
-    // Another definition takes the place of one that waits.
+    // Another definition replaces a waiting one.
     assert_ne!(done["_rev"], json!(rev));
     couch.put("/_replicator/y", json!({"source": "none", "target": "there", "continuous": true})).await;
     job_until(&couch, "_replicator:y", |job| {
@@ -257,7 +257,7 @@ async fn a_replication_runs_once() {
     let jobs = couch.get("/_scheduler/jobs").await.json();
     assert_eq!((&jobs["total_rows"], &jobs["jobs"][0]["doc_id"]), (&json!(1), &json!("one")));
 
-    // It is free when its document is gone. Then a document waits for the end of a request's.
+    // The id is free when its document is gone. Then a document waits for the end of a request's replication.
     let rev = couch.get("/_replicator/one").await.json()["_rev"].as_str().unwrap().to_owned();
     assert_eq!(couch.json("DELETE", &format!("/_replicator/one?rev={rev}"), json!({})).await.status, 200);
     job_until(&couch, "_replicator:one", |job| job.is_none()).await;
@@ -278,7 +278,7 @@ async fn a_replication_runs_once() {
     assert_eq!(couch.json("POST", "/_replicate", cancel).await.json(), json!({"ok": true, "_local_id": id}));
     job_until(&couch, "_replicator:three", |job| job.is_some_and(|job| job.name.as_deref() == Some(id))).await;
 
-    // A client that waits is told at once, also while the document's is between two attempts.
+    // A waiting client is told at once, even while the document's replication is between two attempts.
     let once = json!({"source": "none", "target": "there"});
     couch.put("/_replicator/four", once.clone()).await;
     job_until(&couch, "_replicator:four", |job| job.is_some_and(|job| job.attempts > 0 && job.name.is_some())).await;
@@ -304,7 +304,7 @@ async fn what_cannot_run_is_refused_or_fails() {
     let bulk = couch.json("POST", "/_replicator/_bulk_docs", json!({"docs": [{"_id": "x", "source": "a"}]})).await;
     assert_eq!((bulk.status.as_u16(), &bulk.json()[0]["error"]), (201, &json!("forbidden")));
     assert_eq!(couch.get("/_replicator/x").await.status, 404);
-    // What comes from elsewhere is stored, and says so.
+    // Documents from elsewhere are stored, with a failed state.
     let mut brought = secure;
     brought["_id"] = json!("x");
     brought["_rev"] = json!("1-abc");
@@ -338,7 +338,7 @@ async fn a_continuous_request_outlives_its_server_until_it_is_cancelled() {
     assert_eq!(second.json("POST", "/_replicate", asked.clone()).await.json()["_local_id"], json!(id), "it is one");
     first.put("/here/a", json!({})).await;
     job_until(&first, &id, |job| job.is_some_and(|job| job.attempts > 0)).await;
-    // Whoever runs it: the other one goes on.
+    // Whichever server runs it, the other one continues.
     first.server.stop().await;
     second.put("/here/b", json!({})).await;
     until(&second, "there", "a", json!({})).await;
@@ -359,7 +359,7 @@ async fn a_continuous_request_outlives_its_server_until_it_is_cancelled() {
     assert_eq!(second.get("/_scheduler/jobs").await.json()["total_rows"], 0);
 }
 
-/// The checkpoint of one function says nothing about what another one lets through.
+/// The checkpoint of one function says nothing about what another function accepts.
 #[cfg(feature = "javascript")]
 #[tokio::test(flavor = "multi_thread")]
 async fn another_filter_function_begins_another_replication() {
@@ -383,7 +383,7 @@ async fn another_filter_function_begins_another_replication() {
     assert_eq!(couch.get("/there").await.json()["doc_count"], 3);
 }
 
-/// With room for one, each of three that never end gets its turn, again and again.
+/// With room for one, each of three endless replications gets its turn, again and again.
 #[tokio::test(flavor = "multi_thread")]
 async fn more_than_may_run_take_turns() {
     let couch = couch().await;

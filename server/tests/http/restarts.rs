@@ -1,4 +1,4 @@
-//! What a client keeps over a restart of the server goes on afterwards.
+//! State that a client keeps over a restart of the server remains valid.
 
 #![cfg(all(feature = "lsm", feature = "javascript"))]
 

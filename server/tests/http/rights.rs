@@ -115,7 +115,7 @@ async fn administrators_lie_hashed_in_the_store_for_all_its_servers() {
     let other = Couch::over(couch.layer.engine().clone(), Options::default()).await;
     couch.json("PUT", "/_node/_local/_config/chttpd_auth/iterations", json!("10")).await;
     assert_eq!(couch.json("PUT", "/_node/_local/_config/admins/anna", json!("geheim")).await.json(), "");
-    // From now on, there is no party at either.
+    // From now on, neither server is open to everyone.
     couch.get("/_all_dbs").await.refused(401, "unauthorized", "You are not a server admin.");
     while other.get("/_all_dbs").await.status == 200 {
         tokio::task::yield_now().await;
@@ -168,7 +168,7 @@ async fn a_party_that_has_ended_begins_again_with_the_next_start_only() {
     while own.get("/_all_dbs").await.status == 200 {
         tokio::task::yield_now().await;
     }
-    // This server has an administrator of its own, so it may remove the last one of the store.
+    // This server has its own administrator, so it may remove the last one of the store.
     assert_eq!(admin(&couch, "DELETE", "/_node/_local/_config/admins/anna", json!({})).await.status, 200);
     let anna = || own.request("GET", "/_all_dbs").basic_auth("anna", Some("geheim"));
     while own.send(anna()).await.status == 200 {
@@ -228,7 +228,7 @@ async fn a_page_makes_itself_no_administrator() {
         ] {
             assert_eq!(sent(origin, method, path, body).await, 403, "{origin} {path}");
         }
-        // Documents are what such a server is open for.
+        // Documents are open on such a server.
         assert_eq!(sent(origin, "PUT", &format!("/a/{}", origin.len()), json!({})).await, 201);
     }
     assert_eq!(couch.get("/_node/_local/_config").await.json()["admins"], json!({}));
@@ -344,7 +344,7 @@ async fn a_setting_that_is_not_to_persist_ends_with_the_server() {
     assert_eq!(send("DELETE", "").await.json(), "70");
     assert_eq!(shown(&couch).await.json(), "600", "the default");
     assert_eq!(seconds().await, "600");
-    // What is stored counts again: when it is read again, and when it is set anew.
+    // The stored value applies again: after it is read again, and after it is set again.
     assert_eq!(admin(&couch, "POST", "/_node/_local/_config/_reload", json!({})).await.status, 200);
     assert_eq!(shown(&couch).await.json(), "60");
     assert_eq!(send("PUT", "70").await.json(), "60");
@@ -383,7 +383,7 @@ async fn the_last_administrator_of_the_store_stays() {
         couch.json("PUT", &format!("/_node/_local/_config/admins/{name}"), json!("b")).await.status.as_u16()
     };
     let as_nobody = couch.request("PUT", "/_node/_local/_config/admins/b").header("x-couch-persist", "false");
-    let reason = "This would leave no administrator in the store, and the server was started without one: store another one first.";
+    let reason = "This would remove the last administrator: store another one first.";
     couch.send(as_nobody.body("\"b\"")).await.refused(409, "conflict", reason);
     assert_eq!(couch.call("DELETE", "/_node/_local/_config/admins/none").await.status, 404);
     assert_eq!(put("b").await, 200);
@@ -393,7 +393,7 @@ async fn the_last_administrator_of_the_store_stays() {
         assert_eq!(send("DELETE", "admins/none", is_kept).await, 404, "{is_kept}");
     }
     assert_eq!(send("PUT", "admins/d", true).await, 200);
-    // `d` counts at this server no more, so `b` is the last one.
+    // `d` no longer applies at this server, so `b` is the last one.
     assert_eq!(send("DELETE", "admins/d", false).await, 200);
     assert_eq!(send("DELETE", "admins/b", true).await, 409);
     assert_eq!(send("POST", "_reload", true).await, 200);
@@ -428,7 +428,7 @@ async fn a_valid_user_is_required_where_it_is_configured() {
     assert_eq!(couch.get("/_up").await.status, 200, "with both settings too");
     set(&couch, "chttpd/require_valid_user", "false").await;
     assert_eq!((couch.get("/_up").await.status.as_u16(), couch.get("/").await.status.as_u16()), (200, 401));
-    // What a 401 asks for is configured, or said by the client.
+    // The challenge of a 401 is configured, or chosen by the client.
     assert_eq!(couch.get("/").await.header("www-authenticate"), "");
     let asked = couch.send(couch.request("GET", "/").header("x-couchdb-www-authenticate", "Cookie")).await;
     assert_eq!(asked.header("www-authenticate"), "Cookie");
@@ -461,7 +461,7 @@ async fn users_log_in_and_a_changed_document_counts_at_once() {
     assert_eq!(couch.send(with_cookie()).await.json()["userCtx"]["name"], Value::Null);
     assert_eq!(user(&couch, "anna", "GET", "/_session").await.status, 401);
 
-    // Passwords that CouchDB stored years ago are stored anew at a login.
+    // Passwords stored by an old CouchDB are stored again at a login.
     let sha = "4b007901b765489abead49d926f721d065a429c1";
     let mut document = admin(&couch, "GET", path, json!({})).await.json();
     document["salt"] = json!("salt");
@@ -475,7 +475,7 @@ async fn users_log_in_and_a_changed_document_counts_at_once() {
     assert_eq!((&upgraded["salt"], upgraded["derived_key"] != json!(sha)), (&json!("salt"), true));
     assert_eq!(as_user(&couch, "anna", "password", "GET", "/_session", json!({})).await.status, 200);
 
-    // Nobody logs in with a second factor that is not asked for.
+    // Users with a second factor, which is not supported, cannot log in.
     let mut document = admin(&couch, "GET", path, json!({})).await.json();
     document["totp"] = json!({"key": "JBSWY3DPEHPK3PXP"});
     admin(&couch, "PUT", path, document).await;
@@ -527,7 +527,7 @@ async fn security_names_members_and_administrators() {
             settings.refused(403, "forbidden", reason);
             let limit = as_user(&couch, name, &format!("pw {name}"), "PUT", "/db/_revs_limit", json!(5)).await;
             limit.refused(403, "forbidden", reason);
-            // As in CouchDB, which refuses upkeep so.
+            // As CouchDB refuses maintenance.
             let compact = user(&couch, name, "POST", "/db/_compact").await;
             compact.refused(401, "unauthorized", "You are not a server or db admin.");
         }
@@ -550,7 +550,7 @@ async fn security_names_members_and_administrators() {
         let sent = as_user(&couch, name, &format!("pw {name}"), "POST", "/_transact", edits("db", id)).await;
         assert_eq!(sent.status, status, "{name} {id} {}", sent.text);
     }
-    // What acts with the server's rights is for its administrators, whatever `_security` says.
+    // Requests that act with the server's rights are for its administrators, whatever `_security` says.
     for db in ["x%2F_replicator", "_replicator", "_users"] {
         admin(&couch, "PUT", &format!("/{db}"), json!({})).await;
         set(&couch, "couchdb/users_db_security_editable", "true").await;
@@ -612,7 +612,8 @@ async fn tokens_and_proxies_name_clients_where_they_are_switched_on() {
         assert_eq!(session["userCtx"], json!({"name": "anna", "roles": ["staff"]}));
         assert_eq!(session["info"]["authenticated"], proof);
     }
-    // The signature of a session is no token of a proxy, though sessions of a user without a salt have the same key.
+    // The signature of a session is not accepted as a proxy's token, even with the same key, as for users without a
+    // salt.
     let anna = json!({"type": "user", "name": "anna", "roles": [], "password_scheme": "simple", "salt": "",
         "password_sha": "5baa61e4c9b93f3f0682250b6cf8331b7ee68fd8"});
     assert_eq!(admin(&couch, "PUT", "/_users/org.couchdb.user:anna", anna).await.status, 201);

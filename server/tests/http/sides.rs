@@ -1,4 +1,4 @@
-//! How replications reach their sides: credentials, and options that only show in a run.
+//! How replications reach their sides: credentials, and options that only matter in a run.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ async fn credentials_reach_a_server_that_asks_for_them_and_nobody_else() {
         let reason = format!("{}: {}", body["error"].as_str().unwrap(), body["reason"].as_str().unwrap());
         assert!(refused.status != 200 && reason.contains(why), "{name}: {reason}");
 
-        // By a document, which goes on, and one that cannot.
+        // By a document that continues, and one that cannot.
         let document = json!({"source": side(good), "target": format!("{name}-followed"), "create_target": true,
             "continuous": true});
         assert_eq!(admin(&near, "PUT", &format!("/_replicator/{name}"), document).await.status, 201);
@@ -150,7 +150,7 @@ async fn a_target_is_created_with_the_parameters_that_are_given() {
     let targets = [json!("near"), json!(format!("{}/far", far.base))];
     for target in &targets {
         let asked = |parameters: Value| json!({"source": "here", "target": target, "create_target": true, "create_target_params": parameters});
-        // Each is refused by the server that creates it, so it arrived there.
+        // The creating server refuses each of them, so it arrived there.
         for (wrong, why) in [
             (json!({"partitioned": "x"}), "Invalid `partitioned` parameter"),
             (json!({"q": 0}), "The `q` value should be a positive integer."),
@@ -188,7 +188,7 @@ async fn a_target_is_created_with_the_parameters_that_are_given() {
 async fn a_server_that_is_silent_for_too_long_ends_a_replication() {
     let couch = Couch::start().await;
     couch.database("there").await;
-    // It accepts connections and answers nothing.
+    // It accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let source = format!("http://{}/x", silent.local_addr().unwrap());
     let asked = json!({"source": source, "target": "there", "connection_timeout": 200, "retries_per_request": 0});

@@ -32,7 +32,7 @@ impl Mortal {
         Mortal { couch, runtime }
     }
 
-    /// Ends it as a crash would: it gives nothing back, and its lease is not renewed any more.
+    /// Ends it like a crash: it gives nothing back, and no longer renews its lease.
     fn die(self) {
         self.runtime.shutdown_background();
     }
@@ -85,7 +85,7 @@ async fn a_server_takes_over_the_replication_of_one_that_died() {
     first.couch.put("/_replicator/x", document).await;
     let before = checkpointed(&first.couch, "there", 5, 1).await;
 
-    // A second server leaves it alone for as long as the first one lives.
+    // A second server does not take it while the first one lives.
     let second = Couch::over(engine, options()).await;
     tokio::time::sleep(LEASE * 2).await;
     first.couch.put("/here/5", json!({"n": 5})).await;
@@ -101,7 +101,7 @@ async fn a_server_takes_over_the_replication_of_one_that_died() {
     first.die();
     second.put("/here/meanwhile", json!({"n": 6})).await;
     arrived(&second, "there", "meanwhile").await;
-    // It went on from the checkpoint, so this document was the only one to write. Its record counts on.
+    // It continued from the checkpoint, so this document was the only one to write. Its record continues to count.
     let after = checkpointed(&second, "there", 7, 2).await;
     assert_eq!(after[0]["start_last_seq"], before_death[0]["recorded_seq"]);
     assert_eq!((&after[0]["docs_read"], &after[1]), (&json!(7), &before_death[0]));
@@ -129,7 +129,7 @@ async fn of_two_servers_each_replication_runs_on_one() {
     let engine = open(&"mem:".parse().unwrap(), IfMissing::Create).unwrap();
     let first = Mortal::over(engine.clone()).await;
     let second = Couch::over(engine, options()).await;
-    // None has room for all of them.
+    // None of them has room for all.
     let most = second.json("PUT", "/_node/_local/_config/replicator/max_jobs", json!("12")).await;
     assert_eq!(most.status, 200, "{}", most.text);
     for name in ["here", "_replicator"] {
@@ -149,7 +149,7 @@ async fn of_two_servers_each_replication_runs_on_one() {
     second.put("/here/b", json!({})).await;
     let mut ids = BTreeSet::new();
     for target in &targets {
-        // A second run would have written a session of its own.
+        // A second run would have written its own session.
         let sessions = checkpointed(&second, target, 2, 1).await;
         ids.insert(sessions[0]["session_id"].as_str().unwrap().to_owned());
     }

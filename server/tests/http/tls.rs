@@ -1,4 +1,4 @@
-//! TLS: the listener's, and that of servers which replications reach.
+//! TLS: the listener's, and the TLS of servers that replications reach.
 
 use std::fs;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ impl Certificate {
     }
 }
 
-/// The configuration of a client that believes this certificate.
+/// The configuration of a client that trusts this certificate.
 fn believing(pem: &str) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
@@ -192,7 +192,7 @@ async fn peers_behind_tls_are_believed_by_their_certificates() {
         }
     }
 
-    // A certificate that a root of one's own signed.
+    // A certificate signed by a private root.
     let root_key = KeyPair::generate().unwrap();
     let mut root = CertificateParams::new(Vec::new()).unwrap();
     root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -204,7 +204,7 @@ async fn peers_behind_tls_are_believed_by_their_certificates() {
     let trust = Trust::with_roots(format!("{}{root_pem}", right.pem).as_bytes()).unwrap();
     let peer = Http::trusting(couch.base.parse().unwrap(), &trust).unwrap();
     peer.ask(Method::GET, &["_up"], &[], None).await.unwrap();
-    // No TLS there.
+    // That port does not speak TLS.
     let plain = Couch::start().await;
     let peer = Http::trusting(plain.base.replace("http", "https").parse().unwrap(), &trust).unwrap();
     assert_eq!(peer.ask(Method::GET, &["_up"], &[], None).await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -247,7 +247,7 @@ async fn servers_replicate_over_tls() {
     tokio::time::timeout(Duration::from_secs(60), ended).await.expect("the replication does not end");
     assert_eq!(send(&near, "GET", "/third", json!({})).await.json()["doc_count"], 20);
 
-    // A server that does not know the other's certificate.
+    // A server that does not trust the other's certificate.
     let stranger = Couch::with(Options { trust: Certificate::new().trust(), ..Options::default() }).await;
     let refused = stranger.json("POST", "/_replicate", pull).await;
     assert_eq!(refused.status, 500, "{}", refused.text);
@@ -285,7 +285,7 @@ async fn a_new_certificate_is_shown_without_a_restart() {
     };
     tokio::time::timeout(Duration::from_secs(60), shown).await.expect("the old certificate is still shown");
     assert!(connect(&couch, believing(&certificate.pem)).await.is_err());
-    // A connection goes on with the certificate that it began with.
+    // A connection keeps the certificate that it started with.
     old.write_all(b"GET /_up HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     old.read_to_string(&mut answer).await.unwrap();
@@ -300,7 +300,7 @@ async fn slow_handshakes_hold_nobody_up_and_end() {
         stream.write_all(hello).await.unwrap();
         stream
     };
-    // Nothing, and the begin of a record that never ends.
+    // Nothing, and the start of a record that never ends.
     let hellos: [&[u8]; 2] = [b"", b"\x16\x03\x01\x02\x00\x01"];
     let patient = Options { handshake_patience: Duration::from_secs(3600), ..Options::default() };
     let couch = certificate.serve(patient).await;

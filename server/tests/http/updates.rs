@@ -83,7 +83,7 @@ async fn a_client_that_continues_from_before_forgotten_drops_is_told() {
     let engine = server::engine::open(&"mem:".parse().unwrap(), server::engine::IfMissing::Create).unwrap();
     let couch = Couch::over(engine.clone(), Options::default()).await;
     couch.database("a").await;
-    // As many drops as are kept, with versionstamps from 1 on.
+    // As many drops as the store keeps, with versionstamps from 1 on.
     let transaction = engine.begin().unwrap();
     for number in 1..=1_000_u16 {
         let [high, low] = number.to_be_bytes();

@@ -1,4 +1,4 @@
-//! Documents of `_users`: who writes and reads them, and what becomes of their passwords.
+//! Documents of `_users`: who writes and reads them, and how their passwords are stored.
 
 use serde_json::{Value, json};
 use server::http::{Administrator, Options};
@@ -9,7 +9,7 @@ use crate::support::{Answer, Couch, wait_for};
 
 const ANNA: &str = "/_users/org.couchdb.user:anna";
 
-/// A server whose `_users` everyone may use, as those that offer a sign-up have it.
+/// A server whose `_users` everyone may use, as for a sign-up.
 async fn with_sign_up(users: &[(&str, &[&str])]) -> Couch {
     let couch = with_users(users).await;
     set(&couch, "couchdb/users_db_security_editable", "true").await;
@@ -58,7 +58,7 @@ async fn passwords_are_hashed_on_every_path() {
         assert_eq!(logs_in(&couch, name, "pw").await.status, 200, "{name}");
         assert_eq!(logs_in(&couch, name, "PW").await.status, 401, "{name}");
     }
-    // What would be written unseen is not written.
+    // Writes whose result cannot be checked first are refused.
     let patch = couch.request("PATCH", "/_users/org.couchdb.user:a").basic_auth("adm", Some("pass word"));
     let patch = patch.header("content-type", "application/merge-patch+json").body(r#"{"password":"neu"}"#);
     assert_eq!(couch.send(patch).await.status, 403);
@@ -159,7 +159,7 @@ async fn documents_of_others_are_not_there() {
     let design = stranger("GET", "/_users/_design/d", json!({})).await;
     design.refused(403, "forbidden", "Only administrators can view design docs in the users database.");
 
-    // Members that are public are there for all.
+    // Public members are visible to all.
     set(&couch, "chttpd_auth/public_fields", "name,email").await;
     let read = stranger("GET", ANNA, json!({})).await.json();
     assert_eq!(read, json!({"_id": "org.couchdb.user:anna", "_rev": rev, "name": "anna"}));
@@ -283,7 +283,7 @@ async fn hashes_out_of_bounds_are_refused_by_their_iterations() {
         set(&couch, &format!("chttpd_auth/{name}"), "10").await;
         let [anna, eve] = [logs_in(&couch, "anna", "pw anna").await, logs_in(&couch, "eve", "pw eve").await];
         assert_eq!((anna.status.as_u16(), eve.status.as_u16()), (200, 200), "no failure was counted");
-        // Another document has to be proven anew, and so has another administrator's password.
+        // Another document must be proven again, and so must another administrator's password.
         let mut document = admin(&couch, "GET", ANNA, json!({})).await.json();
         document["salt"] = json!("salt");
         document["password"] = json!("pw anna");
@@ -374,7 +374,7 @@ async fn a_token_opens_no_document_of_a_user() {
         send("DELETE", &format!("{ANNA}?rev={rev}"), &json!({})).await.refused(404, "not_found", "missing");
         let bulk = send("POST", "/_users/_bulk_docs", &json!({"docs": [changed]})).await.json();
         assert_eq!(bulk[0]["error"], "not_found", "{way}");
-        // Nor does it become a session of the account.
+        // It does not become a session of the account either.
         let session = send("GET", "/_session", &json!(null)).await;
         assert_eq!((&session.json()["userCtx"]["name"], session.header("set-cookie")), (&json!("anna"), ""), "{way}");
         let login = send("POST", "/_session", &json!({"name": "anna", "password": ""})).await;
@@ -411,7 +411,7 @@ async fn a_document_in_conflict_lets_nobody_in() {
         let after = admin(&couch, "GET", &format!("{ANNA}?conflicts=true"), json!({})).await.json();
         assert_eq!(after, conflicted, "no password is stored anew");
         assert_eq!(user(&couch, "berta", "GET", "/_session").await.status, 200);
-        // What was deleted is no conflict.
+        // A deleted leaf is not a conflict.
         let deleted = admin(&couch, "DELETE", &format!("{ANNA}?rev={rev}"), json!({})).await;
         assert_eq!(deleted.status, 200, "{}", deleted.text);
         assert_eq!(couch.send(by_session()).await.json()["userCtx"], json!({"name": "anna", "roles": []}));
@@ -477,7 +477,7 @@ async fn the_rules_of_users_are_a_document_that_is_not_run() {
     let refused = couch.json("PUT", "/_users/org.couchdb.user:dora", new_user("dora", "pw")).await;
     refused.refused(403, "forbidden", "never");
 
-    // A server that starts writes it where it is missing.
+    // A starting server writes it if it is missing.
     assert_eq!(admin(&couch, "DELETE", &format!("{path}?rev=2-aa"), json!(null)).await.status, 200);
     assert_eq!(admin(&couch, "GET", path, json!(null)).await.status, 404);
     let administrator = Administrator { name: "adm".into(), password: "pass word".into() };

@@ -196,7 +196,7 @@ async fn what_was_written_before_the_function_is_validated_when_it_changes_or_mo
     for id in ["bad", "too"] {
         assert_eq!(couch.get(&format!("/target/{id}")).await.status, 404);
     }
-    // A function that is deleted is asked no more.
+    // A deleted function is no longer called.
     let rev = couch.get("/db/_design/v").await.json()["_rev"].as_str().unwrap().to_owned();
     assert_eq!(couch.call("DELETE", &format!("/db/_design/v?rev={rev}")).await.status, 200);
     couch.put("/db/later", json!({"bad": 1})).await;
@@ -226,7 +226,7 @@ async fn a_function_that_cannot_run_blocks_every_write_but_its_repair() {
     couch.put("/db/a", json!({})).await;
 }
 
-/// As CouchDB's own test of them says it.
+/// As in CouchDB's own test of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn selectors_of_the_language_query_validate() {
     let couch = Couch::start().await;
@@ -268,7 +268,7 @@ async fn selectors_of_the_language_query_validate() {
         let answer = couch.json("PUT", &format!("/db/{id}"), document).await;
         assert_eq!(answer.status.as_u16(), if valid { 201 } else { 403 }, "{id}: {}", answer.text);
     }
-    // A function in its place, and nothing.
+    // A function instead of the selector, and nothing.
     let rev = couch.put("/db/_design/v", json!({"_rev": rev, "validate_doc_update": FUNCTION})).await;
     couch.put("/db/song", json!({"type": "song"})).await;
     couch.json("PUT", "/db/s", json!({"bad": 1})).await.refused(403, "forbidden", "bad");
@@ -316,7 +316,7 @@ async fn the_users_function_of_the_documentation() {
     by("ben", "PUT", "/db/a", taken).await.refused(403, "forbidden", "Owners can not be changed.");
     let path = format!("/db/a?rev={}", rev.as_str().unwrap());
     by("ben", "DELETE", &path, json!({})).await.refused(403, "forbidden", "Only admins may delete other docs.");
-    // Server administrators are asked about too, with their role; so are those of the database.
+    // Functions are also called for server administrators, with their role, and for those of the database.
     admin(&couch, "PUT", "/db/c", json!({})).await.refused(403, "forbidden", "doc.type must be note");
     assert_eq!(by("chef", "DELETE", &path, json!({})).await.status, 200);
     assert_eq!(admin(&couch, "PUT", "/db/d", note("ben")).await.status, 201);

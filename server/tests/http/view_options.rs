@@ -1,6 +1,7 @@
-//! What a design document says about its views besides their functions, and which index they have by that.
+//! Options of views in a design document, and which index they lead to.
 //!
-//! Source: "View Options", "Raw collation" in CouchDB's `api/ddoc/views.rst`; `ddoc_to_mrst` of `couch_mrview_util.erl`.
+//! Source: "View Options", "Raw collation" in CouchDB's `api/ddoc/views.rst`; `ddoc_to_mrst` of
+//! `couch_mrview_util.erl`.
 
 use serde_json::{Value, json};
 
@@ -24,7 +25,7 @@ async fn index(couch: &Couch, design: &str) -> Value {
     couch.get(&format!("/db/_design/{design}/_info")).await.json()["view_index"].clone()
 }
 
-/// Writes a design document anew, or deletes it if there are no fields.
+/// Writes a design document, or deletes it if there are no fields.
 async fn rewrite(couch: &Couch, design: &str, fields: Option<Value>) {
     let path = format!("/db/_design/{design}");
     let rev = couch.get(&path).await.json()["_rev"].clone();
@@ -62,7 +63,7 @@ async fn design_documents_are_mapped_where_they_are_asked_for() {
     assert_eq!(keys(&couch, "all/_view/v?reduce=false").await, with_designs(&designs));
     let included = rows(&couch, "all/_view/v?reduce=false&include_docs=true&key=%22_design/new%22").await;
     assert_eq!(included[0]["doc"]["language"], "none");
-    // The option changes, and so does what is mapped.
+    // The option changes, and so do the mapped documents.
     rewrite(&couch, "all", Some(json!({"views": views}))).await;
     assert_eq!(keys(&couch, "all/_view/v?reduce=false").await, ["a", "z"]);
     rewrite(&couch, "all", Some(json!({"options": {"include_design": true}, "views": views}))).await;
@@ -91,7 +92,7 @@ async fn documents_have_local_sequences_where_they_are_asked_for() {
     assert_eq!((both.len(), &both[0]["id"]), (5, &json!("_design/both")));
     assert_eq!(both[0]["value"], sequence("_design/both").await);
     assert_eq!(rows(&couch, "no/_view/v").await[0]["value"], Value::Null);
-    // It is that of the last change.
+    // The sequence is that of the last change.
     let rev = couch.get("/db/a").await.json()["_rev"].clone();
     couch.put("/db/a", json!({"_rev": rev, "n": 1})).await;
     assert_eq!(rows(&couch, "seq/_view/v").await[0]["value"], sequence("a").await);
@@ -107,7 +108,7 @@ async fn documents_have_local_sequences_where_they_are_asked_for() {
 async fn views_in_raw_collation_are_in_erlangs_order_and_the_others_in_icus() {
     let map = "function (doc) { emit(doc.key); }";
     let raw = json!({
-        // It is an option of each view: here it means nothing, as in CouchDB.
+        // It is an option of a view: here it has no meaning, as in CouchDB.
         "options": {"collation": "raw"},
         "views": {
             "raw": {"map": map, "options": {"collation": "raw"}, "reduce": "_count"},
@@ -168,8 +169,8 @@ async fn views_in_raw_collation_are_in_erlangs_order_and_the_others_in_icus() {
     assert_eq!(couch.get("/db/_couch_layer/check").await.json()["problems"], json!([]));
 }
 
-/// CouchDB sends the rows of each shard as they come, and those of one shard come sorted, behind their count. Only `skip` is
-/// forgotten there (`handle_non_sorted` of `fabric_view_map.erl`).
+/// CouchDB sends the rows of each shard as they come, and those of one shard come sorted, behind their count. Only
+/// `skip` is forgotten there (`handle_non_sorted` of `fabric_view_map.erl`).
 #[tokio::test(flavor = "multi_thread")]
 async fn unsorted_rows_are_those_of_one_shard() {
     let couch = Couch::with_docs(json!([
@@ -202,7 +203,7 @@ async fn equal_design_documents_have_one_index() {
     let before = index(&couch, "two").await;
     assert_eq!(before["signature"], index(&couch, "one").await["signature"]);
     assert_ne!(before["signature"], index(&couch, "other").await["signature"]);
-    // What is built for the one is there for the other.
+    // Rows built for the one serve the other.
     let stale = async |name: &str| rows(&couch, &format!("{name}/_view/v?update=false&reduce=false")).await.len();
     assert_eq!((stale("one").await, stale("two").await), (0, 0));
     assert_eq!(rows(&couch, "one/_view/v").await[0]["value"], 2);
@@ -213,7 +214,7 @@ async fn equal_design_documents_have_one_index() {
     couch.put("/db/c", json!({})).await;
     assert_eq!(rows(&couch, "two/_view/v").await[0]["value"], 3);
     assert_eq!((stale("one").await, stale("two").await), (3, 3));
-    // It goes with the last of them.
+    // It is removed with the last of them.
     let clean_up = async || assert_eq!(couch.json("POST", "/db/_view_cleanup", json!({})).await.status, 202);
     rewrite(&couch, "one", None).await;
     clean_up().await;
@@ -248,17 +249,17 @@ async fn options_of_the_wrong_types_are_refused() {
     let answer = couch.json("POST", "/db/_bulk_docs", bulk).await.json();
     assert_eq!((&answer[0]["error"], &answer[1]["ok"]), (&json!("invalid_design_doc"), &json!(true)), "{answer}");
     assert_eq!(couch.get("/db/_design/d").await.status, 404);
-    // What it does not know it does not look at.
+    // Unknown fields are not checked.
     let taken = json!({"include_design": true, "local_seq": false, "collation": 1, "option1": "function(doc, req) {}"});
     assert_eq!(put(taken).await.status, 201);
-    // A replication brings what there is.
+    // A replication writes them as they are.
     let docs = json!([{"_id": "_design/e", "_rev": "1-a", "options": 1, "views": {"v": {"map": IDS}}}]);
     let sent = couch.json("POST", "/db/_bulk_docs", json!({"new_edits": false, "docs": docs})).await;
     assert_eq!(sent.json(), json!([]));
     assert_eq!(keys(&couch, "e/_view/v").await, ["a"]);
 }
 
-/// CouchDB looks at these fields when a design document is written.
+/// CouchDB checks these fields when a design document is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn design_documents_that_cannot_be_run_are_refused() {
     let couch = Couch::with_docs(json!([])).await;
@@ -290,7 +291,7 @@ async fn design_documents_that_cannot_be_run_are_refused() {
         assert_eq!((answer.status.as_u16(), &answer.json()["error"]), (400, &json!("compilation_error")));
         assert!(answer.json()["reason"].as_str().unwrap().starts_with(&reason), "{}", answer.text);
     }
-    // Nobody runs these, or only when they are asked for.
+    // These are never run, or only on request.
     for (n, taken) in [
         json!({"language": "erlang", "views": {"v": {"map": "fun(Doc) -> ok end."}}}),
         json!({"language": "query", "views": {"v": {"map": {"fields": {}}, "reduce": "_count"}}}),

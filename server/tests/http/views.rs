@@ -1,4 +1,5 @@
-//! Views of design documents in JavaScript, as CouchDB 3.5 has them. The examples are those of CouchDB's guide to views.
+//! Views of design documents in JavaScript, as CouchDB 3.5 has them. The examples are those of CouchDB's guide to
+//! views.
 
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ async fn refused(couch: &Couch, query: &str) -> Answer {
     couch.get(&format!("/db/_design/d/_view/{query}")).await
 }
 
-/// Writes a document as a replication does, which brings what there is.
+/// Writes a document like a replication, which does not validate it.
 async fn replicate(couch: &Couch, doc: Value) {
     let sent = couch.json("POST", "/db/_bulk_docs", json!({"new_edits": false, "docs": [doc]})).await;
     assert_eq!((sent.status.as_u16(), sent.json()), (201, json!([])));
@@ -52,7 +53,7 @@ async fn the_guides_blog_is_listed_by_date() {
     let docs = view(&couch, "by_date?include_docs=true&limit=1&skip=1&update_seq=true").await;
     assert_eq!(docs["rows"][0]["doc"]["body"], "My biggest hobby");
     assert_eq!(docs["update_seq"], couch.get("/db").await.json()["update_seq"]);
-    // What was just written is there, and what was deleted is not.
+    // A document just written has a row, and a deleted one does not.
     couch.put("/db/new", json!({"title": "New", "date": "2010"})).await;
     let rev = couch.get("/db/biking").await.json()["_rev"].as_str().unwrap().to_owned();
     couch.call("DELETE", &format!("/db/biking?rev={rev}")).await;
@@ -193,7 +194,7 @@ async fn keys_are_ranges_of_their_own() {
         couch.put(&format!("/db/x{n}"), json!({"k": key, "n": n})).await;
     }
     let ask = async |query: &str| view(&couch, query).await;
-    // Both keys stand at one place; the group has the key that was asked for, and the order is that of the request.
+    // Both keys collate equally; the group has the requested key, and the order is that of the request.
     let groups = ask("count?keys=[%22c%22,%22ab%22]&group=true&descending=true").await;
     assert_eq!(members(&groups, ["key", "value"]), [json!(["c", 1]), json!(["ab", 2])]);
     let rows = ask("map?keys=[%22c%22,%22ab%22]&descending=true").await;
@@ -202,7 +203,7 @@ async fn keys_are_ranges_of_their_own() {
     assert_eq!(members(&rows, ["id", "value"]), [json!(["x1", 1])]);
     assert_eq!(ask("map?keys=[%22ab%22,%22c%22]&inclusive_end=false").await["rows"], json!([]));
     assert_eq!(ask("map?keys=[]&startkey=7").await["offset"], 0);
-    // What is skipped counts, also where there is less of it.
+    // Skipped rows count, even if there are fewer.
     for (query, offset) in [
         ("map?skip=2", 2),
         ("map?skip=100", 8),

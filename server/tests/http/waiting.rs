@@ -16,7 +16,7 @@ use crate::support::Couch;
 /// Long enough for a machine that does much else.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A server with a database `here`, and an address at which it answers only when the gate is open.
+/// A server with a database `here`, and an address at which it answers only while the gate is open.
 struct Gated {
     couch: Couch,
     address: SocketAddr,
@@ -81,7 +81,7 @@ async fn answered(waiting: JoinHandle<(u16, Value)>) -> (u16, Value) {
     tokio::time::timeout(TIMEOUT, waiting).await.expect("it is answered").unwrap()
 }
 
-/// Waits until this many replications run; they, as the scheduler lists them.
+/// Waits until this many replications run. Returns them as the scheduler lists them.
 async fn running(couch: &Couch, count: usize) -> Vec<Value> {
     let waiting = async {
         loop {
@@ -133,7 +133,7 @@ async fn a_replication_is_seen_and_cancelled_while_its_client_waits() {
         (&json!(id), &json!(null), &json!(false))
     );
 
-    // Described as it was asked for, at another server.
+    // Cancelled by its description, at another server.
     let mut cancel = asked.clone();
     cancel["cancel"] = json!(true);
     let cancelled = second.json("POST", "/_replicate", cancel.clone()).await;
@@ -149,7 +149,7 @@ async fn a_replication_is_seen_and_cancelled_while_its_client_waits() {
     assert_eq!(first.json("POST", "/_replicate", cancel.clone()).await.status, 200);
     assert_eq!(answered(waiting).await, stopped());
 
-    // One that ended is no job any more, and can be asked for again.
+    // An ended replication is no longer a job, and can be requested again.
     far.gate.send_replace(true);
     let (status, done) = answered(begin(&first, &asked)).await;
     assert_eq!((status, &done["history"][0]["docs_written"]), (200, &json!(2)), "{done}");

@@ -31,7 +31,7 @@ impl Process {
         Process::of(command(arguments).args(["--listen", address]))
     }
 
-    /// Starts this command, which is to listen on a port.
+    /// Starts this command, which must listen on a port.
     pub(crate) fn of(command: &mut Command) -> Process {
         let mut child = command.spawn().unwrap();
         let out: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
@@ -59,7 +59,7 @@ impl Process {
         Some(value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
     }
 
-    /// Asks the process to stop, and waits until it has.
+    /// Asks the process to stop, and waits until it has stopped.
     pub(crate) fn stop(mut self, signal: &str) -> std::process::ExitStatus {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());

@@ -7,8 +7,8 @@
 //!  contents    each has a reference; its bytes have the right hashes
 //! ```
 //!
-//! Each statement is based on rows that one transaction read. A store id moves from an upload to a content and
-//! never back, so reading the uploads first misses none.
+//! Each statement is based on rows that one transaction read. A store id moves from an upload to a content and never
+//! back, so reading the uploads first does not miss any.
 //!
 //! If a repair has moved unreadable rows of `docs`, these may be lists. Then contents and references without an
 //! owner are not reported, and all of them are kept.
@@ -35,14 +35,14 @@ pub(super) struct BadAttachment {
     pub(super) lacks_reference: bool,
 }
 
-/// Rows that belong to no document.
+/// Rows without a document.
 #[derive(Default)]
 pub(super) struct Unowned {
     /// References of leaves that do not have the content.
     pub(super) references: Vec<(ContentId, String, Leaf)>,
     /// Contents without references.
     pub(super) contents: Vec<ContentId>,
-    /// Chunks of no content and no upload.
+    /// Chunks without a content or an upload.
     pub(super) chunks: Vec<StoreId>,
 }
 
@@ -149,7 +149,7 @@ impl<D: Database> Documents<D> {
                 Err(error) => return Err(error),
             }
         }
-        Ok((hashes.finish() != (*id, row.md5)).then(|| "its hashes are others".to_owned()))
+        Ok((hashes.finish() != (*id, row.md5)).then(|| "its hashes differ".to_owned()))
     }
 
     /// Contents after a key, each with whether it has references, and the last key; `None` after the last content.
@@ -232,7 +232,7 @@ impl<D: Database> Documents<D> {
                     Err(error) => report.add(None, format!("a key of references cannot be read: {}", error.reason())),
                     Ok((content, id, leaf)) if !holds && !some_moved => {
                         let what = format!(
-                            "there is a reference of {} to the content {content:?}, which it has not",
+                            "there is a reference of {} to the content {content:?}, which it does not have",
                             leaf.rev
                         );
                         report.add(Some(&id), what);
@@ -289,8 +289,7 @@ impl<D: Database> Documents<D> {
         Ok(!self.has_rows(self.keys().range(DatabaseKey::All(subspace)).limit(1)).await?)
     }
 
-    /// Whether a repair moved rows of `docs`, which may be lists. The first row moved from a key goes to one
-    /// subspace.
+    /// Whether a repair moved rows of `docs`, which may be lists. The first row moved from a key goes to one subspace.
     async fn some_moved(&self) -> Result<bool> {
         let Some(begin) = self.keys().moved(&self.keys().key(DatabaseKey::All(Subspace::Docs)), 0) else {
             return Ok(true);
@@ -372,7 +371,8 @@ impl<D: Database> Documents<D> {
             removed += guard
                 .run(|transaction| async move {
                     let instance = self.instance(&transaction, Read::Serializable);
-                    // Every edit of the leaf writes or removes this row. So does one of a replaced revision's.
+                    // Every edit of the leaf writes or removes this row. The same holds for the row of a replaced
+                    // revision.
                     let revision = transaction.get(revision, Read::Serializable);
                     let head = transaction.get(replaced, Read::Serializable);
                     let lists = [DatabaseKey::Attachments(id, leaf), DatabaseKey::ReplacedAttachments(id, leaf)]

@@ -31,7 +31,7 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// Reports what does not agree, and adds the document to the totals.
+    /// Reports inconsistencies, and adds the document to the totals.
     pub(super) fn check(
         self,
         id: &str,
@@ -77,7 +77,7 @@ impl Document {
         sums.last = sums.last.max(winner_info.seq);
         if winner_info.branches != self.branches.len() as u64 {
             let found = self.branches.len();
-            report.add(Some(id), format!("its winner counts {} branches, there are {found}", winner_info.branches));
+            report.add(Some(id), format!("its winner counts {} branches, but there are {found}", winner_info.branches));
         }
         let expected = ChangeRow { id: id.to_owned(), winner: winner.leaf.clone(), branches: winner_info.branches };
         match change.map(ChangeRow::read) {
@@ -127,7 +127,7 @@ impl Document {
                 Some(body) => match body.rows.first().map(|row| decode(&row.key[..body.prefix], &body.rows)) {
                     Some(Ok(found)) if found.attachments.is_empty() == branch.attachments => {
                         let said = if branch.attachments { "has no attachments" } else { "has attachments" };
-                        report.add(Some(id), format!("{rev} {said}, against what its branch says"));
+                        report.add(Some(id), format!("{rev} {said}, but its branch says otherwise"));
                     }
                     Some(Ok(found)) if found.text.len() as u64 == branch.size => {}
                     Some(Ok(found)) => {

@@ -1,7 +1,7 @@
 //! Checks indexes against documents, and documents against indexes.
 //!
 //! ```text
-//!  with each page of documents   the id row names exactly the rows that the indexes make of the winner,
+//!  with each page of documents   the id row names exactly the winner's rows in the indexes,
 //!                                and these rows exist with the right values
 //!  then all rows of indexes      each belongs to an existing index, and its document's id row names it
 //!  then the definitions          each can be read, and is in its design document
@@ -106,7 +106,7 @@ impl<D: Database> Documents<D> {
                 None => Indexed::default(),
                 Some(Ok(found)) => found.clone(),
                 Some(Err(error)) => {
-                    let what = format!("which rows it has in indexes cannot be read: {}", error.reason());
+                    let what = format!("the list of its rows in indexes cannot be read: {}", error.reason());
                     bad.push(BadIndexed { id: id.clone(), what });
                     continue;
                 }
@@ -144,13 +144,13 @@ impl<D: Database> Documents<D> {
         }
         let place = self.keys().key(DatabaseKey::IndexRow(one.kept.number, key, id));
         Ok(match transaction.get(&place, Read::Snapshot).await? {
-            None => Some("its row is not there".to_owned()),
+            None => Some("its row is missing".to_owned()),
             Some(values) if values != values_of(&row) => Some("its row has other values".to_owned()),
             Some(_) => None,
         })
     }
 
-    /// The indexes, and how far those are that are being built.
+    /// The indexes, and the progress of those that are being built.
     async fn checked(&self, transaction: &D::Transaction, instance: &Instance) -> Result<Vec<Checked>> {
         // Definitions that cannot be read are reported separately.
         let Ok(definitions) = alone(self.definitions(transaction, instance).await)? else { return Ok(Vec::new()) };
@@ -167,7 +167,7 @@ impl<D: Database> Documents<D> {
         Ok(checked)
     }
 
-    /// Walks the rows of all indexes. Returns those that belong to no document or index, and reports them.
+    /// Walks the rows of all indexes. Reports and returns those without a document or an index.
     pub(super) async fn stray_index_rows(&self, report: &mut CheckReport) -> Result<Vec<Bytes>> {
         let mut strays = Vec::new();
         for subspace in [Subspace::Indexes, Subspace::IndexRows, Subspace::Indexed] {
@@ -220,7 +220,7 @@ impl<D: Database> Documents<D> {
         Some(transaction.get(&self.keys().key(DatabaseKey::Indexed(&id)), Read::Serializable))
     }
 
-    /// The problem of an index row that belongs to no document or index, and the document that it names.
+    /// The problem of an index row without a document or an index, and the document that it names.
     fn stray(
         &self,
         instance: &Instance,
@@ -235,7 +235,7 @@ impl<D: Database> Documents<D> {
         };
         if is_of(Subspace::Indexes) {
             let is_kept = instance.indexes.kept.iter().any(|kept| keys.key(DatabaseKey::Index(kept.number)) == row.key);
-            let what = format!("a definition of no index that is kept: {}", row.key.escape_ascii());
+            let what = format!("a definition without an existing index: {}", row.key.escape_ascii());
             return Ok((!is_kept).then_some((None, what)));
         }
         if is_of(Subspace::Indexed) {
@@ -340,7 +340,7 @@ impl<D: Database> Documents<D> {
         Ok((instance, Some((row.key, leaf))))
     }
 
-    /// Removes a row that belongs to no document or index, if that is still true.
+    /// Removes a row without a document or an index, if it still has none.
     pub(super) async fn remove_stray(&self, key: &Bytes) -> Result<u64> {
         self.shared
             .guard

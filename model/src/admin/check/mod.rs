@@ -14,8 +14,8 @@
 //! them: see [`validation`].
 //!
 //! Pages follow each other without gaps, so rows of documents that are not in `revisions` are found too. Then the
-//! changes are walked: each row must belong to its document, so that each document has exactly one. At the end, the
-//! counters and the last sequence are compared with the walk.
+//! changes are walked: each row must belong to its document, so each document has exactly one. At the end, the counters
+//! and the last sequence are compared with the walk.
 //!
 //! The walk takes many short transactions. A page shows the rows as of one moment. The totals are compared only if the
 //! database did not change between the first page and the last; the report tells whether it did.
@@ -98,7 +98,7 @@ struct Page {
 }
 
 impl<D: Database> Documents<D> {
-    /// Walks the database and lists the problems. `progress` is called after every page.
+    /// Walks the database and lists the problems. Calls `progress` after every page.
     ///
     /// # Errors
     /// 404 if the database is gone; the store's errors. Damage is not an error, but part of the report.
@@ -168,7 +168,7 @@ impl<D: Database> Documents<D> {
         let (_, last, stats) = self.totals().await?;
         report.changed_meanwhile = last != last_before;
         if self.home.access == Access::Remains {
-            // When a database leaves, its last sequence becomes the beginning of the next incarnation.
+            // When a database leaves, its last sequence becomes the start of the next incarnation.
             sums.last = Seq::beginning_of(instance.incarnation.saturating_add(1));
         } else if last == Seq::beginning_of(instance.incarnation) {
             // The same happens when its store is adopted.
@@ -201,8 +201,8 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Reports a document whose rows the store cannot read, the first one after an id. Returns the id after which the
-    /// walk goes on.
+    /// Reports the first document after an id whose rows the store cannot read. Returns the id after which the walk
+    /// continues.
     async fn past_unreadable(
         &self,
         after: Option<&str>,
@@ -220,7 +220,7 @@ impl<D: Database> Documents<D> {
             Ok(batch) => batch.rows.first().and_then(|row| id_at(&row.key)),
             // The first document that can be read again may lack rows.
             Err(_) => {
-                let from = after.map_or("the first document".to_owned(), |id| format!("{id:?}"));
+                let from = after.map_or("the start".to_owned(), |id| format!("{id:?}"));
                 report.add_unreadable(None, format!("documents after {from} cannot be read"), &error);
                 id_at(end).or_else(|| id_at(end.split_last()?.1))
             }
@@ -244,7 +244,7 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    /// Reads the documents after an id: about `rows` rows of `revisions`, and no more bodies than a batch holds.
+    /// Reads the documents after an id: about `rows` rows of `revisions`, and at most as many bodies as a batch holds.
     async fn page(&self, transaction: D::Transaction, after: Option<&str>, rows: usize) -> Result<Page> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);

@@ -1,4 +1,4 @@
-//! Checks the rows of purges and of their UUIDs: each has the other.
+//! Checks the rows of purges and of their UUIDs: each must have the other.
 
 use kv_api::{Bytes, Database, KeySelector, KeyValue, RangeRequest, Read, Transaction};
 
@@ -17,7 +17,7 @@ struct Pair {
 
 /// The content of a row.
 enum What {
-    /// The settings of purges.
+    /// Purge settings.
     Settings,
     /// A purge. The other row is that of its UUID.
     Info(PurgeInfo),

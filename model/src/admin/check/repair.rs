@@ -4,22 +4,22 @@
 //! Unreadable rows are moved, byte for byte, and never removed:
 //!
 //! ```text
-//!  a live leaf     its body can be read       it stays; without ancestors if its row cannot be read
+//!  a live leaf     its body can be read       it is kept; without ancestors if its row cannot be read
 //!                  its body cannot be read    its rows are moved: a replication restores the revision
-//!  a tombstone                                it stays; a body that cannot be read is moved
+//!  a tombstone                                it is kept; a body that cannot be read is moved
 //!  a body without a leaf, or a listing or a change without a winner      moved
-//!  an unreadable change of a document that was left as it is             moved, and written again from the winner
+//!  an unreadable change of a document that was not repaired              moved, and written again from the winner
 //!
 //!  (4 to 7, …)  ──►  (24 to 27, …)            revisions, changes, docs, all_docs: the same keys and values
 //!                    (28 to 31, …) and so on                 if another value was moved from the same key before
 //! ```
 //!
-//! Rows of indexes are written again from the documents, and removed if they belong to no document. View groups whose
-//! rows do not agree with each other are removed, and built anew by the next query.
+//! Rows of indexes are written again from the documents, and removed if they do not belong to a document. View groups
+//! whose rows are inconsistent are removed, and rebuilt by the next query.
 //!
-//! A document with rows in an unknown format is left as it is. So is a document that does not fit in a transaction. If
-//! a document was left, a change whose document is unknown stays: it may belong to that document. The counters are
-//! corrected last, if there were no writes meanwhile.
+//! A document with rows in an unknown format is not repaired. Neither is a document that does not fit in a transaction.
+//! If a document was not repaired, a change whose document is unknown is kept: it may belong to that document. The
+//! counters are corrected last, if there were no writes meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ pub struct Repair {
 pub struct RepairReport {
     /// Number of documents written again, and of changes moved.
     pub repaired: u64,
-    /// Number of documents and changes left as they are.
+    /// Number of documents and changes that were not repaired.
     pub left: u64,
     /// Number of rows moved.
     pub moved: u64,
@@ -86,8 +86,8 @@ struct Sorted {
 }
 
 impl<D: Database> Documents<D> {
-    /// Repairs what [`check`](Self::check) reports, as far as possible. `progress` is called for each document and row
-    /// that was repaired or left.
+    /// Repairs what [`check`](Self::check) reports, as far as possible. Calls `progress` for each document and row that
+    /// was repaired or not.
     ///
     /// # Errors
     /// 404 if the database is gone; the store's errors. Each document is repaired in its own transaction. After an
@@ -96,8 +96,8 @@ impl<D: Database> Documents<D> {
         self.repair_with(false, progress).await
     }
 
-    /// The same, after the store gave up rows that it could not read. Contents of attachments without an owner stay:
-    /// the lost rows may have been their owners.
+    /// The same, after the store gave up rows that it could not read. Contents of attachments without an owner are
+    /// kept: the lost rows may have been their owners.
     ///
     /// # Errors
     /// As [`repair`](Self::repair).
@@ -163,7 +163,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// Corrects the definitions of indexes and the list of design documents that validate, from the design documents.
-    /// Removes rows that belong to no index or no document: all their data are in the documents.
+    /// Removes rows without an index or a document: all their data are in the documents.
     async fn repair_indexes(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let (instance, ..) = self.totals().await?;
         let unlisted = self.check_validation(&instance, &mut CheckReport::default()).await?;
@@ -184,9 +184,9 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Removes view groups whose rows cannot be read or do not agree with each other, and rows without a group. All
-    /// their data are in the documents. A group with rows of a later version stays. If the head of one group cannot be
-    /// read, all groups stay. If the group of one row cannot be read, all rows without a group stay.
+    /// Removes view groups whose rows cannot be read or are inconsistent, and rows without a group. All their data are
+    /// in the documents. A group with rows of a later version is kept. If the head of one group cannot be read, all
+    /// groups are kept. If the group of one row cannot be read, all rows without a group are kept.
     async fn repair_views(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let Ok(groups) = settled(self.view_groups().await)? else { return Ok(()) };
         for group in groups {
@@ -233,7 +233,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// Removes contents, references and chunks without an owner, if every document could be read: a list of attachments
-    /// that was left or moved may name them.
+    /// that was kept or moved may name them.
     async fn repair_contents(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let unowned = self.check_contents(&mut CheckReport::default()).await?;
         if unowned.references.is_empty() && unowned.contents.is_empty() && unowned.chunks.is_empty() {
@@ -287,7 +287,7 @@ impl<D: Database> Documents<D> {
                 transaction.clear(listed_key);
                 move_away(&transaction, keys, &moved).await?;
                 if kept.is_empty() {
-                    // No row of the feed says that the document is gone.
+                    // The feed does not show that the document is gone.
                     self.rebuild_all_views(&transaction).await?;
                 }
                 write_kept(&transaction, keys, &instance, id, kept);
@@ -343,8 +343,9 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// Moves a row of the feed, unless it proves to be its document's row, or its document cannot be read. The row of a
-    /// document that was left is written again at the same key: otherwise the feed would never show the document.
+    /// Moves a row of the feed, unless it is proved to be its document's row, or its document cannot be read. The row
+    /// of a document that was not repaired is written again at the same key: otherwise the feed would never show the
+    /// document.
     async fn repair_change(&self, row: &KeyValue, seq: Option<Seq>, id: Option<&str>, some_left: bool) -> Result<u64> {
         let keys = self.keys();
         self.shared
@@ -434,7 +435,7 @@ fn settled<T>(outcome: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// Damage has to be repaired. Rows of a later version are not damage.
+/// Damage must be repaired. Rows of a later version are not damage.
 fn unless_unknown(error: Error) -> Result<()> {
     if matches!(error.kind(), ErrorKind::UnknownFormat(_)) { Err(error) } else { Ok(()) }
 }

@@ -1,12 +1,12 @@
 //! Checks the rows of replaced revisions whose bodies are kept.
 //!
 //! ```text
-//!  heads    each is of no leaf, has the row of its time, a body that can be read, and its attachments
+//!  heads    each is not a leaf, and has the row of its time, a readable body, and its attachments
 //!  times    each has its head
 //!  bodies   each has its head
 //! ```
 //!
-//! A repair leaves these rows as they are: no document depends on them.
+//! A repair does not change these rows: documents do not depend on them.
 
 use kv_api::keys::key_after;
 use kv_api::{Bytes, Database, RangeRequest, Read, Transaction};
@@ -49,7 +49,7 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// The problems of the first heads, and where to go on.
+    /// The problems of the first heads, and the key at which to continue.
     async fn heads(
         &self,
         transaction: D::Transaction,
@@ -120,7 +120,7 @@ impl<D: Database> Documents<D> {
         Ok((problems, next))
     }
 
-    /// The first times or bodies without a head, and where to go on.
+    /// The first times or bodies without a head, and the key at which to continue.
     async fn without_heads(
         &self,
         transaction: D::Transaction,
@@ -156,7 +156,7 @@ impl<D: Database> Documents<D> {
             let head = head.await?.map(|head| Replaced::read(leaf.clone(), &head));
             let is_there = match head {
                 Some(Ok(head)) => since_ms.is_none_or(|since_ms| since_ms == head.since_ms),
-                // It is reported itself.
+                // The head itself is reported.
                 Some(Err(_)) => true,
                 None => false,
             };

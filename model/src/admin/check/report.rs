@@ -1,4 +1,4 @@
-//! What a check reports.
+//! The report of a check.
 
 use std::fmt;
 
@@ -48,8 +48,8 @@ pub struct CheckReport {
     pub problems: Vec<Problem>,
     /// Number of problems.
     pub problem_count: u64,
-    /// Number of problems that are rows which the store cannot read, since its files are damaged. Then the counters,
-    /// the last sequence and the number of changes were not compared.
+    /// Number of problems that are unreadable rows, since the store's files are damaged. Then the counters, the last
+    /// sequence and the number of changes were not compared.
     pub unreadable: u64,
     /// Number of leaves that are ancestors on another branch of their document. This is not a problem: an edit made a
     /// revision that already existed as the oldest one of a branch without its parent. The next replicated edit of the
@@ -61,7 +61,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether no problem was found.
+    /// Whether the check found no problems.
     pub fn is_sound(&self) -> bool {
         self.problem_count == 0
     }

@@ -9,7 +9,7 @@ use crate::documents::Documents;
 use crate::error::{Result, alone};
 
 impl<D: Database> Documents<D> {
-    /// Checks every group. One that is updated meanwhile is left out.
+    /// Checks every group. A group that is updated meanwhile is left out.
     pub(super) async fn check_view_groups(&self, report: &mut CheckReport) -> Result<()> {
         match alone(self.view_groups().await)? {
             Err(error) => report.add(None, format!("a view group cannot be read: {}", error.reason())),
@@ -24,7 +24,7 @@ impl<D: Database> Documents<D> {
                     Err(error) => report.add(None, format!("rows of views cannot be read: {}", error.reason())),
                     Ok(numbers) => {
                         for number in numbers {
-                            report.add(None, format!("view group {number} has rows and no head"));
+                            report.add(None, format!("view group {number} has rows but no head"));
                         }
                     }
                 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::keys::DatabaseKeys;
 
-/// Number of edits of a database by one process between two rows. A transaction with more has a row of its own.
+/// Number of edits of a database by one process between two rows. A transaction with more edits has its own row.
 pub(super) const EDITS_BETWEEN: u32 = 32;
 
 /// Time between two rows of a database by one process, in milliseconds, if it edits the database at all.
@@ -16,8 +16,8 @@ pub(super) const MS_BETWEEN: u64 = 300_000;
 /// Number of rows that a process writes between two calls of [`Documents::thin_counts`](crate::Documents::thin_counts).
 const ROWS_BETWEEN_THINNING: u32 = 16;
 
-/// The edits of each database by this process since its last row. Databases share the slots: one that has a slot with
-/// others gets a row a little earlier, or later.
+/// The edits of each database by this process since its last row. Databases share the slots: one that shares its slot
+/// gets a row a little earlier, or later.
 pub(crate) struct EditCounts {
     slots: [Slot; SLOTS],
 }
@@ -34,7 +34,7 @@ pub(super) struct Slot {
     pub(super) latest_ms: AtomicU64,
     /// Rows since the last thinning.
     rows: AtomicU32,
-    /// The key after which the next thinning goes on.
+    /// The key after which the next thinning continues.
     pub(super) thinned: Mutex<Bytes>,
 }
 
@@ -49,8 +49,8 @@ impl EditCounts {
         &self.slots[keys.number() as usize % SLOTS]
     }
 
-    /// Counts the edits of a transaction that is about to commit. Returns whether it is to write a row. Edits of an
-    /// attempt that fails count too: the next row is written a little earlier.
+    /// Counts the edits of a transaction that is about to commit. Returns whether it must write a row. Edits of a
+    /// failed attempt count too: the next row is written a little earlier.
     pub(super) fn is_row_due(&self, keys: &DatabaseKeys, edits: usize, now_ms: u64) -> bool {
         let slot = self.slot(keys);
         let edits = u32::try_from(edits).unwrap_or(EDITS_BETWEEN);

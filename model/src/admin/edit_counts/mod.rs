@@ -1,8 +1,8 @@
 //! The number before a sequence: about how many edits the database had had by then, and when that was.
 //!
 //! CouchDB's sequences are `N-…`, and programs use `N`: they take the difference of two as the number of changes
-//! between them. A versionstamp has no such number, so some transactions write a row with the number of edits until
-//! then:
+//! between them. A versionstamp has no such number, so some transactions write a row with the number of edits up to
+//! them:
 //!
 //! ```text
 //!  (17, Incarnation, Stamp) = (Before, Own, Version, TimeMs, Upto)
@@ -10,18 +10,18 @@
 //!
 //! `Stamp` is that of the transaction. `Before` is the number of edits committed at `Version`, the version that it
 //! read, by the [counters](crate::rows::stats). `Own` is the number of its own edits. The number of a sequence is the
-//! greatest count of the rows up to it. So for each sequence it is one number for ever, since only later rows follow,
-//! and it never falls along the feed. The number at the end of the feed lags behind by less than
-//! [`EDITS_BETWEEN`](due::EDITS_BETWEEN) edits for each process that writes.
+//! greatest count of the rows up to it. It never changes, since only later rows are added, and it never falls along the
+//! feed. The number at the end of the feed lags behind by less than [`EDITS_BETWEEN`](due::EDITS_BETWEEN) edits for
+//! each process that writes.
 //!
-//! A row is written without a conflict, and read by no edit. A later row can have a lower count than an earlier one, if
-//! its transaction read before the earlier one committed. Then the stamp of the earlier row is greater than the
-//! `Version` of the later row. So no row before that version needs to be read.
+//! A row is written without a conflict range, and edits do not read it. A later row can have a lower count than an
+//! earlier one, if its transaction read before the earlier one committed. Then the stamp of the earlier row is greater
+//! than the `Version` of the later row. So no row before that version needs to be read.
 //!
 //! All edits up to `Version`, or up to the sequence `Upto` if there is one, were committed before `TimeMs` ([`times`]).
 //!
-//! A row that no sequence in the feed needs any more is cleared, unless its time is still worth something
-//! ([`Documents::thin_counts`]). So there are about as many rows as documents at most, however often these are edited.
+//! A row that is no longer needed for a sequence in the feed is cleared, unless its time is still useful
+//! ([`Documents::thin_counts`]). So there are at most about as many rows as documents, however often these are edited.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -44,13 +44,13 @@ use crate::rows::tuple;
 use crate::write::txids::Outcome;
 use crate::write::unguarded::Unguarded;
 
-/// Number of rows that one call of it looks at: several times those that were written since the last.
+/// Number of rows that one thinning reads: several times those written since the last one.
 const ROWS_THINNED: usize = 64;
 
-/// Number of rows that are read after a sequence, if more sequences have to be numbered.
+/// Number of rows read after a sequence, if more sequences must be numbered.
 const ROWS_AHEAD: usize = 256;
 
-/// Number of rows that are read before a sequence at once. Few are needed: those of concurrent transactions.
+/// Number of rows read at once before a sequence. Few are needed: those of concurrent transactions.
 const ROWS_BEHIND: usize = 8;
 
 /// The row of a transaction.
@@ -66,7 +66,7 @@ pub(crate) struct EditCount {
     time: Option<Time>,
 }
 
-/// What a row says of the time. It never falls along the rows.
+/// The time in a row. It never falls along the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Time {
     /// In milliseconds since 1970.
@@ -119,7 +119,7 @@ impl EditCount {
     }
 }
 
-/// The rows around the sequences that are numbered.
+/// The rows around the sequences to number.
 #[derive(Default)]
 struct Window {
     /// In ascending order.
@@ -140,7 +140,7 @@ impl Window {
 }
 
 impl<D: Database> Documents<D> {
-    /// Counts the edits of a transaction that is about to write. Returns the row that it is to write, if any.
+    /// Counts the edits of a transaction that is about to write. Returns the row that it must write, if any.
     pub(crate) async fn count_edits(&self, transaction: &D::Transaction, own: usize) -> Result<Option<EditCount>> {
         let now_ms = self.shared.guard.environment.now_ms();
         self.shared.edit_counts.slot(self.keys()).latest_ms.fetch_max(now_ms, Ordering::Relaxed);
@@ -155,14 +155,14 @@ impl<D: Database> Documents<D> {
         let stats = transaction.get(&self.keys().key(DatabaseKey::Stats), Read::Snapshot);
         let newest = transaction.get_range(&self.newest_count(), Read::Snapshot);
         let version = transaction.get_read_version().await?;
-        // The clock is read after the version, so that what the version has was committed before.
+        // The clock is read after the version, so the edits of that version were committed before this time.
         // If the clock was set back, edits without a row may have later times than it.
         let latest_ms = self.shared.edit_counts.slot(self.keys()).latest_ms.load(Ordering::Relaxed);
         let now_ms = self.shared.guard.environment.now_ms().max(latest_ms);
         let before = u64::try_from(Stats::read(stats.await?.as_deref())?.edits).unwrap_or(0);
-        // A row that cannot be read makes feeds fail, but no edit.
+        // An unreadable row makes feeds fail, but not edits.
         let newest = newest.await?.rows.first().and_then(|row| self.read_row(row).ok());
-        // A clock that is behind tells nothing new.
+        // A time before the known one is not used.
         let known = newest.and_then(|(at, count)| Some(Time { upto: Some(count.told(at)?), ..count.time? }));
         let time = known.filter(|known| known.ms >= now_ms).unwrap_or(Time { ms: now_ms, upto: None });
         let version = u64::try_from(version).unwrap_or(0);
@@ -219,7 +219,7 @@ impl<D: Database> Documents<D> {
         Ok(numbered)
     }
 
-    /// The rows that number `seq`, and some behind it if others follow.
+    /// The rows that number `seq`, and some after it if others follow.
     async fn window(&self, transaction: &D::Transaction, seq: Seq, others_follow: bool) -> Result<Window> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Counts);
@@ -254,16 +254,17 @@ impl<D: Database> Documents<D> {
         Ok(Window { rows, upto: Some(upto) })
     }
 
-    /// Clears some rows that no sequence in the feed needs, once in a while. After an error, the next call tries again.
+    /// Now and then, clears some rows that are not needed for a sequence in the feed. After an error, the next call
+    /// tries again.
     pub(crate) async fn thin_counts_if_due(&self) {
         if self.shared.edit_counts.is_thinning_due(self.keys()) {
             let _ = Box::pin(self.thin_counts(ROWS_THINNED)).await;
         }
     }
 
-    /// Looks at `most` rows, from where the last call ended. A row is cleared if the feed has no sequence between it
-    /// and the next row. None can come there: new sequences follow all rows that a transaction reads. Some are kept for
-    /// their times, the fewer the older they are: about a hundred in years.
+    /// Reads `most` rows, from where the last call ended. A row is cleared if the feed has no sequence between it and
+    /// the next row. Sequences cannot appear there: new ones follow all rows that a transaction reads. Some rows are
+    /// kept for their times, the older the fewer: about a hundred in years.
     async fn thin_counts(&self, most: usize) -> Result<()> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Counts);
@@ -363,7 +364,7 @@ mod tests {
     fn times_are_kept_the_fewer_the_older_they_are() {
         let row = |ms| EditCount { before: 0, own: 0, version: 0, time: Some(Time { ms, upto: None }) };
         let year = 365 * 86_400_000;
-        // Each row takes the place of the one before it, unless that one's time is worth something.
+        // Each row replaces the previous one, unless that one's time is useful.
         let mut kept: Vec<u64> = vec![0];
         let mut row_ms = 0;
         while row_ms < 3 * year {

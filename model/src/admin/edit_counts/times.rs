@@ -1,13 +1,13 @@
-//! Which edits were made before a time.
+//! Finds the edits made before a time.
 //!
 //! A row of the counts has a time and a version, and all edits up to the version were committed before the time. So the
-//! edits after that version are all those since the time, and perhaps some that are older: at most those of the few
-//! minutes, or of the [`EDITS_BETWEEN`](super::due::EDITS_BETWEEN) edits, between two rows of a process. Of years ago
-//! fewer rows are left.
+//! edits after that version are all those since the time, and perhaps some older ones: at most those of the few
+//! minutes, or of the [`EDITS_BETWEEN`](super::due::EDITS_BETWEEN) edits, between two rows of a process. For times
+//! years ago, fewer rows are left.
 //!
 //! Times never fall along the rows: a row whose clock is not later than the last row's time repeats it. So a clock that
-//! was behind hides no edit. After one that was ahead, times stand still until the real time is later, and a question
-//! about a time before that gets too many edits. [`Documents::reset_times`] forgets all times.
+//! is behind does not hide edits. After a clock that was ahead, times stand still until the real time is later, and
+//! requests for a time before that return too many edits. [`Documents::reset_times`] forgets all times.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ use crate::rows::stats::Stats;
 use crate::write::txids::Outcome;
 use crate::write::unguarded::Unguarded;
 
-/// Number of rows that are read at once.
+/// Number of rows read at once.
 const ROWS: usize = 64;
 
 /// Number of rows that a reset changes in a transaction.
@@ -34,25 +34,26 @@ const ROWS_RESET: usize = 1_000;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Widths of bins in milliseconds, and how many there are of each, from now on back: almost fourteen years together.
+/// Widths of bins in milliseconds, and the number of bins of each width, from now on back: almost fourteen years in
+/// all.
 const WIDTHS: [(u64, usize); 4] =
     [(3 * HOUR_MS, 24), (24 * HOUR_MS, 11), (30 * 24 * HOUR_MS, 11), (365 * 24 * HOUR_MS, 13)];
 
-/// How far apart the times of two rows may be, as a part of their age.
+/// Maximum distance between the times of two rows, as a fraction of their age.
 const PART_OF_AGE: u64 = 8;
 
 /// A span of time, up to the next one or to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeBin {
-    /// Its beginning, in milliseconds since 1970.
+    /// Its start, in milliseconds since 1970.
     pub start_ms: u64,
     /// About the number of edits in it.
     pub edits: u64,
 }
 
 impl EditCount {
-    /// Whether the time of the row is worth keeping between those of the last row that is kept and of the next one.
+    /// Whether to keep the row's time, between those of the last kept row and of the next row.
     pub(super) fn tells_time(&self, kept_ms: Option<u64>, next: &EditCount, now_ms: u64) -> bool {
         let (Some(own), Some(next)) = (self.time, next.time) else { return false };
         let apart = MS_BETWEEN.max(now_ms.saturating_sub(own.ms) / PART_OF_AGE);
@@ -104,7 +105,7 @@ impl<D: Database> Documents<D> {
         let mut bins = Vec::new();
         let starts = starts(created_ms, now_ms);
         for (place, &start_ms) in starts.iter().enumerate() {
-            // The oldest bin has all that is older.
+            // The oldest bin includes everything older.
             let before = if place + 1 == starts.len() {
                 0
             } else {
@@ -120,9 +121,8 @@ impl<D: Database> Documents<D> {
         Ok(bins)
     }
 
-    /// Remembers that all edits so far were made by now, unless a row of the last `apart_ms` says so already. For those
-    /// who need that time later: without it, an edit is known to be old only once others followed it. Returns the
-    /// newest time that was known before.
+    /// Remembers that all edits so far were made by now, unless a row of the last `apart_ms` says so already. Without
+    /// this, an edit is known to be old only once others follow it. Returns the newest time that was known before.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -141,7 +141,7 @@ impl<D: Database> Documents<D> {
                 let count = count.await?;
                 let is_known = told.unwrap_or(Seq::ZERO) >= last
                     && known_ms.zip(count.time).is_some_and(|(known, now)| now.ms.saturating_sub(known) <= apart_ms);
-                // A row that only repeats another one is of no use.
+                // A row that only repeats another one is useless.
                 if is_known || count.time.is_some_and(|time| time.upto.is_some()) {
                     return Ok(Outcome::ReadOnly(known_ms));
                 }
@@ -151,8 +151,8 @@ impl<D: Database> Documents<D> {
             .await
     }
 
-    /// Forgets the times of all edits so far: a time before now gives the whole feed. It helps where a wrong clock left
-    /// times of the future.
+    /// Forgets the times of all edits so far: a time before now then gives the whole feed. Use it after a wrong clock
+    /// wrote times in the future.
     ///
     /// # Errors
     /// 404 if the database is gone.
@@ -190,7 +190,7 @@ impl<D: Database> Documents<D> {
         if count.is_before(time_ms) {
             return Ok(Some((at, count)));
         }
-        // All rows before `low` are before the time, and none from `high` on is.
+        // All rows before `low` are before the time, and all rows from `high` on are not.
         let (mut found, mut low, mut high) = (None, 0, number(at));
         while low < high {
             let middle = low + (high - low) / 2;
@@ -221,7 +221,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-/// The beginnings of at most 60 bins, newest first. The first is not after now. The last is not after the creation,
+/// The starts of at most 60 bins, newest first. The first is not after now. The last is not after the creation,
 /// unless that is longer ago than all bins.
 fn starts(created_ms: u64, now_ms: u64) -> Vec<u64> {
     let mut start = now_ms - now_ms % WIDTHS[0].0;

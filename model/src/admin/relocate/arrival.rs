@@ -4,9 +4,9 @@
 //!  (6, Name) = (Format, Number, InstanceId, Incarnation, From, Run, Copied, Documents)
 //! ```
 //!
-//! `InstanceId` and `Incarnation` are the source's: by them a run finds out whether it continues this copy. `Run` is
-//! the run that works on the copy. Every transaction reads the row with a conflict range, so a run that was overtaken
-//! writes nothing more. `Copied` is the sequence up to which documents are copied, in thirteen bytes.
+//! `InstanceId` and `Incarnation` are the source's: they tell a run whether it continues this copy. `Run` is the run
+//! that works on the copy. Every transaction reads the row with a conflict range, so a run that was overtaken cannot
+//! write. `Copied` is the sequence up to which documents are copied, in thirteen bytes.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ pub(super) struct Arrival {
     pub(super) run: [u8; 16],
     /// Documents up to this sequence are copied.
     pub(super) copied: Seq,
-    /// Number of documents copied. One that is copied again counts again.
+    /// Number of documents copied. A document that is copied again counts again.
     pub(super) documents: u64,
 }
 
@@ -89,7 +89,7 @@ impl Arrival {
     }
 }
 
-/// The state of the target when a run begins.
+/// The state of the target when a run starts.
 pub(super) enum Begun<D> {
     /// A copy, new or not.
     UnderWay(Arriving<D>),
@@ -104,14 +104,14 @@ pub(super) struct Arriving<D> {
     key: Vec<u8>,
     pub(super) documents: Documents<D>,
     pub(super) arrival: Arrival,
-    /// The hidden instance. Its layout is the source's when the copy began.
+    /// The hidden instance. Its layout is the source's at the start of the copy.
     hidden: Box<Instance>,
     /// Whether the hidden instance says that bodies may have another layout than the database.
     is_mixed: AtomicBool,
 }
 
 impl<D: Database> Arriving<D> {
-    /// Begins a copy of the database with this instance, or continues one.
+    /// Starts a copy of the database with this instance, or continues one.
     pub(super) async fn begin(target: &Layer<D>, name: &str, instance: &Instance, from: &str) -> Result<Begun<D>> {
         if let Some(there) = published(target, name, instance).await? {
             return Ok(Begun::Published(there));
@@ -173,7 +173,7 @@ impl<D: Database> Arriving<D> {
         Ok(Begun::UnderWay(Arriving { layer, name, key, documents, arrival, hidden, is_mixed }))
     }
 
-    /// Must be called before bodies are written here, with the source's instance from the transaction that read them.
+    /// Call it before bodies are written here, with the source's instance from the transaction that read them.
     /// The source's layout may change and change back meanwhile; bodies that were copied in between then have the other
     /// layout.
     pub(super) async fn note_layout(&self, format: BodyFormat, rewrites: bool) -> Result<()> {
@@ -247,7 +247,7 @@ impl<D: Database> Arriving<D> {
         Ok(())
     }
 
-    /// Sets the rows that count over the whole database.
+    /// Sets the rows with totals of the whole database.
     pub(super) async fn set_totals(&self, totals: &Totals) -> Result<()> {
         let keys = self.documents.keys();
         self.write(None, |transaction| {
@@ -266,7 +266,7 @@ impl<D: Database> Arriving<D> {
         let guard = self.layer.guard();
         let catalog = Key::Catalog(&self.name).under(&guard.root);
         let incarnation = instance.incarnation + 1;
-        // Definitions were copied, rows were not.
+        // Definitions were copied, but rows were not.
         let indexes = instance.indexes.to_build();
         let open = Instance { incarnation, indexes, state: State::Open, ..instance.clone() };
         let place = CatalogRow::new(self.arrival.number, instance);
@@ -282,7 +282,7 @@ impl<D: Database> Arriving<D> {
                 async move {
                     let known = known.await?;
                     if known.as_deref() == Some(&place.write()) {
-                        // An earlier attempt of unknown result did it.
+                        // An earlier attempt with an unknown result did this.
                         return Ok(());
                     }
                     self.still_mine(held.await?.as_deref())?;
@@ -291,7 +291,7 @@ impl<D: Database> Arriving<D> {
                         transaction.clear_range(&begin, &end);
                     }
                     // Bodies may have been copied before they were rewritten at the source, or in a layout that it had
-                    // in between.
+                    // meanwhile.
                     let begun = begun.await?.map(|row| Instance::read(&row)).transpose()?;
                     let rewrites = begun.is_none_or(|begun| begun.rewrites || begun.format != open.format);
                     let published = Instance { rewrites: rewrites || open.rewrites, ..open.clone() };
@@ -309,8 +309,8 @@ impl<D: Database> Arriving<D> {
     }
 }
 
-/// Refuses a name that another database has, or that this database has at this store. Remains of this database, from an
-/// earlier move away, may be replaced: returns them.
+/// Refuses a name that another database has, or that this database has at this store. Remains of this database from an
+/// earlier move away may be replaced. They are returned.
 fn refuse_another(place: Option<&[u8]>, id: [u8; 16]) -> Result<Option<CatalogRow>> {
     match place.map(CatalogRow::read).transpose()? {
         Some(place) if place.instance_id != id || place.moved_to.is_none() => Err(ErrorKind::FileExists.into()),
@@ -344,8 +344,8 @@ pub(super) async fn published<D: Database>(
     }))
 }
 
-/// Removes a copy in progress, unless it is a copy of another database than that of `instance`. Returns whether there
-/// was one.
+/// Removes a copy in progress, unless it is a copy of a different database than that of `instance`. Returns whether
+/// there was one.
 pub(super) async fn remove<D: Database>(target: &Layer<D>, name: &str, instance: Option<&Instance>) -> Result<bool> {
     let guard = target.guard();
     let key = Key::Arrival(name).under(&guard.root);

@@ -4,7 +4,7 @@
 //!  a transaction at the target      reads   its run's id; the winner and the first row of each document
 //!                                   clears  the target's rows of the documents, and their changes
 //!                                   sets    the documents' rows, and the checkpoint after the last of them
-//!  a document that fits into none   its winner and change are removed first and written last; its other rows
+//!  a document too large for one     its winner and change are removed first and written last; its other rows
 //!                                   are mirrored in between
 //! ```
 //!
@@ -28,7 +28,7 @@ use super::rows::{DocumentRows, Page, without_prefix};
 /// Approximate size of a transaction's writes, as FoundationDB counts bytes: a tenth of its limit.
 const TRANSACTION_BYTES: usize = 1_000_000;
 
-/// A part of a page that is copied at a time.
+/// A part of a page, copied at a time.
 pub(super) enum Part {
     /// Whole documents.
     Some(Vec<DocumentRows>),
@@ -129,7 +129,7 @@ async fn copy_large<S: Database, T: Database>(
     id: &str,
 ) -> Result<()> {
     let next = target.arrival.after(seq, 1);
-    // A document that was edited meanwhile comes again later, and may stay incomplete until then.
+    // A document edited meanwhile comes again later, and may be incomplete until then.
     if let Some(last) = last_rows(source, seq, id).await? {
         take_winner_info(target, id).await?;
         let (from, to) = (source, &target.documents);
@@ -164,14 +164,14 @@ async fn copy_large<S: Database, T: Database>(
     Ok(())
 }
 
-/// The rows of a document that are written last.
+/// The rows of a document that must be written last.
 struct LastRows {
     winner: KeyValue,
     change: KeyValue,
     listed: Option<KeyValue>,
 }
 
-/// Reads these rows; `None` if the document's last change differs by now.
+/// Reads these rows; `None` if the document has changed since.
 async fn last_rows<D: Database>(documents: &Documents<D>, seq: Seq, id: &str) -> Result<Option<LastRows>> {
     let keys = documents.keys();
     let winner = keys.range(DatabaseKey::RevisionsOf(id)).reverse().limit(1);

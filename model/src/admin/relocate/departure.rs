@@ -1,7 +1,7 @@
 //! The source's side of a relocation: the database that moves away.
 //!
-//! The instance row has its state. Each step reads it, and does nothing if the step is done. So each step may be
-//! retried, whatever the result of an attempt.
+//! The instance row stores the state of the move. Each step reads it, and does nothing if the step is already done. So
+//! each step may be retried, whatever the result of an attempt.
 
 use kv_api::{Bytes, Database, Read, Runner, Transaction};
 
@@ -27,10 +27,10 @@ pub(super) struct Departing<D> {
     pub(super) documents: Documents<D>,
 }
 
-/// The rows that count over the whole database.
+/// The rows with totals of the whole database.
 pub(super) struct Totals {
     pub(super) last: Seq,
-    /// The counters as stored; none in a database that was never written.
+    /// The counters as stored; `None` in a database that was never written.
     pub(super) stats: Option<Bytes>,
 }
 
@@ -121,7 +121,7 @@ impl<D: Database> Departing<D> {
             .await
     }
 
-    /// Records the target's name, for those who request the database or wait for its changes.
+    /// Records the target's name, for clients that request the database or wait for its changes.
     pub(super) async fn leave(&self, to: &str) -> Result<()> {
         let keys = self.documents.keys();
         let (instance_key, last_key) = (keys.key(DatabaseKey::Instance), keys.key(DatabaseKey::Last));
@@ -151,7 +151,7 @@ impl<D: Database> Departing<D> {
                     let moved = Instance { rewrites: false, state: State::Moved { to: to.to_owned() }, ..instance };
                     transaction.set(catalog, place.write());
                     transaction.set(instance_key, moved.write());
-                    // Those who watch this row wake up, and learn that the database has moved.
+                    // Watchers of this row wake up, and learn that the database has moved.
                     transaction.set(last_key, next.as_bytes());
                     Ok(())
                 }
@@ -165,12 +165,12 @@ impl<D: Database> Departing<D> {
     }
 
     /// Deletes the remains, except the marker with the target's name. Rows that a repair moved, which were not copied,
-    /// stay too.
+    /// are kept too.
     pub(super) async fn delete_rows(&self) -> Result<()> {
         let keys = self.documents.keys();
         let key = keys.key(DatabaseKey::Instance);
         let goes = |subspace: &Subspace| match subspace {
-            // They have the target's name, and wake those who wait for changes.
+            // They have the target's name, and wake clients that wait for changes.
             Subspace::Instance | Subspace::Last => false,
             Subspace::Security
             | Subspace::Stats

@@ -29,7 +29,7 @@ const STEP_BYTES: usize = 250_000;
 pub(super) struct Ranges {
     begin: Bytes,
     end: Bytes,
-    /// A row of the source that is not copied.
+    /// A row of the source that must not be copied.
     without: Option<Bytes>,
 }
 
@@ -56,7 +56,7 @@ impl Ranges {
         Ranges { without: Some(row), ..self }
     }
 
-    /// The cursor at the beginning.
+    /// The cursor at the start.
     pub(super) fn begin(&self) -> Cursor {
         Cursor(KeySelector::first_greater_or_equal(self.begin.clone()))
     }

@@ -23,7 +23,7 @@
 //!   to the source after it is closed, and nothing to the target before it is published.
 //! * Old sequences stay the same. The target's incarnation is one higher. So new sequences sort after the old ones,
 //!   whatever their commit versions.
-//! * Each step is one transaction in one store, and finds out whether it was done before. A run may end anywhere, and
+//! * Each step is one transaction in one store, and checks whether it is already done. A run may end anywhere, and
 //!   the next one continues. The source is authoritative until the target is published, which happens only while the
 //!   source is closed. From then on, the target is.
 //! * Every run first writes its id to the target, and every transaction on the target reads it. So of two runs the
@@ -61,12 +61,12 @@ pub use verify::VerifyReport;
 pub struct RelocateOptions {
     /// The source's name. The target stores it during the copy, for errors.
     pub from: String,
-    /// The target's name. The source stores it for good, and returns it to those who request the database
+    /// The target's name. The source stores it permanently, and returns it to clients that request the database
     /// ([`ErrorKind::Moved`]).
     pub to: String,
     /// Compare all rows on both sides before publishing the target.
     pub verify: bool,
-    /// Delete the rows at the source after the move. The marker with the target's name stays.
+    /// Delete the rows at the source after the move. The marker with the target's name is kept.
     pub delete_source: bool,
 }
 
@@ -77,7 +77,7 @@ pub enum RelocatePhase {
     Copying,
     /// Both sides are compared. The database is in use.
     Verifying,
-    /// The rest is copied. The database can be read and not written.
+    /// The rest is copied. The database can be read but not written.
     Finishing,
     /// The target is published. Only the marker at the source remains to be written.
     Leaving,
@@ -89,8 +89,8 @@ pub enum RelocatePhase {
 pub struct RelocateProgress {
     /// The phase.
     pub phase: RelocatePhase,
-    /// Number of documents copied, or compared, by this run and the runs before it. A document that is edited meanwhile
-    /// counts several times.
+    /// Number of documents copied, or compared, by this run and earlier runs. A document edited meanwhile counts
+    /// several times.
     pub documents: u64,
     /// Number of documents in the database when the run began.
     pub expected: u64,
@@ -302,7 +302,7 @@ where
         let stopped = matches!(&finished, Err(error) if *error.kind() == ErrorKind::Stopped);
         let failed = finished.is_err() || comparison.as_ref().is_some_and(|comparison| !comparison.is_same());
         if failed && !publishing && !stopped {
-            // Opens the source again, whatever the failure. If that fails too, the first error says more.
+            // Opens the source again after any failure. If that fails too, the first error is more useful.
             let opened = self.departing.open(Some(run)).await;
             if finished.is_ok() {
                 opened?;
@@ -386,8 +386,8 @@ where
                 Subspace::Instance | Subspace::Last | Subspace::Stats => {}
                 // Copied along the feed.
                 Subspace::Revisions | Subspace::Changes | Subspace::Docs | Subspace::AllDocs => {}
-                // Purges were followed along the feed. Before the fence nothing remains to do; after it, forgotten ones
-                // are removed.
+                // Purges were followed along the feed. Before the fence nothing else is needed; after it, forgotten
+                // ones are removed.
                 Subspace::Purges if phase != RelocatePhase::Finishing => {}
                 Subspace::Security
                 | Subspace::Local
@@ -432,7 +432,7 @@ where
         on()
     }
 
-    /// Compares documents that were copied and not compared yet.
+    /// Compares documents that were copied but not compared yet.
     async fn compare(&mut self, comparison: &mut Comparison<S, T>, phase: RelocatePhase) -> Result<()> {
         let upto: Seq = self.arriving.arrival.copied;
         let (progress, expected) = (&mut self.progress, self.expected);

@@ -1,8 +1,8 @@
 //! Follows purges of documents during a copy.
 //!
-//! The feed does not show that a document is gone. So after each page of the feed, the purges that the target does not
-//! have are read at the source. Documents that are gone there are cleared at the target, then the purges' rows are
-//! copied. A document with leaves left has a new sequence, and is copied again.
+//! The feed does not show that a document is gone. So after each page of the feed, the purges that the target lacks are
+//! read at the source. Documents that are gone there are cleared at the target, then the purges' rows are copied. A
+//! document with remaining leaves has a new sequence, and is copied again.
 //!
 //! If purges were forgotten before they were read, their documents are unknown: the copy starts over.
 
@@ -19,7 +19,7 @@ use super::arrival::Arriving;
 use super::mirror::{self, Ranges};
 
 /// Clears the documents that were purged at the source since the last call. Returns whether the copy had to start over.
-/// If the source is `closed`, it is too late for that.
+/// If the source is `closed`, that is too late.
 pub(super) async fn follow<S: Database, T: Database>(
     source: &Documents<S>,
     target: &mut Arriving<T>,

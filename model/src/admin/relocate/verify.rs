@@ -9,9 +9,9 @@
 //!
 //! Rows do not depend on their store, so equal documents have equal rows, except for bodies that were rewritten in
 //! another layout on one side, and branches that were stemmed on one side. If rows differ, the bodies are decoded and
-//! compared, and ancestors as far as both sides have them. Rows that belong to no document are not found here, but by a
-//! check. Documents that were edited at the target after the move are counted and not compared: their sequences have
-//! its incarnation.
+//! compared, and ancestors as far as both sides have them. Rows without a document are not found here, but by a check.
+//! Documents that were edited at the target after the move are counted but not compared: their sequences have its
+//! incarnation.
 
 use std::collections::HashSet;
 
@@ -314,7 +314,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
                 // The source may have edited the document since the copy, or purged it.
                 let purged = theirs.is_none() && self.source.purge_seq().await? != self.target.purge_seq().await?;
                 if !purged && theirs.is_none_or(|theirs| theirs < seq) {
-                    let what = format!("is at the target, with the sequence {seq}, and not at the source");
+                    let what = format!("is at the target with the sequence {seq}, but not at the source");
                     self.differs(Some(&id), what);
                 }
             }
@@ -345,7 +345,6 @@ impl<S: Database, T: Database> Comparison<S, T> {
     }
 }
 
-/// The leaves of a document.
 /// The rows of a document's branches, under the prefix of these keys.
 async fn read_branches<D: Database>(documents: &Documents<D>, id: &str, keys: &DatabaseKeys) -> Result<Vec<KeyValue>> {
     let branches = documents.keys().range(DatabaseKey::RevisionsOf(id));

@@ -18,7 +18,7 @@ struct Level {
     count: u64,
 }
 
-/// The rows cost more than is allowed, or one does not fit the store's limits.
+/// The rows cost more than allowed, or one of them does not fit the store's limits.
 struct DoesNotFit;
 
 /// Memory that is reused for one body after the other.

@@ -12,9 +12,10 @@ use json::{FloatText, append_escaped, append_u64};
 
 const NOT_A_PATH: CorruptDocument = CorruptDocument { reason: "the key of a leaf cannot be read" };
 const NOT_A_LEAF: CorruptDocument = CorruptDocument { reason: "the value of a leaf cannot be read" };
-const NOT_A_TREE: CorruptDocument = CorruptDocument { reason: "its paths make no document" };
+const NOT_A_TREE: CorruptDocument = CorruptDocument { reason: "its paths do not form a document" };
 const PART_MISSING: CorruptDocument = CorruptDocument { reason: "a part of a leaf is missing" };
-const LEAVES_MISSING: CorruptDocument = CorruptDocument { reason: "it does not have as many leaves as were written" };
+const LEAVES_MISSING: CorruptDocument =
+    CorruptDocument { reason: "the number of its leaves is not the one that was written" };
 
 /// A row: the path of its leaf, the number of the part in it, and the value.
 #[derive(Clone, Copy)]
@@ -75,7 +76,7 @@ pub(super) fn implode_members(rows: &[(&[u8], &[u8])]) -> Result<Vec<u8>, Corrup
     text.finish()
 }
 
-/// Joins the rows of a part, whose suffixes begin after the part's path, into its text. Members get the order of the
+/// Joins the rows of a part, whose suffixes start after the part's path, into its text. Members get the order of the
 /// keys, so this must be the document's order.
 pub(super) fn implode_part(rows: &[(&[u8], &[u8])]) -> Result<Vec<u8>, CorruptDocument> {
     // The part is decoded as the only member of a document, with an empty name.
@@ -187,7 +188,7 @@ impl<'a> Text<'a> {
             shared += 1;
         }
         if shared == self.open.len() {
-            // A leaf below a leaf, or the same leaf twice.
+            // A leaf below a leaf, or a repeated leaf.
             return Err(NOT_A_TREE);
         }
         self.close_to(shared + 1);
@@ -204,7 +205,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Begins the next child of the innermost container.
+    /// Starts the next child of the innermost container.
     fn child(&mut self, element: &Element<'_>, end: usize) -> Result<(), CorruptDocument> {
         let open = self.open.last_mut().ok_or(NOT_A_TREE)?;
         if open.count > 0 {

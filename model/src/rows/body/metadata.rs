@@ -1,11 +1,11 @@
 //! The `RevisionMetadata` of RFC 004: the layout of a body, and the means to check that it is complete.
 //!
 //! ```text
-//! exploded: {1, leaves, text bytes, checksum}          members sorted as their keys are
-//!           {1, leaves, text bytes, checksum, b"…"}    else: the order, see `order`
-//! packed:   {2, text bytes, checksum, b"…"}            the text, or its beginning
+//! exploded: {1, leaves, text bytes, checksum}          members sorted like their keys
+//!           {1, leaves, text bytes, checksum, b"…"}    otherwise: the order, see `order`
+//! packed:   {2, text bytes, checksum, b"…"}            the text, or its start
 //! ```
-//! The first element is the RFC's enum; layouts to come take the next number. The text is the
+//! The first element is the RFC's enum; later layouts take the next numbers. The text is the
 //! normalised text of the body, the checksum its CRC-32.
 
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ pub struct RevisionMetadata<'a> {
     leaves: u64,
     text_bytes: u64,
     checksum: u32,
-    /// Exploded: the order, empty if it equals that of the keys. Packed: the beginning of the text.
+    /// Exploded: the order, empty if it equals that of the keys. Packed: the start of the text.
     payload: Cow<'a, [u8]>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> RevisionMetadata<'a> {
         }
     }
 
-    /// The same with an order, or with the beginning of the text.
+    /// The same with an order, or with the start of the text.
     pub(super) fn with_payload(self, payload: &'a [u8]) -> RevisionMetadata<'a> {
         RevisionMetadata { payload: Cow::Borrowed(payload), ..self }
     }

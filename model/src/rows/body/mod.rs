@@ -17,7 +17,7 @@
 //!   {"long", b"\0\0"}            {"first part"} a BYTES element at the end of a path is the number of a
 //!   {"long", b"\0\1"}            {"second"}     part of a leaf that is too long for one value
 //!
-//! packed: the text itself, which begins in the metadata's row and continues in these
+//! packed: the text itself, which starts in the metadata's row and continues in these
 //!   {1}                          {b"…text"}
 //!   {2}                          {b"…text"}
 //! ```
@@ -29,7 +29,7 @@
 //!   [`CorruptDocument`], never a wrong body.
 //! * An exploded body costs at most [`BodyLimits::max_exploded_cost`] and has no key longer than
 //!   [`BodyLimits::max_key_bytes`]. Any other body is packed, even if exploded is preferred.
-//! * There is no recursion. No content of a store can cause a panic.
+//! * There is no recursion. The contents of a store cannot cause a panic.
 
 mod explode;
 mod implode;
@@ -122,7 +122,7 @@ pub enum BodyError {
     #[error("Document must be a JSON object")]
     NotAnObject,
     /// The common prefix of the body's keys is too long.
-    #[error("the key takes {bytes} bytes, {limit} are allowed")]
+    #[error("the key takes {bytes} bytes, but {limit} are allowed")]
     KeyTooLong {
         /// Length of the key in bytes.
         bytes: usize,
@@ -141,14 +141,14 @@ pub struct CorruptDocument {
 
 impl CorruptDocument {
     /// The layout is that of a later version.
-    pub const UNKNOWN_FORMAT: CorruptDocument = CorruptDocument { reason: "its format is not known to this version" };
+    pub const UNKNOWN_FORMAT: CorruptDocument = CorruptDocument { reason: "its format is unknown to this version" };
 
     fn new(reason: &'static str) -> CorruptDocument {
         CorruptDocument { reason }
     }
 }
 
-/// Positions of a row in the arena: of its key, of its value, which begins where the key ends, and of its end.
+/// Positions of a row in the arena: of its key, of its value, which starts at the key's end, and of its end.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     key: usize,
@@ -206,7 +206,7 @@ impl StoredBody {
         packed::pack(body, key_prefix, limits)
     }
 
-    /// The layout that was chosen.
+    /// The chosen layout.
     pub fn format(&self) -> BodyFormat {
         self.format
     }
@@ -264,19 +264,19 @@ pub fn decode_body<'a>(
         BodyFormat::Packed => packed::join(&metadata, rows.into_iter())?,
     };
     if text.len() as u64 != metadata.text_bytes() {
-        return Err(CorruptDocument::new("its length is not the one that was written"));
+        return Err(CorruptDocument::new("its length differs from the written one"));
     }
     if crc32fast::hash(&text) != metadata.checksum() {
-        return Err(CorruptDocument::new("its checksum is not the one that was written"));
+        return Err(CorruptDocument::new("its checksum differs from the written one"));
     }
     JsonText::from_normalised(text).ok_or(CorruptDocument::new("it is not UTF-8"))
 }
 
 /// Joins all rows below a path into that part of an exploded body. Each row is the suffix of its key after that path,
-/// and its value. `None` if only the whole body tells the order of the members.
+/// and its value. `None` if only the whole body has the order of the members.
 ///
 /// # Errors
-/// [`CorruptDocument`] for rows that form no value. A missing row is not noticed.
+/// [`CorruptDocument`] for rows that do not form a value. A missing row is not noticed.
 pub(crate) fn decode_part(
     metadata: &RevisionMetadata<'_>,
     rows: &[(&[u8], &[u8])],
@@ -291,7 +291,7 @@ pub(crate) fn decode_part(
 /// Whether the rows below a path are in the order of the document. Each row is the suffix of its key after that path,
 /// and its value.
 pub(crate) fn is_in_order(metadata: &RevisionMetadata<'_>, rows: &[(&[u8], &[u8])]) -> bool {
-    // One leaf, or one in parts that is too long for a value, or elements of arrays.
+    // One leaf, or a leaf in parts, or elements of arrays.
     let has_no_name = |suffix: &[u8]| {
         let mut rest = suffix;
         while let Some(&code) = rest.first() {
@@ -309,7 +309,7 @@ pub(crate) fn is_in_order(metadata: &RevisionMetadata<'_>, rows: &[(&[u8], &[u8]
 /// the suffix of its key after the body's prefix, and its value. [`is_in_order`] must hold below each member.
 ///
 /// # Errors
-/// [`CorruptDocument`] for rows that form no document. A missing row is not noticed.
+/// [`CorruptDocument`] for rows that do not form a document. A missing row is not noticed.
 pub(crate) fn decode_members(rows: &[(&[u8], &[u8])]) -> Result<JsonText, CorruptDocument> {
     JsonText::from_normalised(implode::implode_members(rows)?).ok_or(CorruptDocument::new("it is not UTF-8"))
 }

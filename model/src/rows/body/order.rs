@@ -1,4 +1,4 @@
-//! The order of a document's leaves where it differs from the order of their keys.
+//! The order of a document's leaves if it differs from the order of their keys.
 //!
 //! Stores sort members by name. Users of CouchDB expect their own order, which also enters the revision. It is
 //! stored as the rank in key order of each leaf in document order, in runs of consecutive ranks:

@@ -1,7 +1,7 @@
 //! `_approx_count_distinct`: HyperLogLog over keys.
 //!
-//! A key is hashed. The first 11 bits choose one of 2,048 registers, which keeps the longest run of zeros, plus one,
-//! that the other bits of its keys began with. Registers are merged by their maxima, so it does not matter how rows are
+//! A key is hashed. The first 11 bits choose one of 2,048 registers, which keeps the length of the longest run of
+//! leading zeros in the other bits, plus one. Registers are merged by their maxima, so it does not matter how rows are
 //! divided. The estimate has a standard error of 2.3 %, like CouchDB's.
 //!
 //! ```text
@@ -91,7 +91,7 @@ impl Registers {
         })
     }
 
-    /// Merges what was written.
+    /// Merges a written result.
     fn read(&mut self, value: &JsonText) -> Result<(), FunctionError> {
         let wrong = || FunctionError::new("invalid_value", "not a result of _approx_count_distinct");
         if let Some(all) = value.root().as_str() {

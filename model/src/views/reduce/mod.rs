@@ -1,4 +1,4 @@
-//! The reduce functions that come with CouchDB.
+//! CouchDB's built-in reduce functions.
 //!
 //! Each reduces rows, and reduces its own results again. Results are JSON, so that nodes of a tree can hold them. The
 //! client's result is computed from the last of them ([`finished`]): intermediate results may need more data than the
@@ -33,7 +33,7 @@ pub(super) fn reduce(reduce: Reduce, reduction: &Reduction) -> Reduced {
         (Reduce::First | Reduce::Last, _) => ranked::outermost(reduction, reduce == Reduce::First),
         (Reduce::Sum | Reduce::Count, _) => numbers::sum(values_of(reduction)),
         (Reduce::Stats, _) => numbers::stats(values_of(reduction)),
-        (Reduce::Custom, _) => Err(FunctionError::new("not_found", "The reduce function is not one of this program.")),
+        (Reduce::Custom, _) => Err(FunctionError::new("not_found", "This program does not have the reduce function.")),
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn count(rows: u64) -> JsonText {
     })
 }
 
-/// The error of a result that no node can hold.
+/// The error of a result that a node cannot hold.
 pub(super) fn overflow() -> FunctionError {
     FunctionError::new("reduce_overflow_error", "Reduce output must shrink more rapidly.")
 }

@@ -104,7 +104,7 @@ enum Sum {
     Object(Members),
 }
 
-/// The members of an object: in their order if it is that of one value, and otherwise, when they are written, by name.
+/// The members of an object: in the order of the value if there is only one, and otherwise, when written, by name.
 #[derive(Clone, Debug, Default)]
 struct Members {
     sums: Vec<(String, Sum)>,
@@ -161,7 +161,7 @@ impl Sum {
         })
     }
 
-    /// The number of bytes that it takes at least.
+    /// The minimum number of bytes that it takes.
     fn len(&self) -> usize {
         match self {
             Sum::Number(_) => 1,
@@ -195,7 +195,7 @@ impl Sum {
     }
 }
 
-/// The sums of two lists, element by element. The rest of the longer one stays.
+/// The sums of two lists, element by element. The rest of the longer one is kept.
 fn lists(a: Vec<Number>, b: Vec<Number>) -> Vec<Number> {
     let (mut long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
     long.iter_mut().zip(short).for_each(|(sum, number)| *sum = sum.plus(number));
@@ -218,7 +218,7 @@ pub(super) fn sum(values: Vec<&JsonText>) -> Reduced {
         }
         let plus = Sum::of(value.root(), 0).and_then(|value| match total.take() {
             Some(total) => Sum::plus(total, value),
-            // A sum begins with 0. An object replaces it; a list has it as its first number.
+            // A sum starts with 0. An object replaces it; a list has it as its first number.
             None => match value {
                 Sum::List(numbers) if numbers.is_empty() => Some(Sum::List(vec![Number::Integer(0)])),
                 value => Some(value),
@@ -306,7 +306,7 @@ pub(super) fn stats(values: Vec<&JsonText>) -> Reduced {
         })?);
     }
     let Some((is_list, total)) = lists else {
-        return Err(FunctionError::new("invalid_value", "_stats of no values"));
+        return Err(FunctionError::new("invalid_value", "_stats without values"));
     };
     Ok(text_of(|json| {
         if is_list {

@@ -1,6 +1,6 @@
 //! `_top_N` and `_bottom_N`, the greatest and least values, and `_first` and `_last`, the values of the outermost rows.
 //!
-//! As in CouchDB, values that collate equal count once; the first of them stays.
+//! As in CouchDB, values that collate equal count once; the first of them is kept.
 
 use std::collections::BTreeMap;
 

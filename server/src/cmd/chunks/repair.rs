@@ -13,7 +13,7 @@ use crate::cmd::source::{IfNoDatabase, Remote, Source, SourceArgs, failure};
 use crate::cmd::vault_args::VaultArgs;
 use crate::engine::EngineUrl;
 
-/// Copy chunks that files refer to and that are missing, from other databases.
+/// Copy missing chunks that files refer to from other databases.
 ///
 /// A client that was offline for longer than the grace period can bring files whose chunks have been collected. Its own
 /// database still has them if it has not fetched their removal yet. A copy of the database works as well.
@@ -23,7 +23,7 @@ pub(super) struct Repair {
     /// --from-engine: in that store). Can be given several times; the databases are read one after the other
     #[arg(long, value_name = "SOURCE", required = true)]
     from: Vec<String>,
-    /// The store of the databases that --from names, if it is another store
+    /// The store of the databases named by --from, if it differs
     #[arg(long, value_name = "URL")]
     from_engine: Option<EngineUrl>,
     #[command(flatten)]
@@ -40,7 +40,7 @@ impl Repair {
                 let (server, name) = from
                     .rsplit_once('/')
                     .filter(|(server, _)| !server.ends_with('/'))
-                    .ok_or_else(|| failure(format!("{from} names no database: write http://HOST:PORT/DB")))?;
+                    .ok_or_else(|| failure(format!("{from} does not name a database: write http://HOST:PORT/DB")))?;
                 let name = percent_decode_str(name).decode_utf8()?;
                 Source::from(Remote::open(&server.parse()?, &name, IfNoDatabase::Fail, trust).await?).document_store()
             } else if let Some(engine) = &self.from_engine {

@@ -18,7 +18,7 @@ pub(super) struct Show {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// The grace period, for which a chunk without references is kept: 7d, 36h. At least an hour. A client may be
+    /// The grace period: how long a chunk without references is kept: 7d, 36h. At least an hour. A client may be
     /// offline for half of it
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     grace: Option<Duration>,
@@ -64,7 +64,7 @@ impl Show {
         Ok(())
     }
 
-    /// Number of chunks that a new prefix length is for.
+    /// Expected number of chunks, from which the prefix length follows.
     async fn count(&self, chunks: &ChunkStore) -> Result<u64, Failure> {
         match (self.chunks, self.chunk_prefix_length) {
             (Some(count), _) => Ok(count),
@@ -84,7 +84,7 @@ impl Show {
         let Some(settings) = settings else {
             return match self.json {
                 true => json!(null).to_string(),
-                false => format!("{} has no settings yet: the first chunk makes them", self.database),
+                false => format!("{} has no settings yet: the first chunk creates them", self.database),
             };
         };
         let Settings { chunk_prefix_length, data_doc_size_limit, grace_ms } = settings;

@@ -65,7 +65,7 @@ impl Local {
             }
             Err(error) => match (error.kind(), layer.remains(name).await?) {
                 (ErrorKind::Moved(to), Some(remains)) => {
-                    remark(&format!("{name} has moved to {to}; this checks the rows that are left in {engine}"));
+                    remark(&format!("{name} has moved to {to}; checking the rows left in {engine}"));
                     remains
                 }
                 _ => return Err(error.into()),
@@ -104,7 +104,7 @@ impl Local {
         self.folder.as_deref().map(folder_bytes).transpose()
     }
 
-    /// Calls `progress` with what is checked, and the number of documents so far.
+    /// Calls `progress` with what is being checked, and the number of documents so far.
     pub(super) async fn check(&self, mut progress: impl FnMut(&str, u64) + Send) -> Result<Checked, Failure> {
         let report = self.documents.check(|at| progress(self.documents.name(), at.documents)).await?;
         self.check_views(report, progress).await
@@ -132,7 +132,7 @@ impl Local {
         Ok(self.documents.rewrite_bodies(|at| progress(at.bodies)).await?)
     }
 
-    /// The keys of its rows: from the first, up to the second.
+    /// The range of its keys: the start, and the end, which is excluded.
     pub(super) fn keys(&self) -> (Vec<u8>, Vec<u8>) {
         self.documents.key_range()
     }
@@ -142,10 +142,10 @@ impl Local {
         let tell = |repair: &Repair| {
             let what = repair.document.as_ref().map_or("a change".to_owned(), |id| format!("{id:?}"));
             remark(&match &repair.outcome {
-                Ok(0) => format!("{what}: written anew"),
+                Ok(0) => format!("{what}: rewritten"),
                 Ok(1) => format!("{what}: repaired, one row moved out of the way"),
                 Ok(moved) => format!("{what}: repaired, {moved} rows moved out of the way"),
-                Err(error) => format!("{what}: left as it is: {}", error.reason()),
+                Err(error) => format!("{what}: not repaired: {}", error.reason()),
             });
         };
         let report = match is_after_loss {
@@ -153,7 +153,7 @@ impl Local {
             false => self.documents.repair(tell).await?,
         };
         remark(&format!("repaired: {}, left: {}, rows moved: {}", report.repaired, report.left, report.moved));
-        let removed = |name: &str| remark(&format!("the views of {name:?}: removed, the next query builds them anew"));
+        let removed = |name: &str| remark(&format!("the views of {name:?}: removed, the next query rebuilds them"));
         repair_views(&Functions::new(THREADS), &self.documents, removed).await?;
         self.check_views(report.after, |_, _| ()).await
     }

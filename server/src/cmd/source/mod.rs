@@ -34,8 +34,8 @@ pub(crate) struct SourceArgs {
     /// [default: COUCH_LAYER_ENGINE if it is set, ./couch-data otherwise]
     #[arg(long, value_name = "URL", conflicts_with = "url")]
     engine: Option<EngineUrl>,
-    /// Use a running server instead: http://HOST:PORT or https://HOST, with USER:PASSWORD@ before HOST if it needs one. Without a user in the URL,
-    /// COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
+    /// Use a running server instead: http://HOST:PORT or https://HOST, with USER:PASSWORD@ before HOST if it needs one.
+    /// Without a user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
     #[arg(long, value_name = "URL")]
     url: Option<Address>,
     /// With --engine, the largest document in bytes of compact JSON, as for `serve`
@@ -54,7 +54,7 @@ pub(crate) enum IfNoDatabase {
 }
 
 impl SourceArgs {
-    /// By what servers behind `https://` are believed.
+    /// The certificates by which servers behind `https://` are trusted.
     pub(crate) fn trust(&self) -> Result<Trust, RootsError> {
         self.trust.read()
     }
@@ -82,13 +82,13 @@ impl SourceArgs {
         Self::in_store_or_default(Some(engine))
     }
 
-    /// The same, or the default store without a name.
+    /// The same, or the default store if no name is given.
     pub(crate) fn in_store_or_default(engine: Option<&EngineUrl>) -> Self {
         let (engine, trust) = (engine.cloned(), TrustArgs::default());
         SourceArgs { engine, url: None, max_document_size: 8_000_000, trust }
     }
 
-    /// Opens the database `name` for a check, or the rest of one that moved away.
+    /// Opens the database `name` for a check, or for the rest of one that moved away.
     pub(crate) async fn open_or_remains(&self, name: &str) -> Result<Source, Failure> {
         if self.url.is_some() {
             return self.open(name, IfNoDatabase::Fail).await;
@@ -98,8 +98,8 @@ impl SourceArgs {
         Ok(local::Local::open_or_remains(&self.engine()?, options, name).await?.into())
     }
 
-    /// The named store, or the default one. The environment variable is read here and not by clap, because it is set for `serve`
-    /// and would conflict with `--url`.
+    /// The named store, or the default one. The environment variable is read here and not by clap, because it is set
+    /// for `serve` and would conflict with `--url`.
     pub(crate) fn engine(&self) -> Result<EngineUrl, Failure> {
         match (&self.engine, std::env::var(ENGINE_VARIABLE)) {
             (Some(engine), _) => Ok(engine.clone()),
@@ -197,7 +197,7 @@ impl Source {
         })
     }
 
-    /// The uuid of the store, if this process has it open.
+    /// The uuid of the store, if this process opened it.
     pub(crate) async fn uuid(&self) -> Result<String, Failure> {
         match &self.place {
             Whereabouts::Local(local) => local.uuid().await,
@@ -223,8 +223,8 @@ impl Source {
         }
     }
 
-    /// Walks the whole database and reports inconsistencies. `progress` is called with what is walked, and the number of
-    /// documents so far.
+    /// Walks the whole database and reports inconsistencies. Calls `progress` with what is being walked, and the number
+    /// of documents so far.
     pub(crate) async fn check(&self, progress: impl FnMut(&str, u64) + Send) -> Result<Checked, Failure> {
         match &self.place {
             Whereabouts::Local(local) => local.check(progress).await,
@@ -232,7 +232,7 @@ impl Source {
         }
     }
 
-    /// The layout of bodies, and whether others are to be rewritten.
+    /// The layout of bodies, and whether bodies in the other layout are left to rewrite.
     pub(crate) async fn format(&self) -> Result<(String, bool), Failure> {
         match &self.place {
             Whereabouts::Local(local) => local.format().await,
@@ -261,8 +261,8 @@ impl Source {
         }
     }
 
-    /// Repairs what a check reports. Returns the report of another check. `is_after_loss`: the store gave up rows that it could
-    /// not read.
+    /// Repairs what a check reports. Returns the report of another check. `is_after_loss`: the store gave up rows that
+    /// it could not read.
     pub(crate) async fn repair(&self, is_after_loss: bool) -> Result<Checked, Failure> {
         match &self.place {
             Whereabouts::Local(local) => local.repair(is_after_loss).await,

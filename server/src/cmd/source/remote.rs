@@ -11,7 +11,7 @@ use crate::cmd::Failure;
 use crate::relocation::{RequestedRelocation, Status};
 use crate::report::Checked;
 
-/// Pause between two requests whether a compaction has ended.
+/// Pause between two requests that ask whether a compaction has ended.
 const COMPACTION_PAUSE: Duration = Duration::from_millis(500);
 
 /// Path of relocations below the database.
@@ -73,7 +73,7 @@ impl Remote {
         let answer = self.ask(Method::GET, &["_couch_layer", "check"], None).await?;
         let number = |name| {
             let number = answer.get(name).and_then(JsonRef::as_u64);
-            number.ok_or_else(|| failure("the server's answer is not that of a check; is it couch-layer?"))
+            number.ok_or_else(|| failure("the server's answer is not a report of a check; is it couch-layer?"))
         };
         let sentences = |name| -> Vec<String> {
             let all = answer.get(name).map(JsonRef::elements).into_iter().flatten();
@@ -88,7 +88,7 @@ impl Remote {
             revisions: number("revisions")?,
             changes: number("changes")?,
             problem_count: number("problem_count")?,
-            // A repair works on the store itself.
+            // Only a repair reads the store itself.
             unreadable: 0,
             changed_meanwhile: answer.get("changed_meanwhile").and_then(JsonRef::as_bool).unwrap_or_default(),
             problems: sentences("problems"),
@@ -132,7 +132,7 @@ impl Remote {
     }
 }
 
-/// The address with the user of the environment, unless it names one.
+/// The address, with the user from the environment unless it names one.
 pub(crate) fn with_own_user(address: Address) -> Address {
     match (address.user(), std::env::var("COUCHDB_USER"), std::env::var("COUCHDB_PASSWORD")) {
         (None, Ok(user), Ok(password)) => address.with_user(Some((user, password))),

@@ -102,8 +102,8 @@ struct Shape<'a> {
 impl<'a> Shape<'a> {
     fn of(leaves: &'a [Revision]) -> Self {
         let mut children = Children::new();
-        // Histories from outside may give a revision several parents. It is drawn below the first one alone, or the number
-        // of paths could double with every generation.
+        // Histories from outside may give a revision several parents. It is drawn below the first one only; otherwise
+        // the number of paths could double with every generation.
         let mut parents: BTreeMap<RevId, RevId> = BTreeMap::new();
         for leaf in leaves {
             let mut child = leaf.rev.clone();
@@ -119,7 +119,7 @@ impl<'a> Shape<'a> {
             }
             children.entry(None).or_default().insert(child);
         }
-        // A branch that remembers less than another begins within it.
+        // A branch with a shorter history starts inside a longer one.
         let inner: BTreeSet<RevId> =
             children.iter().filter(|(parent, _)| parent.is_some()).flat_map(|(_, of)| of.clone()).collect();
         if let Some(oldest) = children.get_mut(&None) {
@@ -150,8 +150,8 @@ impl<'a> Shape<'a> {
 /// The tree, a line for each revision.
 fn draw(shape: &Shape<'_>) -> String {
     let mut out = String::new();
-    // What is left to draw, the next one last: the indentation of a revision's line, that of what follows it, and the
-    // revision. A history is too long for recursion.
+    // Lines left to draw, the next one last: the indentation of the revision's line, that of the lines below it, and
+    // the revision. A history is too long for recursion.
     let mut left: Vec<(String, String, RevId)> = Vec::new();
     below(shape, None, "", &mut left);
     while let Some((line, rest, rev)) = left.pop() {
@@ -165,7 +165,7 @@ fn draw(shape: &Shape<'_>) -> String {
     out
 }
 
-/// Adds the children of a revision. A single one goes on in the same column.
+/// Adds the children of a revision. A single child continues in the same column.
 fn below(shape: &Shape<'_>, parent: Option<RevId>, indent: &str, left: &mut Vec<(String, String, RevId)>) {
     let of = shape.below(parent);
     let count = of.len();

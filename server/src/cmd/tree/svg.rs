@@ -9,9 +9,9 @@
 //!              └──────┘
 //! ```
 //!
-//! Each leaf has a lane of its own, in which its branch begins beside its parent. A long run of revisions without another
-//! branch is drawn as its ends. Ids and revisions are text from outside: all of it is escaped, and characters that XML
-//! does not allow are replaced.
+//! Each leaf has its own lane, in which its branch starts beside its parent. Of a long run of revisions without a
+//! branch, only the ends are drawn. Ids and revisions are text from outside: all of it is escaped, and characters that
+//! XML does not allow are replaced.
 
 use std::fmt::Write;
 
@@ -19,10 +19,10 @@ use model::RevId;
 
 use super::{Kind, Shape};
 
-/// Revisions that are drawn at each end of a long run.
+/// Number of revisions drawn at each end of a long run.
 const ENDS: usize = 3;
 
-/// Number of characters of a hash, and of a heading, that are drawn. The rest is in the tooltip.
+/// Number of characters drawn of a hash and of a heading. The rest is in the tooltip.
 const HASH_CHARS: usize = 10;
 const HEADING_CHARS: usize = 80;
 
@@ -36,11 +36,11 @@ const BOX: (usize, usize) = (136, 28);
 /// A box of the drawing.
 enum Item {
     Rev(RevId),
-    /// So many revisions that are not drawn.
+    /// This many revisions are not drawn.
     More(usize),
 }
 
-/// The beginning of a branch.
+/// The start of a branch.
 struct Branch {
     /// The column and the lane of its parent.
     parent: Option<(usize, usize)>,
@@ -52,7 +52,7 @@ struct Branch {
 /// The drawing of the tree of a document.
 pub(super) fn draw(heading: &str, shape: &Shape<'_>) -> String {
     let mut body = String::new();
-    // The branches that are left, the next one last. A history is too long for recursion.
+    // Branches left to draw, the next one last. A history is too long for recursion.
     let mut left: Vec<Branch> = Vec::new();
     let (mut lanes, mut columns) = (0, 0);
     for root in shape.below(None).rev() {
@@ -206,7 +206,7 @@ fn escape(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&apos;"),
             '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            // They would show the rest of a line in another order.
+            // These change the order in which the rest of a line is shown.
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
             char => out.push(char),
         }

@@ -16,7 +16,7 @@ const MOST_KNOWN: usize = 1000;
 pub(crate) struct Databases {
     /// The server's own store, and the stores to which databases have moved.
     pub(crate) stores: Stores,
-    /// Handles of recently used databases. In order, since a short search takes less time than a hash.
+    /// Handles of recently used databases. An ordered map: a short search takes less time than a hash.
     known: Mutex<BTreeMap<String, Documents>>,
 }
 
@@ -25,8 +25,8 @@ impl Databases {
         Databases { stores, known: Mutex::default() }
     }
 
-    /// A handle of the database, from the cache if possible, which saves a read of the catalog. A stale handle returns 404
-    /// if its database was dropped, even if another one was created under the name since, and 503 if it moved.
+    /// A handle of the database, from the cache if possible, which saves a read of the catalog. A stale handle returns
+    /// 404 if its database was dropped, even if another one was created under the name since, and 503 if it moved.
     /// [`Databases::with`] handles both.
     pub(crate) async fn known(&self, name: &str) -> Result<Documents> {
         let known = self.known.lock().get(name).cloned();
@@ -66,12 +66,12 @@ impl Databases {
         }
     }
 
-    /// Number of databases that are open.
+    /// Number of open databases.
     pub(crate) fn open(&self) -> usize {
         self.known.lock().len()
     }
 
-    /// The handles of the databases that are open.
+    /// The handles of the open databases.
     pub(crate) fn handles(&self) -> Vec<Documents> {
         self.known.lock().values().cloned().collect()
     }

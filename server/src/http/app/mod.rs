@@ -51,50 +51,50 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// An administrator beside those in the store. With none in either, everyone who can connect is one.
+    /// An administrator in addition to those in the store. Without any, everyone who can connect is one.
     pub administrator: Option<Administrator>,
     /// Web pages that may use the server.
     pub cors: CorsOptions,
     /// The largest body of a request in bytes, packed and unpacked. Larger ones are answered 413.
     pub max_request_size: usize,
-    /// The memory that the server may take, and its parts.
+    /// The memory that the server may use, and its parts.
     pub memory: Memory,
-    /// Settings that count where the store has none, as in CouchDB's own files. No administrators.
+    /// Settings that apply where the store has none, as in CouchDB's own files. They do not include administrators.
     pub settings: Vec<Setting>,
     /// Number of threads for long scans, beside those that serve requests.
     pub scan_threads: usize,
     /// The URL of the served store, which relocations from it and back to it need.
     pub store: Option<EngineUrl>,
-    /// Time for which a connection may be idle, and which a client has to send the head of a request.
+    /// Time for which a connection may be idle, and in which a client must send the head of a request.
     pub head_patience: Duration,
-    /// Time that a client may pause within a body. It is also how much longer than 1,024 bytes a second a body may
-    /// take.
+    /// Time that a client may pause within a body. A body may also take this much longer than it would at 1,024 bytes a
+    /// second.
     pub body_patience: Duration,
     /// Time after which a client that does not read its answer is cut off.
     pub write_patience: Duration,
-    /// The certificate by which the listener speaks TLS. Without one it speaks none.
+    /// The certificate for TLS. Without one, the listener does not speak TLS.
     pub tls: Option<Tls>,
     /// Time after which a client that has not ended its TLS handshake is cut off.
     pub handshake_patience: Duration,
-    /// Proxies whose `X-Forwarded-For` says who a client is.
+    /// Proxies whose `X-Forwarded-For` is trusted to name the client's address.
     pub proxies: Vec<IpAddr>,
-    /// Number of connections at a time. Further ones wait until one ends.
+    /// Maximum number of connections. Further ones wait until one ends.
     pub max_connections: usize,
     /// The server's uuid instead of the store's own. It is part of the names of checkpoints.
     pub uuid: Option<String>,
-    /// The servers behind `https://` that replications believe.
+    /// The trusted certificates for replications with servers behind `https://`.
     pub trust: Trust,
     /// Number of threads that may share the processor work of one request, also in stores to which databases moved.
     pub threads: usize,
-    /// Whether this server runs no jobs. They can be looked at, changed and removed.
+    /// Whether this server runs no jobs. They can still be listed, changed and removed.
     pub pause_jobs: bool,
     /// Who changed what, and whom the server refused.
     pub audit_log: Option<LogFile>,
     /// A line for each request.
     pub access_log: Option<LogFile>,
-    /// Requests that take longer until the head of their answer are logged.
+    /// Requests whose response head takes longer than this are logged.
     pub slow_request: Option<Duration>,
-    /// An address on which figures are told to everyone who asks.
+    /// An address on which anybody may read the metrics.
     pub metrics_listen: Option<SocketAddr>,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
     pub lease: Duration,
@@ -171,9 +171,9 @@ pub(crate) struct App {
     pub(crate) request_ids: RequestIds,
     pub(crate) uuid: String,
     pub(crate) statistics: Statistics,
-    /// What the stores held when that was looked at.
+    /// Samples of what the stores hold.
     pub(crate) samples: Samples,
-    /// Lines of the log that come again and again.
+    /// Counts repeated log lines.
     pub(crate) repeats: Repeats,
     /// The clients of all replications.
     pub(crate) clients: Clients,
@@ -188,7 +188,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// `address`: that on which the server listens. `stopping` turns true when the server shuts down. `opened` gets the
+    /// `address`: where the server listens. `stopping` turns true when the server shuts down. `opened` gets the
     /// other stores that are opened later. `statistics` are empty.
     pub(crate) fn new(
         layer: Layer<AnyDatabase>,
@@ -236,7 +236,8 @@ impl App {
         })
     }
 
-    /// Reads the configuration anew whenever it changes in the store, through another server too. Ends with the server.
+    /// Reads the configuration again whenever it changes in the store, also through another server. Ends with the
+    /// server.
     pub(crate) async fn follow_configuration(&self) {
         let following = async {
             loop {
@@ -245,7 +246,7 @@ impl App {
                     Err(error) => Err(error),
                 };
                 if let Err(error) = watched {
-                    tracing::debug!(%error, "the configuration is not watched");
+                    tracing::debug!(%error, "cannot watch the configuration");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -268,7 +269,8 @@ impl App {
     {
         let page = Box::pin(page);
         let budget = self.budget.clone();
-        // How much memory a page takes shows when it is read. So it is read while there is some, and on few threads.
+        // How much memory a page takes is known only once it is read. So it is read while some memory is free, and on
+        // few threads.
         let read = async move {
             budget.room(WAIT).await?;
             page.await.map_err(ApiError::from)
@@ -285,7 +287,7 @@ impl App {
         self.scans.run(work).await.ok_or_else(ApiError::internal)
     }
 
-    /// Starts long work on the threads for scans. It continues when its client is gone. `None` if the server is
+    /// Starts long work on the threads for scans. It continues when its client disconnects. `None` if the server is
     /// shutting down.
     pub(crate) fn spawn_scan<T: Send + 'static>(
         &self,
@@ -319,7 +321,7 @@ impl App {
         journal::audit(self.options.audit_log.as_ref(), actor, event, members, None);
     }
 
-    /// Refuses a request that would wait for a job, where this server runs none.
+    /// Refuses a request that would wait for a job, if this server runs none.
     pub(crate) fn require_jobs(&self) -> Result<()> {
         match self.options.pause_jobs {
             true => Err(ApiError::unavailable("Jobs are paused: the server was started with --pause-jobs.")),
@@ -338,7 +340,7 @@ impl App {
         let _ = self.stopping.clone().wait_for(|stopping| *stopping).await;
     }
 
-    /// Does this work until it is done, or the server stops.
+    /// Does this work until it is done or the server stops.
     pub(crate) async fn until_stopping(&self, work: impl Future<Output = ()>) {
         tokio::select! {
             () = self.stopping() => {}
@@ -347,8 +349,8 @@ impl App {
     }
 }
 
-/// What the server was started with, as settings of CouchDB's names. Some have no effect when a client sets them, since
-/// they are read at the start only: address, port and log.
+/// The options that the server was started with, as settings with CouchDB's names. Some have no effect when a client
+/// sets them (address, port, log), since they are read at the start only.
 fn started(layer: &Layer<AnyDatabase>, uuid: &str, options: &Options, address: SocketAddr) -> Vec<Setting> {
     let attachment = match layer.max_attachment_size() {
         u64::MAX => "infinity".to_owned(),

@@ -1,4 +1,4 @@
-//! What the system tells of this process. `None` where it does not.
+//! What the system reports about this process. `None` where it does not.
 
 /// The memory of the process.
 pub(crate) fn resident_bytes() -> Option<u64> {
@@ -10,6 +10,6 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 
 /// Number of open file descriptors.
 pub(crate) fn open_files() -> Option<u64> {
-    // One of them lists the others.
+    // One of them is used for listing them.
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64)
 }

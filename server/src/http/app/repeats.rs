@@ -1,7 +1,7 @@
-//! Lines of the log that come again and again are counted.
+//! Counts log lines that are repeated.
 //!
-//! The same failure of the same job is printed once in a minute, and at the end of that minute the number of times that it came
-//! again. So a peer that always fails fills no disk.
+//! The same failure of the same job is printed once a minute. At the end of the minute, the number of repetitions is
+//! printed. So a peer that always fails cannot fill the disk.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// Time for which the same line is counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Maximum number of lines that are remembered. Further ones are printed.
+/// Maximum number of remembered lines. Further ones are always printed.
 const MOST: usize = 1_000;
 
 /// The lines that were printed lately.
@@ -33,7 +33,7 @@ pub(crate) struct Repeated {
 }
 
 impl Repeats {
-    /// Whether to print a line now, which is printed up to `most` times in a minute. Otherwise it is counted.
+    /// Whether to print a line now. It is printed up to `most` times a minute, and counted otherwise.
     pub(crate) fn print(&self, line: &str, most: u64) -> bool {
         self.print_at(line, most, Instant::now())
     }
@@ -51,7 +51,7 @@ impl Repeats {
         true
     }
 
-    /// The lines whose minute is over and that were counted. Call it from time to time.
+    /// The counted lines whose minute is over. Call it from time to time.
     pub(crate) fn over(&self) -> Vec<Repeated> {
         self.over_at(Instant::now())
     }
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(repeats.over_at(begin + WINDOW / 2), []);
         assert_eq!(repeats.over_at(begin + WINDOW), [Repeated { line: "a".into(), times: 60 }]);
         assert!(repeats.print_at("a", 1, begin + WINDOW));
-        // What is remembered is bounded.
+        // The number of remembered lines is bounded.
         for number in 0..2 * MOST {
             assert!(repeats.print_at(&number.to_string(), 1, begin));
         }

@@ -1,4 +1,4 @@
-//! Threads for scans. They are not those that serve requests, which must not wait for a disk.
+//! Threads for scans. Threads that serve requests must not wait for a disk.
 
 use std::fmt;
 use std::future::Future;
@@ -46,7 +46,7 @@ impl Scans {
         (&mut task.0).await.ok()
     }
 
-    /// Starts a task that continues whether or not anybody waits for it. `None` if the server is shutting down.
+    /// Starts a task that continues even if nobody waits for it. `None` if the server is shutting down.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -54,8 +54,8 @@ impl Scans {
         self.runtime.as_ref().map(|runtime| runtime.spawn(task))
     }
 
-    /// Starts a short task at the same time as the one that calls this. `None` if as many tasks run as there are threads. It
-    /// gets a thread of its own: the runtime would run it on the caller's thread, after the caller.
+    /// Starts a short task in parallel with its caller. `None` if as many tasks run as there are threads. The task gets
+    /// its own thread: the runtime would run it on the caller's thread, after the caller.
     pub(crate) fn in_parallel<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,

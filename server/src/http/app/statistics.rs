@@ -1,7 +1,7 @@
-//! What this server has done since it started: the one place of counters for `_stats`, `_system` and `_prometheus`.
+//! Counters since the start of this server: the one place of counters for `_stats`, `_system` and `_prometheus`.
 //!
 //! CouchDB's counters that mean the same here have CouchDB's names. A new one is a variant of [`Count`] and its row in
-//! [`COUNTS`]. What engines count comes from them ([`kv_api::figures`]).
+//! [`COUNTS`]. Engines report their own counts ([`kv_api::figures`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,7 @@ const CLASSES: usize = 5;
 /// Bounds for the number of documents in a request.
 const DOCUMENTS: &[u64] = &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];
 
-/// The time of the figures that say what is so lately: that of the last one or two of these.
+/// The time span of recent figures: the last one or two of these.
 const LATELY: Duration = Duration::from_secs(60);
 
 /// A counter of CouchDB's.
@@ -71,30 +71,30 @@ const COUNTS: [(&str, &str); Count::UnindexedQueries as usize + 1] = [
     ("mango.unindexed_queries", "number of mango queries that could not use an index"),
 ];
 
-/// What the stores held of jobs.
+/// Counts of the stores' jobs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobCounts {
-    /// Of each kind, the number of jobs that run, that wait, and that wait after a failure.
+    /// For each kind, the number of jobs that run, that wait, and that wait after a failure.
     pub(crate) kinds: Vec<(&'static str, [u64; 3])>,
-    /// Changes that each replication has not looked at.
+    /// Number of changes that each replication has not processed yet.
     pub(crate) behind: Vec<(String, u64)>,
 }
 
 /// The name, the bytes and the documents of each database.
 pub(crate) type DatabaseSizes = Vec<(String, u64, u64)>;
 
-/// How far a reading of the stores came.
+/// How complete a reading of the stores is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// Whether the stores answered, without an error.
+    /// Whether the stores answered without an error.
     pub(crate) is_readable: bool,
-    /// Whether it ended in its time.
+    /// Whether it ended in time.
     pub(crate) is_in_time: bool,
-    /// Whether all was read.
+    /// Whether everything was read.
     pub(crate) is_whole: bool,
 }
 
-/// What the stores held at one moment.
+/// State of the stores at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample<T> {
     pub(crate) held: T,
@@ -105,7 +105,7 @@ pub(crate) struct Sample<T> {
     pub(crate) reading: Reading,
 }
 
-/// The newest sample, if there is one. Who takes the next one locks it.
+/// The newest sample, if there is one. Taking the next one locks it.
 pub(crate) type Newest<T> = tokio::sync::Mutex<Option<Sample<T>>>;
 
 /// The newest samples.
@@ -126,9 +126,9 @@ pub(crate) struct Stat {
 /// Its value.
 pub(crate) enum StatValue {
     Counter(u64),
-    /// What is so now. CouchDB's `_stats` calls some of them counters too.
+    /// The current value. CouchDB's `_stats` calls some of these counters too.
     Level(u64, &'static str),
-    /// Times in seconds: all, and those of lately.
+    /// Times in seconds: all, and recent ones.
     Times(Distribution, Distribution),
     /// Other values.
     Values(Distribution),
@@ -140,7 +140,7 @@ impl Stat {
     }
 }
 
-/// A number of things that are there now. Clones are one number.
+/// A number of existing things. Clones share the number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Level(Arc<AtomicU64>);
 
@@ -165,11 +165,11 @@ impl Drop for Entered {
     }
 }
 
-/// Times, all of them and those of the last one or two minutes.
+/// Times: all of them, and those of the last one or two minutes.
 #[derive(Debug)]
 pub(crate) struct Times {
     all: Histogram,
-    /// Of this minute and the last one, in turns.
+    /// For this minute and the last one, in turn.
     lately: [Histogram; 2],
     /// The number of this minute.
     minute: AtomicU64,
@@ -183,7 +183,8 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Adds a time, at a time since the start. Two threads at the change of a minute may lose a few values of lately.
+    /// Adds a time; `now` is the time since the start. When the minute changes, two threads may lose a few recent
+    /// values.
     pub(crate) fn observe(&self, time: Duration, now: Duration) {
         self.all.observe_time(time);
         self.turn(now).observe_time(time);
@@ -217,7 +218,7 @@ impl Times {
 #[derive(Debug)]
 pub(crate) struct Statistics {
     began: Instant,
-    /// The same time by the clock. It is taken once: a figure that changes looks like another start.
+    /// The same time by the clock. It is taken once: a changing figure would look like a restart.
     pub(crate) began_at: SystemTime,
     counts: [Counter; COUNTS.len()],
     methods: [Counter; METHODS.len()],
@@ -232,18 +233,18 @@ pub(crate) struct Statistics {
     pub(crate) connections: Level,
     /// Feeds that are being sent.
     pub(crate) feeds: Level,
-    /// Jobs that run here, and those of them that are replications.
+    /// Running jobs of this server, and the replications among them.
     pub(crate) jobs: Level,
     pub(crate) replications: Level,
     /// Runs of jobs that failed, or ended in a panic.
     pub(crate) failed_runs: Counter,
-    /// Runs that were lost when their server ended, as this server found.
+    /// Runs lost when their server ended, as noticed by this server.
     pub(crate) lost_runs: Counter,
     /// Renewals of this server's lease that failed.
     pub(crate) failed_renewals: Counter,
     /// Documents that replications of this server wrote.
     pub(crate) replicated: Counter,
-    /// Bytes of bodies that were sent.
+    /// Sent bytes of bodies.
     pub(crate) sent: Arc<Counter>,
 }
 
@@ -278,7 +279,8 @@ impl Statistics {
         self.began.elapsed()
     }
 
-    /// Counts a request and its answer, whose head was made in this time. `route`: the number of its row, if it has one.
+    /// Counts a request and its answer; `time` is until the head was made. `route`: the number of its row, if it has
+    /// one.
     pub(crate) fn answered(&self, method: &Method, status: StatusCode, route: Option<usize>, time: Duration) {
         self.add(Count::Requests, 1);
         if let Some(at) = METHODS.iter().position(|known| *known == method.as_str()) {

@@ -1,8 +1,8 @@
 //! The stores behind a server: its own, and those to which databases moved from there.
 //!
-//! A database that moved leaves a marker behind, which names its store ([`model::ErrorKind::Moved`]). The server follows
-//! the marker, opens that store at first use, and keeps it open. A folder has one owner at a time, so the server of the
-//! old place serves the new one too.
+//! A database that moved leaves a marker behind, which names its store ([`model::ErrorKind::Moved`]). The server
+//! follows the marker, opens that store at first use, and keeps it open. A folder has one owner at a time, so the
+//! server of the old place serves the new one too.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,8 +18,8 @@ use crate::http::error::{ApiError, Result};
 /// The documents of one database, over any engine.
 pub(crate) type Documents = model::Documents<AnyDatabase>;
 
-/// The validator of a handle that names no writer: it writes no document. A write gets a handle that says
-/// [on whose behalf](crate::http::authz::writer) it is, or that of the server itself.
+/// The validator of a handle that does not name a writer: it refuses every document. A write gets a handle that says
+/// [on whose behalf](crate::http::authz::writer) it writes, or the server's own handle.
 struct NoWriter;
 
 impl Validator for NoWriter {
@@ -45,7 +45,7 @@ pub(crate) fn read_only(database: Documents) -> Documents {
     database.validated_by(NO_WRITER.clone())
 }
 
-/// Maximum number of markers that are followed for one database. Moving back replaces a marker, so there are no
+/// Maximum number of markers followed for one database. Moving back replaces a marker, so there are no
 /// circles.
 const MOST_MOVES: usize = 16;
 
@@ -63,7 +63,7 @@ pub(crate) struct Stores {
     /// The other stores, by their absolute URLs.
     opened: Mutex<HashMap<String, Store>>,
     options: LayerOptions,
-    /// Sends stores that are opened to what runs their jobs.
+    /// Sends newly opened stores to the runner of their jobs.
     newly_opened: mpsc::UnboundedSender<Store>,
 }
 

@@ -1,4 +1,4 @@
-//! Whose turn it is to update a view group in this process.
+//! Which task may update a view group in this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,12 +11,12 @@ use crate::http::app::stores::Documents;
 /// By the database's instance and the group's signature.
 type Turns = HashMap<([u8; 16], [u8; 16]), Weak<tokio::sync::Mutex<()>>>;
 
-/// The updates under way.
+/// The running updates.
 #[derive(Debug, Default)]
 pub(crate) struct ViewTurns(Mutex<Turns>);
 
 impl ViewTurns {
-    /// The lock of an update. Several updates of one group at once would do no harm, but map the same documents.
+    /// The lock of an update. Several updates of one group at once would be safe, but map the same documents twice.
     pub(crate) fn of(&self, database: &Documents, group: &ViewGroup) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.0.lock();
         turns.retain(|_, turn| turn.strong_count() > 0);

@@ -1,12 +1,13 @@
 //! Who sends a request.
 //!
-//! Administrators come from the options of the server's start and from the store (`_config/admins`); of one name, the
+//! Administrators come from the server's options and from the store (`_config/admins`); if both have a name, the
 //! store's password counts. Users are documents of `_users`. A server without administrators that listens on loopback
-//! holds an "admin party": every request without credentials is an administrator's. A party that has ended does not begin
-//! again before the server is started again.
+//! is open: every request without credentials is an administrator's. Once it has had an administrator, it does not
+//! become open again before a restart.
 //!
 //! Requests without credentials, and administrators', read nothing from the store, unless the answer lists the
-//! administrator's roles ([`users::shown`]). A request of a user reads the user's document, so that a change applies at once on all servers.
+//! administrator's roles ([`users::shown`]). A request of a user reads the user's document, so that a change applies at
+//! once on all servers.
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
@@ -39,7 +40,7 @@ use crate::http::error::{ApiError, Result};
 /// Length of the secret for signing cookies, in bytes.
 pub(crate) const SECRET_BYTES: usize = 32;
 
-/// Time after which a password that should have been stored by another scheme is tried again.
+/// Time after which the server tries again to store a password with another scheme.
 const UPGRADED_AGAIN: Duration = Duration::from_secs(5);
 
 /// The administrator's name and password. Its `Debug` shows no password.
@@ -90,9 +91,9 @@ impl Account {
 /// Knows the administrators and the configuration, and signs sessions.
 pub(crate) struct Auth {
     own: Option<Administrator>,
-    /// The salt of its password, the same at all servers with this administrator.
+    /// The salt of that administrator's password, the same at all servers with this administrator.
     own_salt: String,
-    /// Its password as `_config/admins` lists it. It is hashed when it is first listed.
+    /// That password as `_config/admins` lists it. It is hashed when it is first listed.
     own_listed: tokio::sync::OnceCell<String>,
     secret: [u8; SECRET_BYTES],
     /// Whether only this machine can connect.
@@ -101,7 +102,7 @@ pub(crate) struct Auth {
     flags: RwLock<Flags>,
     settings: RwLock<Arc<Settings>>,
     pub(crate) unkept: Unkept,
-    /// Notified each time that settings were read.
+    /// Notified whenever settings were read.
     loaded: tokio::sync::watch::Sender<()>,
     /// Whether everyone is an administrator. Each request reads it.
     open_admin: AtomicBool,
@@ -110,8 +111,8 @@ pub(crate) struct Auth {
     /// Held while settings are read, so that an earlier reading never replaces a later one.
     reading: tokio::sync::Mutex<()>,
     pub(crate) hashing: Hashing,
-    /// The users whose passwords were stored by another scheme within [`UPGRADED_AGAIN`], or should have been. Of many requests at
-    /// once, one does it.
+    /// The users whose passwords were stored with another scheme within [`UPGRADED_AGAIN`], or should have been. Of
+    /// many concurrent requests, one does it.
     upgrading: Mutex<HashMap<String, Instant>>,
     lockout: Arc<Lockout>,
     conflicted: Conflicted,
@@ -163,12 +164,12 @@ impl Auth {
         self.settings.read().clone()
     }
 
-    /// Changes each time that the configuration was read.
+    /// Changes whenever the configuration was read.
     pub(crate) fn loaded(&self) -> tokio::sync::watch::Receiver<()> {
         self.loaded.subscribe()
     }
 
-    /// Puts other settings in the place of those of the file. They count from the next [load](Self::load) on.
+    /// Replaces the file's settings. They apply from the next [load](Self::load) on.
     pub(crate) fn set_file(&self, settings: Vec<Setting>) {
         self.flags.write().settings = settings;
     }
@@ -187,13 +188,13 @@ impl Auth {
         let has_others = settings.tokens.is_some() || settings.proxy.is_some();
         if settings.cors.trusts_every_page() && !self.settings().cors.trusts_every_page() {
             tracing::warn!(
-                "every web page may send passwords to this server (cors/origins has * and cors/credentials is true); \
-                 name the origins of your pages to let in only these"
+                "any web page may send passwords to this server (cors/origins has * and cors/credentials is true); \
+                 list the origins of your pages to admit only these"
             );
         }
         *self.settings.write() = settings;
         self.loaded.send_replace(());
-        // Never back to true: behind a proxy, everyone would be an administrator when the last one is removed.
+        // Never back to true: otherwise, behind a proxy, removing the last administrator would make everyone one.
         self.open_admin.fetch_and(is_open_admin, Ordering::AcqRel);
         self.has_others.store(has_others, Ordering::Release);
         Ok(changed)
@@ -214,8 +215,8 @@ impl Auth {
         self.own.is_some()
     }
 
-    /// The administrator of the server's options, as `_config/admins` lists those of the store: name and hashed password.
-    /// `None` where the store has another password for it.
+    /// The administrator of the server's options, as `_config/admins` lists those of the store: name and hashed
+    /// password. `None` where the store has another password for it.
     pub(crate) async fn own_listed(&self, address: IpAddr) -> Result<Option<(&str, &str)>> {
         let Some(own) = self.own.as_ref().filter(|_| !self.is_overridden()) else { return Ok(None) };
         let scheme = Scheme::Pbkdf2 { prf: Prf::Sha256, iterations: self.settings().passwords.iterations };
@@ -228,10 +229,10 @@ impl Auth {
         self.open_admin.load(Ordering::Acquire)
     }
 
-    /// The account with this name, if somebody can log in by it.
+    /// The account with this name, if somebody can log in with it.
     ///
     /// # Errors
-    /// 401 for a user whose document is in conflict, as in CouchDB, also to a wrong password and a forged session.
+    /// 401 for a user whose document is in conflict, as in CouchDB, even for a wrong password or a forged session.
     async fn account(&self, databases: &Databases, settings: &Settings, name: &str) -> Result<Option<Account>> {
         let admin = |salt: String, stored| {
             let (name, roles) = (name.to_owned(), vec![SERVER_ADMIN.to_owned()]);
@@ -251,7 +252,7 @@ impl Auth {
         Ok(Some(Account { name, roles, salt, stored: Stored::User(Box::new(user)) }))
     }
 
-    /// The account with this name, for background work whose owner has proved to be it. `None` if nobody can log in by it.
+    /// The account with this name, for background work whose owner has proved it. `None` if nobody can log in with it.
     pub(crate) async fn by_name(&self, databases: &Databases, name: &str) -> Result<Option<Principal>> {
         let account = self.account(databases, &self.settings(), name).await?;
         Ok(account.map(|account| account.principal(Proof::Basic)))
@@ -262,19 +263,19 @@ impl Auth {
         self.settings().rows.stored(ADMINS, name).is_some() || self.own.as_ref().is_some_and(|own| own.name == name)
     }
 
-    /// Whether the server would still believe tokens by the key of this voucher.
+    /// Whether the server would still accept tokens signed with the key of this voucher.
     pub(crate) fn believes_tokens(&self, voucher: &Voucher) -> bool {
         let settings = self.settings();
         settings.tokens.as_ref().is_some_and(|tokens| tokens.has_key(voucher, &settings.rows, &self.secret))
     }
 
-    /// Whether the server would still believe a proxy with the secret of this voucher.
+    /// Whether the server would still accept a proxy with the secret of this voucher.
     pub(crate) fn believes_proxies(&self, voucher: &Voucher) -> bool {
         let settings = self.settings();
         settings.proxy.as_ref().is_some_and(|proxy| proxy.voucher(&settings.rows, &self.secret) == *voucher)
     }
 
-    /// Signs the owner of a replication, which lies in a document. Only servers of this store can.
+    /// Signs the owner of a replication, which a document stores. Only servers of this store can.
     pub(crate) fn sign_owner(&self, parts: &[&[u8]]) -> [u8; 32] {
         mac(&mac(&self.secret, &[b"owners"]), parts)
     }
@@ -319,7 +320,8 @@ impl Auth {
         Ok(account)
     }
 
-    /// Whether this is the password. As in CouchDB, the bounds of iterations are for what must be computed.
+    /// Whether this is the password. As in CouchDB, the bounds of iterations apply only to hashes that must be
+    /// computed.
     async fn matches(
         &self,
         settings: &Settings,
@@ -334,7 +336,7 @@ impl Auth {
         self.hashing.matches(verifier, password, attempt).await
     }
 
-    /// Stores a password that was proven by the scheme of the configuration, if it may be a new one.
+    /// Stores a proven password again with the configured scheme, if that scheme accepts it as a new password.
     async fn upgrade(
         &self,
         databases: &Databases,
@@ -358,7 +360,7 @@ impl Auth {
         user.upgrade(databases, &verifier).await
     }
 
-    /// Logs in with the body of a request, and begins a session.
+    /// Logs in with the body of a request, and starts a session.
     pub(crate) async fn begin(
         &self,
         databases: &Databases,
@@ -380,7 +382,7 @@ impl Auth {
         configured.map_or_else(|| self.secret.to_vec(), |secret| secret.as_bytes().to_vec())
     }
 
-    /// Whether the client sees the server by TLS, by its own or by that of a proxy before it.
+    /// Whether the client uses TLS, with this server or with a proxy before it.
     pub(crate) fn is_secure(&self, headers: &HeaderMap) -> bool {
         self.speaks_tls || self.settings().forwarded.is_secure(headers)
     }
@@ -393,8 +395,8 @@ impl Auth {
         (!has_some).then(|| if self.is_open_admin() { &*OPEN_ADMIN } else { &ANONYMOUS })
     }
 
-    /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing. All that name a user
-    /// whose document is in conflict are refused.
+    /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing. If a user's
+    /// document is in conflict, every request that names the user is refused.
     pub(crate) async fn authenticate(
         &self,
         databases: &Databases,
@@ -421,7 +423,7 @@ impl Auth {
         Ok(Authenticated { principal, renewal: None })
     }
 
-    /// The client that a token or a proxy names, where the configuration allows these.
+    /// The client that a token or a proxy names, if the configuration allows this.
     fn by_token_or_proxy(&self, headers: &HeaderMap) -> Result<Option<Principal>> {
         if !self.has_others.load(Ordering::Acquire) {
             return Ok(None);
@@ -443,7 +445,7 @@ impl Auth {
     async fn session(&self, databases: &Databases, headers: &HeaderMap) -> Result<Option<Authenticated>> {
         let Some(claim) = Claim::read(headers)? else { return Ok(None) };
         let (settings, now) = (self.settings(), seconds_now());
-        // Before the store is read for it.
+        // Checked before the store is read for it.
         if claim.is_over(&settings.session, now) {
             return Ok(None);
         }
@@ -458,14 +460,14 @@ impl Auth {
     }
 }
 
-/// The name for which the credentials of a request are, whether they prove it or not.
+/// The name that the credentials of a request claim, whether they prove it or not.
 pub(crate) fn claimed_name(headers: &HeaderMap) -> Option<String> {
     let basic = headers.get(AUTHORIZATION).and_then(|value| basic_credentials(value).ok()?).map(|(name, _)| name);
     basic.or_else(|| Claim::read(headers).ok()?.map(|claim| claim.name))
 }
 
-/// The name and password of `Authorization: Basic`. Other schemes are ignored. So is `basic` in lower case, as in CouchDB, and
-/// `_:_`, by which browsers log out.
+/// The name and password of `Authorization: Basic`. Other schemes are ignored. As in CouchDB, so are `basic` in lower
+/// case and `_:_`, which browsers send to log out.
 fn basic_credentials(value: &HeaderValue) -> Result<Option<(String, String)>> {
     let Some((scheme, encoded)) = value.to_str().ok().and_then(|value| value.split_once(' ')) else { return Ok(None) };
     if scheme != "Basic" {
@@ -474,7 +476,7 @@ fn basic_credentials(value: &HeaderValue) -> Result<Option<(String, String)>> {
     let encoded = encoded.trim();
     let decoded = STANDARD.decode(encoded).or_else(|_| URL_SAFE.decode(encoded));
     let decoded = decoded.map_err(|_| ApiError::bad_request("Authorization header has invalid base64 value"))?;
-    // Other bytes than UTF-8 are no name and password that anybody has, and such a login is refused as another wrong one is.
+    // Credentials that are not UTF-8 belong to nobody: refused like a wrong password.
     let pair = String::from_utf8_lossy(&decoded);
     let pair = pair.split_once(':').filter(|pair| *pair != ("_", "_"));
     Ok(pair.map(|(name, password)| (name.to_owned(), password.to_owned())))
@@ -495,7 +497,7 @@ mod tests {
         assert_eq!(basic(&encode("anna:a:b ü")).unwrap(), pair("anna", "a:b ü"));
         assert_eq!(basic(&encode(":")).unwrap(), pair("", ""));
         let lower_case = encode("anna:a").to_ascii_lowercase();
-        // A name in Latin-1 is a wrong one, and not none.
+        // A name in Latin-1 is a wrong name, not a missing one.
         let latin = format!("Basic {}", STANDARD.encode(b"s\xf6ffi:p\xe4ss"));
         assert_eq!(basic(&latin).unwrap(), pair("s\u{fffd}ffi", "p\u{fffd}ss"));
         for none in [encode("anna"), encode("_:_"), lower_case, "Bearer x".to_owned(), "Basic".to_owned()] {

@@ -4,10 +4,10 @@
 //!  base64url({"alg","kid"}) . base64url({"sub","exp","nbf","_couchdb.roles"}) . base64url(signature)
 //! ```
 //!
-//! A key of the configuration is for one family of algorithms: `jwt_keys/hmac:KID`, `rsa:KID` or `ec:KID` is never used for
-//! a token that claims another one, so no public key is taken for the secret of an HMAC. `_default` is for tokens that
-//! name no key. Without `jwt_auth/required_claims` a token must have `exp`. Unlike in CouchDB, `exp` and `nbf` are checked
-//! wherever a token has them, and not only if they are required.
+//! A configured key is for one family of algorithms: `jwt_keys/hmac:KID`, `rsa:KID` or `ec:KID` is never used for a
+//! token that claims another one. So a public key is never used as the secret of an HMAC. `_default` is for tokens that
+//! do not name a key. Without `jwt_auth/required_claims` a token must have `exp`. Unlike in CouchDB, `exp` and `nbf`
+//! are checked whenever a token has them, not only if they are required.
 //!
 //! Sources: RFC 7519, RFC 7515, RFC 8725; CouchDB's `jwtf.erl` and `jwtf_keystore.erl`.
 
@@ -27,7 +27,7 @@ use crate::http::error::{ApiError, Result};
 /// The section of the keys.
 const KEYS: &str = "jwt_keys";
 
-/// The last time at which a token expires: the greatest whole number that JSON keeps exactly.
+/// The latest expiry of a token: the greatest whole number that JSON keeps exactly.
 const MOST_SECONDS: f64 = 9_007_199_254_740_991.0;
 
 /// How tokens are checked.
@@ -71,7 +71,7 @@ impl Tokens {
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| wrong("Malformed token"))?;
         let text =
             |object: &JsonText, name: &str| object.get(name).and_then(JsonRef::as_str).map(|text| text.into_owned());
-        // Extensions that must be understood (RFC 7515, 4.1.11). None is.
+        // Extensions that must be understood (RFC 7515, 4.1.11). This server supports none of them.
         if head.get("crit").is_some() {
             return Err(wrong("Unsupported crit header parameter"));
         }
@@ -79,7 +79,7 @@ impl Tokens {
         let key = text(&head, "kid").unwrap_or_else(|| "_default".to_owned());
         let key = verify(&algorithm, &key, rows, signed.as_bytes(), &signature)?;
 
-        // Only now is there a reason to believe it.
+        // The claims are read only after the signature was checked.
         let claims = decode(claims).ok_or_else(|| wrong("Malformed token"))?;
         let time = |name: &str| match claims.get(name) {
             None => Ok(None),
@@ -93,7 +93,7 @@ impl Tokens {
             return Err(ApiError::unauthorized("nbf not in past"));
         }
         for (name, value) in &self.required {
-            // These are of the head, where `alg` is always required.
+            // These are in the head, where `alg` is always required.
             match (name.as_str(), text(&head, name).as_deref()) {
                 ("typ", None) => return Err(wrong("Missing typ header parameter")),
                 ("typ", Some(kind)) if kind != "JWT" => return Err(wrong("Invalid typ header parameter")),
@@ -112,13 +112,13 @@ impl Tokens {
         let name = text(&claims, "sub").filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| ApiError::unauthorized("Token missing sub claim."))?;
         let roles = self.roles(&claims).ok_or_else(|| wrong("Malformed token"))?;
-        // Whole seconds, so at most one sooner, and a number that JSON keeps.
+        // Rounded down to whole seconds, a number that JSON keeps exactly.
         let until = end.map(|end| end.min(MOST_SECONDS) as u64);
         let voucher = Voucher::new(secret, key, until);
         Ok(Principal { name: Some(name), roles, proof: Proof::Token(voucher) })
     }
 
-    /// Whether tokens by the key of this voucher are still believed.
+    /// Whether tokens signed with the key of this voucher are still accepted.
     pub(crate) fn has_key(&self, voucher: &Voucher, rows: &Rows, secret: &[u8]) -> bool {
         let mut keys = rows.sections().get(KEYS).into_iter().flat_map(BTreeMap::values);
         keys.any(|key| Voucher::new(secret, key, voucher.until) == *voucher)
@@ -276,7 +276,7 @@ mod tests {
         verify("HS256", "_default", &rows, &signed.as_bytes()[1..], &signature).unwrap_err();
     }
 
-    /// A key is found by the token's algorithm, and by nothing else in the token.
+    /// Only the token's algorithm and key name decide which key is used.
     #[test]
     fn public_keys_prove_and_are_no_secrets() {
         use crate::http::authn::public_key::vectors::{
@@ -312,7 +312,7 @@ mod tests {
                 assert_eq!(refused, (400, format!("Unknown kid: hmac:{kid}")));
             }
         }
-        // Even where it is configured as one: it is no base64.
+        // Even if it is configured as one: it is not base64.
         let confused = public(&[("jwt_keys", "hmac:_default", RSA_KEY)]);
         assert!(check(&sign(HEAD, claims, RSA_KEY), &confused).is_err());
         for head in
@@ -334,7 +334,7 @@ mod tests {
             let refused = check(&sign(&head, claims, "geheim"), &rows(&[])).unwrap_err();
             assert_eq!(refused, (400, "Unsupported crit header parameter".to_owned()), "{crit}");
         }
-        // What need not be understood is ignored.
+        // Headers that need not be understood are ignored.
         assert!(check(&sign(r#"{"alg":"HS256","b64":true,"x":["crit"]}"#, claims, "geheim"), &rows(&[])).is_ok());
     }
 
@@ -346,7 +346,7 @@ mod tests {
             let mut changed = good.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            // The last letter of a signature has bits that mean nothing.
+            // Some bits of a signature's last letter are unused.
             assert!(check(&changed, &rows(&[])).is_err() || at + 1 == good.len(), "{changed}");
             assert!(check(&good[..at], &rows(&[])).is_err());
         }

@@ -1,5 +1,5 @@
-//! Bounds what passwords cost: one thread hashes, for each network of clients in turn, and a password that was proven is
-//! not hashed again.
+//! Bounds the cost of passwords: one thread hashes, for each network of clients in turn. A proven password is not
+//! hashed again.
 //!
 //! ```text
 //!   login ──► proven? ── yes ──► right
@@ -11,11 +11,11 @@
 //!              503
 //! ```
 //!
-//! Failures are counted on that thread, one by one, however many guesses arrive together, and also those of clients that do
-//! not wait for the answer.
+//! Failures are counted on that thread one by one, however many guesses arrive together, and also if clients do not
+//! wait for the answer.
 //!
-//! Proofs are keyed digests of the password together with what is stored of it. So a changed password or a changed salt
-//! needs no invalidation: the old proof is never looked up again.
+//! Proofs are keyed digests of the password and its stored form. So a changed password or salt needs no invalidation:
+//! the old proof is never looked up again.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
@@ -33,17 +33,17 @@ use crate::http::authn::lockout::{Attempt, network};
 use crate::http::authn::passwords::{Scheme, Verifier};
 use crate::http::error::{ApiError, Result};
 
-/// Maximum number of tasks that wait.
+/// Maximum number of waiting tasks.
 const MOST_WAITING: usize = 256;
 
-/// Maximum number of tasks that wait for clients of one network.
+/// Maximum number of waiting tasks for clients of one network.
 const MOST_OF_ONE: usize = 64;
 
-/// Time after which a task that has not begun is refused, so that a login is answered within a second.
+/// Time after which a task that has not started is refused, so that a login is answered within a second.
 const QUEUE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Time after which a login is refused although it is being hashed, if it had to wait for others: it is answered within a second.
-/// What the hash shows is kept, so the next attempt need not wait for it.
+/// Time after which a login is refused while it is being hashed, if it had to wait for others: it is answered within a
+/// second. The result of the hash is kept, so the next attempt need not wait for it.
 const LATEST: Duration = Duration::from_millis(900);
 
 /// A task that starts within this time (after its network's cooldown) counts as not delayed by others.
@@ -53,7 +53,7 @@ const AT_ONCE: Duration = Duration::from_millis(20);
 /// processor.
 const COOLDOWN: u32 = 9;
 
-/// The longest such rest: a right password that waits for it is answered within a second.
+/// The longest cooldown: a correct password that waits for it is answered within a second.
 const LONGEST_COOLDOWN: Duration = Duration::from_millis(300);
 
 /// Number of proofs in each of two generations.
@@ -63,7 +63,7 @@ type Task = Box<dyn FnOnce() + Send>;
 
 /// The thread that hashes, started when it is first needed, and the proofs.
 pub(crate) struct Hashing {
-    /// A message for each task that was added.
+    /// A message for each added task.
     thread: OnceLock<Option<Sender<()>>>,
     waiting: Arc<Mutex<Waiting>>,
     proven: Arc<Mutex<Proven>>,
@@ -77,19 +77,19 @@ impl fmt::Debug for Hashing {
     }
 }
 
-/// The tasks that wait, by the networks of their clients. Each network's turn comes after one task of every other, so that
-/// many logins from one delay those from others by one.
+/// The waiting tasks, by the networks of their clients. A network gets its next turn after one task of every other
+/// network, so many logins from one network delay those from others by one task.
 #[derive(Default)]
 struct Waiting {
     tasks: BTreeMap<IpAddr, VecDeque<Task>>,
     /// The network whose task was taken last.
     last: Option<IpAddr>,
-    /// The networks that guessed wrong, and until when each rests.
+    /// The networks that guessed wrong, and the end of each cooldown.
     resting: BTreeMap<IpAddr, Instant>,
 }
 
 impl Waiting {
-    /// What is left of the network's rest. `None` if too many wait.
+    /// The rest of the network's cooldown. `None` if too many tasks wait.
     fn add(&mut self, network: IpAddr, task: Task) -> Option<Duration> {
         let all: usize = self.tasks.values().map(VecDeque::len).sum();
         if all >= MOST_WAITING || self.tasks.get(&network).is_some_and(|own| own.len() >= MOST_OF_ONE) {
@@ -100,7 +100,7 @@ impl Waiting {
         Some(until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now())))
     }
 
-    /// The next task of a network that does not rest. If there is none, the time at which there may be one.
+    /// The next task of a network without a cooldown. If there is none, the time at which there may be one.
     fn next(&mut self, now: Instant) -> Result<Task, Option<Instant>> {
         self.resting.retain(|_, until| *until > now);
         let is_ready = |network: &&IpAddr| !self.resting.contains_key(*network);
@@ -166,7 +166,7 @@ impl Hashing {
         let (verifier, password) = (verifier.clone(), password.to_owned());
         let (network, attempt) = (attempt.network, attempt.clone());
         let found = self.run(network, Some(LATEST), move || {
-            // Of many equal logins at once, the first one is hashed.
+            // Of many equal concurrent logins, only the first one is hashed.
             if proven.lock().knows(&proof) {
                 return Ok(Match::Known);
             }
@@ -196,7 +196,7 @@ impl Hashing {
     /// Hashes a proven password again, by another scheme. It is proven for the new hash too.
     ///
     /// # Errors
-    /// 503 while other passwords wait: a scheme that changes for all users at once delays no login by more than one hash.
+    /// 503 while other passwords wait: a new scheme for all users delays a login by one hash at most.
     pub(crate) async fn upgrade(
         &self,
         address: IpAddr,
@@ -218,7 +218,7 @@ impl Hashing {
         self.proven.lock().knows(&verifier.proof(&self.key, password))
     }
 
-    /// Runs a task on the thread. With `latest` the caller does not wait longer for a task that had to wait for others.
+    /// Runs a task on the thread. With `latest` the caller waits no longer than that for a task that others delayed.
     async fn run<T: Send + 'static>(
         &self,
         network: IpAddr,
@@ -269,14 +269,14 @@ fn start(waiting: Arc<Mutex<Waiting>>) -> Option<Sender<()>> {
             if woken == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
-            // One look is enough for all tasks that were added.
+            // One look is enough for all added tasks.
             added.try_iter().for_each(|()| ());
         }
     };
     match std::thread::Builder::new().name("couch-hash".to_owned()).spawn(work) {
         Ok(_) => Some(thread),
         Err(error) => {
-            tracing::error!(%error, "the thread for passwords cannot be started");
+            tracing::error!(%error, "cannot start the thread for passwords");
             None
         }
     }

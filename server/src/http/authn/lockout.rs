@@ -1,9 +1,10 @@
-//! Refuses logins after failed ones: for five minutes after five failures, by address, name and salt. Behind a proxy all clients have
-//! one address, so the section `chttpd_auth_lockout` can say otherwise.
+//! Refuses logins after failed ones: for five minutes after five failures, by address, name and salt. Behind a proxy
+//! all clients have one address, so the section `chttpd_auth_lockout` can say otherwise.
 //!
 //! Names and salts are counted by a digest, since users choose them, and a salt may be long.
 //!
-//! Each process counts for itself. Addresses of IPv6 count by their first 64 bits, since a client has them all.
+//! Each process counts for itself. IPv6 addresses are counted by their first 64 bits, since one client may have all
+//! addresses behind these.
 //!
 //! Source: CouchDB's `couch_auth_lockout.erl`.
 
@@ -22,12 +23,12 @@ use crate::http::error::{ApiError, Result};
 /// Maximum number of counted names.
 const MOST: usize = 10_000;
 
-/// What follows from failures.
+/// What too many failures lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// They are not counted.
     Off,
-    /// The log says that there are too many.
+    /// The log reports too many failures.
     Warn,
     Enforce,
 }
@@ -85,7 +86,7 @@ pub(crate) struct Lockout {
     /// The key of the digests, of this process alone.
     key: [u8; 32],
     failures: Mutex<HashMap<Who, Failures>>,
-    /// Whether there are any, so that other logins take no lock.
+    /// Whether there are any failures. If not, logins take no lock.
     any: AtomicBool,
 }
 
@@ -112,7 +113,7 @@ impl Lockout {
 }
 
 impl Attempt {
-    /// 403 if too many logins failed. For the right password too, since the answer would otherwise tell which it is.
+    /// 403 if too many logins failed. The correct password is refused too; otherwise the answer would reveal it.
     pub(crate) fn check(&self) -> Result<()> {
         let Rules { mode, threshold, lifetime } = self.rules;
         if mode == Mode::Off || !self.lockout.any.load(Ordering::Relaxed) {
@@ -160,7 +161,7 @@ impl Attempt {
     }
 }
 
-/// What counts as one client.
+/// The addresses that count as one client.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(address) => match address.to_ipv4_mapped() {

@@ -19,11 +19,11 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 use crate::http::config::rows::Rows;
 use crate::http::ids::random_hex;
 
-/// Maximum number of iterations that are computed. With more, a client that may write a document of `_users` could occupy
-/// the thread that hashes.
+/// Maximum number of iterations. With more, a client that may write a document of `_users` could occupy the thread that
+/// hashes.
 pub(crate) const MOST_ITERATIONS: u32 = 2_000_000;
 
-/// Maximum length of a salt in bytes. Those that are made here have 32.
+/// Maximum length of a salt in bytes. Salts made here have 32.
 pub(crate) const LONGEST_SALT: usize = 256;
 
 /// The pseudorandom function of PBKDF2, an HMAC. It signs, too.
@@ -49,11 +49,12 @@ impl Prf {
         Self::ALL.into_iter().find(|(_, known, _)| *known == name).map(|(prf, _, _)| prf)
     }
 
-    /// Those that `chttpd_auth/hash_algorithms` lists, by which sessions and proxies sign: the first one signs here.
+    /// The functions in `chttpd_auth/hash_algorithms`, which sign sessions and proxies' names. The first one signs
+    /// here.
     pub(crate) fn of_signatures(rows: &Rows) -> Vec<Prf> {
         let names = rows.auth("hash_algorithms", Some).unwrap_or_default().split(',');
         let known: Vec<Prf> = names.filter_map(|name| Prf::named(name.trim())).collect();
-        // Not the default, which has an old one too.
+        // Not the default of the setting, which also lists an old function.
         if known.is_empty() { vec![Prf::Sha256] } else { known }
     }
 
@@ -96,8 +97,8 @@ pub(crate) enum Scheme {
         prf: Prf,
         iterations: u32,
     },
-    /// PBKDF2 of the digits of the simple hash, by which stored ones are made stronger without the password. New ones are not
-    /// stored so.
+    /// PBKDF2 of the digits of the simple hash. It strengthens stored hashes without the password. New passwords are
+    /// not stored like this.
     SimplePbkdf2 {
         prf: Prf,
         iterations: u32,
@@ -144,7 +145,7 @@ impl Verifier {
         Verifier { scheme, key: scheme.key(password, &salt), salt }
     }
 
-    /// The same password by another scheme. The salt stays, since it signs sessions.
+    /// The same password in another scheme. The salt stays, since it signs sessions.
     pub(crate) fn upgraded(&self, password: &str, scheme: Scheme) -> Verifier {
         Self::salted(password, scheme, self.salt.clone())
     }
@@ -153,7 +154,7 @@ impl Verifier {
         self.scheme == scheme
     }
 
-    /// Iterations of PBKDF2; `None` without it.
+    /// Iterations of PBKDF2; `None` for other schemes.
     pub(crate) fn iterations(&self) -> Option<u32> {
         match self.scheme {
             Scheme::Simple => None,
@@ -164,13 +165,13 @@ impl Verifier {
     /// Whether this is the password. Takes as long for a wrong one.
     pub(crate) fn matches(&self, password: &str) -> bool {
         let mut key = self.scheme.key(password, &self.salt);
-        // Some keys are shorter than their function's, which makes PBKDF2 the beginning of the same.
+        // Some keys are shorter than their function's output. PBKDF2's shorter key is the start of the longer one.
         key.truncate(self.key.len());
         same(&key, &self.key)
     }
 
-    /// A keyed digest of the stored password and the one that a client gives. The key is random, so that the digest alone
-    /// is of no use in a search for the password.
+    /// A keyed digest of the stored password and the one that a client gives. The key is random, so the digest alone
+    /// does not help to find the password.
     pub(crate) fn proof(&self, key: &[u8; 32], password: &str) -> [u8; 32] {
         let scheme = format!("{:?}", self.scheme);
         mac(key, &[scheme.as_bytes(), self.salt.as_bytes(), &self.key, password.as_bytes()])
@@ -200,7 +201,7 @@ impl Verifier {
         let (key, salt) = (model::hex(&self.key), &self.salt);
         match self.scheme {
             Scheme::Simple => format!("-hashed-{key},{salt}"),
-            // Of the second scheme, users alone have passwords.
+            // Only users have passwords of the second scheme.
             Scheme::Pbkdf2 { prf, iterations } | Scheme::SimplePbkdf2 { prf, iterations } => {
                 format!("-pbkdf2:{}-{key},{salt},{iterations}", prf.row().0)
             }
@@ -250,7 +251,7 @@ impl Verifier {
         }
     }
 
-    /// A stored password whose key has a possible length and is computed in a bounded time.
+    /// A stored password, if its key has a possible length and takes bounded time to compute.
     fn checked(scheme: Scheme, salt: &str, key: &str) -> Option<Verifier> {
         let key = unhex(key)?;
         let is_possible = match scheme {
@@ -267,7 +268,7 @@ impl Verifier {
 pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut mac = keyed::<Hmac<Sha256>>(key);
     for part in parts {
-        // The length first, so that no two lists of parts have one digest.
+        // The length comes first, so that different lists of parts never have the same digest.
         mac.update(&(part.len() as u64).to_be_bytes());
         mac.update(part);
     }

@@ -1,4 +1,4 @@
-//! What the configuration says about passwords: how new ones are stored, what those of users must match, and which hashes are
+//! The configuration of passwords: how new ones are stored, what users' new ones must match, and which hashes are
 //! computed.
 //!
 //! `password_regexp` is a list in Erlang's notation, of regular expressions with or without a reason:
@@ -7,8 +7,8 @@
 //!  [{".{10,}", "It needs 10 characters."}, "[A-Z]", "\\d"]
 //! ```
 //!
-//! Expressions have the syntax of `$regex` (see [`Regex`]), so a long password costs bounded time. A list that cannot be
-//! read, or an expression that cannot be compiled, admits no new password.
+//! Expressions have the syntax of `$regex` (see [`Regex`]), so a long password costs bounded time. A list that cannot
+//! be read, or an expression that cannot be compiled, admits no new password.
 //!
 //! Source: CouchDB's `couch_users_db.erl` and `couch_httpd_auth.erl`.
 
@@ -21,24 +21,24 @@ use crate::http::authn::passwords::{MOST_ITERATIONS, Prf, Scheme, Verifier};
 use crate::http::config::rows::Rows;
 use crate::http::error::{ApiError, Result};
 
-/// What begins the reason of a refused password.
+/// The start of the reason for refusing a password.
 const REQUIRED: &str = "Password does not conform to requirements.";
 
 /// The settings of passwords.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// How new ones are stored; `None` for a scheme that there is not.
+    /// How new passwords are stored; `None` for an unknown scheme.
     scheme: Option<Scheme>,
-    /// Iterations of new ones, where their scheme has some.
+    /// Iterations for new passwords, if their scheme has iterations.
     pub(crate) iterations: u32,
     rules: Vec<Rule>,
-    /// The iterations of hashes that are computed. [`MOST_ITERATIONS`] bounds them too.
+    /// The allowed iterations of hashes that are computed. [`MOST_ITERATIONS`] limits them too.
     computed: RangeInclusive<i64>,
-    /// Whether a password that was proven is stored again where its scheme is another one.
+    /// Whether a proven password is stored again if its scheme differs.
     upgrades: bool,
 }
 
-/// What a new password must match.
+/// A rule for new passwords.
 #[derive(Debug)]
 struct Rule {
     /// `None` if it cannot be read.
@@ -57,11 +57,11 @@ impl Policy {
             "simple" => Some(Scheme::Simple),
             _ => None,
         };
-        // Read twice: one that there is not is noted, and is not replaced by the default.
+        // Read twice: an unknown scheme is noted, and is not replaced by the default.
         let _ = rows.auth("password_scheme", scheme);
         let name = rows.auth("password_scheme", Some).unwrap_or("pbkdf2");
         if scheme(name).is_none() {
-            tracing::error!(name, "the setting password_scheme names no scheme, so no password can be stored");
+            tracing::error!(name, "the setting password_scheme is not a known scheme, so no password can be stored");
         }
         Policy {
             scheme: scheme(name),
@@ -75,7 +75,7 @@ impl Policy {
     /// How a new password of an administrator is stored.
     ///
     /// # Errors
-    /// 403 if the configuration names no scheme.
+    /// 403 if the configuration does not name a known scheme.
     pub(crate) fn scheme(&self) -> Result<Scheme> {
         self.scheme.ok_or_else(cannot_hash)
     }
@@ -87,7 +87,7 @@ impl Policy {
     pub(crate) fn admit(&self, password: &str) -> Result<Scheme> {
         let scheme = self.scheme()?;
         for Rule { pattern, reason } in &self.rules {
-            // A password on which an expression takes too many steps does not match it.
+            // If an expression takes too many steps on a password, the password does not match.
             if !pattern.as_ref().ok_or_else(cannot_hash)?.is_match(password).unwrap_or(false) {
                 return Err(ApiError::bad_request(reason.clone()));
             }
@@ -100,8 +100,8 @@ impl Policy {
         self.upgrades && self.scheme.is_some_and(|scheme| !verifier.is_by(scheme))
     }
 
-    /// Refuses to compute a hash with fewer or more iterations than the configuration wants. Whether the password is right does
-    /// not matter, so the refusal shows nothing of it.
+    /// Refuses to compute a hash with fewer or more iterations than the configuration allows. This does not depend on
+    /// the password, so the refusal reveals nothing about it.
     pub(crate) fn check(&self, verifier: &Verifier) -> Result<()> {
         let Some(iterations) = verifier.iterations().map(i64::from) else { return Ok(()) };
         let refused = |what: &str| Err(ApiError::forbidden(format!("Iteration count is too {what} for this server")));
@@ -181,7 +181,7 @@ fn tokens(list: &str) -> Option<Vec<Token>> {
     Some(tokens)
 }
 
-/// The rest of a string that has begun.
+/// The rest of a string.
 fn text(chars: &mut Chars<'_>) -> Option<String> {
     let mut text = String::new();
     loop {

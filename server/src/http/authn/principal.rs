@@ -24,10 +24,10 @@ pub(crate) enum Proof {
     Proxy(Voucher),
 }
 
-/// Who vouches for a name and roles that are not of an account of this server: the holder of a key of the configuration.
+/// Vouches for a name and roles that do not belong to an account of this server: the holder of a configured key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Voucher {
-    /// A keyed digest of the key. Stored ones show nothing of it, and a replaced key has another one.
+    /// A keyed digest of the key. Stored vouchers reveal nothing of the key, and a replaced key has another digest.
     pub(crate) key: [u8; 16],
     /// When a token expires, in seconds.
     pub(crate) until: Option<u64>,
@@ -71,8 +71,8 @@ impl Principal {
         self.roles.iter().any(|role| role == SERVER_ADMIN)
     }
 
-    /// The name of the account of this server whose password or session the request has. Whom a token or a proxy names has
-    /// none, whatever its name.
+    /// The name of the account of this server that the request's password or session proves. `None` for a name from a
+    /// token or a proxy, even if an account has that name.
     pub(crate) fn account(&self) -> Option<&str> {
         self.name.as_deref().filter(|_| matches!(self.proof, Proof::Basic | Proof::Cookie))
     }

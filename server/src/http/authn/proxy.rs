@@ -1,4 +1,4 @@
-//! Proxy authentication, if the configuration switches it on: a proxy before the server names the client in headers, and
+//! Proxy authentication, if the configuration enables it: a proxy before the server names the client in headers, and
 //! signs its name with the secret that both know.
 //!
 //! ```text
@@ -7,12 +7,12 @@
 //!  X-Auth-CouchDB-Token: hexadecimal HMAC of the name, with chttpd_auth/secret, by one of chttpd_auth/hash_algorithms
 //! ```
 //!
-//! A name with a colon is not believed: the signature of a session is an HMAC of `NAME:TIME`, which may have the same key,
-//! so its holder could otherwise present it as the token of a name of this form. Users and administrators have no colons in
-//! their names.
+//! A name with a colon is refused: the signature of a session is an HMAC of `NAME:TIME`, possibly with the same key, so
+//! its holder could otherwise present it as the token of such a name. Users and administrators have no colons in their
+//! names.
 //!
-//! Without `chttpd_auth/secret` no such header is believed. With `proxy_use_secret = false` all are believed, from everybody
-//! who can reach the server, as in CouchDB.
+//! Without `chttpd_auth/secret` such headers are ignored. With `proxy_use_secret = false` all are trusted, from
+//! everybody who can reach the server, as in CouchDB.
 //!
 //! Source: CouchDB's `couch_httpd_auth.erl`.
 
@@ -23,7 +23,7 @@ use crate::http::authn::principal::{Principal, Proof, Voucher};
 use crate::http::config::rows::Rows;
 use crate::http::wire::headers::text;
 
-/// The headers, and what is to be believed.
+/// The names of the headers, and which of them are trusted.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     name: String,
@@ -34,7 +34,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// `None` unless `chttpd/authentication_handlers` names the handler.
+    /// `None` unless `chttpd/authentication_handlers` names the handler of proxies.
     pub(crate) fn read(rows: &Rows) -> Option<Proxy> {
         let handlers = rows.get("chttpd", "authentication_handlers")?;
         if !handlers.contains("proxy_authentication_handler") {
@@ -50,13 +50,14 @@ impl Proxy {
         })
     }
 
-    /// The voucher of every name. `secret` is the store's.
+    /// The voucher for all names. `secret` is the store's.
     pub(crate) fn voucher(&self, rows: &Rows, secret: &[u8]) -> Voucher {
         let key = rows.get("chttpd_auth", "secret").filter(|_| self.uses_secret);
         Voucher::new(secret, key.unwrap_or_default(), None)
     }
 
-    /// The client that the proxy names; `None` if it names none, or the signature is wrong. `secret` is the store's.
+    /// The client that the proxy names; `None` if the name is missing or the signature is wrong. `secret` is the
+    /// store's.
     pub(crate) fn principal(&self, headers: &HeaderMap, rows: &Rows, secret: &[u8]) -> Option<Principal> {
         let text = |name: &str| headers.get(name).map(text);
         let name = text(&self.name).filter(|name| !name.is_empty() && !name.contains(':'))?;

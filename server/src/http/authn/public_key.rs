@@ -35,7 +35,7 @@ const P384: &[u8] = b"\x2b\x81\x04\x00\x22";
 /// 1.3.132.0.35
 const P521: &[u8] = b"\x2b\x81\x04\x00\x23";
 
-/// An algorithm of tokens that are signed by a private key.
+/// An algorithm of tokens signed with a private key.
 #[derive(Clone, Copy)]
 pub(crate) struct Algorithm {
     /// The prefix of the names of its keys in `jwt_keys`.
@@ -47,7 +47,7 @@ pub(crate) struct Algorithm {
 #[derive(Clone, Copy)]
 enum Verification {
     Ring(&'static dyn VerificationAlgorithm),
-    /// The curve that `ring` has not.
+    /// The curve that `ring` lacks.
     P521,
 }
 
@@ -103,7 +103,7 @@ fn read(pem: &str) -> Option<(Kind, Vec<u8>)> {
     match label {
         "RSA PUBLIC KEY" => Some((Kind::Rsa, der)),
         "PUBLIC KEY" => read_info(&der),
-        // Private keys and certificates among others.
+        // Other PEM types, such as private keys and certificates.
         _ => None,
     }
 }
@@ -124,7 +124,7 @@ fn read_info(der: &[u8]) -> Option<(Kind, Vec<u8>)> {
         },
         _ => return None,
     };
-    // The first byte is the number of bits of the last one that are left out.
+    // The first byte is the number of unused bits in the last byte.
     Some((kind, bits.strip_prefix(&[0])?.to_vec()))
 }
 
@@ -224,7 +224,7 @@ pub(crate) mod vectors {
         -----BEGIN PUBLIC KEY-----\nMIGbMBAGByqGSM49AgEGBSuBBAAjA4GGAAQB6SkFDxJPxrxVx9U5M2Xfne9KsMIs\nsleY+T\
         TrBOPGuuNwGlenkQ6dgb82MVno68sVXWNJ9L22zPipTFxZx6rBAaQANKZE\nDjdnUNI3H9G9wsjztx0vTuXqNDLIFcyjFWD+XZOH\
         7HdLVYOGMOXLv1qMvgqR3QBk\nxpmaH25uZ/rd7eTIyPY=\n-----END PUBLIC KEY-----";
-    /// That example. Its payload is no object.
+    /// That example. Its payload is not an object.
     pub(crate) const RFC_ES512: &str = "\
         eyJhbGciOiJFUzUxMiJ9.UGF5bG9hZA.AdwMgeerwtHoh-l192l60hp9wAHZFVJbLfD_UxMi70cwnZOYaRI1bKPWROc-mZZqwqT2\
         SI-KGDKB34XO0aw_7XdtAG8GaSwFKdCAPZgoXD2YBJZCPEX3xKpRwcdOO8KpEHwJjyqOgzDO7iKvU8vcnwNrmxYbSW9ERBXukOXo\
@@ -291,7 +291,7 @@ mod tests {
             assert_eq!(check(&signature[..at]), Some(false), "cut at {at}");
         }
         assert_eq!(check(&[signature.as_slice(), &[0]].concat()), Some(false), "longer");
-        // Numbers for which some verifiers accept everything (CVE-2022-21449), or divide by zero.
+        // With these numbers, some verifiers accept everything (CVE-2022-21449), or divide by zero.
         let (zero, most) = ([0; 66], [0xff; 66]);
         let (r, s) = signature.split_at(66);
         for (r, s) in [(&zero[..], &zero[..]), (&zero, s), (r, &zero), (&most, &most), (r, &most), (&most, s)] {
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Bytes that often are those of DER.
+    /// Random bytes, many of them typical of DER.
     struct Bytes(u64);
 
     impl Bytes {

@@ -4,10 +4,10 @@
 //!  base64url( NAME : TIME : HMAC(secret ‖ salt, NAME : TIME) )      TIME in hexadecimal seconds
 //! ```
 //!
-//! The HMAC is that of SHA-256, unless `chttpd_auth/hash_algorithms` begins with another one. All that it lists are believed, so
-//! that sessions survive a change of the first.
+//! The HMAC uses SHA-256, unless `chttpd_auth/hash_algorithms` starts with another function. Signatures by any listed
+//! function are accepted, so sessions survive a change of the first one.
 //!
-//! The secret lies in the store, so a session survives a restart and is valid at all servers of the store. The salt is
+//! The store keeps the secret, so a session survives a restart and is valid at all servers of the store. The salt is
 //! that of the user's stored password, so a new password ends all sessions.
 //!
 //! Source: CouchDB's `couch_httpd_auth.erl`.
@@ -28,21 +28,21 @@ use crate::http::wire::headers::text;
 
 const COOKIE_NAME: &str = "AuthSession";
 
-/// Base64 whose last letter may have bits that no byte has, as in a cookie that was cut.
+/// Base64 whose last letter may have unused bits that are not zero, as in a cookie that was cut.
 const CUT_SHORT: GeneralPurpose =
     GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// The parts of a cookie, not yet believed. Its `Debug` shows the name only.
+/// The parts of a cookie, not verified yet. Its `Debug` shows the name only.
 pub(crate) struct Claim {
     pub(crate) name: String,
     time: String,
     signature: Vec<u8>,
 }
 
-/// A session that is valid.
+/// A valid session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Valid {
-    /// Whether less than nine tenths of its time are left, so that it is to be renewed.
+    /// Whether less than nine tenths of its time are left, so that the session must be renewed.
     pub(crate) is_to_be_renewed: bool,
 }
 
@@ -56,24 +56,25 @@ impl Claim {
     /// The cookie of a request; `None` without one.
     ///
     /// # Errors
-    /// 400 for one that no server made.
+    /// 400 for a cookie that no server made.
     pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Claim>> {
         let Some(cookie) = cookie_value(headers).filter(|cookie| !cookie.is_empty()) else { return Ok(None) };
         let malformed = || ApiError::bad_request("Malformed AuthSession cookie. Please clear your cookies.");
         let decoded = CUT_SHORT.decode(cookie.trim_end_matches('=')).map_err(|_| malformed())?;
-        // The signature is bytes, colons among them.
+        // The signature is binary and may contain colons.
         let mut parts = decoded.splitn(3, |byte| *byte == b':');
         let (Some(name), Some(time), Some(signature)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(malformed());
         };
-        // It has the parts of a cookie, so it is only not one of ours, as a forged one is.
+        // It has the parts of a cookie, so it is treated like a forged one.
         let (Ok(name), Ok(time)) = (String::from_utf8(name.to_vec()), String::from_utf8(time.to_vec())) else {
             return Ok(None);
         };
         Ok(Some(Claim { name, time, signature: signature.to_vec() }))
     }
 
-    /// The session, if the cookie is one of this user now; `None` if it is forged or expired, or of another password.
+    /// The session, if the cookie is this user's and valid now; `None` if it is forged or expired, or made for another
+    /// password.
     pub(crate) fn verify(&self, secret: &[u8], salt: &str, settings: &Session, now: u64) -> Option<Valid> {
         let key = [secret, salt.as_bytes()].concat();
         let signed = format!("{}:{}", self.name, self.time);
@@ -84,7 +85,7 @@ impl Claim {
         Some(Valid { is_to_be_renewed: left.saturating_mul(10) < settings.seconds.saturating_mul(9) })
     }
 
-    /// Whether it has expired, or has no valid time. That needs no knowledge of the user.
+    /// Whether it has expired, or its time is invalid. The user's document is not needed for this.
     pub(crate) fn is_over(&self, settings: &Session, now: u64) -> bool {
         self.left(settings, now).is_none()
     }
@@ -96,7 +97,7 @@ impl Claim {
     }
 }
 
-/// A cookie that begins a session now. `is_secure`: the client speaks TLS.
+/// A cookie that starts a session now. `is_secure`: the client uses TLS.
 pub(crate) fn begin(
     secret: &[u8],
     salt: &str,
@@ -113,7 +114,7 @@ pub(crate) fn begin(
     Some(cookie)
 }
 
-/// A cookie that ends a session at the client. As in CouchDB, it is empty and expires as another one would.
+/// A cookie that ends a session at the client. As in CouchDB, it is empty and expires like any other.
 pub(crate) fn end(settings: &Session, is_secure: bool, now: u64) -> Option<HeaderValue> {
     HeaderValue::try_from(attributes("", settings, is_secure, now)).ok()
 }
@@ -121,7 +122,7 @@ pub(crate) fn end(settings: &Session, is_secure: bool, now: u64) -> Option<Heade
 fn attributes(value: &str, settings: &Session, is_secure: bool, now: u64) -> String {
     let mut cookie = format!("{COOKIE_NAME}={value}; Version=1");
     if settings.is_persistent {
-        // CouchDB states the end of a session in both ways, and nano reads only this one.
+        // CouchDB states the end of a session in both ways. nano reads only this one.
         let end = UNIX_EPOCH + Duration::from_secs(now.saturating_add(settings.seconds));
         cookie.push_str(&format!("; Expires={}; Max-Age={}", httpdate::fmt_http_date(end), settings.seconds));
     }
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_no_server_made_is_malformed() {
-        // "_zoxOgE" is of a name that is no UTF-8, and the other one ends with bits that no byte has.
+        // "_zoxOgE" has a name that is not UTF-8. The other one ends with unused bits that are not zero.
         assert!(Claim::read(&headers("AuthSession=_zoxOgE")).unwrap().is_none());
         assert_eq!(Claim::read(&headers("AuthSession=YToxOmJ=")).unwrap().unwrap().name, "a");
         for malformed in ["!!", "YQ", "AAAA", "YTpi"] {

@@ -1,7 +1,7 @@
 //! Documents of `_users`: one for each user, with CouchDB's members.
 //!
-//! A document with more than one live leaf proves nothing, as in CouchDB: its winner may have a password that was changed, or
-//! roles that were withdrawn, and came back with a replication. Somebody else has to end the conflict.
+//! A document with more than one live leaf proves nothing, as in CouchDB: its winner may have an old password or
+//! withdrawn roles that came back with a replication. An administrator must end the conflict.
 //!
 //! Source: CouchDB's `couch_users_db.erl` and `couch_auth_cache.erl`.
 
@@ -32,15 +32,15 @@ pub(crate) struct User {
     document: Document,
 }
 
-/// Maximum number of conflicts of which it is remembered that the log has them.
+/// Maximum number of conflicts remembered as logged.
 const MOST_LOGGED: usize = 1_000;
 
-/// The conflicts of users' documents that the log has.
+/// The conflicts of users' documents that were logged.
 #[derive(Debug, Default)]
 pub(crate) struct Conflicted(Mutex<HashSet<String>>);
 
 impl Conflicted {
-    /// The answer to whoever names this user.
+    /// The answer to a request that names this user.
     fn refusal(&self, name: &str, document: &Document) -> ApiError {
         let leaves = document.conflicts.iter().flatten().chain([&document.rev]).map(RevId::to_string);
         let leaves = leaves.collect::<Vec<_>>().join(" ");
@@ -52,7 +52,7 @@ impl Conflicted {
         )
     }
 
-    /// Whether the log has no such conflict yet. Each has one line, however often the user is named.
+    /// Whether this conflict was not logged yet. Each gets one line, however often the user is named.
     fn is_new(&self, conflict: String) -> bool {
         let mut logged = self.0.lock();
         if logged.len() >= MOST_LOGGED {
@@ -62,7 +62,7 @@ impl Conflicted {
     }
 }
 
-/// The user with this name; `None` if nobody can log in by it.
+/// The user with this name; `None` if nobody can log in with it.
 ///
 /// # Errors
 /// 401 if the document is in conflict.
@@ -73,8 +73,9 @@ pub(crate) async fn find(databases: &Databases, conflicted: &Conflicted, name: &
     }
 }
 
-/// The client as `_session` and functions see it: an administrator also has the roles of the user's document with its name, as
-/// in CouchDB. They give it no right that it would not have, so other requests do not read them. A document in conflict adds none.
+/// The client as `_session` and functions see it: an administrator also has the roles of the user's document with its
+/// name, as in CouchDB. They give the administrator no further right, so other requests do not read them. A document in
+/// conflict adds no roles.
 pub(crate) async fn shown<'p>(databases: &Databases, principal: &'p Principal) -> Result<Cow<'p, Principal>> {
     let name = principal.account().filter(|_| principal.is_server_admin());
     let Some(name) = name else { return Ok(Cow::Borrowed(principal)) };
@@ -91,7 +92,7 @@ async fn document(databases: &Databases, name: &str) -> Result<Option<Document>>
     let get = |database: Documents| async move { Ok(database.get(id, options).await?) };
     match databases.with(DATABASE, get).await {
         Ok(document) => Ok(Some(document)),
-        // There is no such user, or no such database, or no document can have this id.
+        // The user or the database does not exist, or no document can have this id.
         Err(error) if error.status().is_client_error() => Ok(None),
         Err(error) => Err(error),
     }
@@ -107,14 +108,14 @@ impl User {
     fn read(name: &str, document: Document) -> Option<User> {
         let body = &document.body;
         let text = |member: &str| body.get(member).and_then(JsonRef::as_str);
-        // A second factor is not implemented, so its users are not let in with one.
+        // A second factor is not implemented, so users who have one are not admitted with the first alone.
         if text("name")? != name || text("type")? != "user" || body.get("totp").is_some() {
             return None;
         }
         Some(User { roles: roles(body), verifier: Verifier::of_user(body)?, document })
     }
 
-    /// Stores the password by another scheme. A conflict that arrives meanwhile ends as if it had arrived afterwards.
+    /// Stores the password in another scheme. A conflict that arrives meanwhile counts as one that arrives afterwards.
     pub(crate) async fn upgrade(&self, databases: &Databases, verifier: &Verifier) -> Result<()> {
         let Document { id, rev, body, attachments, .. } = &self.document;
         let edit = Edit::new(id.clone(), with_verifier(body, verifier)?).over(rev.clone());
@@ -142,7 +143,7 @@ pub(crate) fn with_verifier(body: &JsonText, verifier: &Verifier) -> Result<Json
     changed(body, |json| verifier.write_user(json))
 }
 
-/// The body without its password, and with what is written instead.
+/// The body without its password, and with new members instead.
 fn changed(body: &JsonText, write: impl FnOnce(&mut JsonWriter<'_>)) -> Result<JsonText> {
     let mut text = Vec::with_capacity(body.len() + 300);
     let mut json = JsonWriter::new(&mut text);

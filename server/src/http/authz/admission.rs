@@ -1,5 +1,5 @@
-//! Admits requests: to the database in the path, to those that are named elsewhere, and those that pages of other origins
-//! send.
+//! Admits requests: to the database in the path, to databases that are named elsewhere, and requests of pages from
+//! other origins.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> 
         return Err(not_member(&request.principal));
     }
     if is_of_the_system(db) {
-        // Also of one that is missing.
+        // Even if the database is missing.
         return Err(not_server_admin());
     }
     let admit = |database: Documents| async move { admit_elsewhere(&request.app, &database, &request.principal).await };
@@ -40,7 +40,7 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> 
 /// - where `cors/origins=*` with `cors/credentials=true` admits every page, unless `cors/origins` also names the page's
 ///   origin.
 ///
-/// Browsers send `Origin` with what may change something. `name` is of a database, or begins a path.
+/// Browsers send `Origin` with requests that may change something. `name` is a database's, or the first part of a path.
 pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
     let is_closed =
         matches!(name, "_node" | "_cluster_setup" | "_replicate" | "_couch_layer") || rules_of(name).is_some();

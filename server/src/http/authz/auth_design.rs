@@ -1,8 +1,8 @@
 //! `_users/_design/_auth`, in which CouchDB keeps the rules of `_users`.
 //!
-//! Programs look for it. The rules are those of [`users`](super::users); the function only tells them, and is never
-//! run. The document is written when the database is created, and when a server starts. Its text is our own, so a
-//! replication of `_users` from a CouchDB leaves it in conflict, which has no effect.
+//! Programs look for it. [`users`](super::users) has the rules; the function only documents them, and is never run. The
+//! document is written when the database is created, and when a server starts. Its text is our own, so a replication of
+//! `_users` from a CouchDB leaves it in conflict, which has no effect.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const ID: &str = "_design/_auth";
 
 const FUNCTION: &str = include_str!("auth_design.js");
 
-/// Whether a question is about the rules of `_users`, which the server has checked.
+/// Whether a question is about the rules of `_users`, which the server has already checked.
 pub(crate) fn is_asked(database: &str, question: &Question) -> bool {
     database == DATABASE && question.design.get("_id").and_then(JsonRef::as_str).as_deref() == Some(ID)
 }
@@ -41,11 +41,11 @@ pub(crate) async fn ensure(users: &Documents) -> Result<()> {
     }
 }
 
-/// Does so when the server starts, for a database of an earlier version, or one that a command has made.
+/// Does so when the server starts, for a database made by an earlier version or by a command.
 pub(crate) async fn begin(app: Arc<App>) {
     let beginning = async {
         while let Err(error) = ensure_in(&app).await {
-            tracing::warn!(?error, "{ID} cannot be written to {DATABASE}");
+            tracing::warn!(?error, "cannot write {ID} to {DATABASE}");
             tokio::time::sleep(PAUSE).await;
         }
     };

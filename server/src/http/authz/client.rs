@@ -23,11 +23,11 @@ pub(crate) struct Client<'c> {
     pub(crate) means: &'c Means,
 }
 
-/// By what the rules are applied.
+/// Who applies the rules.
 pub(crate) enum Means {
-    /// A server. Passwords are hashed in the turn of this address, and for replications beside all turns.
+    /// A server. Passwords are hashed in the turn of this address. Replications do not wait for turns.
     Server(Arc<App>, Option<IpAddr>),
-    /// A command, which has no configuration but that of the store.
+    /// A command. Its only configuration is the store's.
     Command(Arc<Settings>),
 }
 
@@ -47,7 +47,7 @@ impl Means {
         }
     }
 
-    /// What proves who owns a replication; `None` for a command, which names no owners.
+    /// Verifies the owner of a replication; `None` for a command, which does not name owners.
     pub(crate) fn auth(&self) -> Option<&Auth> {
         match self {
             Means::Server(app, _) => Some(&app.auth),

@@ -1,17 +1,17 @@
-//! What a client may.
+//! What a client may do.
 //!
 //! ```text
 //!   admission ────── which requests are admitted
 //!   rights ───────── who may use a database
 //!     └─ security ────── its `_security`
-//!   writer ───────── who may write there: asked at the model's hook for validators, by every write
-//!     └─ rules ───────── databases with rules of their own about their documents
+//!   writer ───────── who may write there: called by the model's hook for validators, for every write
+//!     └─ rules ───────── databases with rules about their documents
 //!          ├─ users ─────────── `_users`
 //!          │    └─ auth_design ──── the document in which CouchDB has them
 //!          └─ replications ──── `_replicator`
 //! ```
 //!
-//! Who a client is, [`authn`](crate::http::authn) tells.
+//! [`authn`](crate::http::authn) finds out who a client is.
 
 pub(crate) mod admission;
 pub(crate) mod auth_design;
@@ -29,7 +29,7 @@ use crate::http::authz::rules::Rules;
 use crate::http::authz::users::Users;
 use crate::http::jobs::replicator;
 
-/// The rules of a database, if it has some.
+/// The rules of a database, if it has any.
 pub(crate) fn rules_of(db: &str) -> Option<&'static dyn Rules> {
     match db {
         DATABASE => Some(&Users),

@@ -6,7 +6,8 @@
 //! | a member of the database, whom its `_security` names | write, read and delete own documents, and read others' without credentials |
 //! | anybody else | nothing, even if `_security` names nobody |
 //!
-//! A document is a member's own if its [owner](crate::http::jobs::replicator::owner) has the member's name and proved it likewise.
+//! A document is a member's own if its [owner](crate::http::jobs::replicator::owner) has the member's name and proved
+//! it likewise.
 //!
 //! Source: CouchDB's `couch_replicator_docs.erl`, and its documentation of the replicator database.
 
@@ -37,7 +38,7 @@ pub(crate) struct Replications;
 
 #[async_trait]
 impl Rules for Replications {
-    /// Members must be named. A database that names nobody is no invitation to make the server connect to other ones.
+    /// Members must be named. A database that names nobody does not let everyone make the server connect to others.
     fn is_member(&self, security: &Security, principal: &Principal) -> bool {
         principal.name.is_some() && !security.is_public() && security.is_member(principal)
     }
@@ -50,7 +51,7 @@ impl Rules for Replications {
         matches!(path, "/{db}" | "/{db}/{docid}" | "/{db}/_bulk_docs")
     }
 
-    /// Names the owner too.
+    /// Also names the owner.
     async fn admit(&self, client: &Client<'_>, mode: WriteMode, edit: &mut Edit) -> Result<()> {
         documents::check(mode, edit).map_err(refusal)?;
         if edit.id.starts_with(DESIGN_PREFIX) {
@@ -98,7 +99,7 @@ impl Rules for Replications {
         self.require_admin(client)
     }
 
-    /// What reads or writes documents in other ways.
+    /// Refuses other ways to read or write documents.
     fn require_admin(&self, client: &Client<'_>) -> Result<()> {
         if !client.principal.is_server_admin() {
             return Err(forbidden("Only administrators may do this in a replicator database."));
@@ -137,8 +138,8 @@ fn of_others() -> model::Error {
     forbidden("Can't update replication documents from other users.")
 }
 
-/// The body with the owner whom an administrator names, or else with the administrator. An owner who wrote the document stays
-/// who it is: of two clients with one name, the one that proved it as before.
+/// The body with the owner named by an administrator, or else with the administrator. An owner who wrote the document
+/// and proved it stays the owner.
 async fn with_named_owner(client: &Client<'_>, auth: &Auth, edit: &Edit) -> Result<JsonText> {
     let Owner { name, proven, .. } = Owner::of_document(auth, &edit.body);
     let is_given = edit.body.get(proven::MEMBER).is_some_and(|given| !given.is_null());
@@ -159,14 +160,14 @@ async fn with_named_owner(client: &Client<'_>, auth: &Auth, edit: &Edit) -> Resu
     owner.write_into(auth, &edit.body).map_err(refusal)
 }
 
-/// The owner of the live document that an edit replaces. If another document is stored by the time of the write, the write
+/// The owner of the live document that an edit replaces. If another revision is stored before the write, the write
 /// conflicts.
 async fn replaced(client: &Client<'_>, auth: &Auth, edit: &Edit) -> Result<Option<Owner>> {
     let options = &GetOptions { rev: edit.rev.clone(), ..GetOptions::default() };
     match client.database.get(&edit.id, options).await {
         Ok(document) if document.deleted => Ok(None),
         Ok(document) => Ok(Some(Owner::of_document(auth, &document.body))),
-        // A new one; or the write conflicts.
+        // The document is new, or the write will conflict.
         Err(error) if error.status() == 404 && *error.kind() != ErrorKind::NotFound(NotFound::Database) => Ok(None),
         Err(error) => Err(error),
     }

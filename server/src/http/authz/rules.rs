@@ -1,9 +1,9 @@
-//! Databases that have rules of their own about who writes and reads their documents: those of users and those whose
-//! documents are replications.
+//! Databases with their own rules about who writes and reads their documents: databases of users, and databases of
+//! replications.
 //!
-//! A write asks for the rules where the model asks its validator, which is the [`Writer`](super::writer) of each handle
-//! that writes. A read of a document asks [`Rules::hidden`]. A path that is not named in [`Rules::is_for_members`] is
-//! closed to all but administrators of the server, before its handler runs.
+//! Writes: the model calls its validator, which is the [`Writer`](super::writer) of each handle that writes, and that
+//! asks the rules. Reads of a document ask [`Rules::hidden`]. A path for which [`Rules::is_for_members`] is false is
+//! closed to everyone except administrators of the server, before its handler runs.
 
 use async_trait::async_trait;
 use model::{Edit, ErrorKind, WriteMode};
@@ -18,16 +18,16 @@ use crate::http::wire::response::Response;
 /// The rules of a database.
 #[async_trait]
 pub(crate) trait Rules: Send + Sync {
-    /// Whether a client that is no server administrator may use the database.
+    /// Whether a client that is not a server administrator may use the database.
     fn is_member(&self, security: &Security, principal: &Principal) -> bool;
 
-    /// Whether a client that is no server administrator administers the database.
+    /// Whether a client that is not a server administrator administers the database.
     fn is_admin(&self, security: &Security, principal: &Principal) -> bool;
 
     /// Whether members may ask for this path, within these rules. All others are for administrators of the server.
     fn is_for_members(&self, path: &str) -> bool;
 
-    /// Admits an edit, and changes it to what is stored.
+    /// Admits an edit, and changes it to the form that is stored.
     async fn admit(&self, client: &Client<'_>, mode: WriteMode, edit: &mut Edit) -> model::Result<()>;
 
     /// Refuses an edit of a document whose content is not known before it is written.
@@ -36,8 +36,8 @@ pub(crate) trait Rules: Send + Sync {
     /// Refuses what only administrators may do with any document of the database.
     fn require_admin(&self, client: &Client<'_>) -> model::Result<()>;
 
-    /// The answer to a client that may not read all of a document, which it asks for with these parameters: `None` if it
-    /// may.
+    /// The answer to a client that may not read the whole of a document that it asks for with these parameters; `None`
+    /// if it may.
     async fn hidden(&self, client: &Client<'_>, params: &Params, id: &str) -> Result<Option<Response>>;
 }
 

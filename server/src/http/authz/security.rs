@@ -1,7 +1,7 @@
-//! The security object of a database: who are its members, and who its administrators.
+//! The security object of a database: its members and its administrators.
 //!
-//! A request reads the object as it is stored, so that a member who was removed is out at once, at every server. Its text
-//! may have 1 MB, so what it means is kept, and used as long as the text stays the same.
+//! A request reads the object as it is stored, so that a removed member is out at once, at every server. The text may
+//! have 1 MB, so the parsed object is kept while the text stays the same.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::http::app::stores::Documents;
 use crate::http::authn::principal::Principal;
 
-/// Maximum number of bytes of the objects that are kept.
+/// Maximum number of bytes of the kept objects.
 const MOST_BYTES: usize = 16 << 20;
 
 /// A security object, as `_security` has it.
@@ -28,7 +28,7 @@ pub(crate) struct Security {
 struct Group {
     names: Vec<Box<str>>,
     roles: Vec<Box<str>>,
-    /// Whether it lists something, be it no text.
+    /// Whether it lists anything, even if that is not text.
     lists_any: bool,
 }
 
@@ -70,7 +70,7 @@ impl Security {
         !self.members.lists_any
     }
 
-    /// Whether this client is an administrator of the database. Those of the server are.
+    /// Whether this client is an administrator of the database. Administrators of the server are.
     pub(crate) fn is_admin(&self, principal: &Principal) -> bool {
         principal.is_server_admin() || self.admins.has(principal)
     }
@@ -80,15 +80,15 @@ impl Security {
         self.is_admin(principal) || self.is_public() || self.members.has(principal)
     }
 
-    /// What it takes while it is kept.
+    /// Memory of a kept object, in bytes.
     fn bytes(&self) -> usize {
-        /// The object itself, and its entries among those that are kept.
+        /// The object itself, and its entries in the maps.
         const BESIDE: usize = 512;
         BESIDE + self.text.len() + self.members.bytes() + self.admins.bytes()
     }
 }
 
-/// The security objects of databases that were used lately, by the ids of their instances.
+/// The security objects of recently used databases, by the ids of their instances.
 #[derive(Debug, Default)]
 pub(crate) struct Securities(Mutex<Known>);
 
@@ -106,7 +106,7 @@ impl Securities {
         Ok(self.meaning(database.instance_id(), database.security().await?))
     }
 
-    /// What this text means.
+    /// The parsed text.
     fn meaning(&self, database: [u8; 16], text: JsonText) -> Arc<Security> {
         let known = self.0.lock().objects.get(&database).cloned();
         if let Some(known) = known.filter(|known| known.text == text) {
@@ -221,11 +221,11 @@ mod tests {
             assert!(known.bytes == bytes && bytes <= MOST_BYTES && known.objects.contains_key(&[database; 16]));
             assert_eq!(known.objects.len(), known.order.len());
         }
-        // One that is larger than all that is kept is read each time, and the others stay.
+        // An object larger than the limit is parsed each time, and the others are kept.
         let before = known.0.lock().order.clone();
         known.meaning([21; 16], names(1_000_000));
         assert_eq!(known.0.lock().order, before);
-        // Small ones have a bound too.
+        // Small ones are limited too.
         for database in 0..40_000_u32 {
             let mut instance = [0xff; 16];
             instance[..4].copy_from_slice(&database.to_be_bytes());

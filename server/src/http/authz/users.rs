@@ -1,19 +1,20 @@
 //! The rules of the database `_users`: who may write what, and who may read it.
 //!
-//! Passwords are hashed before a document is stored, on every path by which one is written. The rules are those of the
-//! validation function in CouchDB's design document `_auth`; this server has them in Rust. They bind server administrators
-//! too, except where they say otherwise.
+//! Passwords are hashed before a document is stored, whatever the path of the write. The rules are those of the
+//! validation function in CouchDB's design document `_auth`; this server has them in Rust. They bind server
+//! administrators too, unless they say otherwise.
 //!
 //! | client | may |
 //! |---|---|
-//! | administrator of the server or the database | everything that is a user's document |
+//! | administrator of the server or the database | anything that is a valid document of a user |
 //! | a member, by `_security` | read, change and delete its own document, but not its roles |
 //! | an anonymous member | write a new document without roles: sign-up |
 //!
-//! The own document is that of the account whose password or session the request has. It holds the password, so a token or a
-//! proxy that names somebody gives no right to it; in CouchDB it does.
+//! A member's own document is that of the account whose password or session the request has. It holds the password, so
+//! a token or a proxy that names somebody gives no right to it; in CouchDB it does.
 //!
-//! Other documents do not exist for a member (404), unless `chttpd_auth/public_fields` names members that all may see.
+//! Other documents do not exist for a member (404), unless `chttpd_auth/public_fields` names members that everyone may
+//! see.
 //!
 //! Source: CouchDB's `couch_users_db.erl` and `couch_js_functions.hrl`.
 
@@ -52,7 +53,7 @@ impl Rules for Users {
         matches!(path, "/{db}" | "/{db}/{docid}" | "/{db}/_bulk_docs" | "/{db}/_security" | "/{db}/_revs_limit")
     }
 
-    /// Hashes the password too.
+    /// Also hashes the password.
     async fn admit(&self, client: &Client<'_>, mode: WriteMode, edit: &mut Edit) -> Result<()> {
         if edit.id.starts_with(DESIGN_PREFIX) {
             return Ok(());
@@ -71,7 +72,7 @@ impl Rules for Users {
             return Err(refusal(ApiError::too_large()));
         }
         let settings = client.means.settings();
-        // First, as in CouchDB: what else is wrong with the document is said of one whose password will do.
+        // First, as in CouchDB: other faults of the document are reported only if its password is acceptable.
         let password = password(&edit.body);
         let scheme = password.as_deref().map(|password| settings.passwords.admit(password)).transpose();
         let scheme = scheme.map_err(refusal)?;
@@ -126,7 +127,7 @@ impl Rules for Users {
             return Err(missing());
         }
         let document = match client.database.get(id, &GetOptions::default()).await.map_err(ApiError::from) {
-            // Whether there was such a user is not shown either.
+            // This must not reveal whether such a user existed.
             Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => return Err(missing()),
             found => found?,
         };
@@ -144,7 +145,7 @@ impl Rules for Users {
     }
 }
 
-/// Refuses a stored password that takes longer to check than those that are made here, so that a member's logins cost no
+/// Refuses a stored password that takes longer to check than those made here, so that a member's logins do not cost
 /// more than others. An administrator may have stored one before.
 fn refuse_costly(new: &JsonText, old: Option<&JsonText>, most: u32) -> Result<()> {
     let iterations = |body: &JsonText| body.get("iterations").and_then(JsonRef::as_f64);
@@ -174,11 +175,11 @@ fn require_deletable(principal: &Principal, is_admin: bool, id: &str) -> Result<
     Err(forbidden("Only admins may delete other user docs."))
 }
 
-/// The live document that an interactive edit replaces. If another one is stored by the time of the write, the write
+/// The live document that an interactive edit replaces. If another revision is stored before the write, the write
 /// conflicts.
 ///
 /// # Errors
-/// 409 for an edit that conflicts already, so that no password is hashed for it.
+/// 409 if the edit conflicts already, so that no password is hashed for it.
 async fn replaced(client: &Client<'_>, edit: &Edit) -> Result<Option<Document>> {
     let is_new = edit.rev.is_none();
     let options = &GetOptions { rev: edit.rev.clone(), ..GetOptions::default() };
@@ -188,7 +189,7 @@ async fn replaced(client: &Client<'_>, edit: &Edit) -> Result<Option<Document>> 
         Ok(document) => Ok(Some(document)),
         Err(error) if *error.kind() == ErrorKind::NotFound(NotFound::Database) => Err(error),
         Err(error) if error.status() == 404 && !is_new => Err(ErrorKind::Conflict.into()),
-        // It is not stored, and the write says what that means.
+        // The revision is not stored. The write will report the error.
         Err(error) if error.status() < 500 => Ok(None),
         Err(error) => Err(error),
     }
@@ -218,7 +219,7 @@ fn validate(id: &str, new: &JsonText, old: Option<&JsonText>, principal: &Princi
     if has("password") && text("password").is_none() {
         return refuse("doc.password must be a string");
     }
-    // With a password, what was stored of an earlier one is replaced.
+    // A new password replaces the stored members of the earlier one.
     if !has("password") {
         validate_stored(new)?;
     }
@@ -285,8 +286,7 @@ fn strings(list: JsonRef<'_>) -> Option<Vec<String>> {
     list.elements().map(|entry| Some(entry.as_str()?.into_owned())).collect()
 }
 
-/// The new password in a document. It is replaced by its hash; with it comes a new salt, so that sessions of the old one
-/// end.
+/// The new password in a document. It is replaced by its hash with a new salt, so that earlier sessions end.
 fn password(body: &JsonText) -> Option<String> {
     let password = body.get("password").filter(|password| password.kind() == JsonKind::String)?;
     Some(password.as_str().unwrap_or_default().into_owned())
@@ -356,7 +356,7 @@ mod tests {
         ] {
             assert_eq!(admin(ANNA, new), reason, "{new}");
         }
-        // What an earlier password left is replaced by the new one.
+        // The new password replaces the members of an earlier one.
         for (more, reason) in [
             (r#""password_sha":"00""#, ""),
             (r#""password_scheme":"rot13""#, ""),

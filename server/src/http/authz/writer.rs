@@ -3,13 +3,14 @@
 //! ```text
 //!   a request, a replication, a command
 //!     └─ on_behalf ───────── a handle that writes as this client
-//!           └─ Writer ────── asked by the model, whatever the path of the write is
+//!           └─ Writer ────── called by the model, whatever the path of the write
 //!                ├─ design documents are for administrators of the database, purges for those of the server
 //!                ├─ the rules of `_users` and of databases of replications
 //!                └─ `validate_doc_update` functions, asked as this client
 //! ```
 //!
-//! Handles of requests [only read](crate::http::app::stores::read_only) otherwise, so a write says on whose behalf it is.
+//! All other handles of requests [only read](crate::http::app::stores::read_only), so a write must say on whose behalf
+//! it is.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::http::config::unkept::Unkept;
 use crate::http::functions::Functions;
 use crate::http::functions::validate::{OnBehalf, THREADS};
 
-/// A database that this client edits. `address`: where its passwords wait for their turn.
+/// A database that this client edits. `address`: the network in whose turn its passwords are hashed.
 pub(crate) fn on_behalf(
     app: &Arc<App>,
     principal: &Principal,
@@ -63,7 +64,7 @@ struct Writer {
 impl Writer {
     async fn authorize(&self, rules: Option<&'static dyn Rules>, writing: Writing<'_>) -> model::Result<()> {
         let principal = &self.functions.principal;
-        // Looked up now: the right may have ended since the request or the replication began.
+        // Looked up now: the right may have ended since the request or the replication started.
         let is_admin = principal.is_server_admin() || {
             let security = self.means.security(&self.database).await?;
             standing(self.database.name(), &security, principal).map_err(refusal)?
@@ -90,7 +91,7 @@ impl Validator for Writer {
     fn authorize<'v>(&'v self, writing: Writing<'v>) -> Option<Verdict<'v>> {
         let rules = rules_of(self.database.name());
         let concerns_admins = is_of_design(&writing) || matches!(writing, Writing::Purge);
-        // Most writes are of other documents, and cost nothing here.
+        // Most writes are of other documents, and pass without a lookup.
         if rules.is_none() && (!concerns_admins || self.functions.principal.is_server_admin()) {
             return None;
         }

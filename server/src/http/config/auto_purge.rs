@@ -12,7 +12,7 @@ const SECTION: &str = "couch_auto_purge_plugin";
 /// The option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AutoPurge {
-    /// For databases that say nothing themselves.
+    /// For databases without a setting of their own.
     pub(crate) ttl: Ttl,
     /// Whether tombstones are only counted.
     pub(crate) dry_run: bool,
@@ -24,7 +24,7 @@ impl AutoPurge {
     /// `None` unless the configuration enables it.
     pub(crate) fn read(rows: &Rows) -> Option<AutoPurge> {
         let option = AutoPurge {
-            // Whatever cannot be read purges nothing.
+            // An unreadable value purges nothing.
             ttl: rows.read(SECTION, "deleted_document_ttl", Ttl::parse).unwrap_or(Ttl::Infinity),
             dry_run: rows.flag(SECTION, "dry_run"),
             repeat: rows.read(SECTION, "repeat", period).unwrap_or_default().max(Duration::from_secs(1)),

@@ -1,7 +1,7 @@
 //! Cross-origin requests (CORS), off unless origins are named.
 //!
-//! Source: CouchDB's `chttpd_cors.erl`. A preflight that is not allowed is answered like any other `OPTIONS` request. As any
-//! other answer, that one names the origin where it is allowed.
+//! Source: CouchDB's `chttpd_cors.erl`. A preflight that is not allowed is answered like any other `OPTIONS` request.
+//! Like any other answer, it names the origin if the origin is allowed.
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -24,21 +24,21 @@ pub struct CorsOptions {
     pub credentials: bool,
 }
 
-/// What pages of other origins may do.
+/// Rights of pages from other origins.
 #[derive(Debug)]
 pub(crate) struct Cors {
     pub(crate) allowed: CorsOptions,
     /// The methods and headers that a preflight may name.
     methods: Vec<String>,
     headers: Vec<String>,
-    /// The same methods, as preflights are told.
+    /// The same methods, as a header of answers to preflights.
     told_methods: HeaderValue,
     max_age: HeaderValue,
     exposed: HeaderValue,
 }
 
 impl Cors {
-    /// Reads the section `cors`, which counts where `chttpd/enable_cors` or `httpd/enable_cors` is `true`.
+    /// Reads the section `cors`, which applies if `chttpd/enable_cors` or `httpd/enable_cors` is `true`.
     pub(super) fn read(rows: &Rows) -> Cors {
         let set = |section: &str| rows.read_set(section, "enable_cors", truth);
         let [own, earlier] = ["chttpd", "httpd"].map(set);
@@ -48,7 +48,7 @@ impl Cors {
             credentials: rows.flag("cors", "credentials"),
         };
         let allowed = if is_enabled { allowed } else { CorsOptions::default() };
-        // What no header can say counts as its default.
+        // A value that a header cannot contain counts as the default.
         let value = |text: &str| HeaderValue::from_str(text).ok();
         let names = |name: &str| {
             let names = |text: &str| value(text).map(|_| list(text));
@@ -68,7 +68,8 @@ impl Cors {
         }
     }
 
-    /// Whether the configuration lists this origin. As in CouchDB, and as browsers send them, origins are compared with case.
+    /// Whether the configuration lists this origin. As in CouchDB, the comparison is case-sensitive; browsers send
+    /// origins in lower case.
     pub(crate) fn names(&self, origin: &str) -> bool {
         self.allowed.origins.iter().any(|allowed| allowed == origin)
     }
@@ -113,12 +114,12 @@ impl Cors {
         self.add_origin(origin, allowed);
         allowed.insert(ACCESS_CONTROL_ALLOW_METHODS, self.told_methods.clone());
         allowed.insert(ACCESS_CONTROL_MAX_AGE, self.max_age.clone());
-        // As in CouchDB it is there without headers too.
+        // As in CouchDB, it is sent even if no headers are allowed.
         allowed.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.cloned().unwrap_or(HeaderValue::from_static("")));
         Some(response)
     }
 
-    /// Lets a page of an allowed origin see the answer. That to a preflight has its headers already.
+    /// Lets a page of an allowed origin see the answer. The answer to a preflight has its headers already.
     pub(crate) fn apply(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         if self.allowed.origins.is_empty() || headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
             return;

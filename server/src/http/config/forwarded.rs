@@ -1,7 +1,8 @@
-//! What a proxy before the server says of the client, in headers that the configuration names.
+//! What a proxy before the server reports about the client, in headers that the configuration names.
 //!
-//! Whoever reaches the server without the proxy can send these headers too. The first three decide only about URLs in answers
-//! and about `Secure` cookies. The address decides about lockouts, so no header has it unless the configuration names one.
+//! Clients that reach the server without the proxy can send these headers too. The first three affect only URLs in
+//! answers and `Secure` cookies. The address affects lockouts, so no header is read for it unless the configuration
+//! names one.
 //!
 //! Source: `absolute_uri` and `peer` in CouchDB's `chttpd.erl`.
 
@@ -11,7 +12,7 @@ use hyper::header::{HeaderMap, HeaderName};
 
 use crate::http::config::rows::Rows;
 
-/// The names of the headers; `None` for one that is not to be looked at.
+/// The names of the headers; `None` for one that is ignored.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     host: Option<HeaderName>,
@@ -45,7 +46,7 @@ impl Forwarded {
         value(headers, self.is_secure.as_ref()) == Some("on") || value(headers, self.scheme.as_ref()) == Some("https")
     }
 
-    /// The address of the client. Of several addresses, as in `X-Forwarded-For`, the proxy has added the last one.
+    /// The address of the client. If there are several, as in `X-Forwarded-For`, the proxy added the last one.
     pub(crate) fn address(&self, headers: &HeaderMap) -> Option<IpAddr> {
         value(headers, self.address.as_ref())?.rsplit(',').next()?.trim().parse().ok()
     }

@@ -1,8 +1,8 @@
-//! The settings that the server reads, besides administrators, and their defaults.
+//! The settings that the server reads, except administrators, and their defaults.
 //!
-//! `_config` lists them, requests read them, and `docs/configuration.md` must have each with its default. So a new
-//! setting starts here. Its value then comes from the first of these places that has one that can be read: the store,
-//! the server's file, what the server was started with, this table.
+//! `_config` lists them, requests read them, and `docs/configuration.md` must list each with its default. So a new
+//! setting starts here. Its value comes from the first of these places that has a readable one: the store, the server's
+//! file, the server's options, this table.
 
 use crate::units::Unit;
 
@@ -21,7 +21,7 @@ pub const KNOWN_SETTINGS: &[(&str, &[(&str, &str)])] = &[
                 "{chttpd_auth, cookie_authentication_handler}, {chttpd_auth, default_authentication_handler}",
             ),
             ("decode_plus_to_space", "true"),
-            // The server's options decide about this and about `max_http_request_size`.
+            // The server's options give the defaults of this and of `max_http_request_size`.
             ("enable_cors", "false"),
             ("max_db_number_for_dbs_info_req", "100"),
             ("max_http_request_size", ""),
@@ -154,7 +154,7 @@ pub(super) fn defaults() -> impl Iterator<Item = (&'static str, &'static str, &'
     settings.filter(|(_, _, default)| !default.is_empty())
 }
 
-/// What a number of this setting counts, which may be written with its unit.
+/// The unit of this setting's number.
 pub(super) fn unit_of(section: &str, name: &str) -> Unit {
     match (section, name) {
         ("chttpd", "max_http_request_size") | ("couchdb", "max_document_size" | "max_attachment_size") => Unit::Bytes,

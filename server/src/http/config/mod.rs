@@ -1,4 +1,4 @@
-//! The configuration: what its settings say, and how single subjects read theirs.
+//! The configuration: its settings, and how single subjects read theirs.
 //!
 //! ```text
 //!   settings ─── the configuration, parsed: what requests read
@@ -7,14 +7,14 @@
 //!     ├─ unkept ───── settings of this process only
 //!     ├─ cors ─────── pages of other origins
 //!     ├─ sandbox ──── what browsers may do with content of users
-//!     ├─ forwarded ── what a proxy says of the client
-//!     └─ quotas ───── how many bytes a database may have
+//!     ├─ forwarded ── what a proxy reports about the client
+//!     └─ quotas ───── the size limits of databases
 //!   peruser ────── the option of a database for each user
 //!   auto_purge ─── the option that purges old tombstones
 //!   rotation ───── how many replications run at once, and for how long
 //! ```
 //!
-//! The settings of logins are read where logins are, in [`authn`](crate::http::authn).
+//! The settings of logins are read in [`authn`](crate::http::authn).
 
 pub(crate) mod auto_purge;
 pub(crate) mod cors;

@@ -48,7 +48,7 @@ fn has(security: &JsonText, group: &str, user: &str) -> bool {
     names(security, group).any(|name| name.as_str().as_deref() == Some(user))
 }
 
-/// The security object with the user in both groups; `None` if it is so already.
+/// The security object with the user in both groups; `None` if nothing changes.
 pub(crate) fn with_user(security: &JsonText, user: &str) -> Option<JsonText> {
     let missing = GROUPS.map(|group| !has(security, group, user));
     missing.contains(&true).then(|| {
@@ -63,7 +63,7 @@ pub(crate) fn with_user(security: &JsonText, user: &str) -> Option<JsonText> {
     })
 }
 
-/// The security object without the user; `None` if it is so already.
+/// The security object without the user; `None` if nothing changes.
 pub(crate) fn without_user(security: &JsonText, user: &str) -> Option<JsonText> {
     GROUPS.into_iter().any(|group| has(security, group, user)).then(|| {
         changed(security, |group, json| {

@@ -9,7 +9,7 @@ use crate::units::{self, Unit};
 /// The section with the quota of each database.
 pub(crate) const SECTION: &str = "quotas";
 
-/// The quotas of databases, in bytes. By default there are none.
+/// The quotas of databases, in bytes. By default, databases have no quota.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     named: BTreeMap<String, u64>,
@@ -30,7 +30,7 @@ impl Quotas {
         Quotas { named: named.collect(), of_users: per_user.cloned().zip(of_users) }
     }
 
-    /// The quota of a database. Its own overrides that of users' databases.
+    /// The quota of a database. Its own quota overrides the one for users' databases.
     pub(crate) fn of(&self, database: &str) -> Option<u64> {
         let of_users = self.of_users.as_ref().filter(|(per_user, _)| per_user.is_of_a_user(database));
         self.named.get(database).or(of_users.map(|(_, bytes)| bytes)).copied()

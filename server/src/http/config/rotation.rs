@@ -1,7 +1,7 @@
-//! How replications take turns where there are more than may run at once.
+//! How replications take turns if there are more than may run at once.
 //!
-//! A continuous replication does not end. So each `interval`, if others wait, up to `churn` continuous ones that have run for
-//! at least that long are stopped, the oldest first. They go on from their checkpoints when it is their turn again.
+//! A continuous replication does not end. So at each `interval`, if others wait, up to `churn` continuous ones that
+//! have run at least that long are stopped, the oldest first. At their next turn they continue from their checkpoints.
 //!
 //! Source: `couch_replicator_scheduler.erl`, and the section `replicator` of CouchDB's configuration.
 
@@ -14,7 +14,7 @@ use crate::http::config::rows::Rows;
 pub(crate) struct Rotation {
     /// Maximum number of replications that run at a time (`max_jobs`).
     pub(crate) most: usize,
-    /// Maximum number that are stopped at a time for others (`max_churn`).
+    /// Maximum number of replications stopped at a time for others (`max_churn`).
     pub(crate) churn: usize,
     /// Time between two turns (`interval`).
     pub(crate) interval: Duration,

@@ -14,11 +14,11 @@ type Sections = BTreeMap<String, BTreeMap<String, String>>;
 /// Settings by section and name.
 #[derive(Default)]
 pub(crate) struct Rows {
-    /// Those that somebody set, in the store or in the server's file.
+    /// Settings in the store or in the server's file.
     set: Sections,
     /// The defaults.
     usual: Sections,
-    /// Section and name of those that were set, and could not be read.
+    /// Section and name of settings whose values could not be read.
     unread: Mutex<BTreeSet<(String, String)>>,
 }
 
@@ -37,7 +37,7 @@ fn find<'a>(sections: &'a Sections, section: &str, name: &str) -> Option<&'a str
 }
 
 impl Rows {
-    /// `started`: what the server was started with, over the defaults of the table.
+    /// `started`: the server's options. They override the defaults of the table.
     pub(crate) fn new(set: Vec<Setting>, started: impl IntoIterator<Item = Setting>) -> Rows {
         let mut rows = Rows::default();
         set.into_iter().for_each(|setting| insert(&mut rows.set, setting));
@@ -48,12 +48,12 @@ impl Rows {
         rows
     }
 
-    /// The settings that somebody set.
+    /// The settings in the store or in the server's file.
     pub(crate) fn sections(&self) -> &Sections {
         &self.set
     }
 
-    /// What counts, of one section or of all, as `_config` lists it: settings without an effect too.
+    /// The effective settings of one section or of all, as `_config` lists them, including settings without an effect.
     pub(crate) fn listed(&self) -> BTreeMap<&str, BTreeMap<&str, &str>> {
         let mut listed: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
         for (section, values) in self.usual.iter().chain(&self.set) {
@@ -73,7 +73,7 @@ impl Rows {
         self.read(section, name, Some)
     }
 
-    /// The setting as `read` reads it. One that it cannot read counts as its default.
+    /// The setting as `read` reads it. An unreadable value counts as the default.
     pub(crate) fn read<'a, T>(&'a self, section: &str, name: &str, read: impl Fn(&'a str) -> Option<T>) -> Option<T> {
         debug_assert!(is_known(section, name), "{section}/{name} is missing in KNOWN_SETTINGS");
         let [set, usual] = [&self.set, &self.usual].map(|sections| find(sections, section, name));
@@ -88,17 +88,17 @@ impl Rows {
         read
     }
 
-    /// Section and name of the settings that were read so far, and count as their defaults since they have no meaning.
+    /// Section and name of the settings read so far whose values are invalid, and so count as their defaults.
     pub(crate) fn unread(&self) -> BTreeSet<(String, String)> {
         self.unread.lock().clone()
     }
 
-    /// Any setting that somebody set, also one without an effect, and an administrator.
+    /// Any setting in the store or in the file, even one without an effect, or an administrator.
     pub(crate) fn stored(&self, section: &str, name: &str) -> Option<&str> {
         find(&self.set, section, name)
     }
 
-    /// `false` also where neither the setting nor its default is a truth value.
+    /// `false` also if neither the setting nor its default is a truth value.
     pub(crate) fn flag(&self, section: &str, name: &str) -> bool {
         self.read(section, name, truth) == Some(true)
     }
@@ -114,7 +114,7 @@ impl Rows {
         self.read(section, name, |text| units::number(unit, text).filter(|number| *number > 0))
     }
 
-    /// What somebody set, as `read` reads it, without a default.
+    /// The setting as `read` reads it, without a default.
     pub(crate) fn read_set<'a, T>(
         &'a self,
         section: &str,
@@ -129,7 +129,7 @@ impl Rows {
         usize::try_from(self.number(section, name).unwrap_or(0)).unwrap_or(usize::MAX)
     }
 
-    /// A setting of authentication, in the section that CouchDB 3 has it in or the one before it, or its default.
+    /// A setting of authentication, from the section of CouchDB 3 or the earlier one, or its default.
     pub(crate) fn auth<'a, T>(&'a self, name: &str, read: impl Fn(&'a str) -> Option<T>) -> Option<T> {
         let set = |section| self.read_set(section, name, &read);
         set(AUTH).or_else(|| set(EARLIER_AUTH)).or_else(|| self.read(AUTH, name, read))

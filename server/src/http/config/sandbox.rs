@@ -1,7 +1,7 @@
-//! `Content-Security-Policy` of what users store and what their functions make (section `csp`).
+//! `Content-Security-Policy` for content that users store or functions generate (section `csp`).
 //!
-//! Such content may be a page. With the policy `sandbox` a browser runs no script of it and gives it no origin, so it cannot
-//! act with the rights of whoever looks at it.
+//! Such content may be a page. With the policy `sandbox` a browser does not run its scripts and gives it no origin, so
+//! it cannot act with the rights of the user who opens it.
 //!
 //! Source: `maybe_add_csp_header` of CouchDB's `chttpd_util.erl`.
 
@@ -14,11 +14,11 @@ use crate::http::config::rows::Rows;
 pub(crate) enum Foreign {
     /// An attachment, or several documents with theirs.
     Attachment,
-    /// What an update function returned. Its settings are those of CouchDB's shows and lists.
+    /// The result of an update function. Its settings are those of CouchDB's shows and lists.
     Function,
 }
 
-/// The policies; `None` for none.
+/// The policies; `None` means no policy.
 #[derive(Debug)]
 pub(crate) struct Policies {
     attachments: Option<HeaderValue>,
@@ -28,7 +28,7 @@ pub(crate) struct Policies {
 impl Policies {
     pub(super) fn read(rows: &Rows) -> Policies {
         let policy = |is_on: &str, value: &str| {
-            // What no header can say is as if it were not set.
+            // A value that a header cannot contain counts as unset.
             let policy = |text: &str| HeaderValue::from_str(text).ok().filter(|value| !value.is_empty());
             rows.read("csp", value, policy).filter(|_| rows.flag("csp", is_on))
         };
@@ -38,7 +38,7 @@ impl Policies {
         }
     }
 
-    /// Adds the policy. A function's own ones stay after it: a browser applies all of them.
+    /// Adds the policy. Policies set by a function are kept: a browser applies all of them.
     pub(crate) fn apply(&self, foreign: Foreign, headers: &mut HeaderMap) {
         let policy = match foreign {
             Foreign::Attachment => &self.attachments,

@@ -7,7 +7,7 @@
 //!        └── watched ─────────┘
 //! ```
 //!
-//! The store's rows take precedence, as in CouchDB, where the settings of clients take precedence over files.
+//! The store's rows override the rest, as in CouchDB, where settings of clients override files.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ use crate::units::{self, Unit};
 /// The section of the administrators.
 pub(crate) const ADMINS: &str = "admins";
 
-/// The clients that must log in.
+/// Which clients must log in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Required {
     #[default]
@@ -46,7 +46,7 @@ pub(crate) enum Required {
     ExceptForUp,
 }
 
-/// The clients that may use a new database.
+/// Who may use a new database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DefaultSecurity {
     /// Server administrators, as in CouchDB 3.
@@ -59,12 +59,11 @@ pub(crate) enum DefaultSecurity {
 /// The options that a server was started with, where settings may replace them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flags {
-    /// What the options and the store say, under the names of settings: defaults that the table of settings does not
-    /// know.
+    /// The options and the store, under the names of settings: defaults that the table of settings does not have.
     pub(crate) started: Vec<Setting>,
     /// Whether the listener speaks TLS. No setting replaces it.
     pub(crate) speaks_tls: bool,
-    /// Settings that those of the store precede.
+    /// The file's settings. Those in the store override them.
     pub(crate) settings: Vec<Setting>,
 }
 
@@ -78,24 +77,24 @@ pub(crate) struct Settings {
     pub(crate) required: Required,
     pub(crate) default_security: DefaultSecurity,
     pub(crate) users_security_editable: bool,
-    /// The members of others' documents that members of `_users` may see.
+    /// The members that members of `_users` may see in others' documents.
     pub(crate) public_fields: Vec<String>,
     pub(crate) passwords: Policy,
     pub(crate) session: Session,
     pub(crate) lockout: Rules,
     /// `None` where tokens prove nothing.
     pub(crate) tokens: Option<Tokens>,
-    /// `None` where proxies are not believed.
+    /// `None` if proxies are not trusted.
     pub(crate) proxy: Option<Proxy>,
-    /// `None` where users have no databases of their own.
+    /// `None` if users have no databases of their own.
     pub(crate) per_user: Option<PerUser>,
     pub(crate) quotas: Quotas,
-    /// `None` where old tombstones stay.
+    /// `None` if old tombstones are kept.
     pub(crate) auto_purge: Option<AutoPurge>,
     /// The challenge of a 401 (`WWW-Authenticate`); `None` for no challenge, so that browsers open no dialog.
     pub(crate) challenge: Option<HeaderValue>,
     pub(crate) cors: Cors,
-    /// What a proxy before the server says of the client.
+    /// What a proxy before the server reports about the client.
     pub(crate) forwarded: Forwarded,
     /// How new ids are made.
     pub(crate) ids: Algorithm,
@@ -105,7 +104,7 @@ pub(crate) struct Settings {
     pub(crate) has_plus_as_space: bool,
     /// Whether only server administrators list the databases.
     pub(crate) admin_only_all_dbs: bool,
-    /// How browsers confine what users store.
+    /// Restrictions on users' content in browsers.
     pub(crate) policies: Policies,
     pub(crate) max_request_size: usize,
     /// Maximum number of documents that one request writes.
@@ -124,7 +123,7 @@ pub(crate) struct Session {
     pub(crate) is_persistent: bool,
     pub(crate) domain: Option<String>,
     pub(crate) same_site: Option<&'static str>,
-    /// By which cookies are signed. The first one signs new ones.
+    /// The functions that sign cookies. The first one signs new ones.
     pub(crate) algorithms: Vec<Prf>,
 }
 
@@ -154,14 +153,14 @@ impl Settings {
         let same_site = rows.auth("same_site", known);
         let cors = Cors::read(&rows);
         let per_user = PerUser::read(&rows);
-        // A page of any origin gets only what it sends a password for: a browser adds no `Lax` cookie to its requests.
+        // A page of any origin must send a password: a browser does not add a `Lax` cookie to its requests.
         let same_site = same_site.or(cors.trusts_every_page().then_some("Lax"));
         Settings {
             admins: admins.collect(),
             required,
             default_security: rows
                 .read("couchdb", "default_security", |text| match text {
-                    // What differs there is the security of shards, which are databases of their own in CouchDB.
+                    // The two differ only for CouchDB's shards, which are databases of their own there.
                     "everyone" | "admin_local" => Some(DefaultSecurity::Everyone),
                     "admin_only" => Some(DefaultSecurity::Administrators),
                     _ => None,
@@ -200,30 +199,31 @@ impl Settings {
         }
     }
 
-    /// Whether the store names an administrator, even one whose password cannot be read: then not everyone is one.
+    /// Whether the store names an administrator. Even with an unreadable password, the server is then not open to
+    /// everyone.
     pub(crate) fn has_admins(&self) -> bool {
         self.rows.sections().get(ADMINS).is_some_and(|admins| !admins.is_empty())
     }
 }
 
-/// What is wrong with settings of a file: of the first that is, its number and what is wrong.
+/// Checks settings of a file. The error has the index of the first wrong one, and why it is wrong.
 ///
-/// Clients may set anything, as in CouchDB. In a file, what has no effect is a mistake.
+/// Clients may set anything, as in CouchDB. In a file, a setting without an effect is a mistake.
 pub(crate) fn check(file: &[Setting]) -> Result<(), (usize, String)> {
     for (at, Setting { section, name, value }) in file.iter().enumerate() {
         if section == quotas::SECTION {
             quotas::bytes(value).ok_or((at, "it must be a number of bytes, for example 500MB".to_owned()))?;
         } else if !known::KNOWN_SETTINGS.iter().any(|(known, _)| known == section) {
-            let why = "there is no such section with an effect; docs/configuration.md lists those that there are";
+            let why = "there is no such section; docs/configuration.md lists the sections that have an effect";
             return Err((at, why.to_owned()));
         } else if !known::is_known(section, name) {
-            let why = "there is no such setting with an effect; docs/configuration.md lists those that there are";
+            let why = "there is no such setting; docs/configuration.md lists the settings that have an effect";
             return Err((at, why.to_owned()));
         }
     }
     let flags = Flags { settings: file.to_vec(), ..Flags::default() };
     let rows = Settings::new(Vec::new(), &Unkept::default(), &flags).rows;
-    // Those that are read when they are needed.
+    // The following settings are otherwise read only when they are needed.
     for (section, names) in known::KNOWN_SETTINGS {
         for (name, usual) in names.iter().filter(|(name, usual)| !name.ends_with(':') && !usual.is_empty()) {
             match *usual {
@@ -240,7 +240,7 @@ pub(crate) fn check(file: &[Setting]) -> Result<(), (usize, String)> {
     let unread = rows.unread();
     let wrong = |setting: &Setting| unread.contains(&(setting.section.clone(), setting.name.clone()));
     match file.iter().position(wrong) {
-        Some(at) => Err((at, format!("\"{}\" is no value of this setting", file[at].value))),
+        Some(at) => Err((at, format!("\"{}\" is not a valid value of this setting", file[at].value))),
         None => Ok(()),
     }
 }
@@ -325,7 +325,7 @@ mod tests {
             let wrong = check(&settings_of(&[("uuids", "max_count", "1"), (section, name, value)]));
             assert_eq!(wrong.map_err(|(at, _)| at), Err(1), "{section}/{name} = {value}");
         }
-        // Those that are read, as they are checked.
+        // The same readers are used for checking and for use.
         let units = [("replicator", "interval", "1min"), ("replicator", "connection_timeout", "5s")];
         let file = settings_of(&[&units[..], &[("httpd", "enable_cors", "true"), ("cors", "origins", "a")]].concat());
         check(&file).unwrap();

@@ -1,6 +1,6 @@
-//! Settings that count at this server until it ends: those that a client sets with `X-Couch-Persist: false`.
+//! Settings that apply at this server until it ends: a client sets them with `X-Couch-Persist: false`.
 //!
-//! They precede the settings of the store. Other servers of the store do not know them.
+//! They override the settings of the store. Other servers of the store do not know them.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::http::error::{ApiError, Result};
 pub(crate) struct Unkept(Mutex<BTreeMap<(String, String), Option<String>>>);
 
 impl Unkept {
-    /// Sets a setting, or removes it with `None`. As many are kept here as in the store, and none is larger.
+    /// Sets a setting, or removes it with `None`. Their number and size are limited as in the store.
     pub(crate) fn set(&self, section: &str, name: &str, value: Option<&str>) -> Result<()> {
         check_setting(section, name, value)?;
         let mut settings = self.0.lock();
@@ -26,17 +26,17 @@ impl Unkept {
         Ok(())
     }
 
-    /// Lets the setting of the store count again. Returns whether it did not.
+    /// Lets the setting of the store apply again. Returns whether one was overridden here.
     pub(crate) fn forget(&self, section: &str, name: &str) -> bool {
         self.0.lock().remove(&(section.to_owned(), name.to_owned())).is_some()
     }
 
-    /// Lets all settings of the store count again.
+    /// Lets all settings of the store apply again.
     pub(crate) fn forget_all(&self) {
         self.0.lock().clear();
     }
 
-    /// The settings that count, of those in the store and in the server's file.
+    /// The effective settings: `stored` has those in the store and in the server's file.
     pub(super) fn over(&self, mut stored: Vec<Setting>) -> Vec<Setting> {
         for ((section, name), value) in self.0.lock().iter() {
             stored.retain(|setting| (&setting.section, &setting.name) != (section, name));

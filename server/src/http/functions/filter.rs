@@ -28,7 +28,7 @@ impl Named {
         }
     }
 
-    /// Reads the design document. A feed keeps the function that it began with.
+    /// Reads the design document. A feed keeps the function that it started with.
     pub(crate) async fn open(&self, request: &Request, db: &str, body: Option<&str>) -> Result<Function> {
         let group = if self.by_view { "views" } else { "filters" };
         let open = |database: Documents| async move {

@@ -1,8 +1,8 @@
-//! Mango's indexes as views. CouchDB keeps the rows of such an index as those of a view, so its `_view` and `_info` answer:
+//! Mango's indexes as views. CouchDB keeps the rows of an index as a view, so `_view` and `_info` work for it:
 //! exporters and consoles ask for the `_info` of every design document.
 //!
-//! Here an index has rows of its own form, by which queries are answered. As a view it has others, which are made when somebody
-//! asks for the view, as those of any view are.
+//! Here an index has rows of another form, which answer queries. Its rows as a view are built when somebody asks for
+//! the view, as for any view.
 
 use std::future::ready;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Functions of design documents.
 //!
-//! They run in sandboxes on threads of their own ([`javascript::Pool`]). A build without the feature `javascript` has
-//! none, and answers requests that need one with 501.
+//! They run in sandboxes on their own threads ([`javascript::Pool`]). A build without the feature `javascript` has
+//! no functions, and answers requests that need one with 501.
 
 pub(crate) mod filter;
 mod index_views;
@@ -37,12 +37,12 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// Uses this many threads, of which each has heaps of the usual size.
+    /// Uses this many threads, each with heaps of the usual size.
     pub(crate) fn new(threads: usize) -> Functions {
         Functions::within(threads, &Memory::default())
     }
 
-    /// The same, as far as there is memory for so many, and for heaps of that size.
+    /// The same, limited to the threads and the heap size that the memory allows.
     #[cfg_attr(not(feature = "javascript"), expect(unused_variables, reason = "nothing runs"))]
     pub(crate) fn within(threads: usize, memory: &Memory) -> Functions {
         Functions {
@@ -62,7 +62,7 @@ impl Functions {
         None
     }
 
-    /// Which of the documents pass a filter.
+    /// Which documents pass a filter.
     #[cfg(feature = "javascript")]
     pub(crate) async fn filter(&self, filter: &filter::Function, documents: Vec<JsonText>) -> Result<Vec<bool>> {
         let (name, request) = (filter.name.clone(), filter.request.clone());
@@ -73,7 +73,7 @@ impl Functions {
         Ok(self.pool.run_in_turns(&filter.design, documents, |_| Ok(()), call).await?)
     }
 
-    /// What an update function returns for a document, or `null`, and a request.
+    /// The result of an update function for a document, or `null`, and a request.
     #[cfg(feature = "javascript")]
     pub(crate) async fn update(
         &self,
@@ -130,12 +130,12 @@ fn absent() -> ApiError {
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", ABSENT)
 }
 
-/// The error of an update function whose result cannot be an answer.
+/// The error for a result of an update function that cannot be an answer.
 pub(crate) fn render_error(reason: impl Into<Cow<'static, str>>) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "render_error", reason)
 }
 
-/// The answer to what an update function threw.
+/// The answer to an error that an update function threw.
 #[cfg(feature = "javascript")]
 fn thrown(error: &javascript::Error) -> ApiError {
     match named(error) {
@@ -144,7 +144,7 @@ fn thrown(error: &javascript::Error) -> ApiError {
     }
 }
 
-/// The status, the name and the reason of the error that a function means by throwing `["error", NAME, REASON]`.
+/// The status, the name and the reason of the error that a function reports by throwing `["error", NAME, REASON]`.
 #[cfg(feature = "javascript")]
 fn named(error: &javascript::Error) -> Option<(StatusCode, String, String)> {
     let thrown = JsonText::parse(error.thrown()?.as_bytes()).ok()?;
@@ -178,15 +178,15 @@ impl From<javascript::Error> for ApiError {
             ErrorKind::Missing => return ApiError::not_found(error.to_string()),
             ErrorKind::Compilation => "compilation_error".to_owned(),
             ErrorKind::Thrown => error.name().unwrap_or("unknown_error").to_owned(),
-            // The process that runs functions in CouchDB ends then.
+            // CouchDB's process for functions ends in this case.
             _ => "os_process_error".to_owned(),
         };
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, name, error.to_string())
     }
 }
 
-/// A design document with a function at this path of members. 404 if one of them is missing. 501 if nothing here can run
-/// it, even for a feed that would be empty.
+/// A design document with a function at this path of members. 404 if one of them is missing. 501 if nothing here can
+/// run it, even for a feed that would be empty.
 pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> Result<Design> {
     let design = database.get(id, &GetOptions::default()).await?.to_text();
     let mut at = Some(design.root());
@@ -202,7 +202,7 @@ pub(crate) async fn design(database: &Documents, id: &str, path: [&str; 2]) -> R
     Ok(design_of(database.instance_id(), &design))
 }
 
-/// The id of an instance, and not the name: a database that was dropped and made anew is another one.
+/// The id of an instance, not the name: a database that was dropped and created again is another one.
 #[cfg(feature = "javascript")]
 fn design_of(database: [u8; 16], design: &JsonText) -> Design {
     Design { database, text: design.as_str().into() }

@@ -19,8 +19,8 @@ const MOST_FIELDS: usize = 100_000;
 /// Headers that prove who sends the request. CouchDB keeps them from functions too (`scrub_json_request`).
 const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-auth-couchdb-token"];
 
-/// The `req` object of CouchDB's functions, as JSON text: the members that its documentation lists. `path` has the
-/// names in the path of the request.
+/// The `req` object of CouchDB's functions, as JSON text: the members in CouchDB's documentation. `path` has the names
+/// in the path of the request.
 pub(crate) async fn request_object(
     request: &Request,
     database: &Documents,
@@ -81,12 +81,12 @@ pub(crate) async fn request_object(
     principal.write_user(&mut json, path[0]);
     json.name("secObj").text(&security);
     json.end_object();
-    // A writer makes UTF-8.
+    // The writer's output is always UTF-8.
     Ok(String::from_utf8(out).unwrap_or_default())
 }
 
 /// The same for a replication that reads a database of this server without a request: what a request for its feed would
-/// have, without headers.
+/// contain, without headers.
 pub(crate) async fn replication_object(
     database: &Documents,
     principal: &Principal,
@@ -113,7 +113,7 @@ pub(crate) async fn replication_object(
     Ok(String::from_utf8(out).unwrap_or_default())
 }
 
-/// The name of a header as CouchDB gives it to functions: each part begins with a capital letter.
+/// The name of a header as CouchDB gives it to functions: each part starts with a capital letter.
 fn capitalised(name: &str) -> String {
     let mut begins = true;
     let letter = |c: char| {
@@ -125,7 +125,7 @@ fn capitalised(name: &str) -> String {
 }
 
 fn write_pairs<'p>(json: &mut JsonWriter<'_>, pairs: impl Iterator<Item = (&'p str, &'p str)>) {
-    // Of a repeated name the last one counts, as in a parsed query. A form may have millions.
+    // If a name is repeated, the last one counts, as in a parsed query. A form may have millions.
     let mut last: Vec<(&str, &str)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (name, value) in pairs {

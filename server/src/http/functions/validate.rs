@@ -18,7 +18,7 @@ pub(crate) const THREADS: usize = 2;
 pub(crate) struct OnBehalf {
     pub(crate) principal: Principal,
     functions: Arc<Functions>,
-    /// It knows the roles of users, for a client that may be one.
+    /// For looking up the roles of users, if the client may be one.
     app: Option<Arc<App>>,
     db: String,
     /// The id of the database's instance.
@@ -88,7 +88,7 @@ mod running {
         };
         let mut user = Vec::new();
         principal.write_user(&mut JsonWriter::new(&mut user), &client.db);
-        // A writer makes UTF-8.
+        // The writer's output is always UTF-8.
         let user = String::from_utf8(user).unwrap_or_default();
         let (functions, database) = (&client.functions, client.id);
         let Question { design, new, old, security } = question;
@@ -132,7 +132,7 @@ mod running {
         if language != JAVASCRIPT {
             return match design.get(VALIDATE) {
                 None => Ok(()),
-                // The database itself matches selectors.
+                // Selectors are matched by the database itself.
                 Some(_) if language == QUERY => Ok(()),
                 Some(_) => {
                     let reason = format!("`{VALIDATE}` in the language {language:?} cannot be run");
@@ -165,7 +165,7 @@ mod running {
         }
         let id = text_of(&design, "_id");
         let Err(error) = functions.pool.compile(&design_of(database, &design), paths).await else { return Ok(()) };
-        // The source is at fault for all the others, such as one whose nesting is too deep.
+        // All other errors are the source's fault, such as nesting that is too deep.
         if error.kind() == Kind::Engine {
             return Err(failed(&id, name_of(&error), &error.to_string()));
         }
@@ -197,7 +197,7 @@ mod running {
         }
     }
 
-    /// As `validate_ddoc_fields` of CouchDB's `couch_mrview.erl` looks at the fields of design documents, in its order.
+    /// Checks the fields of design documents like `validate_ddoc_fields` in CouchDB's `couch_mrview.erl`, in its order.
     /// `*` is any name.
     fn check_fields(design: &JsonText, in_partitioned: bool) -> std::result::Result<(), String> {
         // Where a function is text, a definition or a selector is an object.
@@ -216,7 +216,7 @@ mod running {
             (&["views", "lib"], &[OBJECT, OBJECT]),
             (&["views", "*", "map"], &[OBJECT, OBJECT, function]),
             (&["views", "*", "reduce"], &[OBJECT, OBJECT, STRING]),
-            // At which CouchDB crashes.
+            // CouchDB crashes on these.
             (&["views", "*", OPTIONS], &[OBJECT, OBJECT, OBJECT]),
         ];
         for (path, types) in fields {
@@ -234,7 +234,7 @@ mod running {
         Ok(())
     }
 
-    /// Looks at the members of `value` that a path names, and at their own, if there are such members. `place`: where
+    /// Checks the members of `value` that a path names, and theirs in turn, if they exist. `place`: where
     /// it is.
     fn check_field(value: JsonRef<'_>, path: &[&str], types: &[Types], place: &str) -> std::result::Result<(), String> {
         let (Some((name, path)), Some((allowed, types))) = (path.split_first(), types.split_first()) else {
@@ -264,7 +264,7 @@ mod running {
         }
     }
 
-    /// The refusal of a function, with its reason as JSON: text is a string of it, and other values stay as they are.
+    /// The refusal of a function, with its reason as JSON: text becomes a string, and other values are kept.
     fn refusal(unauthorized: bool, reason: &str) -> ErrorKind {
         let text = |text: String| if unauthorized { ErrorKind::Unauthorized(text) } else { ErrorKind::Forbidden(text) };
         match JsonText::parse(reason.as_bytes()) {
@@ -276,7 +276,7 @@ mod running {
         }
     }
 
-    /// The edit is refused, whatever failed. The reason names the design document.
+    /// Refuses the edit, whatever failed. The reason names the design document.
     fn failed(design_id: &str, error: &'static str, reason: &str) -> model::Error {
         let reason = format!("{design_id}: {reason}");
         ErrorKind::ValidationFailed { status: 500, error: error.into(), reason }.into()
@@ -291,7 +291,7 @@ mod running {
                 let known = |name: &str| KNOWN.into_iter().find(|known| *known == name);
                 error.name().and_then(known).unwrap_or("unknown_error")
             }
-            // The process that runs functions in CouchDB ends then.
+            // CouchDB's process for functions ends in this case.
             _ => "os_process_error",
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct OfViews {
 }
 
 impl OfViews {
-    /// Calls functions with each input, after all of them are compiled; again with an input for which `call` returns `None`.
+    /// Compiles the functions and calls them with each input; once more if `call` returns `None`.
     fn run<I: Send + Sync + 'static, O: Send + 'static>(
         &self,
         inputs: Vec<I>,
@@ -42,7 +42,7 @@ fn failed(error: javascript::Error) -> Error {
 
 impl ViewFunctions for OfViews {
     fn map(&self, documents: Vec<JsonText>) -> BoxFuture<model::Result<Vec<Mapped>>> {
-        // Of the document whose views are not all done.
+        // The result so far for a document whose views are not all done.
         let part = Mutex::new(Mapped::default());
         self.run(documents, move |sandbox, views, document| {
             let mut mapped = part.lock();

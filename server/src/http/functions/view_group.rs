@@ -22,7 +22,7 @@ const QUERY: &str = "query";
 pub(crate) struct Design {
     pub(crate) group: ViewGroup,
     pub(crate) language: &'static str,
-    /// The views that ask for a reduction that there is not, and why it is refused.
+    /// The views that ask for an unknown reduction, and the reason for the refusal.
     refused: HashMap<String, String>,
 }
 
@@ -51,14 +51,14 @@ impl Design {
         }
         let (mut views, mut refused) = (Vec::new(), HashMap::new());
         for (name, view) in body.get("views").into_iter().flat_map(|views| views.members()) {
-            // What has no map function is a library.
+            // A member without a map function is a library.
             if text(view.get("map")).is_none() || name == "lib" {
                 continue;
             }
             // An option of the view. CouchDB does not look for it in those of the design document.
             let collation = text(view.get("options").and_then(|options| options.get("collation")));
             let is_raw = collation.as_deref() == Some("raw");
-            // Earlier versions stored names with spaces around them, and empty ones: what is stored is not refused.
+            // Stored names may be empty or have spaces around them. They are not refused.
             let reduce = match text(view.get("reduce")).as_deref().map(str::trim) {
                 None | Some("") => None,
                 Some(reduce) if reduce.starts_with('_') => {
@@ -78,7 +78,7 @@ impl Design {
         Ok(Design { group, language: JAVASCRIPT, refused })
     }
 
-    /// The indexes of a design document as views. What defines no index is no view, as in CouchDB.
+    /// The indexes of a design document as views. As in CouchDB, a member that does not define an index is not a view.
     fn of_indexes(database: &Documents, document: &Document) -> Design {
         let body = &document.body;
         let indexes: Arc<[Index]> = Index::all_in(document.id.as_str(), body.root(), database.is_partitioned()).into();
@@ -101,13 +101,13 @@ impl Design {
         Ok((&self.group, &self.group.views()[view]))
     }
 
-    /// The error for a view whose reduction there is not.
+    /// The error for a view with an unknown reduction.
     pub(crate) fn refuse_unknown(&self, view: &str) -> Result<()> {
         self.refused.get(view).map_or(Ok(()), |reason| Err(ApiError::bad_request(reason.clone())))
     }
 }
 
-/// What the functions are made of: nothing else of the design document reaches them.
+/// The sources of the functions: nothing else of the design document reaches them.
 fn sources(body: &JsonText) -> JsonText {
     let mut out = Vec::new();
     let mut json = JsonWriter::new(&mut out);
@@ -116,6 +116,6 @@ fn sources(body: &JsonText) -> JsonText {
         json.name("views").value(views);
     }
     json.end_object();
-    // Of normalised values.
+    // All values are normalised.
     JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object)
 }

@@ -1,22 +1,22 @@
-//! Purges documents that were deleted long ago, as an option (`couch_auto_purge_plugin`).
+//! Purges documents that were deleted long ago. It is an option (`couch_auto_purge_plugin`).
 //!
 //! ```text
-//!  each database ─► how long are tombstones kept? ─► a sequence so long ago ─► the feed up to there ─► purges
+//!  each database ─► how long are tombstones kept? ─► a sequence of that time ─► the feed up to it ─► purges
 //! ```
 //!
-//! One job of the server's own store looks at all databases, also at those that moved to other stores, and does it
-//! again after a while. Each round begins at a random one. A tombstone is old if a row that counts edits says so
-//! ([`Documents::since_time`]). Each round leaves such a row, so that later rounds know how old the last edits are.
+//! One job of the server's own store goes through all databases, also those that moved to other stores, and repeats
+//! after a while. Each round starts at a random database. A tombstone is old if a row that counts edits says so
+//! ([`Documents::since_time`]). Each round leaves such a row, so that later rounds know the age of the last edits.
 //!
-//! A clock that leaps ahead makes everything old. So a round purges nothing in a database unless a time is known from
-//! the last half of its ttl, or from the last two periods between rounds if those are longer. After a leap that is one
-//! round, in which the clock can be mended.
+//! A clock that leaps ahead makes everything look old. So a round purges nothing in a database unless it has a known
+//! time within the last half of its ttl, or within the last two periods between rounds if those are longer. After a
+//! leap, one round purges nothing, and the clock can be corrected.
 //!
-//! A round purges no more than half of the purges that a database remembers, so that views which are asked for
-//! meanwhile follow. The rest is left to the next round, which then comes soon.
+//! A round purges no more than half of the purges that a database remembers, so that views queried meanwhile can
+//! follow. The rest is left to the next round, which then comes soon.
 //!
-//! Invariants: a document with a live leaf stays, also if it comes back during the round. Whatever cannot be read
-//! stays, and so does everything in a vault: its clients decide when their devices have seen a deletion.
+//! Invariants: a document with a live leaf is kept, even if it comes back during the round. What cannot be read is
+//! kept, and so is everything in a vault: its clients decide when their devices have seen a deletion.
 //!
 //! Source: CouchDB's `couch_auto_purge_plugin.erl`.
 //!
@@ -43,20 +43,20 @@ use crate::http::journal::Actor;
 /// The kind of the job.
 pub(crate) const KIND: &str = "auto_purge";
 
-/// Number of changes that are looked at together.
+/// Number of changes that are read together.
 const ROWS: usize = 500;
 
-/// Pause before the next round where tombstones are left.
+/// Pause before the next round if tombstones are left.
 const PAUSE_IF_MORE: Duration = Duration::from_secs(600);
 
-/// Documents of a vault with aggregated chunks: one of them, and the beginnings of the others' ids.
+/// Documents of a vault with aggregated chunks: one id, and the prefixes of the others.
 const VAULT_SETTINGS: &str = "chunks:settings";
 const OF_VAULTS: [&str; 2] = ["idx:", "dat:"];
 
 /// The local document of a vault in the form of Self-hosted LiveSync.
 const MILESTONE: &str = "_local/obsydian_livesync_milestone";
 
-/// Begins and ends the job as the configuration says, until the server stops.
+/// Starts and ends the job as the configuration says, until the server stops.
 pub(crate) async fn begin(app: Arc<App>) {
     optional::begin(&app, JobId::new(KIND, "_all_dbs"), br#"{"task":{}}"#, |settings| &settings.auto_purge).await;
 }
@@ -73,9 +73,9 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     }
 }
 
-/// Purges in all databases. Returns the pause before the next round; `None` if the option is not set any more.
+/// Purges in all databases. Returns the pause before the next round; `None` if the option is no longer set.
 async fn purge_all(app: &App, run: &Run) -> Result<Option<Duration>> {
-    // Another server may have set the option just now.
+    // Another server may have changed the option just now.
     drop(app.auth.load(&app.layer).await?);
     let Some(option) = app.auth.settings().auto_purge else { return Ok(None) };
     let mut pause = option.repeat;
@@ -97,8 +97,8 @@ async fn purge_all(app: &App, run: &Run) -> Result<Option<Duration>> {
     Ok(Some(pause))
 }
 
-/// Moves the beginning of a list to a random place. A round may end early with its server, so rounds that all began at
-/// the first name might never reach the last ones.
+/// Rotates a list to a random start. A round may end early with its server, so rounds that all start at the first name
+/// might never reach the last ones.
 fn begin_anywhere(names: &mut [String], random: u64) {
     if let Some(at) = random.checked_rem(names.len() as u64) {
         names.rotate_left(at as usize);
@@ -115,7 +115,7 @@ enum IsDone {
     No,
 }
 
-/// Purges in a database, if it is to be.
+/// Purges in a database, if its settings say so.
 async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Result<IsDone> {
     // On behalf of no client.
     let database = app.databases.stores.database(name).await?.unvalidated();
@@ -169,12 +169,12 @@ async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Resul
     Ok(is_done)
 }
 
-/// Purges deleted documents. Returns how many went.
+/// Purges deleted documents. Returns how many were purged.
 async fn purge(app: &App, database: &Documents, purges: &[Purge]) -> Result<usize> {
     let mut purged = 0;
     for (purge, result) in purges.iter().zip(database.purge_deleted(purges).await?) {
         match result {
-            // Empty if the document is there again.
+            // Empty if the document exists again.
             Ok(revs) if revs.is_empty() => {}
             Ok(_) => {
                 app.audit(&Actor::default(), "document_purged", &[("db", database.name()), ("id", &purge.id)]);

@@ -1,7 +1,7 @@
 //! Jobs that follow the feed of a database.
 //!
-//! The progress of such a job is a sequence, from which it continues after a restart, also on another server. It may see a
-//! change twice.
+//! The progress of such a job is a sequence, from which it continues after a restart, even on another server. It may
+//! see a change twice.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,23 +17,23 @@ use crate::http::wire::response;
 /// The progress of following a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
-    /// The database's instance, which distinguishes it from another one of the same name.
+    /// The database's instance, to distinguish it from another database of the same name.
     instance: String,
     since: Seq,
 }
 
 impl Reached {
-    /// The progress at the beginning.
+    /// The progress at the start.
     pub(crate) fn new(instance: String) -> Reached {
         Reached { instance, since: Seq::ZERO }
     }
 
-    /// The progress that earlier runs of the job have stored.
+    /// The stored progress of the job's earlier runs.
     pub(crate) fn of(run: &Run) -> Option<Reached> {
         run.job.progress.as_ref().and_then(|progress| Reached::read(&progress.bytes))
     }
 
-    /// The progress, if it is of this instance.
+    /// The progress, if it belongs to this instance.
     pub(crate) fn of_instance(self, instance: &str) -> Option<Reached> {
         Some(self).filter(|reached| reached.instance == instance)
     }
@@ -59,7 +59,7 @@ pub(crate) async fn run(app: &App, run: &Run, work: impl Future<Output = Result<
             Ok(()) => End::Removed,
             Err(error) => {
                 tracing::warn!(job = ?run.job.id, ?error, "a database cannot be followed");
-                // The progress stays as it is, since it is the checkpoint.
+                // The progress is kept, since it is the checkpoint.
                 End::Failed(None, backoff(run.job.attempts))
             }
         },

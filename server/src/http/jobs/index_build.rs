@@ -1,7 +1,7 @@
 //! Builds indexes: a job in the store of the database.
 //!
-//! Every edit that brings an index adds the job ([`model::BUILD_JOBS`]), and the last batch of the build removes it. This
-//! module runs the job, and waits for it.
+//! Every edit that defines an index adds the job ([`model::BUILD_JOBS`]), and the last batch of the build removes it.
+//! This module runs the job, and waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     run.end_of(built)
 }
 
-/// Builds to the end. Returns false if the run was stopped and the build must be continued.
+/// Builds to the end. Returns false if the run was stopped before the end.
 async fn build(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Result<bool> {
     let mut build = run.layer.database(&run.job.id.id).await?.index_build();
     while !run.should_stop() && !app.is_stopping() {
@@ -67,17 +67,17 @@ pub(crate) async fn wait_for(app: &App, database: &Documents, id: &JobId) -> Res
     }
 }
 
-/// The same, for at most `time`, so that the indexes of a small database are built when their client gets its answer.
+/// The same, for at most `time`, so that the indexes of a small database are built before their client gets its answer.
 pub(crate) async fn wait_a_little(app: &App, database: &Documents, time: Duration) {
     if let Ok(Err(error)) = tokio::time::timeout(time, wait(app, database)).await {
         tracing::debug!(database = database.name(), ?error, "indexes are not built yet");
     }
 }
 
-/// Pause after lost runs for which a request waits.
+/// Longest pause, after lost runs, for which a request waits.
 const SHORT_PAUSE_MS: u64 = 30_000;
 
-/// Why a job that waits for its next run is not waited for: the error of its last run, or a long pause after runs that were
+/// Why a request does not wait for the job's next run: the error of its last run, or a long pause after runs that were
 /// lost with their servers.
 fn failure_of(job: &Job, now_ms: u64) -> Option<ApiError> {
     if job.state != State::Pending {

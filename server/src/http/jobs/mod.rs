@@ -10,8 +10,8 @@
 //! | [`peruser`] | users get databases of their own |
 //! | [`auto_purge`] | old tombstones are purged |
 //!
-//! A job that only one endpoint starts has its run beside the handler: relocation, a new layout of bodies, forgetting.
-//! [`work`](crate::http::work) has the table of all kinds, and runs them.
+//! A job that only one endpoint starts is run by code beside its handler: relocation, a new layout of bodies,
+//! forgetting. [`work`](crate::http::work) has the table of all kinds, and runs them.
 
 pub(crate) mod auto_purge;
 pub(crate) mod following;

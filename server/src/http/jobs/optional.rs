@@ -7,8 +7,8 @@ use crate::http::config::settings::Settings;
 use crate::http::error::Result;
 use crate::http::jobs::run::PAUSE;
 
-/// Adds and removes a job as the configuration says, until the server stops. When the option changes, a current run
-/// stops and the job begins again.
+/// Adds and removes a job as the configuration says, until the server stops. When the option changes, the current run
+/// stops and the job starts again.
 pub(crate) async fn begin<T: PartialEq + Clone>(app: &App, id: JobId, data: &[u8], read: fn(&Settings) -> &Option<T>) {
     let mut known = None;
     let mut loaded = app.auth.loaded();
@@ -16,7 +16,7 @@ pub(crate) async fn begin<T: PartialEq + Clone>(app: &App, id: JobId, data: &[u8
         loop {
             loaded.borrow_and_update();
             if let Err(error) = configure(app, &id, data, read, &mut known).await {
-                tracing::warn!(job = ?id, ?error, "a job cannot be begun or ended as the configuration says");
+                tracing::warn!(job = ?id, ?error, "cannot start or end a job as the configuration says");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }

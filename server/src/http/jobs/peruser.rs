@@ -1,15 +1,15 @@
-//! A database for each user, as an option (`couch_peruser`).
+//! Creates a database for each user. It is an option (`couch_peruser`).
 //!
 //! ```text
 //!  feed of _users ─┬─ a user ──────► userdb-HEX exists, and the user is a member and an administrator of it
 //!                  └─ a deletion ──► the user is neither; with `delete_dbs` the database is dropped
 //! ```
 //!
-//! A job follows the feed, so it sees users however they are written, and also those that existed before the option was
-//! set. A change that is seen twice has no effect. When the option changes, the job begins again with all users.
+//! A job follows the feed, so it sees users whatever wrote them, and also those that existed before the option was set.
+//! A change that is seen twice has no effect. When the option changes, the job starts again with all users.
 //!
-//! Invariants: other names in a database's `_security` stay. A database is dropped only while there is no such user; if
-//! the user is back by then, the database is made again.
+//! Invariants: other names in a database's `_security` are kept. A database is dropped only while its user does not
+//! exist; if the user has come back by then, the database is created again.
 //!
 //! Source: CouchDB's `couch_peruser.erl`.
 
@@ -36,7 +36,7 @@ pub(crate) const KIND: &str = "peruser";
 /// Pause before a closed or missing database of users is looked up again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Begins and ends the job as the configuration says, until the server stops.
+/// Starts and ends the job as the configuration says, until the server stops.
 pub(crate) async fn begin(app: Arc<App>) {
     let data = response::object_text(|json| {
         json.name("task").begin_object().name("database").str(users::DATABASE).end_object();
@@ -50,7 +50,7 @@ pub(crate) async fn follow(app: Arc<App>, run: Arc<Run>) -> End {
 }
 
 async fn follow_all(app: &App, run: &Run) -> Result<()> {
-    // Another server may have set the option just now.
+    // Another server may have changed the option just now.
     drop(app.auth.load(&app.layer).await?);
     let option = app.auth.settings().per_user.clone();
     let Some(option) = &option else { return Ok(()) };
@@ -76,7 +76,7 @@ async fn seen(app: &App, option: &PerUser, change: Change) -> Result<()> {
     let Some(user) = change.id.strip_prefix(users::PREFIX).filter(|user| !user.is_empty()) else { return Ok(()) };
     let done = if change.deleted { dismiss(app, option, user).await } else { admit(app, option, user).await };
     match done {
-        // The prefix makes no name of a database, or the user's name is too long for one.
+        // With this prefix the name is not valid for a database, or it is too long.
         Err(error) if error.status().is_client_error() => {
             tracing::warn!(user, ?error, "a user has no database");
             Ok(())
@@ -85,7 +85,7 @@ async fn seen(app: &App, option: &PerUser, change: Change) -> Result<()> {
     }
 }
 
-/// Makes the user's database, and the user a member and an administrator of it.
+/// Creates the user's database, and makes the user a member and an administrator of it.
 async fn admit(app: &App, option: &PerUser, user: &str) -> Result<()> {
     let name = option.database(user);
     let database = match app.databases.stores.database(&name).await {
@@ -120,7 +120,7 @@ async fn dismiss(app: &App, option: &PerUser, user: &str) -> Result<()> {
         found => found?,
     };
     if is_there(app, user).await? {
-        // A later change of the feed says so.
+        // A later change in the feed will handle this.
         return Ok(());
     }
     if !option.delete_dbs {
@@ -133,7 +133,7 @@ async fn dismiss(app: &App, option: &PerUser, user: &str) -> Result<()> {
             app.audit(&Actor::default(), "database_dropped", &[("db", &name)]);
         }
     }
-    // Another server may have seen the user come back, and the database of before.
+    // Another server may have seen the user come back, and still found the old database.
     if is_there(app, user).await? { admit(app, option, user).await } else { Ok(()) }
 }
 

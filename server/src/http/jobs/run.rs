@@ -13,7 +13,7 @@ use crate::http::wire::response;
 /// Minimum time between two progress reports of a run.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
-/// Longest pause before a job is run again whose run failed.
+/// Longest pause before a failed job is run again.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 
 /// One run of a job.
@@ -25,7 +25,7 @@ pub(crate) struct Run {
     pub(crate) hold: Hold,
     /// The store that has the job.
     pub(crate) layer: Layer<AnyDatabase>,
-    /// Turns true when the run should stop: it has lost its job, or somebody added the job again.
+    /// Turns true when the run should stop: it lost its job, or the job was added again.
     should_stop: watch::Receiver<bool>,
 }
 
@@ -36,11 +36,12 @@ pub(crate) enum End {
     Finished(Vec<u8>),
     /// The job is done and removed, since nobody needs its result.
     Removed,
-    /// The job is to be run again after this time.
+    /// The job must be run again after this time.
     Again(Duration),
-    /// The run ended with this progress, the answer to those who wait. The next run, after this time, removes the job.
+    /// The run ended with this progress, the answer for waiting clients. The next run, after this time, removes the
+    /// job.
     Answered(Vec<u8>, Duration),
-    /// The run failed, with this progress if it tells how. The job is to be run again after this time.
+    /// The run failed, with this progress if it says how. The job must be run again after this time.
     Failed(Option<Vec<u8>>, Duration),
 }
 
@@ -58,10 +59,10 @@ impl Run {
     pub(crate) async fn report(&self, mut said: watch::Receiver<Vec<u8>>) -> Infallible {
         loop {
             let progress = said.borrow_and_update().clone();
-            // There is nothing to say at first, and what comes then is said at once.
+            // The first progress is empty, and the next one is stored at once.
             if !progress.is_empty() {
                 if let Err(error) = self.layer.jobs().update(&self.hold, &progress, now_ms()).await {
-                    tracing::debug!(job = ?self.job.id, %error, "a run cannot say how far it is");
+                    tracing::debug!(job = ?self.job.id, %error, "cannot store the progress of a run");
                 }
                 tokio::time::sleep(BETWEEN_REPORTS).await;
             }
@@ -73,18 +74,18 @@ impl Run {
 
     /// Completes when the run should stop.
     pub(crate) async fn stopped(&self) {
-        // An error says that nobody looks after the run any more.
+        // An error means that the run is no longer supervised.
         let _ = self.should_stop.clone().wait_for(|should_stop| *should_stop).await;
     }
 
-    /// The end of a run that processes batches of a database, from whether its last batch is done.
+    /// The end of a run that processes batches of a database. `is_done`: whether its last batch is done.
     pub(crate) fn end_of(&self, is_done: model::Result<bool>) -> End {
         match is_done {
             Ok(true) => End::Removed,
             Ok(false) => End::Again(Duration::ZERO),
             Err(error) => match error.kind() {
-                // The database or its design document is gone, or the database is in another store, which has a job of
-                // its own.
+                // The database or its design document is gone, or the database is in another store, which has its own
+                // job.
                 ErrorKind::NotFound(NotFound::Database | NotFound::Missing | NotFound::Deleted)
                 | ErrorKind::Moved(_) => End::Removed,
                 // The job was taken over, or removed by the last batch.
@@ -121,7 +122,7 @@ fn failure(error: &Error) -> Vec<u8> {
     })
 }
 
-/// Pause before a job is run again that has failed this many times.
+/// Pause before a job that failed this many times is run again.
 pub(crate) fn backoff(attempts: u64) -> Duration {
     Duration::from_secs(1 << attempts.min(10)).min(LONGEST_BACKOFF)
 }
@@ -129,8 +130,8 @@ pub(crate) fn backoff(attempts: u64) -> Duration {
 /// Pause after an error of the store.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// Waits until a watched job may have changed, for those who then read it again. After a watch that failed it pauses, so that
-/// they do not read all the time.
+/// Waits until a watched job may have changed; the caller then reads it again. After a failed watch it pauses, so that
+/// callers do not read all the time.
 pub(crate) async fn woken(changed: impl Future<Output = kv_api::Result<()>>) {
     if let Err(error) = changed.await {
         tracing::debug!(%error, "a job cannot be watched");
@@ -143,7 +144,7 @@ pub(crate) fn now_ms() -> u64 {
     SystemEnvironment.now_ms()
 }
 
-/// The progress of a job that builds an index, as `_active_tasks` shows it. `expected` may have been too low.
+/// The progress of a job that builds an index, as `_active_tasks` shows it. `expected` may be too low.
 pub(crate) fn build_progress(done: u64, expected: u64) -> Vec<u8> {
     response::object_text(|json| {
         json.name("changes_done").u64(done).name("total_changes").u64(expected.max(done));

@@ -1,8 +1,8 @@
 //! Brings view groups up to date.
 //!
-//! A small gap is closed within the request. A large one is a job in the store of the database, which any server can take
-//! over; the request waits for it. On one server, updates of a group take turns: several at once would do no harm, but
-//! map the same documents.
+//! A small gap is closed within the request. A large one becomes a job in the store of the database, which any server
+//! can take over; the request waits for it. On one server, updates of a group take turns: several at once would be
+//! safe, but map the same documents twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) const KIND: &str = "views";
 /// Number of batches that a request processes by itself.
 const IN_REQUEST: usize = 3;
 
-/// Number of changes that are counted before their number is estimated.
+/// Up to this number, changes are counted; above it, their number is estimated.
 const COUNTED: usize = 100;
 
 /// Brings a group up to the last sequence at the time of the call.
@@ -58,7 +58,7 @@ pub(crate) async fn update(app: &Arc<App>, database: &Documents, group: &ViewGro
     }
 }
 
-/// Documents that are left out of views. When an update ends, the log names each such view once.
+/// Documents left out of views. When an update ends, the log names each such view once.
 struct Counts<'a> {
     database: &'a Documents,
     group: &'a ViewGroup,
@@ -77,7 +77,7 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// However the update ends: nothing tells of these documents again.
+/// Logged however the update ends: these documents are not reported again.
 impl Drop for Counts<'_> {
     fn drop(&mut self) {
         for (view, documents) in &self.counts {
@@ -89,7 +89,7 @@ impl Drop for Counts<'_> {
     }
 }
 
-/// The same, without waiting.
+/// The same, without waiting for it.
 pub(crate) fn update_later(app: &Arc<App>, database: &Documents, group: &ViewGroup) {
     let (held, database, group) = (app.clone(), database.clone(), group.clone());
     app.spawn_scan(async move {
@@ -123,7 +123,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     run.end_of(updated)
 }
 
-/// Updates to the end. Returns false if the run was stopped and the update must be continued.
+/// Updates to the end. Returns false if the run was stopped before the end.
 async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model::Result<bool> {
     let Some((name, design)) = run.job.id.id.split_once(':') else { return Ok(true) };
     let database = run.layer.database(name).await?;
@@ -133,8 +133,8 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
     let turn = app.view_turns.of(&database, &group);
     let _turn = turn.lock().await;
     let wanted = database.last_seq().await?;
-    // Counts from where this run begins, as CouchDB does. A database does not know how many changes follow a sequence, so above
-    // a hundred the total is an estimate (`Documents::pending`), which is made anew when it was too low.
+    // Counts from the start of this run, as CouchDB does. A database does not know how many changes follow a sequence,
+    // so above a hundred the total is an estimate (`Documents::pending`), which is repeated if it was too low.
     let from = database.view_stats(&group).await?.seq;
     let (mut done, mut total) = (0, database.pending(from, false, COUNTED).await?);
     say.send_replace(build_progress(done, total));

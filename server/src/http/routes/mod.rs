@@ -3,7 +3,7 @@
 //! A path is split at its slashes and then decoded, since `%2F` is part of a name. The id of a design document or of a
 //! local document is one name: `_design/x` and `_design%2Fx` are the same. In a pattern, `{db}` and `{docid}` stand for
 //! one name each, `{ddoc}` for the id of a design document, `{local}` for the id of a local document, and `*` for all
-//! remaining names, possibly none. The first pattern that matches a path is used. All rows with the same pattern are
+//! remaining names, if any. The first pattern that matches a path is used. All rows with the same pattern are
 //! adjacent.
 //!
 //! Authorisation, 405 with its `Allow`, and the tests read the table.
@@ -38,7 +38,7 @@ use crate::http::jobs::replicator;
 use crate::http::request::Request;
 use crate::http::wire::response::Response;
 
-/// Who may send a request. Each one may also send what those before it may.
+/// Who may send a request. Each may also send the requests of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     /// Everyone.
@@ -74,7 +74,7 @@ use Who::{DatabaseAdmin, Metrics, Public, Reader, ServerAdmin, Writer};
 
 const NODES: &str = "nodes and clusters";
 const SHARDS: &str = "shards and their settings";
-/// CouchDB 3 has them still, and calls them deprecated. ADR 0040 says why they are left out.
+/// CouchDB 3 still has them, but calls them deprecated. ADR 0040 says why they are left out.
 const DEPRECATED: &str = "shows, lists and rewrites, which CouchDB calls deprecated,";
 
 #[rustfmt::skip]
@@ -97,7 +97,7 @@ static ROUTES: &[Route] = &[
     row("/_scheduler/jobs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(scheduler::jobs(r))),
     row("/_scheduler/jobs/{id}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::job(r, n[0]))),
     row("/_scheduler/docs/*", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::docs(r, n))),
-    // It names its databases in its body, and is authorized for each.
+    // Its databases are in its body, and each is authorized.
     row("/_transact", "POST", Public, |r, _| Box::pin(transact::transact(r))),
     row("/_node/{node}", "GET,HEAD", ServerAdmin, |_, n| now(setup::node(n[0]))),
     row("/_node/{node}/_config", "GET,HEAD", ServerAdmin, |r, n| Box::pin(configuration::all(r, n[0]))),
@@ -240,7 +240,8 @@ static ROUTES: &[Route] = &[
     row("/{db}/{docid}/*", "PUT", Writer, |r, n| Box::pin(attachment::put(r, n[0], n[1], &n[2..]))),
 ];
 
-/// The rows: the path of each, with its placeholders, and its methods, `*` for all. For tests that must reach all of them.
+/// The rows: the path of each, with its placeholders, and its methods, `*` for all. For tests that must cover all of
+/// them.
 pub fn endpoints() -> impl Iterator<Item = (&'static str, &'static str)> {
     ROUTES.iter().map(|row| (row.path, row.methods))
 }
@@ -249,7 +250,7 @@ const fn row(path: &'static str, methods: &'static str, who: Who, handler: Handl
     Route { path, methods, who, handler }
 }
 
-/// An answer that is ready.
+/// An immediate answer.
 fn now<'a>(answer: Result<Response>) -> Answer<'a> {
     Box::pin(std::future::ready(answer))
 }
@@ -334,8 +335,8 @@ struct Pattern {
 
 /// The table's patterns.
 struct Patterns {
-    /// Those whose first or second part is a name such as `_changes`, or the id of a design document or a local one.
-    /// The path of a plain document has none of them, so it is not compared with all of these.
+    /// Patterns whose first or second part is a name such as `_changes`, or the id of a design document or a local one.
+    /// The path of a plain document has no such part, so it is not compared with these.
     underscored: Vec<Pattern>,
     others: Vec<Pattern>,
 }
@@ -381,7 +382,7 @@ pub(crate) fn find<'a>(segments: &'a [Cow<'_, str>], method: &Method) -> Result<
 }
 
 impl Route {
-    /// What a successful request counts as.
+    /// The counters of a successful request.
     fn counts(&self) -> &'static [Count] {
         use Count::*;
         match (self.path, self.methods) {
@@ -445,8 +446,8 @@ impl Resource<'_> {
         self.rows.iter().map(|row| row.methods).collect::<Vec<_>>().join(",")
     }
 
-    /// Who may send the request. System databases are for the server administrator. A wrong method is answered with 405
-    /// to everyone who may use any method of the path.
+    /// Who may send the request. System databases are for server administrators only. A wrong method is answered with
+    /// 405 to everyone who may use any method of the path.
     pub(crate) fn who(&self) -> Who {
         let least = || self.rows.iter().map(|row| row.who).min().unwrap_or(ServerAdmin);
         match self.database() {
@@ -460,7 +461,7 @@ impl Resource<'_> {
         }
     }
 
-    /// Whether the request asks for space, which CouchDB refuses named users with 401.
+    /// Whether the request is maintenance, which CouchDB refuses named users with 401.
     pub(crate) fn is_upkeep(&self) -> bool {
         matches!(self.path(), "/{db}/_compact" | "/{db}/_compact/{view}" | "/{db}/_view_cleanup")
     }
@@ -470,21 +471,21 @@ impl Resource<'_> {
         matches!(self.path(), "/_all_dbs" | "/_dbs_info")
     }
 
-    /// Whether the request is closed to members because of the database that it is for. CouchDB refuses the lists of
-    /// all documents there, as what server administrators do, with 401 to named users too.
+    /// Whether the request is closed to members because of its database. CouchDB treats listings of all documents there
+    /// as requests for server administrators, and refuses named users with 401 too.
     pub(crate) fn is_closed_to_members(&self) -> bool {
         let has_rules = self.database().is_some_and(|db| authz::rules_of(db).is_some());
         let lists_all = self.path() == "/{db}/_changes" || self.path().starts_with("/{db}/_all_docs");
         has_rules && !lists_all && self.row.is_none_or(|row| row.who < ServerAdmin)
     }
 
-    /// Whether the request waits for the last step of a relocation of its database, since it writes and could fail.
+    /// Whether the request waits for the last step of a relocation of its database, since its write could fail.
     pub(crate) fn waits_for_moves(&self) -> bool {
         // Requests about the relocation itself do not wait.
         !self.path().starts_with("/{db}/_couch_layer/") && self.row.is_some_and(|row| row.who >= Writer)
     }
 
-    /// Answers the request. `has_no_name`: a name in the path is not UTF-8, so nothing has it.
+    /// Answers the request. `has_no_name`: a name in the path is not UTF-8, so nothing can have it.
     ///
     /// 404 for a missing database takes precedence over all other errors, except for requests of the server
     /// administrator, which create, drop and move databases.
@@ -518,7 +519,7 @@ impl Resource<'_> {
         match row {
             Some(row) => {
                 if let Some(database) = self.replications(row) {
-                    // Such a document, once stored, says that a replication runs.
+                    // Such a document, once stored, means that a replication runs.
                     replicator::documents::ensure(&request.app, database).await?;
                 }
                 let answer = (row.handler)(request, &self.names).await?;

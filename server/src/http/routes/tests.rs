@@ -107,10 +107,10 @@ fn each_row_is_met_by_its_own_path() {
     for rows in resources() {
         let pattern = rows[0].path;
         let (found, names) = meaning(&example(&pattern.replace('*', "x/y")));
-        assert_eq!(found, pattern, "a row above hides it");
+        assert_eq!(found, pattern, "an earlier row hides it");
         let rest = if pattern.ends_with('*') { 2 } else { 0 };
         assert_eq!(names.split_whitespace().count(), pattern.matches('{').count() + rest);
-        // The path without the names of `*` too, unless that has rows of its own.
+        // Also the path without the names of `*`, unless that has its own rows.
         let has_rows = |short: &str| short.ends_with('}') || ROUTES.iter().any(|row| row.path == short);
         if let Some(short) = pattern.strip_suffix("/*").filter(|short| !has_rows(short)) {
             assert_eq!(meaning(&example(short)).0, pattern);
@@ -128,7 +128,7 @@ fn each_method_of_a_path_has_one_row() {
         let distinct: std::collections::HashSet<&&str> = methods.iter().collect();
         assert_eq!(distinct.len(), methods.len(), "{path}");
         assert!(!methods.contains(&"*") || methods.len() == 1, "{path}");
-        // Only paths without a database may be public, and all other paths without one are an administrator's.
+        // Only paths without a database may be public. All others without one are for an administrator.
         for row in rows {
             let names_a_database = path.starts_with("/{db}");
             assert!(
@@ -139,7 +139,7 @@ fn each_method_of_a_path_has_one_row() {
     }
 }
 
-/// The endpoints of a table of `docs/rfcs.md`: state, method, path, and whether it stands for all paths below too.
+/// The endpoints of a table of `docs/rfcs.md`: state, method, path, and whether it includes all paths below it.
 fn documented(page: &str) -> Vec<(&str, Method, &str, bool)> {
     let mut found = Vec::new();
     for row in page.lines().filter(|line| line.starts_with("| `")) {
@@ -162,7 +162,7 @@ fn stem(path: &str) -> &str {
     &path[..path[begin + 1..].find('/').map_or(path.len(), |end| begin + 1 + end)]
 }
 
-/// The tables of endpoints in `docs/rfcs.md` have each row of ours, and name nothing else as being there.
+/// The tables of endpoints in `docs/rfcs.md` list each of our rows, and list nothing else as supported.
 #[test]
 fn every_endpoint_is_in_the_documentation() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/rfcs.md")).unwrap();
@@ -174,7 +174,7 @@ fn every_endpoint_is_in_the_documentation() {
         let example = format!("/{}", path.replace("{ddoc}", "_design/x").replace(['{', '}'], ""));
         let segments = join_ids(crate::http::wire::params::segments(&example, true).unwrap().0);
         let resource = find(&segments, &method).unwrap();
-        // What is unknown would be a document or an attachment.
+        // An unknown path would be a document or an attachment.
         let is_special = |part: &&str| part.starts_with('_') && *part != "_local";
         let is_known = path.split('/').filter(is_special).all(|part| resource.path().split('/').any(|own| own == part));
         let is_there = is_known && resource.row.is_some();
@@ -190,7 +190,7 @@ fn every_endpoint_is_in_the_documentation() {
         let is_below = |tree: &&str| row.path.strip_prefix(*tree).is_some_and(|rest| rest.starts_with('/'));
         for method in row.methods.split(',').filter(|method| *method != "HEAD") {
             let is_listed = match method {
-                // It refuses what is not there.
+                // It refuses unsupported paths.
                 "*" => paths.iter().any(|path| path.starts_with(stem(row.path))),
                 method => exact.iter().any(|(path, known)| *path == row.path && known == method),
             };

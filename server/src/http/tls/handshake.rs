@@ -25,7 +25,7 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/jso
 pub(crate) type Timed = Pin<Box<TimeoutStream<TcpStream>>>;
 
 impl Tls {
-    /// Shakes hands. A client that speaks HTTP without TLS is told so.
+    /// Performs the handshake. A client that speaks HTTP without TLS gets an answer that says so.
     pub(crate) async fn accept(&self, mut stream: Timed) -> io::Result<TlsStream<Timed>> {
         let mut first = [0];
         if stream.get_ref().peek(&mut first).await? == 1 && first[0] != HANDSHAKE {

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   files ──── read every ten seconds; if their bytes changed ───► Current ──► the next handshakes
-//!                            └── what cannot be used is logged, and the old certificate stays
+//!                            └── an unusable one is logged, and the old certificate is kept
 //! ```
 //!
-//! A key is in no message and no `Debug`.
+//! A key never appears in a message or in `Debug` output.
 
 mod handshake;
 mod self_signed;
@@ -27,10 +27,10 @@ use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-/// Pause between two looks at the files.
+/// Pause between two reads of the files.
 const REREAD: Duration = Duration::from_secs(10);
 
-/// The certificate by which a server speaks TLS.
+/// The certificate of a server, for TLS.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
@@ -70,7 +70,7 @@ pub enum TlsError {
         /// The reason.
         why: String,
     },
-    /// The file has no key that can be used.
+    /// The file has no usable key.
     #[error("the key in {} cannot be read: {why}", path.display())]
     Key {
         /// The file.
@@ -91,12 +91,12 @@ struct Files {
     seen: Mutex<Seen>,
 }
 
-/// What was read last.
+/// The files as last read.
 #[derive(Debug)]
 struct Seen {
-    /// The hash of its bytes, or why they could not be read.
+    /// The hash of their bytes, or why they could not be read.
     found: Result<[u8; 32], String>,
-    /// Whether it is in use.
+    /// Whether they are in use.
     is_in_use: bool,
 }
 
@@ -106,7 +106,7 @@ struct Pair {
     key: Vec<u8>,
 }
 
-/// What the next handshake shows.
+/// The certificate for the next handshakes.
 struct Current(RwLock<Arc<CertifiedKey>>);
 
 impl fmt::Debug for Current {
@@ -128,8 +128,8 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// A certificate and its key, in files in PEM. The certificate may be followed by those between it and its root. The
-    /// files are read again when they change.
+    /// A certificate and its key, in files in PEM. The certificate may be followed by its intermediate certificates.
+    /// The files are read again when they change.
     ///
     /// # Errors
     /// [`TlsError`], whose message is for a person.
@@ -142,7 +142,7 @@ impl Tls {
         Tls::new(certified, Some(files))
     }
 
-    /// A certificate that is signed by its own key, for trying out. It is in memory, so another start has another one.
+    /// A self-signed certificate, for trying out. It is in memory, so the next start has another one.
     ///
     /// # Errors
     /// [`TlsError::Unusable`].
@@ -153,7 +153,8 @@ impl Tls {
         Tls::new(pair.certified(nowhere, nowhere)?, None)
     }
 
-    /// The same in files, so that it stays and clients can be given the certificate. Existing files are used as they are.
+    /// The same in files, so that the certificate persists and can be given to clients. Existing files are used
+    /// unchanged.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -164,7 +165,7 @@ impl Tls {
         Tls::from_files(certificate, key)
     }
 
-    /// Looks at the files that often.
+    /// Reads the files at this interval.
     #[must_use]
     pub fn reread_every(mut self, pause: Duration) -> Tls {
         self.reread = pause;
@@ -180,10 +181,10 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), current, files: files.map(Arc::new), reread: REREAD })
     }
 
-    /// Reads the files. If they changed, the next handshakes show what is in them. Returns whether that is in use.
+    /// Reads the files. If they changed, the next handshakes use them. Returns whether the files are in use.
     pub(crate) fn reread(&self) -> bool {
         let Some(files) = &self.files else { return true };
-        // Locked before it reads: of two that read at the same time, the later one has the newer files.
+        // Locked before reading: of two concurrent reads, the later one has the newer files.
         let mut seen = files.seen.lock();
         let read = files.read();
         let found = read.as_ref().map(Pair::hash).map_err(ToString::to_string);
@@ -200,7 +201,7 @@ impl Tls {
             }
             Err(error) => {
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-                tracing::warn!(%certificate, "the new certificate cannot be used, the old one stays: {error}{cause}");
+                tracing::warn!(%certificate, "the new certificate cannot be used, the old one is kept: {error}{cause}");
                 seen.is_in_use = false;
             }
         }
@@ -225,7 +226,7 @@ impl Pair {
         hash.chain_update(&self.certificate).chain_update(&self.key).finalize().into()
     }
 
-    /// The certificates and the key in these bytes, which are from these files.
+    /// The certificates and the key in these bytes, read from these files.
     fn certified(&self, certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
         let chain =
@@ -239,12 +240,12 @@ impl Pair {
     }
 }
 
-/// The cryptography. It is named, since another crate of the program may enable another one.
+/// The cryptography. It is named explicitly, since another crate of the program may enable another provider.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Looks at the files until the server stops.
+/// Reads the files from time to time until the server stops.
 pub(crate) async fn follow(tls: Option<Tls>, mut stopping: watch::Receiver<bool>) {
     let Some(tls) = tls.filter(|tls| tls.files.is_some()) else { return };
     let following = async {

@@ -1,4 +1,4 @@
-//! Certificates that are signed by their own key, for trying out.
+//! Self-signed certificates, for trying out.
 
 use std::fs::OpenOptions;
 use std::io::Write;

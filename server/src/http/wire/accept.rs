@@ -4,7 +4,7 @@ use hyper::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, HeaderMap, HeaderValu
 
 /// The elements of a list header, each with its quality.
 fn elements(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = (&str, f32)> {
-    // An element with a letter beyond ASCII names nothing; the others count.
+    // An element with a letter beyond ASCII is ignored; the others count.
     let values = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
     let elements = values.flat_map(|value| value.split(|&byte| byte == b','));
     elements.filter_map(|element| std::str::from_utf8(element).ok()).map(|element| {

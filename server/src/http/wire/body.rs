@@ -1,11 +1,11 @@
 //! Reads the bodies of requests.
 //!
-//! A body is read piece by piece, or as a whole. A whole body is held in memory, so its size is limited, as sent and
-//! after gzip is unpacked. The size as sent is checked by `Content-Length` before the first byte, or while reading if
-//! there is none.
+//! A body is read piece by piece, or as a whole. A whole body is held in memory, so its size is limited, both as sent
+//! and after gzip is unpacked. The size as sent is checked by `Content-Length` before the first byte, or while reading
+//! if that header is missing.
 //!
-//! Its memory comes out of the budget. While it is received, its bytes are reserved as they come. Before it is
-//! unpacked or parsed, the multiple is reserved that it takes then.
+//! Its memory comes out of the budget. While it is received, its bytes are reserved as they arrive. Before it is
+//! unpacked or parsed, the multiple that this takes is reserved.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -24,32 +24,32 @@ use crate::http::wire::headers::text;
 /// Number of bytes a second below which a client is too slow, once its patience is used up.
 const SLOWEST: u64 = 1024;
 
-/// Bodies above this many bytes are parsed and unpacked on other threads than those that serve requests.
+/// Bodies above this many bytes are parsed and unpacked on threads that do not serve requests.
 const LARGE: usize = 256 * 1024;
 
-/// Number of bytes that a connection reserves when it begins.
+/// Number of bytes that a connection reserves at its start.
 pub(crate) const CONNECTION_BYTES: usize = 32 << 10;
 
-/// Number of bytes that a request reserves at least.
+/// Minimum number of bytes that a request reserves.
 pub(crate) const REQUEST_BYTES: usize = 64 << 10;
 
-/// How many times its own bytes a body takes at most while it is served: as sent, as unpacked, as parsed, and as what a request
-/// makes of it. `server/tests/bodies` measures it at each endpoint.
+/// Maximum memory of a body while it is served, as a multiple of its bytes: as sent, as unpacked, as parsed, and the
+/// data made from it. `server/tests/bodies` measures this at each endpoint.
 const TIMES: usize = 12;
 
-/// Number of bytes that a value in a body takes beside that, for example a document of a bulk request, or a condition of a
+/// Number of additional bytes for each value in a body, for example a document of a bulk request, or a condition of a
 /// selector.
 const VALUE_BYTES: usize = 2_560;
 
-/// Maximum number of values that are taken at once: the greatest number of documents in a bulk request, and of conditions in a
+/// Maximum number of values taken at once: the greatest number of documents in a bulk request, and of conditions in a
 /// selector. Lists that may be longer are taken in pages.
 const MOST_VALUES: usize = 10_000;
 
-/// How long a request waits for memory until it is refused.
+/// How long a request waits for memory before it is refused.
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
 
-/// The largest body that such a part of a budget has room for while others hold a sixteenth of it: one that had room only
-/// without any other connection would never be served.
+/// The largest body for which such a part of a budget has room while others hold a sixteenth of it: a body that only
+/// fits without any other connection would never be served.
 pub(crate) const fn largest(memory: usize) -> usize {
     (memory - memory / 16).saturating_sub(REQUEST_BYTES + MOST_VALUES * VALUE_BYTES) / TIMES
 }
@@ -60,7 +60,7 @@ fn cost_of(bytes: &[u8]) -> usize {
     bytes.len().saturating_mul(TIMES).saturating_add(values.min(MOST_VALUES) * VALUE_BYTES)
 }
 
-/// Size of bodies and answers for which a connection has no large buffers.
+/// Up to this size of bodies and answers, a connection needs no large buffers.
 pub(crate) const SMALL: usize = 16 << 10;
 
 /// The unread body of a request.
@@ -72,8 +72,8 @@ pub(crate) struct RequestBody {
     held: Held,
 }
 
-/// The time that a client may let the server wait for its body: between two pieces, and altogether beyond the time that
-/// the received bytes take at the slowest rate. Time in which the server does not read does not count.
+/// The time that the server waits for a client's body: between two pieces, and in total beyond the time for the
+/// received bytes at the slowest rate. Time in which the server does not read is not counted.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
     pause: Duration,
@@ -95,36 +95,36 @@ impl Patience {
 }
 
 impl RequestBody {
-    /// `pause` is the longest time between two pieces, and the time that a slow client has beyond its rate. The memory comes
-    /// from this part of the budget.
+    /// `pause` is the longest time between two pieces, and the extra time of a slow client beyond its rate. The memory
+    /// comes from this part of the budget.
     pub(crate) fn new(incoming: Incoming, limit: usize, pause: Duration, part: &Part) -> Self {
         let patience = Patience { pause, waited: Duration::ZERO, received: 0 };
         let limit = limit.min(largest(part.budget().most_of_one()));
         RequestBody { incoming: Some(incoming), limit, patience, held: part.nothing() }
     }
 
-    /// Reserves what every request takes, from the part of who sends it.
+    /// Reserves the minimum of a request, from the part of its sender.
     pub(crate) async fn admit(&mut self, part: &Part) -> Result<()> {
         self.held = part.take(REQUEST_BYTES, Use::Quick, WAIT).await?;
         Ok(())
     }
 
-    /// What is reserved for the request.
+    /// The reservation of the request.
     pub(crate) fn into_held(self) -> Held {
         self.held
     }
 
-    /// Reserves what is needed to keep so many bytes of a body that is still being received.
+    /// Reserves memory to keep this many bytes of a body that is still being received.
     pub(crate) async fn keep(&mut self, bytes: usize) -> Result<()> {
         let wanted = REQUEST_BYTES.saturating_add(bytes);
         if wanted > self.held.bytes() {
-            // A step at a time, and not each piece.
+            // In steps, not for each piece.
             self.held.grow(wanted.saturating_add(bytes.clamp(LARGE, 16 * LARGE)), Use::Slow, WAIT).await?;
         }
         Ok(())
     }
 
-    /// Reserves what it takes to serve a body that was received.
+    /// Reserves memory to serve a received body.
     pub(crate) async fn reserve(&mut self, body: &[u8]) -> Result<()> {
         let wanted = REQUEST_BYTES.saturating_add(cost_of(body));
         Ok(self.held.grow(wanted, Use::Quick, WAIT).await?)
@@ -135,7 +135,7 @@ impl RequestBody {
         self.patience.waited
     }
 
-    /// Maximum size of a body that is held in memory.
+    /// Maximum size of a body held in memory.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
@@ -197,8 +197,8 @@ impl RequestBody {
         }
     }
 
-    /// The next piece of the body as sent; `None` at its end. There is no limit. Back-pressure: as long as this is not
-    /// called, the client waits.
+    /// The next piece of the body as sent; `None` at its end. The size is not limited. Back-pressure: the client waits
+    /// until this is called.
     pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>> {
         loop {
             let Some(incoming) = &mut self.incoming else { return Ok(None) };
@@ -272,8 +272,8 @@ impl RequestBody {
         }
     }
 
-    /// Reads and discards what the client still sends, beside the answer. Unread bytes would reset the connection at its
-    /// end, and the client might not see the answer. A client that goes on for longer is cut off.
+    /// Reads and discards the rest of the body while the answer is sent. Unread bytes would reset the connection at its
+    /// end, and the client might not see the answer. A client that continues for longer is cut off.
     pub(crate) fn discard(&mut self, headers: &HeaderMap) {
         const PAUSE: Duration = Duration::from_secs(2);
         const AT_MOST: Duration = Duration::from_secs(30);
@@ -316,8 +316,8 @@ pub(crate) async fn off_thread_if_large<T: Send + 'static>(
     if bytes > LARGE { off_thread(work).await } else { Ok(work()) }
 }
 
-/// The elements of a list in a body. They are counted before the first is taken, since each takes much more memory than
-/// its text.
+/// The elements of a list in a body. They are counted before the first one is taken, since each takes much more memory
+/// than its text.
 ///
 /// # Errors
 /// `refusal` if there are more than `most`.
@@ -335,7 +335,7 @@ fn parse(bytes: &[u8]) -> Result<JsonText> {
     })
 }
 
-/// A body in gzip, of any number of members, of which a part is unpacked.
+/// A gzip body of any number of members, partly unpacked.
 struct Unpacking {
     decoder: flate2::read::MultiGzDecoder<std::io::Cursor<Bytes>>,
     /// Number of bytes as sent.
@@ -395,19 +395,19 @@ mod tests {
             trickled.received(1, Duration::from_secs(1));
         }
         assert_eq!(trickled.left(), Duration::from_millis(1_057), "59 bytes earn 57 ms");
-        // At twice the slowest rate it is never cut off.
+        // At twice the slowest rate, it is never cut off.
         for _ in 0..10_000 {
             patience.received(2 * SLOWEST as usize, Duration::from_secs(1));
             assert_eq!(patience.left(), pause);
         }
-        // A client that was fast may not pause longer for that.
+        // A fast client may not pause longer for that.
         patience.received(1 << 40, Duration::ZERO);
         assert_eq!(patience.left(), pause);
         patience.received(0, Duration::MAX);
         assert_eq!(patience.left(), Duration::ZERO);
     }
 
-    /// A body that is received, which others must end, in a budget of so many bytes.
+    /// A body being received, which the test must end, in a budget of this many bytes.
     fn body(limit: usize, total: usize) -> RequestBody {
         let part = budget::Budget::new(total).part(budget::Owner::Work("test"));
         let patience = Patience { pause: Duration::from_secs(1), waited: Duration::ZERO, received: 0 };

@@ -38,7 +38,7 @@ pub(crate) fn write_info(json: &mut JsonWriter<'_>, name: &str, info: &DatabaseI
     json.end_object();
 }
 
-/// Writes for how long bodies of replaced revisions are kept: 0, a number of revisions, or a time.
+/// Writes how long bodies of replaced revisions are kept: 0, a number of revisions, or a time.
 pub(crate) fn write_keep(json: &mut JsonWriter<'_>, keep: Option<KeepReplaced>) {
     match keep {
         None => json.u64(0),

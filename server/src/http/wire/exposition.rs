@@ -1,7 +1,7 @@
 //! Figures in the text format of Prometheus, version 0.0.4.
 //!
-//! Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>. CouchDB's names do not fit OpenMetrics, whose
-//! counters all end in `_total`, nor the crates that write it.
+//! Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>. CouchDB's names do not fit OpenMetrics,
+//! whose counters all end in `_total`, nor the crates that write it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use kv_api::figures::{Figure, Value};
 /// The type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Writes figures. Those of one name come together.
+/// Writes figures. Those with the same name must be adjacent.
 pub(crate) fn text(figures: &[Figure]) -> String {
     let mut families: BTreeMap<&str, Vec<&Figure>> = BTreeMap::new();
     for figure in figures {

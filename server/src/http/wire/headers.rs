@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use hyper::header::HeaderValue;
 
-/// The value as text. `HeaderValue::to_str` refuses all bytes beyond ASCII, which clients send: in UTF-8 mostly, and in Latin-1
-/// where their libraries write headers so.
+/// The value as text. `HeaderValue::to_str` refuses all bytes beyond ASCII, but clients send them: mostly UTF-8, and
+/// Latin-1 if their libraries write headers like this.
 pub(crate) fn text(value: &HeaderValue) -> Cow<'_, str> {
     let bytes = value.as_bytes();
     match std::str::from_utf8(bytes) {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! It holds all that the next request needs, so it is valid after a restart and on other servers. A client that forges
-//! one gets what the same parameters would give.
+//! a bookmark gets what the same parameters would give.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -24,24 +24,24 @@ use crate::http::wire::{params, response};
 /// The version of bookmarks.
 const VERSION: u64 = 1;
 
-/// Maximum number of members of one of several queries, with those that mean nothing.
+/// Maximum number of members of one query in `queries`, including unknown ones.
 const MOST_MEMBERS: usize = 50;
 
-/// Why a request with pages is refused where there are none.
+/// Why a request with pages is refused by an endpoint without pages.
 pub(crate) const REFUSED: &str = "`page_size` and `bookmark` are not supported here";
 
 /// The page of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Paging {
-    /// What is listed.
+    /// The listing.
     of: String,
     /// The parameters of the first request.
     params: Vec<(String, String)>,
-    /// Where the page begins; `None`: the first page.
+    /// The start of the page; `None`: the first page.
     at: Option<JsonText>,
-    /// Where the page before it begins, if that is known and there is one.
+    /// The start of the previous page, if there is one and it is known.
     before: Option<Option<JsonText>>,
-    /// Number of rows that the page still takes.
+    /// Number of rows that the page still needs.
     left: usize,
 }
 
@@ -52,7 +52,8 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Reads the parameters of a request for `of`; `None`: it has no pages. One may have this many rows at most.
+    /// Reads the parameters of a request for `of`; `None`: the listing has no pages. A page may have at most `most`
+    /// rows.
     pub(crate) fn read<'p>(
         of: Option<&str>,
         params: impl Iterator<Item = (&'p str, &'p str)>,
@@ -60,7 +61,7 @@ impl Asked {
     ) -> Result<Asked> {
         let params: Vec<(String, String)> = params.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let Some(of) = of else { return Ok(Asked { params, paging: None }) };
-        // The path names the partition, and `of` has it too.
+        // The partition is named by the path, and is also in `of`.
         let is_other = |(name, _): &(String, String)| !matches!(name.as_str(), "bookmark" | "partition");
         let (mut params, at, before) = match params.iter().find(|(name, _)| name == "bookmark") {
             Some(_) if params.iter().any(is_other) => {
@@ -90,7 +91,7 @@ impl Asked {
         Ok(Asked { params, paging: Some(paging) })
     }
 
-    /// Reads one of several queries in a body, which has the request's parameters too.
+    /// Reads one of several queries in a body. The request's parameters apply to it too.
     pub(crate) fn read_query(
         of: Option<&str>,
         request: &Request,
@@ -107,29 +108,29 @@ impl Asked {
         let members = query.members().map(|(name, value)| as_param(&name, &body.slice_ref(value)));
         let members: Vec<(String, String)> = members.collect();
         let members = members.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        // Each query has its own of these, as in CouchDB.
+        // As in CouchDB, these apply only if they are in the query itself.
         let of_all = request.params.iter().filter(|(name, _)| !matches!(*name, "keys" | "group" | "group_level"));
         Asked::read(of, of_all.chain(members), most)
     }
 }
 
 impl Paging {
-    /// Where the page begins, as it was given to [`write_members`](Self::write_members); `None`: with the first row.
+    /// The start of the page, as given to [`write_members`](Self::write_members); `None`: the first row.
     pub(crate) fn at(&self) -> Option<JsonRef<'_>> {
         self.at.as_ref().map(JsonText::root)
     }
 
-    /// Number of rows that the page still takes.
+    /// Number of rows that the page still needs.
     pub(crate) fn left(&self) -> usize {
         self.left
     }
 
-    /// A row was written.
+    /// Counts a written row.
     pub(crate) fn take(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Writes the bookmarks as members of an object that has others before.
+    /// Writes the bookmarks as members of an object that already has members.
     pub(crate) fn write_members(&self, out: &mut Vec<u8>, next: Option<JsonText>) {
         let object = response::object_text(|json| self.write(json, next));
         if let Some(members) = object.get(1..object.len() - 1).filter(|members| !members.is_empty()) {
@@ -138,7 +139,7 @@ impl Paging {
         }
     }
 
-    /// Writes the bookmarks after the rows. `next`: where the next page begins, if there is one.
+    /// Writes the bookmarks after the rows. `next`: the start of the next page, if there is one.
     fn write(&self, json: &mut JsonWriter<'_>, next: Option<JsonText>) {
         if let Some(next) = next {
             json.name("next").str(&self.bookmark(Some(&next), Some(self.at.as_ref())));
@@ -205,7 +206,7 @@ fn invalid(reason: String) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, "invalid_bookmark", reason)
 }
 
-/// A member of a JSON body as the parameter of a URL that means the same.
+/// A member of a JSON body as the equivalent parameter of a URL.
 fn as_param(name: &str, value: &JsonText) -> (String, String) {
     const JSON: [&str; 6] = ["key", "keys", "startkey", "start_key", "endkey", "end_key"];
     let text = value.root().as_str().filter(|_| !JSON.contains(&name));
@@ -220,7 +221,7 @@ mod tests {
         Asked::read(Some(of), params.iter().copied(), 100)
     }
 
-    /// The bookmarks that a page has: next, previous, first.
+    /// The bookmarks of a page: next, previous, first.
     fn bookmarks(paging: &Paging, next: Option<&str>) -> [Option<String>; 3] {
         let mut out = Vec::new();
         let mut json = JsonWriter::new(&mut out);

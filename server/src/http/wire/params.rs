@@ -1,8 +1,8 @@
 //! The parts of a URL: path segments and the query's parameters, decoded.
 //!
-//! A segment is split off before it is decoded, so `%2F` is a slash inside a name. As in CouchDB `+` is a space, in the
-//! path too unless `decode_plus_to_space` is `false`; empty segments (a trailing slash) do not count; of a repeated
-//! parameter the last one counts.
+//! A segment is split off before it is decoded, so `%2F` is a slash inside a name. As in CouchDB, `+` is a space, also
+//! in the path unless `decode_plus_to_space` is `false`; empty segments (a trailing slash) are ignored; the last value
+//! of a repeated parameter counts.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -101,12 +101,12 @@ impl Params {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first value of a field of a form. CouchDB takes the first one there, and the last one of a query.
+    /// The first value of a field of a form. CouchDB takes the first value in a form, and the last one in a query.
     pub(crate) fn first(&self, name: &str) -> Option<&str> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Whether there are no parameters.
+    /// Whether the query is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -148,7 +148,7 @@ pub(crate) fn parse_bool(value: &str) -> Result<bool> {
     }
 }
 
-/// Parses a count of a listing, or 400. One that is too large for a number is as good as the largest.
+/// Parses a count of a listing, or 400. A count that is too large for a number becomes the largest number.
 pub(crate) fn parse_count(value: &str) -> Result<u64> {
     let digits = value.strip_prefix('-').or_else(|| value.strip_prefix('+')).unwrap_or(value);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -173,7 +173,7 @@ pub(crate) fn parse_limit(value: &str) -> Result<u64> {
     Ok(limit)
 }
 
-/// Refuses what cannot be the name of a partition.
+/// Refuses invalid names of partitions.
 pub(crate) fn check_partition(value: &str) -> Result<()> {
     if value.is_empty() {
         let reason = "Partition must not be empty";

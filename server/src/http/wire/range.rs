@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// Number of ranges from which the whole content is sent.
+/// From this number of ranges on, the whole content is sent.
 const TOO_MANY: usize = 10;
 
 /// The part to send.
@@ -26,7 +26,7 @@ pub(crate) fn parse(header: Option<&str>, length: u64) -> Result<Wanted, Unsatis
     let mut ranges = Vec::new();
     for spec in specs {
         let (from, last) = match spec {
-            // From the first byte to the end: the whole, whatever else is requested.
+            // A range from the first byte to the end: the whole content, whatever else is requested.
             (Some(0), None) => return Ok(Wanted::Whole),
             (Some(from), Some(last)) if last < from => return Err(Unsatisfiable),
             (Some(from), last) => (from, last.unwrap_or(u64::MAX)),

@@ -1,10 +1,10 @@
 //! Responses, whole and streamed.
 //!
-//! A streamed body is complete only if its writer finishes. If the writer is dropped before, by a panic for example, the
-//! connection breaks, so that no client takes half an answer for a whole one.
+//! A streamed body is complete only if its writer finishes. If the writer is dropped earlier, by a panic for example,
+//! the connection breaks, so that a client never takes half an answer for a whole one.
 //!
-//! An answer's bytes are counted in the [budget](crate::http::app::App::budget), where its client holds them, until the
-//! connection has them. A writer whose client holds too much already makes no more.
+//! An answer's bytes are counted in the [budget](crate::http::app::App::budget), for their client, until the connection
+//! has them. A writer whose client holds too much waits.
 
 use std::fmt;
 use std::future::Future;
@@ -31,20 +31,20 @@ use crate::http::wire::body::{REQUEST_BYTES, SMALL};
 /// A response of this server.
 pub(crate) type Response = hyper::Response<Body>;
 
-/// Number of pieces by which a writer may be ahead of its client. Each is a page of an answer, so this limits the memory
-/// that a slow client holds.
+/// Number of pieces by which a writer may be ahead of its client. Each piece is a page of an answer, so this limits the
+/// memory held for a slow client.
 const PIECES_AHEAD: usize = 1;
 
-/// Number of bytes that a connection gets at once. It copies them, and keeps the memory until it ends.
+/// Number of bytes that a connection gets at once. It copies them, and keeps that memory until it ends.
 const MOST_FRAME: usize = 64 << 10;
 
-/// How long a writer waits until its client holds less, before it breaks off.
+/// How long a writer waits for its client to hold less, before it breaks off.
 const HELD_UP: Duration = Duration::from_secs(60);
 
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// The whole body, as far as it is not sent, and what is reserved for it.
+    /// The unsent rest of a whole body, and its reservation.
     Whole(Bytes, Option<Held>),
     /// A streamed body, whose pieces come from a [`BodyWriter`].
     Streamed(Stream),
@@ -65,17 +65,17 @@ pub(crate) struct Stream {
 #[derive(Debug, Default)]
 struct Account {
     ahead: Mutex<Ahead>,
-    /// Wakes the writer when its client has all that was written.
+    /// Wakes the writer when its client has received everything written.
     drained: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Ahead {
-    /// Number of bytes that were written and not sent.
+    /// Number of bytes written and not sent.
     bytes: usize,
-    /// What is reserved for the request, and for these bytes; `None` before the answer begins.
+    /// The reservation of the request and of these bytes; `None` before the answer starts.
     held: Option<Held>,
-    /// What of it is the request's.
+    /// The request's part of it.
     request: usize,
 }
 
@@ -101,7 +101,7 @@ impl Account {
         self.change(|bytes| bytes);
     }
 
-    /// Waits until the client may hold more, or has read what there is.
+    /// Waits until the client may hold more, or has received everything.
     async fn room(&self) -> Result<(), Gone> {
         let part = self.ahead.lock().held.as_ref().map(|held| held.part().clone());
         let Some(part) = part else { return Ok(()) };
@@ -200,7 +200,7 @@ impl Body {
         }
     }
 
-    /// Keeps what is reserved for its request, and counts the answer there.
+    /// Keeps the request's reservation, and counts the answer in it.
     pub(crate) fn hold(&mut self, mut held: Held) {
         match self {
             Body::Whole(bytes, place) => {
@@ -257,7 +257,7 @@ impl Pace {
     const MOST_ROWS: usize = 2_000;
     const MOST_FIRST_DOCUMENTS: usize = 200;
 
-    /// Number of rows for a slow client: one that makes a page wait longer than this.
+    /// Number of rows for a slow client: one for which a page waits longer than `SLOW_CLIENT`.
     const FEW_ROWS: usize = 100;
     const SLOW_CLIENT: Duration = Duration::from_millis(100);
 
@@ -274,7 +274,7 @@ impl Pace {
         Ok(())
     }
 
-    /// A page of so many bytes was sent, and waited for so long.
+    /// Adapts the number of rows: a page of this many bytes was sent after this wait.
     fn sent(&mut self, bytes: usize, waited: Duration) {
         let row = bytes / std::mem::take(&mut self.written).max(1);
         let most = if waited > Self::SLOW_CLIENT { Self::FEW_ROWS } else { Self::MOST_ROWS };
@@ -309,10 +309,10 @@ impl From<model::Error> for Stop {
     }
 }
 
-/// Number of written bytes of an answer after which they are sent. One more row may be added to them.
+/// An answer is sent after this many written bytes. One more row may be added to them.
 pub(crate) const MOST_PAGE: usize = 8 << 20;
 
-/// A streamed JSON body, which `write` writes on a task of its own. If that fails, the body ends with CouchDB's error
+/// A streamed JSON body, which `write` writes in its own task. If that fails, the body ends with CouchDB's error
 /// line in the middle of the answer (`send_chunked_error`), which makes the answer invalid JSON on purpose.
 pub(crate) fn stream<F, Fut>(write: F) -> Body
 where
@@ -341,7 +341,7 @@ where
     write_in_task(write, |_| None)
 }
 
-/// `last_words` makes the end of a body whose writer failed. `None`: the connection breaks.
+/// `last_words` creates the end of a body whose writer failed. `None`: the connection breaks.
 fn write_in_task<F, Fut>(write: F, last_words: fn(ApiError) -> Option<Vec<u8>>) -> Body
 where
     F: FnOnce(BodyWriter) -> Fut,
@@ -438,7 +438,7 @@ pub(crate) fn typed(content_type: &str, body: Body) -> Response {
     response
 }
 
-/// Marks an answer as content of others, which browsers confine.
+/// Marks an answer as users' content, which browsers confine.
 pub(crate) fn confine(response: &mut Response, foreign: Foreign) {
     response.extensions_mut().insert(foreign);
 }
@@ -450,7 +450,7 @@ pub(crate) fn in_parts(content_type: &str, body: Body) -> Response {
     response
 }
 
-/// The name of a version of what is read, in quotes as in `ETag`.
+/// The tag of a version, in quotes as in `ETag`.
 #[derive(Clone, Debug)]
 pub(crate) struct Tag(Vec<u8>);
 
@@ -485,14 +485,14 @@ impl Tag {
     }
 }
 
-/// Sets `ETag`. A tag that no header can have is left out.
+/// Sets `ETag`. A tag that a header cannot contain is left out.
 pub(crate) fn set_etag(response: &mut Response, tag: Tag) {
     if let Ok(value) = HeaderValue::try_from(tag.0) {
         response.headers_mut().insert(ETAG, value);
     }
 }
 
-/// Sets `Location`. A location that no header can have is left out.
+/// Sets `Location`. A location that a header cannot contain is left out.
 pub(crate) fn set_location(response: &mut Response, location: String) {
     if let Ok(value) = HeaderValue::try_from(location) {
         response.headers_mut().insert(LOCATION, value);
@@ -537,7 +537,7 @@ mod tests {
         assert_eq!(json, "begun\n{\"code\":404,\"error\":\"not_found\",\"reason\":\"gone\"}\n");
     }
 
-    /// A page is not given to the connection at once.
+    /// A page is not given to the connection as a whole.
     #[tokio::test]
     async fn a_page_goes_out_in_frames() {
         let page: Vec<u8> = (0..3 * MOST_FRAME + 5).map(|n| n as u8).collect();
@@ -567,7 +567,7 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    /// A client that reads nothing holds what was made, and its writer makes no more.
+    /// The written bytes are counted for a client that reads nothing, and its writer writes no more.
     #[tokio::test(start_paused = true)]
     async fn a_writer_stops_where_its_client_holds_too_much() {
         let budget = budget::Budget::new(800_000);
@@ -591,13 +591,13 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!((made.len(), budget.used()), (1, 2_200_000), "the others have the page that they began with");
         made.recv().await.unwrap();
-        // A client that has read all goes on, whatever others hold.
+        // A client that has read everything continues, whatever others hold.
         let last = &mut bodies[9];
         for _ in 0..4 {
             last.frame().await.unwrap().unwrap();
         }
         made.recv().await.unwrap();
-        // When the others are gone, and its client has read, one goes on.
+        // When the others are gone and the client has read, its answer continues.
         drop(bodies.split_off(1));
         let body = &mut bodies[0];
         for _ in 0..3 {

@@ -1,6 +1,7 @@
 //! Bodies that name revisions of documents: `{"id": ["1-a", …], …}`.
 //!
-//! They are checked as a whole and then taken page by page. All revisions at once would take many times their text.
+//! They are checked as a whole and then taken page by page. All revisions at once would take many times the size of
+//! their text.
 
 use model::{JsonText, Members, RevId};
 
@@ -13,10 +14,10 @@ use crate::http::wire::params::parse_rev;
 const PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Maximum number of revisions of one document, which are in one page.
+/// Maximum number of revisions of a document, which are all in one page.
 const MOST_REVS: usize = 100_000;
 
-/// Reads and checks the body. `no_list`: the reason of the refusal where the revisions of a document are no array.
+/// Reads and checks the body. `no_list`: the reason of the refusal if the revisions of a document are not an array.
 pub(crate) async fn read(request: &mut Request, no_list: &'static str) -> Result<JsonText> {
     let body = request.json_object().await?;
     off_thread_if_large(body.len(), move || check(&body, no_list).map(|()| body)).await?

@@ -1,4 +1,4 @@
-//! The parameters that queries of listings and of views share: which rows they read, and what a row has.
+//! The parameters that queries of listings and of views share: which rows they read, and what rows contain.
 //!
 //! Source: `parse_param` of CouchDB's `couch_mrview_http.erl`.
 
@@ -28,9 +28,9 @@ pub(crate) struct RowQuery {
     pub(crate) end_id: Option<String>,
     pub(crate) inclusive_end: bool,
     pub(crate) keys: Option<JsonArray>,
-    /// `keys` is no array.
+    /// `keys` is not an array.
     has_wrong_keys: bool,
-    /// One key in `keys` is `key` and nothing else.
+    /// A single key in `keys` counts as `key` only.
     unwraps_key: bool,
     /// Only rows of this partition.
     pub(crate) partition: Option<String>,
@@ -77,7 +77,7 @@ impl Default for RowQuery {
 }
 
 impl RowQuery {
-    /// An empty query of a view. One key in `keys` is that key there, so a reduce of it needs no group.
+    /// An empty query of a view. A single key in `keys` counts as `key`, so a reduce needs no group.
     pub(crate) fn of_view() -> RowQuery {
         RowQuery { unwraps_key: true, ..RowQuery::default() }
     }
@@ -172,7 +172,7 @@ impl RowQuery {
         Ok(())
     }
 
-    /// Refuses `keys` that are no array.
+    /// Refuses `keys` that are not an array.
     pub(crate) fn check_keys(&self) -> Result<()> {
         if self.has_wrong_keys {
             return Err(ApiError::query_parse("`keys` must be an array of strings."));

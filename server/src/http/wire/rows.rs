@@ -1,4 +1,4 @@
-//! Objects with many rows, which are sent while their rows are read.
+//! Objects with many rows, sent while their rows are read.
 
 use std::future::Future;
 
@@ -9,7 +9,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::wire::body::{array_member, at_most};
 use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
 
-/// Maximum number of queries in a request, each of which takes some memory until it is answered.
+/// Maximum number of queries in a request, each of which takes memory until it is answered.
 const MOST_QUERIES: usize = 5_000;
 
 /// An object with rows, which are read page by page.
@@ -54,7 +54,7 @@ pub(crate) fn respond<R: Rows>((mut rows, mut text): (R, Vec<u8>)) -> Response {
     response::with_json(StatusCode::OK, body)
 }
 
-/// Refuses `queries` that are no array, as `get_view_queries` of CouchDB's `couch_mrview_util.erl` does.
+/// Refuses `queries` that are not an array, as `get_view_queries` of CouchDB's `couch_mrview_util.erl` does.
 pub(crate) fn check_queries(body: &JsonText) -> Result<()> {
     match body.get("queries") {
         Some(queries) if !queries.is_array() => Err(ApiError::bad_request("`queries` member must be an array.")),

@@ -9,20 +9,20 @@ use crate::http::request::Request;
 use crate::http::wire::params::parse_count;
 use crate::http::wire::response::{self, Response};
 
-/// The most documents in an answer, and their number where no limit is named.
+/// Maximum number of documents in an answer, and the default.
 const MOST: usize = 10_000;
 
-/// Answers with `{"results":[{"seq","id","revs"}],"last_seq","more"}`: go on by `since` as long as there is more. The
+/// Answers with `{"results":[{"seq","id","revs"}],"last_seq","more"}`: continue with `since` while `more` is true. The
 /// winner is the first of `revs`.
 pub(crate) async fn list(request: &Request, db: &str) -> Result<Response> {
     let limit = request.params.get("limit").map(parse_count).transpose()?;
     let limit = limit.map_or(MOST, |limit| usize::try_from(limit).unwrap_or(MOST).min(MOST));
     let since = match request.params.get("since").map(|since| since.trim_matches('"').parse::<Seq>()) {
         None => Seq::ZERO,
-        Some(since) => since.map_err(|_| ApiError::bad_request("`since` is no sequence of this server"))?,
+        Some(since) => since.map_err(|_| ApiError::bad_request("`since` is not a sequence of this server"))?,
     };
     let app = &request.app;
-    // It reads the whole feed.
+    // This reads the whole feed.
     let list = |database: Documents| {
         app.scan(async move {
             let (mut found, mut since, mut more) = (Vec::new(), since, true);

@@ -1,7 +1,7 @@
 //! `/{db}/_couch_layer/format`: the layout of a database's bodies, and the job that changes it.
 //!
-//! The new layout is for new bodies at once. The job ([`model::REWRITE_JOBS`]) rewrites the others, one batch after the
-//! other, and its last batch removes it. Any server of the store runs it, and continues where another one stopped.
+//! New bodies have the new layout at once. The job ([`model::REWRITE_JOBS`]) rewrites the others batch by batch, and
+//! its last batch removes it. Any server of the store runs it, and continues where another one stopped.
 
 use std::sync::Arc;
 
@@ -39,13 +39,13 @@ pub(crate) fn read(name: Option<&str>) -> Result<BodyFormat> {
 /// Runs a job.
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     match run.end_of(rewrite(&app, &run).await) {
-        // The progress stays as it is, since it is the checkpoint.
+        // The progress is kept, since it is the checkpoint.
         End::Failed(_, pause) => End::Failed(None, pause),
         end => end,
     }
 }
 
-/// Rewrites to the end. Returns false if the run was stopped and the work must be continued.
+/// Rewrites to the end. Returns false if the run was stopped before the end.
 async fn rewrite(app: &App, run: &Run) -> model::Result<bool> {
     let database = run.layer.database(&run.job.id.id).await?;
     let mut at = Rewriting::of_job(&run.job);

@@ -31,7 +31,7 @@ pub(crate) async fn create(request: &Request, name: &str) -> Result<Response> {
     Ok(response)
 }
 
-/// Creates a database, as these parameters and the settings have it.
+/// Creates a database with these parameters and the settings.
 pub(crate) async fn create_with<'p>(
     app: &App,
     name: &str,

@@ -1,7 +1,7 @@
-//! `/{db}/_partition/{partition}`: what is known of a partition, and requests for it alone.
+//! `/{db}/_partition/{partition}`: information about a partition, and requests limited to it.
 //!
-//! A request for `/{db}/_partition/p/_find`, for example, is one for `/{db}/_find` with the parameter `partition=p`,
-//! which its handler reads.
+//! A request for `/{db}/_partition/p/_find`, for example, becomes one for `/{db}/_find` with the parameter
+//! `partition=p`, which its handler reads.
 //!
 //! Source: `handle_partition_req` of CouchDB's `chttpd_db.erl`.
 
@@ -15,7 +15,7 @@ use crate::http::wire::response::{self, Response};
 
 /// `GET /{db}/_partition/{partition}`
 pub(crate) async fn info(request: &Request, db: &str, partition: &str) -> Result<Response> {
-    // Without a name, what follows is taken for it: `_partition/_find`.
+    // If the name is missing, the next part is taken as the name: `_partition/_find`.
     if matches!(request.method, Method::GET | Method::POST) {
         check_partition(partition)?;
     }
@@ -35,7 +35,7 @@ pub(crate) async fn info(request: &Request, db: &str, partition: &str) -> Result
     }))
 }
 
-/// Makes a request one for a partition: sets its parameter.
+/// Turns a request into one for a partition: sets its parameter.
 pub(crate) async fn enter(request: &mut Request, db: &str, partition: &str) -> Result<()> {
     let check = |database: Documents| async move { Ok(database.require_partitioned().await?) };
     request.with_database(db, check).await?;
@@ -55,7 +55,7 @@ pub(crate) fn place(request: &Request, db: &str) -> String {
     }
 }
 
-/// The answer below a partition, where nothing is.
+/// The answer for unknown paths below a partition.
 pub(crate) async fn missing(request: &mut Request, db: &str, partition: &str) -> Result<Response> {
     enter(request, db, partition).await?;
     Err(ApiError::not_found("missing"))

@@ -65,7 +65,7 @@ pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
                 }
             }
             Err(error) if !has_begun => return Err(error),
-            // Earlier ones are purged, so each document tells how its own purge went.
+            // Earlier ones are purged, so each document reports its own result.
             Err(error) => purges.iter().for_each(|purge| refuse(json.name(&purge.id), &error)),
         }
         has_begun = true;
@@ -77,7 +77,7 @@ pub(crate) async fn purge(request: &mut Request, db: &str) -> Result<Response> {
     Ok(response::json(status, body))
 }
 
-/// `GET /{db}/_purged_infos`: a purge that was requested twice is listed once.
+/// `GET /{db}/_purged_infos`: a purge requested twice is listed once.
 pub(crate) async fn infos(request: &Request, db: &str) -> Result<Response> {
     let infos = |database: Documents| async move {
         let (mut infos, mut seen, mut after) = (Vec::new(), HashSet::new(), 0);

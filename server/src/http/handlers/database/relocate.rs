@@ -6,15 +6,15 @@
 //!   DELETE  stops it, and removes the copy                   ?to=lsm:/srv/new
 //! ```
 //!
-//! A relocation is a job in the server's own store ([`jobs`]), and so is abandoning one. One order replaces the other,
-//! so no two runs work on one database. A restarted server continues its relocations; another server of the same cluster
-//! can continue them too.
+//! Relocating and abandoning are jobs in the server's own store ([`jobs`]). One replaces the other, so two runs never
+//! work on one database. A restarted server continues its relocations; another server of the same cluster can continue
+//! them too.
 //!
-//! During the last step, usually a moment, writes wait at a gate; then they continue in the new store. Waiting feeds are
-//! woken, and continue there by themselves.
+//! During the last step, usually a moment, writes wait at a gate; then they continue in the new store. Waiting feeds
+//! are woken, and continue there by themselves.
 //!
-//! A store is a folder of the server's machine, or a cluster that it can reach. Only an administrator may name one. On a
-//! server without an administrator nobody may.
+//! A store is a folder of the server's machine, or a cluster that it can reach. Only an administrator may name one. On
+//! a server without an administrator nobody may.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use crate::relocation::{RequestedRelocation, Status, phase_name};
 /// The kind of these jobs. Their ids are the names of the databases.
 pub(crate) const KIND: &str = "relocation";
 
-/// The data of a job: what it has to do.
+/// The data of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RelocationJob {
     /// The store with the database; `None` for the server's own store if its URL is unknown.
@@ -107,7 +107,7 @@ async fn job_of(app: &App, name: &str) -> Result<Option<Job>> {
 fn require_administrator(request: &Request) -> Result<()> {
     if request.app.auth.is_open_admin() {
         return Err(ApiError::forbidden(
-            "a request that names a store needs an administrator, and this server has none; set COUCHDB_USER and \
+            "naming a store needs an administrator, and this server has none; set COUCHDB_USER and \
              COUCHDB_PASSWORD, or relocate while it is stopped",
         ));
     }
@@ -182,14 +182,14 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
         Ok(None) => End::Again(Duration::ZERO),
         Ok(Some(status)) => End::Finished(response::object_text(|json| status.write(json))),
         Err(error) => {
-            // It ends for good.
+            // The job ends and is not tried again.
             app.statistics.failed_runs.add(1);
             End::Finished(response::object_text(|json| Status::Failed(error.reason().to_owned()).write(json)))
         }
     }
 }
 
-/// Moves the database. `None`: it was stopped, and the job is to be continued.
+/// Moves the database. `None`: it was stopped, and the job must be continued.
 async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &RelocationJob) -> Result<Option<Status>> {
     let source = source(app, order).await?;
     let target = store(app, &order.asked.to, IfMissing::Create).await?;
@@ -205,7 +205,7 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Relocation
     let on_progress = |at: RelocateProgress| {
         say.send_replace(progress(at));
         if matches!(at.phase, RelocatePhase::Finishing | RelocatePhase::Leaving) {
-            // From here on it is not stopped, since that would leave the database closed.
+            // From here on it is not stopped: that would leave the database closed.
             if !std::mem::replace(&mut gate_was_tried, true) {
                 held = gate.close();
             }
@@ -218,7 +218,7 @@ async fn relocate_here(app: &Arc<App>, run: &Run, name: &str, order: &Relocation
         moved = model::relocate(&source.layer, &target.layer, name, &options, on_progress) => moved,
         never = run.report(heard) => match never {},
     };
-    // Before the gate opens: requests that waited there must not use the old handle.
+    // Before the gate opens: waiting requests must not use the old handle.
     app.databases.forget(name);
     drop(held);
     match moved {
@@ -245,7 +245,7 @@ async fn abandon_here(app: &App, name: &str, order: &RelocationJob) -> Result<St
     Ok(Status::Abandoned(model::abandon_relocation(&source.layer, &target.layer, name).await?))
 }
 
-/// The store with the database when the relocation was requested.
+/// The store that had the database when the relocation was requested.
 async fn source(app: &App, order: &RelocationJob) -> Result<Store> {
     let own = app.databases.stores.own();
     match &order.from {
@@ -273,7 +273,7 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
         return Err(ApiError::precondition_failed("The relocation under way goes to another store."));
     }
     let source = match app.databases.stores.home(name).await {
-        // The database was dropped, and its copy is left.
+        // The database was dropped; its copy remains.
         Err(error) if error.is_no_database() => app.databases.stores.own(),
         found => found?,
     };
@@ -316,7 +316,7 @@ async fn store(app: &App, url: &str, if_missing: IfMissing) -> Result<Store> {
         return Err(ApiError::bad_request("mem: keeps nothing when the server stops"));
     }
     if !url.is_absolute() {
-        return Err(ApiError::bad_request("the folder must be named by its whole path on the server's machine"));
+        return Err(ApiError::bad_request("the folder must be an absolute path on the server's machine"));
     }
     let opened = app.databases.stores.open(&url, if_missing).await;
     opened.map_err(|error| {

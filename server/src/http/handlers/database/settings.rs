@@ -10,7 +10,7 @@ use crate::http::request::Request;
 use crate::http::wire::database_info::write_keep;
 use crate::http::wire::response::{self, Response};
 
-/// Maximum size of a security object: it is read for each request of a client that is no server administrator.
+/// Maximum size of a security object: it is read for each request of a client that is not a server administrator.
 const MOST_SECURITY_BYTES: usize = 1 << 20;
 
 /// `GET /{db}/_security`
@@ -69,8 +69,8 @@ pub(crate) async fn set_revs_limit(request: &mut Request, db: &str) -> Result<Re
     Ok(response::ok(StatusCode::OK))
 }
 
-/// `GET /{db}/_keep_replaced`: a number of revisions, or a time as a string. 0 where bodies go with the edit that
-/// replaces them.
+/// `GET /{db}/_keep_replaced`: a number of revisions, or a time as a string. 0 means that an edit removes the body that
+/// it replaces.
 pub(crate) async fn keep_replaced(request: &Request, db: &str) -> Result<Response> {
     let keep = request.with_database(db, |database| async move { Ok(database.keep_replaced().await?) }).await?;
     let mut text = Vec::new();
@@ -88,7 +88,7 @@ pub(crate) async fn set_keep_replaced(request: &mut Request, db: &str) -> Result
     Ok(response::ok(StatusCode::OK))
 }
 
-/// What a database is to keep of replaced revisions: `None` for `0`.
+/// The setting for kept revisions: `None` for `0`.
 pub(crate) fn read_keep(text: &str) -> Result<Option<KeepReplaced>> {
     Ok(if text == "0" { None } else { Some(text.parse()?) })
 }

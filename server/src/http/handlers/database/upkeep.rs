@@ -16,13 +16,13 @@ use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 
-/// Stems the branches, removes the bodies of replaced revisions, and asks for the space of what was removed. Engines
+/// Stems the branches, removes the bodies of replaced revisions, and asks the engine to free the space. Engines
 /// free it by themselves too, when that is worth the work. CouchDB answers 202 whether or not there is anything to do.
 pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     require_json(&request.headers)?;
     if let Some(mut stemming) = database.stemming() {
-        // A small database is done before the answer.
+        // A small database is finished before the answer.
         match stemming.next().await {
             Ok(true) => drop(tokio::spawn(stem(request.app.clone(), database.clone(), stemming))),
             Ok(false) => {}
@@ -33,7 +33,7 @@ pub(crate) async fn compact(request: &Request, db: &str) -> Result<Response> {
     Ok(response::ok(StatusCode::ACCEPTED))
 }
 
-/// Does the rest of a compaction, and asks for the space of what it removed. After a stop of the server the next
+/// Does the rest of a compaction, and asks the engine to free the space. After a stop of the server the next
 /// compaction does it.
 async fn stem(app: Arc<App>, database: Documents, mut stemming: Stemming<AnyDatabase>) {
     while !app.is_stopping() {
@@ -58,7 +58,7 @@ pub(crate) async fn forget(app: Arc<App>, run: Arc<Run>) -> End {
     }
 }
 
-/// Removes what is not kept any more. Returns when there is more to do; `None` for never.
+/// Removes bodies that are no longer kept. Returns the time until the next removal; `None` for never.
 async fn forget_replaced(app: &App, run: &Run) -> model::Result<Option<Duration>> {
     let database = run.layer.database(&run.job.id.id).await?;
     let mut after = Vec::new();
@@ -87,8 +87,8 @@ pub(crate) async fn clean_up_search(request: &Request, db: &str) -> Result<Respo
     Ok(response::ok(StatusCode::ACCEPTED))
 }
 
-/// `GET /{db}/_couch_layer/check`: checks that the parts of a database are consistent, and its views those that their
-/// functions make. CouchDB has no such endpoint; `couch-layer check --url` uses it.
+/// `GET /{db}/_couch_layer/check`: checks that the parts of a database are consistent, and that its views have the rows
+/// that their functions emit. CouchDB has no such endpoint; `couch-layer check --url` uses it.
 pub(crate) async fn check(request: &Request, db: &str) -> Result<Response> {
     let app = &request.app;
     let check = |database: Documents| {

@@ -182,11 +182,11 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
     };
     // A body can be read only once, so the handle must not be stale.
     let database = request.fresh_database(db).await?;
-    // Before the bytes arrive.
+    // Checked before the bytes arrive.
     database.authorize(Writing::Announced(id)).await?;
     database.require_quota().await?;
     let mut upload = database.upload(&name, how);
-    // CouchDB compared it up to 3.3, and ignores it since. So an invalid MD5 is ignored.
+    // CouchDB compared it up to 3.3, and ignores it since. An invalid MD5 is ignored here.
     let stated = request.headers.get("content-md5").and_then(|md5| STANDARD.decode(md5.as_bytes().trim_ascii()).ok());
     if let Some(md5) = stated.and_then(|md5| md5.try_into().ok()) {
         upload = upload.expect_md5(md5);
@@ -201,7 +201,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str, rest: &[&str]
         Err(refused) => {
             let refused = ApiError::from(refused);
             if refused.status().is_client_error() {
-                // Otherwise it is swept later.
+                // If this fails, it is swept later.
                 let _ = database.discard(content).await;
             }
             return Err(refused);

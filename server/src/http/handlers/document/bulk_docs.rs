@@ -16,10 +16,10 @@ use crate::http::wire::response::{self, Response};
 /// The error of a request with too many documents.
 pub(crate) const TOO_MANY: &str = "max_bulk_docs_count_exceeded";
 
-/// Maximum number of attachments of all documents of a request. Each takes hundreds of bytes, however short its text is.
+/// Maximum number of attachments of all documents of a request. Each takes hundreds of bytes in memory.
 const MOST_ATTACHMENTS: usize = 100_000;
 
-/// Number of documents that are parsed before an invalid one among them is noticed.
+/// Number of documents parsed before an invalid one among them is noticed.
 const PARSED_AT_ONCE: usize = 2_000;
 
 /// Maximum number of edits that are written on the serving thread, and kept for a second attempt.
@@ -68,7 +68,7 @@ pub(crate) async fn bulk_docs(request: &mut Request, db: &str) -> Result<Respons
     let check = |database: Documents| async move { Ok(database.check_ids(ids).await?) };
     request.with_database(db, check).await?;
     if edits.is_empty() {
-        // A write of edits notices that the database is gone.
+        // A write of edits would notice that the database is gone; without edits, this does.
         request.fresh_database(db).await?;
     }
     for (place, edit) in locals {
@@ -142,9 +142,9 @@ async fn write(request: &Request, db: &str, edits: Vec<Edit>, mode: WriteMode) -
         let write = async |database: Documents| Ok(database.write(edits.clone(), mode).await?);
         return request.with_database(db, write).await;
     }
-    // Many edits take much memory. So the handle is renewed before, instead of keeping a copy for a second attempt.
+    // Many edits take much memory. So the handle is renewed first, instead of keeping a copy for a second attempt.
     let database = request.fresh_database(db).await?;
-    // And they read much.
+    // They also read much.
     request.app.scan(async move { database.write(edits, mode).await }).await
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn count_attachments(sum: &mut usize, edit: &Edit) -> Result<()> {
     if *sum <= MOST_ATTACHMENTS {
         return Ok(());
     }
-    let reason = format!("the documents of a request have {MOST_ATTACHMENTS} attachments at most");
+    let reason = format!("the documents of a request may have {MOST_ATTACHMENTS} attachments at most");
     Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason))
 }
 
@@ -204,7 +204,7 @@ fn answer(places: &[ResponseEntry], mode: WriteMode) -> Vec<u8> {
                 }
                 match refused {
                     Some(Err(error)) => error.write_members(&mut json),
-                    // The database returns a result for every edit. Silence would be wrong if it did not.
+                    // The database returns a result for every edit. If one were missing, the client must be told.
                     _ => ApiError::internal().write_members(&mut json),
                 }
             }

@@ -22,7 +22,7 @@ use crate::http::wire::multipart::writer::{Multipart, document_head, head};
 use crate::http::wire::params::parse_rev;
 use crate::http::wire::response::{self, BodyWriter, MOST_PAGE, Response, Stop};
 
-/// Maximum number of documents in a page. A page is read before any of it is sent.
+/// Maximum number of documents in a page. A page is read as a whole before it is sent.
 const PAGE: usize = 200;
 
 /// One entry of a bulk get: a request, or why it is invalid.
@@ -201,7 +201,7 @@ fn wanted(whole: &JsonText, doc: JsonRef<'_>, partitioned: bool) -> Wanted {
         let wrong = wrong.as_str().map(|rev| rev.into_owned());
         return refuse(Some(id), wrong, "bad_request", "Invalid rev format");
     }
-    // As in CouchDB, a client that names no revision asks for no attachments.
+    // As in CouchDB, an empty list requests no attachments.
     let known = since.elements().next().map(|_| whole.slice_ref(since));
     Wanted::Request(BulkGet { id, rev }, known)
 }
@@ -240,7 +240,7 @@ impl Reader {
         for wanted in page {
             found.push(match wanted {
                 Wanted::Request(request, _) => {
-                    // The others did not fit in memory beside these.
+                    // The others did not fit in memory.
                     let Some((id, leaves)) = read.next() else { break };
                     EntryLeaves { id: Some(id), leaves: leaves_of(request.rev.as_ref(), leaves) }
                 }
@@ -253,7 +253,7 @@ impl Reader {
         Ok(found)
     }
 
-    /// The document with the contents of its attachments, and what they reserve; an error if its leaf was replaced
+    /// The document with the contents of its attachments, and their reservation; an error if its leaf was replaced
     /// meanwhile.
     async fn load(&self, document: Document) -> Result<(Leaf, Option<Held>)> {
         let rev = document.rev.to_string();

@@ -13,7 +13,7 @@ use crate::http::error::{ApiError, Result};
 use crate::http::wire::body::WAIT;
 use crate::http::wire::response::{BodyWriter, Stop};
 
-/// How many times its own bytes a content takes in an answer in JSON: as read, as Base64, and as a part of a page.
+/// A content in a JSON answer takes this many times its own bytes: as read, as Base64, and as a part of a page.
 const TIMES: u64 = 4;
 
 /// Reader of a content.
@@ -38,7 +38,7 @@ pub(crate) fn are_wanted(document: &Document) -> bool {
     document.attachments.iter().any(|attachment| attachment.wanted)
 }
 
-/// Reserves what these contents take.
+/// Reserves the memory of these contents.
 async fn reserve<'a>(app: &App, of: &Document, wanted: impl Iterator<Item = &'a Attachment>) -> Result<Held> {
     let bytes = wanted.fold(0_u64, |bytes, attachment| bytes.saturating_add(attachment.length));
     let taken = usize::try_from(bytes.saturating_mul(TIMES)).unwrap_or(usize::MAX);
@@ -49,8 +49,8 @@ async fn reserve<'a>(app: &App, of: &Document, wanted: impl Iterator<Item = &'a 
     Ok(app.budget.part(Owner::Work("attachments")).take(taken, Use::Quick, WAIT).await?)
 }
 
-/// The document with the contents of the requested attachments, for an answer in JSON, and what they reserve until they are
-/// written; `None` if its leaf was replaced or removed meanwhile.
+/// The document with the contents of the requested attachments, for an answer in JSON, and their reservation until they
+/// are written; `None` if its leaf was replaced or removed meanwhile.
 pub(crate) async fn load(
     app: &Arc<App>,
     database: &Documents,
@@ -66,7 +66,7 @@ pub(crate) async fn load(
 }
 
 /// Adds the contents of all attachments to a document's winner, for an answer in JSON. If the winner was replaced
-/// meanwhile, `document` becomes the new one. Returns what they reserve until they are written.
+/// meanwhile, `document` becomes the new one. Returns their reservation until they are written.
 pub(crate) async fn load_all(app: &Arc<App>, database: &Documents, document: &mut Document) -> Result<Held> {
     let held = reserve(app, document, document.attachments.iter()).await?;
     if document.attachments.is_empty() {

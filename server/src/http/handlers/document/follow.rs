@@ -1,7 +1,7 @@
-//! Reads a document and the attachments that follow it, a `PUT` in `multipart/related`.
+//! Reads a document and the attachments that follow it: a `PUT` in `multipart/related`.
 //!
-//! As in CouchDB, the attachments arrive in the order in which the document names them, whatever the parts' heads
-//! say. Each is uploaded while it is read, so no attachment is held in memory.
+//! As in CouchDB, the attachments arrive in the order in which the document names them, whatever the headers of the
+//! parts say. Each is uploaded while it is read, so no attachment is held in memory.
 
 use bytes::{Bytes, BytesMut};
 use hyper::header::CONTENT_ENCODING;
@@ -46,7 +46,7 @@ impl Parts<'_> {
         Ok(self.event().await? == Event::Part)
     }
 
-    /// The next bytes of the part; `None` at its end, where `is_within` says whether another part has begun.
+    /// The next bytes of the part; `None` at its end, where `is_within` says whether another part follows.
     async fn data(&mut self) -> Result<Option<Bytes>> {
         match self.event().await? {
             Event::Data(data) => Ok(Some(data)),
@@ -55,7 +55,7 @@ impl Parts<'_> {
     }
 }
 
-/// The edit of the request. Its attachments that follow are uploaded.
+/// The edit of the request. Attachments that follow it are uploaded.
 pub(crate) async fn edit(
     request: &mut Request,
     database: &Documents,
@@ -114,7 +114,7 @@ pub(crate) async fn discard(request: &Request, db: &str, edit: Edit) {
         let content = &content;
         let discard = |database: Documents| async move { Ok(database.discard(content.clone()).await?) };
         if let Err(error) = request.with_database(db, discard).await {
-            // Otherwise it is swept later.
+            // If this fails, it is swept later.
             tracing::debug!(?error, "an upload could not be discarded");
         }
     }

@@ -1,7 +1,7 @@
 //! `/{db}/_local/{name}`: documents that are never replicated. Replicators keep their checkpoints in them. Their
-//! revisions are counters, `0-1`, `0-2`, without a history. As in CouchDB 3 they never conflict, and a document cannot be read by
-//! one. After a deletion they begin at `0-1` again, so a revision does not tell one version from another. Their `ETag` therefore
-//! depends on the body too.
+//! revisions are counters, `0-1`, `0-2`, without a history. As in CouchDB 3 they never conflict, and cannot be read by
+//! revision. After a deletion the counter starts at `0-1` again, so a revision does not identify a version. Their
+//! `ETag` therefore depends on the body too.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -76,10 +76,10 @@ pub(crate) async fn write(
     Ok(response)
 }
 
-/// The id of a document, if it is a local one.
+/// The id of a local document; `None` for others.
 pub(crate) fn local_id(json: &JsonText) -> Option<String> {
     static PREFIX: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(LOCAL_PREFIX));
-    // Few documents have this anywhere. Only those are searched for their id.
+    // Few documents contain this text. Only those are searched for their id.
     PREFIX.find(json.as_bytes())?;
     json.get("_id")?.as_str().filter(|id| id.starts_with(LOCAL_PREFIX)).map(Cow::into_owned)
 }
@@ -92,11 +92,11 @@ pub(crate) struct LocalEdit {
 }
 
 impl LocalEdit {
-    /// Separates the special members of a document from its body. Except for the revision they are those of other
-    /// documents, with the same errors. As in CouchDB, attachments are dropped.
+    /// Separates the special members of a document from its body. They are those of other documents, with the same
+    /// errors, except for the revision. As in CouchDB, attachments are dropped.
     pub(crate) fn from_json(json: &JsonText) -> Result<Self> {
-        // CouchDB's replicator sends `0-N` of a checkpoint as a history too, `{"start": 0, "ids": ["N"]}`, which no other document
-        // has. It precedes `_rev`.
+        // CouchDB's replicator also sends `0-N` of a checkpoint as a history, `{"start": 0, "ids": ["N"]}`, which other
+        // documents never have. It overrides `_rev`.
         let history =
             json.get("_revisions").filter(|history| history.get("start").and_then(JsonRef::as_u64) == Some(0));
         let ids = history.and_then(|history| history.get("ids").filter(|ids| ids.is_array()));
@@ -115,7 +115,7 @@ impl LocalEdit {
         Ok(LocalEdit { rev, deleted, body })
     }
 
-    /// Refuses an edit without a revision where a replicated one of any other document is refused.
+    /// Refuses an edit without a revision, as a replicated edit of any other document is refused.
     pub(crate) fn require_rev(&self) -> Result<()> {
         if self.rev.is_none() {
             let reason = "When `new_edits: false`, the document needs `_rev` or `_revisions` specified";
@@ -128,7 +128,7 @@ impl LocalEdit {
     pub(crate) async fn write(&self, database: Documents, id: &str) -> Result<u64> {
         if self.deleted {
             return match database.delete_local(id).await {
-                // As in CouchDB, an edit may delete what is not there. `DELETE` may not.
+                // As in CouchDB, an edit may delete a missing document. `DELETE` may not.
                 Err(error) if *error.kind() != ErrorKind::NotFound(NotFound::Missing) => Err(error.into()),
                 _ => Ok(0),
             };

@@ -1,5 +1,5 @@
-//! `open_revs`: several revisions of one document. CouchDB's replicator requests `multipart/mixed`, to get attachments in
-//! their stored form.
+//! `open_revs`: several revisions of one document. CouchDB's replicator requests `multipart/mixed`, to get attachments
+//! in their stored form.
 //!
 //! ```text
 //!   --BOUNDARY

@@ -17,7 +17,7 @@ use crate::http::wire::response::{self, Response};
 const MERGE: &str = "application/merge-patch+json";
 const OPERATIONS: &str = "application/json-patch+json";
 
-/// Maximum size of a patch, twice that of a document. In memory a patch may take twenty times as much.
+/// Maximum size of a patch, twice that of a document. In memory, a patch may take twenty times its size.
 const MOST_BYTES: usize = 2 * model::limits::HIGHEST_MAX_DOCUMENT_SIZE;
 
 /// The header with the accepted kinds (RFC 5789).
@@ -25,7 +25,7 @@ const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 const KINDS: HeaderValue = HeaderValue::from_static("application/merge-patch+json, application/json-patch+json");
 
 pub(crate) async fn patch(request: &mut Request, db: &str, id: &str) -> Result<Response> {
-    // Before anything is said of the patch.
+    // Checked before any fault of the patch is reported.
     let authorize = |database: Documents| async move { Ok(database.authorize(Writing::Computed(id)).await?) };
     request.with_database(db, authorize).await?;
     let is_merge = content_type_is(&request.headers, MERGE);

@@ -45,7 +45,7 @@ pub(crate) async fn read(request: &Request, db: &str, id: &str) -> Result<Respon
     };
     let fields = request.params.get("fields").map(fields::parse).transpose()?;
     let fields = fields.filter(|fields| !fields.is_everything());
-    // What is rarer is boxed: otherwise its large future makes every other read slower.
+    // Rare cases are boxed: otherwise their large futures would slow down every other read.
     if let (None, Some(fields)) = (&revs, &fields)
         && *options == GetOptions::default()
         && fields.paths().all(is_part)
@@ -109,7 +109,7 @@ async fn read_one(
     }
 }
 
-/// Whether the client asks for attachments in parts, also where it has all of them.
+/// Whether the client asks for attachments in parts, even if it has all of them.
 fn asks_for_attachments(request: &Request, options: &GetOptions) -> bool {
     (options.attachments || options.atts_since.is_some()) && takes(&request.headers, "multipart/related")
 }

@@ -11,8 +11,8 @@ use crate::http::handlers::document::contents::{read_ahead, send_all};
 use crate::http::wire::multipart::writer::{Multipart, PartHead, head};
 use crate::http::wire::response::{BodyWriter, Stop};
 
-/// A document of an answer in parts, where no attachment is requested. As in CouchDB, stubs say how their contents are stored
-/// there.
+/// A document of an answer in parts, if no attachment is requested. As in CouchDB, stubs then say how their contents
+/// are stored.
 pub(crate) fn all_stubs(document: &Document) -> Vec<u8> {
     let mut json = Vec::new();
     document.write_json_following(&mut json);

@@ -1,4 +1,4 @@
-//! `/{db}/_design/{ddoc}/_update/{name}`: a function makes or changes a document, and answers.
+//! `/{db}/_design/{ddoc}/_update/{name}`: a function creates or changes a document, and answers.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use crate::http::wire::response::{self, Body, Response};
 /// The type of answers that are text.
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Maximum size of a body. It and the text that has it share the 64 MiB of the function's heap.
+/// Maximum size of a body. The body and the JSON text that contains it share the 64 MiB of the function's heap.
 const MOST_BODY: usize = 32 << 20;
 
 /// `rest`: the name of the function, and the parts of the document's id, if one is named.
@@ -49,7 +49,7 @@ pub(crate) async fn update(request: &mut Request, db: &str, design_id: &str, res
         request.app.functions.update(&design, name, document, asked).await
     };
     let result = request.with_database(db, run).await?;
-    let result = JsonText::parse(result.as_bytes()).map_err(|_| render_error("the result is no JSON"))?;
+    let result = JsonText::parse(result.as_bytes()).map_err(|_| render_error("the result is not JSON"))?;
     let mut parts = result.root().elements();
     let (document, answer) = (parts.next(), parts.next());
     let answer = answer.filter(|answer| !answer.is_null());
@@ -76,7 +76,7 @@ fn null() -> JsonText {
     JsonText::from_normalised("null").unwrap_or_else(JsonText::empty_object)
 }
 
-/// The document as it is, with its conflicts and its history; `None` if there is none.
+/// The current document with its conflicts and its history; `None` if it does not exist.
 async fn current(database: &Documents, id: &str) -> Result<Option<JsonText>> {
     let options = GetOptions { conflicts: true, revs: true, ..GetOptions::default() };
     match database.get(id, &options).await {
@@ -94,7 +94,7 @@ async fn save(request: &Request, db: &str, document: &JsonText) -> Result<(Strin
     write_edit(request, db, edit).await
 }
 
-/// The function's response object, or text. `is_saved`: whether it comes with a document.
+/// The function's response object, or text. `is_saved`: whether a document was written.
 fn respond(answer: &JsonText, is_saved: bool) -> Result<Response> {
     let invalid =
         |what: &'static str| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "external_response_error", what);
@@ -121,33 +121,33 @@ fn respond(answer: &JsonText, is_saved: bool) -> Result<Response> {
             }
             "body" => {
                 content_type = HTML;
-                body = value.as_str().ok_or_else(|| invalid("the body is no text"))?.into_owned().into_bytes();
+                body = value.as_str().ok_or_else(|| invalid("the body is not text"))?.into_owned().into_bytes();
             }
             "base64" => {
                 content_type = "application/binary";
-                let text = value.as_str().ok_or_else(|| invalid("the base64 is no text"))?;
+                let text = value.as_str().ok_or_else(|| invalid("the base64 is not text"))?;
                 body = STANDARD.decode(text.as_bytes()).map_err(|_| invalid("the base64 is invalid"))?;
             }
             "headers" => {
-                // What cannot be a header, such as several lines, is left out.
+                // Values that cannot be a header, such as several lines, are left out.
                 headers.extend(value.members().filter_map(|(name, value)| {
                     let name = HeaderName::try_from(name.as_ref()).ok();
                     name.zip(HeaderValue::try_from(value.str_or_text().as_ref()).ok())
                 }));
             }
-            // `stop` is of no meaning here.
+            // `stop` has no meaning here.
             _ => {}
         }
     }
     let mut response = response::typed(content_type, Body::whole(body));
     *response.status_mut() = status;
     for (name, value) in headers {
-        // The framing is the server's.
+        // The server decides about the framing.
         if !matches!(name.as_str(), "content-length" | "transfer-encoding" | "connection") {
             response.headers_mut().insert(name, value);
         }
     }
-    // As in CouchDB: a page that a function makes does not act with the rights of who looks at it.
+    // As in CouchDB: a page made by a function must not act with the rights of the user who opens it.
     response::confine(&mut response, Foreign::Function);
     Ok(response)
 }

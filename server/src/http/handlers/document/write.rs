@@ -25,7 +25,7 @@ pub(crate) async fn put(request: &mut Request, db: &str, id: &str) -> Result<Res
         Some(boundary) => {
             // The body can be read only once, so a stale handle must be renewed before that.
             let database = request.fresh_database(db).await?;
-            // Before the bytes arrive.
+            // Checked before the bytes arrive.
             database.authorize(Writing::Announced(id)).await?;
             database.require_quota().await?;
             follow::edit(request, &database, id, named.as_ref(), mode, &boundary).await?
@@ -110,7 +110,7 @@ pub(crate) async fn post(request: &mut Request, db: &str) -> Result<Response> {
 pub(crate) async fn delete(request: &Request, db: &str, id: &str) -> Result<Response> {
     let rev = &request.named_rev()?;
     let rev = request.with_database(db, |database| delete_one(database, id, rev.clone())).await?;
-    // As in CouchDB 3, whatever its reference says, `batch=ok` has no effect here.
+    // As in CouchDB 3, despite its reference, `batch=ok` has no effect here.
     Ok(written(id, &rev, StatusCode::OK, false))
 }
 
@@ -119,7 +119,7 @@ async fn delete_one(database: Documents, id: &str, rev: Option<RevId>) -> Result
     let outcome = match edit.rev {
         Some(_) => database.put(edit).await,
         None => {
-            // A refusal takes precedence: whether there is such a document may not be the client's to know.
+            // A refusal takes precedence: the client may not be allowed to know whether the document exists.
             database.authorize(Writing::Edit(&mut edit, WriteMode::Interactive)).await?;
             Err(ErrorKind::Conflict.into())
         }
@@ -140,7 +140,7 @@ pub(crate) async fn copy(request: &Request, db: &str, id: &str) -> Result<Respon
     }
     let options = &GetOptions { rev: request.named_rev()?, ..GetOptions::default() };
     let copy = |database: Documents| async move {
-        // Before it is read: the source may be what the client does not see.
+        // Before the source is read: the client may not be allowed to see it.
         database.authorize(Writing::Computed(target)).await?;
         let source = database.get(id, options).await?;
         let mut edit = Edit::new(target.clone(), source.body);

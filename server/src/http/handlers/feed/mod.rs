@@ -9,13 +9,13 @@
 //! The reader fetches bounded pages on the threads for scans. This task sends them, and heartbeats, which continue
 //! while a cold page is read. A feed with nothing to send waits on the database's watch.
 //!
-//! The watcher learns what was read *after* the read, and fires for every later change. So no commit in between is
+//! The watcher is told *after* each read what was read, and fires for every later change. So no commit in between is
 //! missed.
 //!
 //! A feed continues in the other store when its database moves there, from the same sequence.
 //!
 //! A feed ends when its limit is reached, when its timeout passes, when the server stops, or when the database is
-//! dropped. It ends with the sequence from which the client can continue. A list of changes has a fixed end, so it
+//! dropped. It ends with the sequence from which the client can continue. A list of changes must be complete, so it
 //! breaks off when its database is dropped.
 //!
 //! `pending` is at the end of a response. If it is not known by then, it is counted there.
@@ -66,7 +66,7 @@ async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&Json
             Begin::Now => database.last_seq().await?,
             Begin::Time(time_ms) => database.since_time(time_ms).await?,
         };
-        // Before the page is read, so that the tag is never that of a later one.
+        // Read before the page, so that the tag is never newer than the page.
         let tag = match kind {
             FeedKind::Normal if request.method == Method::GET => Some(tag_of(&database).await?),
             _ => None,
@@ -93,9 +93,9 @@ async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&Json
     Ok(response)
 }
 
-/// The tag of a list of changes: another one after each edit and each purge, as in CouchDB.
+/// The tag of a list of changes. It changes with each edit and each purge, as in CouchDB.
 async fn tag_of(database: &Documents) -> Result<Tag> {
-    // A purge that removes something sets the last sequence too.
+    // A purge that removes something also changes the last sequence.
     let last = database.last_seq().await?;
     Ok(Tag::of_content(&[&database.instance_id(), &last.as_bytes()[..]].concat()))
 }
@@ -127,7 +127,7 @@ async fn send(kind: FeedKind, mut reader: Reader, first: Page) -> Result<Respons
 enum Woken {
     /// There may be something to read.
     Changed,
-    /// It is over: the timeout, or the end of the server or of the database.
+    /// The feed ends: after the timeout, or with the server or the database.
     Over,
 }
 
@@ -137,7 +137,7 @@ struct Feed {
     writer: BodyWriter,
     /// When the next heartbeat is due, or the timeout.
     alarm: Instant,
-    /// Counts it.
+    /// Counts this feed as open.
     _open: Option<Entered>,
 }
 

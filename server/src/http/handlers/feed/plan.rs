@@ -17,7 +17,7 @@ use crate::http::wire::params::{self, Params};
 /// Maximum pause of a feed, and the default.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
 
-/// Framing of a feed, and whether it ends.
+/// Framing of a feed, and whether the feed ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeedKind {
     /// The present changes, then the end.
@@ -53,23 +53,23 @@ pub(crate) enum Filter {
     /// Design documents.
     Design,
     Selector(Box<Selector>),
-    /// A function of a design document, which is still to be read.
+    /// A function of a design document, which still has to be read.
     Named(Named),
     Function(Box<Function>),
 }
 
-/// Where a feed begins.
+/// Where a feed starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
     Seq(Seq),
     /// The last sequence at the time of the request.
     Now,
-    /// With all changes since this time, in milliseconds since 1970, and perhaps some older ones.
+    /// All changes since this time, in milliseconds since 1970, and perhaps some older ones.
     Time(u64),
 }
 
 impl Begin {
-    /// Reads `now`, a sequence, a time such as `2026-01-09T19:01:02Z`, or how long ago: `-30m`.
+    /// Reads `now`, a sequence, a time such as `2026-01-09T19:01:02Z`, or a time span before now: `-30m`.
     fn parse(text: &str, now_ms: u64) -> Result<Begin> {
         match text {
             "" => Ok(Begin::Seq(Seq::ZERO)),
@@ -150,7 +150,7 @@ pub(crate) async fn plan(request: &Request, body: Option<&JsonText>) -> Result<P
                 let count: i128 = value
                     .parse()
                     .map_err(|_| ApiError::bad_request("The limit parameter should be a non-negative integer"))?;
-                // As in CouchDB, a limit below 0 is no limit.
+                // As in CouchDB, a limit below 0 means no limit.
                 limit = u64::try_from(count).ok();
             }
             "style" => {
@@ -202,13 +202,13 @@ pub(crate) async fn plan(request: &Request, body: Option<&JsonText>) -> Result<P
     })
 }
 
-/// What a feed does while there is nothing to send.
+/// The behaviour of a feed while there is nothing to send.
 pub(crate) fn idle(params: &Params) -> Result<Idle> {
     let (mut timeout, mut heartbeat) = (None, None);
     for (name, value) in params.iter() {
         match name.to_ascii_lowercase().as_str() {
             "heartbeat" if value == "true" => heartbeat = Some(DEFAULT_PAUSE),
-            // CouchDB's `list_to_integer` refuses the same. PouchDB sends `false` for no heartbeat.
+            // CouchDB's `list_to_integer` refuses the same values. PouchDB sends `false` for no heartbeat.
             "heartbeat" if value == "false" => heartbeat = None,
             "heartbeat" => match milliseconds(value) {
                 Ok(ms) if ms > 0 => heartbeat = Some(Duration::from_millis(ms).min(DEFAULT_PAUSE)),
@@ -260,7 +260,7 @@ async fn configure(filter: &str, request: &Request, body: Option<&JsonText>) -> 
                 Some(body) => body.get("doc_ids").map(|ids| body.slice_ref(ids)),
                 None => request.params.get("doc_ids").map(params::parse_json).transpose()?,
             };
-            // Many are sorted for a while.
+            // Sorting many takes a while.
             let bytes = ids.as_ref().map_or(0, JsonText::len);
             Ok(Filter::Ids(off_thread_if_large(bytes, move || doc_ids(ids.as_ref().map(JsonText::root))).await??))
         }

@@ -1,6 +1,6 @@
 //! Reads a feed page by page.
 //!
-//! Each page is bounded and begins where the one before it ended. So no feed holds more memory than a page or two,
+//! Each page is bounded and starts where the previous one ended. So a feed holds a page or two in memory at most,
 //! however slow its client is and however long its history.
 
 use std::collections::HashSet;
@@ -47,7 +47,7 @@ pub(crate) struct Reader {
     pub(crate) sent: u64,
     /// Whether a page has been read.
     begun: bool,
-    /// Where a feed in descending order that waits goes on when it has reached the end of its list.
+    /// Where a waiting feed in descending order continues after the end of its list.
     resume: Option<Seq>,
     /// Number of times that the database has moved.
     pub(crate) moves: u64,
@@ -67,7 +67,7 @@ impl Reader {
         let plan = &self.plan;
         let left = plan.limit.map(|limit| limit.saturating_sub(self.sent));
         if left == Some(0) {
-            // The limit is 0, or reached.
+            // The limit was 0 or is reached.
             return Ok(Page { bytes: Vec::new(), rows: 0, more: false });
         }
         let most = self.pace.rows;
@@ -97,7 +97,7 @@ impl Reader {
         let mut page = Page { bytes: Vec::new(), rows: 0, more: batch.more };
         let (mut last, mut number) = (batch.last_seq, batch.last_number);
         for mut change in batch.rows {
-            // It comes once, when the feed goes on from there.
+            // The change is sent once, when the feed continues from there.
             if self.resume.is_some_and(|resume| change.seq > resume) {
                 continue;
             }
@@ -133,13 +133,13 @@ impl Reader {
         (self.last, self.number) = (last, number);
         self.begun = true;
         self.pending = match batch.pending {
-            // The batch's count does not hold for a row within the batch.
+            // The batch's count does not apply to a row within the batch.
             Some(pending) if last == batch.last_seq => Some(pending),
             _ if !batch.more && last == batch.last_seq => Some(0),
             _ => None,
         };
         if !page.more && !self.is_full() && self.plan.waits_after(self.sent) {
-            // From here on the feed is as any other.
+            // From here on the feed is like any other.
             if let Some(resume) = self.resume.take() {
                 (self.plan.descending, self.last) = (false, resume);
                 (self.number, self.pending) = (None, None);
@@ -247,8 +247,7 @@ impl Reader {
         Ok(Some(documents))
     }
 
-    /// The rows that a filter function lets through, with the leaves that it does. It is asked about a whole page at
-    /// once.
+    /// The rows and leaves that a filter function accepts. It is called with a whole page at once.
     async fn ask(&mut self, function: &Function, mut rows: Vec<Change>) -> Result<Vec<Change>> {
         let mut asked: Vec<(usize, RevId)> = Vec::new();
         let mut documents = Vec::new();
@@ -298,7 +297,7 @@ impl Reader {
         let parts = self.plan.fields.as_ref().and_then(|fields| Some((fields, change.doc.take()?)));
         change.write_json(out);
         if let Some((fields, document)) = parts {
-            // The row's object is complete; the parts of its document are added to it.
+            // Reopens the row's complete object to add the parts of its document.
             out.pop();
             out.extend_from_slice(b",\"doc\":");
             fields.write(document.to_text().root(), out);
@@ -357,8 +356,8 @@ impl Reader {
     }
 }
 
-/// Whether a document passes a selector. As in CouchDB, one on which an expression takes too many steps does not, so
-/// that one document does not end the feed.
+/// Whether a document passes a selector. As in CouchDB, a document on which an expression takes too many steps does not
+/// pass; the feed continues.
 fn matches(selector: &Selector, document: &Document) -> bool {
     selector.matches(document.to_text().root()).unwrap_or_else(|error| {
         tracing::info!(id = document.id, %error, "a document is left out of a feed");

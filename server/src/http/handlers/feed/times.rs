@@ -9,7 +9,7 @@ use crate::http::jobs::replicator::record;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-/// The one range of shards that there is.
+/// The only range of shards.
 const RANGE: &str = "00000000-ffffffff";
 
 /// `GET /{db}/_time_seq`

@@ -1,4 +1,4 @@
-//! `_index`: makes, lists and deletes indexes.
+//! `_index`: creates, lists and deletes indexes.
 //!
 //! An index is a view in a design document, so this reads and writes design documents. Their edits start the indexes.
 //!
@@ -18,10 +18,10 @@ use crate::http::jobs::index_build;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-/// Time that an answer waits for the rows of a new index. A larger index is built further in the background.
+/// Time that an answer waits for the rows of a new index. A larger index is completed in the background.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Number of attempts of an edit while others write the same design document.
+/// Number of attempts to edit a design document while others edit it.
 const TRIES: usize = 5;
 
 /// `POST /{db}/_index`
@@ -89,7 +89,7 @@ pub(crate) async fn list(request: &mut Request, db: &str) -> Result<Response> {
     }))
 }
 
-/// `DELETE /{db}/_index/{ddoc}/json/{name}`. The document's name may have `_design/` before it.
+/// `DELETE /{db}/_index/{ddoc}/json/{name}`. The document's name may start with `_design/`.
 pub(crate) async fn delete(request: &mut Request, db: &str, design: &str, name: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     let design_id = design_id(design);
@@ -125,7 +125,7 @@ pub(crate) async fn bulk_delete(request: &mut Request, db: &str) -> Result<Respo
     }
     Ok(response::object(|json| {
         json.name("success").begin_array();
-        // The last one first, as in CouchDB.
+        // In reverse order, as in CouchDB.
         for id in done.iter().rev() {
             json.begin_object().name("id").str(id).name("ok").bool(true).end_object();
         }

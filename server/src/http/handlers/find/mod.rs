@@ -37,8 +37,8 @@ use crate::http::wire::response::{self, Response, Stop};
 pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     let query = query(request, database.is_partitioned()).await?;
-    // Boxed, as pages of scans are. All in one turn on those threads, since threads that wake each other take longer
-    // than a small search.
+    // Boxed, as pages of scans are. All in one task on those threads: threads that wake each other take longer than a
+    // small search.
     let begin = Box::pin(begin(query, request.app.clone(), database));
     let (search, mut piece) = request.app.off_thread(begin).await??;
     let Some(mut search) = search else { return Ok(response::json(StatusCode::OK, piece)) };
@@ -67,7 +67,7 @@ pub(crate) async fn find(request: &mut Request, db: &str) -> Result<Response> {
     Ok(response::with_json(StatusCode::OK, body))
 }
 
-/// The beginning of the answer, and the search that goes on unless that is all.
+/// The start of the answer, and the search, unless the answer is complete.
 async fn begin(
     query: impl FnOnce() -> Result<Query>,
     app: Arc<App>,

@@ -1,5 +1,4 @@
-//! The name of an index whose client gives none. It is CouchDB's, so the same index made in two places is the same
-//! document.
+//! The default name of an index. It is CouchDB's, so the same index created in two places is the same document.
 //!
 //! It is the SHA-1 of an Erlang term, `{Def, Options}`, in hexadecimal.
 //!
@@ -78,7 +77,7 @@ mod tests {
         auto_name(&NewIndex::parse(&JsonText::parse(body.as_bytes()).unwrap()).unwrap())
     }
 
-    /// The manual's example, `a5f4711f…`, is from the time before the option `partitioned`. With it, these are the names.
+    /// The manual's example, `a5f4711f…`, predates the option `partitioned`. With it, the names are these.
     #[test]
     fn names_are_couchdbs() {
         for (body, expected) in [

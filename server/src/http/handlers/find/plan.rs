@@ -63,11 +63,11 @@ impl Plan {
         }
     }
 
-    /// Whether there is nothing to search: CouchDB then answers without a bookmark.
+    /// Whether there is nothing to search. CouchDB then answers without a bookmark.
     pub(crate) fn finds_nothing(&self) -> bool {
         match self.scan() {
             Some(scan) => scan.is_empty,
-            // What bounds exclude only by collation is searched, since ids are matched by bytes.
+            // Ids that are excluded only by collation are searched, since ids are matched by bytes.
             None => self.chosen.id_bounds.is_empty && self.ids.is_empty || self.query.selector.is_empty_combination(),
         }
     }
@@ -130,7 +130,7 @@ fn choose(
     };
     let can_be_used = |info: &&IndexInfo| info.active || info.index.is_named(&query.use_index);
     let known: Vec<&IndexInfo> = known.iter().filter(can_be_used).filter(began).collect();
-    // Without `use_index`, `allow_fallback` refuses a search that has no choice. The first page had one.
+    // Without `use_index`, `allow_fallback` refuses a search without a usable index. The first page had one.
     let goes_on = bookmark.is_some() && query.use_index.is_empty() && !query.allow_fallback;
     let choosing = if goes_on { &Query { allow_fallback: true, ..query.clone() } } else { query };
     let (plan, number) = choose_index(choosing, &known, purpose)?;

@@ -24,7 +24,7 @@ use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::find::plan::Plan;
 
-/// Maximum number of documents in a page. The first page has as many as the answer may have, each next one `GROWTH`
+/// Maximum number of documents in a page. The first page has as many as the answer may have; each next one has `GROWTH`
 /// times as many.
 const PAGE_ROWS: usize = 2_000;
 const GROWTH: usize = 4;
@@ -55,7 +55,7 @@ pub(crate) struct Search {
     began: Instant,
 }
 
-/// The part of a search that is left.
+/// The remaining part of a search.
 enum Rest {
     Documents(AllDocsRequest),
     Rows(IndexRequest),
@@ -135,7 +135,7 @@ impl Search {
         JsonWriter::new(out).str(&bookmark);
         if query.execution_stats {
             out.extend_from_slice(b",\r\n\"execution_stats\": ");
-            // As in CouchDB: with `r` above 1 each document is read apart from its row.
+            // As in CouchDB: with `r` above 1, documents are read separately from their rows.
             let (documents, quorum) = if query.r > 1 { (0, tally.documents) } else { (tally.documents, 0) };
             let mut json = JsonWriter::new(out);
             json.begin_object();
@@ -223,7 +223,7 @@ impl Page<'_> {
         let page = self.database.all_docs(&request).await?;
         let (mut last, mut done) = (None, request.skip);
         for (at, row) in page.rows.iter().enumerate() {
-            // A listed id need not be there.
+            // A listed id may not exist.
             self.tally.keys += u64::from(row.entry != AllDocsEntry::Missing);
             done += 1;
             // A search finds no design documents.
@@ -262,7 +262,7 @@ impl Page<'_> {
             let text = match (row.values, row.entry) {
                 (_, Some(entry)) => self.examine(&entry)?,
                 (Some(values), None) => self.derive(&row.id, &values)?,
-                // The values are too long for the row.
+                // The values were too long for the row.
                 (None, None) => self.open(&row.id).await?,
             };
             if let Some(text) = text {
@@ -344,8 +344,8 @@ impl Page<'_> {
     }
 
     async fn read(&self, request: &IndexRequest) -> Result<IndexPage> {
-        // Only the first page, for which a client waits, is halved: where documents are so large that a half fills a
-        // page, the other half is read for nothing.
+        // Only the first page, for which a client waits, is halved: if documents are so large that a half fills a page,
+        // the other half is read in vain.
         let page = match self.tally.keys {
             0 => self.database.index_rows_in_parallel(request, |reading| self.app.in_parallel(reading)).await,
             _ => self.database.index_rows(request).await,
@@ -406,7 +406,7 @@ impl Page<'_> {
 
     /// Appends a match to the page with `write`, or skips it.
     fn give(&mut self, place: Bookmark, write: impl FnOnce(&mut Vec<u8>)) {
-        // The next page begins after what was skipped, even if nothing was found behind it.
+        // The next page starts after skipped matches, even if nothing was found after them.
         self.tally.last = Some(place);
         if self.tally.skip > 0 {
             self.tally.skip -= 1;
@@ -419,7 +419,7 @@ impl Page<'_> {
     }
 }
 
-/// Yields now and then. Other tasks have a turn, and a search whose client is gone is aborted here.
+/// Yields now and then, so that other tasks get a turn, and a search whose client is gone is aborted here.
 async fn pause(at: usize) {
     if at % ROWS_IN_A_TURN == ROWS_IN_A_TURN - 1 {
         tokio::task::yield_now().await;

@@ -35,7 +35,7 @@ const MOST_ROWS: usize = 5_000;
 /// The part of a listing that is left.
 enum Rest {
     Range(Option<AllDocsRequest>),
-    /// Which of the requested keys are left, in the order of the answer. They may be any JSON.
+    /// The remaining requested keys, in the order of the answer. They may be any JSON.
     Keys(Range<usize>),
 }
 
@@ -48,7 +48,7 @@ struct Lister {
     /// The page of the listing, if the client asks for one.
     paging: Option<Paging>,
     rest: Rest,
-    /// Rows that are read and not written yet.
+    /// Rows that were read but not written yet.
     read: vec::IntoIter<AllDocsRow>,
     /// Whether the next row is not the first.
     comma: bool,
@@ -86,19 +86,19 @@ impl Lister {
             read: Vec::new().into_iter(),
             comma: false,
         };
-        // If no key is left, the answer is complete with its first page.
+        // If no key is left, the first page is the whole answer.
         lister.pass_others();
         lister
     }
 
-    /// The next of the keys that are left.
+    /// The next of the remaining keys.
     fn next_key(&self) -> Option<JsonText> {
         let (Rest::Keys(left), Some(keys)) = (&self.rest, &self.query.rows.keys) else { return None };
         let number = left.clone().next()?;
         keys.get_text(if self.query.rows.descending { keys.len().checked_sub(number + 1)? } else { number })
     }
 
-    /// Passes keys that are no ids of this namespace. They are in no row, and count all the same.
+    /// Skips keys that are not ids of this namespace. They have no row, but are counted.
     fn pass_others(&mut self) {
         let prefix = self.namespace.prefix().unwrap_or_default();
         let is_other = |key: JsonText| match key.root().as_str() {
@@ -116,7 +116,7 @@ impl Lister {
         }
     }
 
-    /// Adds the number of documents in the namespace, and of rows before the first one.
+    /// Adds the number of documents in the namespace, and the number of rows before the first one.
     async fn count(&self, head: &mut Head) -> Result<()> {
         let Some(mut total) = head.total_rows else { return Ok(()) };
         // Design documents are few, so they are counted exactly.
@@ -179,7 +179,7 @@ impl Lister {
         }
     }
 
-    /// Reads rows, and writes them until `out` has more than `most` bytes. The rest is written with the next page.
+    /// Reads rows, and writes them until `out` has more than `most` bytes. The others are written with the next page.
     async fn fetch_and_write(
         &mut self,
         request: AllDocsRequest,
@@ -205,7 +205,7 @@ impl Lister {
         Ok((head, found.next))
     }
 
-    /// Writes rows that were read, until `out` has more than `most` bytes.
+    /// Writes rows that were read already, until `out` has more than `most` bytes.
     async fn write_read(&mut self, out: &mut Vec<u8>, most: usize) -> Result<()> {
         while out.len() <= most
             && let Some(mut row) = self.read.next()
@@ -224,7 +224,7 @@ impl Lister {
         Ok(())
     }
 
-    /// Writes the rows of keys, in their order. A key that is no string is reported as not found.
+    /// Writes the rows of keys, in their order. A key that is not a string is reported as not found.
     async fn keyed_page(&mut self, keys: &[JsonText], out: &mut Vec<u8>) -> Result<Head> {
         let mut head = None;
         let mut run: Vec<String> = Vec::new();
@@ -400,7 +400,7 @@ fn write_not_found(out: &mut Vec<u8>, key: &JsonText) {
     json.begin_object().name("key").text(key).name("error").str("not_found").end_object();
 }
 
-/// The query of a listing, from parameters.
+/// The query of a listing, read from parameters.
 fn query_of(asked: &Asked) -> Result<Query> {
     let mut query = Query::default();
     for (name, value) in &asked.params {
@@ -413,7 +413,7 @@ fn query_of(asked: &Asked) -> Result<Query> {
     Ok(query)
 }
 
-/// What bookmarks belong to; `None` where there are none.
+/// The name of the listing in bookmarks; `None` if it has no bookmarks.
 fn pages_of(request: &Request, db: &str, namespace: Namespace) -> Option<String> {
     match namespace {
         Namespace::All => Some(format!("{}/_all_docs", partition::place(request, db))),
@@ -459,7 +459,7 @@ async fn respond(
 ) -> Result<Response> {
     let (query, paging) = (&query, &paging);
     let begin = |database: Documents| async move {
-        // A handle that says so and is stale fails with the first read, and this runs again.
+        // If a stale handle gives a wrong answer, the first read fails, and this runs again.
         let is_partitioned =
             query.rows.partition.is_none() || database.is_partitioned() || database.is_partitioned_now().await?;
         query.check_partition(is_partitioned)?;

@@ -7,8 +7,8 @@ use crate::http::error::{ApiError, Result};
 use crate::http::wire::row_query::{RowQuery, plain};
 use crate::http::wire::{fields, paging, response};
 
-/// An end of a range of ids. Keys do not sort as in views: whatever is no string is before all ids, objects too. In
-/// CouchDB that is the order of Erlang's terms.
+/// An end of a range of ids. Keys do not sort as in views: a value that is not a string sorts before all ids, objects
+/// too. That is the order of Erlang's terms in CouchDB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     BelowAll,
@@ -25,7 +25,7 @@ impl Key {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
     pub(crate) rows: RowQuery,
-    /// The row of this id was the last one of the page before.
+    /// The id of the last row of the previous page.
     after: Option<String>,
     /// With `include_docs`: the requested members of documents.
     pub(crate) fields: Option<Projection>,
@@ -50,7 +50,7 @@ impl Query {
         Ok(())
     }
 
-    /// Refuses invalid combinations, in the order in which CouchDB looks at them. Call it after all parameters are set.
+    /// Refuses invalid combinations, in the order in which CouchDB checks them. Call it after all parameters are set.
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |reason: &'static str| Err(ApiError::query_parse(reason));
         let RowQuery { start, end, keys, group, group_level, .. } = &self.rows;
@@ -73,7 +73,7 @@ impl Query {
         Ok(())
     }
 
-    /// Refuses a partition of a database that has none. Call it after [`check`](Self::check).
+    /// Refuses a partition of a database without partitions. Call it after [`check`](Self::check).
     pub(crate) fn check_partition(&self, is_partitioned: bool) -> Result<()> {
         match self.rows.partition {
             Some(_) if !is_partitioned => {
@@ -88,7 +88,7 @@ impl Query {
         self.rows.keys.take_if(|keys| keys.len() == 1);
     }
 
-    /// The end of the range at which the listing begins, and whether the row there belongs to it.
+    /// The end of the range at which the listing starts, and whether the row there is included.
     fn from(&self) -> Option<(Key, bool)> {
         match &self.after {
             Some(id) => Some((Key::Id(id.clone()), false)),
@@ -96,7 +96,7 @@ impl Query {
         }
     }
 
-    /// Goes to the place of a bookmark.
+    /// Continues at the place of a bookmark.
     pub(crate) fn go_on_at(&mut self, place: JsonRef<'_>) -> Result<()> {
         let number = |name| place.get(name).and_then(JsonRef::as_u64);
         let start = place.get("after").and_then(|id| id.as_str()).ok_or_else(paging::no_place)?;
@@ -141,7 +141,7 @@ impl Namespace {
     }
 }
 
-/// The first id that may be listed, and the first one after those; `None` if all may be.
+/// The first id that may be listed, and the first id after the last one; `None` if all ids may be listed.
 fn edges(query: &Query, namespace: Namespace) -> Option<(String, String)> {
     match (namespace.prefix(), &query.rows.partition) {
         // `0` is the character after the slash.
@@ -193,7 +193,7 @@ pub(crate) fn before(query: &Query, namespace: Namespace) -> Option<AllDocsReque
     let all = whole(query, namespace)?;
     let end = match (start, query.rows.descending) {
         (Key::Id(id), _) => id,
-        // All rows are before the start.
+        // All rows come before the start.
         (Key::BelowAll, true) => return Some(all),
         (Key::BelowAll, false) => return None,
     };

@@ -1,13 +1,13 @@
 //! `/_couch_layer/backup`: backs up databases while the server serves them.
 //!
 //! ```text
-//!   POST    begins a backup    {"to": "/backups/notes", "passphrase_file": "/etc/key", "databases": ["notes"], "keep": "30d"}
-//!   GET     how far it is, or how the last one ended
+//!   POST    starts a backup    {"to": "/backups/notes", "passphrase_file": "/etc/key", "databases": ["notes"], "keep":
+//!   "30d"} GET     the progress, or the outcome of the last one
 //! ```
 //!
-//! A backup is a folder of the server's machine, and so is the file with its passphrase. Only an administrator may name them.
-//! On a server without an administrator nobody may. One backup runs at a time. It ends with the server; the command, or
-//! whoever asked for it, begins another one.
+//! A backup is a folder on the server's machine, and so is the file with its passphrase. Only an administrator may name
+//! them; on a server without an administrator, nobody may. One backup runs at a time. It ends with the server; the
+//! client has to start another one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::http::wire::response::{self, Response};
 /// Maximum number of databases that a request names.
 const MOST_DATABASES: usize = 10_000;
 
-/// What a request asks for.
+/// The contents of a request.
 struct Asked {
     to: String,
     databases: Vec<String>,
@@ -47,7 +47,7 @@ impl Asked {
             Some(names) => {
                 let names = names.elements().take(MOST_DATABASES + 1).map(|name| Some(name.as_str()?.into_owned()));
                 let names: Option<Vec<String>> = names.collect();
-                // No names would be all databases.
+                // An empty list would mean all databases.
                 let named = names.filter(|names| !names.is_empty() && names.len() <= MOST_DATABASES);
                 named.ok_or_else(|| bad(&format!("`databases` must be a list of 1 to {MOST_DATABASES} names")))?
             }
@@ -80,7 +80,7 @@ impl Asked {
 fn require_administrator(request: &Request) -> Result<()> {
     if request.app.auth.is_open_admin() {
         return Err(ApiError::forbidden(
-            "a request that names a folder needs an administrator, and this server has none; set COUCHDB_USER and \
+            "naming a folder needs an administrator, and this server has none; set COUCHDB_USER and \
              COUCHDB_PASSWORD, or back up while it is stopped",
         ));
     }

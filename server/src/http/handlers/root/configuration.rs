@@ -1,9 +1,9 @@
 //! `/_node/{node}/_config`: reads and sets the configuration of the servers of this store.
 //!
-//! Settings are in the store, so they survive restarts, and they apply at once. With `X-Couch-Persist: false` they are
-//! in this process only. As in CouchDB, any section and key may be set, except for a few sections;
-//! `docs/configuration.md` lists those that mean something here. What is not set is listed with its default. Passwords
-//! of administrators are hashed before they are stored or listed.
+//! Settings are in the store, so they survive restarts and apply at once. With `X-Couch-Persist: false` they are in
+//! this process only. As in CouchDB, any section and key may be set, except for a few sections; `docs/configuration.md`
+//! lists those with an effect. Settings that are not set are listed with their defaults. Administrators' passwords are
+//! hashed before they are stored or listed.
 //!
 //! Source: CouchDB's `chttpd_node.erl` and `config.erl`.
 
@@ -21,10 +21,10 @@ use crate::http::handlers::root::require_node;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
 
-/// `false` for a setting that is not to be stored.
+/// `false` for a setting that must not be stored.
 const PERSIST: &str = "x-couch-persist";
 
-/// Whether a setting is to survive this server.
+/// Whether a setting must survive this server's process.
 fn is_kept(request: &Request) -> bool {
     request.headers.get(PERSIST).is_none_or(|value| value != "false")
 }
@@ -90,7 +90,7 @@ pub(crate) async fn put(request: &mut Request, names: &[&str]) -> Result<Respons
     Ok(text(&old.unwrap_or(shown)))
 }
 
-/// Refuses changes of the sections that CouchDB closes, in its words.
+/// Refuses changes of the sections that CouchDB closes, with CouchDB's reason.
 fn require_open(section: &str) -> Result<()> {
     match CLOSED_SECTIONS.contains(&section) {
         true => Err(ApiError::forbidden("Config section blacklisted for modification over HTTP API.")),
@@ -103,7 +103,7 @@ pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
     require_open(section)?;
-    // What another server set since then counts.
+    // Another server may have changed it since.
     drop(request.app.auth.load(&request.app.layer).await?);
     if section == ADMINS && request.app.auth.has_administrator() && !leaves_an_administrator(request, Some(key)).await?
     {
@@ -125,10 +125,10 @@ pub(crate) async fn reload(request: &Request, node: &str) -> Result<Response> {
     Ok(response::ok(StatusCode::OK))
 }
 
-/// Sets a value, and makes it count. Returns the old one.
+/// Sets a value, and applies it. Returns the old one.
 ///
 /// # Errors
-/// 400 for the hash of an administrator's password that no password matches: nobody could log in by it.
+/// 400 for a hash of an administrator's password that no password can match: nobody could log in with it.
 pub(crate) async fn set(
     request: &Request,
     section: &str,
@@ -149,14 +149,14 @@ pub(crate) async fn set(
         }
         _ => None,
     };
-    // It would end with this server, which was started without one, and everyone would be an administrator.
+    // It would end with this process. The next one has no administrator, and everyone would be one.
     if section == ADMINS && !is_kept && !leaves_an_administrator(request, None).await? {
         return Err(last_administrator());
     }
     change(request, section, key, Some(hashed.as_deref().unwrap_or(value)), is_kept).await
 }
 
-/// Changes a setting, in the store or in this process only, and makes it count. Returns what counted before.
+/// Changes a setting, in the store or in this process only, and applies it. Returns the value that applied before.
 async fn change(
     request: &Request,
     section: &str,
@@ -189,8 +189,8 @@ async fn change(
     Ok(old)
 }
 
-/// Whether the server has an administrator when it starts again, reads the store again, or `removed` is gone: one of
-/// its own, or one of the store, which counts here too.
+/// Whether the server still has an administrator after a restart, after it reads the store again, and without
+/// `removed`: one of its own, or one in the store.
 async fn leaves_an_administrator(request: &Request, removed: Option<&str>) -> Result<bool> {
     let auth = &request.app.auth;
     let (stored, _) = request.app.layer.configuration().await?;
@@ -202,14 +202,14 @@ async fn leaves_an_administrator(request: &Request, removed: Option<&str>) -> Re
 }
 
 fn last_administrator() -> ApiError {
-    let reason = "This would leave no administrator in the store, and the server was started without one: store another one first.";
+    let reason = "This would remove the last administrator: store another one first.";
     ApiError::new(StatusCode::CONFLICT, "conflict", reason)
 }
 
 /// The value as it is stored: trimmed, and in one line.
 ///
-/// CouchDB looks at the bytes of its UTF-8, and so refuses about half of the letters beyond ASCII. Here all can be
-/// used.
+/// CouchDB checks the bytes of the UTF-8 text, and so refuses about half of the letters beyond ASCII. Here all letters
+/// are allowed.
 pub(crate) fn checked(section: &str, key: &str, value: &str) -> Result<String> {
     let value = value.trim();
     let is_plain = |text: &str| !text.chars().any(|letter| letter.is_control() && letter != '\t');
@@ -221,7 +221,7 @@ pub(crate) fn checked(section: &str, key: &str, value: &str) -> Result<String> {
     }
     if section == ADMINS && (key.contains(':') || key.starts_with('_') || value.is_empty()) {
         return Err(ApiError::bad_request(
-            "The name of an administrator has no colon and no underscore at its begin, and the password is not empty",
+            "An administrator's name must not contain a colon or start with an underscore, and the password must not be empty",
         ));
     }
     if (section == quotas::SECTION || (section, key) == ("couch_peruser", "quota")) && quotas::bytes(value).is_none() {

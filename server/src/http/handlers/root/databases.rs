@@ -45,7 +45,7 @@ pub(crate) async fn all_dbs(request: &Request) -> Result<Response> {
     Ok(response::tagged(&request.headers, body))
 }
 
-/// `GET /_dbs_info`: all databases. A page of them is an object, since a list has no place for bookmarks.
+/// `GET /_dbs_info`: all databases. A page is an object, since a list has no place for bookmarks.
 pub(crate) async fn dbs_info(request: &Request) -> Result<Response> {
     let Asked { params, paging } = Asked::read(Some("_dbs_info"), request.params.iter(), MAX_PAGE)?;
     let mut range = name_range(params.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
@@ -60,7 +60,7 @@ pub(crate) async fn dbs_info(request: &Request) -> Result<Response> {
         range.skip = 0;
     }
     let limit = range.limit;
-    // One more, with which the next page begins.
+    // One more, with which the next page starts.
     range.limit = Some(limit.unwrap_or(usize::MAX).min(paging.left() + 1));
     let mut names = request.app.layer.database_names(&range).await?;
     let next = if names.len() > paging.left() { names.pop() } else { None };
@@ -93,7 +93,7 @@ pub(crate) async fn named_dbs_info(request: &mut Request) -> Result<Response> {
     Ok(response::json(StatusCode::OK, infos(request, &keys, true).await?))
 }
 
-/// The infos of `names`. A missing database is reported if the client `named` it, and else left out.
+/// The infos of `names`. A missing database is reported if the client `named` it, and left out otherwise.
 async fn infos(request: &Request, names: &[String], named: bool) -> Result<Vec<u8>> {
     let mut body = Vec::new();
     let mut json = JsonWriter::new(&mut body);
@@ -109,7 +109,7 @@ async fn infos(request: &Request, names: &[String], named: bool) -> Result<Vec<u
             Err(error) if named && error.status().is_client_error() => {
                 json.begin_object().name("key").str(name).name("error").str("not_found").end_object();
             }
-            // The database was dropped since it was listed.
+            // The database was dropped after it was listed.
             Err(error) if error.is_no_database() => {}
             Err(error) => return Err(error),
         }

@@ -27,10 +27,10 @@ use crate::http::wire::response::{self, Response};
 /// The release of CouchDB whose API the server implements. Clients parse it.
 const API_VERSION: &str = "3.5.2";
 
-/// Time that the store has to answer before `/_up` says that it does not.
+/// Time for the store to answer before `/_up` reports a failure.
 const UP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The name of the one node, CouchDB's without a cluster.
+/// The name of the only node: CouchDB's name without a cluster.
 pub(crate) const NODE: &str = "nonode@nohost";
 
 /// Refuses names of other nodes.
@@ -55,9 +55,9 @@ pub(crate) fn welcome(request: &Request) -> Result<Response> {
 }
 
 /// Whether the server can read its store. A store that closed itself after a failure stays closed until the process is
-/// started again, so whatever watches over the process has to learn it here.
+/// restarted, so the process's supervisor must be able to see it here.
 pub(crate) async fn up(request: &Request) -> Result<Response> {
-    // Any key will do. There need be no row.
+    // Any key will do. It need not exist.
     let read = Runner::new(request.app.layer.engine())
         .run(|transaction, _| async move { transaction.get(b"", Read::Snapshot).await });
     let reason = match tokio::time::timeout(UP_TIMEOUT, read).await {
@@ -91,7 +91,7 @@ pub(crate) async fn active_tasks(request: &Request) -> Result<Response> {
 fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     let Some(run) = &job.run else { return };
     let seconds = |ms: u64| ms / 1000;
-    // `node` has the name by which `_node` knows the server, and `server` that of the one which runs the task.
+    // `node` is the name under `_node`, and `server` is the server that runs the task.
     json.begin_object().name("node").str(NODE);
     if let Some(server) = &run.server {
         json.name("server").str(server);
@@ -103,7 +103,7 @@ fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     let updated_ms = job.progress.as_ref().map_or(0, |progress| progress.updated_ms);
     json.name("updated_on").u64(seconds(updated_ms.max(run.started_ms)));
     let task = JsonText::parse(&job.data).ok();
-    // Only replications have names. Their earlier data has an id too.
+    // Only replications have names. Their data from the start of the job has an id too.
     if let Some(name) = &job.name {
         json.name("replication_id").str(name);
     }
@@ -114,7 +114,7 @@ fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     }
     let progress = job.progress.as_ref().and_then(|progress| JsonText::parse(&progress.bytes).ok());
     match progress.as_ref().map(|progress| (progress, progress.get("task"))) {
-        // Progress without `task` is shown as a whole; of other progress only `task`.
+        // Progress without `task` is shown as a whole; otherwise only `task` is shown.
         Some((_, Some(task))) => {
             for (name, value) in task.members() {
                 json.name(&name).value(value);
@@ -126,7 +126,7 @@ fn write_task(job: &Job, json: &mut JsonWriter<'_>) {
     json.end_object();
 }
 
-/// CouchDB's name for a kind of job. Builds of Mango's indexes and updates of views are one kind to it.
+/// CouchDB's name for a kind of job. It has one kind for builds of Mango's indexes and updates of views.
 fn type_of(kind: &str) -> &str {
     if kind == view_update::KIND { model::BUILD_JOBS } else { kind }
 }
@@ -157,7 +157,7 @@ pub(crate) fn uuids(request: &Request) -> Result<Response> {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
-    // As in CouchDB, a date in the past, so that no cache returns the same ids twice.
+    // As in CouchDB, a date in the past, so that caches never return the same ids twice.
     headers.insert(EXPIRES, HeaderValue::from_static("Mon, 01 Jan 1990 00:00:00 GMT"));
     Ok(response)
 }

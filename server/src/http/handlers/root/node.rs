@@ -1,5 +1,5 @@
-//! `/_node/{node}/_stats`, `_prometheus`, `_system` and `_versions`: figures about this server. Only what is measured is there:
-//! clients of CouchDB take the rest for unknown.
+//! `/_node/{node}/_stats`, `_prometheus`, `_system` and `_versions`: figures about this server. Only measured figures
+//! are included: CouchDB's clients treat the others as unknown.
 //!
 //! Source: CouchDB's `chttpd_node.erl`.
 
@@ -40,7 +40,7 @@ pub(crate) async fn statistics(request: &Request, node: &str, path: &[&str]) -> 
     Ok(response::json(StatusCode::OK, text.as_bytes().to_vec()))
 }
 
-/// Writes figures in CouchDB's form: an object for each part of a path. They are in the order of their paths.
+/// Writes figures in CouchDB's form: an object for each part of a path. They must be sorted by their paths.
 fn write_stats(stats: &[Stat], json: &mut JsonWriter<'_>) {
     json.begin_object();
     let mut open: Vec<&str> = Vec::new();
@@ -122,7 +122,7 @@ pub(crate) fn system(request: &Request, node: &str) -> Result<Response> {
             json.name("other").u64(bytes);
         }
         json.end_object();
-        // Tasks are what Erlang's processes are.
+        // Tasks correspond to Erlang's processes.
         json.name("run_queue").u64(tasks.global_queue_depth() as u64);
         json.name("process_count").u64(tasks.num_alive_tasks() as u64);
         json.name("io_output").u64(statistics.sent.value());
@@ -147,7 +147,7 @@ pub(crate) fn versions(node: &str) -> Result<Response> {
     }))
 }
 
-/// Any other path below `/_node`. `what` is what this server lacks.
+/// Any other path below `/_node`. `what` names what this server lacks.
 pub(crate) fn unknown(path: &[&str], what: &str) -> Result<Response> {
     let [node, rest @ ..] = path else { return Err(ApiError::bad_request("Incomplete path to _node request")) };
     require_node(node)?;

@@ -1,9 +1,9 @@
-//! `POST /_replicate`: a replication whose client waits, a continuous one, or the end of one.
+//! `POST /_replicate`: a replication whose client waits, a continuous one, or the cancellation of one.
 //!
-//! Both are jobs with the id of the replication, so a repeated request adds no second one. For that a source is asked for the
-//! function by which it filters, as in CouchDB. Whoever runs the job, its answer
-//! is in the store, where all clients that wait for it read it. A replication outlives its client, as in CouchDB, and its
-//! server. If it is cancelled, its client is told so; CouchDB never answers it.
+//! Both are jobs with the id of the replication, so a repeated request does not add a second job. Therefore the source
+//! is asked for the code of its filter function, as in CouchDB. The answer is in the store, whichever server runs the
+//! job, and all waiting clients read it there. A replication outlives its client, as in CouchDB, and its server. If it
+//! is cancelled, its client is told; CouchDB never answers it.
 //!
 //! Source: CouchDB's `couch_replicator_httpd.erl`, `couch_replicator.erl` and `couch_replicator_scheduler.erl`.
 
@@ -51,10 +51,10 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     if asked.options.continuous {
         if is_too_large {
             let reason =
-                format!("A replication that goes on has at most {MOST_REQUEST} bytes; a document may have more.");
+                format!("A continuous replication has at most {MOST_REQUEST} bytes; a document may have more.");
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", reason));
         }
-        // One that runs for a document needs no second job.
+        // If it runs for a document already, it needs no second job.
         if app.layer.jobs().named(KIND, &id).await?.is_none_or(|job| job == job_of_request(&id)) {
             add(&app, &id, &asked, &owner, body).await?;
         }
@@ -65,7 +65,7 @@ pub(crate) async fn replicate(request: &mut Request) -> Result<Response> {
     let working = app.clone();
     let answer = async {
         if is_too_large {
-            // Too large for a job: it runs while its client waits, and nobody else sees it.
+            // Too large for a job: it runs while its client waits, and others cannot see it.
             return app
                 .off_thread(
                     async move { Answer::new(&run::replicate(&working, &asked, &owner, pending(), |_| {}).await) },
@@ -96,7 +96,7 @@ async fn wait(app: &App, id: &JobId) -> Result<Answer> {
             let reason = "The replication was cancelled.";
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "stopped", reason));
         };
-        // A job that was added again has the answer to an earlier request.
+        // A job that was added again may still have the answer to an earlier request.
         if let Some(answer) = JobProgress::of(&job).answer.filter(|_| !job.is_resubmitted) {
             return Ok(answer);
         }
@@ -104,7 +104,7 @@ async fn wait(app: &App, id: &JobId) -> Result<Answer> {
     }
 }
 
-/// Adds a job, unless there is the same.
+/// Adds a job, unless the same one exists.
 async fn add(app: &App, name: &str, asked: &RequestedReplication, owner: &Owner, body: JsonText) -> Result<()> {
     let (jobs, id) = (app.layer.jobs(), job_of_request(name));
     let origin = Origin::Request(record::Request(body), owner.clone());
@@ -119,7 +119,7 @@ async fn add(app: &App, name: &str, asked: &RequestedReplication, owner: &Owner,
     Ok(())
 }
 
-/// Removes the job of a replication, which is named or described.
+/// Removes the job of a replication that is named or described.
 async fn cancel(app: &Arc<App>, body: &JsonText, principal: &Principal) -> Result<Response> {
     let named = ["replication_id", "_local_id", "id"].into_iter().find_map(|name| body.get(name)?.as_str());
     let replication = match named {

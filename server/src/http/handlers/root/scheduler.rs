@@ -24,7 +24,8 @@ use crate::http::wire::response::{self, Response, json_object};
 /// Default number of jobs in an answer.
 const USUAL_LIMIT: usize = 100;
 
-/// The states of a replication, as CouchDB names them. Before its job has a name, a document is `initializing`, or in `error`.
+/// The states of a replication, as CouchDB names them. While its job has no name, a document is `initializing` or in
+/// `error`.
 const STATES: [&str; 7] = ["initializing", "error", "running", "pending", "crashing", "completed", "failed"];
 
 /// A replication's job, with its data and progress.
@@ -39,7 +40,7 @@ impl Known {
         Some(Known { order: ReplicationJob::read(&job.data)?, progress: JobProgress::of(&job), job })
     }
 
-    /// What happened since the last event of the history: the server ended while the job ran.
+    /// The event since the last one in the history: the server ended while the job ran.
     fn loss(&self) -> Option<Event> {
         let Job { state: State::Pending, lost: times @ 1.., scheduled_ms, .. } = self.job else { return None };
         let at_ms = scheduled_ms.saturating_sub(pause_after_lost(times));
@@ -74,7 +75,7 @@ impl Known {
         self.job.run.as_ref().and_then(|run| run.server.as_deref()).unwrap_or("nonode@nohost")
     }
 
-    /// What was done.
+    /// The figures of the replication.
     fn write_info(&self, json: &mut JsonWriter<'_>) {
         json.name("info");
         match &self.progress.figures {
@@ -83,7 +84,7 @@ impl Known {
         }
     }
 
-    /// What was done, or what went wrong.
+    /// The figures of the replication, or its failure.
     fn write_info_or_failure(&self, json: &mut JsonWriter<'_>) {
         match self.failure() {
             Some(reason) => drop(json.name("info").begin_object().name("error").str(&reason).end_object()),
@@ -99,7 +100,7 @@ impl Known {
         };
     }
 
-    /// As `_scheduler/jobs` lists it.
+    /// The row in `_scheduler/jobs`.
     fn write(&self, json: &mut JsonWriter<'_>) {
         json.begin_object();
         self.write_shown("database", json);
@@ -145,7 +146,7 @@ async fn all(app: &App) -> Result<Vec<Known>> {
     Ok(named.filter_map(Known::of).collect())
 }
 
-/// The jobs that run or are to run.
+/// The jobs that run or wait to run.
 async fn scheduled(app: &App) -> Result<Vec<Known>> {
     let mut known = all(app).await?;
     known.retain(|known| known.job.name.is_some());
@@ -175,7 +176,7 @@ pub(crate) async fn job(request: &Request, id: &str) -> Result<Response> {
     Ok(response::json(StatusCode::OK, body))
 }
 
-/// `GET /_scheduler/docs`, `…/{db}` and `…/{db}/{docid}`, where the slashes of the database's name may be as they are.
+/// `GET /_scheduler/docs`, `…/{db}` and `…/{db}/{docid}`, where the slashes of the database's name need not be escaped.
 pub(crate) async fn docs(request: &Request, path: &[&str]) -> Result<Response> {
     if path.is_empty() {
         return list(request, "_replicator").await;
@@ -276,7 +277,7 @@ impl Row<'_> {
         json.end_object();
     }
 
-    /// What the document itself says.
+    /// The outcome in the document itself.
     fn write_outcome(&self, json: &mut JsonWriter<'_>) {
         let at = || self.found.text("_replication_state_time");
         let (info, errors, began) = match self.found.state().as_deref() {

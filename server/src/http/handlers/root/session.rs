@@ -70,7 +70,7 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
     let (principal, cookie) =
         match app.auth.begin(&app.databases, &name, &password, request.address, request.is_secure()).await {
             Ok(begun) => begun,
-            // A session that there is goes on while the account is locked, or the server is busy.
+            // An existing session continues while the account is locked or the server is busy.
             Err(refused) if refused.status() != StatusCode::UNAUTHORIZED => {
                 request.refused_login = refused.refuses_client().then_some(name);
                 return Err(refused);
@@ -99,8 +99,7 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
 /// 302 to the path in the parameter `name`, if there is one.
 ///
 /// # Errors
-/// 400 unless it is a path of this server, as in CouchDB: a login that redirects anywhere would help whoever wrote the link
-/// (an open redirect).
+/// 400 unless it is a path of this server, as in CouchDB: a login that redirects anywhere would be an open redirect.
 fn redirect(request: &Request, name: &str, response: &mut Response) -> Result<()> {
     let Some(target) = request.params.get(name) else { return Ok(()) };
     if !target.starts_with('/') || target.starts_with("//") {
@@ -120,7 +119,7 @@ async fn credentials(request: &mut Request) -> Result<(String, String)> {
     let (name, username, password) = if content_type_is(&request.headers, "application/json") {
         let json = request.json_object().await?;
         let text = |name: &str| json.get(name).and_then(|value| value.as_str()).map(|value| value.into_owned());
-        // Without this it would be an empty password, which some user may have.
+        // Otherwise it would count as an empty password, which some user may have.
         if json.get("password").is_some() && text("password").is_none() {
             return Err(ApiError::bad_request("the password in the request body is not a string"));
         }

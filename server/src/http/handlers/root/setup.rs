@@ -56,7 +56,7 @@ async fn exists(request: &Request, name: &str) -> Result<bool> {
     }
 }
 
-/// `POST /_cluster_setup`: names an administrator, unless there is one, and creates the system's databases.
+/// `POST /_cluster_setup`: stores an administrator, unless one exists, and creates the system's databases.
 pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {
     request.body.narrow(MOST_BYTES);
     let body = request.json_object().await?;
@@ -81,12 +81,12 @@ pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {
             Err(error) => return Err(error),
         }
     }
-    // Last, since from then on the client must log in.
+    // Last, since the client must log in from then on.
     if !request.app.auth.has_administrator() {
         let required = || ApiError::bad_request("Cluster setup requires admin account to be configured.");
         let name = member(&body, "username").ok_or_else(required)?;
         let password = member(&body, "password").ok_or_else(required)?;
-        // As `_config` has it, but with spaces around a password.
+        // As in `_config`, but a password may have spaces around it.
         checked(ADMINS, &name, &password)?;
         set(request, ADMINS, &name, &password, true).await?;
     }

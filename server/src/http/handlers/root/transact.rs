@@ -1,4 +1,4 @@
-//! `POST /_transact`: edits of documents of several databases, all or none.
+//! `POST /_transact`: edits of documents in several databases, all or nothing.
 //!
 //! ```text
 //!  {"edits": [{"db": "accounts", "doc": {"_id": "anna", "_rev": "3-…", …}}, …]}
@@ -7,7 +7,8 @@
 //!  409  {"error": "conflict", "reason": …, "edits": [{"edit": 0, "db": …, "id": …, "error": …, "reason": …}]}
 //! ```
 //!
-//! CouchDB has no such endpoint. An edit has the form of one in `_bulk_docs`. A refusal has the status of its first edit.
+//! CouchDB has no such endpoint. An edit has the form of one in `_bulk_docs`. A refusal has the status of its first
+//! edit.
 
 use std::collections::HashMap;
 
@@ -23,7 +24,7 @@ use crate::http::request::Request;
 use crate::http::wire::body::at_most;
 use crate::http::wire::response::{self, Response};
 
-/// Maximum size of the edits of an anonymous client: they are parsed before it is known which databases they are of.
+/// Maximum size of the edits of an anonymous client: they are parsed before their databases are known.
 const MOST_ANONYMOUS_BYTES: usize = 1 << 20;
 
 /// An edit of the request.
@@ -33,7 +34,7 @@ struct RequestedEdit {
     edit: Edit,
 }
 
-/// A database, and the store that it is in.
+/// A database and its store.
 #[derive(Clone)]
 struct Home {
     layer: Layer<kv_api::AnyDatabase>,
@@ -60,7 +61,7 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     for db in names.iter().filter(|db| replicator::has_jobs(db)) {
         replicator::documents::ensure(&request.app, db).await?;
     }
-    // In the last step of a relocation its database's writes would fail, so they wait here.
+    // In the last step of a relocation, writes to the database would fail, so they wait here.
     let mut admitted = Vec::with_capacity(names.len());
     for db in &names {
         admitted.push(request.app.gates.admit(db).await);
@@ -90,7 +91,7 @@ pub(crate) async fn transact(request: &mut Request) -> Result<Response> {
     Ok(refusal(refused))
 }
 
-/// Parses the edits, at most as many as a `_bulk_docs` may have.
+/// Parses the edits; at most as many as in a `_bulk_docs`.
 fn read(json: &JsonText, most: usize) -> Result<Vec<RequestedEdit>> {
     let edits = json.root().get("edits").filter(|edits| edits.is_array());
     let edits = edits.ok_or_else(|| ApiError::bad_request("POST body must include an array `edits`."))?;
@@ -119,8 +120,8 @@ fn missing(asked: &[RequestedEdit], db: &str) -> Vec<Refused> {
 
 /// Writes the edits. Returns their revisions, in the order of the edits.
 async fn run(homes: &HashMap<String, Home>, mut edits: Vec<RequestedEdit>) -> model::Result<Vec<RevId>> {
-    // Asked before anything is stored, and before the transaction begins, which has no time for the hash of a password: asked
-    // again in it, the edit is complete.
+    // Asked before anything is stored, and before the transaction starts, which has no time to hash a password: when
+    // asked again in it, the edit is complete.
     let mut refused = Vec::new();
     for (turn, RequestedEdit { db, edit }) in edits.iter_mut().enumerate() {
         let Some(home) = homes.get(db) else { continue };

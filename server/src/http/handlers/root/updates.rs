@@ -1,9 +1,9 @@
 //! `/_db_updates`: the feed of the databases that were created, updated and dropped.
 //!
-//! The rows come from the store ([`model::DatabaseEvents`]), so all servers of a store answer alike, and a client may
-//! continue at another one. Each database is in the feed with its creation and its last update, and each name with its last
-//! drop. A feed that waits reads again when a database changed, and pauses between two readings: each reads three rows of
-//! every database.
+//! The rows come from the store ([`model::DatabaseEvents`]), so all servers of a store give the same answers, and a
+//! client may continue at another server. The feed has each database with its creation and its last update, and each
+//! name with its last drop. A waiting feed reads again when a database changed, with a pause between two reads: each
+//! reads three rows of every database.
 //!
 //! Source: CouchDB's `global_changes_httpd.erl`.
 
@@ -22,13 +22,13 @@ use crate::http::handlers::feed::plan::{self, FeedKind, Idle};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, BodyWriter, Response, Stop};
 
-/// Minimum pause between two readings of a feed. A reading that took long is followed by a longer one.
+/// Minimum pause between two reads of a feed. A longer read is followed by a longer pause.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Time of pauses, as a multiple of the time of readings.
+/// Length of a pause, as a multiple of the time of the read before it.
 const COOLDOWN: u32 = 9;
 
-/// Interval of readings while not all databases are watched.
+/// Interval of reads while not all databases are watched.
 const POLL: Duration = Duration::from_secs(5);
 
 /// Parameters of the client.
@@ -118,7 +118,7 @@ pub(crate) async fn db_updates(request: &Request) -> Result<Response> {
     Ok(response)
 }
 
-/// Said to a client that continues from long ago.
+/// Warns a client that continues from long ago.
 const LACKS_DROPS: &str =
     "Databases that were dropped after `since` are missing, since only the last drops are kept: see `_all_dbs`.";
 
@@ -130,12 +130,12 @@ struct Output {
     sent: u64,
     /// Where a client can continue.
     last: Seq,
-    /// Drops are missing, and the client does not know it yet.
+    /// Drops are missing, and the client was not told yet.
     lacks_drops: bool,
 }
 
 impl Output {
-    /// An answer that is complete.
+    /// A complete answer.
     fn whole(&mut self, page: DatabaseEvents) -> Response {
         let mut body = b"{\"results\":[\n".to_vec();
         self.rows(page, &mut body);
@@ -147,7 +147,7 @@ impl Output {
         self.lacks_drops |= page.lacks_drops;
         let mut before = None;
         for event in page.events {
-            // Events of one transaction may have one sequence, from which a client continues behind all of them.
+            // Events of one transaction may share a sequence, after which a client continues behind all of them.
             if self.left == 0 && before != Some(event.seq) {
                 return;
             }
@@ -174,7 +174,7 @@ impl Output {
         let mut json = JsonWriter::new(out);
         json.begin_object().name("db_name").str(&event.name).name("type").str(kind);
         json.name("seq").display(event.seq);
-        // A feed of rows may have no end, so the first row says it.
+        // A feed of rows may never end, so the first row has the warning.
         if !self.kind.is_array() && std::mem::take(&mut self.lacks_drops) {
             json.name("warning").str(LACKS_DROPS);
         }
@@ -197,14 +197,14 @@ impl Output {
     }
 }
 
-/// A feed that waits.
+/// A waiting feed.
 struct Feed {
     app: Arc<App>,
-    /// `None` while it reads.
+    /// `None` during a read.
     watcher: Option<DatabaseWatcher<AnyDatabase>>,
     idle: Idle,
     out: Output,
-    /// When the next reading may begin.
+    /// When the next read may start.
     rested: Instant,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Answer {
     next: Option<ViewRequest>,
     /// The page of the answer, if the client asks for one.
     paging: Option<Paging>,
-    /// Rows that are read and not written yet.
+    /// Rows that were read but not written yet.
     read: std::vec::IntoIter<ViewRow>,
     /// Whether the next row is not the first.
     comma: bool,
@@ -92,7 +92,8 @@ impl Answer {
         }
         let read = async move {
             let mut page = database.view_rows(&group, &view, &request).await?;
-            // Of keys without rows a page has a thousand. `offset` is that of the first row, and stands before it.
+            // A page may have a thousand keys without rows. `offset` is written before the rows, and needs the first
+            // row.
             while request.keys.is_some() && request.skip == 0 && page.rows.is_empty() {
                 let Some(next) = page.next.take() else { break };
                 page = database.view_rows(&group, &view, &next).await?;
@@ -124,14 +125,14 @@ impl Answer {
         Ok(())
     }
 
-    /// Any page may be short of rows, so the last one with something to say counts.
+    /// Rows may be missing on any page, so the last page with a report counts.
     fn note(&mut self, left_out: LeftOut) {
         if !left_out.documents.is_empty() {
             self.left_out = left_out;
         }
     }
 
-    /// Says which documents are left out, in the shape of CouchDB's `errors` of earlier versions.
+    /// Reports which documents are left out, in the form of `errors` in earlier versions of CouchDB.
     fn write_errors(&self, out: &mut Vec<u8>) {
         let LeftOut { documents, more } = &self.left_out;
         if documents.is_empty() {
@@ -170,7 +171,7 @@ impl Rows for Answer {
         }
         let mut rows = Vec::new();
         let head = match self.page(&mut rows).await {
-            // It was never built, and the client does not want to wait, or it was removed just now.
+            // It was never built and the client does not want to wait, or it was removed just now.
             Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => {
                 self.next = None;
                 Head::default()
@@ -207,7 +208,7 @@ impl Rows for Answer {
         out.extend_from_slice(b"\r\n]");
         self.write_errors(out);
         if let Some(paging) = &self.paging {
-            // After the last row that the client wants, there is no other page.
+            // After the last requested row, there is no next page.
             let next = self.next.as_ref().filter(|next| next.limit != Some(0));
             paging.write_members(out, next.and_then(query::place));
         }

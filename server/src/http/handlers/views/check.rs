@@ -12,20 +12,21 @@ use crate::http::functions::Functions;
 use crate::http::functions::view_group::Design;
 use crate::report::Checked;
 
-/// Why a group is left out that no design document has.
+/// Why a group without a design document is left out.
 const LEFT_BEHIND: &str = "no design document has these views any more; `_view_cleanup` removes them";
 
 /// The view groups with rows.
 #[derive(Default)]
 struct Built {
-    /// Those of design documents, with their functions.
+    /// Groups of design documents, with their functions.
     groups: Vec<ViewGroup>,
-    /// Those without, by name, and why.
+    /// Names of groups without one, and the reason.
     left_out: Vec<(String, String)>,
 }
 
-/// Compares the rows of all view groups with what their functions emit, and adds what is wrong to the report of a database.
-/// `progress` is called with what is compared, and the number of documents so far. Says which groups were left out.
+/// Compares the rows of all view groups with what their functions emit, and adds differences to the report of a
+/// database. Calls `progress` with what is compared, and the number of documents so far. Reports which groups were left
+/// out.
 pub(crate) async fn check(
     functions: &Functions,
     database: &Documents,
@@ -53,13 +54,13 @@ pub(crate) async fn check(
     Ok(Checked { view_groups: compared, views_left_out, views_incomplete, ..report.into() })
 }
 
-/// Says how many documents lack rows in a group because of an error: their functions fail, or they emit too much. That is no
-/// inconsistency, and queries answer without them.
+/// Reports how many documents lack rows in a group because of an error: functions fail, or they emit too much. That is
+/// not an inconsistency, and queries answer without these rows.
 async fn incomplete(database: &Documents, group: &ViewGroup) -> Result<Option<String>> {
     let (mut count, mut first, mut after) = (0, None, None::<String>);
     loop {
         let errors = match database.view_errors(group, after.as_deref()).await {
-            // It was removed meanwhile.
+            // The group was removed meanwhile.
             Err(error) if error.status() == StatusCode::NOT_FOUND => return Ok(None),
             errors => errors?,
         };
@@ -76,8 +77,8 @@ async fn incomplete(database: &Documents, group: &ViewGroup) -> Result<Option<St
     }))
 }
 
-/// Removes the view groups whose rows are not those that their functions emit: the next query builds them anew. `removed`
-/// is called with the name of each.
+/// Removes the view groups whose rows differ from what their functions emit: the next query rebuilds them. Calls
+/// `removed` with the name of each.
 pub(crate) async fn repair(functions: &Functions, database: &Documents, mut removed: impl FnMut(&str)) -> Result<()> {
     for group in built(functions, database).await?.groups {
         let mut report = CheckReport::default();
@@ -92,7 +93,8 @@ pub(crate) async fn repair(functions: &Functions, database: &Documents, mut remo
     Ok(())
 }
 
-/// Whether a group cannot be compared, since its functions fail or a later version wrote its rows, and others can.
+/// Whether a group cannot be compared, since its functions fail or a later version wrote its rows. Other groups can
+/// still be compared.
 fn is_left_out(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Functions(_) | ErrorKind::UnknownFormat(_))
 }
@@ -101,7 +103,7 @@ async fn built(functions: &Functions, database: &Documents) -> Result<Built> {
     let mut known = HashMap::new();
     match database.view_groups().await {
         Ok(groups) => known.extend(groups.into_iter().map(|group| (group.signature, group))),
-        // The check of the database has reported it.
+        // The check of the database reports it.
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt(_) | ErrorKind::UnknownFormat(_)) => {}
         Err(error) => return Err(error),
     }

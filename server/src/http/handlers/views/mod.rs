@@ -45,7 +45,7 @@ pub(crate) async fn read(request: &Request, db: &str, ddoc: &str, view: &str) ->
     respond(request, db, (ddoc, view), query_of(&asked)?, asked.paging).await
 }
 
-/// What bookmarks belong to.
+/// The name of the view in bookmarks.
 fn pages_of(request: &Request, db: &str, ddoc: &str, view: &str) -> String {
     format!("{}/{ddoc}/_view/{view}", partition::place(request, db))
 }
@@ -108,7 +108,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
     Ok(rows::respond_all(answers))
 }
 
-/// What is known of a design document's views.
+/// Information about a design document's views.
 pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Response> {
     let found = |database: Documents| async move {
         let Design { group, language, .. } = Design::read(&request.app.functions, &database, ddoc).await?;
@@ -137,7 +137,7 @@ pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Resp
         json.name("update_seq").display(seq).name("sizes").begin_object();
         json.name("file").u64(stats.file_bytes).name("external").u64(stats.bytes).name("active").u64(stats.bytes);
         json.end_object().name("signature").str(&model::hex(group.signature())).name("purge_seq").u64(stats.purge_seq);
-        // Rows are kept by this version alone: another one builds them anew.
+        // Rows of another version of the collator are rebuilt, so there is only one.
         json.name("collator_versions").begin_array().str(COLLATION.1);
         json.end_array();
         json.name("language").str(language).name("compact_running").bool(stats.is_compacting);
@@ -151,19 +151,19 @@ pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Resp
     }))
 }
 
-/// Asks for the space of removed rows of a group of views, as for a database.
+/// Asks the engine to free the space of removed rows of a group of views, as for a database.
 pub(crate) async fn compact(request: &Request, db: &str, name: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
     require_json(&request.headers)?;
     let document = database.get(&format!("{DESIGN_PREFIX}{name}"), &GetOptions::default()).await?;
-    // A design document without views, or with some that cannot be read, has nothing to compact.
+    // A design document without views, or with unreadable ones, has nothing to compact.
     if let Ok(design) = Design::of(&request.app.functions, &database, &document) {
         database.compact_views(&design.group).await?;
     }
     Ok(response::ok(StatusCode::ACCEPTED))
 }
 
-/// Removes the rows of views that no design document has any more. All stay if one of them cannot be read. As in
+/// Removes the rows of views that no design document has any more. All are kept if one of them cannot be read. As in
 /// CouchDB, the request needs no `Content-Type`.
 pub(crate) async fn clean_up(request: &Request, db: &str) -> Result<Response> {
     let database = request.fresh_database(db).await?;
@@ -182,7 +182,7 @@ pub(crate) async fn clean_up(request: &Request, db: &str) -> Result<Response> {
                         Ok(design) => {
                             in_use.insert(*design.group.signature());
                         }
-                        // Nobody knows its views.
+                        // The views of this document are unknown.
                         Err(error) if error.status() == StatusCode::NOT_IMPLEMENTED => return Err(error),
                         Err(_) => {}
                     }

@@ -18,7 +18,7 @@ pub(super) fn grouping(query: &RowQuery) -> Grouping {
     }
 }
 
-/// Goes to the place of a bookmark.
+/// Continues at the place of a bookmark.
 pub(super) fn go_on_at(rows: &mut ViewRequest, place: JsonRef<'_>) -> Result<()> {
     let number = |name| place.get(name).and_then(JsonRef::as_u64);
     let resume = place.get("resume").and_then(ViewResume::read).ok_or_else(paging::no_place)?;
@@ -27,9 +27,8 @@ pub(super) fn go_on_at(rows: &mut ViewRequest, place: JsonRef<'_>) -> Result<()>
     Ok(())
 }
 
-/// The rows to read. Refuses invalid combinations, in the order in which CouchDB looks at them. `is_reduced` tells
-/// whether rows are reduced, `is_raw` whether they are in raw collation, `is_partitioned` whether each partition has
-/// its own.
+/// The rows to read. Refuses invalid combinations, in the order in which CouchDB checks them. `is_reduced`: rows are
+/// reduced. `is_raw`: rows are in raw collation. `is_partitioned`: each partition has its own rows.
 pub(super) fn request(query: &RowQuery, is_reduced: bool, is_raw: bool, is_partitioned: bool) -> Result<ViewRequest> {
     let grouping = grouping(query);
     let mut rows = rows(query);
@@ -43,7 +42,7 @@ pub(super) fn request(query: &RowQuery, is_reduced: bool, is_raw: bool, is_parti
     }
     query.check_keys()?;
     match &rows.keys {
-        // No key has a row, whatever the range.
+        // Without keys there are no rows, whatever the range.
         Some(keys) if keys.is_empty() => (rows.start, rows.end) = (None, None),
         Some(_) if rows.start.is_some() || rows.end.is_some() => {
             return refuse("`keys` is incompatible with `key`, `start_key` and `end_key`");

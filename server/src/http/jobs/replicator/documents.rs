@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A job [follows](crate::http::jobs::following) the feed. A change that is seen twice has no effect. The hash of the
-//! definition distinguishes a client's edit from the states that are written here.
+//! definition distinguishes a client's edit from states written here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ impl ReplicationDocument {
         self.text("_replication_state")
     }
 
-    /// Whether it is to run, or is running.
+    /// Whether it has to run, or is running.
     pub(crate) fn is_to_run(&self) -> bool {
         !matches!(self.state().as_deref(), Some("completed" | "failed"))
     }
@@ -116,7 +116,7 @@ pub(crate) async fn find_in(database: &Documents, id: &str) -> Result<Option<Rep
     }
 }
 
-/// Refuses a document that could not run, since a stored one would claim that it does. A replicated document is not
+/// Refuses a document that could not run, since a stored one would claim that it runs. A replicated document is not
 /// refused; it fails later.
 pub(crate) fn check(mode: WriteMode, edit: &Edit) -> Result<()> {
     if mode == WriteMode::Replicated || edit.deleted || edit.id.starts_with(DESIGN_PREFIX) {
@@ -146,7 +146,7 @@ pub(crate) async fn ensure(app: &App, database: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a new database be followed. A run that ends because the database was missing starts again.
+/// Starts to follow a new database. A run that is ending because the database was missing starts again.
 pub(crate) async fn follow_anew(app: &App, database: &str) -> Result<()> {
     let id = JobId::new(FOLLOWERS, database);
     let data = response::object_text(|json| {
@@ -157,7 +157,7 @@ pub(crate) async fn follow_anew(app: &App, database: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes all databases be followed that exist when the server starts.
+/// Starts to follow all existing databases when the server starts.
 pub(crate) async fn begin(app: Arc<App>) {
     let beginning = async {
         while let Err(error) = ensure_all(&app).await {
@@ -177,7 +177,7 @@ async fn ensure_all(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// Runs the job that follows a database, for as long as there is one.
+/// Runs the job that follows a database, for as long as the database exists.
 pub(crate) async fn follow(app: Arc<App>, run: Arc<Run>) -> End {
     following::run(&app, &run, follow_all(&app, &run)).await
 }
@@ -194,7 +194,7 @@ async fn follow_all(app: &App, run: &Run) -> Result<()> {
         let from = match reached.take().and_then(|reached| reached.of_instance(&instance)) {
             Some(reached) => reached,
             None => {
-                // Jobs of an earlier database of this name.
+                // These are jobs of an earlier database of this name.
                 remove_all(app, name).await?;
                 Reached::new(instance)
             }
@@ -216,7 +216,7 @@ async fn seen(app: &App, database: &Documents, change: Change) -> Result<()> {
     Ok(())
 }
 
-/// Adds the job of a document that is to run, if it has none.
+/// Adds the job of a document that has to run, if it has no job.
 async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> Result<()> {
     let name = database.name();
     if !found.is_to_run() {
@@ -244,7 +244,7 @@ async fn submit(app: &App, database: &Documents, found: ReplicationDocument) -> 
     let order = ReplicationJob::new(origin, &asked, owner.name.as_deref(), now_ms());
     let data = order.write();
     if data.len() > MOST_DATA {
-        let reason = format!("What is shown of a replication, with its user, has at most {MOST_DATA} bytes.");
+        let reason = format!("The description of a replication, with its user, has at most {MOST_DATA} bytes.");
         let Origin::Document { id, definition, .. } = &order.origin else { return Ok(()) };
         return set_outcome_in(app, database, id, definition, &Outcome::Failed(reason)).await;
     }
@@ -258,7 +258,7 @@ async fn remove(app: &App, database: &str, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes the job of a document that was purged: a purge is in no feed.
+/// Removes the job of a document that was purged: the feed does not show purges.
 pub(crate) async fn purged(app: &App, database: &str, id: &str) -> Result<()> {
     match find(app, database, id).await? {
         Some(_) => Ok(()),
@@ -277,8 +277,8 @@ async fn remove_all(app: &App, database: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes the outcome of a replication into its document, unless the document has another definition or an outcome by
-/// now.
+/// Writes the outcome of a replication into its document, unless the document has another definition or an outcome
+/// already.
 pub(crate) async fn set_outcome(
     app: &App,
     database: &str,
@@ -293,7 +293,7 @@ pub(crate) async fn set_outcome(
 }
 
 async fn set_outcome_in(app: &App, database: &Documents, id: &str, definition: &str, outcome: &Outcome) -> Result<()> {
-    // Functions are asked as for an administrator. The rules of clients do not hold: the owner stays who it is.
+    // Functions are called as for an administrator. The rules for clients do not apply: the owner stays the same.
     let functions = OnBehalf::new(&app.functions, &Principal::open_admin(), None, database);
     let database = &database.clone().validated_by(Arc::new(functions));
     for _ in 0..TRIES {
@@ -313,7 +313,7 @@ async fn set_outcome_in(app: &App, database: &Documents, id: &str, definition: &
             written => return Ok(written.map(drop)?),
         }
     }
-    Err(ApiError::new(hyper::StatusCode::CONFLICT, "conflict", "The document is written all the time."))
+    Err(ApiError::new(hyper::StatusCode::CONFLICT, "conflict", "The document was changed by others at each attempt."))
 }
 
 impl Outcome {
@@ -326,7 +326,7 @@ impl Outcome {
         match self {
             Outcome::Completed { figures, began_ms } => {
                 json.name("_replication_stats").begin_object();
-                // What is at its end needs no sequence that was reached: CouchDB leaves it out too.
+                // An ended replication needs no reached sequence. CouchDB leaves it out too.
                 let figures = figures.iter().flat_map(|figures| figures.root().members());
                 for (name, value) in figures.filter(|(name, _)| name != "source_seq" && name != "through_seq") {
                     json.name(&name).value(value);

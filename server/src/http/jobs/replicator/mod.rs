@@ -17,15 +17,15 @@
 //! | [`documents`] | follows databases whose documents are replications, and writes states into these |
 //!
 //! Invariants:
-//! * A database whose documents are replications has a job on some server that follows its changes feed. So a document runs
-//!   whatever writes it, and one that was written before a crash is found after it.
+//! * A database whose documents are replications has a job on some server that follows its feed. So a document runs
+//!   whatever wrote it, and a document written before a crash is found after it.
 //! * A document that cannot run here is refused, or its state becomes `failed`.
-//! * In databases of this server a replication has the rights that its owner has at that time. The owner is a name with its
-//!   proof; a name alone has no rights.
-//! * Credentials are in the document, or in the data of a request's job, and are shown nowhere else.
+//! * In databases of this server, a replication has its owner's current rights. The owner is a name with its proof; a
+//!   name alone has no rights.
+//! * Credentials are only in the document, or in the data of a request's job.
 //!
-//! Sources: CouchDB's `couch_replicator_doc_processor.erl`, `couch_replicator_docs.erl`, `couch_replicator_httpd.erl`, and
-//! RFC 016; [0038](../../../../../docs/adr/0038-builds-and-replications-are-jobs.md).
+//! Sources: CouchDB's `couch_replicator_doc_processor.erl`, `couch_replicator_docs.erl`, `couch_replicator_httpd.erl`,
+//! and RFC 016; [0038](../../../../../docs/adr/0038-builds-and-replications-are-jobs.md).
 
 pub(crate) mod documents;
 pub(crate) mod owner;
@@ -35,7 +35,7 @@ pub(crate) mod requested;
 pub(crate) mod run;
 mod side;
 
-/// The suffix of the databases that users name so.
+/// The suffix of replicator databases with other names.
 const NAME: &str = "_replicator";
 
 /// Whether documents of this database are replications in CouchDB.

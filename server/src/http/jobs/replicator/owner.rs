@@ -1,12 +1,12 @@
 //! Who owns a replication, and the rights that it has in databases of this server.
 //!
-//! A document of `_replicator` names its owner, as in CouchDB: whoever wrote it. Beside the name it has how this was
-//! [proved](super::proven), without which it has no rights. A replication reads and writes databases of this server with the
-//! rights that its owner has at that time, so it stops when these end. Sides behind a URL have the credentials that the
-//! replication names, whoever owns it.
+//! A document of `_replicator` names its owner, as in CouchDB: the client that wrote it. Beside the name it stores how
+//! the name was [proved](super::proven); without a proof the name has no rights. A replication reads and writes
+//! databases of this server with its owner's current rights, so it stops when these end. Sides behind a URL use the
+//! credentials in the replication, whoever owns it.
 //!
-//! `user_ctx` restricts the owner's roles. An administrator's document runs as the client that it describes. Who may write and
-//! read such documents is in [`replications`](crate::http::authz::replications).
+//! `user_ctx` restricts the owner's roles. An administrator's document runs as the client that it describes. Who may
+//! write and read such documents is in [`replications`](crate::http::authz::replications).
 //!
 //! Source: CouchDB's `couch_replicator_docs.erl`, and its documentation of the replicator database.
 
@@ -28,7 +28,7 @@ const OWNER: &str = "owner";
 pub(crate) struct Owner {
     /// `None`: everyone, on a server without administrators.
     pub(crate) name: Option<String>,
-    /// `None` if nothing proves that it was the owner who asked for the replication.
+    /// `None` if nothing proves that the owner asked for the replication.
     pub(crate) proven: Option<Proven>,
     context: Option<Context>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// `None` if it is malformed.
+    /// `None` if malformed.
     pub(crate) fn read(context: JsonRef<'_>) -> Option<Context> {
         let name = match context.get("name").filter(|name| !name.is_null()) {
             Some(name) => Some(name.as_str()?.into_owned()),
@@ -58,12 +58,12 @@ impl Owner {
     pub(crate) fn of_document(auth: &Auth, body: &JsonText) -> Owner {
         let name = owner_of(body);
         let proven = name.as_ref().and_then(|name| Proven::of_document(auth, body, name));
-        // What is malformed has no rights.
+        // A malformed context has no rights.
         let context = body.get("user_ctx").map(|context| Context::read(context).unwrap_or_default());
         Owner { name, proven, context }
     }
 
-    /// The owner that a client is, for what goes on after its request.
+    /// The client as an owner, for work that continues after its request.
     pub(crate) fn of_client(principal: &Principal) -> Owner {
         Owner { name: principal.name.clone(), proven: Proven::of_client(principal), context: None }
     }
@@ -73,12 +73,12 @@ impl Owner {
         Owner { proven: Some(Proven::of_account(auth, &name)), name: Some(name), context: None }
     }
 
-    /// An owner of whom only the name is known.
+    /// An owner known by name only.
     pub(crate) fn unproven(name: Option<String>) -> Owner {
         Owner { name, ..Owner::default() }
     }
 
-    /// Reads the owner in a job's data. Only servers write these.
+    /// Reads the owner in a job's data. Only servers write job data.
     pub(crate) fn read(stored: JsonRef<'_>) -> Option<Owner> {
         let name = match stored.get("name")? {
             name if name.is_null() => None,
@@ -106,14 +106,14 @@ impl Owner {
         self.name.is_some() && self.name == principal.name && proven.is_some_and(|(own, other)| own.is_like(&other))
     }
 
-    /// The name and its proof; `None` if everyone owns it, and is an administrator.
+    /// The name and its proof; `None` if the owner is everyone on a server without administrators.
     fn known(&self, auth: &Auth) -> Result<Option<(&str, &Proven)>> {
         let refused = |reason: String| Err(ApiError::forbidden(reason));
         match (&self.name, &self.proven) {
             (None, _) if auth.is_open_admin() => Ok(None),
-            (None, _) => refused("nobody owns the replication; an administrator has to ask for it again".to_owned()),
+            (None, _) => refused("the replication has no owner; an administrator has to request it again".to_owned()),
             (Some(name), None) => refused(format!(
-                "nothing proves that {name} owns the replication; an administrator has to ask for it again"
+                "nothing proves that {name} owns the replication; an administrator has to request it again"
             )),
             (Some(name), Some(proven)) if proven.is_over(seconds_now()) => {
                 refused(format!("the token of the owner {name} of the replication has expired"))
@@ -123,12 +123,12 @@ impl Owner {
     }
 
     /// # Errors
-    /// 403 if the owner has no rights, and never will.
+    /// 403 if the owner has no rights and will never have any.
     pub(crate) fn require_rights(&self, auth: &Auth) -> Result<()> {
         self.known(auth).map(drop)
     }
 
-    /// The rights of the owner now.
+    /// The owner's current rights.
     ///
     /// # Errors
     /// 401 and 403 if the owner could not send a request now.

@@ -6,13 +6,13 @@
 //!  job        {"owner": {"name": "anna", "by": "user"}, …}
 //! ```
 //!
-//! The name alone gives no right: a token or a proxy may name a client like an administrator. An account is looked up again
-//! before each use. Whoever came by a token or a proxy has the roles that these gave, for as long as the server would believe
-//! them again.
+//! The name alone gives no right: a token or a proxy may name a client like an administrator. An account is looked up
+//! again before each use. A client that came with a token or through a proxy keeps the roles from there, for as long as
+//! the server would accept that proof.
 //!
-//! Clients write documents, and replications bring them from other servers. So `mac` is a digest of the name, its proof and
-//! [what the document replicates](SIGNED), keyed with the store's secret: a proof that was copied into another document proves
-//! nothing. Only servers write jobs, which need none.
+//! Clients write documents, and replications bring them from other servers. So `mac` is a digest of the name, its proof
+//! and [what the document replicates](SIGNED), keyed with the store's secret: a proof copied into another document
+//! proves nothing. Only servers write jobs, so their proofs need no digest.
 
 use std::mem::discriminant;
 
@@ -24,10 +24,10 @@ use crate::http::authn::passwords::{same, unhex};
 use crate::http::authn::principal::{Principal, Proof, Voucher};
 use crate::http::error::{ApiError, Result};
 
-/// The member of documents that holds it.
+/// The member of documents that holds the proof.
 pub(crate) const MEMBER: &str = "owner_proof";
 
-/// The members of a document that its proof is for.
+/// The members of a document that its proof covers.
 const SIGNED: [&str; 3] = ["source", "target", "user_ctx"];
 
 /// A proof.
@@ -44,7 +44,7 @@ pub(crate) enum Proven {
 }
 
 impl Proven {
-    /// How this client proved its name; `None` if it has none.
+    /// How this client proved its name; `None` if it has no name.
     pub(crate) fn of_client(principal: &Principal) -> Option<Proven> {
         match principal.proof {
             Proof::Nothing | Proof::Party => None,
@@ -55,39 +55,39 @@ impl Proven {
         }
     }
 
-    /// The account that has this name now.
+    /// The current account of this name.
     pub(crate) fn of_account(auth: &Auth, name: &str) -> Proven {
         if auth.is_administrator(name) { Proven::Admin } else { Proven::User }
     }
 
-    /// The proof in a document with this owner; `None` if no server of this store wrote it.
+    /// The proof in a document with this owner; `None` unless a server of this store wrote it.
     pub(crate) fn of_document(auth: &Auth, body: &JsonText, name: &str) -> Option<Proven> {
         let stored = body.get(MEMBER)?;
         let proven = Proven::read(stored)?;
         same(&proven.mac(auth, name, body), &unhex(&stored.get("mac")?.as_str()?)?).then_some(proven)
     }
 
-    /// Writes it into a document with this owner and body.
+    /// Writes the proof into a document with this owner and body.
     pub(crate) fn write_signed(&self, auth: &Auth, name: &str, body: &JsonText, json: &mut JsonWriter<'_>) {
         json.name(MEMBER).begin_object();
         self.write(json);
         json.name("mac").str(&hex(&self.mac(auth, name, body))).end_object();
     }
 
-    /// Whether both were proved in the same way, so that the same name means the same client.
+    /// Whether both names were proved in the same way, so that the same name means the same client.
     pub(crate) fn is_like(&self, other: &Proven) -> bool {
         discriminant(self) == discriminant(other)
     }
 
-    /// Whether it was a token that has expired.
+    /// Whether the proof is a token that has expired.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         self.vouched().and_then(|(voucher, _)| voucher.until).is_some_and(|until| until <= now)
     }
 
-    /// The client with this name and the rights that it has now.
+    /// The client with this name and its current rights.
     ///
     /// # Errors
-    /// 401 and 403 if it has none.
+    /// 401 and 403 if it has no rights.
     pub(crate) async fn principal(&self, app: &App, name: &str) -> Result<Principal> {
         let (roles, proof) = match self {
             Proven::Admin | Proven::User => {
@@ -105,7 +105,7 @@ impl Proven {
             Proven::Token(voucher, roles) if app.auth.believes_tokens(voucher) => (roles, Proof::Token(*voucher)),
             Proven::Proxy(voucher, roles) if app.auth.believes_proxies(voucher) => (roles, Proof::Proxy(*voucher)),
             Proven::Token(..) | Proven::Proxy(..) => {
-                let reason = format!("what named the owner {name} of the replication is no longer believed");
+                let reason = format!("the proof of the owner {name} of the replication is no longer accepted");
                 return Err(ApiError::forbidden(reason));
             }
         };
@@ -146,7 +146,7 @@ impl Proven {
         auth.sign_owner(&parts)
     }
 
-    /// Writes its members.
+    /// Writes the members.
     pub(crate) fn write(&self, json: &mut JsonWriter<'_>) {
         json.name("by").str(self.by());
         let Some((voucher, roles)) = self.vouched() else { return };
@@ -161,7 +161,7 @@ impl Proven {
         json.name("key").str(&hex(&voucher.key));
     }
 
-    /// Reads its members, without asking who wrote them.
+    /// Reads the members, whoever wrote them.
     pub(crate) fn read(stored: JsonRef<'_>) -> Option<Proven> {
         let vouched = || {
             let roles = stored.get("roles")?.elements().map(|role| Some(role.as_str()?.into_owned()));
@@ -182,7 +182,7 @@ impl Proven {
     }
 }
 
-/// Appends a value whose members are in the order of their names: a document that is stored as rows has them in that order.
+/// Appends a value whose members are in the order of their names: a document stored as rows has them in that order.
 fn append_sorted(value: JsonRef<'_>, text: &mut String) {
     if value.is_object() {
         let mut members: Vec<_> = value.members().collect();

@@ -1,17 +1,17 @@
 //! Data and progress of a replication's job.
 //!
 //! ```text
-//!  name       the id of the replication; without one it is not scheduled yet, or has ended
+//!  name       the id of the replication; without one, the job is not scheduled yet, or has ended
 //!  data       {"task": {…}, "added_ms": 1, "database": "_replicator", "doc_id": "x", "definition": "…"}
 //!             {"task": {…}, "added_ms": 1, "request": {…}, "owner": {…}}
 //!  progress   {"task": {…figures…}, "errors": 1, "history": [{"type": "crashed", "at_ms": 2, "reason": "…"}, …]}
 //!             {"task": {}, "errors": 0, "history": [], "answer": {"status": 200, "body": {"ok": true, …}}}
 //! ```
 //!
-//! A request that is not continuous ends with an answer, for the clients that wait for it.
+//! A request that is not continuous ends with an answer for the waiting clients.
 //!
-//! `_active_tasks` shows `task`. A replication without a document has its credentials in `request`, so data is shown
-//! nowhere.
+//! `_active_tasks` shows `task`. A replication without a document has its credentials in `request`, so the rest of the
+//! data is never shown.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -31,13 +31,13 @@ pub(crate) const KIND: &str = "replication";
 /// Maximum size of a request and its owner in a job's data.
 pub(crate) const MOST_REQUEST: usize = 60_000;
 
-/// Maximum size of the record in an answer, except that it has one session.
+/// Maximum size of the record in an answer. A record with a single session may be larger.
 const MOST_RECORD: usize = 80_000;
 
-/// Maximum number of characters of a database's address that are shown.
+/// Maximum number of shown characters of a database's address.
 const MOST_SHOWN: usize = 1_000;
 
-/// Maximum length of a failure's reason that is kept.
+/// Maximum length of a stored failure reason.
 const MOST_REASON: usize = 200;
 
 /// Maximum size of a job's progress.
@@ -52,7 +52,7 @@ const HEALTHY_MS: u64 = 120_000;
 /// The origin of a replication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// In a document.
+    /// A document.
     Document {
         /// Its database.
         database: String,
@@ -61,7 +61,7 @@ pub(crate) enum Origin {
         /// The hash of its definition.
         definition: String,
     },
-    /// In a request of this owner.
+    /// A request of this owner.
     Request(Request, Owner),
 }
 
@@ -80,16 +80,16 @@ impl std::fmt::Debug for Request {
 pub(crate) struct ReplicationJob {
     pub(crate) origin: Origin,
     pub(crate) added_ms: u64,
-    /// What is shown of it.
+    /// The description for `_active_tasks`.
     task: JsonText,
 }
 
-/// The job of a document. A name of a database has no colon.
+/// The job of a document. Names of databases have no colon.
 pub(crate) fn job_of_document(database: &str, id: &str) -> JobId {
     JobId::new(KIND, format!("{database}:{id}"))
 }
 
-/// The id of a replication whose `+` was a space in a path, as in CouchDB.
+/// The id of a replication whose `+` was decoded as a space in a path, as CouchDB restores it.
 pub(crate) fn plus_for_space(id: &str) -> String {
     id.replace(' ', "+")
 }
@@ -99,7 +99,7 @@ pub(crate) fn is_of_document(id: &JobId) -> bool {
     id.id.contains(':')
 }
 
-/// The job of a request, by the id that the replication had when it was requested.
+/// The job of a request, by the id that the replication had at that time.
 pub(crate) fn job_of_request(id: &str) -> JobId {
     JobId::new(KIND, id)
 }
@@ -158,7 +158,7 @@ impl ReplicationJob {
         let task = json.slice_ref(json.get("task")?);
         let origin = match json.get("request") {
             Some(request) => {
-                // One without a proof has no rights.
+                // An owner without a proof has no rights.
                 let named = || Owner::unproven(task.get("user").and_then(|user| Some(user.as_str()?.into_owned())));
                 let owner = json.get("owner").and_then(Owner::read).unwrap_or_else(named);
                 Origin::Request(Request(json.slice_ref(request)), owner)
@@ -170,7 +170,7 @@ impl ReplicationJob {
         Some(ReplicationJob { origin, added_ms: json.get("added_ms")?.as_u64()?, task })
     }
 
-    /// Whether it goes on with later changes.
+    /// Whether it continues with later changes.
     fn is_continuous(&self) -> bool {
         self.shown("continuous").and_then(JsonRef::as_bool) == Some(true)
     }
@@ -180,7 +180,7 @@ impl ReplicationJob {
         matches!(self.origin, Origin::Request(..)) && !self.is_continuous()
     }
 
-    /// What is shown of it under this name.
+    /// The description under this name.
     pub(crate) fn shown(&self, name: &str) -> Option<JsonRef<'_>> {
         self.task.get(name)
     }
@@ -197,17 +197,17 @@ pub(crate) struct Event {
 /// A job's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobProgress {
-    /// What was done, as `_active_tasks` shows it.
+    /// Figures of the replication, as `_active_tasks` shows them.
     pub(crate) figures: Option<JsonText>,
     /// Number of failed runs in a row.
     pub(crate) errors: u64,
     /// Events, the newest first.
     pub(crate) history: Vec<Event>,
-    /// How a replication ended for which clients wait.
+    /// The outcome for clients that wait.
     pub(crate) answer: Option<Answer>,
 }
 
-/// The answer to the clients that wait for a replication.
+/// The answer for clients that wait for a replication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -224,7 +224,7 @@ impl Answer {
     }
 }
 
-/// The record of a replication, with as many of its sessions as a job's progress has room for, the newest first.
+/// The record of a replication, with as many sessions as fit into a job's progress, the newest first.
 fn record_of(report: &Report) -> JsonText {
     let mut sessions = report.record.get("history").map_or(0, |history| history.elements().count());
     loop {
@@ -276,7 +276,7 @@ impl JobProgress {
         })
     }
 
-    /// The row. Whatever a peer says, there is one that can be stored: without figures, and with another answer.
+    /// The row. It can be stored whatever a peer sent: if it is too large, it has no figures or another answer.
     pub(crate) fn write(&self) -> Vec<u8> {
         let fits = |row: &Vec<u8>| row.len() <= MOST_PROGRESS;
         if let Some(row) = Some(self.write_whole()).filter(fits) {
@@ -294,7 +294,7 @@ impl JobProgress {
 
     fn write_whole(&self) -> Vec<u8> {
         response::object_text(|json| {
-            // Without figures an empty object: nothing else is shown as a task.
+            // An empty object if there are no figures: nothing else may be shown as a task.
             json.name("task").text(self.figures.as_ref().unwrap_or(&JsonText::empty_object()));
             json.name("errors").u64(self.errors).name("history").begin_array();
             for event in &self.history {
@@ -317,7 +317,7 @@ impl JobProgress {
         self.history.truncate(MOST_EVENTS);
     }
 
-    /// A run begins, after this number of runs that were lost.
+    /// Notes the start of a run, after this number of lost runs.
     pub(crate) fn begins(&mut self, order: &ReplicationJob, lost: u64, now_ms: u64) {
         if self.history.is_empty() {
             self.note("added", order.added_ms, None);
@@ -328,12 +328,12 @@ impl JobProgress {
         self.note("started", now_ms, None);
     }
 
-    /// When the last run began.
+    /// When the last run started.
     pub(crate) fn began_ms(&self) -> Option<u64> {
         self.history.iter().find(|event| event.kind == "started").map(|event| event.at_ms)
     }
 
-    /// The run that began last failed.
+    /// Notes the failure of the last run.
     pub(crate) fn crashed(&mut self, reason: &str, now_ms: u64) {
         if now_ms.saturating_sub(self.began_ms().unwrap_or(now_ms)) >= HEALTHY_MS {
             self.errors = 0;
@@ -348,7 +348,7 @@ impl JobProgress {
     }
 }
 
-/// Why a job waits that was lost this many times.
+/// The reason for waiting after this many lost runs.
 pub(crate) fn of_lost(times: u64) -> String {
     match times {
         1 => "the server ended while it ran".to_owned(),
@@ -356,7 +356,7 @@ pub(crate) fn of_lost(times: u64) -> String {
     }
 }
 
-/// The figures of a replication, with the names that CouchDB's have.
+/// The figures of a replication, with CouchDB's names.
 pub(crate) fn figures(progress: &Progress) -> JsonText {
     let Figures {
         missing_checked,
@@ -410,7 +410,7 @@ mod tests {
             assert!(!order.task.as_str().contains("geheim") && !format!("{order:?}").contains("geheim"), "{order:?}");
             assert_eq!(order.shown("user").and_then(JsonRef::as_str).as_deref(), Some("anna"));
         }
-        // One without a proof keeps the name.
+        // An owner without a proof keeps the name.
         let order = ReplicationJob::new(request(Owner::default()), &asked, Some("anna"), 7);
         let before = String::from_utf8(order.write()).unwrap().replace(r#","owner":{"name":null}"#, "");
         let read = ReplicationJob::read(before.as_bytes()).unwrap();

@@ -1,7 +1,7 @@
-//! Parses replications: of requests, and of documents of `_replicator`.
+//! Parses replications: from requests, and from documents of `_replicator`.
 //!
 //! Each side is a URL, or the name of a database of this server, which is read and written directly. Credentials are in
-//! the URL, in `auth` or in `headers`, and appear in no answer and no log.
+//! the URL, in `auth` or in `headers`, and never appear in answers or logs.
 //!
 //! Source: CouchDB's `couch_replicator_parse.erl`.
 
@@ -50,12 +50,12 @@ impl RequestedReplication {
     /// Reads a request, or a document of `_replicator`.
     ///
     /// # Errors
-    /// 400 and 501, with sentences that name no credentials.
+    /// 400 and 501, with reasons that contain no credentials.
     pub(crate) fn read(asked: &JsonText) -> Result<RequestedReplication> {
         Reader { asked, settings: None }.replication()
     }
 
-    /// The same. The section `replicator` of the settings has what is not requested.
+    /// The same. The section `replicator` of the settings has defaults for what is not requested.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -63,12 +63,12 @@ impl RequestedReplication {
         Reader { asked, settings: Some(settings) }.replication()
     }
 
-    /// The id of the replication, as CouchDB's scheduler names it. `None` if the source has to be asked for it.
+    /// The id of the replication, as CouchDB's scheduler names it. `None` if the source must be asked first.
     pub(crate) fn known_id(&self, uuid: &str) -> Option<String> {
         self.identity(uuid).known_id(&self.options).map(|id| self.full_id(id))
     }
 
-    /// The id for that of the checkpoints.
+    /// The full id, from the id of the checkpoints.
     pub(crate) fn full_id(&self, mut id: String) -> String {
         if self.options.continuous {
             id.push_str("+continuous");
@@ -79,14 +79,14 @@ impl RequestedReplication {
         id
     }
 
-    /// What its checkpoints are found by.
+    /// The identity of its checkpoints.
     pub(crate) fn identity(&self, uuid: &str) -> Identity {
         let (source, target) = (self.source.endpoint.clone(), self.target.endpoint.clone());
         Identity { uuid: uuid.to_owned(), source, target }
     }
 }
 
-/// Reads the members of a request. The settings, if there are any, have what is not given.
+/// Reads the members of a request. If settings are given, they have the defaults.
 struct Reader<'r> {
     asked: &'r JsonText,
     settings: Option<&'r Rows>,
@@ -102,7 +102,7 @@ impl<'r> Reader<'r> {
         self.refuse_proxies()?;
         let options = self.options(self.filter(params)?)?;
         let connecting = self.connecting()?;
-        // It has no effect: this server always asks for many documents at once.
+        // It has no effect: this server always requests many documents at once.
         self.flag("use_bulk_get")?;
         let parameters = self.object("create_target_params", "a JSON object")?;
         let parameter = |name: &'static str| Some((name, parameters?.get(name)?.text().trim_matches('"').to_owned()));
@@ -135,7 +135,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// A positive number, at most `most`. A setting that is 0 does not count.
+    /// A positive number, at most `most`. A setting of 0 is ignored.
     fn number(&self, name: &str, most: u64) -> Result<Option<usize>> {
         let number = match self.given(name).map(number_of) {
             Some(number) => Some(number.filter(|&number| number > 0).ok_or_else(|| wrong(name, "a positive integer"))?),
@@ -160,7 +160,7 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    /// The documents to replicate. `params` are those of a function.
+    /// The documents to replicate. `params` are for a filter function.
     fn filter(&self, params: Option<JsonRef<'r>>) -> Result<Filter> {
         let filters = ["doc_ids", "selector", "filter"].into_iter().filter(|name| self.given(name).is_some());
         if filters.count() > 1 {
@@ -241,13 +241,13 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A number, which CouchDB accepts as a text too.
+/// A number. CouchDB accepts it as text too.
 fn number_of(value: JsonRef<'_>) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// Reads options of sockets as Erlang writes them, `[{keepalive, true}, {nodelay, false}]`. Others have no effect. `None`
-/// if the text is no such list.
+/// Reads options of sockets as Erlang writes them, `[{keepalive, true}, {nodelay, false}]`. Other options are ignored.
+/// `None` if the text is not such a list.
 fn set_socket(text: &str, connecting: &mut Connecting) -> Option<()> {
     let text: String = text.split_whitespace().collect();
     let list = text.strip_suffix('.').unwrap_or(&text).strip_prefix('[')?.strip_suffix(']')?;
@@ -285,7 +285,7 @@ fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
             false => Ok(Side { name: url.to_string(), endpoint: Endpoint::Local(url.into_owned()) }),
         };
     }
-    // The error of an address names no credentials.
+    // Errors of addresses contain no credentials.
     let mut address: Address = url.parse().map_err(|error| invalid(&format!(": {error}")))?;
     for name in ["auth", "headers"] {
         if value.get(name).is_some_and(|part| !part.is_object()) {
@@ -302,7 +302,7 @@ fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
         let value = value.as_str().ok_or_else(|| ApiError::bad_request("headers must be strings"))?;
         address = address.with_header(&name, &value).map_err(|error| ApiError::bad_request(error.to_string()))?;
     }
-    // CouchDB shows the address so.
+    // CouchDB shows the address in this form.
     let mut name = address.to_string();
     if !name.ends_with('/') {
         name.push('/');
@@ -310,12 +310,12 @@ fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
     Ok(Side { name, endpoint: Endpoint::Remote(address) })
 }
 
-/// A side as it is shown: without credentials, and a URL with a slash at its end. `None` where it is none.
+/// A side as it is shown: without credentials, and a URL with a slash at its end. `None` if it is not a side.
 pub(crate) fn shown(value: JsonRef<'_>) -> Option<String> {
     side(Some(value)).ok().map(|side| side.name)
 }
 
-/// A side as it was given, without credentials. `None` where it is none.
+/// A side as it was given, without credentials. `None` if it is not a side.
 pub(crate) fn without_credentials(value: JsonRef<'_>) -> Option<String> {
     let shown = shown(value)?;
     let given = value.get("url").unwrap_or(value).as_str()?;

@@ -28,17 +28,17 @@ use crate::http::jobs::replicator::{has_jobs, side};
 use crate::http::jobs::run::{End, PAUSE, Run, backoff, now_ms};
 use crate::http::journal::Actor;
 
-/// How long the answer to a request is kept, so that each client that waits for it reads it.
+/// Time for which the answer to a request is kept, so that each waiting client can read it.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Time that a replication has for its last checkpoint when it is stopped. CouchDB has five seconds. Here a server that stops
-/// waits for them, and those who stop servers may wait for ten seconds in all.
+/// Time for the last checkpoint of a replication that is stopped. CouchDB has five seconds. Here a stopping server
+/// waits for the checkpoints, and people may wait ten seconds in all for a server to stop.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(3);
 
-/// The id of a replication. If it is filtered by a function, the source is asked for its source code.
+/// The id of a replication. If a function filters it, the source is asked for the function's code.
 ///
 /// # Errors
-/// 404 if a source behind a URL does not give it, as in CouchDB; the errors of a database of this server.
+/// 404 if a source behind a URL does not return the code, as in CouchDB; the errors of a database of this server.
 pub(crate) async fn id(app: &Arc<App>, asked: &RequestedReplication, owner: &Owner) -> Result<String> {
     if let Some(id) = asked.known_id(&app.uuid) {
         return Ok(id);
@@ -55,10 +55,11 @@ pub(crate) async fn id(app: &Arc<App>, asked: &RequestedReplication, owner: &Own
     })
 }
 
-/// Runs a replication with the rights of its owner, until it ends or `stop` completes. `on_progress` is called with its progress.
+/// Runs a replication with the rights of its owner, until it ends or `stop` completes. `on_progress` is called with its
+/// progress.
 ///
 /// # Errors
-/// A side that cannot be opened, and what ends the replication: no sentence has credentials.
+/// A side cannot be opened, or the replication failed. Reasons never contain credentials.
 pub(crate) async fn replicate(
     app: &Arc<App>,
     asked: &RequestedReplication,
@@ -91,7 +92,7 @@ pub(crate) async fn replicate(
     replication.run_until(stop).await.map_err(|error| noted(of_run(&error)))
 }
 
-/// The answer for what ends a replication.
+/// The answer for an error that ends a replication.
 fn of_run(error: &peer::Error) -> ApiError {
     if (error.kind(), error.status()) == (ErrorKind::Refused, Some(404)) {
         return ApiError::not_found(error.to_string());
@@ -99,7 +100,7 @@ fn of_run(error: &peer::Error) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "replication_failed", error.to_string())
 }
 
-/// Number of revisions in a minute of which the log says that they did not arrive.
+/// Maximum number of revisions a minute that the log names as not arrived.
 const SHOWN_FAILURES: u64 = 100;
 
 /// Logs revisions that could not be written.
@@ -179,7 +180,7 @@ fn failed(side: &Side, error: &peer::Error) -> ApiError {
         (ErrorKind::NoDatabase, _) => not_found(side),
         (_, Some(401)) => ApiError::unauthorized(format!("unauthorized to access or create database {}", side.name)),
         (_, Some(403)) => ApiError::forbidden(format!("not allowed to access or create database {}", side.name)),
-        // As CouchDB names it: a malformed cookie or token, or a database that cannot be created.
+        // CouchDB's error for this: a malformed cookie or token, or a database that cannot be created.
         (ErrorKind::Refused, Some(400..=499)) => {
             let reason = format!("could not open {}: {error}", side.name);
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "db_not_found", reason)
@@ -191,7 +192,7 @@ fn failed(side: &Side, error: &peer::Error) -> ApiError {
 /// Runs a job.
 pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let Some(order) = ReplicationJob::read(&run.job.data) else {
-        tracing::error!(job = ?run.job.id, "what a replication is asked for cannot be read");
+        tracing::error!(job = ?run.job.id, "a replication's request cannot be read");
         return End::Removed;
     };
     let mut done = JobProgress::of(&run.job);
@@ -207,7 +208,7 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let (asked, owner) = match asked {
         Ok(asked) => asked,
         Err(refused) if order.is_awaited() => return answered(&app, &run, &Err(refused)).await,
-        // The job was added without the check, or its owner has no rights any more.
+        // The job was added without the check, or its owner no longer has rights.
         Err(refused) => {
             tracing::warn!(job = ?run.job.id, error = refused.reason(), "a replication cannot run");
             return end(&app, &order, done, &Outcome::Failed(refused.reason().to_owned())).await;
@@ -259,7 +260,8 @@ pub(crate) async fn run(app: Arc<App>, run: Arc<Run>) -> End {
     let done = done.lock().clone();
     let is_stopped = is_stopped.load(Ordering::Relaxed) || run.should_stop();
     let Some(ended) = ended.filter(|_| !is_stopped) else {
-        // It continues from its last checkpoint, here or on another server, or was removed. With another function it begins anew.
+        // It continues from its last checkpoint, here or on another server, or was removed. With another function it
+        // starts again.
         return End::Again(Duration::ZERO);
     };
     match ended {
@@ -307,7 +309,7 @@ async fn end(app: &App, order: &ReplicationJob, done: JobProgress, outcome: &Out
     }
 }
 
-/// Makes the id of the replication the name of its job. The inner error is the id with the job that has it.
+/// Sets the id of the replication as the name of its job. The inner error is the id, and the job that already has it.
 async fn name(
     app: &Arc<App>,
     run: &Run,
@@ -324,8 +326,8 @@ async fn name(
     })
 }
 
-/// Completes when a document's replication has another id, since the source has another function by now: its checkpoints do not
-/// say what that one would have let through. As in CouchDB, a request's goes on.
+/// Completes when a document's replication gets another id because the function of its source has changed: its
+/// checkpoints say nothing about what the new function accepts. As in CouchDB, a request's replication continues.
 async fn renamed(app: &Arc<App>, order: &ReplicationJob, asked: &RequestedReplication, owner: &Owner, known: &str) {
     if asked.known_id(&app.uuid).is_some() || matches!(order.origin, Origin::Request(..)) {
         return pending().await;
@@ -338,8 +340,8 @@ async fn renamed(app: &Arc<App>, order: &ReplicationJob, asked: &RequestedReplic
     }
 }
 
-/// The end of a run whose replication another job runs, as in CouchDB: of two documents the second one fails, and one waits for
-/// the end of a request's.
+/// The end of a run if another job already runs the replication, as in CouchDB: of two documents the second one fails;
+/// a document waits for the end of a request's replication.
 async fn runs_elsewhere(
     app: &App,
     run: &Run,
@@ -364,7 +366,7 @@ async fn runs_elsewhere(
     };
     match order.origin {
         Origin::Document { .. } if !is_request => Ok(end(app, order, done.clone(), &Outcome::Failed(reason)).await),
-        // It goes on there.
+        // It continues in the other job.
         Origin::Request(..) if !order.is_awaited() => Ok(End::Removed),
         _ => Err(ApiError::new(StatusCode::CONFLICT, "conflict", reason)),
     }
@@ -375,7 +377,7 @@ async fn answered(app: &App, run: &Run, ended: &Result<Report>) -> End {
     if ended.is_err() {
         app.statistics.failed_runs.add(1);
     }
-    // It runs no more.
+    // It no longer runs.
     if let Err(error) = run.layer.jobs().rename(&run.hold, None).await {
         tracing::debug!(job = ?run.job.id, %error, "a replication that has ended keeps its id");
     }
@@ -383,7 +385,7 @@ async fn answered(app: &App, run: &Run, ended: &Result<Report>) -> End {
 }
 
 fn crash(mut done: JobProgress, error: &ApiError) -> End {
-    // CouchDB names these before their sentences.
+    // CouchDB writes these names before the reasons.
     let reason = match error.error() {
         name @ ("db_not_found" | "unauthorized" | "forbidden") => format!("{name}: {}", error.reason()),
         _ => error.reason().to_owned(),

@@ -1,7 +1,7 @@
 //! A database of this server as one side of a replication, used with the rights of the replication's owner.
 //!
 //! The rights are looked up again before each step, and after a wait for changes: a changed `_security`, another
-//! password, other roles or a deleted user count at once. An administrator's replication reads nothing for that.
+//! password, other roles or a deleted user apply at once. An administrator's replication reads nothing for that.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::http::error::ApiError;
 use crate::http::functions::filter::{Function, Named};
 use crate::http::jobs::replicator::owner::Owner;
 
-/// Number of changes whose documents are read and asked about at a time.
+/// Number of changes whose documents are read and filtered at a time.
 const FILTERED_AT_ONCE: usize = 100;
 
-/// A side, and what its rights are found by.
+/// A side, and what is needed to look up its rights.
 #[derive(Clone, Debug)]
 struct Owned {
     inner: Arc<dyn Peer>,
     rights: Rights,
-    /// The function that filters the feed: the one that it began with.
+    /// The function that filters the feed: the one it had at the start.
     filter: Arc<OnceCell<Function>>,
 }
 
@@ -43,7 +43,7 @@ struct Rights {
     app: Arc<App>,
     documents: Documents,
     owner: Owner,
-    /// The owner when the side was opened: functions that validate documents are asked on its behalf.
+    /// The owner when the side was opened: functions that validate documents are called on its behalf.
     principal: Principal,
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn open(
 }
 
 impl Rights {
-    /// Whether the owner may still use the database. What it may write there, its handle asks.
+    /// Whether the owner may still use the database. Its handle checks the rights to write.
     async fn check(&self) -> Result<()> {
         let checked = async {
             if self.owner.principal(&self.app).await? != self.principal {
@@ -95,7 +95,7 @@ impl Rights {
         function.await.map_err(|error| of_peer(&error))
     }
 
-    /// The rows that pass, with the leaves that do. A row whose document cannot be read passes: it may match.
+    /// The rows and leaves that pass. A row whose document cannot be read passes: it may match.
     async fn passing(&self, function: &Function, rows: Vec<Change>) -> Result<Vec<Change>> {
         let mut passing = Vec::new();
         for some in rows.chunks(FILTERED_AT_ONCE) {
@@ -141,7 +141,7 @@ impl Rights {
 
 /// An error of this server, as a peer returns it.
 fn of_peer(error: &ApiError) -> Error {
-    // What this build cannot do, it cannot do later either.
+    // A feature that this build lacks will not appear later.
     let may_pass = error.status().is_server_error() && error.status() != StatusCode::NOT_IMPLEMENTED;
     let kind = if may_pass { ErrorKind::Unavailable } else { ErrorKind::Refused };
     Error::new(kind, error.reason().to_owned()).with_status(error.status().as_u16())
@@ -158,7 +158,7 @@ impl Peer for Owned {
         self.rights.check().await?;
         let Filter::Function { name, params } = &request.filter else {
             let changes = self.inner.changes(request).await?;
-            // It may have waited long.
+            // The read may have waited for long.
             self.rights.check().await?;
             return Ok(changes);
         };

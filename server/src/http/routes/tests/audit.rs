@@ -1,7 +1,7 @@
 //! The tables in `SECURITY.md`: what each kind of client gets for each request.
 //!
-//! Each request is one that the server administrator is allowed, with a body where it takes one. So the rights that
-//! handlers check themselves show too, for example those on design documents.
+//! Each request is one that the server administrator may send, with a body if it takes one. So the tables also show
+//! rights that handlers check themselves, for example on design documents.
 
 use super::*;
 
@@ -9,9 +9,9 @@ use super::*;
 struct Case {
     path: &'static str,
     method: &'static str,
-    /// What it does, where a row has several.
+    /// What it does, if a row has several requests.
     what: &'static str,
-    /// The path that is sent, if it is not the row's.
+    /// The path to send, if it is not the row's.
     target: &'static str,
     body: &'static str,
 }
@@ -29,7 +29,7 @@ impl Case {
         Case { what, ..self }
     }
 
-    /// What follows the method: the target of a `COPY`, what others send.
+    /// What other requests need in addition: the target of a `COPY`.
     fn link(&self) -> &'static str {
         match (self.what, self.method) {
             ("", _) => "",
@@ -43,7 +43,7 @@ impl Case {
 const DOC: &str = "a document";
 const DESIGN: &str = "a design document";
 
-/// The documents of the database. Their revisions are `1-` and 32 ones.
+/// The documents of the database. Their revisions are `1-` followed by 32 ones.
 const DOCUMENTS: &str = r#"{"new_edits":false,"docs":[
     {"_id":"docid","_rev":"1-11111111111111111111111111111111","_attachments":{"rest":{"data":"YQ=="}}},
     {"_id":"_design/x","_rev":"1-11111111111111111111111111111111","_attachments":{"rest":{"data":"YQ=="}},
@@ -56,14 +56,14 @@ const DOCUMENTS: &str = r#"{"new_edits":false,"docs":[
 
 pub(super) const SECURITY: &str = r#"{"members":{"names":["member"]},"admins":{"names":["chief"]}}"#;
 
-/// What is sent of each row that writes or takes a body. Other rows are sent as they are.
+/// The requests for each row that writes or takes a body. Other rows are sent as they are.
 #[rustfmt::skip]
 const CASES: &[Case] = &[
     case("/_session", "POST", r#"{"name":"member","password":"password"}"#),
     case("/_session", "DELETE", ""),
     case("/_dbs_info", "POST", r#"{"keys":["db"]}"#),
     case("/_replicate", "POST", r#"{"source":"db","target":"copy","create_target":true}"#),
-    // No folder is named by a relative path. Tests of the command send absolute ones.
+    // A relative path is refused. Tests of the command send absolute ones.
     case("/_couch_layer/backup", "POST", r#"{"to":"folder"}"#),
     case("/_scheduler/docs/*", "GET", "").to("/_scheduler/docs"),
     case("/_transact", "POST", r#"{"edits":[{"db":"db","doc":{"_id":"new"}}]}"#).of(DOC),
@@ -91,7 +91,7 @@ const CASES: &[Case] = &[
     case("/{db}/_local_docs/queries", "POST", r#"{"queries":[{}]}"#),
     case("/{db}/_changes", "POST", r#"{"doc_ids":["docid"]}"#).to("/db/_changes?filter=_doc_ids"),
     case("/{db}/_couch_layer/format", "PUT", r#""packed""#),
-    // Nothing moves out of a store in memory. Tests of relocations send these where something does.
+    // A store in memory cannot be relocated. Tests of relocations send these to other stores.
     case("/{db}/_couch_layer/relocate", "DELETE", "").to("/db/_couch_layer/relocate?to=mem:"),
     case("/{db}/_couch_layer/relocate", "POST", r#"{"to":"mem:"}"#),
     case("/{db}/_revs_diff", "POST", r#"{"docid":["1-11111111111111111111111111111111"]}"#),
@@ -144,8 +144,8 @@ const CASES: &[Case] = &[
     case("/{db}/{docid}/*", "PUT", "a").to("/db/_design/x/new?rev=1-11111111111111111111111111111111").of(DESIGN),
 ];
 
-/// What the administrator's request is answered where that is no success: nothing has that name, or this server, or its
-/// store in memory, does not do it.
+/// The answers to the administrator's requests that do not succeed: nothing has that name, or this server, or its store
+/// in memory, does not support it.
 const UNSUCCESSFUL: &[(&str, &str, u16)] = &[
     ("/_utils/*", "*", 404),
     ("/favicon.ico", "*", 404),
@@ -185,7 +185,7 @@ const UNSUCCESSFUL: &[(&str, &str, u16)] = &[
     ("/{db}/{docid}", "POST", 415),
 ];
 
-/// The security of the database, and who sends the request. Each client may do what those before it may.
+/// The security of the database, and who sends the request. Each client may do what the clients before it may.
 const CLIENTS: [(&str, Option<&str>); 6] = [
     (SECURITY, None),
     (SECURITY, Some("stranger")),
@@ -195,7 +195,7 @@ const CLIENTS: [(&str, Option<&str>); 6] = [
     (SECURITY, Some("adm")),
 ];
 
-/// The status, and the error of a document in an answer that is a success itself.
+/// The status, and a document's error in a successful answer.
 #[derive(PartialEq, Eq)]
 struct Found {
     status: u16,
@@ -203,13 +203,13 @@ struct Found {
 }
 
 impl Walk {
-    /// Sends what the administrator must be allowed.
+    /// Sends a request that must be allowed to the administrator.
     pub(super) async fn prepare(&self, method: &str, path: &str, body: &str) {
         let status = self.send_body(method, path, Some("adm"), body).await.status().as_u16();
         assert!(matches!(status, 200..=202 | 404 | 412), "{method} {path}: {status}");
     }
 
-    /// The usual database with the usual documents, and no other one.
+    /// Creates the usual database with the usual documents again, and removes all others.
     async fn renew(&self) {
         for name in ["db", "new", "copy"] {
             self.prepare("DELETE", &format!("/{name}"), "").await;
@@ -328,7 +328,7 @@ async fn walk() -> Vec<Line> {
     lines
 }
 
-/// What CouchDB 3.5's documentation asks for ("401", in its API reference), where it names anybody.
+/// The rights that CouchDB 3.5's documentation requires ("401" in its API reference), if it names anybody.
 const DOCUMENTED: &[(&str, &str, &str)] = &[
     ("/_active_tasks", "GET,HEAD", "a server admin"),
     ("/_db_updates", "GET,HEAD", "a server admin"),
@@ -369,8 +369,8 @@ const DOCUMENTED: &[(&str, &str, &str)] = &[
     ("/{db}/{docid}/*", "PUT of a document", "a member"),
 ];
 
-/// What CouchDB 3.5.2 asks for, where its documentation names nobody and that is not what is asked for here. The test
-/// `beside_rights` of `e2e` compares all.
+/// The rights that CouchDB 3.5.2 requires, if its documentation does not say and this server requires others. The test
+/// `beside_rights` in `e2e` compares all of them.
 const MEASURED: &[(&str, &str, &str)] = &[("/_replicate", "POST", "every user")];
 
 #[tokio::test]
@@ -397,7 +397,7 @@ async fn the_tables_in_the_documentation_are_what_the_server_does() {
         }
         tables.push(table);
     }
-    // `AUDIT=FILE` writes them there.
+    // `AUDIT=FILE` writes the tables to that file.
     if let Ok(file) = std::env::var("AUDIT") {
         std::fs::write(file, tables.join("\n")).unwrap();
     }

@@ -1,14 +1,14 @@
-//! Every row of the table that writes documents, against the rules of who may write what.
+//! Every row of the table that writes documents, checked against the rules of who may write what.
 
 use super::audit::SECURITY;
 use super::*;
 
-/// The databases that have rules of their own, and the id of a document there that is an administrator's.
+/// The databases with their own rules, and the id of an administrator's document in each.
 const DATABASES: [(&str, &str); 3] =
     [("_users", "org.couchdb.user:other"), ("_replicator", "other"), ("a%2F_replicator", "other")];
 
-/// A request that writes a document of a database with rules of its own: row, method, path, what is sent. `DB` is the
-/// database, `ID` the id of a document that is an administrator's, `REV` its revision, and `BODY` what is in it.
+/// A request that writes a document of a database with its own rules: row, method, path, and what is sent. `DB` is the
+/// database, `ID` the id of an administrator's document, `REV` its revision, and `BODY` its contents.
 #[rustfmt::skip]
 const WRITES: &[(&str, &str, &str, &str)] = &[
     ("/{db}", "POST", "/DB", r#"{"_id":"ID","_rev":"REV",BODY}"#),
@@ -46,7 +46,7 @@ const WRITES: &[(&str, &str, &str, &str)] = &[
     ("/_replicate", "POST", "/_replicate", r#"{"source":"db","target":"DB"}"#),
 ];
 
-/// Rows that change something, and write no documents by a request of a client.
+/// Rows that change something, but do not write documents on a client's request.
 const NO_WRITES: &[&str] = &[
     "/_session",
     "/_utils/*",
@@ -78,15 +78,15 @@ const NO_WRITES: &[&str] = &[
     "/{db}/{ddoc}/_rewrite/*",
 ];
 
-/// The same for rows of which another method writes documents.
+/// The same for rows of which only another method writes documents.
 const NO_WRITES_BY: &[(&str, &str)] = &[("/{db}", "DELETE"), ("/{db}", "PUT"), ("/{db}/{docid}", "POST")];
 
-/// The members of a document that both kinds of databases take.
+/// The members of a document that is valid in both kinds of databases.
 const BODY: &str = r#""type":"user","name":"other","roles":[],"source":"http://a/b","target":"http://a/c""#;
 
 const BOUNDARY: &str = "multipart/related;boundary=b";
 
-/// A document with an attachment that follows it.
+/// A document followed by its attachment.
 const MULTIPART: &str = "--b\r\ncontent-type: application/json\r\n\r\n{\"type\":\"user\",\"name\":\"other\",\"roles\":[],\
     \"source\":\"http://a/b\",\"target\":\"http://a/c\",\"_attachments\":{\"a\":{\"follows\":true,\"length\":1,\"content_type\":\"text/plain\"}}}\r\n--b\r\n\r\nx\r\n--b--";
 
@@ -155,7 +155,7 @@ fn changes(route: &Route, method: &str) -> bool {
     route.who != Reader && !matches!(method, "GET" | "HEAD") && !NO_WRITES.contains(&route.path)
 }
 
-/// A new row that writes is to be sent by the tests below.
+/// The tests below must send each new row that writes.
 #[test]
 fn each_way_to_write_is_sent() {
     let is_sent = |path: &str, method: &str| {
@@ -172,8 +172,8 @@ fn each_way_to_write_is_sent() {
     }
 }
 
-/// Whoever is no administrator changes nothing of somebody else's in `_users` and in databases of replications, by
-/// whatever request: nobody, a stranger, and a member whom `_security` names.
+/// A client that is not an administrator cannot change others' documents in `_users` and in databases of replications,
+/// by any request: an anonymous client, a stranger, and a member named in `_security`.
 #[tokio::test]
 async fn each_way_to_write_knows_the_rules_of_users_and_of_replications() {
     let walk = prepared(&DATABASES, true).await;
@@ -204,7 +204,7 @@ async fn each_way_to_write_knows_the_rules_of_users_and_of_replications() {
     walk.server.stop().await;
 }
 
-/// What not even an administrator writes to `_users`, by every path that could: documents that are of no user.
+/// Documents that not even an administrator may write to `_users`, by every path: they do not belong to a user.
 #[rustfmt::skip]
 const WRONG: &[(&str, &str, &str, &str)] = &[
     ("/{db}", "POST", "/_users", r#"{"_id":"org.couchdb.user:new","type":"user"}"#),
@@ -236,7 +236,7 @@ const OF_ADMINISTRATORS: &[(&str, &str)] = &[
     ("/{db}/_purge", "POST"),
 ];
 
-/// The route lets an administrator in, so that it is the rules at the model's hook that refuse.
+/// The route admits an administrator, so the rules at the model's hook must refuse.
 #[tokio::test]
 async fn no_way_to_write_passes_the_rules() {
     for (path, method, ..) in WRITES {

@@ -1,7 +1,7 @@
 //! Splits a multipart body into parts while its bytes arrive.
 //!
-//! It holds back only possible beginnings of a delimiter, and the head of a part. Heads are skipped, as in
-//! CouchDB: the document before them describes the parts.
+//! It holds back only possible starts of a delimiter, and the head of a part. Heads are skipped, as in CouchDB: the
+//! document before them describes the parts.
 //!
 //! ```text
 //!   Preamble ─► Delimiter ─► Head ─► Data ─► Delimiter ─► … ─► Over
@@ -10,13 +10,13 @@
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem;
 
-/// The longest head of a part.
+/// Maximum length of a part's head.
 const MOST_HEAD: usize = 16 * 1024;
 
-/// What comes next in a body.
+/// The next event in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A part begins. The one before it has ended.
+    /// A part starts. The previous part has ended.
     Part,
     /// The next bytes of the part; at least one.
     Data(Bytes),
@@ -24,7 +24,7 @@ pub(crate) enum Event {
     End,
 }
 
-/// The body is no multipart body: a sentence for the client.
+/// The body is not a multipart body: a sentence for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -53,7 +53,7 @@ pub(crate) struct Splitter {
 impl Splitter {
     pub(crate) fn new(boundary: &str) -> Self {
         let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
-        // The first delimiter may begin the body, without its CRLF. This supplies it.
+        // The first delimiter may start the body, without its CRLF. This supplies the CRLF.
         Splitter { delimiter, buffer: BytesMut::from("\r\n"), state: State::Preamble, has_ended: false }
     }
 
@@ -84,7 +84,7 @@ impl Splitter {
                 State::Delimiter => match self.buffer.get(..2) {
                     Some(b"--") => self.state = State::Over,
                     Some(_) => self.state = State::Head,
-                    // Without its last hyphens, as CouchDB accepts it.
+                    // A delimiter without its last hyphens, which CouchDB accepts.
                     None if self.has_ended => self.state = State::Over,
                     None => return Ok(None),
                 },
@@ -130,14 +130,14 @@ impl Splitter {
         if self.has_ended {
             return (self.buffer.len(), false);
         }
-        // A possible beginning of a delimiter waits for more bytes.
+        // A possible start of a delimiter waits for more bytes.
         let from = self.buffer.len().saturating_sub(self.delimiter.len() - 1);
         let tail = &self.buffer[from..];
         let held = memchr::memchr_iter(b'\r', tail).find(|&at| self.delimiter.starts_with(&tail[at..]));
         (held.map_or(self.buffer.len(), |at| from + at), false)
     }
 
-    /// Skips the delimiter at the beginning of the buffer.
+    /// Skips the delimiter at the start of the buffer.
     fn pass_delimiter(&mut self) {
         self.buffer.advance(self.delimiter.len());
         self.state = State::Delimiter;
@@ -176,10 +176,10 @@ mod tests {
     const BODIES: &[(&str, &[&str])] = &[
         ("--b\r\n\r\none\r\n--b\r\nContent-Type: x\r\nY: z\r\n\r\ntwo\r\n--b--", &["one", "two"]),
         ("preamble\r\n--b\r\n\r\none\r\n--b--\r\nepilogue\r\n--b\r\n\r\nno part", &["one"]),
-        // Almost delimiters are data.
+        // Text that only resembles a delimiter is data.
         ("--b\r\n\r\n\r\n-\r\n--\r\n--c\r\r\n--B\r\n--b--", &["\r\n-\r\n--\r\n--c\r\r\n--B"]),
         ("--b\r\n\r\n\r\n--b\r\nH: 1\r\n\r\n\r\n--b--", &["", ""]),
-        // Spaces behind a delimiter.
+        // Spaces after a delimiter.
         ("--b \t\r\nH: 1\r\n\r\none\r\n--b--", &["one"]),
         // Without the last delimiter, or its hyphens.
         ("--b\r\n\r\none", &["one"]),

@@ -28,12 +28,12 @@ impl Multipart {
         Ok(Multipart { boundary })
     }
 
-    /// The media type of the body; `kind` is `related` or its like.
+    /// The media type of the body; `kind` is `related`, for example.
     pub(crate) fn content_type(&self, kind: &str) -> String {
         format!("multipart/{kind}; boundary=\"{}\"", self.boundary)
     }
 
-    /// Beginning of the body. A head follows.
+    /// Start of the body. A head follows.
     pub(crate) fn begin(&self) -> String {
         format!("--{}", self.boundary)
     }
@@ -74,7 +74,7 @@ impl PartHead<'_> {
     }
 }
 
-/// Text that cannot end its header: an attachment may have any name. Escaped like names in browsers' forms.
+/// Text escaped so that it cannot end its header, like names in browsers' forms: an attachment may have any name.
 fn header_text(text: &str) -> String {
     text.replace('\r', "%0D").replace('\n', "%0A").replace('\0', "%00")
 }

@@ -1,4 +1,4 @@
-//! Finds the beginnings and ends of requests in the bytes of a connection.
+//! Finds the starts and ends of requests in the bytes of a connection.
 //!
 //! ```text
 //!  BeforeRequest ─► Method ─► Target ─► Query ─► Version ─► Headers ─► HeadEnded
@@ -7,9 +7,9 @@
 //!        └──────────── Chunks(…) ◄────── the service: chunked ─────────────┘
 //! ```
 //!
-//! Heads are read as httparse reads them by default: a line ends with LF or CRLF, a head with the first empty line, empty
-//! lines before a request are ignored, and one space separates the three parts of a request line. A connection with
-//! anything else is left unchanged from there on.
+//! Heads are read as httparse reads them by default: a line ends with LF or CRLF, a head ends with the first empty
+//! line, empty lines before a request are ignored, and one space separates the three parts of a request line. A
+//! connection with anything else is left unchanged from there on.
 
 use bytes::{BufMut, BytesMut};
 use memchr::{memchr, memchr_iter, memchr3};
@@ -36,7 +36,7 @@ pub(super) enum State {
     /// The rest of the request line.
     Version,
     Headers(Line),
-    /// After a head that was passed on. The length of its body is not known yet.
+    /// After a head that was passed on, while the length of its body is unknown.
     HeadEnded,
     /// This many bytes of a body are left, at least one.
     Body(u64),
@@ -49,7 +49,7 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Begin,
-    /// After a CR at the beginning of the line.
+    /// After a CR at the start of the line.
     Cr,
     Within,
 }
@@ -75,7 +75,7 @@ pub(super) enum Chunk {
 impl Chunk {
     const BEGIN: Chunk = Chunk::Size { size: 0, digits: 0 };
 
-    /// Maximum number of digits of a size, which cannot overflow.
+    /// Maximum number of digits of a size, so that it cannot overflow.
     const MOST_DIGITS: u8 = 15;
 
     /// The state after `byte`.
@@ -123,7 +123,7 @@ impl State {
         }
         let (mut at, mut quotes) = (0, Vec::new());
         while at < bytes.len() {
-            // Long parts are skipped without a look at each byte.
+            // Long parts are skipped without reading each byte.
             let rest = (bytes.len() - at) as u64;
             match *self {
                 State::HeadEnded => break,
@@ -157,8 +157,8 @@ impl State {
         (at, quotes)
     }
 
-    /// The end of a head that is here as a whole and has no quote in its request line. Nearly every request is one. Read
-    /// byte by byte, it would take a twentieth of the instructions of a `GET` of a document.
+    /// The end of a head that is complete in `bytes` and has no quote in its request line. Nearly every request is like
+    /// this. Reading it byte by byte would take a twentieth of the instructions of a `GET` of a document.
     ///
     /// If hyper refuses the head, the service reports no length.
     fn plain_head(self, bytes: &[u8]) -> Option<usize> {

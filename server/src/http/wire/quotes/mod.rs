@@ -1,8 +1,8 @@
-//! Accepts raw `"`, `<` and `>` in a query, as every CouchDB tutorial writes them (`?startkey="a"`).
+//! Accepts raw `"`, `<` and `>` in a query, as CouchDB's tutorials write them (`?startkey="a"`).
 //!
-//! RFC 3986 requires them to be escaped. CouchDB accepts them raw; the `http` crate, inside hyper, refuses exactly these
-//! three and answers with an empty 400. [`Quotes`] is between the socket and hyper and writes `%22`, `%3C` and `%3E`
-//! instead, in the query of a request line and nowhere else:
+//! RFC 3986 requires them to be escaped. CouchDB accepts them raw; the `http` crate, inside hyper, refuses exactly
+//! these three and answers with an empty 400. [`Quotes`] sits between the socket and hyper and replaces them by `%22`,
+//! `%3C` and `%3E`, only in the query of a request line:
 //!
 //! ```text
 //!   socket ── Quotes ── hyper ── service
@@ -10,13 +10,13 @@
 //!               └── BodyLength ◄────┘   the length of the body after this head, as hyper parsed it
 //! ```
 //!
-//! Request lines are not guessed. `Quotes` passes on a head up to its end and not a byte more. Hyper calls the service as
-//! soon as it has parsed the head, before it reads on, and the service reports the length that hyper found. So the two
-//! never disagree about the beginning of the next request. A chunked body is followed in its plain form only, without
+//! Request lines are not guessed. `Quotes` passes on a head up to its end and not a byte more. Hyper calls the service
+//! as soon as it has parsed the head, before it reads on, and the service reports the length that hyper found. So the
+//! two always agree on the start of the next request. A chunked body is followed only in its plain form, without
 //! extensions and trailers.
 //!
-//! If anything is unclear, `Quotes` changes nothing more on this connection: [`State::Through`]. Escaping never changes a
-//! request that hyper would have accepted without it.
+//! If anything is unclear, `Quotes` changes nothing else on this connection: [`State::Through`]. Escaping never changes
+//! a request that hyper would have accepted without it.
 //!
 //! [ADR 0022](../../../../../docs/adr/0022-raw-quotes-in-queries.md) has the proof.
 
@@ -39,7 +39,7 @@ use framing::{Length, State};
 pub(crate) struct BodyLength(Arc<Mutex<Option<Length>>>);
 
 impl BodyLength {
-    /// Reports what hyper found. Call it where hyper calls the service, before any future is polled.
+    /// Reports the length that hyper found. Call it when hyper calls the service, before any future is polled.
     pub(crate) fn tell(&self, body: &impl Body) {
         let length = body.size_hint().exact().map_or(Length::Chunked, Length::Exact);
         *self.0.lock() = Some(length);
@@ -56,9 +56,9 @@ pub(crate) struct Quotes<S> {
     stream: S,
     state: State,
     length: BodyLength,
-    /// Bytes after a head, which were read from the socket and not examined yet.
+    /// Bytes after a head, read from the socket and not examined yet.
     behind: BytesMut,
-    /// Escaped bytes of a request line that were not passed on yet.
+    /// Escaped bytes of a request line, not passed on yet.
     escaped: BytesMut,
 }
 

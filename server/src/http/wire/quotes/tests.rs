@@ -1,7 +1,7 @@
 //! Tests with random connections, cut at random places.
 //!
-//! The reader alone is compared with a reference that sees the whole stream: the output is the input, except for quotes in
-//! queries. And below a real hyper, hyper must see exactly the requests that were written, with their bodies.
+//! The reader alone is compared with a reference that sees the whole stream: the output is the input, except for quotes
+//! in queries. In front of a real hyper, hyper must see exactly the requests that were written, with their bodies.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -50,7 +50,7 @@ enum Sent {
     Odd,
 }
 
-/// A request as it is sent, and as a server should see it.
+/// A request as sent, and as a server should see it.
 struct Case {
     target: String,
     body: String,
@@ -185,7 +185,7 @@ async fn what_comes_out_is_what_went_in_but_for_quotes_in_queries() {
     assert!(escaped > 1000, "{escaped} tests test anything");
 }
 
-/// What a service sees: the target of each request, and its body; `None` if the body was incomplete.
+/// The requests that a service sees: the target of each request, and its body; `None` if the body was incomplete.
 type Seen = Vec<(String, Option<Vec<u8>>)>;
 
 /// Serves the bytes of a connection with hyper.
@@ -209,7 +209,7 @@ async fn serve(bytes: &[u8], seed: u64, quotes: bool, reads_bodies: bool) -> See
     });
     let connection = Pieces { bytes: bytes.to_vec(), at: 0, random: Random::of(!seed) };
     let mut builder = http1::Builder::new();
-    // So that the end of the input does not abort the last request.
+    // Otherwise the end of the input would abort the last request.
     builder.half_close(true).pipeline_flush(true);
     // A connection with damaged bytes may break.
     let _ = match quotes {
@@ -249,7 +249,7 @@ async fn behind_a_body_that_is_not_followed_nothing_is_changed() {
         let mut cases = cases(&mut random, &[Sent::None, Sent::Exact, Sent::Odd]);
         let bytes: Vec<u8> = cases.iter().flat_map(|case| case.wire.clone()).collect();
         let seen = serve(&bytes, seed, true, true).await;
-        // From there on hyper refuses raw quotes, as it does without the reader.
+        // From there on, hyper refuses raw quotes as it would without the reader.
         let odd = cases.iter().position(|case| case.sent == Sent::Odd).unwrap_or(cases.len());
         let refused = |case: &Case| case.wire != case.expected;
         let end = cases.iter().enumerate().position(|(at, case)| at > odd && refused(case));
