@@ -166,7 +166,7 @@ impl<D: Database> Layer<D> {
         }
     }
 
-    /// Removes the chunks of uploads that were dropped before an edit named them, for example because a client left.
+    /// Removes the parts of uploads that were dropped before an edit named them, for example because a client left.
     /// Costs nothing when there are none. The next upload does it too; what a process leaves behind when it ends is
     /// swept after a day.
     pub async fn give_back_uploads(&self)

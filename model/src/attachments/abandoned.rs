@@ -1,4 +1,4 @@
-//! Uploads that were dropped, until their chunks are given back.
+//! Uploads that were dropped, until their parts are given back.
 
 use parking_lot::Mutex;
 

@@ -168,7 +168,7 @@ struct Found {
 }
 
 /// All events, and the existing databases.
-struct Page {
+struct EventsPage {
     events: DatabaseEvents,
     databases: Vec<Found>,
     /// Whether there were events too late for this page.
@@ -205,7 +205,7 @@ impl<D: Database> Layer<D> {
     }
 
     /// The events after `since`, up to a commit version.
-    async fn events_until(&self, since: Seq, version: i64) -> Result<Page> {
+    async fn events_until(&self, since: Seq, version: i64) -> Result<EventsPage> {
         let mut end = [0xff; STAMP_LEN];
         end[..8].copy_from_slice(&version.to_be_bytes());
         let end = Seq::new(0, &end);
@@ -215,7 +215,7 @@ impl<D: Database> Layer<D> {
         let drops = self.drops(since).await?;
         // Read after the drops, which may be forgotten meanwhile.
         let lacks_drops = knows_some && self.forgotten_drops().await?.is_some_and(|last| last > since);
-        let mut page = Page {
+        let mut page = EventsPage {
             events: DatabaseEvents { events: Vec::new(), last_seq: since, lacks_drops },
             databases: Vec::new(),
             is_behind: false,
@@ -357,7 +357,7 @@ impl<D: Database> Layer<D> {
     }
 }
 
-impl Page {
+impl EventsPage {
     fn add(&mut self, since: Seq, end: Seq, seq: Seq, kind: DatabaseEventKind, name: &str) {
         if seq > end {
             self.is_behind = true;

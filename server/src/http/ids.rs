@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 
 /// How ids are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) enum Algorithm {
 
 impl Algorithm {
     /// The algorithm of the section `uuids`; the usual one for a name that is none.
-    pub(crate) fn read(rows: &Rows) -> Algorithm {
+    pub(crate) fn read(rows: &SettingRows) -> Algorithm {
         let suffix = || rows.get("uuids", "utc_id_suffix").unwrap_or_default().to_owned();
         let named = |name: &str| match name {
             "sequential" => Some(Algorithm::Sequential),

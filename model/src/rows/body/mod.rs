@@ -150,7 +150,7 @@ impl CorruptDocument {
 
 /// Positions of a row in the arena: of its key, of its value, which begins where the key ends, and of its end.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct RowSpan {
     key: usize,
     value: usize,
     end: usize,
@@ -165,7 +165,7 @@ pub struct StoredBody {
     format: BodyFormat,
     arena: Bytes,
     /// In key order: the metadata's row is the first.
-    rows: Vec<Row>,
+    rows: Vec<RowSpan>,
     cost: usize,
 }
 

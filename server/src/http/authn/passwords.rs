@@ -16,7 +16,7 @@ use model::{JsonText, JsonWriter};
 use sha1::{Digest, Sha1};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 use crate::http::ids::random_hex;
 
 /// Maximum number of iterations that are computed. With more, a client that may write a document of `_users` could occupy
@@ -50,7 +50,7 @@ impl Prf {
     }
 
     /// Those that `chttpd_auth/hash_algorithms` lists, by which sessions and proxies sign: the first one signs here.
-    pub(crate) fn of_signatures(rows: &Rows) -> Vec<Prf> {
+    pub(crate) fn of_signatures(rows: &SettingRows) -> Vec<Prf> {
         let names = rows.auth("hash_algorithms", Some).unwrap_or_default().split(',');
         let known: Vec<Prf> = names.filter_map(|name| Prf::named(name.trim())).collect();
         // Not the default, which has an old one too.
