@@ -57,6 +57,7 @@ const MOST_BYTES_OF_DROPS: usize = 1 << 20;
 
 /// What happened to a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum DatabaseEventKind {
     /// The last database of this name was dropped.
     Deleted,
@@ -64,6 +65,17 @@ pub enum DatabaseEventKind {
     Created,
     /// A document was written.
     Updated,
+}
+
+impl DatabaseEventKind {
+    /// CouchDB's word for it, the `type` of an event.
+    pub fn name(self) -> &'static str {
+        match self {
+            DatabaseEventKind::Deleted => "deleted",
+            DatabaseEventKind::Created => "created",
+            DatabaseEventKind::Updated => "updated",
+        }
+    }
 }
 
 /// The last event of its kind of one database.

@@ -117,6 +117,7 @@ pub fn row_cost(key_bytes: usize, value_bytes: usize) -> usize {
 
 /// A body that cannot be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum BodyError {
     /// The body is JSON but not an object.
     #[error("Document must be a JSON object")]
