@@ -10,8 +10,7 @@ use model::{
 };
 
 use super::attached::Attached;
-use super::generate::PURGES_KEPT;
-use super::oracle::{Branch, Oracle, OracleDocument};
+use super::oracle::{Branch, Oracle, OracleDocument, PURGES_KEPT};
 use crate::stage::all_members;
 
 /// A difference that was found.

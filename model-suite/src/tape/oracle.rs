@@ -26,6 +26,9 @@ use model::{
 use super::attached::Attached;
 use super::step::{Batch, Patch};
 
+/// Number of purges that are remembered.
+pub(super) const PURGES_KEPT: usize = 5;
+
 /// An edit branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Branch {

@@ -148,11 +148,6 @@ pub(crate) fn note<T: Transaction>(transaction: &T, root: &[u8]) {
     transaction.atomic_op(MutationType::SetVersionstampedValue, Key::Events.under(root), &[0; 14]);
 }
 
-/// The version of the last event, in its row.
-pub(crate) fn version(stamp: &[u8]) -> u64 {
-    stamp.first_chunk().map_or(0, |version| u64::from_be_bytes(*version))
-}
-
 fn read_event(row: &[u8]) -> Result<Seq> {
     let mut reader = Reader::new(row);
     check_format(&mut reader)?;

@@ -4,7 +4,8 @@
 //! prefix, to the arena. Whether a container is empty, and so needs its own row, is known when it ends.
 
 use super::metadata::RevisionMetadata;
-use super::{BodyFormat, BodyLimits, RowSpan, StoredBody, order, row_cost};
+use super::order;
+use super::stored::{BodyFormat, BodyLimits, RowSpan, StoredBody, row_cost};
 use crate::rows::bigint::decimal_to_le_bytes;
 use crate::rows::tuple::{self, MAX_INT_BYTES};
 use json::{JsonText, RawStr, Token};

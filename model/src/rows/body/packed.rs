@@ -3,7 +3,7 @@
 //! Normalised text has no NUL, so a BYTES element takes only two bytes more than its content.
 
 use super::metadata::RevisionMetadata;
-use super::{BodyError, BodyFormat, BodyLimits, CorruptDocument, MAX_RESERVE, RowSpan, StoredBody, row_cost};
+use super::stored::{BodyError, BodyFormat, BodyLimits, CorruptDocument, MAX_RESERVE, RowSpan, StoredBody, row_cost};
 use crate::rows::tuple::{self, Element};
 use json::JsonText;
 

@@ -23,7 +23,6 @@ use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::view_group::ViewDesign;
 use crate::http::handlers::database::partition;
-use crate::http::handlers::root::node::COLLATION;
 use crate::http::handlers::views::answer::Answer;
 use crate::http::jobs::view_update;
 use crate::http::request::Request;
@@ -35,6 +34,9 @@ use crate::http::wire::rows;
 
 /// Maximum number of rows in a page that a client asks for, as in RFC 014.
 const MOST_ROWS: usize = 2_500;
+
+/// The collation library.
+pub(crate) const COLLATION: (&str, &str) = ("icu4x", "2.4.0");
 
 /// The first id after those of design documents.
 const DESIGN_END: &str = "_design0";
