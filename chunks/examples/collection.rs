@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use chunks::store::{DocumentStore, Edit};
-use chunks::{ChunkStore, CollectOptions, DEFAULT_GRACE_MS, Environment};
+use chunks::{ChunkStore, CollectOptions, DEFAULT_GRACE_MS, TimedEnvironment};
 use futures_util::future::BoxFuture;
 use model::SystemEnvironment;
 use processor::processor_seconds;
@@ -42,7 +42,7 @@ impl model::Environment for Ahead {
     }
 }
 
-impl Environment for Ahead {
+impl TimedEnvironment for Ahead {
     fn sleep(&self, pause: Duration) -> BoxFuture<'static, ()> {
         SystemEnvironment.sleep(pause)
     }

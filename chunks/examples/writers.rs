@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
+use chunks::store::{
+    Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, ListingPage, Refusal, StoreResult, Written,
+};
 use chunks::{ChunkStore, Receipt};
 use parking_lot::Mutex;
 use processor::processor_seconds;
@@ -140,7 +142,7 @@ impl DocumentStore for Counted {
         self.inner.graft(leaves).await
     }
 
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+    async fn list(&self, range: &IdRange) -> StoreResult<ListingPage> {
         self.inner.list(range).await
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use model::SystemEnvironment;
 
-use crate::environment::{Environment, pause};
+use crate::environment::{TimedEnvironment, pause};
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::livesync::Key;
 use crate::objects::{Connect, Handles, Places, default_connect};
@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 24;
 #[derive(Clone, Debug)]
 pub struct ChunkStore {
     pub(crate) store: Arc<dyn DocumentStore>,
-    pub(crate) environment: Arc<dyn Environment>,
+    pub(crate) environment: Arc<dyn TimedEnvironment>,
     pub(crate) attempts: u32,
     /// Last known prefix length. It only grows, so an old value only costs one more lookup.
     length: Arc<AtomicU8>,
@@ -45,7 +45,7 @@ impl ChunkStore {
     }
 
     /// The same, with a source of time, randomness and pauses.
-    pub fn with_environment(store: Arc<dyn DocumentStore>, environment: Arc<dyn Environment>) -> Self {
+    pub fn with_environment(store: Arc<dyn DocumentStore>, environment: Arc<dyn TimedEnvironment>) -> Self {
         let store = Arc::new(Steady::new(store, environment.clone()));
         let handles = Arc::new(Handles::new(default_connect()));
         ChunkStore {

@@ -65,7 +65,7 @@ mod write;
 pub use chunk::Chunk;
 pub use collect::{CollectOptions, CollectStep, Collected};
 pub use database::ChunkStore;
-pub use environment::Environment;
+pub use environment::TimedEnvironment;
 pub use error::{Error, Result, StoreError, StoreErrorKind};
 pub use files::Verified;
 pub use id::{CHUNK_PREFIX, chunk_id};

@@ -38,5 +38,4 @@ pub use error::{Error, ErrorKind};
 pub use limits::Limits;
 pub use pool::{Design, Pool};
 pub use sandbox::Sandbox;
-pub use state::Row;
-pub use views::Rows;
+pub use state::EmittedRow;

@@ -19,7 +19,7 @@ use crate::{
     deadline::thread_time,
     heap::Heap,
     limits::MAX_STACK,
-    state::{Purpose, Row, State, is_deep},
+    state::{EmittedRow, Purpose, State, is_deep},
 };
 
 const PRELUDE: &str = include_str!("prelude.js");
@@ -96,7 +96,7 @@ impl Input<'_> {
 /// The result of a call: its value, and the emitted rows.
 pub(crate) struct Outcome<T> {
     pub value: T,
-    pub rows: Vec<Row>,
+    pub rows: Vec<EmittedRow>,
     pub emitted: bool,
 }
 

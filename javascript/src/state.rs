@@ -36,7 +36,7 @@ impl Purpose {
 
 /// A row that a map function emitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct EmittedRow {
     /// The key as JSON text.
     pub key: String,
     /// The value as JSON text.
@@ -60,7 +60,7 @@ pub(crate) struct State {
     call: Cell<u32>,
     purpose: Cell<Purpose>,
     bytes: Cell<usize>,
-    rows: RefCell<Vec<Row>>,
+    rows: RefCell<Vec<EmittedRow>>,
     random: Cell<u64>,
     lines: Cell<u32>,
     design: String,
@@ -111,7 +111,7 @@ impl State {
     }
 
     /// Ends the call. Returns its rows.
-    pub(crate) fn end(&self) -> Vec<Row> {
+    pub(crate) fn end(&self) -> Vec<EmittedRow> {
         self.deadline.clear();
         self.purpose.set(Purpose::View(0));
         self.rows.take()
@@ -148,7 +148,7 @@ impl State {
         if self.too_much.get() {
             return Err(Exception::throw_range(ctx, "The function emitted too much."));
         }
-        let row = Row { key: text_of(ctx, key.0)?, value: text_of(ctx, value.0)? };
+        let row = EmittedRow { key: text_of(ctx, key.0)?, value: text_of(ctx, value.0)? };
         // An empty row costs memory too.
         self.bytes.set(self.bytes.get() + row.key.len() + row.value.len() + 16);
         if self.bytes.get() > self.limits.output {

@@ -3,11 +3,8 @@
 use crate::{
     Error, ErrorKind, Sandbox,
     sandbox::{Input, json_of, too_much},
-    state::{Purpose, Row, seed},
+    state::{EmittedRow, Purpose, seed},
 };
-
-/// The rows that one map function emitted for one document, or its error.
-pub type Rows = Result<Vec<Row>, Error>;
 
 /// Number of bytes that a reduce result may always have, however small its input.
 const ALWAYS_REDUCED: usize = 5_000;
@@ -32,7 +29,7 @@ impl Sandbox {
     /// Runs the map functions of the named views on a document, given as JSON text. Each view has its own result: an
     /// error in one does not affect the others. In a pool, the last views have no result if the
     /// [turn](crate::Limits::turn) ends before them, or if the heap is full.
-    pub fn map(&mut self, views: &[&str], document: &str) -> Vec<Rows> {
+    pub fn map(&mut self, views: &[&str], document: &str) -> Vec<Result<Vec<EmittedRow>, Error>> {
         let parsed = match self.parse("document", document) {
             Ok(parsed) => parsed,
             Err(error) => {

@@ -29,8 +29,8 @@ pub use bookmark::Bookmark;
 pub use collate::{COLLATION_VERSION, append_key, append_term_key, compare, compare_terms};
 pub use error::Error;
 pub use index::{
-    Candidate, Choice, IdBounds, Index, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES, NewIndex, Plan,
-    Purpose, Row, Scan, has_partitions, parse_bulk_delete,
+    Candidate, Choice, IdBounds, Index, IndexRow, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES, NewIndex,
+    Plan, Purpose, Scan, has_partitions, parse_bulk_delete,
 };
 pub use partition::{append_partition, check_partition, ids_of_partition, partition_of};
 pub use projection::Projection;

@@ -208,7 +208,7 @@ macro_rules! __scenarios {
                 contents_that_cannot_be_read_refuse_their_edits_alone,
                 attachments_whose_list_cannot_be_read_stay,
                 a_bad_stub_of_attachments_fails_large_batches_before_they_are_written,
-                contents_that_come_again_have_chunks_of_their_own,
+                contents_that_come_again_have_parts_of_their_own,
                 attachments_beside_a_large_body_fit,
                 attachments_count_as_many_bytes_as_they_unpack_to,
                 attachments_have_limits_of_number_and_of_names,

@@ -10,9 +10,9 @@ use jobs::Jobs;
 use kv_api::{Database, RangeRequest, Read, STORED_FORMAT, Transaction};
 use parking_lot::Mutex;
 
-use crate::admin::adoption;
 use crate::admin::edit_counts::EditCounts;
 use crate::admin::environment::{Environment, SystemEnvironment};
+use crate::admin::versions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::feed::epoch::Feed;
 use crate::indexes::Definitions;
@@ -166,7 +166,7 @@ impl<D: Database> Layer<D> {
         }
     }
 
-    /// Removes the chunks of uploads that were dropped before an edit named them, for example because a client left.
+    /// Removes the parts of uploads that were dropped before an edit named them, for example because a client left.
     /// Costs nothing if there are none. The next upload does this too. Uploads of a process that has ended are swept
     /// after a day.
     pub async fn give_back_uploads(&self)
@@ -192,7 +192,7 @@ impl<D: Database> Layer<D> {
             .run(|transaction, _| {
                 let (version, first) =
                     (transaction.get(&key, Read::Serializable), transaction.get_range(&anything, Read::Serializable));
-                let versions = is_opened.then(|| adoption::check_versions(&transaction, root));
+                let versions = is_opened.then(|| versions::check_versions(&transaction, root));
                 let key = &key;
                 async move {
                     let found = match (version.await?, first.await?.rows.first()) {

@@ -34,7 +34,7 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
 
-pub use environment::{Environment, random};
+pub use environment::{TimedEnvironment, random};
 pub use error::{Error, ErrorKind, Result};
 pub use http::{
     Address, AddressError, Clients, Connecting, Given, Held, Http, Method, Trust, TrustError, Url, problem,
@@ -44,8 +44,8 @@ pub use retry::{LONGEST_MS, Retry};
 pub use steady::Steady;
 pub use text::{MOST_TEXT, cut};
 pub use types::{
-    Attachment, Change, Changes, ChangesRequest, Docs, Filter, IdRange, Info, LocalDocument, Page, ReadOptions,
-    Revision, Row,
+    Attachment, Change, Changes, Docs, FeedRequest, Filter, IdRange, Info, ListedDocument, ListingPage, LocalDocument,
+    ReadOptions, Revision,
 };
 
 /// The bytes of an attachment as stored. Nothing is requested before the stream is polled.
@@ -58,10 +58,10 @@ pub trait Peer: fmt::Debug + Send + Sync + 'static {
     async fn info(&self) -> Result<Info>;
 
     /// A page of the changes feed. It may be empty and not be the last one.
-    async fn changes(&self, request: &ChangesRequest) -> Result<Changes>;
+    async fn changes(&self, request: &FeedRequest) -> Result<Changes>;
 
     /// A page of the live documents, sorted by id.
-    async fn list(&self, range: &IdRange) -> Result<Page>;
+    async fn list(&self, range: &IdRange) -> Result<ListingPage>;
 
     /// The winner of each document; `None` for a tombstone, or if the document does not exist.
     async fn winners(&self, ids: &[String]) -> Result<Vec<Option<RevId>>>;

@@ -15,13 +15,13 @@ use model::{
     WriteMode, Writing,
 };
 
-use crate::environment::Environment;
+use crate::environment::TimedEnvironment;
 use crate::error::{Error, Result};
 use crate::http::Held;
 use crate::pace::Pace;
 use crate::types::{
-    Attachment, Change, Changes, ChangesRequest, Docs, Filter, IdRange, Info, LocalDocument, Page, ReadOptions,
-    Revision, Row, is_enough,
+    Attachment, Change, Changes, Docs, FeedRequest, Filter, IdRange, Info, ListedDocument, ListingPage, LocalDocument,
+    ReadOptions, Revision, is_enough,
 };
 use crate::{ByteStream, Peer};
 
@@ -150,7 +150,7 @@ impl<D: Database> Peer for Local<D> {
         })
     }
 
-    async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
+    async fn changes(&self, request: &FeedRequest) -> Result<Changes> {
         let selector = match &request.filter {
             Filter::Selector(text) => Some(Selector::parse(text).map_err(|error| Error::refused(error.to_string()))?),
             Filter::Function { .. } => return Err(Error::refused("functions of design documents are not run here")),
@@ -201,7 +201,7 @@ impl<D: Database> Peer for Local<D> {
         }
     }
 
-    async fn list(&self, range: &IdRange) -> Result<Page> {
+    async fn list(&self, range: &IdRange) -> Result<ListingPage> {
         let mut request = AllDocsRequest {
             start: Some(range.start.clone()),
             end: range.end.clone(),
@@ -223,13 +223,13 @@ impl<D: Database> Peer for Local<D> {
             // After a row about several documents, the listing goes on after all of them.
             let next_start =
                 batch.next.as_ref().filter(|next| next.inclusive_start).and_then(|next| next.start.clone());
-            let mut rows: Vec<Row> = Vec::with_capacity(batch.rows.len());
+            let mut rows: Vec<ListedDocument> = Vec::with_capacity(batch.rows.len());
             let mut damaged = Vec::new();
             for row in batch.rows {
                 match row.entry {
                     AllDocsEntry::Live { rev, doc } => {
                         let doc = doc.map(|document| document.to_text());
-                        rows.push(Row { id: row.id, rev, doc });
+                        rows.push(ListedDocument { id: row.id, rev, doc });
                     }
                     AllDocsEntry::Damaged { error } if range.skips_damaged => {
                         damaged.push((row.id, error.reason().into_owned()));
@@ -248,7 +248,7 @@ impl<D: Database> Peer for Local<D> {
                         (Some(rest), Some(start)) if start > rest.start => Some(IdRange { start, ..rest }),
                         (rest, _) => rest,
                     };
-                    return Ok(Page { damaged, rest, ..page });
+                    return Ok(ListingPage { damaged, rest, ..page });
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::environment::{Environment, random};
+use crate::environment::{TimedEnvironment, random};
 use crate::error::{Error, Result};
 use crate::text::{MOST_TEXT, cut};
 
@@ -22,7 +22,7 @@ const LONGEST_PAUSE_MS: u64 = 8_000;
 /// Retries for one peer. Clones share their knowledge of the peer.
 #[derive(Clone, Debug)]
 pub struct Retry {
-    environment: Arc<dyn Environment>,
+    environment: Arc<dyn TimedEnvironment>,
     /// Maximum number of attempts, if the caller sets it.
     most: Option<u32>,
     /// Whether the peer has ever responded.
@@ -38,7 +38,7 @@ pub struct Effort {
 
 impl Retry {
     /// Retries for a peer that has not responded yet.
-    pub fn new(environment: Arc<dyn Environment>) -> Self {
+    pub fn new(environment: Arc<dyn TimedEnvironment>) -> Self {
         Retry { environment, most: None, has_answered: Arc::default() }
     }
 

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
 
-use crate::environment::Environment;
+use crate::environment::TimedEnvironment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::retry::Retry;
-use crate::types::{Attachment, Changes, ChangesRequest, IdRange, Info, LocalDocument, Page, ReadOptions, Revision};
+use crate::types::{
+    Attachment, Changes, FeedRequest, IdRange, Info, ListingPage, LocalDocument, ReadOptions, Revision,
+};
 use crate::{ByteStream, Peer};
 
 /// A peer that repeats failed requests.
@@ -24,7 +26,7 @@ pub struct Steady {
 
 impl Steady {
     /// Repeats requests to `inner` where that is safe.
-    pub fn new(inner: Arc<dyn Peer>, environment: Arc<dyn Environment>) -> Self {
+    pub fn new(inner: Arc<dyn Peer>, environment: Arc<dyn TimedEnvironment>) -> Self {
         Steady { inner, retry: Retry::new(environment) }
     }
 
@@ -42,11 +44,11 @@ impl Peer for Steady {
         self.retry.ask(|| self.inner.info()).await
     }
 
-    async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
+    async fn changes(&self, request: &FeedRequest) -> Result<Changes> {
         self.retry.ask(|| self.inner.changes(request)).await
     }
 
-    async fn list(&self, range: &IdRange) -> Result<Page> {
+    async fn list(&self, range: &IdRange) -> Result<ListingPage> {
         self.retry.ask(|| self.inner.list(range)).await
     }
 

@@ -45,7 +45,7 @@ pub enum Filter {
 
 /// The part of the feed to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChangesRequest {
+pub struct FeedRequest {
     /// After this sequence; `None` for the beginning. `now` is the last sequence.
     pub since: Option<String>,
     /// Maximum number of rows.
@@ -129,14 +129,14 @@ pub struct IdRange {
     pub limit: usize,
     /// The content of the listing.
     pub docs: Docs,
-    /// Whether documents that cannot be read are [listed separately](Page::damaged). Otherwise the whole listing fails,
+    /// Whether documents that cannot be read are [listed separately](ListingPage::damaged). Otherwise the whole listing fails,
     /// since they must not be taken for absent.
     pub skips_damaged: bool,
 }
 
 /// A live document in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct ListedDocument {
     /// Its id.
     pub id: String,
     /// Its winner.
@@ -147,9 +147,9 @@ pub struct Row {
 
 /// A page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct ListingPage {
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ListedDocument>,
     /// Documents that cannot be read, each with the reason.
     pub damaged: Vec<(String, String)>,
     /// The rest of the range; `None` after the last page.
@@ -158,10 +158,10 @@ pub struct Page {
 
 impl IdRange {
     /// The page of these rows. If there is an id `reached`, the range continues after it.
-    pub(crate) fn page(&self, rows: Vec<Row>, reached: Option<String>) -> Page {
+    pub(crate) fn page(&self, rows: Vec<ListedDocument>, reached: Option<String>) -> ListingPage {
         // The next possible id in byte order.
         let rest = reached.map(|id| IdRange { start: format!("{id}\0"), ..self.clone() });
-        Page { rows, damaged: Vec::new(), rest }
+        ListingPage { rows, damaged: Vec::new(), rest }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use model::{BulkGet, Edit, Encoding, JsonText, Purge, RevId, WriteMode};
 use peer::{
-    Attachment, ChangesRequest, Clients, Connecting, Docs, Error, ErrorKind, Filter, Http, IdRange, Method, Peer,
+    Attachment, Clients, Connecting, Docs, Error, ErrorKind, FeedRequest, Filter, Http, IdRange, Method, Peer,
     ReadOptions, Trust,
 };
 
@@ -68,7 +68,7 @@ async fn failures(http: &Http) -> Vec<(&'static str, Error)> {
     let ids = ["a".to_owned(), "b".to_owned()];
     let wanted =
         |ids: &[String]| -> Vec<_> { ids.iter().map(|id| BulkGet { id: id.clone(), rev: Some(rev()) }).collect() };
-    let changes = |filter| ChangesRequest { limit: 500, filter, ..ChangesRequest::default() };
+    let changes = |filter| FeedRequest { limit: 500, filter, ..FeedRequest::default() };
     let list = |docs| IdRange { limit: 100, docs, ..IdRange::default() };
     let body = JsonText::empty_object();
     let edits = || vec![Edit::new("a", JsonText::empty_object()).over(rev())];
@@ -264,7 +264,7 @@ async fn a_page_of_long_rows_is_read_in_smaller_ones() {
         write!(client, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
     });
     let http = peer(address);
-    let mut request = ChangesRequest { limit: 500, ..ChangesRequest::default() };
+    let mut request = FeedRequest { limit: 500, ..FeedRequest::default() };
     let mut ids = Vec::new();
     loop {
         let page = http.changes(&request).await.unwrap();

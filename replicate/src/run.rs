@@ -9,7 +9,7 @@ use futures_channel::mpsc::channel;
 use futures_util::future::{BoxFuture, Either, join, pending, select};
 use futures_util::{FutureExt, Stream, TryStreamExt};
 use model::{JsonText, JsonWriter, SystemEnvironment};
-use peer::{ChangesRequest, Environment, Filter, Peer, Result, Retry, Steady};
+use peer::{FeedRequest, Filter, Peer, Result, Retry, Steady, TimedEnvironment};
 
 use crate::checkpoint::{Checkpoint, Common, Session};
 use crate::id::{Identity, doc_ids};
@@ -32,7 +32,7 @@ pub struct Replication {
     target: Arc<dyn Peer>,
     identity: Identity,
     options: Options,
-    environment: Arc<dyn Environment>,
+    environment: Arc<dyn TimedEnvironment>,
     on_progress: OnProgress,
 }
 
@@ -74,7 +74,7 @@ impl Replication {
 
     /// Sets the source of time, randomness and pauses.
     #[must_use]
-    pub fn with_environment(mut self, environment: Arc<dyn Environment>) -> Self {
+    pub fn with_environment(mut self, environment: Arc<dyn TimedEnvironment>) -> Self {
         self.environment = environment;
         self
     }
@@ -167,7 +167,7 @@ impl Replication {
         let (source, target) = (run.source.clone(), run.target.clone());
         let retry = Retry::new(self.environment.clone()).repeating(self.options.retries);
         let transfer = Transfer::new(source.clone(), target, retry);
-        let request = ChangesRequest {
+        let request = FeedRequest {
             since,
             limit: self.options.batch_size.max(1),
             all_leaves: !self.options.winning_revs_only,
@@ -273,7 +273,7 @@ struct Run {
 
 impl Run {
     /// Writes a checkpoint on both sides. Returns whether a record was written. The target has everything up to it.
-    async fn save(&mut self, environment: &dyn Environment) -> Result<bool> {
+    async fn save(&mut self, environment: &dyn TimedEnvironment) -> Result<bool> {
         self.saved_ms = environment.now_ms();
         if self.progress.checkpointed_seq == self.progress.through_seq {
             return Ok(false);

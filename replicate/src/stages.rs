@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_channel::mpsc::{Receiver, Sender};
 use futures_util::{FutureExt, Stream, StreamExt};
-use peer::{Changes, ChangesRequest, Peer, Result};
+use peer::{Changes, FeedRequest, Peer, Result};
 
 use crate::transfer::{Missing, Step, Transfer};
 
@@ -47,7 +47,7 @@ pub(crate) enum Done {
 /// Reads the feed to its end. With a wait, continues while somebody receives pages, and waits this long for changes.
 pub(crate) async fn feed(
     source: &dyn Peer,
-    mut request: ChangesRequest,
+    mut request: FeedRequest,
     wait: Option<Duration>,
     mut pages: Sender<Result<Changes>>,
 ) {

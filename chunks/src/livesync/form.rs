@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{ENCRYPTED_CHUNK, Entry, Key, sealed, sealed_path};
 use crate::ChunkStore;
 use crate::contents::Contents;
-use crate::environment::Environment;
+use crate::environment::TimedEnvironment;
 use crate::error::{Error, Result};
 use crate::placement::{DATA_PREFIX, data_parts};
 use crate::store::{Body, IdRange};
@@ -24,7 +24,7 @@ const DATA_SAMPLES: usize = 4;
 pub(crate) struct Form {
     key: Option<Arc<Key>>,
     obfuscates: bool,
-    environment: Arc<dyn Environment>,
+    environment: Arc<dyn TimedEnvironment>,
 }
 
 impl ChunkStore {

@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use hkdf::Hkdf;
 use sha2::{Digest, Sha256};
 
-use crate::environment::Environment;
+use crate::environment::TimedEnvironment;
 use crate::error::Error;
 use crate::id::hashed_id;
 
@@ -62,7 +62,7 @@ impl Key {
     ///
     /// # Errors
     /// [`Error::Passphrase`] if the cipher refuses it.
-    pub(crate) fn seal(&self, text: &str, environment: &dyn Environment) -> crate::Result<String> {
+    pub(crate) fn seal(&self, text: &str, environment: &dyn TimedEnvironment) -> crate::Result<String> {
         let mut bytes = vec![0; IV + SALT];
         environment.random(&mut bytes);
         let (iv, salt) = bytes.split_at(IV);

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "objects")]
 mod bucket;
+mod default_connect;
 mod handles;
 mod location;
 mod places;
@@ -21,6 +22,7 @@ use crate::store::StoreResult;
 pub use bucket::{Bucket, Connector};
 pub use location::Location;
 
+pub(crate) use default_connect::default_connect;
 pub(crate) use handles::Handles;
 pub(crate) use places::Places;
 
@@ -81,34 +83,4 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`StoreErrorKind::Refused`](crate::StoreErrorKind::Refused) if the location is unsupported.
     fn connect(&self, location: &str) -> StoreResult<Arc<dyn Objects>>;
-}
-
-/// The default connector.
-#[cfg(feature = "objects")]
-pub(crate) fn default_connect() -> Arc<dyn Connect> {
-    Arc::new(Connector::from_env())
-}
-
-/// The default connector.
-#[cfg(not(feature = "objects"))]
-pub(crate) fn default_connect() -> Arc<dyn Connect> {
-    Arc::new(Unconnected)
-}
-
-/// The connector of a build without object stores.
-#[cfg(not(feature = "objects"))]
-#[derive(Debug)]
-struct Unconnected;
-
-#[cfg(not(feature = "objects"))]
-impl Connect for Unconnected {
-    fn connect(&self, location: &str) -> StoreResult<Arc<dyn Objects>> {
-        Err(crate::StoreError::new(
-            crate::StoreErrorKind::Refused,
-            format!(
-                "chunks of this database are in {location}, and this program was built without object stores: build it with \
-                 --features objects"
-            ),
-        ))
-    }
 }

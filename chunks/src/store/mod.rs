@@ -137,7 +137,7 @@ impl IdRange {
 
 /// A live document in a listing.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct ListedDocument {
     /// Id of the document.
     pub id: String,
     /// Revision of the winner.
@@ -148,9 +148,9 @@ pub struct Row {
 
 /// A page of a listing.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page {
+pub struct ListingPage {
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ListedDocument>,
     /// The rest of the range; `None` after the last page.
     pub rest: Option<IdRange>,
 }
@@ -236,7 +236,7 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The store's errors.
-    async fn list(&self, range: &IdRange) -> StoreResult<Page>;
+    async fn list(&self, range: &IdRange) -> StoreResult<ListingPage>;
 
     /// A page of the feed after `since`, or from the beginning. Never misses a document that is in the database
     /// all the time.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use kv_api::Database;
 use model::{BulkGet, Documents, JsonText, RevHash, RevHistory, RevId, WriteMode};
-use peer::{Address, ChangesRequest, Docs, Http, Local, Peer, ReadOptions, Revision};
+use peer::{Address, Docs, FeedRequest, Http, Local, Peer, ReadOptions, Revision};
 use serde_json::Value;
 
 use super::{
-    Body, Change, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, Row, StoreResult, Written, sort,
+    Body, Change, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, ListedDocument, ListingPage, Refusal,
+    StoreResult, Written, sort,
 };
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -109,7 +110,7 @@ impl DocumentStore for PeerStore {
         results.into_iter().try_for_each(|result| result.map(drop))
     }
 
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+    async fn list(&self, range: &IdRange) -> StoreResult<ListingPage> {
         let asked = peer::IdRange {
             start: range.start.clone(),
             end: Some(range.end.clone()),
@@ -118,16 +119,16 @@ impl DocumentStore for PeerStore {
             skips_damaged: false,
         };
         let page = self.0.list(&asked).await?;
-        let row = |row: peer::Row| {
+        let row = |row: peer::ListedDocument| {
             let body = row.doc.as_ref().map(body).transpose()?;
-            Ok(Row { id: row.id, rev: row.rev.to_string(), body })
+            Ok(ListedDocument { id: row.id, rev: row.rev.to_string(), body })
         };
-        let rows = page.rows.into_iter().map(row).collect::<StoreResult<Vec<Row>>>()?;
-        Ok(Page { rows, rest: page.rest.map(|rest| IdRange { start: rest.start, ..range.clone() }) })
+        let rows = page.rows.into_iter().map(row).collect::<StoreResult<Vec<ListedDocument>>>()?;
+        Ok(ListingPage { rows, rest: page.rest.map(|rest| IdRange { start: rest.start, ..range.clone() }) })
     }
 
     async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
-        let request = ChangesRequest { since: since.map(str::to_owned), limit, ..ChangesRequest::default() };
+        let request = FeedRequest { since: since.map(str::to_owned), limit, ..FeedRequest::default() };
         let page = self.0.changes(&request).await?;
         let rows = page.rows.into_iter().map(|row| Change { id: row.id, deleted: row.deleted }).collect();
         Ok(Changes { rows, last_seq: page.last_seq, more: page.more })

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use peer::Retry;
 
-use super::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
-use crate::environment::Environment;
+use super::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, ListingPage, Refusal, StoreResult, Written};
+use crate::environment::TimedEnvironment;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// A store with retries.
@@ -39,7 +39,7 @@ enum Inferred {
 }
 
 impl Steady {
-    pub(crate) fn new(inner: Arc<dyn DocumentStore>, environment: Arc<dyn Environment>) -> Self {
+    pub(crate) fn new(inner: Arc<dyn DocumentStore>, environment: Arc<dyn TimedEnvironment>) -> Self {
         Steady { inner, retry: Retry::new(environment) }
     }
 }
@@ -107,7 +107,7 @@ impl DocumentStore for Steady {
         self.retry.ask(|| self.inner.graft(leaves.clone())).await
     }
 
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+    async fn list(&self, range: &IdRange) -> StoreResult<ListingPage> {
         self.retry.ask(|| self.inner.list(range)).await
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chunks::store::{DocumentStore, Edit};
 use chunks::vault::Vault;
-use chunks::{ChunkStore, CollectOptions, Environment, Error};
+use chunks::{ChunkStore, CollectOptions, Error, TimedEnvironment};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ impl model::Environment for At {
     }
 }
 
-impl Environment for At {
+impl TimedEnvironment for At {
     fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
         std::future::ready(()).boxed()
     }

@@ -165,7 +165,9 @@ async fn of_two_ciphertexts_none_ends_that_is_not_known_to_be_the_other(world: W
         let back = chunks.migrate_back(false, |_, _| ()).await.unwrap();
         assert!(back.left.iter().any(|left| left.contains(&id)), "{:?}", back.left);
         let data = store.list(&chunks::store::IdRange::prefix("dat:").with_bodies()).await.unwrap().rows;
-        let held = |row: &chunks::store::Row| row.body.as_ref().unwrap()["chunks"][&id] == format!("*{}", other.data);
+        let held = |row: &chunks::store::ListedDocument| {
+            row.body.as_ref().unwrap()["chunks"][&id] == format!("*{}", other.data)
+        };
         assert!(own().await && data.iter().any(held), "both are there");
     }
 

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
-use chunks::{ChunkStore, Environment, StoreError, StoreErrorKind};
+use chunks::store::{
+    Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, ListingPage, Refusal, StoreResult, Written,
+};
+use chunks::{ChunkStore, StoreError, StoreErrorKind, TimedEnvironment};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rand::rngs::StdRng;
@@ -39,7 +41,7 @@ impl model::Environment for Hasty {
     }
 }
 
-impl Environment for Hasty {
+impl TimedEnvironment for Hasty {
     fn sleep(&self, pause: Duration) -> BoxFuture<'static, ()> {
         self.slept.fetch_add(u64::try_from(pause.as_millis()).unwrap(), Ordering::Relaxed);
         std::future::ready(()).boxed()
@@ -130,7 +132,7 @@ impl DocumentStore for Flaky {
         self.after("done, perhaps")
     }
 
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+    async fn list(&self, range: &IdRange) -> StoreResult<ListingPage> {
         self.before()?;
         self.inner.list(range).await
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chunks::objects::{Bucket, Connect, Connector, Objects};
 use chunks::store::{DocumentStore, Edit, IdRange};
-use chunks::{Chunk, ChunkStore, CollectOptions, Environment, Error, Settings};
+use chunks::{Chunk, ChunkStore, CollectOptions, Error, Settings, TimedEnvironment};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ impl model::Environment for Clock {
     }
 }
 
-impl Environment for Clock {
+impl TimedEnvironment for Clock {
     fn sleep(&self, pause: Duration) -> BoxFuture<'static, ()> {
         self.pass(pause.as_millis() as u64);
         std::future::ready(()).boxed()

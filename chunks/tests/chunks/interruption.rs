@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use chunks::objects::{Object, Objects};
-use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
+use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, ListingPage, StoreResult, Written};
 use chunks::{Chunk, ChunkStore, CollectOptions, Receipt, Settings, StoreError, StoreErrorKind};
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ impl DocumentStore for Ending<dyn DocumentStore> {
         self.before()?;
         self.inner.graft(leaves).await
     }
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+    async fn list(&self, range: &IdRange) -> StoreResult<ListingPage> {
         self.before()?;
         self.inner.list(range).await
     }

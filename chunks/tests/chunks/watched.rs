@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
+use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, ListingPage, StoreResult, Written};
 
 /// The hook.
 #[async_trait]
@@ -37,7 +37,7 @@ impl<W: BeforeWrite> DocumentStore for Watched<W> {
     async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
         self.inner.graft(leaves).await
     }
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+    async fn list(&self, range: &IdRange) -> StoreResult<ListingPage> {
         self.inner.list(range).await
     }
     async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {

@@ -1,11 +1,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kv_api::{Direction, Error, error};
 use parking_lot::MutexGuard;
 
+use super::flusher::*;
 use super::*;
 use crate::on_disk::OnDisk;
 use occ::KeyRange;

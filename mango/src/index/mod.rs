@@ -69,7 +69,7 @@ pub struct Index {
 
 /// The row of a document in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct IndexRow {
     /// The concatenated keys of the values: at most [`MAX_KEY`] bytes, exactly that many if truncated.
     pub key: Vec<u8>,
     /// The values as an array; `None` if they have more than [`MAX_VALUES`] bytes.
@@ -227,7 +227,7 @@ impl Index {
 
     /// The row of a live document, as a plain read returns it, with `_id` and `_rev`. `None` if it lacks a field, or if
     /// the partial filter does not match. Design documents have no rows and must not be passed.
-    pub fn row(&self, document: JsonRef<'_>) -> Option<Row> {
+    pub fn row(&self, document: JsonRef<'_>) -> Option<IndexRow> {
         let mut key = self.whole_key(document)?;
         key.truncate(MAX_KEY);
         let mut values = vec![b'['];
@@ -247,7 +247,7 @@ impl Index {
         values.push(b']');
         // Normalised values between brackets and commas.
         let values = are_short.then(|| JsonText::from_normalised(values)).flatten();
-        Some(Row { key, values })
+        Some(IndexRow { key, values })
     }
 
     /// Whether the filter admits a document. As in CouchDB, it does not if an expression takes too many steps: that

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::tests::text;
-use super::{Choice, Index, MAX_KEY, NewIndex, Plan, Purpose, Row, Scan};
+use super::{Choice, Index, IndexRow, MAX_KEY, NewIndex, Plan, Purpose, Scan};
 use crate::collate;
 use crate::path::{self, AtPath, look_up};
 use crate::projection::{put, write_members};
@@ -153,17 +153,17 @@ fn index(random: &mut StdRng, at: usize) -> Arc<Index> {
     Arc::new(Index::all_in("_design/d", design.root(), false).pop().unwrap())
 }
 
-type Rows = BTreeMap<(Vec<u8>, String), Row>;
+type IndexRows = BTreeMap<(Vec<u8>, String), IndexRow>;
 
-fn rows(index: &Index, documents: &BTreeMap<String, JsonText>, fault: Fault) -> Rows {
-    let mut rows = Rows::new();
+fn rows(index: &Index, documents: &BTreeMap<String, JsonText>, fault: Fault) -> IndexRows {
+    let mut rows = IndexRows::new();
     for (id, document) in documents {
         let row = match fault {
             Fault::NoFilter => Index { filter: None, ..index.clone() }.row(document.root()),
             Fault::MissingIsNull => index.row(document.root()).or_else(|| {
                 let mut key = Vec::new();
                 index.columns.iter().for_each(|_| crate::append_key(&mut key, text("null").root()));
-                Some(Row { key, values: None })
+                Some(IndexRow { key, values: None })
             }),
             _ => index.row(document.root()),
         };
@@ -179,7 +179,7 @@ fn by_index(
     plan: &Plan,
     scan: &Scan,
     query: &Query,
-    rows: &Rows,
+    rows: &IndexRows,
     documents: &BTreeMap<String, JsonText>,
     fault: Fault,
     tally: &mut Tally,
@@ -282,7 +282,7 @@ fn run(seed: u64, fault: Fault, queries: usize, tally: &mut Tally) -> Result<(),
     let random = &mut StdRng::seed_from_u64(seed);
     let documents: BTreeMap<String, JsonText> = (0..60).map(|id| document(random, id)).collect();
     let indexes: Vec<Arc<Index>> = (0..6).map(|at| index(random, at)).collect();
-    let all_rows: Vec<Rows> = indexes.iter().map(|index| rows(index, &documents, fault)).collect();
+    let all_rows: Vec<IndexRows> = indexes.iter().map(|index| rows(index, &documents, fault)).collect();
     for _ in 0..queries {
         let mut members = vec![format!(r#""selector":{}"#, selector(random))];
         if random.random() {

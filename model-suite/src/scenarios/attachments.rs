@@ -29,7 +29,7 @@ async fn content<D: Database>(documents: &Documents<D>, id: &str, rev: Option<&R
     bytes
 }
 
-/// Number of rows of contents, chunks, references and uploads.
+/// Number of rows of contents, parts, references and uploads.
 pub(crate) async fn rows<D: Database>(engine: &D) -> [usize; 4] {
     let transaction = engine.begin().unwrap();
     let all = RangeRequest::keys(Bytes::new(), Bytes::from_static(b"\xff"));

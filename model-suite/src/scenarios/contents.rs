@@ -105,7 +105,7 @@ pub(crate) async fn a_bad_stub_of_attachments_fails_large_batches_before_they_ar
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn contents_that_come_again_have_chunks_of_their_own(stage: Stage) {
+pub(crate) async fn contents_that_come_again_have_parts_of_their_own(stage: Stage) {
     let (engine, documents) = (stage.engine(), stage.documents().await);
     let mut upload = documents.upload("f", PLAIN);
     upload.write(b"content").await.unwrap();

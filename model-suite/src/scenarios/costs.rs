@@ -98,7 +98,7 @@ pub(crate) async fn documents_without_attachments_pay_nothing_for_those_of_other
     let after = cost_of_a_life(&counted, &documents, "b").await;
     assert_eq!(after, before, "with attachments in the database, and without");
 
-    // In addition to its own row: the row of the content it keeps, the list it replaces twice, and no chunks.
+    // In addition to its own row: the row of the content it keeps, the list it replaces twice, and no parts.
     counted.take();
     let kept = Edit { attachments: vec![AttachmentEdit::stub("f")], ..edit("with", "{}").over(first) };
     documents.put(kept).await.unwrap();

@@ -16,6 +16,7 @@ fn sign(kind: DatabaseEventKind) -> char {
         DatabaseEventKind::Created => '+',
         DatabaseEventKind::Updated => '~',
         DatabaseEventKind::Deleted => '-',
+        other => panic!("an event of an unknown kind: {other:?}"),
     }
 }
 

@@ -9,7 +9,7 @@ use model::{
     ChangesRequest, CreateOptions, Documents, Edit, GetOptions, OpenRev, OpenRevs, RevHistory, RevId, WriteMode,
 };
 
-use super::trees::Tree;
+use super::trees::RevTree;
 use crate::stage::*;
 
 /// All leaves, the winner first, each with its history.
@@ -28,7 +28,7 @@ async fn leaves<D: Database>(documents: &Documents<D>, id: &str) -> Vec<(bool, V
     opened.into_iter().map(path).collect()
 }
 
-fn expected(tree: &Tree) -> Vec<(bool, Vec<RevId>)> {
+fn expected(tree: &RevTree) -> Vec<(bool, Vec<RevId>)> {
     tree.leaves().into_iter().map(|(live, rev)| (live, tree.path(&rev))).collect()
 }
 
@@ -48,7 +48,7 @@ fn child(parent: Option<&RevId>, choice: usize) -> RevId {
 }
 
 /// The row in `changes` agrees with the oracle's winner.
-async fn assert_agrees<D: Database>(documents: &Documents<D>, trees: &BTreeMap<String, Tree>, seed: u64) {
+async fn assert_agrees<D: Database>(documents: &Documents<D>, trees: &BTreeMap<String, RevTree>, seed: u64) {
     let changes = feed(documents, ChangesRequest::default()).await;
     assert_eq!(changes.len(), trees.len(), "seed {seed}");
     for change in changes {
@@ -107,7 +107,7 @@ pub(crate) async fn any_order_of_arrival_gives_the_same_tree(stage: Stage) {
             let id = format!("{order:?}");
             let (path, deleted) = &paths[order[step]];
             edits.push(bring(&id, path, *deleted));
-            trees.entry(id).or_insert_with(Tree::default).merge(path, *deleted);
+            trees.entry(id).or_insert_with(RevTree::default).merge(path, *deleted);
         }
         for result in documents.write(edits, WriteMode::Replicated).await.unwrap() {
             result.unwrap();
@@ -125,7 +125,7 @@ pub(crate) async fn random_edits_agree_with_the_oracle(stage: Stage) {
     let seed = 20_260_611;
     let mut random = Random::new(seed);
     let below = |random: &mut Random, bound: usize| random.below(bound as u64) as usize;
-    let mut trees: BTreeMap<String, Tree> = BTreeMap::new();
+    let mut trees: BTreeMap<String, RevTree> = BTreeMap::new();
     for step in 0..400 {
         let id = format!("doc-{}", below(&mut random, 6));
         let tree = trees.entry(id.clone()).or_default();

@@ -6,7 +6,7 @@ use model::RevId;
 
 /// The tree of one document.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tree {
+pub(crate) struct RevTree {
     /// The parent of each known revision, if it is known.
     parents: BTreeMap<RevId, Option<RevId>>,
     /// Whether each replicated revision is a tombstone.
@@ -16,7 +16,7 @@ pub(crate) struct Tree {
 /// A leaf. Sorts like winners.
 pub(crate) type Leaf = (bool, RevId);
 
-impl Tree {
+impl RevTree {
     /// Adds a revision with its ancestors, newest first.
     pub(crate) fn merge(&mut self, path: &[RevId], deleted: bool) {
         if self.parents.contains_key(&path[0]) {

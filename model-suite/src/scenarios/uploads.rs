@@ -271,8 +271,8 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
     documents.put(Edit { attachments: fill, ..edit("a", "{}") }).await.unwrap();
     documents.put(Edit { attachments: vec![inline("h", "x", "other")], ..edit("b", "{}") }).await.unwrap();
     let of = |subspace| super::damage::rows(&engine, subspace, "");
-    let (contents, chunks, references) = (of(9).await, of(10).await, of(11).await);
-    assert_eq!((contents.len(), chunks.len(), references.len()), (3, 5, 3));
+    let (contents, parts, references) = (of(9).await, of(10).await, of(11).await);
+    assert_eq!((contents.len(), parts.len(), references.len()), (3, 5, 3));
     let problems = async || documents.check(|_| {}).await.unwrap().problems.len();
     let flipped = |value: &[u8]| {
         let mut value = value.to_vec();
@@ -298,11 +298,11 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
     assert_eq!(unreadable().await, 0);
 
     // A repair finds and keeps it: the right value is unknown.
-    for row in chunks.iter().chain(&contents) {
+    for row in parts.iter().chain(&contents) {
         for value in [None, Some(flipped(&row.value))] {
             put_rows(&engine, &[(&row.key, value.as_deref())]).await;
             assert!(problems().await > 0, "{:?} {}", row.key, value.is_none());
-            if chunks.contains(row) {
+            if parts.contains(row) {
                 assert_eq!(unreadable().await, 1, "{:?} {}", row.key, value.is_none());
             }
             let before = rows(&engine).await;
@@ -312,7 +312,7 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
                 assert_eq!(rows(&engine).await, before, "nothing is removed");
             }
             put_rows(&engine, &[(&row.key, Some(&row.value))]).await;
-            let all = chunks.iter().chain(&contents).chain(&references);
+            let all = parts.iter().chain(&contents).chain(&references);
             let all: Vec<(&[u8], Option<&[u8]>)> = all.map(|row| (&row.key[..], Some(&row.value[..]))).collect();
             put_rows(&engine, &all).await;
             assert_sound(&documents).await;
@@ -331,8 +331,8 @@ pub(crate) async fn damage_to_contents_is_found_and_what_nobody_has_is_removed(s
     let report = documents.repair(|_| {}).await.unwrap();
     assert!(report.after.is_sound(), "{:?}", report.after.problems);
     assert_eq!(rows(&engine).await, [2, 4, 2, 0], "{report:?}");
-    // Chunks without an owner.
-    let mut nobody = chunks[0].key.to_vec();
+    // Parts without an owner.
+    let mut nobody = parts[0].key.to_vec();
     // A byte of the random address after its code, which is not part of an escaped zero.
     let at = (6..nobody.len()).find(|at| !matches!(nobody[*at], 0 | 1 | 0xff)).unwrap();
     nobody[at] ^= 1;

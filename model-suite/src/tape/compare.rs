@@ -10,8 +10,7 @@ use model::{
 };
 
 use super::attached::Attached;
-use super::generate::PURGES_KEPT;
-use super::oracle::{Branch, Oracle, Tree};
+use super::oracle::{Branch, Oracle, OracleDocument, PURGES_KEPT};
 use crate::stage::all_members;
 
 /// A difference that was found.
@@ -233,7 +232,7 @@ async fn revs_diff<D: Database>(documents: &Documents<D>, oracle: &Oracle, rando
 async fn document<D: Database>(
     documents: &Documents<D>,
     id: &str,
-    (tree, revs_limit): (&Tree, usize),
+    (tree, revs_limit): (&OracleDocument, usize),
     seq: Option<Seq>,
 ) -> Result<(), Failure> {
     let expected = match tree.winner() {
@@ -270,7 +269,7 @@ async fn document<D: Database>(
 async fn leaves<D: Database>(
     documents: &Documents<D>,
     id: &str,
-    (tree, revs_limit): (&Tree, usize),
+    (tree, revs_limit): (&OracleDocument, usize),
     random: &mut Random,
 ) -> Result<(), Failure> {
     let open = |branch: &Branch| {

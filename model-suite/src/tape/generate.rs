@@ -21,9 +21,6 @@ const IDS: [&str; 5] = ["a", "a\0", "ab", "b", "é"];
 /// Number of revisions that a branch remembers at first.
 pub(super) const FIRST_LIMIT: u32 = 6;
 
-/// Number of purges that are remembered.
-pub(super) const PURGES_KEPT: usize = 5;
-
 /// A revision in the offline copy, with its path to the root.
 #[derive(Clone)]
 struct Offline {

@@ -26,6 +26,9 @@ use model::{
 use super::attached::Attached;
 use super::step::{Batch, Patch};
 
+/// Number of purges that are remembered.
+pub(super) const PURGES_KEPT: usize = 5;
+
 /// An edit branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Branch {
@@ -49,7 +52,7 @@ impl Branch {
 
 /// A document. One that was never written has no branches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tree {
+pub(super) struct OracleDocument {
     /// The winner first, then the others in the order in which they would win.
     pub(super) branches: Vec<Branch>,
     /// The step that changed it last.
@@ -57,7 +60,7 @@ pub(super) struct Tree {
     pub(super) policy: ConflictPolicy,
 }
 
-impl Tree {
+impl OracleDocument {
     pub(super) fn winner(&self) -> Option<&Branch> {
         self.branches.first()
     }
@@ -139,7 +142,7 @@ pub(super) type Answer = Result<RevId, Refused>;
 /// A database.
 #[derive(Clone, Debug)]
 pub(super) struct Oracle {
-    pub(super) trees: BTreeMap<String, Tree>,
+    pub(super) trees: BTreeMap<String, OracleDocument>,
     pub(super) revs_limit: usize,
     policy: ConflictPolicy,
     /// All purges: the document, the requested revisions, and those that were removed.
@@ -205,8 +208,8 @@ impl Oracle {
         self.edit(&edit, step)
     }
 
-    pub(super) fn tree(&self, id: &str) -> Tree {
-        self.trees.get(id).cloned().unwrap_or(Tree { policy: self.policy, ..Tree::default() })
+    pub(super) fn tree(&self, id: &str) -> OracleDocument {
+        self.trees.get(id).cloned().unwrap_or(OracleDocument { policy: self.policy, ..OracleDocument::default() })
     }
 
     /// Carries out edits in order.
@@ -249,7 +252,7 @@ fn patched(body: &JsonText, n: u64) -> JsonText {
     JsonText::parse(format!("{{{}}}", members.join(",")).as_bytes()).expect("JSON")
 }
 
-fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
+fn interactive(tree: &mut OracleDocument, edit: &Edit, limit: usize) -> Answer {
     let parent = match &edit.rev {
         Some(rev) => {
             let named = tree.branches.iter().find(|branch| branch.live && branch.leaf() == rev);
@@ -276,7 +279,7 @@ fn interactive(tree: &mut Tree, edit: &Edit, limit: usize) -> Answer {
 }
 
 /// Merges edits of one document. Returns whether any of them is new.
-fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit: usize) -> bool {
+fn replicated<'e>(tree: &mut OracleDocument, edits: impl Iterator<Item = &'e Edit>, limit: usize) -> bool {
     if tree.policy == ConflictPolicy::LastWriteWins {
         return edits.filter(|edit| replaced(tree, edit, limit)).count() > 0;
     }
@@ -304,7 +307,7 @@ fn replicated<'e>(tree: &mut Tree, edits: impl Iterator<Item = &'e Edit>, limit:
 }
 
 /// Replaces the only branch if this one is greater. Returns whether it did.
-fn replaced(tree: &mut Tree, edit: &Edit, limit: usize) -> bool {
+fn replaced(tree: &mut OracleDocument, edit: &Edit, limit: usize) -> bool {
     let mut path = path_of(edit);
     if tree.knows(&path[0]) {
         return false;

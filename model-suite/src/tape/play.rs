@@ -10,8 +10,8 @@ use model::{
 };
 
 use super::compare::{Failure, compare, ensure};
-use super::generate::{FIRST_LIMIT, PURGES_KEPT};
-use super::oracle::{Answer, Oracle, Refused};
+use super::generate::FIRST_LIMIT;
+use super::oracle::{Answer, Oracle, PURGES_KEPT, Refused};
 use super::queries;
 use super::step::{Batch, CLIENTS, Step};
 

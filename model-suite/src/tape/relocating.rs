@@ -12,8 +12,8 @@ use model::{CreateOptions, Documents, ErrorKind, Layer, LayerOptions, RelocateOp
 
 use super::Run;
 use super::compare::{Failure, compare, ensure};
-use super::generate::{FIRST_LIMIT, PURGES_KEPT, generate};
-use super::oracle::Oracle;
+use super::generate::{FIRST_LIMIT, generate};
+use super::oracle::{Oracle, PURGES_KEPT};
 use super::play::{check, play_step};
 use super::queries;
 use super::step::{CLIENTS, Step};

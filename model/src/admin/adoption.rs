@@ -25,10 +25,9 @@
 //! Each database takes one transaction, and the versions that the check reads are removed last. So if an adoption ends
 //! midway, the store is still refused, and the next adoption does the rest.
 
-use std::future::Future;
 use std::sync::OnceLock;
 
-use kv_api::{Database, RangeRequest, Read, Runner, Transaction};
+use kv_api::{Database, Read, Runner, Transaction};
 
 use crate::admin::catalog::NameRange;
 use crate::documents::Documents;
@@ -49,27 +48,6 @@ pub struct Adopted {
     pub databases: u64,
     /// Databases whose own row cannot be read, and which therefore cannot be used. They are unchanged.
     pub unreadable: Vec<String>,
-}
-
-/// Fails if rows of the store record a version that its engine has not reached. The reads are issued by the call.
-pub(crate) fn check_versions<T: Transaction>(
-    transaction: &T,
-    root: &[u8],
-) -> impl Future<Output = Result<()>> + Send + use<T> {
-    let (begin, end) = Key::transactions(root);
-    let last = transaction.get_range(&RangeRequest::keys(begin, end).reverse().limit(1), Read::Snapshot);
-    let event = transaction.get(&Key::Events.under(root), Read::Snapshot);
-    let version = transaction.get_read_version();
-    let root = root.to_vec();
-    async move {
-        let id = last.await?.rows.first().map(|row| Key::transaction_version(&root, &row.key)).transpose()?;
-        let event = event.await?.map_or(0, |stamp| events::version(&stamp));
-        let (newest, version) = (id.unwrap_or_default().max(event), version.await?);
-        if newest > u64::try_from(version).unwrap_or_default() {
-            return Err(ErrorKind::WentBack { newest, version }.into());
-        }
-        Ok(())
-    }
 }
 
 impl<D: Database> Layer<D> {

@@ -12,3 +12,4 @@ pub(crate) mod partition_info;
 pub(crate) mod purge;
 pub(crate) mod relocate;
 pub(crate) mod restoring;
+pub(crate) mod versions;

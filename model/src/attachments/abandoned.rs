@@ -1,4 +1,4 @@
-//! Dropped uploads, until their chunks are removed.
+//! Dropped uploads, until their parts are removed.
 
 use parking_lot::Mutex;
 

@@ -1,7 +1,7 @@
 //! Contents of attachments: their addresses and their rows.
 //!
 //! ```text
-//!  (9, Sha256, Length) = (Format = 1, Store, ChunkBytes, Md5)
+//!  (9, Sha256, Length) = (Format = 1, Store, PartBytes, Md5)
 //! ```
 
 use std::fmt;
@@ -16,9 +16,9 @@ use crate::rows::tuple;
 const FORMAT: u64 = 1;
 
 /// Size of a part in bytes, unless the store allows only shorter values.
-const CHUNK_BYTES: usize = 90_000;
+const PART_BYTES: usize = 90_000;
 
-/// Name of the chunks of one content: random bytes, chosen when they are first written.
+/// Name of the parts of one content: random bytes, chosen when they are first written.
 pub(crate) type StoreId = [u8; 16];
 
 /// Address of a content in its database.
@@ -38,8 +38,8 @@ impl fmt::Debug for ContentId {
 }
 
 /// Size of a part in a store with this limit on values.
-pub(super) fn chunk_bytes(max_value_bytes: usize) -> usize {
-    CHUNK_BYTES.min(max_value_bytes).max(1)
+pub(super) fn part_bytes(max_value_bytes: usize) -> usize {
+    PART_BYTES.min(max_value_bytes).max(1)
 }
 
 /// Value of a content's row.
@@ -47,7 +47,7 @@ pub(super) fn chunk_bytes(max_value_bytes: usize) -> usize {
 pub(crate) struct ContentRow {
     pub(crate) store: StoreId,
     /// Size of each part except the last.
-    pub(crate) chunk_bytes: u64,
+    pub(crate) part_bytes: u64,
     pub(crate) md5: [u8; 16],
 }
 
@@ -56,7 +56,7 @@ impl ContentRow {
         let mut out = Vec::with_capacity(48);
         tuple::append_u64(&mut out, FORMAT);
         tuple::append_bytes(&mut out, &self.store);
-        tuple::append_u64(&mut out, self.chunk_bytes);
+        tuple::append_u64(&mut out, self.part_bytes);
         tuple::append_bytes(&mut out, &self.md5);
         out
     }
@@ -69,13 +69,13 @@ impl ContentRow {
         }
         let torn = |_| Error::corrupt("a content whose row cannot be read");
         let store = reader.bytes()?.as_ref().try_into().map_err(torn)?;
-        let chunk_bytes = reader.int()?;
+        let part_bytes = reader.int()?;
         let md5 = reader.bytes()?.as_ref().try_into().map_err(torn)?;
         reader.end()?;
-        if chunk_bytes == 0 {
+        if part_bytes == 0 {
             return Err(Error::corrupt("a content in parts of no bytes"));
         }
-        Ok(ContentRow { store, chunk_bytes, md5 })
+        Ok(ContentRow { store, part_bytes, md5 })
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
-        let row = ContentRow { store: [0; 16], chunk_bytes: 90_000, md5: [7; 16] };
+        let row = ContentRow { store: [0; 16], part_bytes: 90_000, md5: [7; 16] };
         let written = row.write();
         assert_eq!(ContentRow::read(&written).unwrap(), row);
         for cut in 0..written.len() {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use kv_api::{KeyValue, Read, Transaction, TransactionExt};
 
 use super::address::ContentRow;
-use super::staging::{Staged, chunk_rows, new_store};
+use super::staging::{Staged, new_store, part_rows};
 use super::sweep::clear_staged;
 use super::uploaded::UploadedBytes;
 use super::{Attachment, AttachmentEdit, AttachmentSource, Content, ContentId, read_list};
@@ -231,7 +231,7 @@ impl Ledger {
             .collect();
         for (key, references, row) in left {
             let (references, row) = (references.await?, row.await?);
-            // An unreadable row is kept, and so are the chunks that it may name.
+            // An unreadable row is kept, and so are the parts that it may name.
             if let (true, Some(Ok(row))) = (references.rows.is_empty(), row.map(|row| ContentRow::read(&row))) {
                 clear_content(transaction, keys, &key, &row);
             }
@@ -258,7 +258,7 @@ impl Ledger {
         let staged = staging_key(root, keys, content).filter(|key| self.staged.remove(key));
         if let Some(there) = there {
             if let (UploadedBytes::Staged(Staged { store, .. }), Some(staged)) = (&uploaded.place, staged) {
-                // The same content exists already. These chunks are not needed, unless they belong to it.
+                // The same content exists already. These parts are not needed, unless they belong to it.
                 if there.store == *store {
                     transaction.clear(&staged);
                 } else {
@@ -269,10 +269,10 @@ impl Ledger {
         }
         let store = match (&uploaded.place, staged) {
             (UploadedBytes::Memory(bytes), _) => {
-                // Chunks under one store id never change, even if a content is removed and added again.
+                // Parts under one store id never change, even if a content is removed and added again.
                 let store = new_store(environment);
-                let chunk_bytes = usize::try_from(uploaded.chunk_bytes).unwrap_or(usize::MAX);
-                for (key, value) in chunk_rows(keys, &store, 0, bytes, chunk_bytes) {
+                let part_bytes = usize::try_from(uploaded.part_bytes).unwrap_or(usize::MAX);
+                for (key, value) in part_rows(keys, &store, 0, bytes, part_bytes) {
                     transaction.set_unguarded(key, value);
                 }
                 store
@@ -284,15 +284,15 @@ impl Ledger {
             // Checked earlier.
             (UploadedBytes::Staged(_), None) => return,
         };
-        let row = ContentRow { store, chunk_bytes: uploaded.chunk_bytes, md5: uploaded.md5 };
+        let row = ContentRow { store, part_bytes: uploaded.part_bytes, md5: uploaded.md5 };
         transaction.set(keys.key(DatabaseKey::Content(&uploaded.id)), row.write());
         self.contents.insert(uploaded.id, Ok(Some(row)));
     }
 }
 
-/// Clears a content and its chunks. The transaction must have read that no leaf refers to it.
+/// Clears a content and its parts. The transaction must have read that no leaf refers to it.
 pub(crate) fn clear_content<T: Transaction>(transaction: &T, keys: &DatabaseKeys, key: &[u8], row: &ContentRow) {
-    let (begin, end) = keys.bounds(DatabaseKey::ChunksOf(&row.store));
+    let (begin, end) = keys.bounds(DatabaseKey::PartsOf(&row.store));
     transaction.clear(key);
     transaction.clear_range_unguarded(&begin, &end);
 }

@@ -47,7 +47,7 @@ pub(crate) fn list_rows(
         tuple::append_u64(&mut list, attachment.content.length);
     }
     let (prefix, list) = (keys.key(DatabaseKey::Attachments(id, leaf)), Bytes::from(list));
-    let part_bytes = super::address::chunk_bytes(max_value_bytes);
+    let part_bytes = super::address::part_bytes(max_value_bytes);
     let parts = (0..list.len()).step_by(part_bytes).enumerate().map(|(part, begin)| {
         let mut key = prefix.clone();
         tuple::append_u64(&mut key, part as u64);

@@ -3,12 +3,12 @@
 //! ```text
 //!  docs         (6, DocID, NotDeleted, RevPosition, RevHash, true, Part)      the list of a leaf's attachments
 //!                    │ names a content by its address
-//!  contents     (9, Sha256, Length) = (Format, Store, ChunkBytes, Md5)        a row for each content of the database
+//!  contents     (9, Sha256, Length) = (Format, Store, PartBytes, Md5)         a row for each content of the database
 //!                    │ names the store of its bytes
-//!  chunks       (10, Store, Part) = bytes                                     up to ChunkBytes each
+//!  parts        (10, Store, Part) = bytes                                     up to PartBytes each
 //!  references   (11, Sha256, Length, DocID, NotDeleted, RevPosition, RevHash) a row for each leaf that has the content
 //!
-//!  staging      (7, Deadline, Number, Store), outside the database            chunks that no content names yet
+//!  staging      (7, Deadline, Number, Store), outside the database            parts that no content names yet
 //! ```
 //!
 //! A content is the stored bytes: compressed, if the attachment is. Its address is their SHA-256 hash and their length.
@@ -23,7 +23,7 @@
 //!   instead of a counter, so two edits that refer to one content do not conflict.
 //! * A content is removed only in a transaction that reads, serializably, that no leaf refers to it. An edit that
 //!   refers to it reads the content's row serializably. So one of the two conflicts and is retried.
-//! * Chunks belong to a content or to an upload. The transaction that makes a content of an upload reads and clears its
+//! * Parts belong to a content or to an upload. The transaction that makes a content of an upload reads and clears its
 //!   row in `staging`. So does the transaction that removes the upload after the deadline.
 
 mod abandoned;

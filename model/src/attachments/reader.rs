@@ -23,7 +23,7 @@ use crate::keys::DatabaseKey;
 use crate::read::document::{Document, GetOptions};
 
 /// Number of parts that are read in one transaction.
-const CHUNKS_AT_ONCE: u64 = 8;
+const PARTS_AT_ONCE: u64 = 8;
 
 /// Number of decompressed bytes in a piece, at most.
 const UNPACKED_AT_ONCE: u64 = 256 << 10;
@@ -351,21 +351,21 @@ async fn read<D: Database>(documents: &Documents<D>, attachment: &Attachment, ra
                 instance.await?;
                 let row = row.await?.ok_or_else(|| Error::not_found(NotFound::Attachment))?;
                 let row = ContentRow::read(&row)?;
-                let first = range.start / row.chunk_bytes;
-                let upto = range.end.div_ceil(row.chunk_bytes).min(first + CHUNKS_AT_ONCE);
-                let begin = keys.key(DatabaseKey::Chunk(&row.store, first));
-                let end = keys.key(DatabaseKey::Chunk(&row.store, upto));
-                let chunks = transaction.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await?;
-                let mut parts = Vec::with_capacity(chunks.len());
-                for (part, chunk) in (first..upto).zip(chunks) {
+                let first = range.start / row.part_bytes;
+                let upto = range.end.div_ceil(row.part_bytes).min(first + PARTS_AT_ONCE);
+                let begin = keys.key(DatabaseKey::Part(&row.store, first));
+                let end = keys.key(DatabaseKey::Part(&row.store, upto));
+                let rows = transaction.get_all(RangeRequest::keys(begin, end), Read::Snapshot).await?;
+                let mut parts = Vec::with_capacity(rows.len());
+                for (part, stored) in (first..upto).zip(rows) {
                     let length = part_bytes(content, &row, part);
-                    if keys.read_chunk(&chunk.key)? != (row.store, part) || chunk.value.len() as u64 != length {
-                        return Err(damaged(name, &"a part of it belongs to another content"));
+                    if keys.read_part(&stored.key)? != (row.store, part) || stored.value.len() as u64 != length {
+                        return Err(damaged(name, &"a part of it is another"));
                     }
                     // The first part may start before the range, and the last part may end after it.
-                    let begin = part * row.chunk_bytes;
+                    let begin = part * row.part_bytes;
                     let inside = |at: u64| at.saturating_sub(begin).min(length) as usize;
-                    parts.push(chunk.value.slice(inside(range.start)..inside(range.end)));
+                    parts.push(stored.value.slice(inside(range.start)..inside(range.end)));
                 }
                 if parts.len() as u64 != upto - first {
                     return Err(damaged(name, &"a part of it is missing"));
@@ -382,5 +382,5 @@ fn damaged(name: &str, what: &dyn fmt::Display) -> Error {
 
 /// Number of bytes in a part of a content.
 fn part_bytes(content: &ContentId, row: &ContentRow, part: u64) -> u64 {
-    content.length.saturating_sub(part.saturating_mul(row.chunk_bytes)).min(row.chunk_bytes)
+    content.length.saturating_sub(part.saturating_mul(row.part_bytes)).min(row.part_bytes)
 }

@@ -1,4 +1,4 @@
-//! Staged uploads: chunks that no content names yet.
+//! Staged uploads: parts that no content names yet.
 //!
 //! ```text
 //!  transaction 1   (7, Deadline, Number, Store)  set          (10, Store, 0…21)
@@ -20,7 +20,7 @@ use kv_api::{Database, Read, Runner, Transaction};
 
 use super::StoreId;
 use super::abandoned::Abandoned;
-use super::address::chunk_bytes;
+use super::address::part_bytes;
 use super::sweep::clear_staged;
 use crate::admin::environment::Environment;
 use crate::documents::Documents;
@@ -34,20 +34,20 @@ use crate::write::unguarded::Unguarded;
 const KEPT_FOR_MS: u64 = 86_400_000;
 
 /// Number of parts that one transaction writes: a fifth of its limit.
-const CHUNKS_AT_ONCE: usize = 22;
+const PARTS_AT_ONCE: usize = 22;
 
-/// Writes the chunks of one upload.
+/// Writes the parts of one upload.
 pub(super) struct Stager<D> {
     documents: Documents<D>,
     pub(super) store: StoreId,
-    pub(super) chunk_bytes: usize,
+    pub(super) part_bytes: usize,
     /// Number of parts written.
     parts: u64,
     /// The written parts.
     pub(super) staged: Option<Staged>,
 }
 
-/// An upload in the store. Once it is dropped, its chunks are removed, unless an edit has taken them over.
+/// An upload in the store. Once it is dropped, its parts are removed, unless an edit has taken them over.
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) store: StoreId,
@@ -77,13 +77,13 @@ impl Drop for Staged {
 impl<D: Database> Stager<D> {
     pub(super) fn new(documents: &Documents<D>) -> Self {
         let store = new_store(documents.shared.guard.environment.as_ref());
-        let chunk_bytes = chunk_bytes(documents.engine().limits().value_bytes);
-        Stager { documents: documents.clone(), store, chunk_bytes, parts: 0, staged: None }
+        let part_bytes = part_bytes(documents.engine().limits().value_bytes);
+        Stager { documents: documents.clone(), store, part_bytes, parts: 0, staged: None }
     }
 
     /// Number of bytes that fill a transaction.
     pub(super) fn bytes_at_once(&self) -> usize {
-        CHUNKS_AT_ONCE * self.chunk_bytes
+        PARTS_AT_ONCE * self.part_bytes
     }
 
     /// Appends bytes to those written: whole parts, except at the end.
@@ -108,12 +108,12 @@ impl<D: Database> Stager<D> {
         let deadline_ms = guard.environment.now_ms() + KEPT_FOR_MS;
         let before = self.staged.as_ref().map(|staged| staged.key.clone());
         let after = Key::Staging { deadline_ms, database: keys.number(), store: &self.store }.under(&guard.root);
-        let chunks: Vec<(Bytes, Bytes)> = chunk_rows(keys, &self.store, self.parts, &bytes, self.chunk_bytes).collect();
+        let rows: Vec<(Bytes, Bytes)> = part_rows(keys, &self.store, self.parts, &bytes, self.part_bytes).collect();
         guard
             .run(|transaction| {
                 let instance = documents.instance(&transaction, Read::Serializable);
                 let held = before.as_ref().map(|row| transaction.get(row, Read::Serializable));
-                let (before, after, chunks) = (&before, &after, chunks.clone());
+                let (before, after, rows) = (&before, &after, rows.clone());
                 async move {
                     instance.await?;
                     if let (Some(row), Some(held)) = (before, held) {
@@ -121,14 +121,14 @@ impl<D: Database> Stager<D> {
                         transaction.clear(row);
                     }
                     transaction.set(after, b"");
-                    for (key, value) in chunks {
+                    for (key, value) in rows {
                         transaction.set_unguarded(key, value);
                     }
                     Ok(Outcome::Write(()))
                 }
             })
             .await?;
-        self.parts += chunks.len() as u64;
+        self.parts += rows.len() as u64;
         match &mut self.staged {
             Some(staged) => (staged.deadline_ms, staged.key) = (deadline_ms, after),
             None => {
@@ -139,7 +139,7 @@ impl<D: Database> Stager<D> {
         Ok(())
     }
 
-    /// Removes the written chunks.
+    /// Removes the written parts.
     pub(super) async fn discard(&mut self) -> Result<()> {
         match &mut self.staged {
             Some(staged) => staged.discard(&self.documents.shared.guard).await,
@@ -156,17 +156,17 @@ pub(super) fn new_store(environment: &dyn Environment) -> StoreId {
 }
 
 /// The rows of these bytes, from this part on.
-pub(super) fn chunk_rows<'a>(
+pub(super) fn part_rows<'a>(
     keys: &'a DatabaseKeys,
     store: &'a StoreId,
     first: u64,
     bytes: &'a Bytes,
-    chunk_bytes: usize,
+    part_bytes: usize,
 ) -> impl Iterator<Item = (Bytes, Bytes)> + 'a {
-    let begins = (0..bytes.len()).step_by(chunk_bytes);
+    let begins = (0..bytes.len()).step_by(part_bytes);
     (first..).zip(begins).map(move |(part, begin)| {
-        let key = Bytes::from(keys.key(DatabaseKey::Chunk(store, part)));
-        (key, bytes.slice(begin..bytes.len().min(begin + chunk_bytes)))
+        let key = Bytes::from(keys.key(DatabaseKey::Part(store, part)));
+        (key, bytes.slice(begin..bytes.len().min(begin + part_bytes)))
     })
 }
 
@@ -178,7 +178,7 @@ impl Staged {
 }
 
 impl<D: Database> Guard<D> {
-    /// Removes the chunks of uploads that were dropped. Chunks that cannot be removed now are swept later.
+    /// Removes the parts of uploads that were dropped. Parts that cannot be removed now are swept later.
     pub(crate) async fn give_back(&self) {
         for key in self.abandoned.take() {
             drop(self.discard(&key).await);

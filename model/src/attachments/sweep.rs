@@ -32,7 +32,7 @@ pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
                 let rows = transaction.get_range(&expired, Read::Serializable).await?.rows;
                 let mut is_done = rows.is_empty();
                 for row in &rows {
-                    // An unreadable row is kept, with the chunks that it names.
+                    // An unreadable row is kept, with the parts that it names.
                     if let Ok((database, store)) = Key::read_staging(root, &row.key) {
                         clear_staged(&transaction, &DatabaseKeys::new(root, database), &row.key, &store);
                         is_done = true;
@@ -48,9 +48,9 @@ pub(crate) async fn sweep<D: Database>(engine: &D, root: &[u8], now_ms: u64) {
     drop(swept);
 }
 
-/// Clears an upload's row and chunks. The transaction must have read the row.
+/// Clears an upload's row and parts. The transaction must have read the row.
 pub(super) fn clear_staged<T: Transaction>(transaction: &T, keys: &DatabaseKeys, row: &[u8], store: &StoreId) {
-    let (begin, end) = keys.bounds(DatabaseKey::ChunksOf(store));
+    let (begin, end) = keys.bounds(DatabaseKey::PartsOf(store));
     transaction.clear(row);
     transaction.clear_range_unguarded(&begin, &end);
 }

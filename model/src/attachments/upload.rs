@@ -197,7 +197,7 @@ impl<D: Database> Upload<D> {
         Self::discard_on_error(&mut self.stager, written).await
     }
 
-    /// Removes the staged chunks if a step failed. Chunks that cannot be removed now are swept later.
+    /// Removes the staged parts if a step failed. Parts that cannot be removed now are swept later.
     async fn discard_on_error(stager: &mut Stager<D>, outcome: Result<()>) -> Result<()> {
         if outcome.is_err() {
             drop(stager.discard().await);
@@ -209,7 +209,7 @@ impl<D: Database> Upload<D> {
         for piece in bytes.chunks(PIECE_BYTES) {
             self.take(piece)?;
             if self.held.len() >= self.stager.bytes_at_once() {
-                let whole = self.held.len() / self.stager.chunk_bytes * self.stager.chunk_bytes;
+                let whole = self.held.len() / self.stager.part_bytes * self.stager.part_bytes;
                 let held = self.held.split_to(whole).freeze();
                 self.stager.write(&held).await?;
             }
@@ -248,8 +248,8 @@ impl<D: Database> Upload<D> {
             Pack::Packing(_) => (self.received, Encoding::Gzip),
             Pack::Packed { length, .. } => (length.unwrap_or(id.length), Encoding::Gzip),
         };
-        let chunk_bytes = self.stager.chunk_bytes as u64;
-        Content::new(Uploaded { id, md5, length, encoding, chunk_bytes, place })
+        let part_bytes = self.stager.part_bytes as u64;
+        Content::new(Uploaded { id, md5, length, encoding, part_bytes, place })
     }
 
     /// Compresses and hashes a piece.

@@ -20,7 +20,7 @@ pub(super) struct Uploaded {
     pub(super) length: u64,
     pub(super) encoding: Encoding,
     /// Size of each part except the last.
-    pub(super) chunk_bytes: u64,
+    pub(super) part_bytes: u64,
     pub(super) place: UploadedBytes,
 }
 

@@ -17,7 +17,7 @@ use crate::feed::seq::{NumberedSeq, Seq};
 use crate::keys::{DatabaseKey, Leaf};
 use crate::read::batch::BODIES_AT_ONCE;
 use crate::read::document::Document;
-use crate::read::winner::Tree;
+use crate::read::winner::TreePart;
 use crate::rows::change_row::ChangeRow;
 use crate::rows::id_set::IdSet;
 use crate::rows::revid::RevId;
@@ -327,7 +327,7 @@ impl<D: Database> Documents<D> {
         since: Seq,
         ids: &IdSet,
     ) -> Result<Scan> {
-        let winners: Vec<_> = ids.iter().map(|id| (id, Tree::Winner.read(transaction, self.keys(), id))).collect();
+        let winners: Vec<_> = ids.iter().map(|id| (id, TreePart::Winner.read(transaction, self.keys(), id))).collect();
         let mut rows = Vec::new();
         for (id, winner) in winners {
             let Some(winner) = winner.await?.into_iter().next() else { continue };

@@ -16,7 +16,7 @@ use crate::feed::seq::Seq;
 use crate::keys::DatabaseKeys;
 use crate::read::batch::Batch;
 use crate::read::document::{Body, Document, GetOptions};
-use crate::read::winner::{Tree, add_meta, body_of, body_or_empty};
+use crate::read::winner::{TreePart, add_meta, body_of, body_or_empty};
 use crate::rows::branch::Branch;
 use crate::rows::change_row::ChangeRow;
 
@@ -70,15 +70,15 @@ fn complete<'r, T: Transaction>(
             let leaves = request.wants_leaves(&row);
             let losing = request.conflicts || request.deleted_conflicts;
             let conflicts = request.include_docs && losing && row.branches > 1;
-            let tree = (leaves || conflicts).then(|| Tree::Whole.read(transaction, keys, &row.id));
+            let tree = (leaves || conflicts).then(|| TreePart::Whole.read(transaction, keys, &row.id));
             let body = request.include_docs.then(|| body_of(transaction, keys, &row.id, &row.winner));
             Either::Left(change(seq, row, tree, body, request))
         }
         Err((id, error)) => {
-            let winner = Tree::Winner.read(transaction, keys, &id);
+            let winner = TreePart::Winner.read(transaction, keys, &id);
             Either::Right(async move {
                 let row = row_of_winner(seq, id, winner.await)?;
-                let tree = request.wants_leaves(&row).then(|| Tree::Whole.read(transaction, keys, &row.id));
+                let tree = request.wants_leaves(&row).then(|| TreePart::Whole.read(transaction, keys, &row.id));
                 let error = error.of_document(&row.id);
                 let (change, bytes) = change(seq, row, tree, None::<Ready<_>>, request).await?;
                 Ok((Change { error: Some(error), ..change }, bytes))

@@ -57,6 +57,7 @@ const MOST_BYTES_OF_DROPS: usize = 1 << 20;
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum DatabaseEventKind {
     /// The last database of this name was dropped.
     Deleted,
@@ -64,6 +65,17 @@ pub enum DatabaseEventKind {
     Created,
     /// A document was written.
     Updated,
+}
+
+impl DatabaseEventKind {
+    /// CouchDB's word for it, the `type` of an event.
+    pub fn name(self) -> &'static str {
+        match self {
+            DatabaseEventKind::Deleted => "deleted",
+            DatabaseEventKind::Created => "created",
+            DatabaseEventKind::Updated => "updated",
+        }
+    }
 }
 
 /// The last event of its kind of one database.
@@ -136,11 +148,6 @@ pub(crate) fn note<T: Transaction>(transaction: &T, root: &[u8]) {
     transaction.atomic_op(MutationType::SetVersionstampedValue, Key::Events.under(root), &[0; 14]);
 }
 
-/// The version of the last event, in its row.
-pub(crate) fn version(stamp: &[u8]) -> u64 {
-    stamp.first_chunk().map_or(0, |version| u64::from_be_bytes(*version))
-}
-
 fn read_event(row: &[u8]) -> Result<Seq> {
     let mut reader = Reader::new(row);
     check_format(&mut reader)?;
@@ -168,7 +175,7 @@ struct Found {
 }
 
 /// All events, and the existing databases.
-struct Page {
+struct EventsPage {
     events: DatabaseEvents,
     databases: Vec<Found>,
     /// Whether there were events too late for this page.
@@ -205,7 +212,7 @@ impl<D: Database> Layer<D> {
     }
 
     /// The events after `since`, up to a commit version.
-    async fn events_until(&self, since: Seq, version: i64) -> Result<Page> {
+    async fn events_until(&self, since: Seq, version: i64) -> Result<EventsPage> {
         let mut end = [0xff; STAMP_LEN];
         end[..8].copy_from_slice(&version.to_be_bytes());
         let end = Seq::new(0, &end);
@@ -215,7 +222,7 @@ impl<D: Database> Layer<D> {
         let drops = self.drops(since).await?;
         // Read after the drops, since they may be forgotten meanwhile.
         let lacks_drops = knows_some && self.forgotten_drops().await?.is_some_and(|last| last > since);
-        let mut page = Page {
+        let mut page = EventsPage {
             events: DatabaseEvents { events: Vec::new(), last_seq: since, lacks_drops },
             databases: Vec::new(),
             is_behind: false,
@@ -357,7 +364,7 @@ impl<D: Database> Layer<D> {
     }
 }
 
-impl Page {
+impl EventsPage {
     fn add(&mut self, since: Seq, end: Seq, seq: Seq, kind: DatabaseEventKind, name: &str) {
         if seq > end {
             self.is_behind = true;

@@ -90,7 +90,7 @@ impl Indexing {
         keys: &DatabaseKeys,
         id: &str,
         had: Option<&Indexed>,
-        rows: Vec<(u64, mango::Row)>,
+        rows: Vec<(u64, mango::IndexRow)>,
         stays: impl Fn(u64) -> bool,
     ) {
         for (index, key) in had.into_iter().flat_map(|had| &had.0) {
@@ -358,6 +358,6 @@ impl Source<'_> {
 pub(crate) fn rows_of<'i>(
     document: &JsonText,
     indexes: impl Iterator<Item = &'i (Kept, Arc<Index>)>,
-) -> Vec<(u64, mango::Row)> {
+) -> Vec<(u64, mango::IndexRow)> {
     indexes.filter_map(|(kept, index)| Some((kept.number, index.row(document.root())?))).collect()
 }

@@ -134,7 +134,7 @@ impl Indexed {
 }
 
 /// The value of an index row.
-pub(crate) fn values_of(row: &mango::Row) -> Bytes {
+pub(crate) fn values_of(row: &mango::IndexRow) -> Bytes {
     row.values.clone().map_or_else(Bytes::new, JsonText::into_bytes)
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Subspace {
     AllDocs,
     Local,
     Contents,
-    Chunks,
+    Parts,
     References,
     Indexes,
     IndexRows,
@@ -51,7 +51,7 @@ impl Subspace {
         Subspace::AllDocs,
         Subspace::Local,
         Subspace::Contents,
-        Subspace::Chunks,
+        Subspace::Parts,
         Subspace::References,
         Subspace::Indexes,
         Subspace::IndexRows,
@@ -135,10 +135,10 @@ pub(crate) enum DatabaseKey<'a> {
     Attachments(&'a str, &'a Leaf),
     /// A content of attachments.
     Content(&'a ContentId),
-    /// The bytes of a content, in chunks.
-    ChunksOf(&'a StoreId),
-    /// One chunk of a content.
-    Chunk(&'a StoreId, u64),
+    /// The bytes of a content, in parts.
+    PartsOf(&'a StoreId),
+    /// One part of a content.
+    Part(&'a StoreId, u64),
     /// All references to a content.
     ReferencesTo(&'a ContentId),
     /// The reference of a revision to a content.
@@ -200,7 +200,7 @@ pub(super) const DOCS: u64 = Subspace::Docs.number();
 pub(super) const ALL_DOCS: u64 = Subspace::AllDocs.number();
 pub(super) const LOCAL: u64 = Subspace::Local.number();
 pub(super) const CONTENTS: u64 = Subspace::Contents.number();
-pub(super) const CHUNKS: u64 = Subspace::Chunks.number();
+pub(super) const PARTS: u64 = Subspace::Parts.number();
 pub(super) const REFERENCES: u64 = Subspace::References.number();
 pub(super) const INDEXES: u64 = Subspace::Indexes.number();
 pub(super) const INDEX_ROWS: u64 = Subspace::IndexRows.number();
@@ -317,12 +317,12 @@ impl DatabaseKeys {
                 out.push(ATTACHMENTS);
             }
             DatabaseKey::Content(content) => push_content(out, CONTENTS, content),
-            DatabaseKey::ChunksOf(store) => {
-                tuple::append_u64(out, CHUNKS);
+            DatabaseKey::PartsOf(store) => {
+                tuple::append_u64(out, PARTS);
                 tuple::append_bytes(out, store);
             }
-            DatabaseKey::Chunk(store, part) => {
-                tuple::append_u64(out, CHUNKS);
+            DatabaseKey::Part(store, part) => {
+                tuple::append_u64(out, PARTS);
                 tuple::append_bytes(out, store);
                 tuple::append_u64(out, part);
             }

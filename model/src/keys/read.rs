@@ -2,7 +2,7 @@
 
 use super::Leaf;
 use super::database::{
-    ALL_DOCS, CHANGES, CHUNKS, CONTENTS, COUNTS, DOCS, DatabaseKeys, INDEX_ROWS, INDEXED, IndexPlace, LOCAL, PURGES,
+    ALL_DOCS, CHANGES, CONTENTS, COUNTS, DOCS, DatabaseKeys, INDEX_ROWS, INDEXED, IndexPlace, LOCAL, PARTS, PURGES,
     REFERENCES, REPLACED, REPLACED_DOCS, REVISIONS, VIEW_ERRORS, VIEW_GROUPS, VIEW_ROWS, VIEWS,
 };
 use super::elements::{misplaced, read_content, read_leaf, read_seq};
@@ -113,9 +113,9 @@ impl DatabaseKeys {
         Ok(content)
     }
 
-    /// The upload's store and the chunk's number in a key of `chunks`.
-    pub(crate) fn read_chunk(&self, key: &[u8]) -> Result<(StoreId, u64)> {
-        let mut reader = self.inside(key, CHUNKS)?;
+    /// The upload's store and the part's number in a key of `parts`.
+    pub(crate) fn read_part(&self, key: &[u8]) -> Result<(StoreId, u64)> {
+        let mut reader = self.inside(key, PARTS)?;
         let store = StoreId::try_from(reader.bytes()?.as_ref()).map_err(|_| misplaced(key))?;
         let part = reader.int()?;
         reader.end()?;

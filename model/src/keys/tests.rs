@@ -35,7 +35,7 @@ fn keys_are_the_tuples_that_are_drawn() {
         (keys.key(DatabaseKey::Local(id)), pack(&(4, 300, 8, id))),
         (keys.key(DatabaseKey::Attachments(id, &leaf)), pack(&(4, 300, 6, id, true, 1, &hash, true))),
         (keys.key(DatabaseKey::Content(&content)), pack(&(4, 300, 9, &sha256, 300))),
-        (keys.key(DatabaseKey::Chunk(&[8; 16], 3)), pack(&(4, 300, 10, TupleBytes::from(&[8; 16][..]), 3))),
+        (keys.key(DatabaseKey::Part(&[8; 16], 3)), pack(&(4, 300, 10, TupleBytes::from(&[8; 16][..]), 3))),
         (keys.key(DatabaseKey::Reference(&content, id, &leaf)), pack(&(4, 300, 11, &sha256, 300, id, true, 1, &hash))),
         (keys.key(DatabaseKey::Index(70_000)), pack(&(4, 300, 12, 70_000))),
         (keys.key(DatabaseKey::IndexRows(1)), pack(&(4, 300, 13, 1))),
@@ -104,7 +104,7 @@ fn keys_read_back() {
     assert_eq!(keys.read_all_doc(&keys.key(DatabaseKey::AllDoc("x"))).unwrap(), "x");
     let (content, store) = (ContentId { sha256: [0; 32], length: 0 }, [0; 16]);
     assert_eq!(keys.read_content(&keys.key(DatabaseKey::Content(&content))).unwrap(), content);
-    assert_eq!(keys.read_chunk(&keys.key(DatabaseKey::Chunk(&store, 256))).unwrap(), (store, 256));
+    assert_eq!(keys.read_part(&keys.key(DatabaseKey::Part(&store, 256))).unwrap(), (store, 256));
     let dead = Leaf { not_deleted: false, rev: "12-x".parse().unwrap() };
     let reference = keys.key(DatabaseKey::Reference(&content, "a\0", &dead));
     assert_eq!(keys.read_reference(&reference).unwrap(), (content, "a\0".to_owned(), dead));

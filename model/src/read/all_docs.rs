@@ -21,7 +21,7 @@ use crate::feed::seq::Seq;
 use crate::keys::{self, DatabaseKey, Leaf};
 use crate::read::batch::{BODIES_AT_ONCE, Batch};
 use crate::read::document::{Body, Document, GetOptions};
-use crate::read::winner::{Tree, add_meta, body_of, body_or_empty};
+use crate::read::winner::{TreePart, add_meta, body_of, body_or_empty};
 use crate::rows::branch::Branch;
 use crate::rows::revid::RevId;
 use crate::rows::row::Reader;
@@ -131,7 +131,7 @@ pub struct AllDocs {
 }
 
 /// The rows of a batch, and its end.
-pub(crate) struct Page {
+pub(crate) struct ListedRows {
     pub(crate) rows: Vec<AllDocsRow>,
     /// Number of rows that were skipped.
     skipped: usize,
@@ -179,9 +179,14 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    async fn list_range(&self, transaction: &D::Transaction, request: &AllDocsRequest, at_once: usize) -> Result<Page> {
+    async fn list_range(
+        &self,
+        transaction: &D::Transaction,
+        request: &AllDocsRequest,
+        at_once: usize,
+    ) -> Result<ListedRows> {
         let wanted = request.limit.unwrap_or(usize::MAX).min(request.rows_at_once());
-        let mut batch = Page { rows: Vec::new(), skipped: 0, last: None, more: false, resume: None };
+        let mut batch = ListedRows { rows: Vec::new(), skipped: 0, last: None, more: false, resume: None };
         if wanted == 0 {
             return Ok(batch);
         }
@@ -230,7 +235,7 @@ impl<D: Database> Documents<D> {
 
     /// A batch of one row, for rows that the store cannot read. Its id is the first one that may be missing. A document
     /// with this id need not exist.
-    fn past_damage(&self, request: &AllDocsRequest, mut batch: Page, error: Error) -> Result<Page> {
+    fn past_damage(&self, request: &AllDocsRequest, mut batch: ListedRows, error: Error) -> Result<ListedRows> {
         let Some((begin, end)) = error.unreadable() else { return Err(error) };
         // The bounds are keys of rows, or the keys just after them.
         let id_at = |key: &[u8]| match (self.keys().read_all_doc(key), key.split_last()) {
@@ -266,7 +271,7 @@ impl<D: Database> Documents<D> {
         request: &AllDocsRequest,
         ids: &[String],
         at_once: usize,
-    ) -> Result<Page> {
+    ) -> Result<ListedRows> {
         let wanted = request.limit.unwrap_or(usize::MAX).min(request.rows_at_once());
         let some = request.next_of(ids, wanted);
         let winners: Vec<_> =
@@ -279,7 +284,7 @@ impl<D: Database> Documents<D> {
         let trees: Vec<_> = some
             .iter()
             .zip(&entries)
-            .map(|(id, entry)| entry.is_none().then(|| Tree::Winner.read(transaction, self.keys(), id)))
+            .map(|(id, entry)| entry.is_none().then(|| TreePart::Winner.read(transaction, self.keys(), id)))
             .collect();
         let mut rows = Vec::with_capacity(some.len());
         for ((id, live), tree) in some.into_iter().zip(entries).zip(trees) {
@@ -298,7 +303,7 @@ impl<D: Database> Documents<D> {
         rows.truncate(whole);
         let more = request.skip + rows.len() < ids.len();
         // The request for the rest skips the returned rows too, so nothing is counted as skipped here.
-        Ok(Page { skipped: 0, last: None, more, resume: None, rows })
+        Ok(ListedRows { skipped: 0, last: None, more, resume: None, rows })
     }
 
     /// Adds documents to the first rows, as many as a batch holds, reading `at_once` of them at the same time. Returns
@@ -340,7 +345,7 @@ impl<D: Database> Documents<D> {
             let mut reads = Vec::with_capacity(some.len());
             for row in some {
                 let read = live(row).map(|live| {
-                    let tree = conflicts.then(|| Tree::Whole.read(transaction, self.keys(), &row.id));
+                    let tree = conflicts.then(|| TreePart::Whole.read(transaction, self.keys(), &row.id));
                     (live, tree)
                 });
                 reads.push((row, read));
@@ -449,7 +454,7 @@ impl AllDocsRequest {
     }
 
     /// The request for the rows after this batch.
-    fn after(&self, batch: &Page) -> Option<AllDocsRequest> {
+    fn after(&self, batch: &ListedRows) -> Option<AllDocsRequest> {
         let limit = self.limit.map(|limit| limit.saturating_sub(batch.rows.len()));
         if !batch.more || limit == Some(0) {
             return None;

@@ -24,7 +24,7 @@ use crate::error::{Error, Result, alone};
 use crate::keys::{DatabaseKey, Leaf};
 use crate::read::batch::{BODIES_AT_ONCE, Batch};
 use crate::read::document::{Body, BulkGet, Document, GetOptions, OpenRev, OpenRevs};
-use crate::read::winner::{Tree, body_at, body_of, body_or_empty, history};
+use crate::read::winner::{TreePart, body_at, body_of, body_or_empty, history};
 use crate::replaced::keep_replaced::KeepReplaced;
 use crate::rows::branch::Branch;
 use crate::rows::revid::RevId;
@@ -239,7 +239,7 @@ impl<D: Database> Documents<D> {
                 rev: rev.clone(),
             }
         };
-        let tree = |id: &str| Tree::Whole.read(&transaction, keys, id);
+        let tree = |id: &str| TreePart::Whole.read(&transaction, keys, id);
         let first: Vec<_> = requests
             .iter()
             .map(|(id, which)| match which {

@@ -9,7 +9,7 @@ use kv_api::{Database, Read};
 use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::read::batch::Batch;
-use crate::read::winner::Tree;
+use crate::read::winner::TreePart;
 use crate::rows::branch::{self, Branch};
 use crate::rows::revid::RevId;
 
@@ -41,7 +41,7 @@ impl<D: Database> Documents<D> {
                     let some = &rest[..rest.len().min(at_once)];
                     let instance = self.instance(&transaction, Read::Snapshot);
                     let trees: Vec<_> =
-                        some.iter().map(|(id, _)| Tree::Whole.read(&transaction, self.keys(), id)).collect();
+                        some.iter().map(|(id, _)| TreePart::Whole.read(&transaction, self.keys(), id)).collect();
                     instance.await?;
                     let (mut found, mut batch) = (Vec::new(), Batch::of(some.len()));
                     for ((id, revs), tree) in some.iter().zip(trees) {

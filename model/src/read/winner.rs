@@ -74,7 +74,7 @@ impl<D: Database> Documents<D> {
         let instance = self.instance(&transaction, Read::Snapshot);
         let live = last_live(&transaction, keys, id);
         // Rare cases are boxed: otherwise their large future makes every other read slower.
-        let tree = Tree::wanted_by(options).map(|wanted| Box::pin(wanted.read(&transaction, keys, id)));
+        let tree = TreePart::wanted_by(options).map(|wanted| Box::pin(wanted.read(&transaction, keys, id)));
         let instance = instance.await?;
         let Some((leaf, body)) = live.await? else {
             return Err(Box::pin(why_not_live(&transaction, keys, id)).await?);
@@ -151,7 +151,7 @@ pub(crate) fn last_live_of_many<T: Transaction>(
 
 /// The error that tells why a document has no live leaf.
 pub(crate) async fn why_not_live<T: Transaction>(transaction: &T, keys: &DatabaseKeys, id: &str) -> Result<Error> {
-    let winner = Tree::Winner.read(transaction, keys, id).await?;
+    let winner = TreePart::Winner.read(transaction, keys, id).await?;
     Ok(Error::not_found(match winner.first() {
         None => NotFound::Missing,
         Some(branch) if !branch.leaf.not_deleted => NotFound::Deleted,
@@ -215,19 +215,19 @@ pub(crate) fn body_or_empty(leaf: &Leaf, body: Option<Body>) -> Result<Body> {
 
 /// The part of a document's tree that a reader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tree {
+pub(crate) enum TreePart {
     /// The winner.
     Winner,
     /// All branches.
     Whole,
 }
 
-impl Tree {
-    pub(crate) fn wanted_by(options: &GetOptions) -> Option<Tree> {
+impl TreePart {
+    pub(crate) fn wanted_by(options: &GetOptions) -> Option<TreePart> {
         if options.conflicts || options.deleted_conflicts {
-            Some(Tree::Whole)
+            Some(TreePart::Whole)
         } else if options.revs || options.revs_info || options.local_seq || options.atts_since.is_some() {
-            Some(Tree::Winner)
+            Some(TreePart::Winner)
         } else {
             None
         }
@@ -241,7 +241,7 @@ impl Tree {
         id: &str,
     ) -> impl Future<Output = Result<Vec<Branch>>> + Send + use<T> {
         let range = keys.range(DatabaseKey::RevisionsOf(id)).reverse();
-        let rows = transaction.get_all(if self == Tree::Winner { range.limit(1) } else { range }, Read::Snapshot);
+        let rows = transaction.get_all(if self == TreePart::Winner { range.limit(1) } else { range }, Read::Snapshot);
         let (keys, id) = (keys.clone(), id.to_owned());
         async move { branches(&keys, &id, &rows.await?) }
     }

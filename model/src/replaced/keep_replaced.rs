@@ -13,6 +13,7 @@ const MOST_MILLISECONDS: u64 = 10_000_000_000_000;
 ///
 /// As text it is a number of revisions, `10`, or a time in seconds, minutes, hours, days or weeks: `30d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum KeepReplaced {
     /// The last ones of each document, this many.
     Revisions(u32),

@@ -10,7 +10,7 @@ use crate::documents::Documents;
 use crate::error::Result;
 use crate::keys::{DatabaseKey, Leaf};
 use crate::read::document::{RevInfo, RevStatus};
-use crate::read::winner::Tree;
+use crate::read::winner::TreePart;
 use crate::replaced::keep_replaced::KeepReplaced;
 use crate::rows::ancestors::Ancestors;
 use crate::rows::branch::Branch;
@@ -33,7 +33,7 @@ impl<D: Database> Documents<D> {
             let row = transaction.get(&keys.key(DatabaseKey::Replaced(id, &leaf)), Read::Snapshot);
             (leaf, row)
         });
-        let tree = with_history.then(|| Tree::Whole.read(transaction, keys, id));
+        let tree = with_history.then(|| TreePart::Whole.read(transaction, keys, id));
         async move {
             for (leaf, row) in rows {
                 let Some(row) = row.await? else { continue };

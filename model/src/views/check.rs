@@ -8,7 +8,7 @@ use md5::{Digest, Md5};
 use super::group::ViewGroup;
 use super::prepare::{Prepared, mapped_documents, prepare_some};
 use super::rows::{IdRow, Named, Place, parts_of, read_pair};
-use super::tree::{Node, TOP, Tree, level_of};
+use super::tree::{Node, TOP, ViewTree, level_of};
 use super::{Head, Upto};
 use crate::admin::check::CheckReport;
 use crate::admin::purge;
@@ -196,7 +196,7 @@ impl<D: Database> Documents<D> {
                     async move {
                         let (head, _) = self.built_view(&tx, group).await?;
                         let (keys, number) = (self.keys(), head.number);
-                        let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
+                        let tree = ViewTree { tx: &tx, keys, group, secret: &head.secret, number, view };
                         tree.wrong_nodes(level, after).await
                     }
                 })
@@ -259,7 +259,7 @@ impl<D: Database> Documents<D> {
     async fn rows_of_view(&self, group: &ViewGroup, view: usize) -> Result<u64> {
         self.read(|tx| async move {
             let (head, _) = self.built_view(&tx, group).await?;
-            let tree = Tree { tx: &tx, keys: self.keys(), group, secret: &head.secret, number: head.number, view };
+            let tree = ViewTree { tx: &tx, keys: self.keys(), group, secret: &head.secret, number: head.number, view };
             Ok(tree.cover(&[], None).await?.count())
         })
         .await

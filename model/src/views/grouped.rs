@@ -7,7 +7,7 @@ use super::group::{Reduced, ViewGroup};
 use super::groups::Groups;
 use super::left_out::LeftOut;
 use super::request::{Grouping, Resume, ViewRequest};
-use super::tree::Tree;
+use super::tree::ViewTree;
 use super::upkeep::is_gone;
 use super::window::Window;
 use crate::documents::Documents;
@@ -82,7 +82,7 @@ impl<D: Database> Documents<D> {
         self.read_batch(GROUPS_AT_ONCE, |tx, most| async move {
             let (head, upto) = self.built_view(&tx, group).await?;
             let (keys, number) = (self.keys(), head.number);
-            let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
+            let tree = ViewTree { tx: &tx, keys, group, secret: &head.secret, number, view };
             let mut page = tree.page_of_groups(request, grouping, most).await?;
             page.seq = upto.seq;
             page.left_out = self.left_out(&tx, number, view, upto, request.partition.as_deref()).await?;
@@ -92,7 +92,7 @@ impl<D: Database> Documents<D> {
     }
 }
 
-impl<T: Transaction> Tree<'_, T> {
+impl<T: Transaction> ViewTree<'_, T> {
     /// Reads a page of at most this many groups, including skipped ones, and of as many of the requested keys.
     async fn page_of_groups(&self, request: &ViewRequest, grouping: Grouping, most: usize) -> Result<ReducedPage> {
         let mut reading = Reading {

@@ -13,7 +13,7 @@ use super::group::{ReduceRow, Reduced};
 use super::query::Found;
 use super::request::{Grouping, Position};
 use super::rows::{RowOrder, at_key, at_prefix, cut, is_cut};
-use super::tree::{Cover, Tree};
+use super::tree::{Cover, ViewTree};
 use super::window::Window;
 use crate::error::Result;
 use crate::keys::end_of;
@@ -87,7 +87,7 @@ impl Span {
 
 /// Reads the groups of a range.
 pub(super) struct Groups<'t, T> {
-    tree: &'t Tree<'t, T>,
+    tree: &'t ViewTree<'t, T>,
     grouping: Grouping,
     order: &'t RowOrder,
     /// The key of the range, if the range is a single key.
@@ -105,7 +105,7 @@ pub(super) struct Groups<'t, T> {
 
 impl<'t, T: Transaction> Groups<'t, T> {
     pub(super) fn new(
-        tree: &'t Tree<'t, T>,
+        tree: &'t ViewTree<'t, T>,
         grouping: Grouping,
         order: &'t RowOrder,
         range: Window,
@@ -180,7 +180,7 @@ impl<'t, T: Transaction> Groups<'t, T> {
     }
 }
 
-impl<T: Transaction> Tree<'_, T> {
+impl<T: Transaction> ViewTree<'_, T> {
     /// The reduction of a group.
     pub(super) async fn reduce_group(&self, group: Group) -> Result<Option<Reduced>> {
         match group.members {

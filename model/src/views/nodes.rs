@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use kv_api::{KeySelector, RangeRequest, Read, Transaction, TransactionExt};
 
-use super::tree::{Cover, Node, TOP, Tree, level_of};
+use super::tree::{Cover, Node, TOP, ViewTree, level_of};
 use crate::error::Result;
 use crate::write::unguarded::Unguarded;
 
@@ -18,7 +18,7 @@ const AT_ONCE: usize = 256;
 /// Number of nodes that are computed at the same time: the rows below all of these are in memory.
 const COMPUTED_AT_ONCE: usize = 16;
 
-impl<T: Transaction> Tree<'_, T> {
+impl<T: Transaction> ViewTree<'_, T> {
     /// Computes the nodes above rows that were added, changed or removed. The rows must be written before.
     pub(super) async fn update(&self, came: &BTreeSet<Vec<u8>>, went: &BTreeSet<Vec<u8>>) -> Result<()> {
         let mut changed: BTreeSet<Vec<u8>> = came.union(went).cloned().collect();

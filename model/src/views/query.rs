@@ -13,7 +13,7 @@ use super::group::ViewGroup;
 use super::left_out::LeftOut;
 use super::request::{Position, Resume, ViewPage, ViewRequest, ViewRow};
 use super::rows::{Pair, Place, at_id, at_key, cut, is_cut};
-use super::tree::Tree;
+use super::tree::ViewTree;
 use super::upkeep::is_gone;
 use super::window::Window;
 use crate::documents::Documents;
@@ -45,7 +45,7 @@ pub(super) struct Found {
     pub(super) pair: Option<Pair>,
 }
 
-impl<T: Transaction> Tree<'_, T> {
+impl<T: Transaction> ViewTree<'_, T> {
     /// A batch of rows of a range, in its order, and the range of the rest. The limit may be exceeded by rows with a
     /// cut key.
     pub(super) async fn read_rows(&self, window: &Window, limit: usize) -> Result<(Vec<Found>, Option<Window>)> {
@@ -115,7 +115,7 @@ impl<T: Transaction> Tree<'_, T> {
     }
 }
 
-impl<T: Transaction> Tree<'_, T> {
+impl<T: Transaction> ViewTree<'_, T> {
     /// Puts rows that were read in descending order into the order of a descending view, where rows of one document
     /// and key are still ascending. Also reads the other rows of the last document and key, and removes them from the
     /// rest. They are not too many, since all rows of a document fit into a transaction.
@@ -166,7 +166,7 @@ impl<D: Database> Documents<D> {
         self.read_batch(BODIES_AT_ONCE, |tx, at_once| async move {
             let (head, upto) = self.built_view(&tx, group).await?;
             let (keys, number) = (self.keys(), head.number);
-            let tree = Tree { tx: &tx, keys, group, secret: &head.secret, number, view };
+            let tree = ViewTree { tx: &tx, keys, group, secret: &head.secret, number, view };
             let mut page = tree.page(request, KEYS_FOR_EACH * at_once).await?;
             page.seq = upto.seq;
             page.left_out = self.left_out(&tx, number, view, upto, request.partition.as_deref()).await?;
@@ -324,7 +324,7 @@ impl Reading {
     }
 }
 
-impl<T: Transaction> Tree<'_, T> {
+impl<T: Transaction> ViewTree<'_, T> {
     /// Reads a page, without documents, of at most this many of the requested keys.
     async fn page(&self, request: &ViewRequest, most_keys: usize) -> Result<Reading> {
         let order = self.order(request);

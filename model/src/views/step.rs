@@ -14,7 +14,7 @@ use kv_api::{Database, Read, Transaction};
 use super::group::ViewGroup;
 use super::prepare::{Prepared, ROW_BYTES, WRITTEN_BYTES, fitting};
 use super::rows::{IdRow, Named, Place, clear_parts, set_row};
-use super::tree::Tree;
+use super::tree::ViewTree;
 use super::{State, Upto};
 use crate::admin::purge::{self, PurgeInfo};
 use crate::documents::Documents;
@@ -22,7 +22,7 @@ use crate::error::{Result, alone};
 use crate::feed::seq::Seq;
 use crate::indexes::checked;
 use crate::keys::DatabaseKey;
-use crate::read::winner::Tree as Revisions;
+use crate::read::winner::TreePart;
 use crate::write::unguarded::Unguarded;
 
 /// Maximum number of purges that a transaction handles.
@@ -195,7 +195,7 @@ impl<D: Database> Step<'_, D> {
         let secret = &self.state.head.secret;
         for (view, Moved { came, went }) in moved.iter().enumerate() {
             if !came.is_empty() || !went.is_empty() {
-                Tree { tx, keys, group: self.group, secret, number, view }.update(came, went).await?;
+                ViewTree { tx, keys, group: self.group, secret, number, view }.update(came, went).await?;
             }
         }
         Ok(left_out)
@@ -259,7 +259,7 @@ impl<D: Database> Documents<D> {
         let reads: Vec<_> = ids
             .into_iter()
             .map(|id| {
-                let read = Revisions::Winner.read(tx, self.keys(), &id);
+                let read = TreePart::Winner.read(tx, self.keys(), &id);
                 (id, read)
             })
             .collect();

@@ -107,7 +107,7 @@ fn write_error(out: &mut Vec<u8>, error: &FunctionError) {
 
 /// The tree of one view.
 #[derive(Clone, Copy)]
-pub(super) struct Tree<'t, T> {
+pub(super) struct ViewTree<'t, T> {
     pub(super) tx: &'t T,
     pub(super) keys: &'t DatabaseKeys,
     pub(super) group: &'t ViewGroup,
@@ -118,7 +118,7 @@ pub(super) struct Tree<'t, T> {
     pub(super) view: usize,
 }
 
-impl<T> Tree<'_, T> {
+impl<T> ViewTree<'_, T> {
     /// The order of the rows that a request reads.
     pub(super) fn order(&self, request: &ViewRequest) -> RowOrder {
         RowOrder::of(self.is_raw(), request.partition.as_deref())
@@ -158,7 +158,7 @@ impl Cover {
     }
 }
 
-impl<T: Transaction> Tree<'_, T> {
+impl<T: Transaction> ViewTree<'_, T> {
     pub(super) fn at(&self, level: u64, place: &[u8]) -> Vec<u8> {
         self.keys.key(DatabaseKey::ViewRow { group: self.number, view: self.view as u64, level, place })
     }

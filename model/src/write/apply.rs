@@ -119,7 +119,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
         let edit = self.plans as u16;
         self.plans += 1;
         let winner_info = PendingWinner { incarnation: self.instance.incarnation, edit, branches: plan.branches };
-        let mut rows = Rows::for_plan(self.keys, id, plan);
+        let mut rows = EncodedRows::for_plan(self.keys, id, plan);
         let winner_info_of = |leaf: &Leaf| (plan.winner.as_ref() == Some(leaf)).then_some(winner_info);
         let added = plan.added.iter().map(|new| (&new.leaf, new.size, &new.ancestors, new.attachments));
         let changed =
@@ -153,7 +153,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
         }
     }
 
-    fn all_docs(&mut self, rows: &mut Rows<'_>, id: &str, plan: &Plan) -> Option<Encoded> {
+    fn all_docs(&mut self, rows: &mut EncodedRows<'_>, id: &str, plan: &Plan) -> Option<Encoded> {
         let (before, after) = (plan.before.as_ref().map(|(leaf, _)| leaf), plan.winner.as_ref());
         if before == after {
             return None;
@@ -219,7 +219,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
     }
 
     fn write_once(&self, last: u16) {
-        let mut rows = Rows::new(self.keys, "", 128);
+        let mut rows = EncodedRows::new(self.keys, "", 128);
         let incarnation = self.instance.incarnation;
         let last = rows.row(DatabaseKey::Last, Some(MutationType::SetVersionstampedValue), |value| {
             value.push(incarnation);
@@ -238,7 +238,7 @@ impl<'a, T: Transaction> Writer<'a, T> {
 }
 
 /// Rows of one document while they are encoded.
-struct Rows<'a> {
+struct EncodedRows<'a> {
     keys: &'a DatabaseKeys,
     id: &'a str,
     memory: Vec<u8>,
@@ -268,9 +268,9 @@ impl Encoded {
     }
 }
 
-impl<'a> Rows<'a> {
+impl<'a> EncodedRows<'a> {
     fn new(keys: &'a DatabaseKeys, id: &'a str, room: usize) -> Self {
-        Rows { keys, id, memory: Vec::with_capacity(room) }
+        EncodedRows { keys, id, memory: Vec::with_capacity(room) }
     }
 
     /// Has room for the rows of a plan: exactly enough in the common case of one branch and a short history.

@@ -67,13 +67,13 @@ pub struct Rewriting {
 }
 
 /// The rows of one body.
-struct Rows {
+struct BodyRows {
     /// The document and the leaf, with the length of the keys' common prefix, unless the key cannot be read.
     of: Option<(String, Leaf, usize)>,
     rows: Vec<KeyValue>,
 }
 
-impl Rows {
+impl BodyRows {
     fn prefix(&self) -> &[u8] {
         let len = self.of.as_ref().map_or(usize::MAX, |(_, _, len)| *len);
         self.rows.first().map(|row| row.key.get(..len).unwrap_or(&row.key)).unwrap_or_default()
@@ -259,17 +259,17 @@ impl<D: Database> Documents<D> {
     }
 
     /// Reads the next complete bodies, and whether there are more.
-    async fn bodies_after(&self, transaction: &D::Transaction, after: &[u8]) -> Result<(Vec<Rows>, bool)> {
+    async fn bodies_after(&self, transaction: &D::Transaction, after: &[u8]) -> Result<(Vec<BodyRows>, bool)> {
         let keys = self.keys();
         let (first, beyond) = keys.bounds(DatabaseKey::Docs);
         let begin = if after.is_empty() { first } else { [keys.prefix(), after, &[keys::BEYOND]].concat() };
         let range = RangeRequest::keys(begin, beyond.clone()).target_bytes(READ_BYTES);
         let batch = transaction.get_range(&range, Read::Snapshot).await?;
-        let mut bodies: Vec<Rows> = Vec::new();
+        let mut bodies: Vec<BodyRows> = Vec::new();
         for row in batch.rows {
             match bodies.last_mut().filter(|body| row.key.starts_with(body.prefix())) {
                 Some(body) => body.rows.push(row),
-                None => bodies.push(Rows { of: keys.read_doc(&row.key).ok(), rows: vec![row] }),
+                None => bodies.push(BodyRows { of: keys.read_doc(&row.key).ok(), rows: vec![row] }),
             }
         }
         if batch.more {
@@ -288,7 +288,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// Rewrites a body, if it is not in the database's layout. Returns the approximate number of bytes written.
-    async fn rewrite(&self, transaction: &D::Transaction, instance: &Instance, body: &Rows) -> Result<usize> {
+    async fn rewrite(&self, transaction: &D::Transaction, instance: &Instance, body: &BodyRows) -> Result<usize> {
         let (Some((id, leaf, prefix)), Some(first)) = (&body.of, body.rows.first()) else { return Ok(0) };
         let metadata = Some(first).filter(|row| row.key.len() == *prefix);
         let stored = metadata.and_then(|row| RevisionMetadata::read(&row.value).ok()).map(|metadata| metadata.format());

@@ -60,6 +60,7 @@ impl Given {
 
 /// The reason why an address cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AddressError {
     /// It is not a URL, with the reason.
     NoUrl(String),

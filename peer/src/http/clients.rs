@@ -106,6 +106,24 @@ impl Clients {
     }
 }
 
+impl Http {
+    /// The database at this address. Sends nothing yet. A server behind `https://` is trusted by the system's roots.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if the system provides no HTTP client, or no roots.
+    pub fn new(address: Address) -> Result<Self> {
+        Self::trusting(address, &Trust::default())
+    }
+
+    /// The same, with additional roots.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn trusting(address: Address, trust: &Trust) -> Result<Self> {
+        Clients::new(trust.clone()).database(address)
+    }
+}
+
 impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clients").field("trust", &self.0.trust).finish_non_exhaustive()

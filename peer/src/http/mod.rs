@@ -57,22 +57,6 @@ pub struct Http {
 }
 
 impl Http {
-    /// The database at this address. Sends nothing yet. A server behind `https://` is trusted by the system's roots.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if the system provides no HTTP client, or no roots.
-    pub fn new(address: Address) -> Result<Self> {
-        Self::trusting(address, &Trust::default())
-    }
-
-    /// The same, with additional roots.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn trusting(address: Address, trust: &Trust) -> Result<Self> {
-        Clients::new(trust.clone()).database(address)
-    }
-
     fn through(line: Line, address: Address) -> Self {
         let [reading, writing] =
             [READ_AT_ONCE, SENT_AT_ONCE].map(|(first, most)| Arc::new(Pace::new(first, most, SLOW)));

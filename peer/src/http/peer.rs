@@ -19,7 +19,8 @@ use super::sent::document;
 use super::{Http, Method};
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::{
-    Attachment, Changes, ChangesRequest, Docs, Filter, IdRange, Info, LocalDocument, Page, ReadOptions, Revision, Row,
+    Attachment, Changes, Docs, FeedRequest, Filter, IdRange, Info, ListedDocument, ListingPage, LocalDocument,
+    ReadOptions, Revision,
 };
 use crate::{ByteStream, Peer};
 
@@ -31,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(60);
 
 impl Http {
     /// Reads a page, with fewer rows if they are long.
-    async fn feed(&self, request: &ChangesRequest) -> Result<Changes> {
+    async fn feed(&self, request: &FeedRequest) -> Result<Changes> {
         let mut limit = request.limit;
         loop {
             match self.feed_of(request, limit).await {
@@ -41,7 +42,7 @@ impl Http {
         }
     }
 
-    async fn feed_of(&self, request: &ChangesRequest, limit: usize) -> Result<Changes> {
+    async fn feed_of(&self, request: &FeedRequest, limit: usize) -> Result<Changes> {
         let mut query = vec![("since", request.since.clone().unwrap_or("0".to_owned())), ("limit", limit.to_string())];
         if request.all_leaves {
             query.push(("style", "all_docs".to_owned()));
@@ -139,7 +140,7 @@ impl Http {
     }
 
     /// A page of a listing with this many rows at most.
-    async fn list_of(&self, range: &IdRange, limit: usize) -> Result<Page> {
+    async fn list_of(&self, range: &IdRange, limit: usize) -> Result<ListingPage> {
         let quoted = |id: &str| {
             let mut key = Vec::new();
             JsonWriter::new(&mut key).str(id);
@@ -190,9 +191,9 @@ impl Http {
                 Some(doc) if doc.is_null() => continue,
                 _ => return Err(Error::nonsense(format!("the server did not send the document \"{id}\""))),
             };
-            rows.push(Row { rev: rev(&known)?, id: id.into_owned(), doc });
+            rows.push(ListedDocument { rev: rev(&known)?, id: id.into_owned(), doc });
         }
-        Ok(Page { damaged, ..range.page(rows, reached) })
+        Ok(ListingPage { damaged, ..range.page(rows, reached) })
     }
 }
 
@@ -217,7 +218,7 @@ impl Peer for Http {
         })
     }
 
-    async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
+    async fn changes(&self, request: &FeedRequest) -> Result<Changes> {
         let Some(wait) = request.wait else { return self.feed(request).await };
         let (feed, late) = (std::pin::pin!(self.feed(request)), futures_timer::Delay::new(wait + GRACE));
         match futures_util::future::select(feed, late).await {
@@ -230,7 +231,7 @@ impl Peer for Http {
         }
     }
 
-    async fn list(&self, range: &IdRange) -> Result<Page> {
+    async fn list(&self, range: &IdRange) -> Result<ListingPage> {
         let mut limit = range.limit;
         loop {
             match self.list_of(range, limit).await {

@@ -53,6 +53,7 @@ impl fmt::Debug for Trust {
 
 /// The reason why a text has no valid roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TrustError {
     /// It has no certificate in PEM.
     NoCertificate,

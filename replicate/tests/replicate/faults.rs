@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
 use peer::{
-    Attachment, ByteStream, Changes, ChangesRequest, Environment, Error, ErrorKind, IdRange, Info, LocalDocument, Page,
-    Peer, ReadOptions, Result, Revision,
+    Attachment, ByteStream, Changes, Error, ErrorKind, FeedRequest, IdRange, Info, ListingPage, LocalDocument, Peer,
+    ReadOptions, Result, Revision, TimedEnvironment,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -32,13 +32,13 @@ impl model::Environment for Hasty {
     }
 }
 
-impl Environment for Hasty {
+impl TimedEnvironment for Hasty {
     fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
         std::future::ready(()).boxed()
     }
 }
 
-pub(crate) fn hasty(seed: u64) -> Arc<dyn Environment> {
+pub(crate) fn hasty(seed: u64) -> Arc<dyn TimedEnvironment> {
     Arc::new(Hasty(Mutex::new(StdRng::seed_from_u64(seed)), AtomicU64::new(0)))
 }
 
@@ -94,13 +94,13 @@ impl Peer for Faulty {
         self.inner.info().await
     }
 
-    async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
+    async fn changes(&self, request: &FeedRequest) -> Result<Changes> {
         self.before().await?;
         let changes = self.inner.changes(request).await?;
         self.after("lost").map(|()| changes)
     }
 
-    async fn list(&self, range: &IdRange) -> Result<Page> {
+    async fn list(&self, range: &IdRange) -> Result<ListingPage> {
         self.before().await?;
         self.inner.list(range).await
     }

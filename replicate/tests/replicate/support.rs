@@ -9,7 +9,7 @@ use model::{
     AttachmentEdit, BulkGet, CreateOptions, Documents, Edit, JsonText, Layer, LayerOptions, RevHash, RevHistory, RevId,
     WriteMode,
 };
-use peer::{Address, ChangesRequest, Http, Local, Peer, ReadOptions};
+use peer::{Address, FeedRequest, Http, Local, Peer, ReadOptions};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use replicate::{Endpoint, Identity};
@@ -132,7 +132,7 @@ pub(crate) struct Content {
 /// Every leaf of a database.
 pub(crate) async fn contents(peer: &dyn Peer) -> Vec<Content> {
     let mut all = Vec::new();
-    let mut request = ChangesRequest { limit: 200, all_leaves: true, ..ChangesRequest::default() };
+    let mut request = FeedRequest { limit: 200, all_leaves: true, ..FeedRequest::default() };
     loop {
         let page = peer.changes(&request).await.unwrap();
         for row in &page.rows {

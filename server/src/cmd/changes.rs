@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use peer::{ChangesRequest, Peer};
+use peer::{FeedRequest, Peer};
 
 use super::source::{IfNoDatabase, SourceArgs};
 use crate::cmd::Failure;
@@ -35,7 +35,7 @@ impl Changes {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
         let peer = source.peer();
-        let mut request = ChangesRequest { since: Some(self.since), limit: ROWS, ..ChangesRequest::default() };
+        let mut request = FeedRequest { since: Some(self.since), limit: ROWS, ..FeedRequest::default() };
         loop {
             let page = peer.changes(&request).await?;
             let mut lines = Vec::new();

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use model::{BulkGet, RevId};
-use peer::{ChangesRequest, Peer, ReadOptions};
+use peer::{FeedRequest, Peer, ReadOptions};
 
 use super::progress;
 use super::source::{IfNoDatabase, SourceArgs};
@@ -28,7 +28,7 @@ impl Conflicts {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let source = self.source.open(&self.database, IfNoDatabase::Fail).await?;
         let peer = source.peer();
-        let mut request = ChangesRequest { limit: ROWS, all_leaves: true, ..ChangesRequest::default() };
+        let mut request = FeedRequest { limit: ROWS, all_leaves: true, ..FeedRequest::default() };
         loop {
             let page = peer.changes(&request).await?;
             // A document with one leaf has no conflict, and one whose winner is a tombstone has no live leaf.

@@ -17,7 +17,7 @@ use clap::Args;
 use futures_util::TryStreamExt;
 use indicatif::ProgressBar;
 use model::BulkGet;
-use peer::{ChangesRequest, Docs, IdRange, Peer, ReadOptions, Revision, Steady};
+use peer::{Docs, FeedRequest, IdRange, Peer, ReadOptions, Revision, Steady};
 
 use super::progress::{self, Unit, remark};
 use super::records::MAX_RECORD_BYTES;
@@ -117,7 +117,7 @@ impl<W: Write> Lines<W> {
 
     /// All leaves of all documents, in the order of their last changes.
     async fn leaves(&mut self, peer: &Steady) -> Result<(), Failure> {
-        let mut request = ChangesRequest { limit: 500, ..ChangesRequest::default() };
+        let mut request = FeedRequest { limit: 500, ..FeedRequest::default() };
         loop {
             let page = peer.changes(&request).await?;
             let mut wanted = Vec::new();

@@ -15,7 +15,7 @@
 
 use clap::{ArgGroup, Args};
 use model::{Environment, JsonRef, JsonText, JsonWriter, Purge as Named, RevId, Seq, SystemEnvironment};
-use peer::{Change, ChangesRequest, LocalDocument, Peer};
+use peer::{Change, FeedRequest, LocalDocument, Peer};
 
 use super::progress::{self, Unit, remark};
 use super::source::{IfNoDatabase, SourceArgs, failure};
@@ -98,7 +98,7 @@ impl Purge {
     /// The last sequence that was noted at least `age_ms` ago. Adds a note if one is due.
     async fn noted(&self, peer: &impl Peer, age_ms: u64) -> Result<Option<Seq>, Failure> {
         // Read before the clock, so that the sequence existed at the noted time.
-        let request = ChangesRequest { since: Some("now".to_owned()), limit: 1, ..ChangesRequest::default() };
+        let request = FeedRequest { since: Some("now".to_owned()), limit: 1, ..FeedRequest::default() };
         let last = own(&peer.changes(&request).await?.last_seq)?;
         let now = SystemEnvironment.now_ms();
         let found = peer.get_local(NOTES).await?;
@@ -123,7 +123,7 @@ impl Purge {
     async fn purge(&self, peer: &impl Peer, upto: Seq) -> Result<(u64, u64), Failure> {
         let progress = progress::counter(Unit::Documents);
         progress.set_message(format!("purging {}, documents:", self.database));
-        let mut request = ChangesRequest { limit: ROWS, all_leaves: true, ..ChangesRequest::default() };
+        let mut request = FeedRequest { limit: ROWS, all_leaves: true, ..FeedRequest::default() };
         let (mut purged, mut kept) = (0, 0);
         loop {
             let page = peer.changes(&request).await?;

@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 
 /// How ids are generated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) enum Algorithm {
 
 impl Algorithm {
     /// The algorithm of the section `uuids`; the default for an unknown name.
-    pub(crate) fn read(rows: &Rows) -> Algorithm {
+    pub(crate) fn read(rows: &SettingRows) -> Algorithm {
         let suffix = || rows.get("uuids", "utc_id_suffix").unwrap_or_default().to_owned();
         let named = |name: &str| match name {
             "sequential" => Some(Algorithm::Sequential),

@@ -277,7 +277,8 @@ impl Play {
     async fn check_clean(&self) -> Result<(), String> {
         let store = &self.replicas[0];
         let (mut referenced, mut kept) = (BTreeSet::new(), BTreeSet::new());
-        let ids = |page: Vec<chunks::store::Row>| page.into_iter().map(|row| row.id).collect::<Vec<String>>();
+        let ids =
+            |page: Vec<chunks::store::ListedDocument>| page.into_iter().map(|row| row.id).collect::<Vec<String>>();
         let files = ids(store.list(&IdRange::prefix("file-")).await.unwrap().rows);
         let ours = ids(store.list(&IdRange { start: "dat:".into(), ..IdRange::prefix("idx:") }).await.unwrap().rows);
         for leaf in store.leaves(&files, false).await.unwrap().iter().flatten().filter(|leaf| !leaf.deleted) {

@@ -10,8 +10,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, Refusal, StoreResult, Written};
-use chunks::{Environment, StoreError, StoreErrorKind};
+use chunks::store::{
+    Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, ListingPage, Refusal, StoreResult, Written,
+};
+use chunks::{StoreError, StoreErrorKind, TimedEnvironment};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rand::rngs::StdRng;
@@ -184,7 +186,7 @@ impl model::Environment for Played {
     }
 }
 
-impl Environment for Played {
+impl TimedEnvironment for Played {
     fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
         let (stage, actor) = (self.stage.clone(), self.actor);
         async move { stage.step(actor).await }.boxed()
@@ -291,7 +293,7 @@ impl DocumentStore for Stepped {
         self.after().await
     }
 
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+    async fn list(&self, range: &IdRange) -> StoreResult<ListingPage> {
         self.before("list").await?;
         self.inner.list(range).await
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!  lists       with each page of documents: each attachment has its content and its reference
 //!  references  each names a leaf, or a replaced revision whose body is kept, whose list has the content
-//!  chunks      all store ids are collected; those of uploads and contents are removed; the rest has no owner
+//!  parts       all store ids are collected; those of uploads and contents are removed; the rest has no owner
 //!  contents    each has a reference; its bytes have the right hashes
 //! ```
 //!
@@ -43,7 +43,7 @@ pub(super) struct Unowned {
     /// Contents without references.
     pub(super) contents: Vec<ContentId>,
     /// Chunks without a content or an upload.
-    pub(super) chunks: Vec<StoreId>,
+    pub(super) parts: Vec<StoreId>,
 }
 
 impl<D: Database> Documents<D> {
@@ -88,10 +88,10 @@ impl<D: Database> Documents<D> {
         Ok(bad)
     }
 
-    /// Checks contents, chunks and references.
+    /// Checks contents, parts and references.
     pub(super) async fn check_contents(&self, report: &mut CheckReport) -> Result<Unowned> {
         let mut unowned = Unowned::default();
-        let mut stores = self.chunk_stores().await?;
+        let mut stores = self.part_stores().await?;
         if stores.is_empty() && self.is_empty(Subspace::Contents).await? && self.is_empty(Subspace::References).await? {
             return Ok(unowned);
         }
@@ -127,9 +127,9 @@ impl<D: Database> Documents<D> {
         self.check_references(report, &mut unowned, some_moved).await?;
         // A content that cannot be read may own any of them.
         for store in stores.into_iter().filter(|_| all_read) {
-            if self.has_chunks(&store).await? {
-                report.add(None, "there are chunks of no content and no upload");
-                unowned.chunks.push(store);
+            if self.has_parts(&store).await? {
+                report.add(None, "there are parts of no content and no upload");
+                unowned.parts.push(store);
             }
         }
         Ok(unowned)
@@ -247,10 +247,10 @@ impl<D: Database> Documents<D> {
         }
     }
 
-    /// The store ids of all chunks.
-    pub(crate) async fn chunk_stores(&self) -> Result<BTreeSet<StoreId>> {
+    /// The store ids of all parts.
+    pub(crate) async fn part_stores(&self) -> Result<BTreeSet<StoreId>> {
         let keys = self.keys();
-        let (mut from, end) = keys.bounds(DatabaseKey::All(Subspace::Chunks));
+        let (mut from, end) = keys.bounds(DatabaseKey::All(Subspace::Parts));
         let mut stores = BTreeSet::new();
         loop {
             let next = KeySelector::first_greater_or_equal(from);
@@ -262,9 +262,9 @@ impl<D: Database> Documents<D> {
             if key.as_ref() >= end.as_slice() {
                 return Ok(stores);
             }
-            let (store, _) = keys.read_chunk(&key)?;
+            let (store, _) = keys.read_part(&key)?;
             stores.insert(store);
-            from = keys.bounds(DatabaseKey::ChunksOf(&store)).1;
+            from = keys.bounds(DatabaseKey::PartsOf(&store)).1;
         }
     }
 
@@ -280,8 +280,8 @@ impl<D: Database> Documents<D> {
         Ok(rows)
     }
 
-    async fn has_chunks(&self, store: &StoreId) -> Result<bool> {
-        let first = self.keys().range(DatabaseKey::ChunksOf(store)).limit(1);
+    async fn has_parts(&self, store: &StoreId) -> Result<bool> {
+        let first = self.keys().range(DatabaseKey::PartsOf(store)).limit(1);
         self.has_rows(first).await
     }
 
@@ -413,13 +413,13 @@ impl<D: Database> Documents<D> {
                 })
                 .await?;
         }
-        for store in &unowned.chunks {
-            let (begin, end) = keys.bounds(DatabaseKey::ChunksOf(store));
+        for store in &unowned.parts {
+            let (begin, end) = keys.bounds(DatabaseKey::PartsOf(store));
             let (begin, end) = (begin.as_slice(), end.as_slice());
             removed += guard
                 .run(|transaction| async move {
                     self.instance(&transaction, Read::Serializable).await?;
-                    // Store ids are never reused: chunks without an owner will never get one.
+                    // Store ids are never reused: parts without an owner will never get one.
                     transaction.clear_range_unguarded(begin, end);
                     Ok(Outcome::Write(1))
                 })

@@ -21,7 +21,7 @@ use crate::indexes::{Built, Indexed, Source, Touched, values_of};
 use crate::keys::{DatabaseKey, Leaf, Subspace};
 use crate::limits::DESIGN_PREFIX;
 use crate::read::document::Document;
-use crate::read::winner::{Tree, body_of, decode};
+use crate::read::winner::{TreePart, body_of, decode};
 use crate::rows::instance::{Instance, Kept};
 use crate::write::txids::Outcome;
 
@@ -129,7 +129,7 @@ impl<D: Database> Documents<D> {
         transaction: &D::Transaction,
         id: &str,
         one: &Checked,
-        row: Option<mango::Row>,
+        row: Option<mango::IndexRow>,
         key: Option<&[u8]>,
     ) -> Result<Option<String>> {
         let (row, key) = match (row, key) {
@@ -275,7 +275,7 @@ impl<D: Database> Documents<D> {
                 };
                 let mut wrong = Vec::new();
                 for (_, index) in definitions {
-                    let winner = Tree::Winner.read(&transaction, self.keys(), index.design_id()).await;
+                    let winner = TreePart::Winner.read(&transaction, self.keys(), index.design_id()).await;
                     // Damage of the design document is reported with that document.
                     let Ok(winner) = alone(winner)? else { continue };
                     let mut stands = false;

@@ -41,7 +41,7 @@ use crate::error::{Error, Result, alone};
 use crate::feed::seq::Seq;
 use crate::keys::{DatabaseKey, Subspace};
 use crate::read::batch::BATCH_BYTES;
-use crate::read::winner::Tree;
+use crate::read::winner::TreePart;
 use crate::rows::branch::Branch;
 use crate::rows::change_row::ChangeRow;
 use crate::rows::instance::{Access, Instance};
@@ -82,7 +82,7 @@ struct Walked {
 type ChangesPage = (RangeBatch, Vec<Result<Option<Branch>>>);
 
 /// The rows of whole documents, as of one moment.
-struct Page {
+struct CheckPage {
     policy: ConflictPolicy,
     revisions: Vec<KeyValue>,
     docs: Vec<KeyValue>,
@@ -127,7 +127,7 @@ impl<D: Database> Documents<D> {
                 Subspace::Security | Subspace::Local | Subspace::Counts => {}
                 Subspace::Revisions => self.walk_documents(&mut report, &mut sums, expected, &mut progress).await?,
                 // Walked with the revisions, or with the contents.
-                Subspace::Docs | Subspace::AllDocs | Subspace::Chunks | Subspace::References => {}
+                Subspace::Docs | Subspace::AllDocs | Subspace::Parts | Subspace::References => {}
                 Subspace::Changes => {
                     let mut reached = None;
                     while self.check_changes(&mut reached, &mut report).await? {
@@ -245,7 +245,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// Reads the documents after an id: about `rows` rows of `revisions`, and at most as many bodies as a batch holds.
-    async fn page(&self, transaction: D::Transaction, after: Option<&str>, rows: usize) -> Result<Page> {
+    async fn page(&self, transaction: D::Transaction, after: Option<&str>, rows: usize) -> Result<CheckPage> {
         let keys = self.keys();
         let instance = self.instance(&transaction, Read::Snapshot);
         let request =
@@ -293,7 +293,7 @@ impl<D: Database> Documents<D> {
         let indexed =
             self.bad_indexed(&transaction, &instance, &revisions.rows, &docs, (after, upto.as_deref())).await?;
         let policy = instance.policy;
-        Ok(Page { policy, revisions: revisions.rows, docs, all_docs, changes: rows, attachments, indexed, upto })
+        Ok(CheckPage { policy, revisions: revisions.rows, docs, all_docs, changes: rows, attachments, indexed, upto })
     }
 
     /// Number of these rows that belong to the first documents whose bodies fit in a batch; `None` for all rows.
@@ -328,7 +328,7 @@ impl<D: Database> Documents<D> {
         RangeRequest::keys(begin, end)
     }
 
-    fn check_page(&self, page: &Page, report: &mut CheckReport, sums: &mut Sums) {
+    fn check_page(&self, page: &CheckPage, report: &mut CheckReport, sums: &mut Sums) {
         for (id, document) in self.documents_in(page, report) {
             let change = page.changes.get(&id).and_then(Option::as_ref);
             document.check(&id, page.policy, change.map(AsRef::as_ref), report, sums);
@@ -342,7 +342,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// The rows of a page by document. Keys that cannot be read are reported.
-    fn documents_in(&self, page: &Page, report: &mut CheckReport) -> BTreeMap<String, Document> {
+    fn documents_in(&self, page: &CheckPage, report: &mut CheckReport) -> BTreeMap<String, Document> {
         let keys = self.keys();
         let mut documents: BTreeMap<String, Document> = BTreeMap::new();
         for row in &page.revisions {
@@ -395,7 +395,7 @@ impl<D: Database> Documents<D> {
                     .iter()
                     .map(|row| {
                         let id = ChangeRow::read_id(&row.value).unwrap_or_default();
-                        Tree::Winner.read(&transaction, keys, &id)
+                        TreePart::Winner.read(&transaction, keys, &id)
                     })
                     .collect();
                 let mut winners = Vec::with_capacity(trees.len());

@@ -232,11 +232,11 @@ impl<D: Database> Documents<D> {
         Ok(ids)
     }
 
-    /// Removes contents, references and chunks without an owner, if every document could be read: a list of attachments
+    /// Removes contents, references and parts without an owner, if every document could be read: a list of attachments
     /// that was kept or moved may name them.
     async fn repair_contents(&self, report: &mut RepairReport, progress: &mut impl FnMut(&Repair)) -> Result<()> {
         let unowned = self.check_contents(&mut CheckReport::default()).await?;
-        if unowned.references.is_empty() && unowned.contents.is_empty() && unowned.chunks.is_empty() {
+        if unowned.references.is_empty() && unowned.contents.is_empty() && unowned.parts.is_empty() {
             return Ok(());
         }
         let outcome = if report.left > 0 {

@@ -8,7 +8,7 @@ use super::report::CheckReport;
 use crate::documents::Documents;
 use crate::error::{Result, alone};
 use crate::keys::Leaf;
-use crate::read::winner::{Tree, body_of};
+use crate::read::winner::{TreePart, body_of};
 use crate::rows::instance::Instance;
 use crate::rows::revid::RevId;
 use crate::write::validation::VALIDATE;
@@ -38,7 +38,7 @@ impl<D: Database> Documents<D> {
 
     async fn is_listed_rightly(&self, transaction: &D::Transaction, id: &str) -> Result<bool> {
         let instance = self.instance(transaction, Read::Snapshot);
-        let winner = Tree::Winner.read(transaction, self.keys(), id).await?;
+        let winner = TreePart::Winner.read(transaction, self.keys(), id).await?;
         let instance = instance.await?;
         let listed = instance.validation.designs.iter().find(|(listed, _)| listed == id).map(|(_, rev)| rev);
         Ok(listed == self.validates(transaction, id, winner.first().map(|winner| &winner.leaf)).await?)

@@ -1,9 +1,9 @@
 //! Copies contents of attachments.
 //!
 //! ```text
-//!  for each content whose row differs at the target        1. its chunks are mirrored, 250 kB a step
+//!  for each content whose row differs at the target        1. its parts are mirrored, 250 kB a step
 //!                                                          2. its row is set
-//!  after the fence                                         3. chunks at the target without a content are cleared
+//!  after the fence                                         3. parts at the target without a content are cleared
 //! ```
 //!
 //! So a content with a row at the target has all its bytes there. Chunks never change: those copied before the fence
@@ -38,10 +38,10 @@ pub(super) async fn copy<S: Database, T: Database>(
         };
         if let Some(value) = &value {
             let store = ContentRow::read(value)?.store;
-            let chunks = Ranges::whole(source, &target.documents, DatabaseKey::ChunksOf(&store));
-            let mut cursor = Some(chunks.begin());
+            let parts = Ranges::whole(source, &target.documents, DatabaseKey::PartsOf(&store));
+            let mut cursor = Some(parts.begin());
             while let Some(from) = cursor {
-                cursor = mirror::mirror(source, target, &chunks, &from).await?;
+                cursor = mirror::mirror(source, target, &parts, &from).await?;
                 on()?;
             }
         }
@@ -65,9 +65,9 @@ async fn set<T: Database>(target: &Arriving<T>, key: &Bytes, value: Option<Bytes
         .await
 }
 
-/// Clears chunks at the target that belong to no content of the source, which is closed.
+/// Clears parts at the target that belong to no content of the source, which is closed.
 pub(super) async fn tidy<S: Database, T: Database>(source: &Documents<S>, target: &Arriving<T>) -> Result<()> {
-    let mut stores = target.documents.chunk_stores().await?;
+    let mut stores = target.documents.part_stores().await?;
     if stores.is_empty() {
         return Ok(());
     }
@@ -75,7 +75,7 @@ pub(super) async fn tidy<S: Database, T: Database>(source: &Documents<S>, target
         stores.remove(&row.store);
     }
     for store in stores {
-        let (begin, end) = target.documents.keys().bounds(DatabaseKey::ChunksOf(&store));
+        let (begin, end) = target.documents.keys().bounds(DatabaseKey::PartsOf(&store));
         target
             .write(None, |transaction| {
                 transaction.clear_range_unguarded(&begin, &end);

@@ -17,13 +17,13 @@ use crate::documents::Documents;
 use crate::error::Result;
 use crate::feed::seq::Seq;
 use crate::keys::{DatabaseKey, DatabaseKeys};
-use crate::read::winner::Tree;
+use crate::read::winner::TreePart;
 use crate::rows::body::row_cost;
 use crate::write::unguarded::Unguarded;
 
 use super::arrival::Arriving;
 use super::mirror::{self, Ranges};
-use super::rows::{DocumentRows, Page, without_prefix};
+use super::rows::{DocumentRows, DocumentsPage, without_prefix};
 
 /// Approximate size of a transaction's writes, as FoundationDB counts bytes: a tenth of its limit.
 const TRANSACTION_BYTES: usize = 1_000_000;
@@ -47,7 +47,7 @@ impl Part {
 }
 
 /// Splits a page into parts of one transaction each, in order.
-pub(super) fn parts(page: Page) -> Vec<Part> {
+pub(super) fn parts(page: DocumentsPage) -> Vec<Part> {
     let (mut parts, mut some, mut bytes) = (Vec::new(), Vec::new(), 0);
     for document in page.documents {
         let Some(rows) = &document.rows else {
@@ -94,7 +94,7 @@ async fn copy_some<T: Database>(target: &mut Arriving<T>, documents: &[DocumentR
                 .iter()
                 .map(|document| {
                     let body = keys.range(DatabaseKey::DocsOf(&document.id)).limit(1);
-                    let winner = Tree::Winner.read(&transaction, &keys, &document.id);
+                    let winner = TreePart::Winner.read(&transaction, &keys, &document.id);
                     (document, winner, transaction.get_range(&body, Read::Snapshot))
                 })
                 .collect();
@@ -202,7 +202,7 @@ async fn take_winner_info<T: Database>(target: &Arriving<T>, id: &str) -> Result
     let keys = target.documents.keys().clone();
     target
         .write(None, |transaction| {
-            let winner = Tree::Winner.read(&transaction, &keys, id);
+            let winner = TreePart::Winner.read(&transaction, &keys, id);
             let keys = &keys;
             async move {
                 if let Some(winner) = winner.await?.first()

@@ -180,7 +180,7 @@ impl<D: Database> Departing<D> {
             | Subspace::AllDocs
             | Subspace::Local
             | Subspace::Contents
-            | Subspace::Chunks
+            | Subspace::Parts
             | Subspace::References
             | Subspace::Indexes
             | Subspace::IndexRows

@@ -407,7 +407,7 @@ where
                 }
                 Subspace::Contents => self.copy_contents(phase).await?,
                 // Copied with the contents.
-                Subspace::Chunks => {}
+                Subspace::Parts => {}
                 // Built again at the target, from the documents and the definitions.
                 Subspace::IndexRows | Subspace::Indexed => {}
                 // Built again by the first query there: their progress is a sequence, and sequences are new at the

@@ -12,7 +12,7 @@ use crate::admin::purge::PurgeInfo;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
 use crate::keys::{DatabaseKey, Subspace};
-use crate::read::winner::Tree;
+use crate::read::winner::TreePart;
 use crate::write::unguarded::Unguarded;
 
 use super::arrival::Arriving;
@@ -64,7 +64,7 @@ async fn gone<'p, S: Database>(source: &Documents<S>, infos: &'p [PurgeInfo]) ->
         .read(|transaction| async move {
             let instance = source.instance(&transaction, Read::Snapshot);
             let winners: Vec<_> =
-                infos.iter().map(|info| (info, Tree::Winner.read(&transaction, keys, &info.id))).collect();
+                infos.iter().map(|info| (info, TreePart::Winner.read(&transaction, keys, &info.id))).collect();
             instance.await?;
             let mut gone = Vec::new();
             for (info, winner) in winners {
@@ -85,7 +85,7 @@ async fn clear<T: Database>(target: &Arriving<T>, ids: &[&str]) -> Result<()> {
     let keys = target.documents.keys().clone();
     target
         .write(None, |transaction| {
-            let winners: Vec<_> = ids.iter().map(|id| (*id, Tree::Winner.read(&transaction, &keys, id))).collect();
+            let winners: Vec<_> = ids.iter().map(|id| (*id, TreePart::Winner.read(&transaction, &keys, id))).collect();
             let keys = &keys;
             async move {
                 for (id, winner) in winners {

@@ -12,7 +12,7 @@ use crate::documents::Documents;
 use crate::error::Result;
 use crate::feed::seq::Seq;
 use crate::keys::{DatabaseKey, DatabaseKeys};
-use crate::read::winner::Tree;
+use crate::read::winner::TreePart;
 use crate::rows::body::BodyFormat;
 use crate::rows::change_row::ChangeRow;
 
@@ -44,7 +44,7 @@ impl DocumentRows {
 }
 
 /// Documents in the order of the feed.
-pub(super) struct Page {
+pub(super) struct DocumentsPage {
     pub(super) documents: Vec<DocumentRows>,
     /// The last sequence in the page.
     pub(super) reached: Option<Seq>,
@@ -95,7 +95,7 @@ pub(super) fn without_prefix(keys: &DatabaseKeys, row: KeyValue) -> KeyValue {
 
 impl<D: Database> Documents<D> {
     /// The documents whose last change is after `after`, in the order of the feed.
-    pub(super) async fn rows_after(&self, after: Seq) -> Result<Page> {
+    pub(super) async fn rows_after(&self, after: Seq) -> Result<DocumentsPage> {
         let keys = self.keys();
         let (_, beyond) = keys.bounds(DatabaseKey::Changes);
         let begin = KeySelector::first_greater_than(keys.key(DatabaseKey::Change(after)));
@@ -107,7 +107,7 @@ impl<D: Database> Documents<D> {
                 let instance = instance.await?;
                 let feed = feed.await?;
                 let layout = (instance.format, instance.rewrites);
-                let mut page = Page { documents: Vec::new(), reached: None, more: feed.more, layout };
+                let mut page = DocumentsPage { documents: Vec::new(), reached: None, more: feed.more, layout };
                 let mut bytes = 0;
                 for some in feed.rows.chunks(AT_ONCE) {
                     if bytes >= PAGE_BYTES {
@@ -141,7 +141,7 @@ impl<D: Database> Documents<D> {
             let instance = self.instance(&transaction, Read::Snapshot);
             let reads: Vec<_> = ids
                 .iter()
-                .map(|id| (Tree::Winner.read(&transaction, keys, id), Pieces::read(&transaction, keys, id)))
+                .map(|id| (TreePart::Winner.read(&transaction, keys, id), Pieces::read(&transaction, keys, id)))
                 .collect();
             instance.await?;
             let mut found = Vec::with_capacity(ids.len());

@@ -25,7 +25,7 @@ use crate::feed::changes::{ChangesRequest, Since};
 use crate::feed::seq::Seq;
 use crate::keys::{DatabaseKey, DatabaseKeys, Leaf, Subspace};
 use crate::read::document::Body;
-use crate::read::winner::{Tree, body_of, decode};
+use crate::read::winner::{TreePart, body_of, decode};
 use crate::rows::branch::is_stem;
 
 use super::mirror::{self, Difference, Ranges, under};
@@ -56,8 +56,8 @@ pub(super) struct Comparison<S, T> {
     incarnation: u8,
     /// Documents up to this sequence of the source are compared.
     compared: Seq,
-    /// Stores of chunks that are equal on both sides. Chunks never change.
-    same_chunks: HashSet<StoreId>,
+    /// Stores of parts that are equal on both sides. Parts never change.
+    same_parts: HashSet<StoreId>,
     pub(super) report: VerifyReport,
 }
 
@@ -68,7 +68,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
             target,
             incarnation,
             compared: Seq::ZERO,
-            same_chunks: HashSet::new(),
+            same_parts: HashSet::new(),
             report: VerifyReport::default(),
         }
     }
@@ -221,7 +221,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
         let keys = self.source.keys();
         let winner = self.source.read(|transaction| {
             let instance = self.source.instance(&transaction, Read::Snapshot);
-            let winner = Tree::Winner.read(&transaction, keys, id);
+            let winner = TreePart::Winner.read(&transaction, keys, id);
             async move {
                 instance.await?;
                 Ok(winner.await?.into_iter().next())
@@ -271,7 +271,7 @@ impl<S: Database, T: Database> Comparison<S, T> {
                         self.differs(None, what);
                     }
                 }
-                Subspace::Chunks => self.contents(true).await?,
+                Subspace::Parts => self.contents(true).await?,
                 // The target builds its own rows.
                 Subspace::IndexRows | Subspace::Indexed | Subspace::Views => {}
             }
@@ -279,15 +279,15 @@ impl<S: Database, T: Database> Comparison<S, T> {
         Ok(())
     }
 
-    /// Compares the chunks of contents that were not found equal yet. Differences count only after the fence.
+    /// Compares the parts of contents that were not found equal yet. Differences count only after the fence.
     pub(super) async fn contents(&mut self, is_last: bool) -> Result<()> {
         for row in self.source.content_rows().await? {
-            if self.same_chunks.contains(&row.store) {
+            if self.same_parts.contains(&row.store) {
                 continue;
             }
-            match self.first_difference(DatabaseKey::ChunksOf(&row.store)).await? {
+            match self.first_difference(DatabaseKey::PartsOf(&row.store)).await? {
                 None => {
-                    self.same_chunks.insert(row.store);
+                    self.same_parts.insert(row.store);
                 }
                 Some(what) if is_last => self.differs(None, what),
                 Some(_) => {}
@@ -332,7 +332,8 @@ impl<S: Database, T: Database> Comparison<S, T> {
         self.source
             .read(|transaction| async move {
                 let instance = self.source.instance(&transaction, Read::Snapshot);
-                let winners: Vec<_> = rows.iter().map(|(_, id)| Tree::Winner.read(&transaction, keys, id)).collect();
+                let winners: Vec<_> =
+                    rows.iter().map(|(_, id)| TreePart::Winner.read(&transaction, keys, id)).collect();
                 instance.await?;
                 let mut found = Vec::with_capacity(rows.len());
                 for ((seq, id), winner) in rows.iter().zip(winners) {
@@ -358,7 +359,7 @@ async fn read_branches<D: Database>(documents: &Documents<D>, id: &str, keys: &D
 }
 
 async fn read_leaves<D: Database>(documents: &Documents<D>, id: &str) -> Result<Vec<Leaf>> {
-    let tree = documents.read(|transaction| Tree::Whole.read(&transaction, documents.keys(), id)).await?;
+    let tree = documents.read(|transaction| TreePart::Whole.read(&transaction, documents.keys(), id)).await?;
     Ok(tree.into_iter().map(|branch| branch.leaf).collect())
 }
 

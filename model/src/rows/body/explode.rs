@@ -4,7 +4,8 @@
 //! prefix, to the arena. Whether a container is empty, and so needs its own row, is known when it ends.
 
 use super::metadata::RevisionMetadata;
-use super::{BodyFormat, BodyLimits, Row, StoredBody, order, row_cost};
+use super::order;
+use super::stored::{BodyFormat, BodyLimits, RowSpan, StoredBody, row_cost};
 use crate::rows::bigint::decimal_to_le_bytes;
 use crate::rows::tuple::{self, MAX_INT_BYTES};
 use json::{JsonText, RawStr, Token};
@@ -26,7 +27,7 @@ struct DoesNotFit;
 pub(crate) struct Memory {
     path: Vec<u8>,
     levels: Vec<Level>,
-    rows: Vec<Row>,
+    rows: Vec<RowSpan>,
     /// Index of each leaf's first row.
     leaves: Vec<u32>,
     /// The leaves in key order, with the [heads](order::head) of their paths.
@@ -43,7 +44,7 @@ impl Memory {
         self.levels.reserve(8);
         self.rows.clear();
         self.rows.reserve(leaves + 1);
-        self.rows.push(Row { key: 0, value: 0, end: 0 });
+        self.rows.push(RowSpan { key: 0, value: 0, end: 0 });
         self.leaves.clear();
         self.leaves.reserve(leaves);
     }
@@ -186,18 +187,18 @@ impl Exploder<'_> {
             return Err(DoesNotFit);
         }
         value(&mut self.arena);
-        let row = Row { key, value: start, end: self.arena.len() };
+        let row = RowSpan { key, value: start, end: self.arena.len() };
         if self.sorted
             && let Some(previous) = self.memory.rows[1..].last()
         {
-            let path = |row: Row| &self.arena[row.key + self.prefix.len()..row.value];
+            let path = |row: RowSpan| &self.arena[row.key + self.prefix.len()..row.value];
             self.sorted = path(*previous) < path(row);
         }
         self.memory.rows.push(row);
         self.count(row)
     }
 
-    fn count(&mut self, row: Row) -> Result<(), DoesNotFit> {
+    fn count(&mut self, row: RowSpan) -> Result<(), DoesNotFit> {
         self.cost += row_cost(row.value - row.key, row.end - row.value);
         if self.cost > self.limits.max_exploded_cost { Err(DoesNotFit) } else { Ok(()) }
     }
@@ -213,7 +214,7 @@ impl Exploder<'_> {
         }
         let metadata = RevisionMetadata::exploded(body.as_bytes(), self.memory.leaves.len() as u64);
         metadata.with_payload(&order).append_to(&mut self.arena);
-        let row = Row { key, value, end: self.arena.len() };
+        let row = RowSpan { key, value, end: self.arena.len() };
         if row.end - row.value > self.limits.value_bytes() {
             return Err(DoesNotFit);
         }
@@ -245,7 +246,7 @@ impl Exploder<'_> {
     }
 
     /// The rows in key order.
-    fn rows_by_key(&self) -> Vec<Row> {
+    fn rows_by_key(&self) -> Vec<RowSpan> {
         let Memory { rows, leaves, by_key, .. } = &*self.memory;
         if self.sorted {
             return rows.clone();

@@ -5,7 +5,8 @@
 //! not shared, and opens new ones.
 
 use super::metadata::RevisionMetadata;
-use super::{CorruptDocument, MAX_RESERVE, order};
+use super::order;
+use super::stored::{CorruptDocument, MAX_RESERVE};
 use crate::rows::bigint::append_decimal;
 use crate::rows::tuple::{self, Element};
 use json::{FloatText, append_escaped, append_u64};

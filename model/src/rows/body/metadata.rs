@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use super::{BodyFormat, CorruptDocument};
+use super::stored::{BodyFormat, CorruptDocument};
 use crate::rows::tuple::{self, Element};
 
 const EXPLODED: u64 = 1;

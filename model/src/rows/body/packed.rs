@@ -3,7 +3,7 @@
 //! Normalised text has no NUL, so a BYTES element takes only two bytes more than its content.
 
 use super::metadata::RevisionMetadata;
-use super::{BodyError, BodyFormat, BodyLimits, CorruptDocument, MAX_RESERVE, Row, StoredBody, row_cost};
+use super::stored::{BodyError, BodyFormat, BodyLimits, CorruptDocument, MAX_RESERVE, RowSpan, StoredBody, row_cost};
 use crate::rows::tuple::{self, Element};
 use json::JsonText;
 
@@ -29,13 +29,13 @@ pub(super) fn pack(body: &JsonText, key_prefix: &[u8], limits: &BodyLimits) -> R
         if number > 0 {
             tuple::append_u64(&mut arena, number);
         }
-        let row = Row { key, value: arena.len(), end: 0 };
+        let row = RowSpan { key, value: arena.len(), end: 0 };
         if row.value - row.key > limits.max_key_bytes {
             let bytes = row.value - row.key;
             return Err(BodyError::KeyTooLong { bytes, limit: limits.max_key_bytes });
         }
         value(&mut arena);
-        let row = Row { end: arena.len(), ..row };
+        let row = RowSpan { end: arena.len(), ..row };
         cost += row_cost(row.value - row.key, row.end - row.value);
         rows.push(row);
         Ok(())

@@ -21,7 +21,7 @@ use sha2::{Sha256, Sha384, Sha512};
 
 use crate::http::authn::principal::{Principal, Proof, Voucher};
 use crate::http::authn::public_key::Algorithm;
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 use crate::http::error::{ApiError, Result};
 
 /// The section of the keys.
@@ -41,7 +41,7 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     /// `None` unless `chttpd/authentication_handlers` names the handler of tokens.
-    pub(crate) fn read(rows: &Rows) -> Option<Tokens> {
+    pub(crate) fn read(rows: &SettingRows) -> Option<Tokens> {
         let handlers = rows.get("chttpd", "authentication_handlers")?;
         if !handlers.contains("jwt_authentication_handler") {
             return None;
@@ -58,7 +58,7 @@ impl Tokens {
     ///
     /// # Errors
     /// 400 for a malformed token or a wrong signature, 401 for a token that has expired or is not valid yet.
-    pub(crate) fn principal(&self, token: &str, rows: &Rows, secret: &[u8], now: u64) -> Result<Principal> {
+    pub(crate) fn principal(&self, token: &str, rows: &SettingRows, secret: &[u8], now: u64) -> Result<Principal> {
         let wrong = ApiError::bad_request;
         let mut parts = token.split('.');
         let (Some(head), Some(claims), Some(signature), None) =
@@ -119,7 +119,7 @@ impl Tokens {
     }
 
     /// Whether tokens signed with the key of this voucher are still accepted.
-    pub(crate) fn has_key(&self, voucher: &Voucher, rows: &Rows, secret: &[u8]) -> bool {
+    pub(crate) fn has_key(&self, voucher: &Voucher, rows: &SettingRows, secret: &[u8]) -> bool {
         let mut keys = rows.sections().get(KEYS).into_iter().flat_map(BTreeMap::values);
         keys.any(|key| Voucher::new(secret, key, voucher.until) == *voucher)
     }
@@ -144,7 +144,7 @@ fn decode(part: &str) -> Option<JsonText> {
 }
 
 /// Checks the signature, with the configured key of this name. Returns the key.
-fn verify<'r>(algorithm: &str, key: &str, rows: &'r Rows, signed: &[u8], signature: &[u8]) -> Result<&'r str> {
+fn verify<'r>(algorithm: &str, key: &str, rows: &'r SettingRows, signed: &[u8], signature: &[u8]) -> Result<&'r str> {
     let configured = |family: &str| {
         let unknown = || ApiError::bad_request(format!("Unknown kid: {family}:{key}"));
         rows.get(KEYS, &format!("{family}:{key}")).ok_or_else(unknown)
@@ -222,7 +222,7 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000;
 
-    fn rows(more: &[(&str, &str, &str)]) -> Rows {
+    fn rows(more: &[(&str, &str, &str)]) -> SettingRows {
         let secret = STANDARD.encode("geheim");
         let on = ("chttpd", "authentication_handlers", "{chttpd_auth, jwt_authentication_handler}");
         rows_of(&[&[on, ("jwt_keys", "hmac:_default", &secret)], more].concat())
@@ -235,7 +235,7 @@ mod tests {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
     }
 
-    fn check(token: &str, rows: &Rows) -> std::result::Result<Principal, (u16, String)> {
+    fn check(token: &str, rows: &SettingRows) -> std::result::Result<Principal, (u16, String)> {
         let tokens = Tokens::read(rows).unwrap();
         tokens
             .principal(token, rows, b"store", NOW)

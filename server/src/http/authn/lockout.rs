@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::http::authn::passwords::mac;
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 use crate::http::error::{ApiError, Result};
 
 /// Maximum number of counted names.
@@ -51,7 +51,7 @@ impl Default for Rules {
 
 impl Rules {
     /// An unreadable value counts as unset, so a typo never weakens the lockout. (In CouchDB an unknown mode is `off`.)
-    pub(crate) fn read(rows: &Rows) -> Rules {
+    pub(crate) fn read(rows: &SettingRows) -> Rules {
         let usual = Rules::default();
         let number = |name: &str| rows.number("chttpd_auth_lockout", name);
         Rules {

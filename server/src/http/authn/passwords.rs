@@ -16,7 +16,7 @@ use model::{JsonText, JsonWriter};
 use sha1::{Digest, Sha1};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 use crate::http::ids::random_hex;
 
 /// Maximum number of iterations. With more, a client that may write a document of `_users` could occupy the thread that
@@ -51,7 +51,7 @@ impl Prf {
 
     /// The functions in `chttpd_auth/hash_algorithms`, which sign sessions and proxies' names. The first one signs
     /// here.
-    pub(crate) fn of_signatures(rows: &Rows) -> Vec<Prf> {
+    pub(crate) fn of_signatures(rows: &SettingRows) -> Vec<Prf> {
         let names = rows.auth("hash_algorithms", Some).unwrap_or_default().split(',');
         let known: Vec<Prf> = names.filter_map(|name| Prf::named(name.trim())).collect();
         // Not the default of the setting, which also lists an old function.

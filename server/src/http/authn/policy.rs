@@ -18,7 +18,7 @@ use std::str::Chars;
 use mango::Regex;
 
 use crate::http::authn::passwords::{MOST_ITERATIONS, Prf, Scheme, Verifier};
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 use crate::http::error::{ApiError, Result};
 
 /// The start of the reason for refusing a password.
@@ -47,7 +47,7 @@ struct Rule {
 }
 
 impl Policy {
-    pub(crate) fn read(rows: &Rows) -> Policy {
+    pub(crate) fn read(rows: &SettingRows) -> Policy {
         let prf = rows.auth("pbkdf2_prf", Prf::named).unwrap_or(Prf::Sha256);
         let iterations = rows.auth("iterations", |count| count.parse().ok()).unwrap_or(MOST_ITERATIONS);
         let iterations = iterations.clamp(1, MOST_ITERATIONS);

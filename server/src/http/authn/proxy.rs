@@ -20,7 +20,7 @@ use hyper::header::HeaderMap;
 
 use crate::http::authn::passwords::{Prf, same, unhex};
 use crate::http::authn::principal::{Principal, Proof, Voucher};
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 use crate::http::wire::headers::text;
 
 /// The names of the headers, and which of them are trusted.
@@ -35,7 +35,7 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// `None` unless `chttpd/authentication_handlers` names the handler of proxies.
-    pub(crate) fn read(rows: &Rows) -> Option<Proxy> {
+    pub(crate) fn read(rows: &SettingRows) -> Option<Proxy> {
         let handlers = rows.get("chttpd", "authentication_handlers")?;
         if !handlers.contains("proxy_authentication_handler") {
             return None;
@@ -51,14 +51,14 @@ impl Proxy {
     }
 
     /// The voucher for all names. `secret` is the store's.
-    pub(crate) fn voucher(&self, rows: &Rows, secret: &[u8]) -> Voucher {
+    pub(crate) fn voucher(&self, rows: &SettingRows, secret: &[u8]) -> Voucher {
         let key = rows.get("chttpd_auth", "secret").filter(|_| self.uses_secret);
         Voucher::new(secret, key.unwrap_or_default(), None)
     }
 
     /// The client that the proxy names; `None` if the name is missing or the signature is wrong. `secret` is the
     /// store's.
-    pub(crate) fn principal(&self, headers: &HeaderMap, rows: &Rows, secret: &[u8]) -> Option<Principal> {
+    pub(crate) fn principal(&self, headers: &HeaderMap, rows: &SettingRows, secret: &[u8]) -> Option<Principal> {
         let text = |name: &str| headers.get(name).map(text);
         let name = text(&self.name).filter(|name| !name.is_empty() && !name.contains(':'))?;
         if self.uses_secret {

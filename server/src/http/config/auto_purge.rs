@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 
 /// The section of the option.
 const SECTION: &str = "couch_auto_purge_plugin";
@@ -22,7 +22,7 @@ pub(crate) struct AutoPurge {
 
 impl AutoPurge {
     /// `None` unless the configuration enables it.
-    pub(crate) fn read(rows: &Rows) -> Option<AutoPurge> {
+    pub(crate) fn read(rows: &SettingRows) -> Option<AutoPurge> {
         let option = AutoPurge {
             // An unreadable value purges nothing.
             ttl: rows.read(SECTION, "deleted_document_ttl", Ttl::parse).unwrap_or(Ttl::Infinity),

@@ -10,7 +10,7 @@ use hyper::header::{
 };
 use hyper::{Method, StatusCode};
 
-use crate::http::config::rows::{Rows, truth};
+use crate::http::config::rows::{SettingRows, truth};
 use crate::http::wire::response::{self, Response};
 
 const ALWAYS_EXPOSED: &str = "content-type, cache-control";
@@ -39,7 +39,7 @@ pub(crate) struct Cors {
 
 impl Cors {
     /// Reads the section `cors`, which applies if `chttpd/enable_cors` or `httpd/enable_cors` is `true`.
-    pub(super) fn read(rows: &Rows) -> Cors {
+    pub(super) fn read(rows: &SettingRows) -> Cors {
         let set = |section: &str| rows.read_set(section, "enable_cors", truth);
         let [own, earlier] = ["chttpd", "httpd"].map(set);
         let is_enabled = own.or(earlier).unwrap_or_else(|| rows.flag("chttpd", "enable_cors"));

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use hyper::header::{HeaderMap, HeaderName};
 
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 
 /// The names of the headers; `None` for one that is ignored.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ fn value<'h>(headers: &'h HeaderMap, name: Option<&HeaderName>) -> Option<&'h st
 }
 
 impl Forwarded {
-    pub(super) fn read(rows: &Rows) -> Forwarded {
+    pub(super) fn read(rows: &SettingRows) -> Forwarded {
         let header = |name: &str| rows.read("chttpd", name, |header| header.parse().ok());
         Forwarded {
             host: header("x_forwarded_host"),

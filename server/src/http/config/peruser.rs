@@ -4,7 +4,7 @@
 
 use model::{JsonRef, JsonText, JsonWriter};
 
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 use crate::http::wire::response;
 
 /// The option.
@@ -17,7 +17,7 @@ pub(crate) struct PerUser {
 
 impl PerUser {
     /// `None` unless the configuration enables it.
-    pub(crate) fn read(rows: &Rows) -> Option<PerUser> {
+    pub(crate) fn read(rows: &SettingRows) -> Option<PerUser> {
         rows.flag("couch_peruser", "enable").then(|| PerUser {
             delete_dbs: rows.flag("couch_peruser", "delete_dbs"),
             prefix: rows.get("couch_peruser", "database_prefix").unwrap_or_default().to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::http::config::peruser::PerUser;
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 use crate::units::{self, Unit};
 
 /// The section with the quota of each database.
@@ -18,7 +18,7 @@ pub(crate) struct Quotas {
 }
 
 impl Quotas {
-    pub(crate) fn read(rows: &Rows, per_user: Option<&PerUser>) -> Quotas {
+    pub(crate) fn read(rows: &SettingRows, per_user: Option<&PerUser>) -> Quotas {
         let named = rows.sections().get(SECTION).into_iter().flatten().filter_map(|(database, value)| {
             let bytes = bytes(value);
             if bytes.is_none() {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 
 /// Settings of the section `replicator`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Rotation {
 }
 
 impl Rotation {
-    pub(crate) fn read(rows: &Rows) -> Rotation {
+    pub(crate) fn read(rows: &SettingRows) -> Rotation {
         let number = |name| rows.positive("replicator", name).unwrap_or(1);
         let count = |name| usize::try_from(number(name)).unwrap_or(usize::MAX);
         Rotation {

@@ -13,7 +13,7 @@ type Sections = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Settings by section and name.
 #[derive(Default)]
-pub(crate) struct Rows {
+pub(crate) struct SettingRows {
     /// Settings in the store or in the server's file.
     set: Sections,
     /// The defaults.
@@ -22,7 +22,7 @@ pub(crate) struct Rows {
     unread: Mutex<BTreeSet<(String, String)>>,
 }
 
-impl std::fmt::Debug for Rows {
+impl std::fmt::Debug for SettingRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.set.keys()).finish()
     }
@@ -36,10 +36,10 @@ fn find<'a>(sections: &'a Sections, section: &str, name: &str) -> Option<&'a str
     sections.get(section)?.get(name).map(String::as_str)
 }
 
-impl Rows {
+impl SettingRows {
     /// `started`: the server's options. They override the defaults of the table.
-    pub(crate) fn new(set: Vec<Setting>, started: impl IntoIterator<Item = Setting>) -> Rows {
-        let mut rows = Rows::default();
+    pub(crate) fn new(set: Vec<Setting>, started: impl IntoIterator<Item = Setting>) -> SettingRows {
+        let mut rows = SettingRows::default();
         set.into_iter().for_each(|setting| insert(&mut rows.set, setting));
         for (section, name, value) in defaults() {
             insert(&mut rows.usual, Setting { section: section.into(), name: name.into(), value: value.into() });
@@ -157,8 +157,8 @@ pub(crate) fn settings_of(rows: &[(&str, &str, &str)]) -> Vec<Setting> {
 
 /// Rows of tests.
 #[cfg(test)]
-pub(crate) fn rows_of(rows: &[(&str, &str, &str)]) -> Rows {
-    Rows::new(settings_of(rows), [])
+pub(crate) fn rows_of(rows: &[(&str, &str, &str)]) -> SettingRows {
+    SettingRows::new(settings_of(rows), [])
 }
 
 #[cfg(test)]

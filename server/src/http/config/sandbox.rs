@@ -7,7 +7,7 @@
 
 use hyper::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue};
 
-use crate::http::config::rows::Rows;
+use crate::http::config::rows::SettingRows;
 
 /// Whose content an answer is, in the extensions of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    pub(super) fn read(rows: &Rows) -> Policies {
+    pub(super) fn read(rows: &SettingRows) -> Policies {
         let policy = |is_on: &str, value: &str| {
             // A value that a header cannot contain counts as unset.
             let policy = |text: &str| HeaderValue::from_str(text).ok().filter(|value| !value.is_empty());

@@ -26,7 +26,7 @@ use crate::http::config::known::{self, AUTH};
 use crate::http::config::peruser::PerUser;
 use crate::http::config::quotas::{self, Quotas};
 use crate::http::config::rotation::Rotation;
-use crate::http::config::rows::{Rows, truth};
+use crate::http::config::rows::{SettingRows, truth};
 use crate::http::config::sandbox::Policies;
 use crate::http::config::unkept::Unkept;
 use crate::http::ids::Algorithm;
@@ -71,7 +71,7 @@ pub(crate) struct Flags {
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// The rows of the store. They hold secrets, so they have a type that shows none.
-    pub(crate) rows: Rows,
+    pub(crate) rows: SettingRows,
     /// The administrators in the store.
     pub(crate) admins: HashMap<String, Verifier>,
     pub(crate) required: Required,
@@ -130,7 +130,7 @@ pub(crate) struct Session {
 impl Settings {
     pub(crate) fn new(stored: Vec<Setting>, unkept: &Unkept, flags: &Flags) -> Settings {
         let under = flags.settings.iter().filter(|setting| setting.section != ADMINS).cloned();
-        let rows = Rows::new(unkept.over(under.chain(stored).collect()), flags.started.iter().cloned());
+        let rows = SettingRows::new(unkept.over(under.chain(stored).collect()), flags.started.iter().cloned());
         let admins = rows.sections().get(ADMINS).into_iter().flatten().filter_map(|(name, value)| {
             let verifier = Verifier::of_admin(value);
             if verifier.is_none() {
@@ -246,7 +246,7 @@ pub(crate) fn check(file: &[Setting]) -> Result<(), (usize, String)> {
 }
 
 /// Whether every client must log in. Set-up scripts, such as LiveSync's, write the setting to either section.
-fn requires_user(rows: &Rows) -> bool {
+fn requires_user(rows: &SettingRows) -> bool {
     ["chttpd", AUTH].into_iter().any(|section| rows.flag(section, "require_valid_user"))
 }
 
@@ -255,7 +255,7 @@ fn attachment_size(text: &str) -> Option<u64> {
 }
 
 /// As in CouchDB: what is configured, or a Basic challenge where every client must log in.
-fn challenge(rows: &Rows) -> Option<HeaderValue> {
+fn challenge(rows: &SettingRows) -> Option<HeaderValue> {
     let [own, earlier] = ["chttpd", "httpd"]
         .map(|section| rows.read(section, "WWW-Authenticate", |text| HeaderValue::from_str(text).ok()));
     let usual = requires_user(rows).then_some(HeaderValue::from_static("Basic realm=\"server\""));

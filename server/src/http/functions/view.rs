@@ -101,7 +101,7 @@ impl ViewFunctions for OfViews {
     }
 }
 
-fn emitted(row: javascript::Row) -> Option<Emitted> {
+fn emitted(row: javascript::EmittedRow) -> Option<Emitted> {
     let text = |text: String| JsonText::parse(text.as_bytes()).ok();
     Some(Emitted { key: text(row.key)?, value: text(row.value)? })
 }

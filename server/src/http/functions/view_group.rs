@@ -19,7 +19,7 @@ const JAVASCRIPT: &str = "javascript";
 const QUERY: &str = "query";
 
 /// The views of a design document.
-pub(crate) struct Design {
+pub(crate) struct ViewDesign {
     pub(crate) group: ViewGroup,
     pub(crate) language: &'static str,
     /// The views that ask for an unknown reduction, and the reason for the refusal.
@@ -32,19 +32,19 @@ pub(crate) fn builtin(name: &str) -> std::result::Result<Reduce, String> {
     found.ok_or_else(|| format!("`{name}` is not a supported reduce function."))
 }
 
-impl Design {
+impl ViewDesign {
     /// Reads a design document.
-    pub(crate) async fn read(functions: &Functions, database: &Documents, id: &str) -> Result<Design> {
+    pub(crate) async fn read(functions: &Functions, database: &Documents, id: &str) -> Result<ViewDesign> {
         let document = database.get(id, &GetOptions::default()).await?;
-        Design::of(functions, database, &document)
+        ViewDesign::of(functions, database, &document)
     }
 
-    pub(crate) fn of(functions: &Functions, database: &Documents, document: &Document) -> Result<Design> {
+    pub(crate) fn of(functions: &Functions, database: &Documents, document: &Document) -> Result<ViewDesign> {
         let body = &document.body;
         let text = |value: Option<JsonRef<'_>>| value.and_then(|value| value.as_str()).map(|text| text.into_owned());
         let language = text(body.get("language")).unwrap_or_else(|| JAVASCRIPT.to_owned());
         if language == QUERY {
-            return Ok(Design::of_indexes(database, document));
+            return Ok(ViewDesign::of_indexes(database, document));
         }
         if language != JAVASCRIPT {
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unknown_query_language", language));
@@ -75,11 +75,11 @@ impl Design {
         let sources = sources(body);
         let functions = functions.of_views(database, &sources, &views)?;
         let group = ViewGroup::new(document.id.as_str(), sources.as_str(), options, views, functions);
-        Ok(Design { group, language: JAVASCRIPT, refused })
+        Ok(ViewDesign { group, language: JAVASCRIPT, refused })
     }
 
     /// The indexes of a design document as views. As in CouchDB, a member that does not define an index is not a view.
-    fn of_indexes(database: &Documents, document: &Document) -> Design {
+    fn of_indexes(database: &Documents, document: &Document) -> ViewDesign {
         let body = &document.body;
         let indexes: Arc<[Index]> = Index::all_in(document.id.as_str(), body.root(), database.is_partitioned()).into();
         let view = |index: &Index| {
@@ -92,7 +92,7 @@ impl Design {
         let options = ViewOptions { is_of_design: true, is_partitioned, ..ViewOptions::default() };
         let functions = Arc::new(OfIndexes(indexes));
         let group = ViewGroup::new(document.id.as_str(), sources(body).as_str(), options, views, functions);
-        Design { group, language: QUERY, refused: HashMap::new() }
+        ViewDesign { group, language: QUERY, refused: HashMap::new() }
     }
 
     /// A view, and its group.

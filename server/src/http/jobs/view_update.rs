@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
-use crate::http::functions::view_group::Design;
+use crate::http::functions::view_group::ViewDesign;
 use crate::http::jobs::index_build;
 use crate::http::jobs::run::{End, Run, build_progress};
 use crate::http::wire::response;
@@ -129,7 +129,7 @@ async fn update_all(app: &App, run: &Run, say: &watch::Sender<Vec<u8>>) -> model
     let database = run.layer.database(name).await?;
     let document = database.get(design, &model::GetOptions::default()).await?;
     // A design document that has no views any more needs no update.
-    let Ok(Design { group, .. }) = Design::of(&app.functions, &database, &document) else { return Ok(true) };
+    let Ok(ViewDesign { group, .. }) = ViewDesign::of(&app.functions, &database, &document) else { return Ok(true) };
     let turn = app.view_turns.of(&database, &group);
     let _turn = turn.lock().await;
     let wanted = database.last_seq().await?;

@@ -13,7 +13,7 @@ use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
 const MOST_QUERIES: usize = 5_000;
 
 /// An object with rows, which are read page by page.
-pub(crate) trait Rows: Send + 'static {
+pub(crate) trait PagedRows: Send + 'static {
     /// Writes the members before the rows, and the first page of rows.
     fn begin(&mut self, out: &mut Vec<u8>) -> impl Future<Output = Result<()>> + Send;
 
@@ -33,7 +33,7 @@ pub(crate) trait Rows: Send + 'static {
 }
 
 /// The rows, and the text of the object with its first page.
-pub(crate) async fn begin<R: Rows>(mut rows: R) -> Result<(R, Vec<u8>)> {
+pub(crate) async fn begin<R: PagedRows>(mut rows: R) -> Result<(R, Vec<u8>)> {
     let mut text = Vec::new();
     rows.begin(&mut text).await?;
     Ok((rows, text))
@@ -41,7 +41,7 @@ pub(crate) async fn begin<R: Rows>(mut rows: R) -> Result<(R, Vec<u8>)> {
 
 /// The response to a request for such an object. The first page is read before, so that an error has its own status. An
 /// object of one page has a length.
-pub(crate) fn respond<R: Rows>((mut rows, mut text): (R, Vec<u8>)) -> Response {
+pub(crate) fn respond<R: PagedRows>((mut rows, mut text): (R, Vec<u8>)) -> Response {
     if rows.is_done() {
         rows.end(&mut text);
         return response::json(StatusCode::OK, text);
@@ -71,7 +71,7 @@ pub(crate) fn queries(body: &JsonText) -> Result<Elements<'_>> {
 }
 
 /// The response to a request with several queries.
-pub(crate) fn respond_all<R: Rows>(all: Vec<R>) -> Response {
+pub(crate) fn respond_all<R: PagedRows>(all: Vec<R>) -> Response {
     let body = response::stream(|writer| async move {
         let mut before: &[u8] = b"{\"results\":[\r\n";
         if all.is_empty() {
@@ -90,7 +90,7 @@ pub(crate) fn respond_all<R: Rows>(all: Vec<R>) -> Response {
 }
 
 /// Writes everything after the first page.
-async fn write_rest<R: Rows>(mut rows: R, writer: &BodyWriter) -> Result<(), Stop> {
+async fn write_rest<R: PagedRows>(mut rows: R, writer: &BodyWriter) -> Result<(), Stop> {
     while !rows.is_done() {
         let mut page = Vec::new();
         rows.next_page(&mut page).await?;

@@ -35,7 +35,7 @@ use crate::http::app::statistics::Entered;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::handlers::feed::plan::{Begin, FeedKind, Filter, Idle, Plan};
-use crate::http::handlers::feed::reader::{Page, Reader};
+use crate::http::handlers::feed::reader::{FeedPage, Reader};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop, Tag};
@@ -100,7 +100,7 @@ async fn tag_of(database: &Documents) -> Result<Tag> {
     Ok(Tag::of_content(&[&database.instance_id(), &last.as_bytes()[..]].concat()))
 }
 
-async fn send(kind: FeedKind, mut reader: Reader, first: Page) -> Result<Response> {
+async fn send(kind: FeedKind, mut reader: Reader, first: FeedPage) -> Result<Response> {
     let ends = match kind {
         FeedKind::Normal => !first.more,
         FeedKind::Longpoll => !first.more && (first.rows > 0 || reader.is_full()),
@@ -168,7 +168,7 @@ impl Feed {
         Ok(())
     }
 
-    async fn run(mut self, first: Page) -> Result<(), Stop> {
+    async fn run(mut self, first: FeedPage) -> Result<(), Stop> {
         let kind = self.reader.plan.kind;
         let mut watcher = self.reader.database.watch_changes(self.reader.last);
         let mut moves = self.reader.moves;
@@ -177,7 +177,7 @@ impl Feed {
         }
         let mut page = first;
         loop {
-            let Page { bytes, rows, more } = page;
+            let FeedPage { bytes, rows, more } = page;
             self.send_page(bytes).await?;
             let answered = kind == FeedKind::Longpoll && (rows > 0 || self.reader.sent > 0);
             if !more {
@@ -207,7 +207,7 @@ impl Feed {
     }
 
     /// The next page, with heartbeats while it is read; `None` when the database is gone.
-    async fn next_page(&mut self) -> Result<Option<Page>, Stop> {
+    async fn next_page(&mut self) -> Result<Option<FeedPage>, Stop> {
         let heartbeat = match self.reader.plan.idle {
             Idle::Heartbeat(every) => Some(every),
             Idle::Timeout(_) => None,

@@ -19,13 +19,13 @@ use crate::http::error::Result;
 use crate::http::functions::filter::Function;
 use crate::http::handlers::document::contents;
 use crate::http::handlers::feed::plan::{FeedKind, Filter, Plan};
-use crate::http::wire::response::{MOST_PAGE, Pace};
+use crate::http::wire::response::{MOST_PAGE, PageRows};
 
 /// Maximum number of times that a database may move while one page is read.
 const MOST_MOVES: usize = 16;
 
 /// Rows in the format of the feed.
-pub(crate) struct Page {
+pub(crate) struct FeedPage {
     pub(crate) bytes: Vec<u8>,
     pub(crate) rows: u64,
     /// Whether further rows can be read at once, within the limit.
@@ -51,24 +51,24 @@ pub(crate) struct Reader {
     resume: Option<Seq>,
     /// Number of times that the database has moved.
     pub(crate) moves: u64,
-    pub(crate) pace: Pace,
+    pub(crate) pace: PageRows,
 }
 
 impl Reader {
     /// `resume`: the last sequence, for a feed in descending order that waits.
     pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan, since: Seq, resume: Option<Seq>) -> Self {
-        let pace = Pace::new(plan.include_docs);
+        let pace = PageRows::new(plan.include_docs);
         let (number, pending) = (None, None);
         Reader { app, database, plan, last: since, number, pending, sent: 0, begun: false, resume, moves: 0, pace }
     }
 
     /// Reads the next page. It is empty if there are no changes, or none that pass the filter.
-    pub(crate) async fn page(&mut self) -> Result<Page> {
+    pub(crate) async fn page(&mut self) -> Result<FeedPage> {
         let plan = &self.plan;
         let left = plan.limit.map(|limit| limit.saturating_sub(self.sent));
         if left == Some(0) {
             // The limit was 0 or is reached.
-            return Ok(Page { bytes: Vec::new(), rows: 0, more: false });
+            return Ok(FeedPage { bytes: Vec::new(), rows: 0, more: false });
         }
         let most = self.pace.rows;
         let by_document = matches!(plan.filter, Filter::Selector(_) | Filter::Function(_));
@@ -94,7 +94,7 @@ impl Reader {
             let function = function.clone();
             batch.rows = self.ask(&function, batch.rows).await?;
         }
-        let mut page = Page { bytes: Vec::new(), rows: 0, more: batch.more };
+        let mut page = FeedPage { bytes: Vec::new(), rows: 0, more: batch.more };
         let (mut last, mut number) = (batch.last_seq, batch.last_number);
         for mut change in batch.rows {
             // The change is sent once, when the feed continues from there.

@@ -112,7 +112,7 @@ impl Search {
         let Some(rest) = self.rest.take() else { return Ok(()) };
         let rows = self.page_rows;
         let (app, database, plan) = (&self.app, &self.database, &self.plan);
-        let mut page = Page { app, database, plan, tally: &mut self.tally, found: out };
+        let mut page = PageSearch { app, database, plan, tally: &mut self.tally, found: out };
         let next = match rest {
             Rest::Documents(request) => page.documents(request, rows).await?,
             Rest::Rows(request) => page.rows(request, rows).await?,
@@ -204,7 +204,7 @@ impl Rest {
 }
 
 /// A page in progress.
-struct Page<'s> {
+struct PageSearch<'s> {
     app: &'s App,
     database: &'s Documents,
     plan: &'s Plan,
@@ -212,7 +212,7 @@ struct Page<'s> {
     found: &'s mut Vec<u8>,
 }
 
-impl Page<'_> {
+impl PageSearch<'_> {
     fn is_full(&self) -> bool {
         self.tally.left == 0 || self.found.len() > PAGE_BYTES
     }

@@ -23,8 +23,8 @@ use crate::http::handlers::listing::query::{Query, before, fetch, range, whole};
 use crate::http::request::Request;
 use crate::http::wire::paging::{Asked, Paging};
 use crate::http::wire::params;
-use crate::http::wire::response::{BodyWriter, Gone, MOST_PAGE, Pace, Response};
-use crate::http::wire::rows::{self, Rows};
+use crate::http::wire::response::{BodyWriter, Gone, MOST_PAGE, PageRows, Response};
+use crate::http::wire::rows::{self, PagedRows};
 
 /// Number of keys in a page of a listing without documents.
 const PAGE_KEYS: usize = 500;
@@ -52,7 +52,7 @@ struct Lister {
     read: vec::IntoIter<AllDocsRow>,
     /// Whether the next row is not the first.
     comma: bool,
-    pace: Pace,
+    pace: PageRows,
 }
 
 /// The members before the rows.
@@ -79,7 +79,7 @@ impl Lister {
             app: app.clone(),
             database: database.clone(),
             namespace,
-            pace: Pace::new(query.rows.include_docs),
+            pace: PageRows::new(query.rows.include_docs),
             query,
             paging,
             rest,
@@ -282,7 +282,7 @@ impl Lister {
     }
 }
 
-impl Rows for Lister {
+impl PagedRows for Lister {
     async fn begin(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let mut rows = Vec::new();
         let mut head = self.page(&mut rows).await?;

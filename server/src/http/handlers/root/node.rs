@@ -13,12 +13,10 @@ use crate::http::app::statistics::{Stat, StatValue};
 use crate::http::error::{ApiError, Result};
 use crate::http::figures;
 use crate::http::handlers::root::require_node;
+use crate::http::handlers::views::COLLATION;
 use crate::http::request::Request;
 use crate::http::wire::exposition;
 use crate::http::wire::response::{self, Response};
-
-/// The collation library.
-pub(crate) const COLLATION: (&str, &str) = ("icu4x", "2.4.0");
 
 /// The JavaScript engine: quickjs-ng, in the version that `rquickjs-sys` has. The test fails when that crate changes.
 const JAVASCRIPT: (&str, &str) = ("quickjs", "0.16.2");

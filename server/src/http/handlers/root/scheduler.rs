@@ -204,7 +204,7 @@ async fn list(request: &Request, name: &str) -> Result<Response> {
         for row in page.rows.into_iter().filter(|row| !row.id.starts_with(DESIGN_PREFIX)) {
             if let AllDocsEntry::Live { doc: Some(document), .. } = row.entry {
                 let known = known.remove(&job_of_document(name, &row.id).id);
-                rows.push(Row { database: name, found: ReplicationDocument::new(*document), known });
+                rows.push(ReplicationRow { database: name, found: ReplicationDocument::new(*document), known });
             }
         }
         next = page.next;
@@ -225,18 +225,18 @@ async fn one(request: &Request, name: &str, id: &str) -> Result<Response> {
     let wanted = job_of_document(name, id);
     let known = all(&request.app).await?.into_iter().find(|one| one.job.id == wanted);
     let mut body = Vec::new();
-    Row { database: name, found, known }.write(&mut JsonWriter::new(&mut body));
+    ReplicationRow { database: name, found, known }.write(&mut JsonWriter::new(&mut body));
     Ok(response::json(StatusCode::OK, body))
 }
 
 /// A document and its job.
-struct Row<'n> {
+struct ReplicationRow<'n> {
     database: &'n str,
     found: ReplicationDocument,
     known: Option<Known>,
 }
 
-impl Row<'_> {
+impl ReplicationRow<'_> {
     fn state(&self) -> Option<String> {
         if !self.found.is_to_run() {
             return self.found.state();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use kv_api::AnyDatabase;
-use model::{DatabaseEvent, DatabaseEventKind, DatabaseEvents, DatabaseWatcher, JsonWriter, Seq};
+use model::{DatabaseEvent, DatabaseEvents, DatabaseWatcher, JsonWriter, Seq};
 use tokio::time::Instant;
 
 use crate::http::app::App;
@@ -166,13 +166,8 @@ impl Output {
             _ => {}
         }
         self.sent += 1;
-        let kind = match event.kind {
-            DatabaseEventKind::Created => "created",
-            DatabaseEventKind::Updated => "updated",
-            DatabaseEventKind::Deleted => "deleted",
-        };
         let mut json = JsonWriter::new(out);
-        json.begin_object().name("db_name").str(&event.name).name("type").str(kind);
+        json.begin_object().name("db_name").str(&event.name).name("type").str(event.kind.name());
         json.name("seq").display(event.seq);
         // A feed of rows may never end, so the first row has the warning.
         if !self.kind.is_array() && std::mem::take(&mut self.lacks_drops) {

@@ -9,13 +9,13 @@ use super::query;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::functions::view_group::Design;
+use crate::http::functions::view_group::ViewDesign;
 use crate::http::handlers::document::contents;
 use crate::http::jobs::view_update;
 use crate::http::wire::paging::Paging;
 use crate::http::wire::response::MOST_PAGE;
 use crate::http::wire::row_query::{RowQuery, Update};
-use crate::http::wire::rows::Rows;
+use crate::http::wire::rows::PagedRows;
 
 /// Writes the rows of a view.
 pub(super) struct Answer {
@@ -41,7 +41,7 @@ impl Answer {
     pub(super) fn new(
         app: &Arc<App>,
         database: &Documents,
-        design: &Design,
+        design: &ViewDesign,
         view: &str,
         query: RowQuery,
         paging: Option<Paging>,
@@ -163,7 +163,7 @@ impl Answer {
     }
 }
 
-impl Rows for Answer {
+impl PagedRows for Answer {
     /// Brings the view up to date first.
     async fn begin(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if self.query.update == Update::Before {

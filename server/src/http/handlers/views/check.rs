@@ -9,7 +9,7 @@ use model::{AllDocsEntry, AllDocsRequest, CheckReport, Error, ErrorKind, Result,
 use super::DESIGN_END;
 use crate::http::app::stores::Documents;
 use crate::http::functions::Functions;
-use crate::http::functions::view_group::Design;
+use crate::http::functions::view_group::ViewDesign;
 use crate::report::Checked;
 
 /// Why a group without a design document is left out.
@@ -118,11 +118,17 @@ async fn built(functions: &Functions, database: &Documents) -> Result<Built> {
         let page = database.all_docs(&request).await?;
         for row in page.rows {
             match row.entry {
-                AllDocsEntry::Live { doc: Some(document), .. } => match Design::of(functions, database, &document) {
-                    Ok(Design { group, .. }) if known.remove(group.signature()).is_some() => built.groups.push(group),
-                    Err(error) if error.status() == StatusCode::NOT_IMPLEMENTED => without = error.reason().to_owned(),
-                    _ => {}
-                },
+                AllDocsEntry::Live { doc: Some(document), .. } => {
+                    match ViewDesign::of(functions, database, &document) {
+                        Ok(ViewDesign { group, .. }) if known.remove(group.signature()).is_some() => {
+                            built.groups.push(group)
+                        }
+                        Err(error) if error.status() == StatusCode::NOT_IMPLEMENTED => {
+                            without = error.reason().to_owned()
+                        }
+                        _ => {}
+                    }
+                }
                 AllDocsEntry::Damaged { error } => without = format!("{} cannot be read: {}", row.id, error.reason()),
                 _ => {}
             }

@@ -21,9 +21,8 @@ use model::{AllDocsEntry, AllDocsRequest, GetOptions};
 
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::functions::view_group::Design;
+use crate::http::functions::view_group::ViewDesign;
 use crate::http::handlers::database::partition;
-use crate::http::handlers::root::node::COLLATION;
 use crate::http::handlers::views::answer::Answer;
 use crate::http::jobs::view_update;
 use crate::http::request::Request;
@@ -35,6 +34,9 @@ use crate::http::wire::rows;
 
 /// Maximum number of rows in a page that a client asks for, as in RFC 014.
 const MOST_ROWS: usize = 2_500;
+
+/// The collation library.
+pub(crate) const COLLATION: (&str, &str) = ("icu4x", "2.4.0");
 
 /// The first id after those of design documents.
 const DESIGN_END: &str = "_design0";
@@ -88,7 +90,7 @@ async fn respond(
 ) -> Result<Response> {
     let (query, paging) = (&query, &paging);
     let begin = |database: Documents| async move {
-        let design = Design::read(&request.app.functions, &database, view.0).await?;
+        let design = ViewDesign::read(&request.app.functions, &database, view.0).await?;
         rows::begin(Answer::new(&request.app, &database, &design, view.1, query.clone(), paging.clone())?).await
     };
     Ok(rows::respond(request.with_database(db, begin).await?))
@@ -99,7 +101,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
     let body = request.json_object().await?;
     let queries = rows::queries(&body)?;
     let (database, of) = (request.fresh_database(db).await?, pages_of(request, db, ddoc, view));
-    let design = Design::read(&request.app.functions, &database, ddoc).await?;
+    let design = ViewDesign::read(&request.app.functions, &database, ddoc).await?;
     let mut answers = Vec::new();
     for one in queries {
         let asked = Asked::read_query(Some(&of), request, &body, one, MOST_ROWS)?;
@@ -111,7 +113,7 @@ pub(crate) async fn queries(request: &mut Request, db: &str, ddoc: &str, view: &
 /// Information about a design document's views.
 pub(crate) async fn info(request: &Request, db: &str, ddoc: &str) -> Result<Response> {
     let found = |database: Documents| async move {
-        let Design { group, language, .. } = Design::read(&request.app.functions, &database, ddoc).await?;
+        let ViewDesign { group, language, .. } = ViewDesign::read(&request.app.functions, &database, ddoc).await?;
         let (stats, seq, errors) = {
             let (group, database) = (group.clone(), database.clone());
             let read = async move {
@@ -157,7 +159,7 @@ pub(crate) async fn compact(request: &Request, db: &str, name: &str) -> Result<R
     require_json(&request.headers)?;
     let document = database.get(&format!("{DESIGN_PREFIX}{name}"), &GetOptions::default()).await?;
     // A design document without views, or with unreadable ones, has nothing to compact.
-    if let Ok(design) = Design::of(&request.app.functions, &database, &document) {
+    if let Ok(design) = ViewDesign::of(&request.app.functions, &database, &document) {
         database.compact_views(&design.group).await?;
     }
     Ok(response::ok(StatusCode::ACCEPTED))
@@ -178,7 +180,7 @@ pub(crate) async fn clean_up(request: &Request, db: &str) -> Result<Response> {
         for row in listed.rows {
             match row.entry {
                 AllDocsEntry::Live { doc: Some(doc), .. } => {
-                    match Design::of(&request.app.functions, &database, &doc) {
+                    match ViewDesign::of(&request.app.functions, &database, &doc) {
                         Ok(design) => {
                             in_use.insert(*design.group.signature());
                         }

@@ -12,7 +12,7 @@ use model::{JsonRef, JsonText};
 use peer::{Address, Connecting, Filter};
 use replicate::{Endpoint, Identity, Options};
 
-use crate::http::config::rows::{Rows, truth};
+use crate::http::config::rows::{SettingRows, truth};
 use crate::http::error::{ApiError, Result};
 
 /// The section of the settings of replications.
@@ -59,7 +59,7 @@ impl RequestedReplication {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub(crate) fn read_with(asked: &JsonText, settings: &Rows) -> Result<RequestedReplication> {
+    pub(crate) fn read_with(asked: &JsonText, settings: &SettingRows) -> Result<RequestedReplication> {
         Reader { asked, settings: Some(settings) }.replication()
     }
 
@@ -89,7 +89,7 @@ impl RequestedReplication {
 /// Reads the members of a request. If settings are given, they have the defaults.
 struct Reader<'r> {
     asked: &'r JsonText,
-    settings: Option<&'r Rows>,
+    settings: Option<&'r SettingRows>,
 }
 
 fn wrong(name: &str, what: &str) -> ApiError {

@@ -11,8 +11,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use hyper::StatusCode;
 use model::{BulkGet, Edit, GetOptions, JsonText, OpenRev, Purge, RevId, RevsDiff, WriteMode};
 use peer::{
-    Attachment, ByteStream, Change, Changes, ChangesRequest, Error, ErrorKind, Filter, IdRange, Info, Local,
-    LocalDocument, Page, Peer, ReadOptions, Result, Revision,
+    Attachment, ByteStream, Change, Changes, Error, ErrorKind, FeedRequest, Filter, IdRange, Info, ListingPage, Local,
+    LocalDocument, Peer, ReadOptions, Result, Revision,
 };
 use tokio::sync::OnceCell;
 
@@ -154,7 +154,7 @@ impl Peer for Owned {
         self.inner.info().await
     }
 
-    async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
+    async fn changes(&self, request: &FeedRequest) -> Result<Changes> {
         self.rights.check().await?;
         let Filter::Function { name, params } = &request.filter else {
             let changes = self.inner.changes(request).await?;
@@ -163,14 +163,14 @@ impl Peer for Owned {
             return Ok(changes);
         };
         let function = self.filter.get_or_try_init(|| self.rights.filter(name, params)).await?;
-        let unfiltered = ChangesRequest { filter: Filter::None, ..request.clone() };
+        let unfiltered = FeedRequest { filter: Filter::None, ..request.clone() };
         let mut changes = self.inner.changes(&unfiltered).await?;
         self.rights.check().await?;
         changes.rows = self.rights.passing(function, changes.rows).await?;
         Ok(changes)
     }
 
-    async fn list(&self, range: &IdRange) -> Result<Page> {
+    async fn list(&self, range: &IdRange) -> Result<ListingPage> {
         self.rights.check().await?;
         self.inner.list(range).await
     }

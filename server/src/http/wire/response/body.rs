@@ -1,4 +1,4 @@
-//! Responses, whole and streamed.
+//! Bodies of responses, whole and streamed, and their writers.
 //!
 //! A streamed body is complete only if its writer finishes. If the writer is dropped earlier, by a panic for example,
 //! the connection breaks, so that a client never takes half an answer for a whole one.
@@ -15,21 +15,13 @@ use std::time::Duration;
 
 use budget::{Held, Use};
 use bytes::Bytes;
-use hyper::StatusCode;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION};
-use model::RevId;
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use crate::http::config::sandbox::Foreign;
 use crate::http::error::ApiError;
 use crate::http::wire::body::{REQUEST_BYTES, SMALL};
-
-/// A response of this server.
-pub(crate) type Response = hyper::Response<Body>;
 
 /// Number of pieces by which a writer may be ahead of its client. Each piece is a page of an answer, so this limits the
 /// memory held for a slow client.
@@ -244,14 +236,14 @@ impl BodyWriter {
 
 /// Number of rows in the pages of a long answer, so that little of it waits in memory for a slow client.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct PageRows {
     /// Maximum number of rows in the next page.
     pub(crate) rows: usize,
     /// Number of rows written since the last page was sent.
     pub(crate) written: usize,
 }
 
-impl Pace {
+impl PageRows {
     /// Number of bytes that a page should have.
     const PAGE_BYTES: usize = 256 << 10;
     const MOST_ROWS: usize = 2_000;
@@ -263,7 +255,7 @@ impl Pace {
 
     /// For an answer with or without documents. An answer that fits the first page is sent whole.
     pub(crate) fn new(documents: bool) -> Self {
-        Pace { rows: if documents { Self::MOST_FIRST_DOCUMENTS } else { Self::MOST_ROWS }, written: 0 }
+        PageRows { rows: if documents { Self::MOST_FIRST_DOCUMENTS } else { Self::MOST_ROWS }, written: 0 }
     }
 
     /// Sends a page.
@@ -367,156 +359,8 @@ where
     Body::Streamed(Stream { pieces: receiver, rest: Bytes::new(), account })
 }
 
-/// A response with a JSON body, whole or streamed, and the headers that every response of CouchDB has.
-pub(crate) fn with_json(status: StatusCode, body: Body) -> Response {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("must-revalidate"));
-    response
-}
-
-/// A response with the complete JSON `body`, and a line feed as in CouchDB.
-pub(crate) fn json(status: StatusCode, mut body: Vec<u8>) -> Response {
-    body.push(b'\n');
-    with_json(status, Body::whole(body))
-}
-
-/// 200 and a JSON object that `write` fills.
-pub(crate) fn object(write: impl FnOnce(&mut model::JsonWriter<'_>)) -> Response {
-    object_with(StatusCode::OK, write)
-}
-
-/// A response with a JSON object that `write` fills.
-pub(crate) fn object_with(status: StatusCode, write: impl FnOnce(&mut model::JsonWriter<'_>)) -> Response {
-    json(status, object_text(write))
-}
-
-/// A JSON object with these members.
-pub(crate) fn json_object(write: impl FnOnce(&mut model::JsonWriter<'_>)) -> model::JsonText {
-    model::JsonText::parse(&object_text(write)).unwrap_or_else(|_| model::JsonText::empty_object())
-}
-
-/// The text of a JSON object that `write` fills.
-pub(crate) fn object_text(write: impl FnOnce(&mut model::JsonWriter<'_>)) -> Vec<u8> {
-    let mut text = Vec::with_capacity(256);
-    let mut json = model::JsonWriter::new(&mut text);
-    json.begin_object();
-    write(&mut json);
-    json.end_object();
-    text
-}
-
-/// A response with `{"ok":true}`.
-pub(crate) fn ok(status: StatusCode) -> Response {
-    object_with(status, |json| {
-        json.name("ok").bool(true);
-    })
-}
-
-/// A response with a status and no body.
-pub(crate) fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::whole(Bytes::new()));
-    *response.status_mut() = status;
-    response
-}
-
-/// The answer to a refused request.
-pub(crate) fn refusal(error: ApiError) -> Response {
-    let mut response = object_with(error.status(), |json| error.write_members(json));
-    response.headers_mut().extend(error.into_headers());
-    response
-}
-
-/// 200 with a body of another type than JSON.
-pub(crate) fn typed(content_type: &str, body: Body) -> Response {
-    let mut response = with_json(StatusCode::OK, body);
-    if let Ok(value) = HeaderValue::try_from(content_type) {
-        response.headers_mut().insert(CONTENT_TYPE, value);
-    }
-    response
-}
-
-/// Marks an answer as users' content, which browsers confine.
-pub(crate) fn confine(response: &mut Response, foreign: Foreign) {
-    response.extensions_mut().insert(foreign);
-}
-
-/// 200 with a body in parts, which may be attachments of any type. Some browsers show them one by one.
-pub(crate) fn in_parts(content_type: &str, body: Body) -> Response {
-    let mut response = typed(content_type, body);
-    confine(&mut response, Foreign::Attachment);
-    response
-}
-
-/// The tag of a version, in quotes as in `ETag`.
-#[derive(Clone, Debug)]
-pub(crate) struct Tag(Vec<u8>);
-
-impl Tag {
-    pub(crate) fn new(name: &str) -> Self {
-        Tag(["\"", name, "\""].concat().into_bytes())
-    }
-
-    /// The tag of these bytes.
-    pub(crate) fn of_content(content: &[u8]) -> Self {
-        Self::new(&model::hex(&Sha256::digest(content)[..16]))
-    }
-
-    /// The tag of a document at this revision.
-    pub(crate) fn of_rev(rev: &RevId) -> Self {
-        let mut tag = Vec::with_capacity(40);
-        tag.push(b'"');
-        rev.append_to(&mut tag);
-        tag.push(b'"');
-        Tag(tag)
-    }
-
-    /// Whether the client has this version already (`If-None-Match`, weak or strong). As in CouchDB, a tag without quotes
-    /// and `*` match nothing.
-    pub(crate) fn is_known(&self, headers: &HeaderMap) -> bool {
-        headers.get_all(IF_NONE_MATCH).iter().any(|value| {
-            value.as_bytes().split(|&byte| byte == b',').any(|one| {
-                let one = one.trim_ascii();
-                one.strip_prefix(b"W/").unwrap_or(one) == self.0
-            })
-        })
-    }
-}
-
-/// Sets `ETag`. A tag that a header cannot contain is left out.
-pub(crate) fn set_etag(response: &mut Response, tag: Tag) {
-    if let Ok(value) = HeaderValue::try_from(tag.0) {
-        response.headers_mut().insert(ETAG, value);
-    }
-}
-
-/// Sets `Location`. A location that a header cannot contain is left out.
-pub(crate) fn set_location(response: &mut Response, location: String) {
-    if let Ok(value) = HeaderValue::try_from(location) {
-        response.headers_mut().insert(LOCATION, value);
-    }
-}
-
-/// A JSON document with the tag of its bytes, or 304 if the client has it.
-pub(crate) fn tagged(headers: &HeaderMap, body: Vec<u8>) -> Response {
-    let tag = Tag::of_content(&body);
-    if tag.is_known(headers) {
-        return not_modified(tag);
-    }
-    let mut response = json(StatusCode::OK, body);
-    set_etag(&mut response, tag);
-    response
-}
-
-/// 304 with the tag of the version that the client has.
-pub(crate) fn not_modified(tag: Tag) -> Response {
-    let mut response = empty(StatusCode::NOT_MODIFIED);
-    set_etag(&mut response, tag);
-    response
-}
-
+/// Number of pieces by which a writer may be ahead of its client. Each piece is a page of an answer, so this limits the
+/// memory held for a slow client.
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
@@ -608,22 +452,10 @@ mod tests {
     }
 
     #[test]
-    fn tags_stand_in_quotes() {
-        let has =
-            |value: &str| Tag::new("a+b==").is_known(&HeaderMap::from_iter([(IF_NONE_MATCH, value.parse().unwrap())]));
-        for same in ["\"a+b==\"", "W/\"a+b==\"", "\"x\", \"a+b==\""] {
-            assert!(has(same), "{same}");
-        }
-        for other in ["a+b==", "*", "\"a+b\"", ""] {
-            assert!(!has(other), "{other}");
-        }
-    }
-
-    #[test]
     fn pages_have_about_one_size_and_slow_clients_get_small_ones() {
         let (quick, slow) = (Duration::ZERO, Duration::from_secs(1));
         let next = |rows, bytes, waited| {
-            let mut pace = Pace { written: rows, ..Pace::new(false) };
+            let mut pace = PageRows { written: rows, ..PageRows::new(false) };
             pace.sent(bytes, waited);
             (pace.rows, pace.written)
         };
