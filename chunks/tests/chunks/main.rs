@@ -3,6 +3,7 @@
 mod clients;
 mod collectors;
 mod damage;
+mod doctor;
 mod encrypted;
 mod failures;
 mod fixtures;
