@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, failure};
 use super::vault_args::VaultArgs;
+use super::vault_doctor::Doctor;
 use crate::cmd::Failure;
 
 /// Number of problems and of notes that are shown one by one. All are counted.
@@ -35,6 +36,7 @@ enum Command {
     Verify(Verify),
     Stats(StatsCommand),
     Forget(Forget),
+    Doctor(Doctor),
 }
 
 /// Store the files below a folder; unchanged files are skipped. A missing database is created.
@@ -135,6 +137,7 @@ impl VaultCommand {
             Command::Verify(verify) => verify.run().await,
             Command::Stats(stats) => stats.run().await,
             Command::Forget(forget) => forget.run().await,
+            Command::Doctor(doctor) => doctor.run().await,
         }
     }
 }
