@@ -92,6 +92,13 @@ pub struct Difference {
     pub must_match: bool,
 }
 
+impl Device {
+    /// Its name, or else its id.
+    pub fn title(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.id)
+    }
+}
+
 impl Milestone {
     /// Reads the document.
     ///

@@ -100,20 +100,18 @@ fn about_devices(milestone: &Milestone, now_ms: u64, advice: &mut Vec<String>) {
                 .into(),
         );
     }
-    let named = |devices: Vec<&Device>| {
-        let names: Vec<&str> = devices.iter().map(|device| device.name.as_deref().unwrap_or(&device.id)).collect();
-        names.join(", ")
-    };
-    let accepted = || milestone.devices.iter().filter(|device| device.accepted);
-    let silent: Vec<&Device> = accepted().filter(|device| device.progress.is_none()).collect();
+    let named = |devices: Vec<&Device>| devices.into_iter().map(Device::title).collect::<Vec<_>>().join(", ");
+    // A device is only accepted by name while the vault is locked, and when it made the vault.
+    let using = || milestone.devices.iter().filter(|device| device.accepted || !milestone.locked);
+    let silent: Vec<&Device> = using().filter(|device| device.progress.is_none()).collect();
     if !silent.is_empty() {
         advice.push(format!(
-            "It is unknown what these accepted devices have seen: {}. Let them connect once with a current LiveSync.",
+            "It is unknown what these devices have seen: {}. Let them connect once with a current LiveSync.",
             named(silent)
         ));
     }
     let is_away = |device: &&Device| device.last_connected_ms.is_some_and(|last| last.saturating_add(AWAY_MS) < now_ms);
-    let away: Vec<&Device> = accepted().filter(is_away).collect();
+    let away: Vec<&Device> = using().filter(is_away).collect();
     if !away.is_empty() {
         advice.push(format!(
             "Not connected for more than 30 days: {}. Such a device may hold changes that it has not sent. Let it \

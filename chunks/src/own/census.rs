@@ -143,6 +143,8 @@ pub struct Census {
     /// Chunks with documents of their own that no readable list names. If lists could not be read, some of these are
     /// needed.
     pub unreferenced: Amount,
+    /// The first of these by name.
+    pub unreferenced_named: Named<String>,
     /// Chunks in aggregated form, which LiveSync cannot read.
     pub aggregated: Amount,
     /// Number of encrypted chunks among those with documents of their own.
@@ -263,6 +265,9 @@ impl ChunkStore {
             census.passes += 1;
             from = ids.upto.checked_add(1);
         }
+        // In the order of ids, however many passes it took.
+        census.unreferenced_named.first.sort_unstable();
+        census.damaged.first.sort_unstable();
         if !missing.is_empty() {
             self.name_missing(&missing, &mut census).await?;
         }
@@ -353,7 +358,12 @@ impl ChunkStore {
                 if live.is_empty() {
                     return;
                 }
-                let amount = if ids.meet(hash(id)) { &mut census.referenced } else { &mut census.unreferenced };
+                let amount = if ids.meet(hash(id)) {
+                    &mut census.referenced
+                } else {
+                    census.unreferenced_named.add(id.to_owned());
+                    &mut census.unreferenced
+                };
                 amount.add(live.iter().map(|leaf| bytes(&leaf.body)).sum());
                 census.encrypted += u64::from(id.starts_with(ENCRYPTED_CHUNK));
                 census.chunk_conflicts += u64::from(live.len() > 1);
@@ -447,7 +457,8 @@ impl Files {
         let (mut is_file, mut failure) = (false, None);
         for leaf in &live {
             match Entry::read(id, &leaf.body, key) {
-                Ok(None) => {}
+                // LiveSync's oldest form has no chunks.
+                Ok(None) => is_file |= leaf.body.get("type").and_then(Value::as_str) == Some("notes"),
                 Ok(Some(entry)) => {
                     is_file = true;
                     let stored = entry.children.iter().filter(|chunk| !entry.inline.contains(chunk));

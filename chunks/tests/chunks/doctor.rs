@@ -149,7 +149,7 @@ async fn a_device_is_behind_by_what_changed_since_it_connected(world: World) {
     assert_eq!(found.behind.get("here").map(|behind| (behind.documents, behind.more)), Some((3, false)));
     assert_eq!(found.behind.len(), 1, "nothing is said of a sequence that is none: {:?}", found.behind);
     assert_advice(&found, "not set up alike: customChunkSize");
-    assert_advice(&found, "unknown what these accepted devices have seen: never");
+    assert_advice(&found, "unknown what these devices have seen: never");
     assert_advice(&found, "for more than 30 days");
 }
 

@@ -13,6 +13,7 @@ mod hybrid_interruption;
 mod interruption;
 mod livesync;
 mod objects;
+mod reachable;
 mod settings;
 mod simulation;
 mod store;
