@@ -98,7 +98,10 @@ fn report(found: &Diagnosis) -> String {
 }
 
 fn devices(lines: &mut Vec<String>, found: &Diagnosis, milestone: &Milestone) {
-    lines.push(format!("Devices ({})", if milestone.locked { "the vault is locked" } else { "the vault is not locked" }));
+    lines.push(format!(
+        "Devices ({})",
+        if milestone.locked { "the vault is locked" } else { "the vault is not locked" }
+    ));
     for device in milestone.devices.iter().take(SHOWN) {
         let last = match device.last_connected_ms {
             Some(last) => {
@@ -109,7 +112,9 @@ fn devices(lines: &mut Vec<String>, found: &Diagnosis, milestone: &Milestone) {
             None => "has not said when it connected".into(),
         };
         let behind = match found.behind.get(&device.id) {
-            Some(behind) if behind.more => format!("more than {} documents changed since", HumanCount(behind.documents)),
+            Some(behind) if behind.more => {
+                format!("more than {} documents changed since", HumanCount(behind.documents))
+            }
             Some(behind) => format!("{} documents changed since", HumanCount(behind.documents)),
             None => "what it has seen is unknown".into(),
         };

@@ -34,7 +34,9 @@ pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {
 
 fn failed(db: &str, error: &Error) -> ApiError {
     match error {
-        Error::Store(store) if store.kind() == StoreErrorKind::NoDatabase => ApiError::not_found("Database does not exist."),
+        Error::Store(store) if store.kind() == StoreErrorKind::NoDatabase => {
+            ApiError::not_found("Database does not exist.")
+        }
         _ => {
             // It may have paths of this machine.
             tracing::warn!(database = db, %error, "a vault cannot be examined");
