@@ -281,12 +281,12 @@ fn a_vault_is_examined_by_a_command_and_a_request() {
     // What a collection would remove.
     let collect = ["vault", "collect", "livesync-plain"];
     assert!(fail(&[&collect[..], &url].concat()).1.contains("with --dry-run"));
-    let plan = succeed(&[&collect[..], &["--dry-run"], &url].concat(), "");
-    assert!(plan.starts_with("347 chunks (") && plan.contains("\n13 chunks ("), "{plan}");
-    assert!(plan.ends_with("Nothing was removed\n") && !plan.contains("may be removed now"), "{plan}");
-    let plan = succeed(&[&collect[..], &["--dry-run", "--json"], &url].concat(), "");
-    let plan: Value = serde_json::from_str(&plan).expect("JSON");
-    assert_eq!((&plan["unreferenced"]["count"], &plan["holds"]), (&json!(13), &json!([])));
+    let told = succeed(&[&collect[..], &["--dry-run"], &url].concat(), "");
+    assert!(told.starts_with("347 chunks (") && told.contains("\n13 chunks ("), "{told}");
+    assert!(told.ends_with("Nothing was removed\n") && !told.contains("may be removed now"), "{told}");
+    let told = succeed(&[&collect[..], &["--dry-run", "--json"], &url].concat(), "");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((&told["unreferenced"]["count"], &told["holds"]), (&json!(13), &json!([])));
     succeed(&[&["import", "bare", "-"][..], &url].concat(), &vault());
     let complaint = fail(&[&["vault", "collect", "bare", "--dry-run"][..], &url].concat()).1;
     assert!(complaint.contains("no \"_local/obsydian_livesync_milestone\""), "{complaint}");

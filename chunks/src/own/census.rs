@@ -30,8 +30,8 @@ use crate::vault::Problem;
 
 /// Number of rows of the feed, and of ids, read at a time.
 const ROWS: usize = 1_000;
-/// Bytes of documents read at a time.
-const BYTES: usize = 8 << 20;
+/// Bytes of documents read at a time. As trees they take several times as much.
+const BYTES: usize = 2 << 20;
 /// Number of files and chunks that are named one by one. All are counted.
 const NAMED: usize = 100;
 /// Number of chunks named for each file.

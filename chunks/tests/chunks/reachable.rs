@@ -2,13 +2,14 @@
 //! which devices edit, fork, restore old versions, delete, mark as deleted and resolve conflicts.
 //!
 //! The model knows every revision. It has LiveSync's own rule, by pairs of branches: a chunk that this rule keeps must
-//! never be planned for removal, and a chunk that no revision of a file in conflict and no live leaf names always.
+//! never be removed, and a chunk that no revision of a file in conflict and no live leaf names always.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chunks::store::{Body, DocumentStore, Edit, Leaf};
-use chunks::{CensusOptions, ChunkStore, Error, Plan};
+use async_trait::async_trait;
+use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
+use chunks::{CensusOptions, ChunkStore, Error, WouldCollect};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -18,15 +19,16 @@ use crate::interruption::{content, edit};
 use crate::support::World;
 
 crate::scenarios!(
-    no_chunk_is_planned_for_removal_that_any_side_of_a_conflict_needs,
+    no_chunk_would_go_that_any_side_of_a_conflict_needs,
     what_a_conflict_needs_and_the_database_has_not_kept_holds_everything_back,
-    vaults_of_livesync_are_planned_and_not_changed,
+    a_collection_without_the_past_of_conflicts_is_seen_to_lose_chunks,
+    vaults_of_livesync_are_counted_and_not_changed,
     a_vault_of_which_too_little_is_known_is_refused,
 );
 
 const MILESTONE: &str = "_local/obsydian_livesync_milestone";
 const FILES: usize = 5;
-/// Fewer than a plan names one by one.
+/// Fewer than are named one by one.
 const CHUNKS: usize = 60;
 const STEPS: usize = 60;
 const SEEDS: u64 = 6;
@@ -189,31 +191,105 @@ fn connected() -> Value {
     json!({"device_name": "phone", "progress": "1-x", "last_connected": 1})
 }
 
-async fn plan(store: &Arc<dyn DocumentStore>) -> Result<Plan, Error> {
-    ChunkStore::new(store.clone()).plan_collection(CensusOptions { most_ids: 25 }, |_| ()).await
+async fn look(store: &Arc<dyn DocumentStore>) -> Result<WouldCollect, Error> {
+    ChunkStore::new(store.clone()).would_collect(CensusOptions { most_ids: 25 }, |_| ()).await
 }
 
-/// Plays a history, and compares each plan with the model.
-async fn play(world: &World, seed: u64, is_kept: bool) -> (usize, usize) {
+/// What a database says of replaced revisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Replaced {
+    /// It has kept none.
+    Gone,
+    /// It has kept all.
+    Kept,
+    /// It has kept all, and says of each that it was no file: a planted fault.
+    Hidden,
+}
+
+/// A store with the planted fault.
+#[derive(Debug)]
+struct Hiding(Arc<dyn DocumentStore>);
+
+#[async_trait]
+impl DocumentStore for Hiding {
+    async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
+        self.0.leaves(ids, with_ancestors).await
+    }
+    async fn revisions(&self, wanted: &[(String, String)]) -> StoreResult<Vec<Option<Body>>> {
+        Ok(vec![Some(Body::new()); wanted.len()])
+    }
+    async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
+        self.0.local(id).await
+    }
+    async fn revs(&self, ids: &[String]) -> StoreResult<Vec<Option<String>>> {
+        self.0.revs(ids).await
+    }
+    async fn write(&self, edits: Vec<Edit>) -> StoreResult<Vec<Written>> {
+        self.0.write(edits).await
+    }
+    async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
+        self.0.graft(leaves).await
+    }
+    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+        self.0.list(range).await
+    }
+    async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
+        self.0.changes(since, limit).await
+    }
+    async fn figures(&self) -> StoreResult<Figures> {
+        self.0.figures().await
+    }
+    async fn takes(&self, bytes: usize) -> StoreResult<bool> {
+        self.0.takes(bytes).await
+    }
+}
+
+/// What plays showed.
+#[derive(Debug, Default)]
+struct Shown {
+    /// Number of chunks that could go, at each look.
+    removable: usize,
+    /// Number of conflicts with a past, at each look.
+    conflicts: usize,
+    /// Chunks that could go and that somebody needs, with seed and step.
+    lost: Vec<String>,
+}
+
+/// Plays histories, and compares what a collection would do with the model.
+async fn play_all(world: &World, replaced: Replaced) -> Shown {
+    let mut shown = Shown::default();
+    for seed in 0..SEEDS {
+        play(world, seed, replaced, &mut shown).await;
+    }
+    let Shown { removable, conflicts, .. } = shown;
+    assert!(removable > 50 && conflicts > 20, "{removable} chunks, {conflicts} conflicts: too few to prove anything");
+    shown
+}
+
+async fn play(world: &World, seed: u64, replaced: Replaced, shown: &mut Shown) {
     println!("seed {seed}");
     let name = format!("vault{seed}");
     let store = world.database(&name).await;
     milestone(world, &name, connected()).await;
+    let is_kept = replaced != Replaced::Gone;
     if is_kept {
         world.keep_replaced(&name).await;
     }
+    let looked_at: Arc<dyn DocumentStore> = match replaced {
+        Replaced::Hidden => Arc::new(Hiding(store.clone())),
+        Replaced::Gone | Replaced::Kept => store.clone(),
+    };
     let files = (0..FILES).map(|_| File::default()).collect();
     let dice = StdRng::seed_from_u64(seed);
-    let mut play = Play { dice, store: store.clone(), files, written: BTreeSet::new(), count: 0 };
-    let (mut removable, mut conflicts) = (0, 0);
+    let mut play = Play { dice, store, files, written: BTreeSet::new(), count: 0 };
     for step in 0..STEPS {
         play.step().await;
         if step % 6 != 5 {
             continue;
         }
-        let plan = plan(&store).await.unwrap();
-        let planned: BTreeSet<String> = plan.census.unreferenced_named.first.iter().cloned().collect();
-        assert_eq!(planned.len() as u64, plan.census.unreferenced.count, "seed {seed}, step {step}");
+        let found = look(&looked_at).await.unwrap();
+        let unreferenced: BTreeSet<String> = found.census.unreferenced_named.first.iter().cloned().collect();
+        assert_eq!(unreferenced.len() as u64, found.census.unreferenced.count, "seed {seed}, step {step}");
         let union = |sets: Vec<BTreeSet<String>>| sets.into_iter().flatten().collect::<BTreeSet<String>>();
         let with_past: BTreeSet<usize> = (0..FILES).filter(|&file| play.files[file].has_past()).collect();
         let live = union(play.files.iter().map(|file| file.named_by(&file.live())).collect());
@@ -223,94 +299,89 @@ async fn play(world: &World, seed: u64, is_kept: bool) -> (usize, usize) {
             }
             false => (live.clone(), live.clone()),
         };
-        let lost: Vec<&String> = planned.intersection(&needed).collect();
-        assert!(lost.is_empty(), "seed {seed}, step {step}: {lost:?} are needed");
-        let missed: Vec<&String> = play.written.difference(&most).filter(|chunk| !planned.contains(*chunk)).collect();
+        let lost = unreferenced.intersection(&needed);
+        shown.lost.extend(lost.map(|chunk| format!("{chunk} (seed {seed}, step {step})")));
+        let missed: Vec<&String> =
+            play.written.difference(&most).filter(|chunk| !unreferenced.contains(*chunk)).collect();
         assert!(missed.is_empty(), "seed {seed}, step {step}: {missed:?} are not needed by anybody");
         let unknown = if is_kept { 0 } else { with_past.len() };
-        assert_eq!(plan.census.files.unknown_past.count as usize, unknown, "seed {seed}, step {step}");
-        assert_eq!(plan.holds.is_empty(), unknown == 0, "seed {seed}, step {step}: {:?}", plan.holds);
-        removable += planned.len();
-        conflicts += with_past.len();
+        assert_eq!(found.census.files.unknown_past.count as usize, unknown, "seed {seed}, step {step}");
+        assert_eq!(found.holds.is_empty(), unknown == 0, "seed {seed}, step {step}: {:?}", found.holds);
+        shown.removable += unreferenced.len();
+        shown.conflicts += with_past.len();
     }
-    (removable, conflicts)
 }
 
-async fn no_chunk_is_planned_for_removal_that_any_side_of_a_conflict_needs(world: World) {
-    let (mut removable, mut conflicts) = (0, 0);
-    for seed in 0..SEEDS {
-        let (some, more) = play(&world, seed, true).await;
-        removable += some;
-        conflicts += more;
-    }
-    assert!(removable > 50 && conflicts > 20, "{removable} chunks, {conflicts} conflicts: too few to prove anything");
+async fn no_chunk_would_go_that_any_side_of_a_conflict_needs(world: World) {
+    let shown = play_all(&world, Replaced::Kept).await;
+    assert!(shown.lost.is_empty(), "{:?} are needed", shown.lost);
 }
 
 async fn what_a_conflict_needs_and_the_database_has_not_kept_holds_everything_back(world: World) {
-    let (mut removable, mut conflicts) = (0, 0);
-    for seed in 0..SEEDS {
-        let (some, more) = play(&world, seed, false).await;
-        removable += some;
-        conflicts += more;
-    }
-    assert!(removable > 50 && conflicts > 20, "{removable} chunks, {conflicts} conflicts: too few to prove anything");
+    let shown = play_all(&world, Replaced::Gone).await;
+    assert!(shown.lost.is_empty(), "{:?} are needed", shown.lost);
 }
 
-async fn vaults_of_livesync_are_planned_and_not_changed(world: World) {
+async fn a_collection_without_the_past_of_conflicts_is_seen_to_lose_chunks(world: World) {
+    let shown = play_all(&world, Replaced::Hidden).await;
+    assert!(!shown.lost.is_empty(), "the model does not notice");
+}
+
+async fn vaults_of_livesync_are_counted_and_not_changed(world: World) {
     for (number, fixture) in [Fixture::Plain, Fixture::Encrypted].into_iter().enumerate() {
         let store = fixture.load(&world, &format!("vault{number}")).await;
         let before = content(&*store).await;
-        let plan = plan(&store).await.unwrap();
-        assert_eq!((plan.census.referenced.count, plan.census.unreferenced.count), (347, 13));
+        let found = look(&store).await.unwrap();
+        assert_eq!((found.census.referenced.count, found.census.unreferenced.count), (347, 13));
         assert_eq!(
-            (plan.holds.as_slice(), plan.devices.len()),
+            (found.holds.as_slice(), found.devices.len()),
             (&[][..], 2),
             "both devices must have sent what they have"
         );
-        assert_eq!(plan.to_json()["unreferenced"]["named"].as_array().unwrap().len(), 13);
+        assert_eq!(found.to_json()["unreferenced"]["named"].as_array().unwrap().len(), 13);
         assert_eq!(content(&*store).await, before);
     }
     // With the passphrase there is a figure, and a server is not trusted with the rest.
     let store = Fixture::Obfuscated.load(&world, "closed").await;
-    let refused = plan(&store).await.unwrap_err();
+    let refused = look(&store).await.unwrap_err();
     assert!(matches!(&refused, Error::Unread { files: 27, first } if first.contains("passphrase")), "{refused:?}");
     let unlocked = ChunkStore::new(store).unlock(PASSPHRASE).await.unwrap();
-    let plan = unlocked.plan_collection(CensusOptions::default(), |_| ()).await.unwrap();
-    assert_eq!(plan.census.unreferenced.count, 13);
-    assert!(plan.holds[0].contains("LiveSync's own garbage collection"), "{:?}", plan.holds);
+    let found = unlocked.would_collect(CensusOptions::default(), |_| ()).await.unwrap();
+    assert_eq!(found.census.unreferenced.count, 13);
+    assert!(found.holds[0].contains("LiveSync's own garbage collection"), "{:?}", found.holds);
 }
 
 async fn a_vault_of_which_too_little_is_known_is_refused(world: World) {
     let store = Fixture::Plain.load_without_local(&world, "vault").await;
-    let refused = plan(&store).await.unwrap_err().to_string();
+    let refused = look(&store).await.unwrap_err().to_string();
     assert!(refused.contains("no \"_local/obsydian_livesync_milestone\""), "{refused}");
     let damaged = json!({"type": "milestoneinfo", "accepted_nodes": "a"});
     world.put_local("vault", MILESTONE, damaged.as_object().unwrap().clone()).await;
-    let refused = plan(&store).await.unwrap_err().to_string();
+    let refused = look(&store).await.unwrap_err().to_string();
     assert!(refused.contains("is damaged") && refused.contains("nothing is collected"), "{refused}");
 
     let store = Fixture::Plain.load_without_local(&world, "silent").await;
     milestone(&world, "silent", json!({"device_name": "phone", "progress": ""})).await;
-    let held = plan(&store).await.unwrap();
+    let held = look(&store).await.unwrap();
     assert!(matches!(&held.holds[..], [hold] if hold.contains("these devices have seen: phone")), "{:?}", held.holds);
 
     // One list that cannot be read.
     let odd = json!({"path": "odd.md", "children": ["h:1", 7], "type": "plain", "size": 1});
     store.write(vec![edit("odd.md", odd)]).await.unwrap().remove(0).unwrap();
-    let refused = plan(&store).await.unwrap_err();
+    let refused = look(&store).await.unwrap_err();
     assert!(matches!(&refused, Error::Unread { files: 1, first } if first.contains("odd.md")), "{refused:?}");
     let rev = store.revs(&["odd.md".to_owned()]).await.unwrap().remove(0).unwrap();
     store.write(vec![Edit::delete("odd.md", rev)]).await.unwrap().remove(0).unwrap();
-    assert!(plan(&store).await.is_ok());
+    assert!(look(&store).await.is_ok());
 
     // A file without its chunk: a device that has the chunk may send it any time.
     let torn = json!({"path": "torn.md", "children": ["h:gone"], "type": "plain", "size": 1});
     store.write(vec![edit("torn.md", torn)]).await.unwrap().remove(0).unwrap();
-    let held = plan(&store).await.unwrap();
+    let held = look(&store).await.unwrap();
     assert!(held.holds.iter().any(|hold| hold.contains("1 chunks are missing")), "{:?}", held.holds);
 
     let store = Fixture::Plain.load(&world, "aggregated").await;
     ChunkStore::new(store.clone()).migrate(false, |_, _| ()).await.unwrap();
-    let refused = plan(&store).await.unwrap_err().to_string();
+    let refused = look(&store).await.unwrap_err().to_string();
     assert!(refused.contains("aggregated chunks"), "{refused}");
 }

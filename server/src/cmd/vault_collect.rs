@@ -1,7 +1,7 @@
 //! `couch-layer vault collect --dry-run`: which chunks no file needs, and what stands in the way of removing them.
 
 use chunks::vault::shown;
-use chunks::{Amount, CensusOptions, Plan};
+use chunks::{Amount, CensusOptions, WouldCollect};
 use clap::Args;
 use indicatif::{DecimalBytes, HumanCount};
 
@@ -15,14 +15,14 @@ const SHOWN: usize = 20;
 
 /// Count the chunks in LiveSync's own form that no file needs, and say what stands in the way of removing them.
 ///
-/// Nothing is removed: this version only plans. Where the plan cannot be made safely, for example because a list of
-/// chunks cannot be read, the command says why and its exit status is 1.
+/// Nothing is removed: this version only counts. Where it cannot count safely, for example because a list of chunks
+/// cannot be read, the command says why and its exit status is 1.
 #[derive(Debug, Args)]
 pub(super) struct Collect {
     /// Count, and change nothing; required
     #[arg(long)]
     dry_run: bool,
-    /// Print the plan as JSON
+    /// Print the figures as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -40,17 +40,17 @@ impl Collect {
         let chunks = self.vault.open(IfNoDatabase::Fail).await?.1;
         let bar = progress::counter(Unit::Documents);
         bar.set_message(format!("reading {}, documents:", self.vault.database));
-        let plan = chunks.plan_collection(CensusOptions::default(), |done| bar.set_position(done)).await;
+        let found = chunks.would_collect(CensusOptions::default(), |done| bar.set_position(done)).await;
         bar.finish_and_clear();
-        let plan = plan?;
-        progress::print(&if self.json { plan.to_json().to_string() } else { report(&plan) })?;
+        let found = found?;
+        progress::print(&if self.json { found.to_json().to_string() } else { report(&found) })?;
         Ok(())
     }
 }
 
-fn report(plan: &Plan) -> String {
+fn report(found: &WouldCollect) -> String {
     let amount = |amount: &Amount| format!("{} chunks ({})", HumanCount(amount.count), DecimalBytes(amount.bytes));
-    let census = &plan.census;
+    let census = &found.census;
     let mut lines = vec![
         format!("{} are needed by files", amount(&census.referenced)),
         format!("{} are needed by none", amount(&census.unreferenced)),
@@ -60,13 +60,13 @@ fn report(plan: &Plan) -> String {
         lines.push("  and others".into());
     }
     lines.push("Before one of them may be removed, these devices must send all that they have:".into());
-    lines.extend(plan.devices.iter().take(SHOWN).map(|device| format!("  {}", shown(device.title()))));
-    if plan.devices.len() > SHOWN {
-        lines.push(format!("  and {} others", HumanCount((plan.devices.len() - SHOWN) as u64)));
+    lines.extend(found.devices.iter().take(SHOWN).map(|device| format!("  {}", shown(device.title()))));
+    if found.devices.len() > SHOWN {
+        lines.push(format!("  and {} others", HumanCount((found.devices.len() - SHOWN) as u64)));
     }
-    if !plan.holds.is_empty() {
+    if !found.holds.is_empty() {
         lines.push("Nothing may be removed now:".into());
-        lines.extend(plan.holds.iter().map(|hold| format!("  {}", shown(hold))));
+        lines.extend(found.holds.iter().map(|hold| format!("  {}", shown(hold))));
     }
     lines.push("Nothing was removed".into());
     lines.join("\n")

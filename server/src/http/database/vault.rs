@@ -14,8 +14,8 @@ use crate::http::wire::response::{self, Response};
 
 /// Ids of chunks in memory. A vault with more takes several passes.
 const IDS: usize = 250_000;
-/// Memory of a diagnosis: ids, documents, and the diagnosis.
-const MEMORY: usize = IDS * 36 + (16 << 20);
+/// Memory of a diagnosis: ids that files name, ids of missing chunks, and documents as trees.
+const MEMORY: usize = IDS * 36 + IDS * 18 + (16 << 20);
 
 /// Reads the whole vault. There is no passphrase: what is said of an encrypted vault is what can be seen without it.
 pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {

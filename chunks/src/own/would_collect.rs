@@ -2,7 +2,7 @@
 //!
 //! Reachable are the chunks that any live leaf of any file names, hidden files, customizations and files marked as
 //! deleted included, and those that a replaced revision of a file in conflict names. A chunk that is not reachable now
-//! may still be needed by a device that has not sent what it has. So this plans, and nothing removes.
+//! may still be needed by a device that has not sent what it has. So this is a dry run, and nothing removes.
 //!
 //! Source: `docs/specs_garbage_collection.md` in obsidian-livesync, for a device; here more is kept, see `past`.
 
@@ -13,9 +13,9 @@ use crate::ChunkStore;
 use crate::error::{Error, Result};
 use crate::livesync::{Device, MILESTONE};
 
-/// A collection that was only planned.
+/// What a collection would do.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct WouldCollect {
     /// Files and chunks. [`Census::unreferenced`] is what could be condemned.
     pub census: Census,
     /// Why nothing could be removed now, in sentences; empty if nothing stands in the way.
@@ -25,13 +25,17 @@ pub struct Plan {
 }
 
 impl ChunkStore {
-    /// Plans a collection of chunks that have documents of their own. Changes nothing. `progress` gets the number of
-    /// documents done.
+    /// Tells which chunks that have documents of their own a collection would remove. Changes nothing. `progress` gets
+    /// the number of documents done.
     ///
     /// # Errors
     /// [`Error::Unread`] if the list of any file cannot be read: its chunks would look unreferenced. [`Error::Setting`]
     /// if nobody can tell which devices there are, and if chunks are aggregated. The store's failures.
-    pub async fn plan_collection(&self, options: CensusOptions, progress: impl FnMut(u64) + Send) -> Result<Plan> {
+    pub async fn would_collect(
+        &self,
+        options: CensusOptions,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<WouldCollect> {
         let milestone = match self.milestone().await? {
             Ok(Some(milestone)) => milestone,
             Ok(None) => {
@@ -88,12 +92,12 @@ impl ChunkStore {
                     .into(),
             );
         }
-        Ok(Plan { census, holds, devices })
+        Ok(WouldCollect { census, holds, devices })
     }
 }
 
-impl Plan {
-    /// The plan for programs.
+impl WouldCollect {
+    /// The same for programs.
     pub fn to_json(&self) -> Value {
         let Census { files, referenced, unreferenced, unreferenced_named, named_chunks, passes, .. } = &self.census;
         let device = |device: &Device| {
