@@ -11,6 +11,7 @@
 //!      │         collect                removing unreferenced chunks
 //!      │         migrate, reindex       from LiveSync's form and back; indexes from data alone
 //!      │         offload                moving sealed data documents to objects and back
+//!      │         own                    a vault in LiveSync's form: what is in it, and what is wrong
 //!      │   lookup: leaves of an index, united
 //!      │   index, data: contents of documents    placement: ids of documents
 //!      │   stub, contents, load: data documents whose chunks are in objects
@@ -51,6 +52,7 @@ mod lookup;
 mod migrate;
 pub mod objects;
 mod offload;
+mod own;
 pub mod placement;
 mod put;
 mod read;
@@ -69,8 +71,10 @@ pub use environment::TimedEnvironment;
 pub use error::{Error, Result, StoreError, StoreErrorKind};
 pub use files::Verified;
 pub use id::{CHUNK_PREFIX, chunk_id};
+pub use livesync::{Device, Difference, Milestone};
 pub use migrate::Migrated;
 pub use offload::Offloaded;
+pub use own::{Amount, Behind, BrokenFile, Census, CensusOptions, Diagnosis, Files, Named, WouldCollect};
 pub use reindex::Reindexed;
 pub use settings::{DEFAULT_DATA_LIMIT, DEFAULT_GRACE_MS, FORMAT, LEAST_DATA_LIMIT, LEAST_GRACE_MS, Settings};
 pub use write::Receipt;

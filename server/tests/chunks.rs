@@ -244,6 +244,62 @@ fn import_fixture(server: &Server, name: &str) {
     }
 }
 
+fn get(server: &Server, path: &str) -> Value {
+    let address = server.url.strip_prefix("http://").expect("an address");
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    serde_json::from_str(answer.split_once("\r\n\r\n").expect("a body").1).expect("JSON")
+}
+
+#[test]
+fn a_vault_is_examined_by_a_command_and_a_request() {
+    let server = Server::start();
+    let url = ["--url", server.url.as_str()];
+    import_fixture(&server, "livesync-plain");
+    let report = succeed(&[&["vault", "doctor", "livesync-plain"][..], &url].concat(), "");
+    for wanted in [
+        "26 files, 0 hidden files and customizations, 1 marked as deleted",
+        "chunks that no file needs",
+        "headless-vault (pziagfnzd6): connected ",
+        "not among the accepted",
+        "What to do\n",
+    ] {
+        assert!(report.contains(wanted), "{wanted}: {report}");
+    }
+    let told = succeed(&[&["vault", "doctor", "livesync-plain", "--json"][..], &url].concat(), "");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(
+        (&told["chunks"]["referenced"]["count"], &told["chunks"]["unreferenced"]["count"]),
+        (&json!(347), &json!(13))
+    );
+    let answered = get(&server, "/livesync-plain/_couch_layer/vault");
+    for member in ["files", "chunks", "missing", "tombstones", "milestone", "advice", "documents"] {
+        assert_eq!(answered[member], told[member], "{member}");
+    }
+    // What a collection would remove.
+    let collect = ["vault", "collect", "livesync-plain"];
+    assert!(fail(&[&collect[..], &url].concat()).1.contains("with --dry-run"));
+    let told = succeed(&[&collect[..], &["--dry-run"], &url].concat(), "");
+    assert!(told.starts_with("347 chunks (") && told.contains("\n13 chunks ("), "{told}");
+    assert!(told.ends_with("Nothing was removed\n") && !told.contains("may be removed now"), "{told}");
+    let told = succeed(&[&collect[..], &["--dry-run", "--json"], &url].concat(), "");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((&told["unreferenced"]["count"], &told["holds"]), (&json!(13), &json!([])));
+    succeed(&[&["import", "bare", "-"][..], &url].concat(), &vault());
+    let complaint = fail(&[&["vault", "collect", "bare", "--dry-run"][..], &url].concat()).1;
+    assert!(complaint.contains("no \"_local/obsydian_livesync_milestone\""), "{complaint}");
+    // A file without its chunk.
+    let file = json!({"_id": "torn.md", "path": "Torn.md", "children": ["h:gone"], "type": "plain", "size": 1});
+    succeed(&[&["import", "livesync-plain", "-"][..], &url].concat(), &file.to_string());
+    let (report, complaint) = fail(&[&["vault", "doctor", "livesync-plain"][..], &url].concat());
+    assert!(report.contains("Files that lack chunks: 1\n  Torn.md: 1 (h:gone)"), "{report}");
+    assert!(complaint.contains("1 files lack chunks"), "{complaint}");
+    assert_eq!(get(&server, "/livesync-plain/_couch_layer/vault")["missing"]["files"]["named"][0]["file"], "Torn.md");
+}
+
 /// All files below a folder, with their content.
 fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut files, mut folders) = (BTreeMap::new(), vec![root.to_owned()]);

@@ -18,6 +18,8 @@ use crate::store::Body;
 const SEALED: &str = "/\\:";
 /// Prefix of the ids of files with obfuscated paths.
 const OBFUSCATED: &str = "f:";
+/// Prefixes of the ids of LiveSync's own files: hidden files, customizations of both kinds.
+pub(crate) const OF_LIVESYNC: [&str; 3] = ["i:", "ix:", "ps:"];
 /// Number of digits after the `%` of a path that LiveSync's first encryption obfuscated. It left the list in clear.
 const FIRST_FORM_DIGITS: usize = 64;
 
@@ -54,12 +56,17 @@ impl Entry {
         let Some(children) = children.and_then(|all| all.collect::<Option<Vec<String>>>()) else {
             return Err("is damaged: \"children\" is not a list of ids".into());
         };
-        if id.starts_with(OBFUSCATED) && children.is_empty() && !was_sealed && !is_first_form(&body) {
+        if is_obfuscated(id) && children.is_empty() && !was_sealed && !is_first_form(&body) {
             return Err("is encrypted in a way that this program does not know, its list of chunks too".into());
         }
         let inline = body.get("eden").and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect();
         Ok(Some(Entry { children, inline }))
     }
+}
+
+/// Whether a document has an obfuscated path. Hidden files and customizations have their prefix before it.
+fn is_obfuscated(id: &str) -> bool {
+    OF_LIVESYNC.iter().find_map(|prefix| id.strip_prefix(prefix)).unwrap_or(id).starts_with(OBFUSCATED)
 }
 
 /// The ciphertext that stands for an entry.
@@ -131,6 +138,8 @@ mod tests {
             ("a.md", json!({"path": "/\\:%=x", "children": ["h:1"], "type": "plain"}), "passphrase"),
             ("f:ab", json!({"path": "%$later", "children": [], "type": "plain"}), "does not know"),
             ("f:ab", json!({"children": [], "type": "plain"}), "does not know"),
+            ("i:f:ab", json!({"path": "%$later", "children": [], "type": "newnote"}), "does not know"),
+            ("ix:f:ab", json!({"path": "/\\:%=x", "children": [], "type": "plain"}), "passphrase"),
             ("a.md", json!({"children": "h:1", "type": "plain"}), "not a list of ids"),
             ("a.md", json!({"children": ["h:1", 7], "type": "plain"}), "not a list of ids"),
             ("a.md", json!({"children": null}), "not a list of ids"),

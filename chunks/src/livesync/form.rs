@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ENCRYPTED_CHUNK, Entry, Key, sealed, sealed_path};
+use super::{ENCRYPTED_CHUNK, Entry, Key, MILESTONE, sealed, sealed_path};
 use crate::ChunkStore;
 use crate::contents::Contents;
 use crate::environment::TimedEnvironment;
@@ -12,9 +12,6 @@ use crate::error::{Error, Result};
 use crate::placement::{DATA_PREFIX, data_parts};
 use crate::store::{Body, IdRange};
 use crate::vault::{Listing, id_of};
-
-/// The local document with the settings that LiveSync's clients must agree on.
-const MILESTONE: &str = "_local/obsydian_livesync_milestone";
 
 /// Number of data documents examined at a time. If files are in clear, it is the total number.
 const DATA_SAMPLES: usize = 4;

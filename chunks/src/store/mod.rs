@@ -198,6 +198,25 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// The store's errors.
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>>;
 
+    /// The same with ancestors, for the first of these documents: at least one, and as many as have about `most_bytes`
+    /// together. For whoever reads everything, since a document may have megabytes.
+    ///
+    /// # Errors
+    /// The store's errors.
+    async fn leaves_within(&self, ids: &[String], most_bytes: usize) -> StoreResult<Vec<Vec<Leaf>>> {
+        let _ = most_bytes;
+        self.leaves(ids, true).await
+    }
+
+    /// The members of revisions, each named by a document and a revision, that may have been replaced; `None` for one
+    /// that the database has not kept.
+    ///
+    /// # Errors
+    /// The store's errors.
+    async fn revisions(&self, wanted: &[(String, String)]) -> StoreResult<Vec<Option<Body>>> {
+        Ok(vec![None; wanted.len()])
+    }
+
     /// A local document (`_local/…`), which appears in no listing and no feed.
     ///
     /// # Errors

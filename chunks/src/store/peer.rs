@@ -1,5 +1,6 @@
 //! Any [`Peer`] as a store of documents. Bodies are maps.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,6 +34,18 @@ impl PeerStore {
         PeerStore(Arc::new(Local::new(documents)))
     }
 
+    async fn read(&self, ids: &[String], options: ReadOptions) -> StoreResult<Vec<Vec<Leaf>>> {
+        let wanted: Vec<BulkGet> = ids.iter().map(|id| BulkGet { id: id.clone(), rev: None }).collect();
+        let mut all = Vec::with_capacity(ids.len());
+        for found in self.0.read(&wanted, options).await? {
+            // An unreadable document must not count as absent.
+            let mut leaves = found?.into_iter().map(leaf).collect::<StoreResult<Vec<Leaf>>>()?;
+            sort(&mut leaves);
+            all.push(leaves);
+        }
+        Ok(all)
+    }
+
     /// The database at this address (`http://HOST:PORT/NAME`), as `user` (name and password) if there is
     /// one. Nothing is sent yet.
     ///
@@ -54,16 +67,28 @@ impl fmt::Debug for PeerStore {
 #[async_trait]
 impl DocumentStore for PeerStore {
     async fn leaves(&self, ids: &[String], with_ancestors: bool) -> StoreResult<Vec<Vec<Leaf>>> {
-        let wanted: Vec<BulkGet> = ids.iter().map(|id| BulkGet { id: id.clone(), rev: None }).collect();
-        let options = ReadOptions { ancestors: with_ancestors, ..ReadOptions::default() };
-        let mut all = Vec::with_capacity(ids.len());
-        for found in self.0.read(&wanted, options).await? {
-            // An unreadable document must not count as absent.
-            let mut leaves = found?.into_iter().map(leaf).collect::<StoreResult<Vec<Leaf>>>()?;
-            sort(&mut leaves);
-            all.push(leaves);
+        self.read(ids, ReadOptions { ancestors: with_ancestors, ..ReadOptions::default() }).await
+    }
+
+    async fn leaves_within(&self, ids: &[String], most_bytes: usize) -> StoreResult<Vec<Vec<Leaf>>> {
+        let options = ReadOptions { ancestors: true, most_bytes: Some(most_bytes), ..ReadOptions::default() };
+        self.read(ids, options).await
+    }
+
+    async fn revisions(&self, wanted: &[(String, String)]) -> StoreResult<Vec<Option<Body>>> {
+        let mut named = Vec::with_capacity(wanted.len());
+        for (id, rev) in wanted {
+            let rev = RevId::parse(rev).map_err(|error| refused(format!("{rev}: {error}")))?;
+            named.push(BulkGet { id: id.clone(), rev: Some(rev) });
         }
-        Ok(all)
+        // Some servers answer for all revisions of a document at once.
+        let mut found = HashMap::new();
+        for revisions in self.0.read(&named, ReadOptions::default()).await? {
+            for revision in revisions? {
+                found.insert((revision.id, revision.rev.to_string()), body(&revision.body)?);
+            }
+        }
+        Ok(wanted.iter().map(|named| found.remove(named)).collect())
     }
 
     async fn local(&self, id: &str) -> StoreResult<Option<Body>> {

@@ -56,6 +56,14 @@ impl DocumentStore for Steady {
         self.retry.ask(|| self.inner.leaves(ids, with_ancestors)).await
     }
 
+    async fn leaves_within(&self, ids: &[String], most_bytes: usize) -> StoreResult<Vec<Vec<Leaf>>> {
+        self.retry.ask(|| self.inner.leaves_within(ids, most_bytes)).await
+    }
+
+    async fn revisions(&self, wanted: &[(String, String)]) -> StoreResult<Vec<Option<Body>>> {
+        self.retry.ask(|| self.inner.revisions(wanted)).await
+    }
+
     async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
         self.retry.ask(|| self.inner.local(id)).await
     }

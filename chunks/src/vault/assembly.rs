@@ -14,8 +14,8 @@ use super::round::{self, ROUND_BYTES, ROUND_CHUNKS};
 use crate::ChunkStore;
 use crate::chunk::Chunk;
 use crate::error::Result;
-use crate::id::chunk_id;
-use crate::livesync::ENCRYPTED_CHUNK;
+use crate::id::{CHUNK_PREFIX, chunk_id};
+use crate::livesync::{ENCRYPTED_CHUNK, inflated};
 
 /// Maximum number of a file's missing chunks that are named. All of them are counted.
 const NAMED: usize = 3;
@@ -28,6 +28,8 @@ pub(crate) trait Sink: Send {
     fn piece(&mut self, bytes: &[u8]) -> std::result::Result<(), String>;
     /// Ends a file: all bytes were passed, and the size is right.
     fn end(&mut self, file: &FileDocument) -> std::result::Result<(), String>;
+    /// Reports a doubt about a file that is no failure.
+    fn doubt(&mut self, _file: &FileDocument, _what: String) {}
     /// Gives up the current file.
     fn abort(&mut self);
     /// Reports the result of a file. Its size is the one in its document.
@@ -47,6 +49,8 @@ struct Job {
     missing: Vec<String>,
     /// Any other error of the file.
     failed: Option<String>,
+    /// Number of chunks whose ids are not the hash of their data, and the first of them.
+    odd: Option<(u64, String)>,
 }
 
 /// Files that are being assembled. Memory: a round of chunks.
@@ -85,6 +89,7 @@ impl<S: Sink> Assembly<S> {
             bytes: 0,
             missing: Vec::new(),
             failed: None,
+            odd: None,
         });
         while self.waiting.0 >= ROUND_CHUNKS || self.waiting.1 >= ROUND_BYTES as u64 {
             self.round().await?;
@@ -172,7 +177,9 @@ impl<S: Sink> Assembly<S> {
                 continue;
             }
             let written = piece.and_then(|data: Cow<'_, str>| {
-                self.check_id(id, &data)?;
+                if self.is_odd(id, &data) {
+                    job.odd.get_or_insert_with(|| (0, id.clone())).0 += 1;
+                }
                 let bytes = job.decoder.decode(&data);
                 let bytes =
                     bytes.ok_or_else(|| format!("its chunk {id} is not in base64, as a binary file's must be"))?;
@@ -188,25 +195,33 @@ impl<S: Sink> Assembly<S> {
 
     /// The part of the file in a chunk.
     fn open<'c>(&self, id: &str, chunk: &'c Chunk) -> std::result::Result<Cow<'c, str>, String> {
-        match (chunk.encrypted, &self.chunks.key) {
+        let data = match (chunk.encrypted, &self.chunks.key) {
             (false, _) => Ok(chunk.data.as_str().into()),
-            (true, Some(key)) => key.open(&chunk.data).map(Cow::Owned).map_err(|what| format!("its chunk {id} {what}")),
-            (true, None) => Err(format!("its chunk {id} is encrypted, and only its passphrase opens it")),
-        }
+            (true, Some(key)) => key.open(&chunk.data).map(Cow::Owned),
+            (true, None) => Err("is encrypted, and only its passphrase opens it".to_owned()),
+        };
+        data.and_then(inflated).map_err(|what| format!("its chunk {id} {what}"))
     }
 
-    fn check_id(&self, id: &str, piece: &str) -> std::result::Result<(), String> {
+    /// Whether a chunk's id is not the hash of its data. Other programs, and LiveSync with another hash function, give
+    /// such ids, so this alone is no damage.
+    fn is_odd(&self, id: &str, piece: &str) -> bool {
         let expected = match &self.chunks.key {
             Some(key) if id.starts_with(ENCRYPTED_CHUNK) => key.chunk_id(piece),
             _ => chunk_id(piece),
         };
-        if !self.check_ids || expected == id {
-            return Ok(());
-        }
-        Err(format!("its chunk {id} is not what its id says, or another of LiveSync's hash functions made it"))
+        // A file in LiveSync's oldest form has pieces, which are no chunks.
+        self.check_ids && id.starts_with(CHUNK_PREFIX) && expected != id
     }
 
     fn close(&mut self, job: &mut Job) -> std::result::Result<(), String> {
+        if let Some((count, first)) = &job.odd {
+            let what = format!(
+                "{count} of its chunks have ids that are not the hash of their data, {first} among them: another program \
+                 or another of LiveSync's hash functions made them, or they are damaged"
+            );
+            self.sink.doubt(&job.file, what);
+        }
         let outcome = if let Some(reason) = job.failed.take() {
             Err(reason)
         } else if !job.missing.is_empty() {

@@ -17,6 +17,9 @@ use super::path;
 use crate::livesync::{ENCRYPTED_CHUNK, Key, in_clear, is_first_form};
 use crate::store::{Body, Leaf};
 
+/// Ends of the names of files that LiveSync takes for text.
+const NAMES_OF_TEXT: [&str; 9] = [".md", ".txt", ".svg", ".html", ".csv", ".css", ".js", ".xml", ".canvas"];
+
 /// A file, as a leaf of its document describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FileDocument {
@@ -59,7 +62,7 @@ impl Meaning {
         let text = |name: &str| body.get(name).and_then(Value::as_str);
         let Some(children) = body.get("children") else {
             return match text("type") {
-                Some("notes") => Meaning::Closed("is in a form of LiveSync's that had no chunks yet".into()),
+                Some("notes") if path::reserved(id).is_none() => oldest(id, &body),
                 _ => Meaning::Other,
             };
         };
@@ -95,7 +98,7 @@ impl Meaning {
         let inline = inline.filter_map(|(id, chunk)| Some((id.clone(), chunk.get("data")?.as_str()?.to_owned())));
         let mtime = body.get("mtime").and_then(number).unwrap_or(0);
         Meaning::File(FileDocument {
-            path: text("path").unwrap_or_else(|| path::path_of(id)).to_owned(),
+            path: path::of(id, text("path")).to_owned(),
             children,
             ctime: body.get("ctime").and_then(number).unwrap_or(mtime),
             mtime,
@@ -105,6 +108,35 @@ impl Meaning {
             inline: inline.collect(),
         })
     }
+}
+
+/// A file in LiveSync's oldest form, `"type":"notes"`, which has no chunks: `data` is its content, in one piece or
+/// several. It is text if its name says so, and base64 otherwise.
+fn oldest(id: &str, body: &Body) -> Meaning {
+    let pieces = match body.get("data") {
+        Some(Value::String(piece)) => Some(vec![piece.clone()]),
+        Some(Value::Array(pieces)) => pieces.iter().map(|piece| piece.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    };
+    let Some(pieces) = pieces else { return Meaning::Closed("is damaged: \"data\" is not text".into()) };
+    let Some(size) = body.get("size").and_then(number) else {
+        return Meaning::Closed("is damaged: its size is not a number".into());
+    };
+    let path = path::of(id, body.get("path").and_then(Value::as_str)).to_owned();
+    let kind = if NAMES_OF_TEXT.iter().any(|end| path.ends_with(end)) { Kind::Text } else { Kind::Binary };
+    let mtime = body.get("mtime").and_then(number).unwrap_or(0);
+    let inline: BTreeMap<String, String> =
+        pieces.into_iter().enumerate().map(|(number, piece)| (format!("{number:06}"), piece)).collect();
+    Meaning::File(FileDocument {
+        path,
+        children: inline.keys().cloned().collect(),
+        ctime: body.get("ctime").and_then(number).unwrap_or(mtime),
+        mtime,
+        size,
+        kind,
+        deleted: body.get("deleted") == Some(&Value::Bool(true)),
+        inline,
+    })
 }
 
 impl FileDocument {
@@ -149,6 +181,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_in_the_oldest_form_has_its_content_in_its_document() {
+        let oldest = |path: &str, data: Value| match meaning(
+            "x",
+            json!({"type": "notes", "path": path, "data": data, "size": 6}),
+        ) {
+            Meaning::File(file) => {
+                (file.kind, file.children.iter().map(|id| file.inline[id].clone()).collect::<String>())
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(oldest("/X.md", json!("from-a")), (Kind::Text, "from-a".to_owned()));
+        assert_eq!(oldest("x.png", json!(["YWJj", "YWJj"])), (Kind::Binary, "YWJjYWJj".to_owned()));
+        let many: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+        assert_eq!(oldest("x.md", json!(many)), (Kind::Text, "01234567891011".to_owned()));
+    }
+
+    #[test]
     fn what_stands_in_a_document_may_be_anything() {
         let closed = |id: &str, body: Value| match meaning(id, body) {
             Meaning::Closed(reason) => reason,
@@ -163,7 +212,9 @@ mod tests {
         assert!(closed("a", file(json!([1]))).contains("not a list of ids"));
         assert!(closed("a", json!({"children": [], "type": "leaf", "size": 1})).contains("type is leaf"));
         assert!(closed("a", json!({"children": [], "type": "plain", "size": -1})).contains("size"));
-        assert!(closed("a", json!({"type": "notes", "data": "x"})).contains("no chunks yet"));
+        assert!(closed("a", json!({"type": "notes", "data": "x"})).contains("size"));
+        assert!(closed("a", json!({"type": "notes", "data": ["x", 7], "size": 1})).contains("not text"));
+        assert_eq!(meaning("i:a", json!({"type": "notes", "data": "x", "size": 1})), Meaning::Other);
         assert_eq!(meaning("a", json!({"n": 1})), Meaning::Other);
         assert_eq!(meaning("i:.obsidian/x", file(json!([]))), Meaning::Other);
         let Meaning::File(file) = meaning(

@@ -46,8 +46,14 @@ pub(crate) fn id_of(path: &str) -> String {
     if id.starts_with('_') { format!("/{id}") } else { id }
 }
 
+/// The path of a file, from what its document says or from its id. As in LiveSync, a `/` before a path stands for
+/// nothing.
+pub(crate) fn of<'p>(id: &'p str, path: Option<&'p str>) -> &'p str {
+    path.map_or_else(|| path_of(id), |path| path.strip_prefix('/').unwrap_or(path))
+}
+
 /// The path of a file whose document has none.
-pub(crate) fn path_of(id: &str) -> &str {
+fn path_of(id: &str) -> &str {
     id.strip_prefix('/').filter(|rest| rest.starts_with('_')).unwrap_or(id)
 }
 

@@ -80,9 +80,12 @@ impl Vault {
                             stats.files += 1;
                             stats.bytes += file.size;
                         }
-                        stats.references += file.children.len() as u64;
                         let hash = |id: &String| twox_hash::XxHash64::oneshot(1, id.as_bytes());
-                        seen.extend(file.children.iter().map(hash));
+                        // A file in LiveSync's oldest form has pieces, which are no chunks.
+                        for chunk in file.children.iter().filter(|id| id.starts_with(CHUNK_PREFIX)) {
+                            stats.references += 1;
+                            seen.insert(hash(chunk));
+                        }
                     }
                 }
                 stats.conflicted_files += u64::from(leaves.len() > 1);

@@ -15,11 +15,13 @@ pub struct VerifiedFiles {
     pub bytes: u64,
     /// Files that cannot be restored, with the reason.
     pub problems: Vec<Problem>,
+    /// Files that can be restored, and about which there is a doubt: chunks whose ids are not the hash of their data.
+    pub warnings: Vec<Problem>,
 }
 
 impl Vault {
-    /// Assembles every file, at each of its live leaves. Checks that all chunks exist and match their ids, and
-    /// that the file has the size in its document.
+    /// Assembles every file, at each of its live leaves. Checks that all chunks exist and that the file has
+    /// the size in its document. A chunk that does not match its id is a warning.
     ///
     /// # Errors
     /// The store's errors. A file that cannot be restored is not an error.
@@ -69,6 +71,9 @@ impl<P: FnMut(Progress) + Send> Sink for Count<P> {
     }
     fn end(&mut self, _: &FileDocument) -> std::result::Result<(), String> {
         Ok(())
+    }
+    fn doubt(&mut self, file: &FileDocument, what: String) {
+        self.verified.warnings.push(Problem::new(file.path.as_str(), what));
     }
     fn abort(&mut self) {}
     fn outcome(&mut self, file: &FileDocument, outcome: std::result::Result<(), String>) {

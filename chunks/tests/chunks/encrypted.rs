@@ -14,6 +14,7 @@ crate::scenarios!(
     a_collection_that_cannot_read_references_collects_nothing,
     a_wrong_passphrase_is_refused_and_changes_nothing,
     a_damaged_entry_stops_a_collection_that_has_the_passphrase,
+    a_chunk_that_was_compressed_before_it_was_encrypted_is_read,
     of_two_ciphertexts_none_ends_that_is_not_known_to_be_the_other,
 );
 
@@ -142,6 +143,27 @@ async fn a_damaged_entry_stops_a_collection_that_has_the_passphrase(world: World
     let refused = chunks.collect(EAGER, |_| ()).await.unwrap_err();
     assert!(matches!(&refused, Error::Unread { files: 1, first } if first.contains(&row.id)), "{refused:?}");
     assert_eq!(content(&*store).await, before);
+}
+
+async fn a_chunk_that_was_compressed_before_it_was_encrypted_is_read(world: World) {
+    let store = Fixture::Encrypted.load(&world, "vault").await;
+    let text = format!("Größe: {}", "a line that is written again and again\n".repeat(6));
+    // Compressed by fflate, and encrypted with the vault's passphrase and salt.
+    let sealed = "%=BwcHBwcHBwcHBwcHCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQmcieyz1beA1YgLGx4Wy6BphBJwquhEnyhdn0FDx9f4vDXbmUr3\
+                  qdjdllYYC83qFSvfAv+iQRyb5JNWXpZOj7hsT44XvHUQrBW3INw7kqOR2HwVt5Y=";
+    let file = json!({"path": "Compressed.md", "children": ["h:+external"], "type": "plain", "eden": {}, "ctime": 1,
+        "mtime": 1, "size": text.len()});
+    for (id, body) in [("h:+external", json!({"type": "leaf", "e_": true, "data": sealed})), ("compressed.md", file)] {
+        let edit = Edit { id: id.into(), rev: None, deleted: false, body: body.as_object().unwrap().clone() };
+        store.write(vec![edit]).await.unwrap().remove(0).unwrap();
+    }
+    let vault = Vault::new(ChunkStore::new(store).unlock(PASSPHRASE).await.unwrap());
+    let into = tempfile::tempdir().unwrap();
+    let pulled = vault.pull(into.path(), PullOptions::default(), |_| ()).await.unwrap();
+    assert_eq!((pulled.written, pulled.problems.len()), (27, 0), "{:?}", pulled.problems);
+    assert_eq!(std::fs::read_to_string(into.path().join("Compressed.md")).unwrap(), text);
+    let verified = vault.verify(|_| ()).await.unwrap();
+    assert_eq!((verified.files, verified.warnings.len()), (28, 1), "{:?}", verified.problems);
 }
 
 async fn of_two_ciphertexts_none_ends_that_is_not_known_to_be_the_other(world: World) {

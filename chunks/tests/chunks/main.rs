@@ -3,6 +3,7 @@
 mod clients;
 mod collectors;
 mod damage;
+mod doctor;
 mod encrypted;
 mod failures;
 mod fixtures;
@@ -12,6 +13,7 @@ mod hybrid_interruption;
 mod interruption;
 mod livesync;
 mod objects;
+mod reachable;
 mod settings;
 mod simulation;
 mod store;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use chunks::store::{Body, DocumentStore, Edit, PeerStore};
 use chunks::{Chunk, ChunkStore};
 use kv_api::{AnyDatabase, Database, Transaction};
-use model::{CreateOptions, JsonText, Layer, LayerOptions};
+use model::{CreateOptions, JsonText, KeepReplaced, Layer, LayerOptions};
 use serde_json::Value;
 use server::engine::{self, EngineError, IfMissing};
 use server::http::{Options, Server};
@@ -66,6 +66,12 @@ impl World {
             Some(server) => Arc::new(PeerStore::http(&format!("http://{}/{name}", server.address()), None).unwrap()),
             None => Arc::new(PeerStore::local(documents)),
         }
+    }
+
+    /// Keeps the bodies of replaced revisions in a database.
+    pub(crate) async fn keep_replaced(&self, name: &str) {
+        let documents = self.layer.database(name).await.unwrap();
+        documents.set_keep_replaced(Some(KeepReplaced::Revisions(1_000))).await.unwrap();
     }
 
     /// Writes a local document.

@@ -25,6 +25,8 @@ mod tls_args;
 pub(crate) mod tree;
 pub(crate) mod vault;
 mod vault_args;
+mod vault_collect;
+mod vault_doctor;
 
 use std::error::Error;
 use std::future::Future;

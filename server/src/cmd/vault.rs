@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use super::progress::{self, Unit};
 use super::source::{IfNoDatabase, failure};
 use super::vault_args::VaultArgs;
+use super::vault_collect::Collect;
+use super::vault_doctor::Doctor;
 use crate::cmd::Failure;
 
 /// Number of problems and of notes shown one by one. All are counted.
@@ -35,6 +37,8 @@ enum Command {
     Verify(Verify),
     Stats(StatsCommand),
     Forget(Forget),
+    Doctor(Doctor),
+    Collect(Collect),
 }
 
 /// Store the files below a folder; unchanged files are skipped. A missing database is created.
@@ -135,6 +139,8 @@ impl VaultCommand {
             Command::Verify(verify) => verify.run().await,
             Command::Stats(stats) => stats.run().await,
             Command::Forget(forget) => forget.run().await,
+            Command::Doctor(doctor) => doctor.run().await,
+            Command::Collect(collect) => collect.run().await,
         }
     }
 }
@@ -265,12 +271,14 @@ impl Verify {
         let bar = bar(&self.vault.database);
         let verified = vault.verify(|at| show(&bar, at)).await;
         bar.finish_and_clear();
-        let VerifiedFiles { files, bytes: total, ref problems } = verified?;
+        let VerifiedFiles { files, bytes: total, ref problems, ref warnings } = verified?;
         if self.json {
-            progress::print(&json!({"files": files, "bytes": total, "problems": listed(problems)}).to_string())?;
+            let found =
+                json!({"files": files, "bytes": total, "problems": listed(problems), "warnings": listed(warnings)});
+            progress::print(&found.to_string())?;
         } else {
             let report = format!("{files} files can be restored as they were ({})", bytes(total));
-            progress::print(&(report + &lines("", problems)))?;
+            progress::print(&(report + &lines("warning: ", warnings) + &lines("", problems)))?;
         }
         conclude(problems.len(), "cannot be restored")
     }

@@ -25,7 +25,7 @@ use crate::http::app::stores::Documents;
 use crate::http::authz;
 use crate::http::authz::rights::is_of_the_system;
 use crate::http::error::{ApiError, Result};
-use crate::http::handlers::database::{self, conflicts, format, partition, purge, relocate, settings, upkeep};
+use crate::http::handlers::database::{self, conflicts, format, partition, purge, relocate, settings, upkeep, vault};
 use crate::http::handlers::document::update;
 use crate::http::handlers::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::handlers::listing::Namespace;
@@ -142,6 +142,7 @@ static ROUTES: &[Route] = &[
     row("/{db}/_couch_layer/relocate", "DELETE", ServerAdmin, |r, n| Box::pin(relocate::abandon(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, |r, n| Box::pin(relocate::status(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, |r, n| Box::pin(relocate::begin(r, n[0]))),
+    row("/{db}/_couch_layer/vault", "GET,HEAD", DatabaseAdmin, |r, n| Box::pin(vault::doctor(r, n[0]))),
     row("/{db}/_revs_diff", "POST", Reader, |r, n| Box::pin(revs_diff::revs_diff(r, n[0]))),
     row("/{db}/_missing_revs", "POST", Reader, |r, n| Box::pin(revs_diff::missing_revs(r, n[0]))),
     row("/{db}/_keep_replaced", "PUT", DatabaseAdmin, |r, n| Box::pin(settings::set_keep_replaced(r, n[0]))),

@@ -7,6 +7,7 @@ pub(crate) mod purge;
 pub(crate) mod relocate;
 pub(crate) mod settings;
 pub(crate) mod upkeep;
+pub(crate) mod vault;
 
 use hyper::StatusCode;
 use model::{ConflictPolicy, CreateOptions, DatabaseInfo, JsonText};

@@ -1,0 +1,222 @@
+//! The milestone: a local document in which LiveSync's clients leave who they are and how they are set up.
+//!
+//! ```json
+//! {"_id":"_local/obsydian_livesync_milestone","type":"milestoneinfo","created":1795365506967,"locked":false,
+//!  "accepted_nodes":["pxa93m6dyn"],
+//!  "node_info":{"pxa93m6dyn":{"device_name":"phone","app_version":"1.7.7","plugin_version":"0.25.70",
+//!    "progress":"00000660e01bc2016700000003","last_connected":1795365506967}},
+//!  "tweak_values":{"PREFERRED":{"encrypt":true},"pxa93m6dyn":{"encrypt":true}}}
+//! ```
+//!
+//! A client writes `progress` when it connects, before it replicates: it is the `update_seq` that the database had then.
+//! So it tells where the database was when the device was last here. It does **not** prove that the device has read up
+//! to there: the replication may have failed, and one that goes on for days moves nothing here.
+//!
+//! Source: `ensureRemoteIsCompatible` and `TweakValuesShouldMatchedTemplate` in livesync-commonlib.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::store::Body;
+
+/// The document.
+pub(crate) const MILESTONE: &str = "_local/obsydian_livesync_milestone";
+/// The settings that the devices agreed on, beside those of each device.
+const PREFERRED: &str = "PREFERRED";
+/// A time, which differs without any harm.
+const IS_A_TIME: &str = "tweakModified";
+
+/// Settings that clients compare before they replicate: with another value they ask, or stop.
+const MUST_MATCH: [&str; 18] = [
+    "minimumChunkSize",
+    "longLineThreshold",
+    "encrypt",
+    "usePathObfuscation",
+    "enableCompression",
+    "useEden",
+    "customChunkSize",
+    "useDynamicIterationCount",
+    "hashAlg",
+    "enableChunkSplitterV2",
+    "maxChunksInEden",
+    "maxTotalLengthInEden",
+    "maxAgeInEden",
+    "usePluginSyncV2",
+    "handleFilenameCaseSensitive",
+    "useSegmenter",
+    "E2EEAlgorithm",
+    "chunkSplitterVersion",
+];
+
+/// What the milestone says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Milestone {
+    /// Whether only accepted devices may replicate.
+    pub locked: bool,
+    /// The devices that were ever here, sorted by id.
+    pub devices: Vec<Device>,
+    /// Settings that are not the same on all devices, sorted by name.
+    pub differences: Vec<Difference>,
+    /// Whether the devices agreed to encrypt; `None` if they did not agree on anything yet.
+    pub encrypted: Option<bool>,
+    /// Whether they agreed to obfuscate paths.
+    pub obfuscated: bool,
+}
+
+/// A device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Its id, which may be empty.
+    pub id: String,
+    /// Its name, if it left one.
+    pub name: Option<String>,
+    /// Its version of the plugin.
+    pub plugin_version: Option<String>,
+    /// Whether it is among the accepted devices.
+    pub accepted: bool,
+    /// When it last connected, in milliseconds since 1970; to the minute.
+    pub last_connected_ms: Option<u64>,
+    /// The sequence that the database had when it last connected; `None` if there is none that could be read.
+    pub progress: Option<String>,
+}
+
+/// A setting that is not the same on all devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// Its name in LiveSync's settings.
+    pub setting: String,
+    /// Its value by the id of the device, and under `PREFERRED` the value that they agreed on.
+    pub values: BTreeMap<String, Value>,
+    /// Whether clients stop or ask because of it.
+    pub must_match: bool,
+}
+
+impl Device {
+    /// Its name, or else its id.
+    pub fn title(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.id)
+    }
+}
+
+impl Milestone {
+    /// Reads the document.
+    ///
+    /// # Errors
+    /// What is wrong with it, as a predicate of the milestone.
+    pub(crate) fn read(body: &Body) -> Result<Milestone, String> {
+        if body.get("type").and_then(Value::as_str) != Some("milestoneinfo") {
+            return Err("is damaged: its type is not \"milestoneinfo\"".into());
+        }
+        let accepted = body.get("accepted_nodes").and_then(Value::as_array);
+        let accepted = accepted.and_then(|all| all.iter().map(Value::as_str).collect::<Option<BTreeSet<&str>>>());
+        let accepted = accepted.ok_or("is damaged: \"accepted_nodes\" is not a list of ids")?;
+        let members = |name: &str| match body.get(name) {
+            None => Ok(None),
+            Some(Value::Object(members)) => Ok(Some(members)),
+            Some(_) => Err(format!("is damaged: \"{name}\" is not an object")),
+        };
+        let (info, tweaks) = (members("node_info")?, members("tweak_values")?);
+        let known: BTreeSet<&str> = info.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        let device = |id: &&str| {
+            let info = info.and_then(|all| all.get(*id));
+            let member = |name: &str| info.and_then(|info| info.get(name));
+            let text = |name: &str| member(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+            Device {
+                id: (*id).to_owned(),
+                name: text("device_name").or_else(|| text("vault_name")).map(str::to_owned),
+                plugin_version: text("plugin_version").map(str::to_owned),
+                accepted: accepted.contains(*id),
+                last_connected_ms: member("last_connected").and_then(Value::as_u64).filter(|&time| time > 0),
+                progress: text("progress").map(str::to_owned),
+            }
+        };
+        let agreed = tweaks.and_then(|all| all.get(PREFERRED));
+        let is_set = |name: &str| agreed.and_then(|values| values.get(name)) == Some(&Value::Bool(true));
+        Ok(Milestone {
+            locked: body.get("locked") == Some(&Value::Bool(true)),
+            devices: accepted.union(&known).map(device).collect(),
+            differences: tweaks.map(differences).unwrap_or_default(),
+            encrypted: agreed.is_some().then(|| is_set("encrypt")),
+            obfuscated: is_set("usePathObfuscation"),
+        })
+    }
+}
+
+/// Settings with several values. A device that does not say anything of a setting agrees, as in LiveSync.
+fn differences(tweaks: &Map<String, Value>) -> Vec<Difference> {
+    let mut by_setting: BTreeMap<&String, BTreeMap<String, Value>> = BTreeMap::new();
+    for (device, settings) in tweaks {
+        for (setting, value) in settings.as_object().into_iter().flatten() {
+            by_setting.entry(setting).or_default().insert(device.clone(), value.clone());
+        }
+    }
+    let differs = |values: &BTreeMap<String, Value>| values.values().any(|value| Some(value) != values.values().next());
+    let several = by_setting.into_iter().filter(|(setting, values)| *setting != IS_A_TIME && differs(values));
+    several
+        .map(|(setting, values)| Difference {
+            setting: setting.clone(),
+            values,
+            must_match: MUST_MATCH.contains(&setting.as_str()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(body: Value) -> Result<Milestone, String> {
+        Milestone::read(body.as_object().unwrap())
+    }
+
+    #[test]
+    fn devices_and_their_settings_are_read() {
+        let milestone = read(json!({
+            "type": "milestoneinfo", "locked": true, "accepted_nodes": ["a", "gone"],
+            "node_info": {
+                "a": {"device_name": "phone", "plugin_version": "0.25.70", "progress": "12-x", "last_connected": 7},
+                "": {"device_name": "", "vault_name": "notes", "progress": "", "last_connected": 0},
+            },
+            "tweak_values": {
+                "PREFERRED": {"encrypt": true, "usePathObfuscation": true, "customChunkSize": 0, "tweakModified": 1},
+                "a": {"encrypt": true, "customChunkSize": 50, "batch_size": 25, "tweakModified": 2},
+                "": {"batch_size": 50},
+            },
+        }))
+        .unwrap();
+        let [nameless, a, gone] = &milestone.devices[..] else { panic!("{:?}", milestone.devices) };
+        assert_eq!((nameless.id.as_str(), nameless.name.as_deref(), nameless.accepted), ("", Some("notes"), false));
+        assert_eq!((nameless.progress.as_deref(), nameless.last_connected_ms), (None, None));
+        assert_eq!((a.name.as_deref(), a.accepted, a.last_connected_ms), (Some("phone"), true, Some(7)));
+        assert_eq!(a.progress.as_deref(), Some("12-x"));
+        assert_eq!(gone, &Device { id: "gone".into(), accepted: true, ..Device::default() });
+        assert_eq!((milestone.locked, milestone.encrypted, milestone.obfuscated), (true, Some(true), true));
+        let named: Vec<(&str, bool)> =
+            milestone.differences.iter().map(|found| (found.setting.as_str(), found.must_match)).collect();
+        assert_eq!(named, [("batch_size", false), ("customChunkSize", true)]);
+        assert_eq!(
+            milestone.differences[1].values,
+            BTreeMap::from([("PREFERRED".into(), json!(0)), ("a".into(), json!(50))])
+        );
+    }
+
+    #[test]
+    fn what_is_no_milestone_is_refused() {
+        for (body, wanted) in [
+            (json!({}), "milestoneinfo"),
+            (json!({"type": "leaf", "accepted_nodes": []}), "milestoneinfo"),
+            (json!({"type": "milestoneinfo"}), "accepted_nodes"),
+            (json!({"type": "milestoneinfo", "accepted_nodes": ["a", 7]}), "accepted_nodes"),
+            (json!({"type": "milestoneinfo", "accepted_nodes": [], "node_info": []}), "node_info"),
+            (json!({"type": "milestoneinfo", "accepted_nodes": [], "tweak_values": 1}), "tweak_values"),
+        ] {
+            let refused = read(body.clone()).unwrap_err();
+            assert!(refused.contains(wanted), "{body}: {refused}");
+        }
+        let oldest = read(json!({"type": "milestoneinfo", "accepted_nodes": ["a"]})).unwrap();
+        assert_eq!((oldest.devices.len(), oldest.encrypted, oldest.locked), (1, None, false));
+    }
+}

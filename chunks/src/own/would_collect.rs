@@ -1,0 +1,118 @@
+//! What a collection of chunks that have documents of their own would remove, and why it would not.
+//!
+//! Reachable are the chunks that any live leaf of any file names, hidden files, customizations and files marked as
+//! deleted included, and those that a replaced revision of a file in conflict names. A chunk that is not reachable now
+//! may still be needed by a device that has not sent what it has. So this is a dry run, and nothing removes.
+//!
+//! Source: `docs/specs_garbage_collection.md` in obsidian-livesync, for a device; here more is kept, see `past`.
+
+use serde_json::{Value, json};
+
+use super::census::{Census, CensusOptions};
+use crate::ChunkStore;
+use crate::error::{Error, Result};
+use crate::livesync::{Device, MILESTONE};
+
+/// What a collection would do.
+#[derive(Clone, Debug)]
+pub struct WouldCollect {
+    /// Files and chunks. [`Census::unreferenced`] is what could be condemned.
+    pub census: Census,
+    /// Why nothing could be removed now, in sentences; empty if nothing stands in the way.
+    pub holds: Vec<String>,
+    /// The devices that would have to connect, and to send what they have, before a condemned chunk is removed.
+    pub devices: Vec<Device>,
+}
+
+impl ChunkStore {
+    /// Tells which chunks that have documents of their own a collection would remove. Changes nothing. `progress` gets
+    /// the number of documents done.
+    ///
+    /// # Errors
+    /// [`Error::Unread`] if the list of any file cannot be read: its chunks would look unreferenced. [`Error::Setting`]
+    /// if nobody can tell which devices there are, and if chunks are aggregated. The store's failures.
+    pub async fn would_collect(
+        &self,
+        options: CensusOptions,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<WouldCollect> {
+        let milestone = match self.milestone().await? {
+            Ok(Some(milestone)) => milestone,
+            Ok(None) => {
+                return Err(Error::Setting(format!(
+                    "there is no \"{MILESTONE}\" in this database, so nobody can tell which devices use it: nothing is \
+                     collected; it is a local document, which LiveSync writes when a device connects, and which neither \
+                     replication nor an export carries"
+                )));
+            }
+            Err(what) => {
+                let sentence =
+                    format!("\"{MILESTONE}\" {what}, so nobody can tell which devices there are: nothing is collected");
+                return Err(Error::Setting(sentence));
+            }
+        };
+        if self.has_aggregated().await? {
+            let what = "there are aggregated chunks in this database, which LiveSync's devices do not read: `chunks gc` \
+                        collects them";
+            return Err(Error::Setting(what.into()));
+        }
+        let census = self.census(options, progress).await?;
+        if let Some(first) = census.files.unread.first.first() {
+            let first = format!("\"{}\" {}", first.path, first.what);
+            return Err(Error::Unread { files: census.files.unread.count, first });
+        }
+        let devices = milestone.devices;
+        let mut holds = Vec::new();
+        if census.files.unknown_past.count > 0 {
+            holds.push(format!(
+                "{} files are in conflict, and the database has not kept the revisions since their sides parted, \"{}\" \
+                 among them: a merge may need any chunk",
+                census.files.unknown_past.count,
+                census.files.unknown_past.first.first().map_or("", String::as_str)
+            ));
+        }
+        if census.missing_chunks > 0 {
+            holds.push(format!(
+                "{} chunks are missing that {} files need: mend this first, since a device that has them may send them",
+                census.missing_chunks, census.broken.count
+            ));
+        }
+        let silent: Vec<&str> =
+            devices.iter().filter(|device| device.progress.is_none()).map(|device| device.title()).collect();
+        if !silent.is_empty() {
+            holds.push(format!("it is unknown what these devices have seen: {}", silent.join(", ")));
+        }
+        if devices.is_empty() {
+            holds.push("no device has left its name".into());
+        }
+        if self.key.is_some() && milestone.obfuscated {
+            holds.push(
+                "the lists of chunks are encrypted: a server could not see that a device brings a file which needs a \
+                 removed chunk; use LiveSync's own garbage collection"
+                    .into(),
+            );
+        }
+        Ok(WouldCollect { census, holds, devices })
+    }
+}
+
+impl WouldCollect {
+    /// The same for programs.
+    pub fn to_json(&self) -> Value {
+        let Census { files, referenced, unreferenced, unreferenced_named, named_chunks, passes, .. } = &self.census;
+        let device = |device: &Device| {
+            json!({"id": device.id, "name": device.name, "progress": device.progress,
+                   "last_connected": device.last_connected_ms})
+        };
+        json!({
+            "files": files.count + files.of_livesync + files.marked_deleted,
+            "named_chunks": named_chunks,
+            "referenced": {"count": referenced.count, "bytes": referenced.bytes},
+            "unreferenced": {"count": unreferenced.count, "bytes": unreferenced.bytes, "named": unreferenced_named.first},
+            "conflicts": files.conflicts.count,
+            "holds": self.holds,
+            "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
+            "passes": passes,
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! `couch-layer vault doctor`: what takes the space of a vault, what is missing, who is behind, what to do.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use chunks::vault::shown;
+use chunks::{Amount, CensusOptions, Device, Diagnosis, Difference, Milestone, Named};
+use clap::Args;
+use indicatif::{DecimalBytes, HumanCount};
+
+use super::progress::{self, Unit};
+use super::source::{IfNoDatabase, failure};
+use super::vault_args::VaultArgs;
+use crate::cmd::Failure;
+
+/// Number of files and settings that are shown one by one. All are counted.
+const SHOWN: usize = 20;
+
+/// Examine a vault: what takes the space, what is missing, which devices are behind, and what to do.
+///
+/// It reads the whole vault and changes nothing. Its exit status is 1 if a file lacks chunks, or if a document is
+/// damaged.
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// Print the diagnosis as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    vault: VaultArgs,
+}
+
+impl Doctor {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let chunks = self.vault.open(IfNoDatabase::Fail).await?.1;
+        let bar = progress::counter(Unit::Documents);
+        bar.set_message(format!("examining {}, documents:", self.vault.database));
+        let found = chunks.doctor(CensusOptions::default(), |done| bar.set_position(done)).await;
+        bar.finish_and_clear();
+        let found = found?;
+        progress::print(&if self.json { found.to_json().to_string() } else { report(&found) })?;
+        match (found.census.broken.count, found.census.damaged.count) {
+            (0, 0) => Ok(()),
+            (broken, damaged) => {
+                Err(failure(format!("{broken} files lack chunks, and {damaged} documents are damaged")))
+            }
+        }
+    }
+}
+
+fn report(found: &Diagnosis) -> String {
+    let (census, files) = (&found.census, &found.census.files);
+    let mut lines = vec![format!(
+        "{} files, {} hidden files and customizations, {} marked as deleted",
+        HumanCount(files.count),
+        HumanCount(files.of_livesync),
+        HumanCount(files.marked_deleted)
+    )];
+    lines.push("Space".into());
+    let mut amount = |what: &str, amount: Amount| {
+        let Amount { count, bytes } = amount;
+        lines.push(format!("  {what:34} {:>11} {:>12}", HumanCount(count).to_string(), size(bytes)));
+    };
+    amount("chunks that files need", census.referenced);
+    if let Some(unreferenced) = found.unreferenced() {
+        amount("chunks that no file needs", unreferenced);
+    } else {
+        amount("chunks of which this is unknown", census.unreferenced);
+    }
+    if census.aggregated.count > 0 {
+        amount("aggregated chunks", census.aggregated);
+    }
+    let documents = files.count + files.of_livesync + files.marked_deleted;
+    amount("documents of files", Amount { count: documents, bytes: files.bytes });
+    amount("other documents", files.others);
+    let mut count = |what: &str, count: u64| lines.push(format!("  {what:34} {:>11}", HumanCount(count).to_string()));
+    count("tombstones of chunks", files.chunk_tombstones);
+    count("other tombstones", files.other_tombstones);
+    count("revisions in histories of files", files.revisions);
+    if let Some((path, revisions)) = &files.longest {
+        lines.push(format!("    the longest: {}, {} revisions", shown(path), HumanCount(*revisions)));
+    }
+    let database = &found.database;
+    let disk = database.file_bytes.map(|bytes| format!(", {} on disk", size(bytes))).unwrap_or_default();
+    lines.push(format!("  all: {} documents, {}{disk}", HumanCount(database.documents), size(database.document_bytes)));
+    name(&mut lines, "Files that lack chunks", &census.broken, |file| {
+        format!("{}: {} ({})", shown(&file.path), HumanCount(file.missing), file.chunks.join(", "))
+    });
+    name(&mut lines, "Damaged documents", &census.damaged, |what| shown(what));
+    name(&mut lines, "Lists of chunks that cannot be read", &files.unread, ToString::to_string);
+    name(&mut lines, "Files in conflict", &files.conflicts, |path| shown(path));
+    match &found.milestone {
+        Ok(Some(milestone)) => devices(&mut lines, found, milestone),
+        Ok(None) => lines.push("Devices: none has left its name".into()),
+        Err(what) => lines.push(format!("Devices: their list {what}")),
+    }
+    lines.push("What to do".into());
+    lines.extend(found.advice().iter().map(|advice| format!("  {}", shown(advice))));
+    lines.join("\n")
+}
+
+fn devices(lines: &mut Vec<String>, found: &Diagnosis, milestone: &Milestone) {
+    lines.push(format!(
+        "Devices ({})",
+        if milestone.locked { "the vault is locked" } else { "the vault is not locked" }
+    ));
+    for device in milestone.devices.iter().take(SHOWN) {
+        let last = match device.last_connected_ms {
+            Some(last) => {
+                let seconds = found.now_ms.saturating_sub(last) / 60_000 * 60;
+                let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(last.min(253_402_300_799_999)));
+                format!("connected {date}, {} ago", humantime::format_duration(Duration::from_secs(seconds)))
+            }
+            None => "has not said when it connected".into(),
+        };
+        let behind = match found.behind.get(&device.id) {
+            Some(behind) if behind.more => {
+                format!("more than {} documents changed since", HumanCount(behind.documents))
+            }
+            Some(behind) => format!("{} documents changed since", HumanCount(behind.documents)),
+            None => "what it has seen is unknown".into(),
+        };
+        let accepted = if device.accepted { "" } else { ", not among the accepted" };
+        lines.push(format!("  {}{accepted}: {last}; {behind}", shown(&title(device))));
+    }
+    and_more(lines, milestone.devices.len() as u64);
+    let called = |id: &String| milestone.devices.iter().find(|device| device.id == *id).map_or(id.clone(), title);
+    if !milestone.differences.is_empty() {
+        lines.push("Settings that differ".into());
+    }
+    for Difference { setting, values, must_match } in milestone.differences.iter().take(SHOWN) {
+        let values: Vec<String> = values.iter().map(|(id, value)| format!("{} has {value}", called(id))).collect();
+        let must = if *must_match { " (must be the same)" } else { "" };
+        lines.push(shown(&format!("  {setting}{must}: {}", values.join(", "))));
+    }
+    and_more(lines, milestone.differences.len() as u64);
+}
+
+/// A device's name, and its id, since two devices may have one name.
+fn title(device: &Device) -> String {
+    match &device.name {
+        Some(name) => format!("{name} ({})", device.id),
+        None => format!("({})", device.id),
+    }
+}
+
+fn name<T>(lines: &mut Vec<String>, what: &str, named: &Named<T>, show: impl Fn(&T) -> String) {
+    if named.count == 0 {
+        return;
+    }
+    lines.push(format!("{what}: {}", HumanCount(named.count)));
+    lines.extend(named.first.iter().take(SHOWN).map(|one| format!("  {}", show(one))));
+    and_more(lines, named.count);
+}
+
+fn and_more(lines: &mut Vec<String>, count: u64) {
+    if let Some(more) = count.checked_sub(SHOWN as u64).filter(|&more| more > 0) {
+        lines.push(format!("  and {} more", HumanCount(more)));
+    }
+}
+
+fn size(bytes: u64) -> String {
+    DecimalBytes(bytes).to_string()
+}
