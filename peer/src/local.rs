@@ -175,7 +175,7 @@ impl<D: Database> Peer for Local<D> {
         loop {
             let batch = self.documents.changes(&asked).await?;
             let (last_seq, pending) = (batch.last_seq, batch.pending);
-            // A batch that reached the limit says that there are no more rows of the request.
+            // A batch that ends at the limit has `more == false`, although more rows can follow.
             let more = batch.more || batch.rows.len() == request.limit;
             let rows = self.passing(batch, selector.as_ref()).await?;
             let answer = || Changes { rows, last_seq: last_seq.to_string(), more, pending };

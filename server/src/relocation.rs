@@ -132,7 +132,7 @@ impl Outcome {
     /// As text for people.
     pub(crate) fn to_text(&self, name: &str, to: &str) -> String {
         let mut text = match (self.moved, self.moved_before) {
-            (true, true) => format!("{name} has moved to {to} before"),
+            (true, true) => format!("{name} had already moved to {to}"),
             (true, false) => format!("{name} has moved to {to}: {} documents copied", self.documents),
             (false, _) => format!("{name} has not moved: the two sides differ"),
         };

@@ -218,7 +218,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// Answers the first requests: as many as fit in a batch, and at least one. If that one is alone, bodies may
-    /// be left unread. The number is that of revisions that a branch remembers.
+    /// be left unread. Also returns the database's `revs_limit`.
     async fn open_some(
         &self,
         transaction: D::Transaction,

@@ -224,13 +224,13 @@ impl<D: Database> Documents<D> {
             let left_out = had.left_out.iter().filter_map(|view| usize::try_from(*view).ok());
             let views: BTreeSet<usize> = left_out.chain(one.left_out.keys().copied()).collect();
             if views.is_empty() && had.has_error != one.error.is_some() {
-                return Ok(("another error than noted", views));
+                return Ok(("errors that differ from what is stored", views));
             }
             let rows: Vec<_> = one.rows.iter().filter(|(view, ..)| !views.contains(view)).collect();
             let named: Vec<_> = had.rows.iter().map(|row| (row.view, row.emit, &row.key)).collect();
             let emitted: Vec<_> = rows.iter().map(|(view, place, _)| (*view as u64, place.emit, &place.key)).collect();
             if named != emitted {
-                return Ok(("other rows than its id row names", views));
+                return Ok(("rows that differ from its id row", views));
             }
             for some in rows.chunks(AT_ONCE) {
                 let reads: Vec<_> = some

@@ -29,7 +29,7 @@ use tokio::net::{TcpSocket, TcpStream};
 const MOST_TIMES: u64 = 12;
 const VALUES: u64 = 10_000 * 2_560;
 
-/// What a request may take beside that: buffers, threads, the row that it writes. The allocator gives memory back later
+/// Further memory of a request: buffers, threads, the row that it writes. The allocator gives memory back later
 /// on a busy machine, some MiB more than on an idle one.
 const MOST_BESIDE: u64 = 24 << 20;
 
@@ -121,8 +121,8 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
     };
     let memory = memory_mib();
     let (mut table, mut wrong) = (Vec::new(), Vec::new());
-    // What the allocator keeps of hundreds of requests is no part of what one takes, so a whole run starts servers
-    // anew.
+    // The allocator keeps memory of hundreds of requests, which would count for one. So a whole run starts new
+    // servers.
     for cases in cases.chunks(SAMPLE) {
         let server = start(memory);
         let (client, other) = (reqwest::Client::new(), at([127, 0, 0, 2]));

@@ -149,7 +149,7 @@ async fn filters_of_sources_here_are_run_with_their_parameters() {
     for number in 0..10 {
         couch.put(&format!("/here/{number}"), json!({"kind": if number % 3 == 0 { "a" } else { "b" }})).await;
     }
-    // Of two leaves the losing one passes.
+    // The document has two leaves, and the losing one passes.
     let leaves = json!({"new_edits": false, "docs": [
         {"_id": "both", "_rev": "1-a", "kind": "a"}, {"_id": "both", "_rev": "1-b", "kind": "b"}]});
     assert_eq!(couch.json("POST", "/here/_bulk_docs", leaves).await.status, 201);

@@ -267,7 +267,7 @@ async fn new_passwords_match_the_configuration_at_once() {
 async fn hashes_out_of_bounds_are_refused_by_their_iterations() {
     let couch = with_users(&[("anna", &[]), ("berta", &[])]).await;
     set(&couch, "admins/eve", "pw eve").await;
-    // What was proven need not be computed.
+    // A proven password is not hashed again.
     assert_eq!(user(&couch, "berta", "GET", "/_session").await.status, 200);
     for (name, value, what) in [("min_iterations", "11", "low"), ("max_iterations", "9", "high")] {
         set(&couch, &format!("chttpd_auth/{name}"), value).await;
@@ -310,7 +310,7 @@ async fn a_proven_password_is_stored_by_another_scheme_once() {
     assert_eq!(stored("anna").await, before, "it could be no new password");
     set(&couch, "chttpd_auth/password_regexp", "").await;
 
-    // Of many requests at once, one stores it.
+    // If many requests arrive at once, one of them stores it.
     let requests = (0..20).map(|_| user(&couch, "anna", "GET", "/_session"));
     let answers = futures_util::future::join_all(requests).await;
     assert!(answers.iter().all(|answer| answer.status == 200));

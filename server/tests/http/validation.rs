@@ -161,7 +161,7 @@ async fn every_way_to_write_is_validated() {
     for id in ["x", "c", "e", "f", "g", "new", "related"] {
         assert_eq!(couch.get(&format!("/db/{id}")).await.status, 404, "{id}");
     }
-    // What is not validated: local documents, design documents and purges.
+    // Local documents, design documents and purges are not validated.
     couch.json("PUT", "/db/_local/a", json!({"bad": 1})).await;
     couch.put("/db/_design/other", json!({"bad": 1})).await;
     assert_eq!(couch.json("POST", "/db/_purge", json!({"a": [rev]})).await.status, 201);

@@ -166,7 +166,7 @@ impl Hashing {
         let (verifier, password) = (verifier.clone(), password.to_owned());
         let (network, attempt) = (attempt.network, attempt.clone());
         let found = self.run(network, Some(LATEST), move || {
-            // Of many equal concurrent logins, only the first one is hashed.
+            // If many equal logins arrive at once, only the first one is hashed.
             if proven.lock().knows(&proof) {
                 return Ok(Match::Known);
             }

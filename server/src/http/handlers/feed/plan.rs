@@ -99,7 +99,7 @@ fn ago(text: &str, now_ms: u64) -> Option<u64> {
 pub(crate) enum Idle {
     /// Ends after this time.
     Timeout(Duration),
-    /// Sends a heartbeat at this interval, for ever.
+    /// Sends a heartbeat at this interval.
     Heartbeat(Duration),
 }
 
