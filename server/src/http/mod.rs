@@ -7,7 +7,7 @@
 //!      │
 //!   routes ──── the table: path and method to a handler
 //!      │
-//!   root  database  document  listing  views  find  feed   handlers, a folder for each subject
+//!   root  database  document  listing  views  find  feed  console   handlers, one for each subject
 //!      │
 //!   authz ───── what a client may
 //!      │
@@ -36,6 +36,7 @@ mod authn;
 mod authz;
 mod auto_purge;
 mod config;
+mod console;
 mod database;
 mod document;
 mod error;

@@ -34,6 +34,7 @@ use crate::http::authz::admission::{refuse_pages, security};
 use crate::http::authz::rights::{not_database_admin, not_member, not_server_admin, standing};
 use crate::http::config::sandbox::Foreign;
 use crate::http::config::settings::{Required, Settings};
+use crate::http::console;
 use crate::http::error::{ApiError, Result};
 use crate::http::journal::{Access, Counted, cut};
 use crate::http::request::Request;
@@ -291,6 +292,9 @@ async fn admit_and_route(
     let (segments, has_no_name) = params::segments(uri.path(), settings.has_plus_as_space)?;
     if request.method == Method::GET && segments.len() > 2 && segments[1].starts_with("_design/") {
         return Ok(redirect_to_design(request, uri, &segments));
+    }
+    if uri.path() == "/_utils" && request.method == Method::GET {
+        return Ok(console::redirect());
     }
     let segments = routes::join_ids(segments);
     if let Some(first) = segments.first() {

@@ -15,6 +15,7 @@ pub(crate) mod views;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +100,8 @@ pub struct Options {
     pub slow_request: Option<Duration>,
     /// An address on which figures are told to everyone who asks.
     pub metrics_listen: Option<SocketAddr>,
+    /// A folder with the pages that are served at `/_utils` instead of the console in the binary.
+    pub utils: Option<PathBuf>,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
     pub lease: Duration,
 }
@@ -128,6 +131,7 @@ impl Default for Options {
             access_log: None,
             slow_request: None,
             metrics_listen: None,
+            utils: None,
             lease: Duration::from_secs(30),
         }
     }

@@ -24,6 +24,7 @@ use crate::http::app::statistics::Count;
 use crate::http::app::stores::Documents;
 use crate::http::authz;
 use crate::http::authz::rights::is_of_the_system;
+use crate::http::console;
 use crate::http::database::{self, conflicts, format, partition, purge, relocate, settings, upkeep};
 use crate::http::document::{attachment, bulk_docs, bulk_get, local, patch, read, revs_diff, write};
 use crate::http::error::{ApiError, Result};
@@ -82,7 +83,7 @@ static ROUTES: &[Route] = &[
     row("/_session", "GET,HEAD", Public, |r, _| Box::pin(session::current(r))),
     row("/_session", "POST", Public, |r, _| Box::pin(session::login(r))),
     row("/_session", "DELETE", Public, |r, _| now(session::logout(r))),
-    row("/_utils/*", "*", Public, |_, _| now(Err(ApiError::not_found("missing")))),
+    row("/_utils/*", "GET,HEAD", Public, |r, n| Box::pin(console::read(r, n))),
     row("/favicon.ico", "*", Public, |_, _| now(Err(ApiError::not_found("missing")))),
     row("/_all_dbs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::all_dbs(r))),
     row("/_dbs_info", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::dbs_info(r))),
