@@ -15,7 +15,7 @@ export const shortSeq = (seq) => String(seq).replace(/^(\d+)-0*([0-9a-f]{6,}?)0{
 async function create() {
   const name = await dialog('Create a database', (close) => {
     const input = h('input', {
-      required: true, pattern: '[a-z][a-z0-9_$()+\\/\\-]*', title: 'a letter first, then a-z 0-9 _ $ ( ) + - /', autocomplete: 'off', spellcheck: 'false', autocapitalize: 'off', autofocus: true,
+      required: true, pattern: '[a-z][a-z0-9_$\\(\\)+\\/\\-]*', title: 'a letter first, then a-z 0-9 _ $ ( ) + - /', autocomplete: 'off', spellcheck: 'false', autocapitalize: 'off', autofocus: true,
     });
     const parts = h('input', { type: 'checkbox' });
     return form(null, async () => {

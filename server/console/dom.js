@@ -87,11 +87,11 @@ export function toast(text, isError = false) {
 /** A paragraph that stands out: `kind` is `good`, `warn`, `bad` or empty. */
 export const note = (kind, ...children) => h('div', { class: `note ${kind}`, role: kind === 'bad' ? 'alert' : null }, ...children);
 
-/** A table. `heads` are texts, or `[text, 'number']`; `rows` are lists of cells. It scrolls by itself where it is wide. */
+/** A table. `heads` are texts, `[text, 'number']`, or empty above buttons; `rows` are lists of cells. It scrolls by itself where it is wide. */
 export function table(label, heads, rows, empty = 'There is nothing here yet.') {
   if (rows.length === 0) return h('p', { class: 'empty' }, empty);
   const kinds = heads.map((head) => (Array.isArray(head) ? head[1] : null));
-  const head = heads.map((one, at) => h('th', { scope: 'col', class: kinds[at] }, Array.isArray(one) ? one[0] : one));
+  const head = heads.map((one, at) => h('th', { scope: 'col', class: kinds[at] }, Array.isArray(one) ? one[0] : one || h('span', { class: 'unseen' }, 'Actions')));
   const body = rows.map((row) => h('tr', { class: row.kind }, ...[...row].map((cell, at) => h('td', { class: kinds[at] }, cell))));
   return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
     h('table', null, h('thead', null, h('tr', null, ...head)), h('tbody', null, ...body)));

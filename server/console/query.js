@@ -29,12 +29,12 @@ async function fieldsOf(db, signal) {
 const OPERATORS = ['$eq', '$gt', '$gte', '$lt', '$lte', '$ne', '$in', '$nin', '$exists', '$regex', '$beginsWith', '$and', '$or', '$not', '$elemMatch', '$all', '$size', '$type', '$mod', '$allMatch', '$nor'];
 const MEMBERS = ['selector', 'fields', 'sort', 'limit', 'skip', 'use_index', 'execution_stats', 'bookmark'];
 
-/** Completes names inside of quotes. The list follows the pattern of a combobox: arrows choose, Enter takes, Escape closes. */
+/** Completes names inside of quotes: arrows choose, Enter takes, Escape closes. */
 function completing(area, fields) {
   const list = h('ul', { class: 'completions', role: 'listbox', id: 'completions', 'aria-label': 'Names', hidden: true });
-  Object.entries({ role: 'combobox', 'aria-autocomplete': 'list', 'aria-controls': 'completions', 'aria-expanded': 'false', 'aria-multiline': null }).forEach(([name, value]) => value && area.setAttribute(name, value));
+  Object.entries({ 'aria-autocomplete': 'list', 'aria-controls': 'completions', 'aria-haspopup': 'listbox' }).forEach(([name, value]) => area.setAttribute(name, value));
   let [found, chosen, begun] = [[], 0, 0];
-  const close = () => { list.hidden = true; area.setAttribute('aria-expanded', 'false'); area.removeAttribute('aria-activedescendant'); };
+  const close = () => { list.hidden = true; area.removeAttribute('aria-activedescendant'); };
   const mark = () => {
     [...list.children].forEach((item, at) => item.setAttribute('aria-selected', String(at === chosen)));
     area.setAttribute('aria-activedescendant', `completion${chosen}`);
@@ -64,7 +64,6 @@ function completing(area, fields) {
     chosen = 0;
     fill(list, found.map((name, at) => h('li', { role: 'option', id: `completion${at}`, onmousedown: (event) => { event.preventDefault(); take(name); } }, name)));
     list.hidden = false;
-    area.setAttribute('aria-expanded', 'true');
     return mark();
   };
   area.addEventListener('input', look);

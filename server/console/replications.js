@@ -63,7 +63,7 @@ export async function page({ signal }) {
       if (info.docs_written !== undefined) previous.set(key, { written: info.docs_written, at: now });
       const job = jobs.find(({ id }) => id === entry.id);
       return [entry.doc_id ? link(doc(entry.database ?? DATABASE, entry.doc_id), entry.doc_id) : h('code', null, (entry.id ?? '').slice(0, 12)),
-        h('span', { class: `badge ${BADGES[entry.state] ?? ''}` }, entry.state), h('span', { class: 'way' }, side(entry.source), h('span', { 'aria-label': 'to' }, ' → '), side(entry.target)),
+        h('span', { class: `badge ${BADGES[entry.state] ?? ''}` }, entry.state), h('span', { class: 'way' }, side(entry.source), ' → ', side(entry.target)),
         count(info.docs_written ?? 0), rate > 0 ? `${rate.toFixed(1)}/s` : '', info.changes_pending === undefined || info.changes_pending === null ? '' : count(info.changes_pending),
         info.error ? h('span', { class: 'wrong' }, info.error) : info.doc_write_failures > 0 ? h('span', { class: 'wrong' }, `${count(info.doc_write_failures)} documents were refused`) : '',
         h('div', { class: 'row tight' }, button('Details', () => details(entry, job), { class: 'small', 'aria-label': `Details of ${entry.doc_id ?? entry.id}` }),

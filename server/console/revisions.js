@@ -78,10 +78,10 @@ export function tree(db, id, all, current) {
   const nodes = [...drawn.values()].map(({ rev, leaf, x, y }) => {
     const winner = leaf && leaf === leaves[0];
     const kind = !leaf ? 'inner' : leaf.isDeleted ? 'tombstone' : winner ? 'winner' : 'conflict';
-    const mark = [svg('title', null, rev), svg('circle', { cx: x, cy: y, r: leaf ? RADIUS : 6 }),
+    const mark = [svg('title', null, leaf ? `${rev}, ${kind}` : rev), svg('circle', { cx: x, cy: y, r: leaf ? RADIUS : 6 }),
       leaf?.isDeleted && svg('path', { class: 'cross', d: `M${x - 4} ${y - 4}l8 8m0-8l-8 8` }),
       svg('text', { x, y: branches.has(rev) ? y - 15 : y + 24, 'text-anchor': 'middle' }, label(rev))];
-    return leaf ? svg('a', { class: `node ${kind}`, href: doc(db, id, rev), 'aria-label': `Revision ${rev}, ${kind}`, 'aria-current': rev === current ? 'true' : null }, mark)
+    return leaf ? svg('a', { class: `node ${kind}`, href: doc(db, id, rev), 'aria-current': rev === current ? 'true' : null }, mark)
       : svg('g', { class: 'node inner' }, mark);
   });
   const legend = [['winner', 'winner'], ['conflict', 'conflict'], ['tombstone', 'deleted'], ['inner', 'replaced']];

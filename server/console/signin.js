@@ -13,7 +13,7 @@ function fields(kind) {
 /** Names an administrator, and signs in as this one if there was none. */
 export async function nameAdministrator(name, password) {
   const wasParty = session.isParty;
-  await put(url('_node', '_local', '_config', 'admins', name), password);
+  await put(url('_node', '_local', '_config', 'admins', name), JSON.stringify(password));
   if (wasParty) await signIn(name, password);
 }
 
