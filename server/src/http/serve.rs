@@ -30,7 +30,7 @@ use crate::http::app::App;
 use crate::http::authn::auth::claimed_name;
 use crate::http::authn::lockout::network;
 use crate::http::authn::principal::{ANONYMOUS, Principal, Proof};
-use crate::http::authz::admission::{refuse_pages, security};
+use crate::http::authz::admission::{refuse_borrowed, refuse_pages, security};
 use crate::http::authz::rights::{not_database_admin, not_member, not_server_admin, standing};
 use crate::http::config::sandbox::Foreign;
 use crate::http::config::settings::{Required, Settings};
@@ -328,6 +328,7 @@ async fn admit_and_route(
             }
         }
         require_user(&request.principal, settings.required, &segments)?;
+        refuse_borrowed(request)?;
     }
     request.body.admit(&request.app.budget.part(owner(request))).await?;
     let resource = routes::find(&segments, &request.method)?;
