@@ -195,6 +195,27 @@ test('what changes something carries what other pages cannot send', async (t) =>
   }
 });
 
+test('a page of another origin changes nothing with the session of the console', async (t) => {
+  const started = await browser(t);
+  if (!started) return;
+  const { server, ask } = await emptyServer(t);
+  await ask('PUT', '/db');
+  await ask('PUT', '/db/_design/u', { updates: { make: "function (doc, req) { return [{_id: 'made by ' + req.body}, 'made'] }" } });
+  const { page, signIn } = await openConsole(started, server);
+  await signIn('admin');
+  const post = (by) => page.evaluate(([url, body]) => fetch(url, { method: 'POST', body, credentials: 'include', mode: 'no-cors' }).then(() => null), [`${server.url}/db/_design/u/_update/make`, by]);
+  await post('the console');
+  const elsewhere = new URL(await emptyPages(t));
+  // The same host at another port is the same site: the browser sends the cookie.
+  elsewhere.hostname = '127.0.0.1';
+  await page.goto(elsewhere.href);
+  const answered = page.waitForResponse((one) => one.url().endsWith('/make'));
+  await post('another page');
+  assert.equal((await answered).status(), 403);
+  const { rows } = await ask('GET', '/db/_all_docs?startkey="made"');
+  assert.deepEqual(rows.map(({ id }) => id), ['made by the console']);
+});
+
 test('all of it loads in under 150 KB, and comes from the server alone', async (t) => {
   const started = await browser(t);
   if (!started) return;
@@ -461,6 +482,34 @@ test('users, settings and replications are made, changed and ended', async (t) =
   await dialog.getByRole('button', { name: 'Stop it' }).click();
   await page.getByText('There are no replications.').waitFor();
   assert.deepEqual(problems, []);
+});
+
+test('who was signed out meanwhile signs in and goes on there', async (t) => {
+  const started = await browser(t);
+  if (!started) return;
+  const { server, ask } = await emptyServer(t);
+  await ask('PUT', '/db');
+  await ask('PUT', '/db/_design/guard', { validate_doc_update: "function (doc) { if (doc.refused) throw({unauthorized: 'not so'}); }" });
+  await ask('PUT', '/db/_security', { admins: {}, members: { names: ['admin'] } });
+  const { context, page, visit, signIn } = await openConsole(started, server);
+  await signIn('admin');
+  // A function refuses with the same status. The session goes on.
+  await visit('#/db/db/new');
+  await page.getByLabel('The document as JSON').fill('{"refused": true}');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('alert').getByText('not so').waitFor();
+  assert.equal(await page.getByRole('heading', { name: 'New document' }).count(), 1);
+
+  await context.clearCookies();
+  await page.getByRole('link', { name: 'Views' }).click();
+  await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+  await page.getByLabel('Name').fill('admin');
+  await page.getByLabel('Password').fill('wrong');
+  await page.keyboard.press('Enter');
+  await page.getByRole('alert').getByText('Name or password is incorrect').waitFor();
+  await page.getByLabel('Password').fill(PASSWORDS.admin);
+  await page.keyboard.press('Enter');
+  await page.getByText('The database has no views.').waitFor();
 });
 
 test('a server without an administrator gets one', async (t) => {

@@ -53,7 +53,11 @@ export async function text(method, address, { body, type = 'application/json', s
   if (answer.ok) return content;
   let said = {};
   try { said = JSON.parse(content); } catch { /* a proxy's page */ }
-  if (answer.status === 401 && session.name) listeners.forEach((listener) => listener());
+  if (answer.status === 401 && session.name && address !== url('_session')) {
+    // A session may have ended. It has not where a named user is refused by 401, as by a function of a design document.
+    await whoAmI().catch(() => {});
+    if (!session.name) listeners.forEach((listener) => listener());
+  }
   throw new Refused(answer.status, said.error ?? '', typeof said.reason === 'string' ? said.reason : JSON.stringify(said.reason ?? ''));
 }
 

@@ -32,7 +32,7 @@ export async function page({ args: [db], signal }) {
     return body ? json('POST', url(db, '_changes') + asked, { body, signal: stop }) : get(url(db, '_changes') + asked, { signal: stop });
   };
   const draw = () => fill(list, table(`Changes of ${db}`, ['Sequence', 'Document', 'Leaves', 'State'], rows.map(({ seq, id, changes, deleted }) =>
-    [h('code', { title: seq }, shortSeq(seq)), link(doc(db, id), id), h('code', null, changes.map(({ rev }) => rev.slice(0, 10)).join(' ')), deleted ? h('span', { class: 'badge deleted' }, 'deleted') : '']), 'Nothing has changed.'));
+    [h('code', { title: seq, class: 'tight' }, shortSeq(seq)), link(doc(db, id), id), h('code', null, changes.map(({ rev }) => rev.slice(0, 10)).join(' ')), deleted ? h('span', { class: 'badge deleted' }, 'deleted') : '']), 'Nothing has changed.'));
   const add = (found) => {
     const ids_ = new Set(found.map(({ seq }) => seq));
     rows = [...found, ...rows.filter(({ seq }) => !ids_.has(seq))].slice(0, MOST);

@@ -64,7 +64,7 @@ export async function page({ signal }) {
       const more = now - first.now;
       return [
         link(at('db', key), key), h('span', { class: 'measure' }, size(info.sizes.active), bar(info.sizes.active, most)),
-        count(info.doc_count), count(info.doc_del_count), h('code', { title: info.update_seq }, shortSeq(info.update_seq)),
+        count(info.doc_count), count(info.doc_del_count), h('code', { title: info.update_seq, class: 'tight' }, shortSeq(info.update_seq)),
         first.seq === info.update_seq ? h('span', { class: 'faint' }, 'quiet') : h('b', { class: 'up' }, more > 0 ? `+${many(more, 'document')}` : 'changed'),
       ];
     });

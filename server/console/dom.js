@@ -157,8 +157,9 @@ export const short = (text, most = 80) => (text.length > most ? `${text.slice(0,
 
 /** Waits, unless the page is left. */
 export const pause = (ms, signal) => new Promise((resolve, reject) => {
-  const timer = setTimeout(resolve, ms);
-  signal.addEventListener('abort', () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+  const leave = () => { clearTimeout(timer); reject(signal.reason); };
+  const timer = setTimeout(() => { signal.removeEventListener('abort', leave); resolve(); }, ms);
+  signal.addEventListener('abort', leave, { once: true });
 });
 
 /** Repeats `work` every `ms` until the page is left. It rests while nobody sees the page. An error is shown once, and work goes on. */

@@ -42,7 +42,6 @@ function frame(path) {
   const current = (to) => (path === to || (to !== '' && path.startsWith(`${to}/`)) ? 'page' : null);
   const entry = (to, text) => h('li', null, link(`#/${to}`, text, { 'aria-current': current(to) }));
   const known = recent.all().filter((name) => !name.startsWith('_')).slice(0, 5);
-  const who = session.name ?? (session.isParty ? 'everybody' : 'nobody');
   fill(side,
     h('a', { class: 'brand', href: '#/' }, h('img', { src: 'icon.svg', alt: '', width: 28, height: 28 }), 'couch-layer'),
     h('nav', { 'aria-label': 'Console' }, h('ul', null,
@@ -50,7 +49,7 @@ function frame(path) {
       known.map((name) => h('li', { class: 'sub' }, link(at('db', name), name, { 'aria-current': current(`db/${encodeURIComponent(name)}`) }))),
       session.isAdmin && [entry('replications', 'Replications'), entry('users', 'Users'), entry('config', 'Configuration'), entry('server', 'Server')])),
     h('div', { class: 'who' },
-      h('span', null, 'Signed in as ', h('b', null, who)),
+      h('span', null, session.name ? ['Signed in as ', h('b', null, session.name)] : session.isParty ? 'Everybody is an administrator' : 'Not signed in'),
       session.name
         ? button('Sign out', async () => { await signOut(); location.hash = '#/'; await show(); }, { class: 'quiet' })
         : link('#/signin', session.isParty ? 'Name an administrator' : 'Sign in'),
@@ -101,7 +100,10 @@ async function show() {
   scrollTo(0, 0);
 }
 
-onSignedOut(() => { session.name = null; location.hash = `#/signin?return=${encodeURIComponent(location.hash)}`; });
+onSignedOut(() => {
+  // Several requests may be refused at once.
+  if (!location.hash.startsWith('#/signin')) location.hash = `#/signin?return=${encodeURIComponent(location.hash)}`;
+});
 addEventListener('hashchange', show);
 addEventListener('unhandledrejection', (event) => { if (event.reason?.name === 'AbortError') event.preventDefault(); });
 

@@ -6,7 +6,7 @@ import { documentTable, documentTexts, open, rowsOf } from './documents.js';
 import { members, mistake } from './json.js';
 
 /** Number of documents from which names of fields are taken, and how deep. */
-const SAMPLE = 100;
+const SAMPLE = 40;
 const DEPTH = 3;
 
 /** The names of fields, the most frequent first, from the first documents and the last ones. */

@@ -39,11 +39,13 @@ export async function leavesOf(db, id, signal) {
 function layOut(leaves) {
   const nodes = new Map();
   leaves.forEach((leaf, lane) => leaf.path.forEach((rev, at) => {
-    const node = nodes.get(rev) ?? { rev, lane, parent: leaf.path[at + 1], children: new Set(), leaf: null };
-    if (at > 0) node.children.add(leaf.path[at - 1]);
-    else node.leaf = leaf;
+    const node = nodes.get(rev) ?? { rev, lane, parent: undefined, children: new Set(), leaf: null };
+    // A branch may remember less than another. One from outside may name another parent; the first one counts.
+    node.parent ??= leaf.path[at + 1];
+    if (at === 0) node.leaf = leaf;
     nodes.set(rev, node);
   }));
+  for (const { rev, parent } of nodes.values()) nodes.get(parent)?.children.add(rev);
   // A revision stays if it is a leaf, begins a line, is near a branch or an end, or its line is short.
   const isMark = (node) => node.leaf || !node.parent || node.children.size > 1 || (nodes.get(node.parent)?.children.size ?? 0) > 1;
   const kept = new Set();
