@@ -6,7 +6,7 @@ import { button, dialog, field, fill, form, h, note, panel, table, toast } from 
 const path = (...parts) => url('_node', '_local', '_config', ...parts);
 
 /** Whether a value is a secret, or made of one. */
-const isSecret = (section, name, value) => !['true', 'false'].includes(value) && (['admins', 'jwt_keys', 'ssl'].includes(section) || /secret|password|token|_key$/i.test(name));
+const isSecret = (section, name, value) => !['true', 'false'].includes(value) && (['admins', 'jwt_keys', 'ssl'].includes(section) || /^(.*_)?(secret|password|key)$/i.test(name));
 
 function edit(section, name, value) {
   const isNew = name === undefined;
@@ -35,7 +35,7 @@ const reset = async (section, name) => {
 };
 
 export async function page({ signal }) {
-  const found = h('div');
+  const found = h('div', { class: 'stack config' });
   const filter = h('input', { type: 'search', placeholder: 'Find a setting', 'aria-label': 'Find a setting', spellcheck: 'false', autocapitalize: 'off' });
   let all = {};
   const draw = () => {

@@ -83,7 +83,7 @@ export async function page({ args: [db, id], options, signal, reload }) {
   const content = await read(db, id, rev, leaves, signal);
   const current = JSON.parse(content);
   const isOld = rev !== undefined && rev !== leaves[0].rev;
-  const place = h('div');
+  const place = h('div', { class: 'place' });
   const made = textEditor(pretty(content), async (body) => {
     try {
       await text('PUT', url(db, id), { body });

@@ -60,9 +60,9 @@ function layOut(leaves) {
     const node = nodes.get(rev);
     let [before, left] = [node.parent, 0];
     while (before && !kept.has(before)) { left += 1; before = nodes.get(before)?.parent; }
-    return { ...node, before: nodes.has(before) ? before : null, left, x: 30 + columns.indexOf(position(rev)) * STEP, y: 30 + node.lane * LANE };
+    return { ...node, before: nodes.has(before) ? before : null, left, x: 42 + columns.indexOf(position(rev)) * STEP, y: 30 + node.lane * LANE };
   });
-  return { drawn: new Map(drawn.map((node) => [node.rev, node])), width: 60 + columns.length * STEP, height: 30 + leaves.length * LANE };
+  return { drawn: new Map(drawn.map((node) => [node.rev, node])), width: 84 + (columns.length - 1) * STEP, height: 30 + leaves.length * LANE };
 }
 
 /** The tree as a picture, in which each leaf is a link. */
