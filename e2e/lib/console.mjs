@@ -21,13 +21,17 @@ export const headers = (name = 'admin') => ({ authorization: `Basic ${btoa(`${na
 export const EVIL = '<img src=x onerror="window.hacked = 1">';
 
 /** A red picture of one pixel. */
-export const PNG = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==', 'base64');
+export const PNG = Buffer.from(
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==',
+  'base64',
+);
 
 /** A server with an administrator and nothing else. `ask` sends a request as the administrator. */
 export async function emptyServer(t, args = []) {
   const env = { COUCHDB_USER: 'admin', COUCHDB_PASSWORD: PASSWORDS.admin };
   const server = (await Server.start(await store(t, 'lsm'), { env, args })).endWith(t);
-  const ask = (method, at, body) => expectOk(server.url + at, { method, body, headers: { accept: 'application/json', ...headers() } });
+  const ask = (method, at, body) =>
+    expectOk(server.url + at, { method, body, headers: { accept: 'application/json', ...headers() } });
   return { server, ask };
 }
 
@@ -35,12 +39,23 @@ export async function emptyServer(t, args = []) {
 export async function grow(ask, db, id) {
   const hashes = Object.fromEntries([...'abcdef'].map((one) => [one, one.repeat(32)]));
   const { a, b, c, d, e, f } = hashes;
-  const revision = (ids, doc) => ({ _id: id, _rev: `${ids.length}-${ids[0]}`, _revisions: { start: ids.length, ids }, ...doc });
+  const revision = (ids, doc) => ({
+    _id: id,
+    _rev: `${ids.length}-${ids[0]}`,
+    _revisions: { start: ids.length, ids },
+    ...doc,
+  });
   await ask('POST', `/${db}/_bulk_docs`, {
-    new_edits: false, docs: [
+    new_edits: false,
+    docs: [
       revision([f, b, a], { title: 'of the winner', colour: 'green', same: true }),
       revision([c, b, a], { title: 'of the phone', colour: 'green', same: true, extra: [1, 2] }),
-      revision([e, a], { title: 'of the winner', colour: 'red', same: true, _attachments: { 'note.txt': { content_type: 'text/plain', data: btoa('kept') } } }),
+      revision([e, a], {
+        title: 'of the winner',
+        colour: 'red',
+        same: true,
+        _attachments: { 'note.txt': { content_type: 'text/plain', data: btoa('kept') } },
+      }),
       revision([d, b, a], { _deleted: true }),
     ],
   });
@@ -49,15 +64,34 @@ export async function grow(ask, db, id) {
 /** The same with databases, users, replications and names that are markup. */
 export async function fullServer(t) {
   const { server, ask } = await emptyServer(t);
-  for (const name of ['notes', 'public', '_users', '_replicator']) await ask('PUT', `/${name}`).catch((error) => { if (!/412/.test(error.message)) throw error; });
-  const docs = Array.from({ length: 60 }, (_, at) => ({ _id: `post:${String(at).padStart(2, '0')}`, type: at % 3 ? 'post' : 'page', author: ['ann', 'bob', 'cleo'][at % 3], year: 2015 + (at % 10), meta: { lang: 'en' } }));
+  for (const name of ['notes', 'public', '_users', '_replicator'])
+    await ask('PUT', `/${name}`).catch((error) => {
+      if (!/412/.test(error.message)) throw error;
+    });
+  const docs = Array.from({ length: 60 }, (_, at) => ({
+    _id: `post:${String(at).padStart(2, '0')}`,
+    type: at % 3 ? 'post' : 'page',
+    author: ['ann', 'bob', 'cleo'][at % 3],
+    year: 2015 + (at % 10),
+    meta: { lang: 'en' },
+  }));
   docs.push({ _id: EVIL, [EVIL]: EVIL, type: EVIL });
   await ask('POST', '/notes/_bulk_docs', { docs });
-  await ask('POST', '/notes/_bulk_docs', { docs: [{ _id: 'files', _attachments: {
-    'red.png': { content_type: 'image/png', data: PNG.toString('base64') },
-    [EVIL]: { content_type: 'text/html', data: btoa('<script>window.hacked = 1</script>') },
-    'evil.svg': { content_type: 'image/svg+xml', data: btoa('<svg xmlns="http://www.w3.org/2000/svg"><script>window.hacked = 1</script></svg>') },
-  } }] });
+  await ask('POST', '/notes/_bulk_docs', {
+    docs: [
+      {
+        _id: 'files',
+        _attachments: {
+          'red.png': { content_type: 'image/png', data: PNG.toString('base64') },
+          [EVIL]: { content_type: 'text/html', data: btoa('<script>window.hacked = 1</script>') },
+          'evil.svg': {
+            content_type: 'image/svg+xml',
+            data: btoa('<svg xmlns="http://www.w3.org/2000/svg"><script>window.hacked = 1</script></svg>'),
+          },
+        },
+      },
+    ],
+  });
   await grow(ask, 'notes', 'tree');
   await ask('PUT', '/notes/_design/posts', {
     views: {
@@ -71,17 +105,33 @@ export async function fullServer(t) {
   const { rev } = await ask('PUT', '/notes/gone', {});
   await ask('DELETE', `/notes/gone?rev=${rev}`);
   for (const name of ['member', 'owner', EVIL.replaceAll(':', '')]) {
-    await ask('PUT', `/_users/${encodeURIComponent(`org.couchdb.user:${name}`)}`, { name, password: PASSWORDS[name] ?? 'x', roles: [EVIL], type: 'user' });
+    await ask('PUT', `/_users/${encodeURIComponent(`org.couchdb.user:${name}`)}`, {
+      name,
+      password: PASSWORDS[name] ?? 'x',
+      roles: [EVIL],
+      type: 'user',
+    });
   }
-  await ask('PUT', '/notes/_security', { admins: { names: ['owner'], roles: [] }, members: { names: ['member'], roles: [EVIL.slice(0, 5)] } });
-  await ask('PUT', '/public/_security', { admins: { names: [], roles: ['_admin'] }, members: { names: [], roles: [] } });
+  await ask('PUT', '/notes/_security', {
+    admins: { names: ['owner'], roles: [] },
+    members: { names: ['member'], roles: [EVIL.slice(0, 5)] },
+  });
+  await ask('PUT', '/public/_security', {
+    admins: { names: [], roles: ['_admin'] },
+    members: { names: [], roles: [] },
+  });
   await ask('PUT', '/public/hello', { text: 'hi' });
-  await ask('PUT', `/_replicator/${encodeURIComponent(EVIL)}`, { source: 'http://127.0.0.1:1/none', target: `http://127.0.0.1:1/${encodeURIComponent(EVIL)}`, continuous: true });
+  await ask('PUT', `/_replicator/${encodeURIComponent(EVIL)}`, {
+    source: 'http://127.0.0.1:1/none',
+    target: `http://127.0.0.1:1/${encodeURIComponent(EVIL)}`,
+    continuous: true,
+  });
   return { server, ask };
 }
 
 /**
- * Opens the console in a new context: `{ page, problems, visit, signIn }`. `problems` collects what no page may have: errors
+ * Opens the console in a new context: `{ page, problems, visit, signIn }`. `problems` collects what no page may have:
+ * errors
  * of the console and of scripts, and requests that were refused.
  */
 export async function openConsole(started, server, options = {}) {
@@ -89,13 +139,21 @@ export async function openConsole(started, server, options = {}) {
   const page = await context.newPage();
   page.setDefaultTimeout(30_000);
   const problems = [];
-  page.on('console', (message) => { if (['error', 'warning'].includes(message.type())) problems.push(message.text()); });
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) problems.push(message.text());
+  });
   page.on('pageerror', (error) => problems.push(error.stack));
-  page.on('response', (response) => { if (response.status() >= 400) problems.push(`${response.status()} ${response.request().method()} ${response.url()}`); });
+  page.on('response', (response) => {
+    if (response.status() >= 400)
+      problems.push(`${response.status()} ${response.request().method()} ${response.url()}`);
+  });
   const root = `${server.url}/_utils/`;
   const visit = async (hash) => {
     await page.goto(root + hash);
-    await page.waitForFunction((path_) => document.querySelector('main').dataset.page === path_, hash.replace(/^#\//, '').replace(/\?.*$/, ''));
+    await page.waitForFunction(
+      (path_) => document.querySelector('main').dataset.page === path_,
+      hash.replace(/^#\//, '').replace(/\?.*$/, ''),
+    );
   };
   const signIn = async (name) => {
     await visit('#/signin');
@@ -113,7 +171,9 @@ export async function violations(page) {
   await page.evaluate(() => Promise.all(document.getAnimations().map((one) => one.finished)));
   await page.evaluate(AXE);
   const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-  return found.violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html} ${failureSummary}`).join('\n')}`);
+  return found.violations.map(
+    ({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html} ${failureSummary}`).join('\n')}`,
+  );
 }
 
 /** Keeps a screen of the page. */

@@ -1,19 +1,44 @@
-// The console in a real browser: each page for each kind of user, by keyboard, at phone width, and with names that are markup.
+// The console in a real browser: each page for each kind of user, by keyboard, at phone width, and with names that are
+// markup.
 
 import assert from 'node:assert/strict';
 import { mkdir, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 import test from 'node:test';
 
 import { browser, emptyPages } from '../lib/browser.mjs';
-import { EVIL, PASSWORDS, PNG, emptyServer, fullServer, grow, headers, keep, openConsole, tabTo, violations } from '../lib/console.mjs';
+import {
+  EVIL,
+  PASSWORDS,
+  PNG,
+  emptyServer,
+  fullServer,
+  grow,
+  headers,
+  keep,
+  openConsole,
+  tabTo,
+  violations,
+} from '../lib/console.mjs';
 import { store } from '../lib/engines.mjs';
 import { Server, expectOk, request, run, temporaryFolder } from '../lib/server.mjs';
 
+const require = createRequire(import.meta.url);
+
 const doc = (db, id) => `#/db/${db}/doc/${encodeURIComponent(id)}`;
 
-const OF_DATABASES = ['', '/query', '/views', '/changes', '/conflicts', '/settings', '/new'].map((part) => `#/db/notes${part}`);
-const OF_DOCUMENTS = [doc('notes', 'tree'), `${doc('notes', 'tree')}?rev=2-${'e'.repeat(32)}`, doc('notes', 'files'), doc('notes', EVIL), doc('notes', 'gone'), doc('notes', '_design/posts')];
+const OF_DATABASES = ['', '/query', '/views', '/changes', '/conflicts', '/settings', '/new'].map(
+  (part) => `#/db/notes${part}`,
+);
+const OF_DOCUMENTS = [
+  doc('notes', 'tree'),
+  `${doc('notes', 'tree')}?rev=2-${'e'.repeat(32)}`,
+  doc('notes', 'files'),
+  doc('notes', EVIL),
+  doc('notes', 'gone'),
+  doc('notes', '_design/posts'),
+];
 const OF_ADMINISTRATORS = ['#/replications', '#/users', '#/config', '#/server'];
 
 /** The pages that each kind of user opens. The last one is not signed in. */
@@ -21,7 +46,18 @@ const USERS = {
   admin: ['#/', ...OF_DATABASES, ...OF_DOCUMENTS, ...OF_ADMINISTRATORS, '#/signin'],
   owner: ['#/', ...OF_DATABASES, ...OF_DOCUMENTS, ...OF_ADMINISTRATORS],
   member: ['#/', ...OF_DATABASES, ...OF_DOCUMENTS, ...OF_ADMINISTRATORS],
-  reader: ['#/', '#/signin', '#/db/public', '#/db/public/query', '#/db/public/views', '#/db/public/changes', '#/db/public/conflicts', '#/db/public/settings', doc('public', 'hello'), ...OF_ADMINISTRATORS],
+  reader: [
+    '#/',
+    '#/signin',
+    '#/db/public',
+    '#/db/public/query',
+    '#/db/public/views',
+    '#/db/public/changes',
+    '#/db/public/conflicts',
+    '#/db/public/settings',
+    doc('public', 'hello'),
+    ...OF_ADMINISTRATORS,
+  ],
 };
 
 const FORMS = [
@@ -72,15 +108,20 @@ test('who is no administrator is told so, and asks the server for nothing', asyn
   await signIn('member');
   assert.equal(await page.getByRole('link', { name: 'Users' }).count(), 0);
   const asked = [];
-  page.on('request', (one) => { if (!one.url().includes('/_utils/')) asked.push(`${one.method()} ${new URL(one.url()).pathname}`); });
+  page.on('request', (one) => {
+    if (!one.url().includes('/_utils/')) asked.push(`${one.method()} ${new URL(one.url()).pathname}`);
+  });
   for (const hash of OF_ADMINISTRATORS) {
-    await page.evaluate((to) => { location.hash = to; }, hash);
+    await page.evaluate((to) => {
+      location.hash = to;
+    }, hash);
     await page.getByText('This page is for server administrators.').waitFor();
   }
   assert.deepEqual(asked, []);
   // What a member may not do is not offered.
   await visit('#/db/notes/settings');
-  for (const name of ['Save', 'Compact', 'Drop this database', 'Purge']) assert.equal(await page.getByRole('button', { name }).count(), 0, name);
+  for (const name of ['Save', 'Compact', 'Drop this database', 'Purge'])
+    assert.equal(await page.getByRole('button', { name }).count(), 0, name);
   await visit(doc('notes', '_design/posts'));
   assert.equal(await page.getByRole('button', { name: 'Save' }).count(), 0);
   // The owner of the database may.
@@ -104,7 +145,14 @@ test('what users store is shown as text and runs nowhere', async (t) => {
     assert.equal(await page.evaluate(() => window.hacked), undefined, where);
     assert.equal(await page.evaluate(() => document.querySelectorAll('img[src=x], main script').length), 0, where);
   };
-  for (const hash of ['#/db/notes', '#/db/notes/changes', doc('notes', EVIL), doc('notes', 'files'), '#/users', '#/replications']) {
+  for (const hash of [
+    '#/db/notes',
+    '#/db/notes/changes',
+    doc('notes', EVIL),
+    doc('notes', 'files'),
+    '#/users',
+    '#/replications',
+  ]) {
     await visit(hash);
     await sees(hash);
   }
@@ -164,14 +212,81 @@ test('the console runs no inline code, and is in no frame', async (t) => {
   });
   assert.equal(await page.evaluate(() => window.inline), undefined);
   await page.goto(await emptyPages(t));
-  await page.evaluate((source) => new Promise((resolve) => {
-    const frame = document.createElement('iframe');
-    frame.onload = resolve;
-    frame.src = source;
-    document.body.append(frame);
-  }), `${server.url}/_utils/`);
+  await page.evaluate(
+    (source) =>
+      new Promise((resolve) => {
+        const frame = document.createElement('iframe');
+        frame.onload = resolve;
+        frame.src = source;
+        document.body.append(frame);
+      }),
+    `${server.url}/_utils/`,
+  );
   const framed = page.frames().find((one) => one !== page.mainFrame());
   assert.equal(await framed.evaluate(() => document.querySelectorAll('#side').length), 0);
+});
+
+test('a name that a browser cannot ask for is refused, and nothing else is asked for instead', async (t) => {
+  const started = await browser(t);
+  if (!started) return;
+  const { server, ask } = await emptyServer(t);
+  await ask('PUT', '/db');
+  await ask('POST', '/db/_bulk_docs', { docs: ['.', '..', '_design/..'].map((_id) => ({ _id })) });
+  const { page, problems, visit, signIn } = await openConsole(started, server);
+  await signIn('admin');
+  await visit('#/db/db');
+  for (const name of ['.', '..', '_design/..']) {
+    await visit('#/db/db');
+    await page.getByRole('link', { name, exact: true }).click();
+    await page.getByRole('alert').getByText('A browser cannot ask for the name').waitFor();
+  }
+  assert.equal((await ask('GET', '/db')).doc_count, 3);
+  assert.deepEqual(problems, []);
+});
+
+test('errors in a dialog are shown there', async (t) => {
+  const started = await browser(t);
+  if (!started) return;
+  const { server, ask } = await emptyServer(t);
+  await ask('PUT', '/db');
+  const { page, visit, signIn } = await openConsole(started, server);
+  await signIn('admin');
+  await visit('#/');
+  await page.getByRole('button', { name: 'Create a database' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByLabel('Name', { exact: true }).fill('db');
+  await page.keyboard.press('Enter');
+  await dialog.getByRole('alert').getByText('already exists').waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'detached' });
+});
+
+test('documents that the functions of a view fail on are listed', async (t) => {
+  const started = await browser(t);
+  if (!started) return;
+  const { server, ask } = await emptyServer(t);
+  await ask('PUT', '/db');
+  await ask('PUT', '/db/_design/posts', {
+    views: { broken: { map: 'function (doc) { emit(doc.meta.lang, 1); }', reduce: '_sum' } },
+  });
+  await ask('POST', '/db/_bulk_docs', { docs: [{ _id: 'good', meta: { lang: 'en' } }, { _id: 'bad' }] });
+  const { page, problems, visit, signIn } = await openConsole(started, server);
+  await signIn('admin');
+  await visit('#/db/db/views');
+  await page.getByRole('button', { name: 'Run' }).click();
+  await page.getByRole('row', { name: /^good/ }).waitFor();
+  await page
+    .getByRole('region', { name: 'Documents that functions failed on' })
+    .getByRole('row', { name: /^bad/ })
+    .waitFor();
+  assert.deepEqual(await violations(page), []);
+  // Reduced by its key.
+  await page.getByRole('checkbox', { name: 'Reduce' }).check();
+  await page.getByLabel('Group by key').check();
+  await page.getByRole('button', { name: 'Run' }).click();
+  await page.getByRole('row', { name: '"en" 1' }).waitFor();
+  assert.deepEqual(problems, []);
 });
 
 test('what changes something carries what other pages cannot send', async (t) => {
@@ -180,15 +295,22 @@ test('what changes something carries what other pages cannot send', async (t) =>
   const { server } = await emptyServer(t);
   const { page, visit, signIn } = await openConsole(started, server);
   const changes = [];
-  page.on('request', (one) => { if (one.method() !== 'GET') changes.push([one.method(), one.headers()]); });
+  page.on('request', (one) => {
+    if (one.method() !== 'GET') changes.push([one.method(), one.headers()]);
+  });
   await signIn('admin');
   await page.getByRole('button', { name: 'Create a database' }).click();
-  await page.getByRole('dialog').getByLabel('Name', { exact: true }).fill('made');
-  await page.getByRole('button', { name: 'Create', exact: true }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByLabel('Name', { exact: true }).fill('made');
+  await dialog.getByRole('button', { name: 'Create', exact: true }).click();
+  await page.getByRole('heading', { name: 'made' }).waitFor();
   await visit('#/db/made/new');
   await page.getByRole('button', { name: 'Save' }).click();
   await page.getByText('The document is stored.').waitFor();
-  assert.deepEqual(changes.map(([method]) => method), ['POST', 'PUT', 'POST']);
+  assert.deepEqual(
+    changes.map(([method]) => method),
+    ['POST', 'PUT', 'POST'],
+  );
   for (const [method, sent] of changes) {
     assert.equal(sent['x-requested-with'], 'couch-layer', method);
     assert.ok(method !== 'POST' || sent['content-type'] === 'application/json', method);
@@ -200,10 +322,16 @@ test('a page of another origin changes nothing with the session of the console',
   if (!started) return;
   const { server, ask } = await emptyServer(t);
   await ask('PUT', '/db');
-  await ask('PUT', '/db/_design/u', { updates: { make: "function (doc, req) { return [{_id: 'made by ' + req.body}, 'made'] }" } });
+  await ask('PUT', '/db/_design/u', {
+    updates: { make: "function (doc, req) { return [{_id: 'made by ' + req.body}, 'made'] }" },
+  });
   const { page, signIn } = await openConsole(started, server);
   await signIn('admin');
-  const post = (by) => page.evaluate(([url, body]) => fetch(url, { method: 'POST', body, credentials: 'include', mode: 'no-cors' }).then(() => null), [`${server.url}/db/_design/u/_update/make`, by]);
+  const post = (by) =>
+    page.evaluate(
+      ([url, body]) => fetch(url, { method: 'POST', body, credentials: 'include', mode: 'no-cors' }).then(() => null),
+      [`${server.url}/db/_design/u/_update/make`, by],
+    );
   await post('the console');
   const elsewhere = new URL(await emptyPages(t));
   // The same host at another port is the same site: the browser sends the cookie.
@@ -213,7 +341,10 @@ test('a page of another origin changes nothing with the session of the console',
   await post('another page');
   assert.equal((await answered).status(), 403);
   const { rows } = await ask('GET', '/db/_all_docs?startkey="made"');
-  assert.deepEqual(rows.map(({ id }) => id), ['made by the console']);
+  assert.deepEqual(
+    rows.map(({ id }) => id),
+    ['made by the console'],
+  );
 });
 
 test('all of it loads in under 150 KB, and comes from the server alone', async (t) => {
@@ -226,8 +357,12 @@ test('all of it loads in under 150 KB, and comes from the server alone', async (
   let bytes = 0;
   const places = new Set();
   const files = new Set();
-  network.on('Network.requestWillBeSent', ({ requestId, request: { url } }) => { if (url.startsWith(`${server.url}/_utils/`)) files.add(requestId); });
-  network.on('Network.loadingFinished', ({ requestId, encodedDataLength }) => { if (files.has(requestId)) bytes += encodedDataLength; });
+  network.on('Network.requestWillBeSent', ({ requestId, request: { url } }) => {
+    if (url.startsWith(`${server.url}/_utils/`)) files.add(requestId);
+  });
+  network.on('Network.loadingFinished', ({ requestId, encodedDataLength }) => {
+    if (files.has(requestId)) bytes += encodedDataLength;
+  });
   page.on('request', (one) => places.add(new URL(one.url()).origin));
   await signIn('admin');
   for (const hash of USERS.admin) await visit(hash);
@@ -267,7 +402,10 @@ test('the keyboard alone creates a database, writes a document, resolves a confl
   await keyboard.type('{"_id": "typed", "by": "keys", "exact": 12345678901234567890}');
   await keyboard.press('Control+s');
   await page.getByRole('heading', { name: 'typed' }).waitFor();
-  assert.match((await request(`${server.url}/keys/typed`, { headers: headers() })).text, /"exact":12345678901234567890/);
+  assert.match(
+    (await request(`${server.url}/keys/typed`, { headers: headers() })).text,
+    /"exact":12345678901234567890/,
+  );
 
   // A conflict: from the list to the choice of a member.
   await grow(ask, 'keys', 'tree');
@@ -286,7 +424,9 @@ test('the keyboard alone creates a database, writes a document, resolves a confl
   assert.equal((await ask('GET', '/keys/tree')).title, 'of the phone');
 
   // A slow query, and the index for it, whose field is completed.
-  await ask('POST', '/keys/_bulk_docs', { docs: Array.from({ length: 40 }, (_, at) => ({ author: at % 4 ? 'ann' : 'bob' })) });
+  await ask('POST', '/keys/_bulk_docs', {
+    docs: Array.from({ length: 40 }, (_, at) => ({ author: at % 4 ? 'ann' : 'bob' })),
+  });
   await tabTo(page, 'Query');
   await keyboard.press('Enter');
   await page.getByRole('heading', { name: 'Search' }).waitFor();
@@ -304,7 +444,10 @@ test('the keyboard alone creates a database, writes a document, resolves a confl
   await page.getByText('rows of the index read').waitFor();
   const explained = await ask('POST', '/keys/_explain', { selector: { author: 'bob' } });
   assert.deepEqual(explained.index.def.fields, [{ author: 'asc' }]);
-  assert.match(await page.getByRole('img', { name: /10 rows were read, and 10 documents found/ }).getAttribute('aria-label'), /^Of 4\d documents/);
+  assert.match(
+    await page.getByRole('img', { name: /10 rows were read, and 10 documents found/ }).getAttribute('aria-label'),
+    /^Of 4\d documents/,
+  );
   assert.deepEqual(problems, []);
 
   // Dropping asks for the name.
@@ -357,7 +500,12 @@ test('leaves are resolved member by member, with attachments of any leaf', async
   await visit(doc('db', 'tree'));
   // The tree: a winner, two leaves in conflict, a tombstone, and the revisions that they replaced.
   const drawn = page.getByRole('group', { name: 'Tree of revisions with 4 leaves' });
-  for (const [kind, number] of [['winner', 1], ['conflict', 2], ['tombstone', 1], ['inner', 2]]) {
+  for (const [kind, number] of [
+    ['winner', 1],
+    ['conflict', 2],
+    ['tombstone', 1],
+    ['inner', 2],
+  ]) {
     assert.equal(await drawn.locator(`.node.${kind}`).count(), number, kind);
   }
   await page.getByRole('radio', { name: 'colour: 2-eeeeee' }).check();
@@ -371,7 +519,10 @@ test('leaves are resolved member by member, with attachments of any leaf', async
   assert.deepEqual(Object.keys(files), ['note.txt']);
   assert.equal((await request(`${server.url}/db/tree/note.txt`, { headers: headers() })).text, 'kept');
   const leaves = await ask('GET', '/db/tree?open_revs=all');
-  assert.deepEqual(leaves.filter(({ ok }) => !ok._deleted).map(({ ok }) => ok._rev), [rev]);
+  assert.deepEqual(
+    leaves.filter(({ ok }) => !ok._deleted).map(({ ok }) => ok._rev),
+    [rev],
+  );
   assert.deepEqual(problems, []);
 });
 
@@ -413,11 +564,17 @@ test('attachments go up and down', async (t) => {
   const { page, problems, visit, signIn } = await openConsole(started, server);
   await signIn('admin');
   await visit(doc('db', 'one'));
-  await page.getByLabel('Drop files here, or choose them').setInputFiles([{ name: 'a b/ü.png', mimeType: 'image/png', buffer: PNG }, { name: 'two.txt', mimeType: 'text/plain', buffer: Buffer.from('two') }]);
+  await page.getByLabel('Drop files here, or choose them').setInputFiles([
+    { name: 'a b/ü.png', mimeType: 'image/png', buffer: PNG },
+    { name: 'two.txt', mimeType: 'text/plain', buffer: Buffer.from('two') },
+  ]);
   await page.getByRole('button', { name: 'Upload' }).click();
   await page.getByText('2 attachments are stored.').waitFor();
   assert.equal((await request(`${server.url}/db/one/two.txt`, { headers: headers() })).text, 'two');
-  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'Download two.txt' }).click()]);
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.getByRole('link', { name: 'Download two.txt' }).click(),
+  ]);
   assert.equal(download.suggestedFilename(), 'two.txt');
   await page.getByRole('button', { name: 'Delete two.txt' }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
@@ -466,7 +623,10 @@ test('users, settings and replications are made, changed and ended', async (t) =
   await visit('#/replications');
   await page.getByRole('button', { name: 'Begin a replication' }).click();
   const sides = dialog.getByLabel('Database');
-  for (const [at, name] of [[0, 'from'], [1, 'to']]) {
+  for (const [at, name] of [
+    [0, 'from'],
+    [1, 'to'],
+  ]) {
     await sides.nth(at).fill(`${server.url}/${name}`);
     await dialog.getByLabel('User').nth(at).fill('admin');
     await dialog.getByLabel('Password').nth(at).fill(PASSWORDS.admin);
@@ -489,7 +649,9 @@ test('who was signed out meanwhile signs in and goes on there', async (t) => {
   if (!started) return;
   const { server, ask } = await emptyServer(t);
   await ask('PUT', '/db');
-  await ask('PUT', '/db/_design/guard', { validate_doc_update: "function (doc) { if (doc.refused) throw({unauthorized: 'not so'}); }" });
+  await ask('PUT', '/db/_design/guard', {
+    validate_doc_update: "function (doc) { if (doc.refused) throw({unauthorized: 'not so'}); }",
+  });
   await ask('PUT', '/db/_security', { admins: {}, members: { names: ['admin'] } });
   const { context, page, visit, signIn } = await openConsole(started, server);
   await signIn('admin');
@@ -542,4 +704,37 @@ test('a folder is served instead, if it has a console', async (t) => {
   const server = (await Server.start('mem:', { args: ['--utils', pages] })).endWith(t);
   assert.match((await request(`${server.url}/_utils/`)).text, /another/);
   assert.equal((await request(`${server.url}/_utils/main.js`)).status, 404);
+});
+
+test('Fauxton works from a folder', async (t) => {
+  const started = await browser(t);
+  if (!started) return;
+  const folder = path.join(path.dirname(require.resolve('pouchdb-fauxton/package.json')), 'www');
+  const { server, ask } = await emptyServer(t, ['--utils', folder]);
+  await ask('PUT', '/db');
+  await ask('PUT', '/db/one', { of: 'a document' });
+  const page = await (await started.newContext()).newPage();
+  const problems = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error') problems.push(message.text());
+  });
+  page.on('pageerror', (error) => problems.push(error.message));
+  await page.goto(`${server.url}/_utils/`);
+  await page.getByPlaceholder('Username').fill('admin');
+  await page.getByPlaceholder('Password').fill(PASSWORDS.admin);
+  await page.keyboard.press('Enter');
+  await page.getByText('Create Database').waitFor();
+  const pages = [
+    ['database/db/_all_docs', 'Run A Query with Mango'],
+    ['database/db/one', 'Save Changes'],
+    ['database/db/_find', 'Mango Query'],
+    ['database/db/permissions', 'Permissions'],
+    ['_config', 'max_document_size'],
+    ['activetasks', 'No active tasks.'],
+  ];
+  for (const [hash, text] of pages) {
+    await page.goto(`${server.url}/_utils/#/${hash}`);
+    await page.getByText(text).first().waitFor();
+  }
+  assert.deepEqual(problems, []);
 });

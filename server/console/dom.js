@@ -14,7 +14,9 @@ function make(element, props, children) {
     else if (value === true) element.setAttribute(name, '');
     else if (value !== false) element.setAttribute(name, value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -78,31 +80,67 @@ export function form(props, work, ...children) {
 
 /** A message that goes away by itself; an error stays longer. */
 export function toast(text, isError = false) {
-  const close = h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close this message', onclick: () => shown.remove() }, '×');
-  const shown = h('div', { class: isError ? 'toast bad' : 'toast', role: isError ? 'alert' : null }, h('span', null, text), close);
+  const dialog_ = document.querySelector('dialog[open]');
+  if (isError && dialog_) {
+    // What lies below a dialog is neither seen well nor read out.
+    dialog_.querySelector('.note.bad')?.remove();
+    dialog_.querySelector('h2').after(note('bad', h('p', null, text)));
+    return;
+  }
+  const close = h(
+    'button',
+    { type: 'button', class: 'quiet', 'aria-label': 'Close this message', onclick: () => shown.remove() },
+    '×',
+  );
+  const shown = h(
+    'div',
+    { class: isError ? 'toast bad' : 'toast', role: isError ? 'alert' : null },
+    h('span', null, text),
+    close,
+  );
   document.getElementById('toasts').append(shown);
   setTimeout(() => shown.remove(), isError ? 15_000 : 5_000);
 }
 
 /** A paragraph that stands out: `kind` is `good`, `warn`, `bad` or empty. */
-export const note = (kind, ...children) => h('div', { class: `note ${kind}`, role: kind === 'bad' ? 'alert' : null }, ...children);
+export const note = (kind, ...children) =>
+  h('div', { class: `note ${kind}`, role: kind === 'bad' ? 'alert' : null }, ...children);
 
-/** A table. `heads` are texts, `[text, 'number']`, or empty above buttons; `rows` are lists of cells. It scrolls by itself where it is wide. */
+/**
+ * A table. `heads` are texts, `[text, 'number']`, or empty above buttons; `rows` are lists of cells. It scrolls by
+ * itself where it is wide.
+ */
 export function table(label, heads, rows, empty = 'There is nothing here yet.') {
   if (rows.length === 0) return h('p', { class: 'empty' }, empty);
   const kinds = heads.map((head) => (Array.isArray(head) ? head[1] : null));
-  const head = heads.map((one, at) => h('th', { scope: 'col', class: kinds[at] }, Array.isArray(one) ? one[0] : one || h('span', { class: 'unseen' }, 'Actions')));
-  const body = rows.map((row) => h('tr', { class: row.kind }, ...[...row].map((cell, at) => h('td', { class: kinds[at] }, cell))));
-  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
-    h('table', null, h('thead', null, h('tr', null, ...head)), h('tbody', null, ...body)));
+  const head = heads.map((one, at) =>
+    h(
+      'th',
+      { scope: 'col', class: kinds[at] },
+      Array.isArray(one) ? one[0] : one || h('span', { class: 'unseen' }, 'Actions'),
+    ),
+  );
+  const body = rows.map((row) =>
+    h('tr', { class: row.kind }, ...[...row].map((cell, at) => h('td', { class: kinds[at] }, cell))),
+  );
+  return h(
+    'div',
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
+    h('table', null, h('thead', null, h('tr', null, ...head)), h('tbody', null, ...body)),
+  );
 }
 
 /** A list of terms and what they are. */
-export const facts = (...pairs) => h('dl', { class: 'facts' }, ...pairs.filter(Boolean)
-  .map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
+export const facts = (...pairs) =>
+  h(
+    'dl',
+    { class: 'facts' },
+    ...pairs.filter(Boolean).map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))),
+  );
 
 /** A part of a page with a heading. */
-export const panel = (title, ...children) => h('section', { class: 'panel' }, title && h('h2', null, title), ...children);
+export const panel = (title, ...children) =>
+  h('section', { class: 'panel' }, title && h('h2', null, title), ...children);
 
 /** Opens a dialog. `build(close)` returns its content; resolves to what `close` was called with. */
 export function dialog(title, build) {
@@ -113,7 +151,18 @@ export function dialog(title, build) {
       resolve(answer);
     };
     const head = h('h2', { id: `c${(ids += 1)}` }, title);
-    const opened = h('dialog', { 'aria-labelledby': head.id, oncancel: (event) => { event.preventDefault(); close(); } }, head, ...[build(close)].flat());
+    const opened = h(
+      'dialog',
+      {
+        'aria-labelledby': head.id,
+        oncancel: (event) => {
+          event.preventDefault();
+          close();
+        },
+      },
+      head,
+      ...[build(close)].flat(),
+    );
     document.body.append(opened);
     opened.showModal();
   });
@@ -121,14 +170,28 @@ export function dialog(title, build) {
 
 /** Asks before something is lost. With `name` that must be typed. Resolves to whether it was confirmed. */
 export async function confirmed(title, text, verb, name) {
-  return Boolean(await dialog(title, (close) => {
-    const typed = h('input', { autocomplete: 'off', spellcheck: 'false', autofocus: true, oninput: () => { go.disabled = typed.value !== name; } });
-    const go = h('button', { type: 'submit', class: 'danger', disabled: name !== undefined }, verb);
-    return form({}, () => { if (name === undefined || typed.value === name) close(true); },
-      h('p', null, text),
-      name !== undefined && field(`Type ${name} to confirm`, typed),
-      h('div', { class: 'row end' }, h('button', { type: 'button', onclick: () => close(false) }, 'Cancel'), go));
-  }));
+  return Boolean(
+    await dialog(title, (close) => {
+      const typed = h('input', {
+        autocomplete: 'off',
+        spellcheck: 'false',
+        autofocus: true,
+        oninput: () => {
+          go.disabled = typed.value !== name;
+        },
+      });
+      const go = h('button', { type: 'submit', class: 'danger', disabled: name !== undefined }, verb);
+      return form(
+        {},
+        () => {
+          if (name === undefined || typed.value === name) close(true);
+        },
+        h('p', null, text),
+        name !== undefined && field(`Type ${name} to confirm`, typed),
+        h('div', { class: 'row end' }, h('button', { type: 'button', onclick: () => close(false) }, 'Cancel'), go),
+      );
+    }),
+  );
 }
 
 /** A link to a page of the console. */
@@ -156,13 +219,23 @@ export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? 
 export const short = (text, most = 80) => (text.length > most ? `${text.slice(0, most)}…` : text);
 
 /** Waits, unless the page is left. */
-export const pause = (ms, signal) => new Promise((resolve, reject) => {
-  const leave = () => { clearTimeout(timer); reject(signal.reason); };
-  const timer = setTimeout(() => { signal.removeEventListener('abort', leave); resolve(); }, ms);
-  signal.addEventListener('abort', leave, { once: true });
-});
+export const pause = (ms, signal) =>
+  new Promise((resolve, reject) => {
+    const leave = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal.removeEventListener('abort', leave);
+      resolve();
+    }, ms);
+    signal.addEventListener('abort', leave, { once: true });
+  });
 
-/** Repeats `work` every `ms` until the page is left. It rests while nobody sees the page. An error is shown once, and work goes on. */
+/**
+ * Repeats `work` every `ms` until the page is left. It rests while nobody sees the page. An error is shown once, and
+ * work goes on.
+ */
 export async function repeat(ms, signal, work) {
   let failed = false;
   while (!signal.aborted) {
@@ -179,10 +252,20 @@ export async function repeat(ms, signal, work) {
   }
 }
 
-/** A text area for code. Ctrl+Enter and Ctrl+S run `run`. Tab moves on, as everywhere, so that no keyboard is caught. */
+/**
+ * A text area for code. Ctrl+Enter and Ctrl+S run `run`. Tab moves on, as everywhere, so that no keyboard is caught.
+ */
 export function editor(text, { label, rows = 12, run, oninput, readonly }) {
   return h('textarea', {
-    class: 'code', value: text, rows, 'aria-label': label, spellcheck: 'false', autocomplete: 'off', autocapitalize: 'off', readonly, oninput,
+    class: 'code',
+    value: text,
+    rows,
+    'aria-label': label,
+    spellcheck: 'false',
+    autocomplete: 'off',
+    autocapitalize: 'off',
+    readonly,
+    oninput,
     onkeydown: (event) => {
       if (run && (event.ctrlKey || event.metaKey) && (event.key === 'Enter' || event.key === 's')) {
         event.preventDefault();

@@ -24,7 +24,9 @@ export function pretty(text) {
   return out;
 }
 
-/** The members of a valid JSON object: a map from names to texts without white space. The last of equal names counts. */
+/**
+ * The members of a valid JSON object: a map from names to texts without white space. The last of equal names counts.
+ */
 export function members(text) {
   const found = new Map();
   let [depth, name, value] = [0, null, ''];
@@ -64,11 +66,15 @@ export const object = (map) => `{${[...map].map(([name, value]) => `${JSON.strin
 export function mistake(text) {
   try {
     const value = JSON.parse(text);
-    return value && typeof value === 'object' && !Array.isArray(value) ? null : 'This is JSON, and it is no object: a document is { … }.';
+    return value && typeof value === 'object' && !Array.isArray(value)
+      ? null
+      : 'This is JSON, and it is no object: a document is { … }.';
   } catch (error) {
     const place = /position (\d+)/.exec(error.message);
     const before = place && text.slice(0, Number(place[1])).split('\n');
-    return before ? `Line ${before.length}, column ${before.at(-1).length + 1}: ${error.message.replace(/ in JSON at position.*/, '')}` : error.message;
+    return before
+      ? `Line ${before.length}, column ${before.at(-1).length + 1}: ${error.message.replace(/ in JSON at position.*/, '')}`
+      : error.message;
   }
 }
 

@@ -41,25 +41,77 @@ let leaving = new AbortController();
 function frame(path) {
   const current = (to) => (path === to || (to !== '' && path.startsWith(`${to}/`)) ? 'page' : null);
   const entry = (to, text) => h('li', null, link(`#/${to}`, text, { 'aria-current': current(to) }));
-  const known = recent.all().filter((name) => !name.startsWith('_')).slice(0, 5);
-  fill(side,
-    h('a', { class: 'brand', href: '#/' }, h('img', { src: 'icon.svg', alt: '', width: 28, height: 28 }), 'couch-layer'),
-    h('nav', { 'aria-label': 'Console' }, h('ul', null,
-      entry('', 'Databases'),
-      known.map((name) => h('li', { class: 'sub' }, link(at('db', name), name, { 'aria-current': current(`db/${encodeURIComponent(name)}`) }))),
-      session.isAdmin && [entry('replications', 'Replications'), entry('users', 'Users'), entry('config', 'Configuration'), entry('server', 'Server')])),
-    h('div', { class: 'who' },
-      h('span', null, session.name ? ['Signed in as ', h('b', null, session.name)] : session.isParty ? 'Everybody is an administrator' : 'Not signed in'),
+  const known = recent
+    .all()
+    .filter((name) => !name.startsWith('_'))
+    .slice(0, 5);
+  fill(
+    side,
+    h(
+      'a',
+      { class: 'brand', href: '#/' },
+      h('img', { src: 'icon.svg', alt: '', width: 28, height: 28 }),
+      'couch-layer',
+    ),
+    h(
+      'nav',
+      { 'aria-label': 'Console' },
+      h(
+        'ul',
+        null,
+        entry('', 'Databases'),
+        known.map((name) =>
+          h(
+            'li',
+            { class: 'sub' },
+            link(at('db', name), name, { 'aria-current': current(`db/${encodeURIComponent(name)}`) }),
+          ),
+        ),
+        session.isAdmin && [
+          entry('replications', 'Replications'),
+          entry('users', 'Users'),
+          entry('config', 'Configuration'),
+          entry('server', 'Server'),
+        ],
+      ),
+    ),
+    h(
+      'div',
+      { class: 'who' },
+      h(
+        'span',
+        null,
+        session.name
+          ? ['Signed in as ', h('b', null, session.name)]
+          : session.isParty
+            ? 'Everybody is an administrator'
+            : 'Not signed in',
+      ),
       session.name
-        ? button('Sign out', async () => { await signOut(); location.hash = '#/'; await show(); }, { class: 'quiet' })
+        ? button(
+            'Sign out',
+            async () => {
+              await signOut();
+              location.hash = '#/';
+              await show();
+            },
+            { class: 'quiet' },
+          )
         : link('#/signin', session.isParty ? 'Name an administrator' : 'Sign in'),
-      h('small', null, session.version)));
+      h('small', null, session.version),
+    ),
+  );
 }
 
 function refused(error) {
   if (error.status === 401 || (error.status === 403 && !session.name)) {
-    return [note('warn', h('p', null, session.name ? `${session.name} may not see this. ` : 'Sign in to see this. ', error.reason ?? '')),
-      h('p', null, link('#/signin', session.name ? 'Sign in as somebody else' : 'Sign in'))];
+    return [
+      note(
+        'warn',
+        h('p', null, session.name ? `${session.name} may not see this. ` : 'Sign in to see this. ', error.reason ?? ''),
+      ),
+      h('p', null, link('#/signin', session.name ? 'Sign in as somebody else' : 'Sign in')),
+    ];
   }
   return [note('bad', h('p', null, error.message)), h('p', null, link('#/', 'All databases'))];
 }
@@ -71,7 +123,12 @@ async function show() {
   const { signal } = leaving;
   const path = location.hash.replace(/^#\/?/, '').replace(/\?.*$/s, '');
   const options = new URLSearchParams(location.hash.split('?')[1] ?? '');
-  const found = PAGES.map(([pattern, title, page, isAdmins]) => ({ match: pattern.exec(path), title, page, isAdmins })).find(({ match }) => match);
+  const found = PAGES.map(([pattern, title, page, isAdmins]) => ({
+    match: pattern.exec(path),
+    title,
+    page,
+    isAdmins,
+  })).find(({ match }) => match);
   const wait = setTimeout(() => fill(main, h('p', { class: 'empty' }, 'Loading…')), 300);
   let [title, content] = ['No such page', [h('h1', null, 'No such page'), h('p', null, link('#/', 'All databases'))]];
   try {
@@ -79,7 +136,11 @@ async function show() {
       const args = found.match.slice(1).map(decodeURIComponent);
       title = found.title(...args);
       if (found.isAdmins && !session.isAdmin) {
-        content = [h('h1', null, title), note('warn', h('p', null, 'This page is for server administrators.')), h('p', null, link('#/signin', 'Sign in as one'))];
+        content = [
+          h('h1', null, title),
+          note('warn', h('p', null, 'This page is for server administrators.')),
+          h('p', null, link('#/signin', 'Sign in as one')),
+        ];
       } else {
         content = await found.page({ args, options, signal, reload: show });
       }
@@ -105,7 +166,9 @@ onSignedOut(() => {
   if (!location.hash.startsWith('#/signin')) location.hash = `#/signin?return=${encodeURIComponent(location.hash)}`;
 });
 addEventListener('hashchange', show);
-addEventListener('unhandledrejection', (event) => { if (event.reason?.name === 'AbortError') event.preventDefault(); });
+addEventListener('unhandledrejection', (event) => {
+  if (event.reason?.name === 'AbortError') event.preventDefault();
+});
 
 try {
   await whoAmI();
@@ -113,5 +176,10 @@ try {
   session.version = `${vendor?.name ?? 'CouchDB'} ${vendor?.version ?? version}`;
   await show();
 } catch (error) {
-  fill(main, h('h1', null, 'couch-layer'), note('bad', h('p', null, error.message)), button('Try again', () => location.reload()));
+  fill(
+    main,
+    h('h1', null, 'couch-layer'),
+    note('bad', h('p', null, error.message)),
+    button('Try again', () => location.reload()),
+  );
 }

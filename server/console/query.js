@@ -3,7 +3,7 @@
 import { get, post, query, text, url } from './api.js';
 import { button, count, editor, fill, h, many, note, panel, short, svg, toast } from './dom.js';
 import { documentTable, documentTexts, open, rowsOf } from './documents.js';
-import { members, mistake } from './json.js';
+import { members, mistake, object } from './json.js';
 
 /** Number of documents from which names of fields are taken, and how deep. */
 const SAMPLE = 40;
@@ -17,24 +17,67 @@ async function fieldsOf(db, signal) {
       if (depth === 0 && name.startsWith('_') && name !== '_id') continue;
       const dotted = [...path, name.replaceAll('.', '\\.')];
       times.set(dotted.join('.'), (times.get(dotted.join('.')) ?? 0) + 1);
-      if (depth + 1 < DEPTH && member && typeof member === 'object' && !Array.isArray(member)) walk(member, dotted, depth + 1);
+      if (depth + 1 < DEPTH && member && typeof member === 'object' && !Array.isArray(member))
+        walk(member, dotted, depth + 1);
     }
   };
-  const pages = await Promise.all([false, true].map((descending) => get(url(db, '_all_docs') + query({ include_docs: true, limit: SAMPLE / 2, descending }), { signal })));
-  const seen = new Map(pages.flatMap(({ rows }) => rows).filter(({ id, doc }) => doc && !id.startsWith('_design/')).map(({ id, doc }) => [id, doc]));
+  const pages = await Promise.all(
+    [false, true].map((descending) =>
+      get(url(db, '_all_docs') + query({ include_docs: true, limit: SAMPLE / 2, descending }), { signal }),
+    ),
+  );
+  const seen = new Map(
+    pages
+      .flatMap(({ rows }) => rows)
+      .filter(({ id, doc }) => doc && !id.startsWith('_design/'))
+      .map(({ id, doc }) => [id, doc]),
+  );
   for (const doc of seen.values()) walk(doc, [], 0);
   return [...times].sort((one, other) => other[1] - one[1]).map(([name]) => name);
 }
 
-const OPERATORS = ['$eq', '$gt', '$gte', '$lt', '$lte', '$ne', '$in', '$nin', '$exists', '$regex', '$beginsWith', '$and', '$or', '$not', '$elemMatch', '$all', '$size', '$type', '$mod', '$allMatch', '$nor'];
+const OPERATORS = [
+  '$eq',
+  '$gt',
+  '$gte',
+  '$lt',
+  '$lte',
+  '$ne',
+  '$in',
+  '$nin',
+  '$exists',
+  '$regex',
+  '$beginsWith',
+  '$and',
+  '$or',
+  '$not',
+  '$elemMatch',
+  '$all',
+  '$size',
+  '$type',
+  '$mod',
+  '$allMatch',
+  '$nor',
+];
 const MEMBERS = ['selector', 'fields', 'sort', 'limit', 'skip', 'use_index', 'execution_stats', 'bookmark'];
 
 /** Completes names inside of quotes: arrows choose, Enter takes, Escape closes. */
 function completing(area, fields) {
-  const list = h('ul', { class: 'completions', role: 'listbox', id: 'completions', 'aria-label': 'Names', hidden: true });
-  Object.entries({ 'aria-autocomplete': 'list', 'aria-controls': 'completions', 'aria-haspopup': 'listbox' }).forEach(([name, value]) => area.setAttribute(name, value));
+  const list = h('ul', {
+    class: 'completions',
+    role: 'listbox',
+    id: 'completions',
+    'aria-label': 'Names',
+    hidden: true,
+  });
+  Object.entries({ 'aria-autocomplete': 'list', 'aria-controls': 'completions', 'aria-haspopup': 'listbox' }).forEach(
+    ([name, value]) => area.setAttribute(name, value),
+  );
   let [found, chosen, begun] = [[], 0, 0];
-  const close = () => { list.hidden = true; area.removeAttribute('aria-activedescendant'); };
+  const close = () => {
+    list.hidden = true;
+    area.removeAttribute('aria-activedescendant');
+  };
   const mark = () => {
     [...list.children].forEach((item, at) => item.setAttribute('aria-selected', String(at === chosen)));
     area.setAttribute('aria-activedescendant', `completion${chosen}`);
@@ -54,7 +97,7 @@ function completing(area, fields) {
     const before = area.value.slice(0, area.selectionStart);
     const open_ = /"([^"\\\n]*)$/.exec(before);
     // An odd number of quotes: the caret is inside of a string.
-    const isInside = open_ && (before.match(/"/g).length % 2) === 1;
+    const isInside = open_ && before.match(/"/g).length % 2 === 1;
     if (!isInside) return close();
     const word = open_[1];
     begun = area.selectionStart - word.length;
@@ -62,7 +105,23 @@ function completing(area, fields) {
     found = [...new Set(pool)].filter((name) => name.startsWith(word) && name !== word).slice(0, 8);
     if (!found.length) return close();
     chosen = 0;
-    fill(list, found.map((name, at) => h('li', { role: 'option', id: `completion${at}`, onmousedown: (event) => { event.preventDefault(); take(name); } }, name)));
+    fill(
+      list,
+      found.map((name, at) =>
+        h(
+          'li',
+          {
+            role: 'option',
+            id: `completion${at}`,
+            onmousedown: (event) => {
+              event.preventDefault();
+              take(name);
+            },
+          },
+          name,
+        ),
+      ),
+    );
     list.hidden = false;
     return mark();
   };
@@ -81,7 +140,9 @@ function completing(area, fields) {
   return list;
 }
 
-/** The fields that an index for this search should have: those with one value, those it sorts by, those with a range. */
+/**
+ * The fields that an index for this search should have: those with one value, those it sorts by, those with a range.
+ */
 export function proposed({ selector, selector_hints: hints }, sort = []) {
   const usable = new Set(hints?.[0]?.indexable_fields ?? []);
   const [equal, others] = [new Set(), new Set()];
@@ -93,10 +154,21 @@ export function proposed({ selector, selector_hints: hints }, sort = []) {
   };
   walk(selector);
   const sorted = sort.map((one) => (typeof one === 'string' ? one : Object.keys(one)[0]));
-  return [...new Set([...equal, ...sorted.filter((name) => name !== '_id'), ...others])].filter((name) => name !== '_id').slice(0, 5);
+  return [...new Set([...equal, ...sorted.filter((name) => name !== '_id'), ...others])]
+    .filter((name) => name !== '_id')
+    .slice(0, 5);
 }
 
-const bound = (values) => (values === null || values === undefined ? '' : short([values].flat().map((value) => (value === '<MAX>' ? '∞' : JSON.stringify(value))).join(', '), 34));
+const bound = (values) =>
+  values === null || values === undefined
+    ? ''
+    : short(
+        [values]
+          .flat()
+          .map((value) => (value === '<MAX>' ? '∞' : JSON.stringify(value)))
+          .join(', '),
+        34,
+      );
 
 /** A picture of what a search reads: all documents, the range that is read of the index, and what is found. */
 function picture(explained, total, stats, found) {
@@ -108,60 +180,157 @@ function picture(explained, total, stats, found) {
   const width = (number) => (number === 0 ? 0 : Math.max((number / most) * 600, 3));
   const fields = explained.index?.def?.fields?.map((field) => Object.keys(field)[0]).join(', ') ?? '';
   const row = (y, kind, number, name) => [
-    svg('rect', { x: 0, y, width: 600, height: 22, rx: 4, class: 'rest' }), svg('rect', { x: 0, y, width: width(number), height: 22, rx: 4, class: kind }),
-    svg('text', { x: 8, y: y + 15, class: 'over' }, `${count(number)} ${name}`)];
+    svg('rect', { x: 0, y, width: 600, height: 22, rx: 4, class: 'rest' }),
+    svg('rect', { x: 0, y, width: width(number), height: 22, rx: 4, class: kind }),
+    svg('text', { x: 8, y: y + 15, class: 'over' }, `${count(number)} ${name}`),
+  ];
   const range = isWhole || (isScan && !low) ? '' : [bound(low), bound(high)].filter(Boolean).join('  …  ');
-  return h('figure', { class: 'picture' },
-    svg('svg', { viewBox: '0 0 600 104', role: 'img', 'aria-label': `Of ${many(total, 'document')} ${count(read)} rows were read, and ${many(found, 'document')} found` },
-      row(0, 'all', total, 'in the database'), row(36, isWhole ? 'bad' : 'read', read, isScan ? 'documents read, by id' : 'rows of the index read'), row(72, 'found', found, 'found')),
-    h('figcaption', null, isScan ? (isWhole ? 'No index fits, so every document is read.' : 'Documents are read by their ids.') : ['Index ', h('code', null, explained.index.name), ` on ${fields}`, direction === 'rev' ? ', from its end' : '', explained.covering ? '; the documents themselves are not read' : ''],
-      range && h('span', { class: 'range' }, ' Range: ', h('code', null, range))));
+  return h(
+    'figure',
+    { class: 'picture' },
+    svg(
+      'svg',
+      {
+        viewBox: '0 0 600 104',
+        role: 'img',
+        'aria-label': `Of ${many(total, 'document')} ${count(read)} rows were read, and ${many(found, 'document')} found`,
+      },
+      row(0, 'all', total, 'in the database'),
+      row(36, isWhole ? 'bad' : 'read', read, isScan ? 'documents read, by id' : 'rows of the index read'),
+      row(72, 'found', found, 'found'),
+    ),
+    h(
+      'figcaption',
+      null,
+      isScan
+        ? isWhole
+          ? 'No index fits, so every document is read.'
+          : 'Documents are read by their ids.'
+        : [
+            'Index ',
+            h('code', null, explained.index.name),
+            ` on ${fields}`,
+            direction === 'rev' ? ', from its end' : '',
+            explained.covering ? '; the documents themselves are not read' : '',
+          ],
+      range && h('span', { class: 'range' }, ' Range: ', h('code', null, range)),
+    ),
+  );
 }
 
 export async function page({ args: [db], signal }) {
   const opened = await open(db, 'query', signal);
   let fields = [];
-  fieldsOf(db, signal).then((found) => { fields = found; }).catch(() => {});
+  fieldsOf(db, signal)
+    .then((found) => {
+      fields = found;
+    })
+    .catch(() => {});
   const said = h('p', { class: 'hint', role: 'status' });
-  const area = editor('{\n  "selector": {\n    "_id": {"$gt": null}\n  },\n  "limit": 25\n}', { label: 'The search as JSON', rows: 10, run: () => go.click(), oninput: () => { said.textContent = mistake(area.value) ?? ''; said.classList.add('wrong'); } });
+  const area = editor('{\n  "selector": {\n    "_id": {"$gt": null}\n  },\n  "limit": 25\n}', {
+    label: 'The search as JSON',
+    rows: 10,
+    run: () => go.click(),
+    oninput: () => {
+      said.textContent = mistake(area.value) ?? '';
+      said.classList.add('wrong');
+    },
+  });
   const list = completing(area, () => fields);
   const plan = h('div');
   const results = h('div');
-  const form = h('select', { 'aria-label': 'Shown as' }, h('option', { value: 'table' }, 'Table'), h('option', { value: 'text' }, 'JSON'));
+  const form = h(
+    'select',
+    { 'aria-label': 'Shown as' },
+    h('option', { value: 'table' }, 'Table'),
+    h('option', { value: 'text' }, 'JSON'),
+  );
 
   const propose = (explained, sort) => {
     const wanted = proposed(explained, sort);
     const isScan = explained.index === null || explained.index.type === 'special';
     if (!isScan || wanted.length === 0) return null;
-    return note('warn', h('p', null, h('b', null, 'An index would help. '), 'With one on ', h('code', null, wanted.join(', ')), ' this search reads only what it finds.'),
-      opened.rights.isAdmin ? button('Create this index', async () => {
-        await post(url(db, '_index'), { index: { fields: wanted }, type: 'json' });
-        toast('The index is created.');
-        await search();
-      }) : h('p', null, 'Ask an administrator of the database for it.'));
+    return note(
+      'warn',
+      h(
+        'p',
+        null,
+        h('b', null, 'An index would help. '),
+        'With one on ',
+        h('code', null, wanted.join(', ')),
+        ' this search reads only what it finds.',
+      ),
+      opened.rights.isAdmin
+        ? button('Create this index', async () => {
+            await post(url(db, '_index'), { index: { fields: wanted }, type: 'json' });
+            toast('The index is created.');
+            await search();
+          })
+        : h('p', null, 'Ask an administrator of the database for it.'),
+    );
   };
-  const show = (rows) => fill(results, rows.length === 0 ? h('p', { class: 'empty' }, 'No document matches.') : form.value === 'table' ? documentTable('Results', db, rows) : documentTexts(db, rows));
+  const show = (rows) =>
+    fill(
+      results,
+      rows.length === 0
+        ? h('p', { class: 'empty' }, 'No document matches.')
+        : form.value === 'table'
+          ? documentTable('Results', db, rows)
+          : documentTexts(db, rows),
+    );
   let shown = [];
   const search = async (bookmark) => {
     const wrong = mistake(area.value);
-    if (wrong) { said.textContent = wrong; said.classList.add('wrong'); area.focus(); return; }
-    const asked = { ...JSON.parse(area.value), execution_stats: true, ...(bookmark ? { bookmark } : {}) };
+    if (wrong) {
+      said.textContent = wrong;
+      said.classList.add('wrong');
+      area.focus();
+      return;
+    }
+    // As text, since JavaScript would round large numbers.
+    const members_ = members(area.value).set('execution_stats', 'true');
+    if (bookmark) members_.set('bookmark', JSON.stringify(bookmark));
+    const body = object(members_);
+    const asked = JSON.parse(body);
     try {
-      const explained = await post(url(db, '_explain'), asked, { signal });
+      const explained = JSON.parse(await text('POST', url(db, '_explain'), { body, signal }));
       if (explained.index === null) {
         // The search itself would be refused.
         fill(results);
-        fill(plan, panel('What the search read', h('p', null, 'Nothing: it asks for an order that no index has.'), propose(explained, asked.sort)));
+        fill(
+          plan,
+          panel(
+            'What the search read',
+            h('p', null, 'Nothing: it asks for an order that no index has.'),
+            propose(explained, asked.sort),
+          ),
+        );
         return;
       }
-      const answer = await text('POST', url(db, '_find'), { body: asked, signal });
+      const answer = await text('POST', url(db, '_find'), { body, signal });
       const { bookmark: next, execution_stats: stats, warning } = JSON.parse(answer);
-      shown = rowsOf(answer, 'docs').map((content) => ({ content, fields: members(content) })).map((one) => ({ ...one, id: one.fields.has('_id') ? JSON.parse(one.fields.get('_id')) : undefined }));
-      fill(plan, panel('What the search read', picture(explained, opened.info.doc_count, stats, shown.length), propose(explained, asked.sort),
-        warning && explained.index?.type !== 'special' && note('warn', h('p', null, warning)),
-        h('p', { class: 'hint' }, `${(stats.execution_time_ms ?? 0).toFixed(1)} ms.`)));
+      shown = rowsOf(answer, 'docs')
+        .map((content) => ({ content, fields: members(content) }))
+        .map((one) => ({ ...one, id: one.fields.has('_id') ? JSON.parse(one.fields.get('_id')) : undefined }));
+      fill(
+        plan,
+        panel(
+          'What the search read',
+          picture(explained, opened.info.doc_count, stats, shown.length),
+          propose(explained, asked.sort),
+          warning && explained.index?.type !== 'special' && note('warn', h('p', null, warning)),
+          h('p', { class: 'hint' }, `${(stats.execution_time_ms ?? 0).toFixed(1)} ms.`),
+        ),
+      );
       show(shown);
-      if (next && next !== 'nil' && shown.length === (asked.limit ?? 25)) results.append(h('div', { class: 'row pager' }, button('Next page', () => search(next))));
+      if (next && next !== 'nil' && shown.length === (asked.limit ?? 25))
+        results.append(
+          h(
+            'div',
+            { class: 'row pager' },
+            button('Next page', () => search(next)),
+          ),
+        );
     } catch (error) {
       if (signal.aborted) return;
       plan.replaceChildren();
@@ -170,7 +339,16 @@ export async function page({ args: [db], signal }) {
   };
   const go = button('Run', () => search(), { class: 'main', title: 'Ctrl+Enter' });
   form.addEventListener('change', () => show(shown));
-  return [...opened.head,
-    panel('Search', h('div', { class: 'completing' }, area, list), said, h('p', { class: 'hint' }, 'Type a quote, and names of fields are offered. Ctrl+Enter runs the search.'),
-      h('div', { class: 'row end' }, form, go)), plan, results];
+  return [
+    ...opened.head,
+    panel(
+      'Search',
+      h('div', { class: 'completing' }, area, list),
+      said,
+      h('p', { class: 'hint' }, 'Type a quote, and names of fields are offered. Ctrl+Enter runs the search.'),
+      h('div', { class: 'row end' }, form, go),
+    ),
+    plan,
+    results,
+  ];
 }
