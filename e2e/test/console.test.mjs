@@ -289,6 +289,39 @@ test('documents that the functions of a view fail on are listed', async (t) => {
   assert.deepEqual(problems, []);
 });
 
+test('a search is paged, ordered only by an index, and finds exact numbers', async (t) => {
+  const started = await browser(t);
+  if (!started) return;
+  const { server, ask } = await emptyServer(t);
+  await ask('PUT', '/db');
+  await ask('POST', '/db/_bulk_docs', { docs: Array.from({ length: 5 }, (_, at) => ({ _id: `d${at}`, at })) });
+  const body = '{"_id": "large", "exact": 12345678901234567890}';
+  await expectOk(`${server.url}/db/large`, { method: 'PUT', headers: headers(), body });
+  const { page, problems, visit, signIn } = await openConsole(started, server);
+  await signIn('admin');
+  await visit('#/db/db/query');
+  const search = async (text) => {
+    await page.getByLabel('The search as JSON').fill(text);
+    await page.getByRole('button', { name: 'Run' }).click();
+  };
+  await search('{"selector": {"at": {"$gte": 0}}, "limit": 2}');
+  for (const id of ['d0', 'd2', 'd4']) {
+    await page.getByRole('link', { name: id }).waitFor();
+    if (id !== 'd4') await page.getByRole('button', { name: 'Next page' }).click();
+  }
+  await search('{"selector": {"at": {"$gte": 0}}, "sort": [{"at": "desc"}]}');
+  await page.getByText('it asks for an order that no index has').waitFor();
+  await page.getByRole('button', { name: 'Create this index' }).click();
+  await page.getByText('rows of the index read').waitFor();
+  await search('{"selector": {"exact": 12345678901234567890}}');
+  await page.getByRole('link', { name: 'large' }).waitFor();
+  await search('{"selector": {"$and": [{"at": 1}, {"at": 2}]}}');
+  await page.getByText('No document matches.').waitFor();
+  await search('{"selector": {"$or": []}}');
+  await page.getByText('No document matches.').waitFor();
+  assert.deepEqual(problems, []);
+});
+
 test('what changes something carries what other pages cannot send', async (t) => {
   const started = await browser(t);
   if (!started) return;

@@ -9,7 +9,11 @@ const COLUMNS = 4;
 
 /** What every page of a database begins with: its name and its parts. Reads its description and what the user may. */
 export async function open(db, current, signal) {
-  const [info, security] = await Promise.all([get(url(db), { signal }), get(url(db, '_security'), { signal })]);
+  const asked = Promise.all([get(url(db), { signal }), get(url(db, '_security'), { signal })]);
+  const [info, security] = await asked.catch((error) => {
+    if (error.status === 404) recent.drop(db);
+    throw error;
+  });
   recent.add(db);
   const parts = [
     ['', 'Documents'],

@@ -269,16 +269,17 @@ export async function page({ args: [db], signal }) {
         : h('p', null, 'Ask an administrator of the database for it.'),
     );
   };
-  const show = (rows) =>
+  let [shown, following] = [[], null];
+  const show = () =>
     fill(
       results,
-      rows.length === 0
+      shown.length === 0
         ? h('p', { class: 'empty' }, 'No document matches.')
         : form.value === 'table'
-          ? documentTable('Results', db, rows)
-          : documentTexts(db, rows),
+          ? documentTable('Results', db, shown)
+          : documentTexts(db, shown),
+      following && h('div', { class: 'row pager' }, following),
     );
-  let shown = [];
   const search = async (bookmark) => {
     const wrong = mistake(area.value);
     if (wrong) {
@@ -308,7 +309,8 @@ export async function page({ args: [db], signal }) {
         return;
       }
       const answer = await text('POST', url(db, '_find'), { body, signal });
-      const { bookmark: next, execution_stats: stats, warning } = JSON.parse(answer);
+      // A search that cannot find anything has neither.
+      const { bookmark: next, execution_stats: stats = {}, warning } = JSON.parse(answer);
       shown = rowsOf(answer, 'docs')
         .map((content) => ({ content, fields: members(content) }))
         .map((one) => ({ ...one, id: one.fields.has('_id') ? JSON.parse(one.fields.get('_id')) : undefined }));
@@ -322,15 +324,9 @@ export async function page({ args: [db], signal }) {
           h('p', { class: 'hint' }, `${(stats.execution_time_ms ?? 0).toFixed(1)} ms.`),
         ),
       );
-      show(shown);
-      if (next && next !== 'nil' && shown.length === (asked.limit ?? 25))
-        results.append(
-          h(
-            'div',
-            { class: 'row pager' },
-            button('Next page', () => search(next)),
-          ),
-        );
+      const hasMore = next && next !== 'nil' && shown.length === (asked.limit ?? 25);
+      following = hasMore ? button('Next page', () => search(next)) : null;
+      show();
     } catch (error) {
       if (signal.aborted) return;
       plan.replaceChildren();
@@ -338,7 +334,7 @@ export async function page({ args: [db], signal }) {
     }
   };
   const go = button('Run', () => search(), { class: 'main', title: 'Ctrl+Enter' });
-  form.addEventListener('change', () => show(shown));
+  form.addEventListener('change', show);
   return [
     ...opened.head,
     panel(
