@@ -186,6 +186,7 @@ test('what users store is shown as text and runs nowhere', async (t) => {
     const picture = page.getByRole('img', { name });
     await picture.waitFor();
     assert.match(await picture.getAttribute('src'), /^blob:/);
+    await picture.evaluate((image) => image.decode());
     await page.getByRole('button', { name: 'Close' }).click();
   }
   await sees('previews');
@@ -656,20 +657,19 @@ test('users, settings and replications are made, changed and ended', async (t) =
   await visit('#/replications');
   await page.getByRole('button', { name: 'Begin a replication' }).click();
   const sides = dialog.getByLabel('Database');
-  for (const [at, name] of [
-    [0, 'from'],
-    [1, 'to'],
-  ]) {
-    await sides.nth(at).fill(`${server.url}/${name}`);
-    await dialog.getByLabel('User').nth(at).fill('admin');
-    await dialog.getByLabel('Password').nth(at).fill(PASSWORDS.admin);
-  }
+  // One side is a database here, by its name, with the rights of who begins it.
+  await sides.first().fill('from');
+  await sides.last().fill(`${server.url}/to`);
+  await dialog.getByLabel('User').last().fill('admin');
+  await dialog.getByLabel('Password').last().fill(PASSWORDS.admin);
   await dialog.getByLabel('Create the target').check();
   await dialog.getByLabel('Continuously').check();
   await dialog.getByLabel('Name of the document').fill('copy');
   await dialog.getByRole('button', { name: 'Begin', exact: true }).click();
   await page.getByText('running').waitFor();
   await page.getByRole('cell', { name: 'from → to' }).waitFor();
+  await expectOk(`${server.url}/to/_changes?feed=longpoll&since=0`, { headers: headers() });
+  assert.equal((await request(`${server.url}/to/one`, { headers: headers() })).status, 200);
   assert.equal((await page.content()).includes(PASSWORDS.admin), false);
   await page.getByRole('button', { name: 'Stop copy' }).click();
   await dialog.getByRole('button', { name: 'Stop it' }).click();

@@ -14,11 +14,11 @@ function side(value) {
   return place.startsWith(ROOT.href) ? decodeURIComponent(place.slice(ROOT.href.length)) : place;
 }
 
-/** A side as the form says it. */
-const sideOf = (place, name, password) => {
-  if (!/^https?:\/\//.test(place)) return new URL(encodeURIComponent(place), url('')).href;
-  return name ? { url: place, auth: { basic: { username: name, password } } } : place;
-};
+/**
+ * A side as the form says it. A database here, by its name, needs no password: the replication has its owner's rights.
+ */
+const sideOf = (place, name, password) =>
+  /^https?:\/\//.test(place) && name ? { url: place, auth: { basic: { username: name, password } } } : place;
 
 async function begin() {
   const input = (hint, props) =>
