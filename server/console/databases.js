@@ -177,7 +177,7 @@ export async function page({ signal }) {
   filter.addEventListener('input', again);
   system.addEventListener('change', again);
   await load();
-  repeat(5_000, signal, async () => {
+  repeat(10_000, signal, async () => {
     if (!list.contains(document.activeElement)) await load();
   });
   return [
