@@ -55,7 +55,7 @@ const INTENDED = [
   ['rights are looked at before the rest of a request', ({ ours, theirs }) =>
     [401, 403].includes(ours.status) && [400, 404, 405, 415].includes(theirs.status)],
   ['this server does not have it, and says so', ({ ours }) => ours.status === 501],
-  ['there are no pages', ({ path }) => /^\/(_utils|favicon.ico)/.test(path)],
+  ['the pages are our own, and there is no icon', ({ path }) => /^\/(_utils|favicon.ico)/.test(path)],
   ['a browser has no page to log in', ({ ours, theirs }) => ours.status === 401 && theirs.headers.location?.includes('/_utils/session.html')],
   ['replications are the server administrators\'', ({ path }) => path === '/_replicate'],
   ['forms are no documents here', ({ theirs }) => theirs.body?.reason === 'Referer header required.'],

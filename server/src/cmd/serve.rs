@@ -38,6 +38,10 @@ pub struct Serve {
     #[arg(long, value_name = "HOST:PORT", env = "COUCH_LAYER_METRICS_LISTEN")]
     metrics_listen: Option<String>,
 
+    /// A folder whose files are served at /_utils instead of the console in this binary, for example Fauxton's
+    #[arg(long, value_name = "FOLDER", env = "COUCH_LAYER_UTILS")]
+    utils: Option<PathBuf>,
+
     #[command(flatten)]
     tls: TlsArgs,
 
@@ -176,6 +180,8 @@ pub(crate) enum ServeError {
     ColonInUser,
     #[error("--{flag} and {section}/{name} in the file's table config say the same thing; leave one of them out")]
     Twice { flag: &'static str, section: &'static str, name: &'static str },
+    #[error("--utils {} has no index.html; name the folder of a console", .0.display())]
+    Utils(PathBuf),
     #[error("the log {} cannot be opened", .0.display())]
     LogFile(PathBuf, #[source] io::Error),
 }
@@ -216,6 +222,11 @@ fn end_within(time: Duration, code: u8) {
         tracing::error!("the server does not stop by itself: the process ends without closing its store");
         std::process::exit(code.into());
     });
+}
+
+/// The folder of a console, if it is one.
+fn console_in(folder: PathBuf) -> Result<PathBuf, ServeError> {
+    if folder.join("index.html").is_file() { Ok(folder) } else { Err(ServeError::Utils(folder)) }
 }
 
 impl Serve {
@@ -262,6 +273,7 @@ impl Serve {
             audit_log: open_log(self.audit_log.as_deref())?,
             access_log: open_log(self.access_log.as_deref())?,
             slow_request: self.slow_request,
+            utils: self.utils.clone().map(console_in).transpose()?,
             metrics_listen: self.metrics_listen.as_deref().map(resolve).transpose()?,
             ..Options::default()
         };

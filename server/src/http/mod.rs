@@ -7,7 +7,7 @@
 //!      │
 //!   routes ──── the table: path and method to a handler
 //!      │
-//!   handlers ── a folder for each subject: root, database, document, listing, views, find, feed
+//!   handlers ── a folder for each subject: root, database, document, listing, views, find, feed, console
 //!      │
 //!   jobs ────── background work: replications, builds of indexes and views, databases of users, purges
 //!      │

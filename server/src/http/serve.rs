@@ -30,11 +30,12 @@ use crate::http::app::App;
 use crate::http::authn::auth::claimed_name;
 use crate::http::authn::lockout::network;
 use crate::http::authn::principal::{ANONYMOUS, Principal, Proof};
-use crate::http::authz::admission::{refuse_pages, security};
+use crate::http::authz::admission::{refuse_borrowed, refuse_pages, security};
 use crate::http::authz::rights::{not_database_admin, not_member, not_server_admin, standing};
 use crate::http::config::sandbox::Foreign;
 use crate::http::config::settings::{Required, Settings};
 use crate::http::error::{ApiError, Result};
+use crate::http::handlers::console;
 use crate::http::journal::{Access, Counted, cut};
 use crate::http::request::Request;
 use crate::http::routes::{self, Resource, Who};
@@ -292,6 +293,9 @@ async fn admit_and_route(
     if request.method == Method::GET && segments.len() > 2 && segments[1].starts_with("_design/") {
         return Ok(redirect_to_design(request, uri, &segments));
     }
+    if uri.path() == "/_utils" && request.method == Method::GET {
+        return Ok(console::redirect());
+    }
     let segments = routes::join_ids(segments);
     if let Some(first) = segments.first() {
         refuse_pages(request, first)?;
@@ -324,6 +328,7 @@ async fn admit_and_route(
             }
         }
         require_user(&request.principal, settings.required, &segments)?;
+        refuse_borrowed(request)?;
     }
     request.body.admit(&request.app.budget.part(owner(request))).await?;
     let resource = routes::find(&segments, &request.method)?;

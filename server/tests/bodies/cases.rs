@@ -12,7 +12,6 @@ use std::sync::LazyLock;
 #[rustfmt::skip]
 const BODIES: &[(&str, &str, &[&str])] = &[
     ("POST", "/_session", &[r#"{"name":"<a|>","password":"b"}"#, r#"{<"%":0>}"#]),
-    ("*", "/_utils/*", &[]),
     ("*", "/favicon.ico", &[]),
     ("POST", "/_dbs_info", &[r#"{"keys":[<"a">]}"#]),
     ("POST", "/_replicate", &[

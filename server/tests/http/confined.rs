@@ -100,3 +100,45 @@ async fn what_a_function_makes_is_in_a_sandbox_and_may_be_confined_further() {
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert!(policies(&couch.raw("POST", "/db/_design/d/_update/page", "").await).is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_another_origin_changes_nothing_by_a_session() {
+    let couch = Couch::with_administrator().await;
+    let login = couch.json("POST", "/_session", json!({ "name": "adm", "password": "pass word" })).await;
+    let cookie = login.header("set-cookie").split(';').next().unwrap().to_owned();
+    let send = async |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let request = couch.request(method, path).header("content-type", "application/json");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        couch.send(request.body(r#"{"a":1}"#)).await
+    };
+    let session = ("cookie", cookie.as_str());
+    assert_eq!(send("PUT", "/db", &[session]).await.status, 201);
+    let page = ("origin", "http://127.0.0.1:1");
+    let reason = "pages of other origins may not do this with your session unless cors/origins names theirs";
+    for site in ["cross-site", "same-site"] {
+        let site = ("sec-fetch-site", site);
+        send("POST", "/db", &[session, page, site]).await.refused(403, "forbidden", reason);
+        // A browser remembers a password that was typed into its dialog.
+        let typed = ("authorization", "Basic YWRtOnBhc3Mgd29yZA==");
+        send("POST", "/db", &[typed, page, site]).await.refused(403, "forbidden", reason);
+        send("DELETE", "/db", &[session, page, site]).await.refused(403, "forbidden", reason);
+        assert_eq!(send("GET", "/db", &[session, page, site]).await.status, 200);
+    }
+    assert_eq!(send("GET", "/db/_all_docs", &[session]).await.json()["rows"], json!([]));
+    // Pages of this server, clients that are no browsers, and what a user types into the address bar.
+    for site in ["same-origin", "none"] {
+        assert_eq!(send("POST", "/db", &[session, ("sec-fetch-site", site)]).await.status, 201, "{site}");
+    }
+    assert_eq!(send("POST", "/db", &[session]).await.status, 201);
+    // Signing in needs no session.
+    let site = ("sec-fetch-site", "cross-site");
+    assert_ne!(send("POST", "/_session", &[page, site]).await.status, 403);
+    // A page whose origin is named may use one.
+    let origins = ("/_node/_local/_config/cors/origins", "\"http://127.0.0.1:1\"");
+    let enable = ("/_node/_local/_config/chttpd/enable_cors", "\"true\"");
+    for (path, value) in [origins, enable] {
+        let set = couch.request("PUT", path).basic_auth("adm", Some("pass word")).body(value);
+        assert_eq!(couch.send(set.header("content-type", "application/json")).await.status, 200, "{path}");
+    }
+    assert_eq!(send("POST", "/db", &[session, page, site]).await.status, 201);
+}

@@ -23,7 +23,7 @@ async fn the_root_says_who_it_is() {
     assert_eq!(answer.header("content-type"), "application/json");
     assert_eq!(couch.get("/_up").await.json()["status"], "ok");
     assert_eq!(couch.get("/_active_tasks").await.json(), json!([]));
-    assert_eq!(couch.get("/_utils/").await.status, 404);
+    assert_eq!(couch.get("/favicon.ico").await.status, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,7 @@ mod configuration;
 mod confined;
 mod conflicts;
 mod connections;
+mod console;
 mod damage;
 mod databases;
 mod documents;

@@ -12,6 +12,7 @@ pub(crate) mod views;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,6 +97,8 @@ pub struct Options {
     pub slow_request: Option<Duration>,
     /// An address on which anybody may read the metrics.
     pub metrics_listen: Option<SocketAddr>,
+    /// A folder with the pages that are served at `/_utils` instead of the console in the binary.
+    pub utils: Option<PathBuf>,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
     pub lease: Duration,
 }
@@ -125,6 +128,7 @@ impl Default for Options {
             access_log: None,
             slow_request: None,
             metrics_listen: None,
+            utils: None,
             lease: Duration::from_secs(30),
         }
     }

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use hyper::Method;
 use hyper::header::{HOST, ORIGIN};
 
 use crate::http::app::stores::Documents;
+use crate::http::authn::principal::Proof;
 use crate::http::authz::rights::{admit_elsewhere, is_of_the_system, not_member, not_server_admin};
 use crate::http::authz::rules_of;
 use crate::http::authz::security::Security;
@@ -33,6 +35,26 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> 
     }
     let admit = |database: Documents| async move { admit_elsewhere(&request.app, &database, &request.principal).await };
     request.with_database(db, admit).await
+}
+
+/// Refuses what a page of another origin would change by credentials that a browser sends along unasked: a session's
+/// cookie, or a password that somebody typed into its dialog. Such a page may send simple requests, forms for example,
+/// without asking first. A page that `cors/origins` admits may ask, so it is let through.
+///
+/// Browsers say where a page is from, in a header that no page can set (`Sec-Fetch-Site`).
+pub(crate) fn refuse_borrowed(request: &Request) -> Result<()> {
+    let is_foreign = matches!(request.header("sec-fetch-site"), Some("cross-site" | "same-site"));
+    let changes = !matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    if !is_foreign || !changes || request.principal.proof == Proof::Nothing {
+        return Ok(());
+    }
+    let origin = request.header(ORIGIN).unwrap_or_default();
+    if request.app.auth.settings().cors.admits(origin) {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(
+        "pages of other origins may not do this with your session unless cors/origins names theirs",
+    ))
 }
 
 /// Refuses requests of pages from other origins that act with the server's rights:

@@ -79,7 +79,8 @@ impl Cors {
         self.allowed.credentials && self.names("*")
     }
 
-    fn allows(&self, origin: &str) -> bool {
+    /// Whether pages of this origin may use the server.
+    pub(crate) fn admits(&self, origin: &str) -> bool {
         self.names("*") || self.names(origin)
     }
 
@@ -98,7 +99,7 @@ impl Cors {
         }
         let origin = headers.get(ORIGIN)?;
         let asked = headers.get(ACCESS_CONTROL_REQUEST_METHOD)?.to_str().ok()?;
-        if !self.allows(origin.to_str().ok()?) || !self.methods.iter().any(|method| method == asked) {
+        if !self.admits(origin.to_str().ok()?) || !self.methods.iter().any(|method| method == asked) {
             return None;
         }
         let wanted = headers.get(ACCESS_CONTROL_REQUEST_HEADERS);
@@ -124,7 +125,7 @@ impl Cors {
         if self.allowed.origins.is_empty() || headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
             return;
         }
-        let Some(origin) = origin.filter(|origin| origin.to_str().is_ok_and(|origin| self.allows(origin))) else {
+        let Some(origin) = origin.filter(|origin| origin.to_str().is_ok_and(|origin| self.admits(origin))) else {
             return;
         };
         self.add_origin(origin, headers);

@@ -89,6 +89,12 @@ pub const KNOWN_SETTINGS: &[(&str, &[(&str, &str)])] = &[
             ("attachments_header_value", "sandbox"),
             ("showlist_enable", "true"),
             ("showlist_header_value", "sandbox"),
+            ("utils_enable", "true"),
+            (
+                "utils_header_value",
+                "child-src 'self' data: blob:; default-src 'self'; img-src 'self' data:; font-src 'self'; \
+                 script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline';",
+            ),
         ],
     ),
     ("httpd", &[("WWW-Authenticate", ""), ("enable_cors", "")]),

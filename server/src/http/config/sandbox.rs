@@ -16,6 +16,8 @@ pub(crate) enum Foreign {
     Attachment,
     /// The result of an update function. Its settings are those of CouchDB's shows and lists.
     Function,
+    /// A console that the administrator serves from a folder.
+    Console,
 }
 
 /// The policies; `None` means no policy.
@@ -23,6 +25,7 @@ pub(crate) enum Foreign {
 pub(crate) struct Policies {
     attachments: Option<HeaderValue>,
     functions: Option<HeaderValue>,
+    console: Option<HeaderValue>,
 }
 
 impl Policies {
@@ -35,6 +38,7 @@ impl Policies {
         Policies {
             attachments: policy("attachments_enable", "attachments_header_value"),
             functions: policy("showlist_enable", "showlist_header_value"),
+            console: policy("utils_enable", "utils_header_value"),
         }
     }
 
@@ -43,6 +47,7 @@ impl Policies {
         let policy = match foreign {
             Foreign::Attachment => &self.attachments,
             Foreign::Function => &self.functions,
+            Foreign::Console => &self.console,
         };
         let Some(policy) = policy else { return };
         let own: Vec<HeaderValue> = headers.get_all(CONTENT_SECURITY_POLICY).iter().cloned().collect();

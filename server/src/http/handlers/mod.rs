@@ -1,5 +1,6 @@
 //! Handlers: a folder for each subject. The table of routes calls them.
 
+pub(crate) mod console;
 pub(crate) mod database;
 pub(crate) mod document;
 pub(crate) mod feed;

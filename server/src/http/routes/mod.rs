@@ -33,7 +33,7 @@ use crate::http::handlers::root::scheduler;
 use crate::http::handlers::root::{
     self, backup, configuration, databases, node, replicate, session, setup, transact, updates,
 };
-use crate::http::handlers::{feed, find, listing, views};
+use crate::http::handlers::{console, feed, find, listing, views};
 use crate::http::jobs::replicator;
 use crate::http::request::Request;
 use crate::http::wire::response::Response;
@@ -85,7 +85,7 @@ static ROUTES: &[Route] = &[
     row("/_session", "GET,HEAD", Public, |r, _| Box::pin(session::current(r))),
     row("/_session", "POST", Public, |r, _| Box::pin(session::login(r))),
     row("/_session", "DELETE", Public, |r, _| now(session::logout(r))),
-    row("/_utils/*", "*", Public, |_, _| now(Err(ApiError::not_found("missing")))),
+    row("/_utils/*", "GET,HEAD", Public, |r, n| Box::pin(console::read(r, n))),
     row("/favicon.ico", "*", Public, |_, _| now(Err(ApiError::not_found("missing")))),
     row("/_all_dbs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::all_dbs(r))),
     row("/_dbs_info", "GET,HEAD", ServerAdmin, |r, _| Box::pin(databases::dbs_info(r))),

@@ -147,7 +147,7 @@ const CASES: &[Case] = &[
 /// The answers to the administrator's requests that do not succeed: nothing has that name, or this server, or its store
 /// in memory, does not support it.
 const UNSUCCESSFUL: &[(&str, &str, u16)] = &[
-    ("/_utils/*", "*", 404),
+    ("/_utils/*", "GET,HEAD", 404),
     ("/favicon.ico", "*", 404),
     ("/_scheduler/jobs/{id}", "GET,HEAD", 404),
     ("/_couch_layer/backup", "POST", 400),

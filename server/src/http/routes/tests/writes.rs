@@ -49,7 +49,6 @@ const WRITES: &[(&str, &str, &str, &str)] = &[
 /// Rows that change something, but do not write documents on a client's request.
 const NO_WRITES: &[&str] = &[
     "/_session",
-    "/_utils/*",
     "/favicon.ico",
     "/_dbs_info",
     "/_node/{node}/_config/_reload",

@@ -1,4 +1,4 @@
-//! `couch-layer tree`: draws the revision tree of a document, as text or [as SVG](svg).
+//! `couch-layer tree`: draws the revision tree of a document as text. The console draws it as a picture.
 //!
 //! ```text
 //!  1-967a00dff5e02add41819138abb3284d
@@ -8,10 +8,7 @@
 //!  └─ 3-6a508370f7a33b1a0c5a0b4b7e3b7b2e  conflict
 //! ```
 
-mod svg;
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use clap::Args;
 use model::{BulkGet, RevId};
@@ -30,9 +27,6 @@ pub(crate) struct Tree {
     /// The document
     #[arg(value_name = "DOC")]
     document: String,
-    /// Write the drawing to this file as SVG, instead of text to the standard output
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -46,14 +40,7 @@ impl Tree {
         if leaves.is_empty() {
             return Err(failure(format!("{} has no document {}", self.database, self.document)));
         }
-        let shape = Shape::of(&leaves);
-        match &self.svg {
-            Some(file) => {
-                let drawing = svg::draw(&format!("{}/{}", self.database, self.document), &shape);
-                std::fs::write(file, drawing).map_err(|error| failure(format!("{}: {error}", file.display())))
-            }
-            None => Ok(progress::print(draw(&shape).trim_end())?),
-        }
+        Ok(progress::print(draw(&Shape::of(&leaves)).trim_end())?)
     }
 }
 
@@ -75,19 +62,13 @@ enum Kind {
 }
 
 impl Kind {
-    fn class(self) -> &'static str {
-        match self {
-            Kind::Winner => "winner",
-            Kind::Conflict => "conflict",
-            Kind::Deleted | Kind::DeletedWinner => "deleted",
-            Kind::Missing => "missing",
-        }
-    }
-
     fn mark(self) -> &'static str {
         match self {
-            Kind::DeletedWinner => "winner, deleted",
-            other => other.class(),
+            Kind::Winner => "  winner",
+            Kind::DeletedWinner => "  winner, deleted",
+            Kind::Conflict => "  conflict",
+            Kind::Deleted => "  deleted",
+            Kind::Missing => "",
         }
     }
 }
@@ -155,11 +136,7 @@ fn draw(shape: &Shape<'_>) -> String {
     let mut left: Vec<(String, String, RevId)> = Vec::new();
     below(shape, None, "", &mut left);
     while let Some((line, rest, rev)) = left.pop() {
-        let note = match shape.kind(&rev) {
-            Kind::Missing => String::new(),
-            kind => format!("  {}", kind.mark()),
-        };
-        out.push_str(&format!("{line}{rev}{note}\n"));
+        out.push_str(&format!("{line}{rev}{}\n", shape.kind(&rev).mark()));
         below(shape, Some(rev), &rest, &mut left);
     }
     out
@@ -184,7 +161,7 @@ mod tests {
     use super::*;
     use model::{JsonText, RevHistory};
 
-    pub(super) fn leaf(path: &str, deleted: bool) -> Revision {
+    fn leaf(path: &str, deleted: bool) -> Revision {
         let (position, ids) = path.split_once('-').unwrap();
         let ids = ids.split(' ').map(|id| id.parse().unwrap()).collect();
         let history = RevHistory { position: position.parse().unwrap(), ids };
@@ -218,9 +195,7 @@ mod tests {
             leaf(&format!("61-{last} {}", ids.join(" ")), false)
         };
         let leaves = [path(["a", "a"], "w"), path(["b", "b"], "x"), path(["a", "b"], "y"), path(["b", "a"], "z")];
-        let shape = Shape::of(&leaves);
-        assert_eq!(draw(&shape).lines().count(), 124);
-        assert!(svg::draw("crossed", &shape).matches("<g class=").count() <= 124);
+        assert_eq!(draw(&Shape::of(&leaves)).lines().count(), 124);
     }
 
     #[test]

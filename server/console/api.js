@@ -1,0 +1,166 @@
+// Requests to the server that these pages come from, and who the user is.
+
+/** The server's root. A proxy may serve it below a path. */
+export const ROOT = new URL('..', document.baseURI);
+
+/**
+ * A name as a part of an address. A browser takes `.` and `..` out of it, however they are encoded: that would be
+ * another resource.
+ */
+export function segment(name) {
+  if (name === '.' || name === '..')
+    throw new Error(`A browser cannot ask for the name “${name}”. Use another client for it.`);
+  return encodeURIComponent(name);
+}
+
+/** The address of a resource. An id's slash is part of its name, except the first one of a design document. */
+export function url(...parts) {
+  const path = parts.map((part) => {
+    const [, kind, name] = /^(_design|_local)\/(.*)$/s.exec(part) ?? [];
+    return kind ? `${kind}/${segment(name)}` : segment(part);
+  });
+  return new URL(path.join('/'), ROOT).href;
+}
+
+/** Parameters whose values are JSON, strings in quotes too. */
+const KEYS = new Set(['startkey', 'endkey', 'key']);
+
+/** A query string. What is undefined is left out. */
+export function query(values) {
+  const pairs = Object.entries(values).filter(([, value]) => value !== undefined);
+  return pairs.length
+    ? `?${new URLSearchParams(pairs.map(([name, value]) => [name, typeof value === 'string' && !KEYS.has(name) ? value : JSON.stringify(value)]))}`
+    : '';
+}
+
+/** The server refused a request. */
+export class Refused extends Error {
+  constructor(status, error, reason) {
+    super(
+      reason ? `${reason}${/[.!?]$/.test(reason) ? '' : '.'} (${status} ${error})` : `The server answered ${status}.`,
+    );
+    Object.assign(this, { status, error, reason });
+  }
+}
+
+const listeners = new Set();
+
+/** Calls `listener` when a request is refused since nobody is signed in any more. */
+export const onSignedOut = (listener) => listeners.add(listener);
+
+/**
+ * Sends a request and returns the text of its answer. Other pages cannot send its header: a browser asks the server
+ * first.
+ * `body` is sent as JSON, and as it is if it is text or bytes.
+ */
+export async function text(method, address, { body, type = 'application/json', signal, headers } = {}) {
+  let answer;
+  try {
+    answer = await fetch(address, {
+      method,
+      signal,
+      credentials: 'same-origin',
+      cache: 'no-store',
+      headers: {
+        accept: 'application/json',
+        'x-requested-with': 'couch-layer',
+        ...(body === undefined ? {} : { 'content-type': type }),
+        ...headers,
+      },
+      body: body === undefined || typeof body === 'string' || body instanceof Blob ? body : JSON.stringify(body),
+    });
+  } catch (error) {
+    throw error.name === 'AbortError' ? error : new Error('The server cannot be reached.', { cause: error });
+  }
+  const content = await answer.text();
+  if (answer.ok) return content;
+  let said = {};
+  try {
+    said = JSON.parse(content);
+  } catch {
+    /* a proxy's page */
+  }
+  if (answer.status === 401 && session.name && address !== url('_session')) {
+    // A session may have ended. It has not where a named user is refused by 401, as by a function of a design document.
+    await whoAmI().catch(() => {});
+    if (!session.name) listeners.forEach((listener) => listener());
+  }
+  throw new Refused(
+    answer.status,
+    said.error ?? '',
+    typeof said.reason === 'string' ? said.reason : JSON.stringify(said.reason ?? ''),
+  );
+}
+
+/** The same, with the answer's JSON. */
+export const json = async (...request) => JSON.parse(await text(...request));
+
+export const get = (address, options) => json('GET', address, options);
+export const put = (address, body, options) => json('PUT', address, { body, ...options });
+export const post = (address, body = {}, options) => json('POST', address, { body, ...options });
+export const remove = (address, options) => json('DELETE', address, options);
+
+/** Who the user is. `isParty`: the server has no administrator, so everybody is one. */
+export const session = { name: null, roles: [], isAdmin: false, isParty: false, version: '' };
+
+/** Asks the server who the user is. */
+export async function whoAmI() {
+  const { userCtx } = await get(url('_session'));
+  const isAdmin = userCtx.roles.includes('_admin');
+  Object.assign(session, {
+    name: userCtx.name,
+    roles: userCtx.roles,
+    isAdmin,
+    isParty: isAdmin && userCtx.name === null,
+  });
+}
+
+export async function signIn(name, password) {
+  await post(url('_session'), { name, password });
+  await whoAmI();
+}
+
+export async function signOut() {
+  await remove(url('_session'));
+  await whoAmI();
+}
+
+/**
+ * What the user may do in a database, by its security object. The server decides at each request; this decides what is
+ * offered.
+ */
+export function rightsIn(security) {
+  const among = ({ names = [], roles = [] } = {}) =>
+    names.includes(session.name) || roles.some((role) => session.roles.includes(role));
+  return { isAdmin: session.isAdmin || among(security.admins) };
+}
+
+/** Whether one of the server's own databases exists, without a request that fails. For administrators. */
+export async function exists(name) {
+  return (await get(url('_all_dbs') + query({ startkey: name, endkey: name }))).length > 0;
+}
+
+/** Databases that this user opened in this browser, the latest first. A list of all is only for administrators. */
+export const recent = {
+  key: () => `couch-layer:recent:${ROOT.pathname}:${session.name ?? ''}`,
+  all() {
+    try {
+      return JSON.parse(localStorage.getItem(this.key())) ?? [];
+    } catch {
+      return [];
+    }
+  },
+  add(name) {
+    this.set([name, ...this.all().filter((one) => one !== name)].slice(0, 8));
+  },
+  drop(name) {
+    this.set(this.all().filter((one) => one !== name));
+  },
+  set(names) {
+    try {
+      localStorage.setItem(this.key(), JSON.stringify(names));
+    } catch {
+      /* no storage */
+    }
+  },
+};

@@ -1,0 +1,217 @@
+// One document: its text, edited with checks; its attachments; its revisions and conflicts.
+
+import { Refused, query, remove, text, url } from './api.js';
+import { at, button, confirmed, editor, facts, fill, h, link, note, panel, toast } from './dom.js';
+import { attachments } from './attachments.js';
+import { compare } from './compare.js';
+import { doc, open } from './documents.js';
+import { members, mistake, object, pretty } from './json.js';
+import { leafTable, leavesOf, resolver, tree } from './revisions.js';
+
+/** An editor of a document's text. `save(text)` stores it; a 409 is its to handle. */
+function textEditor(content, save) {
+  const said = h('p', { class: 'hint', id: 'said', role: 'status' });
+  const check = () => {
+    const wrong = mistake(area.value);
+    said.textContent = wrong ?? 'This is a valid document.';
+    said.classList.toggle('wrong', Boolean(wrong));
+    return !wrong;
+  };
+  const store = async () => {
+    if (check()) await save(area.value);
+    else area.focus();
+  };
+  const go = button('Save', store, { class: 'main', title: 'Ctrl+S' });
+  const area = editor(content, {
+    label: 'The document as JSON',
+    rows: Math.min(Math.max(content.split('\n').length + 1, 10), 32),
+    run: () => go.click(),
+    oninput: check,
+  });
+  area.setAttribute('aria-describedby', 'said');
+  check();
+  return {
+    area,
+    said,
+    check,
+    go,
+    format: button('Format', () => {
+      if (check()) area.value = pretty(area.value);
+    }),
+  };
+}
+
+function newDocument(db, opened) {
+  const stored = async (content) => {
+    const found = members(content);
+    const id = found.has('_id') ? JSON.parse(found.get('_id')) : null;
+    const answer = JSON.parse(
+      id === null ? await text('POST', url(db), { body: content }) : await text('PUT', url(db, id), { body: content }),
+    );
+    toast('The document is stored.');
+    location.hash = doc(db, answer.id);
+  };
+  const { area, said, go, format } = textEditor('{\n  "_id": "",\n  "type": ""\n}', (content) => {
+    const found = members(content);
+    if (found.get('_id') === '""') found.delete('_id');
+    return stored(object(found));
+  });
+  area.setAttribute('autofocus', '');
+  return [
+    ...opened.head,
+    panel(
+      'New document',
+      h('p', { class: 'hint' }, 'Without an _id the server makes one.'),
+      area,
+      said,
+      h('div', { class: 'row end' }, format, go),
+    ),
+  ];
+}
+
+/** Both versions side by side, when somebody was faster. */
+async function collision(db, id, mine, place, area, check) {
+  const stored = await text('GET', url(db, id)).catch((error) => {
+    if (error.status !== 404) throw error;
+  });
+  if (stored === undefined) {
+    fill(place, note('warn', h('p', null, 'Somebody deleted this document. Saving again makes it anew.')));
+    const found = members(mine);
+    found.delete('_rev');
+    area.value = pretty(object(found));
+    return;
+  }
+  const rev = members(stored).get('_rev');
+  const { element, merged } = compare([
+    { label: 'Yours', content: mine },
+    { label: `Stored now: ${JSON.parse(rev).slice(0, 10)}`, content: stored },
+  ]);
+  const take = button(
+    'Put the choice into the editor',
+    () => {
+      const chosen = new Map([
+        ['_id', JSON.stringify(id)],
+        ['_rev', rev],
+      ]);
+      for (const [name, { value }] of merged()) chosen.set(name, value);
+      area.value = pretty(object(chosen));
+      check();
+      place.replaceChildren();
+      area.focus();
+      toast('Look at it, and save.');
+    },
+    { class: 'main' },
+  );
+  fill(
+    place,
+    panel(
+      'Somebody was faster',
+      h(
+        'p',
+        null,
+        'The document was stored by somebody else since you read it. Choose each member; nothing is stored before you save again.',
+      ),
+      element,
+      h('div', { class: 'row end' }, take),
+    ),
+  );
+  place.scrollIntoView({ block: 'nearest' });
+  take.focus();
+}
+
+/** Reads a document; a deleted one by its tombstone. */
+async function read(db, id, rev, leaves, signal) {
+  const tombstone = !rev && leaves[0]?.isDeleted ? leaves[0].rev : undefined;
+  return text('GET', url(db, id) + query({ rev: rev ?? tombstone }), { signal });
+}
+
+export async function page({ args: [db, id], options, signal, reload }) {
+  const opened = await open(db, '', signal);
+  if (id === undefined) return newDocument(db, opened);
+  const rev = options.get('rev') ?? undefined;
+  const leaves = await leavesOf(db, id, signal);
+  if (leaves.length === 0) throw new Refused(404, 'not_found', 'missing');
+  const content = await read(db, id, rev, leaves, signal);
+  const current = JSON.parse(content);
+  const isOld = rev !== undefined && rev !== leaves[0].rev;
+  const place = h('div', { class: 'place' });
+  const made = textEditor(pretty(content), async (body) => {
+    try {
+      await text('PUT', url(db, id), { body });
+    } catch (error) {
+      if (error.status !== 409) throw error;
+      await collision(db, id, body, place, made.area, made.check);
+      return;
+    }
+    toast('The document is stored.');
+    if (rev) location.hash = doc(db, id);
+    else await reload();
+  });
+  const copy = button('Copy', async () => {
+    const found = members(made.area.value);
+    ['_id', '_rev', '_attachments', '_deleted'].forEach((name) => found.delete(name));
+    const answer = JSON.parse(await text('POST', url(db), { body: object(found) }));
+    toast('The copy is stored. Its attachments are not copied.');
+    location.hash = doc(db, answer.id);
+  });
+  const erase = button(
+    'Delete',
+    async () => {
+      if (
+        !(await confirmed(
+          'Delete a document',
+          `${id} is deleted. A tombstone stays, so that replications delete it too.`,
+          'Delete',
+        ))
+      )
+        return;
+      await remove(url(db, id) + query({ rev: current._rev }));
+      toast('The document is deleted.');
+      location.hash = at('db', db);
+    },
+    { class: 'danger' },
+  );
+  const isDesign = id.startsWith('_design/');
+  const mayEdit = !isDesign || opened.rights.isAdmin;
+  const state = current._deleted
+    ? 'deleted'
+    : isOld
+      ? leaves.some((leaf) => leaf.rev === rev)
+        ? 'in conflict'
+        : 'replaced'
+      : 'winner';
+  return [
+    ...opened.head,
+    h(
+      'div',
+      { class: 'head doc' },
+      h('h2', { class: 'mono' }, id),
+      h('span', { class: `badge ${state.replace(' ', '-')}` }, state),
+    ),
+    isOld &&
+      note('', h('p', null, 'You look at another revision than the winner. ', link(doc(db, id), 'Show the winner'))),
+    resolver(db, id, leaves, reload),
+    panel(
+      null,
+      facts(['Revision', h('code', null, current._rev)]),
+      made.area,
+      made.said,
+      mayEdit
+        ? h(
+            'div',
+            { class: 'row end' },
+            !current._deleted && [erase, h('span', { class: 'grow' }), copy],
+            made.format,
+            made.go,
+          )
+        : note('', h('p', null, 'Design documents are edited by administrators of the database.')),
+      place,
+    ),
+    attachments({ db, id, current, signal, changed: reload, isOld: isOld || !mayEdit }),
+    panel(
+      'Revisions',
+      tree(db, id, leaves, current._rev),
+      h('details', null, h('summary', null, 'As a list'), leafTable(db, id, leaves)),
+    ),
+  ];
+}

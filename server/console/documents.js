@@ -1,0 +1,303 @@
+// The documents of a database, by id, by an index or by a view; and those in conflict.
+
+import { get, query, recent, rightsIn, text, url } from './api.js';
+import { at, count, fill, h, link, many, note, short, table } from './dom.js';
+import { elements, members, pretty } from './json.js';
+
+const PAGE = 25;
+const COLUMNS = 4;
+
+/** What every page of a database begins with: its name and its parts. Reads its description and what the user may. */
+export async function open(db, current, signal) {
+  const asked = Promise.all([get(url(db), { signal }), get(url(db, '_security'), { signal })]);
+  const [info, security] = await asked.catch((error) => {
+    if (error.status === 404) recent.drop(db);
+    throw error;
+  });
+  recent.add(db);
+  const parts = [
+    ['', 'Documents'],
+    ['query', 'Query'],
+    ['views', 'Views'],
+    ['changes', 'Changes'],
+    ['conflicts', 'Conflicts'],
+    ['settings', 'Settings'],
+  ];
+  const to = (part) => (part ? at('db', db, part) : at('db', db));
+  return {
+    info,
+    security,
+    rights: rightsIn(security),
+    head: [
+      h(
+        'div',
+        { class: 'head' },
+        h('h1', null, db),
+        h('p', { class: 'sum' }, `${many(info.doc_count, 'document')}, ${count(info.doc_del_count)} deleted`),
+      ),
+      h(
+        'nav',
+        { class: 'tabs', 'aria-label': `Pages of ${db}` },
+        parts.map(([part, name]) => link(to(part), name, { 'aria-current': part === current ? 'page' : null })),
+      ),
+    ],
+  };
+}
+
+/** The design documents of a database, with their content. */
+export async function designs(db, signal) {
+  const { rows } = await get(url(db, '_design_docs') + query({ include_docs: true, limit: 200 }), { signal });
+  return rows.map(({ doc }) => doc).filter(Boolean);
+}
+
+/** The address of a document's page. */
+export const doc = (db, id, rev) => at('db', db, 'doc', id) + (rev ? `?rev=${encodeURIComponent(rev)}` : '');
+
+/** A JSON value in a cell. */
+const cell = (value) => (value === undefined ? '' : h('code', null, short(value, 60)));
+
+/** Rows of documents with those members that most of them have. */
+export function documentTable(label, db, rows, more = []) {
+  const times = new Map();
+  for (const { fields } of rows)
+    for (const name of fields.keys()) if (!name.startsWith('_')) times.set(name, (times.get(name) ?? 0) + 1);
+  const columns = [...times]
+    .sort((one, other) => other[1] - one[1])
+    .slice(0, COLUMNS)
+    .map(([name]) => name);
+  return table(
+    label,
+    ['Id', ...more, ...columns],
+    rows.map(({ id, fields, extra = [] }) => [
+      id === undefined ? '' : link(doc(db, id), short(id, 50), { title: id }),
+      ...extra,
+      ...columns.map((name) => cell(fields.get(name))),
+    ]),
+  );
+}
+
+/** Texts of documents, one below the other. */
+export const documentTexts = (db, rows) =>
+  h(
+    'div',
+    { class: 'stack' },
+    rows.map(({ id, content }) =>
+      h(
+        'section',
+        { class: 'panel' },
+        id !== undefined && h('h3', null, link(doc(db, id), id)),
+        h('pre', { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' }, pretty(content)),
+      ),
+    ),
+  );
+
+/** A row of a listing, from its text. */
+function row(content) {
+  const { id, key, value, doc: body } = Object.fromEntries(members(content));
+  return {
+    id: id && JSON.parse(id),
+    key,
+    value,
+    content: body && body !== 'null' ? body : content,
+    fields: body && body !== 'null' ? members(body) : new Map(),
+  };
+}
+
+/** The rows of an answer's text. */
+export const rowsOf = (content, name = 'rows') => elements(members(content).get(name) ?? '[]');
+
+/** Where documents come from. Each reads a page: `{ rows, next }`, with the place of the next page. */
+function sources(db, all, indexes, signal) {
+  const listed = (path, more) => async (begin, place) => {
+    const asked = { include_docs: true, limit: PAGE + 1, ...more };
+    if (begin) Object.assign(asked, { startkey: begin, endkey: `${begin}\ufff0` });
+    if (place) Object.assign(asked, { startkey: place });
+    const rows = rowsOf(await text('GET', url(db, ...path) + query(asked), { signal })).map(row);
+    const next = rows.length > PAGE ? rows.pop() : null;
+    return { rows, next: next?.id };
+  };
+  const view =
+    (design, name) =>
+    async (begin, place = {}) => {
+      const asked = { include_docs: true, reduce: false, limit: PAGE + 1, ...place };
+      const rows = rowsOf(await text('POST', url(db, design, '_view', name), { body: asked, signal })).map(row);
+      const next = rows.length > PAGE ? rows.pop() : null;
+      return { rows, more: ['Key'], next: next && { startkey: JSON.parse(next.key), startkey_docid: next.id } };
+    };
+  const index =
+    ({ ddoc, name, def }) =>
+    async (begin, place) => {
+      const first = Object.keys(def.fields[0])[0];
+      const body = {
+        selector: { [first]: { $gt: null } },
+        use_index: [ddoc, name],
+        sort: def.fields.slice(0, 1),
+        limit: PAGE,
+        bookmark: place,
+      };
+      const answer = await text('POST', url(db, '_find'), { body, signal });
+      const rows = rowsOf(answer, 'docs').map((content) => ({
+        id: JSON.parse(members(content).get('_id') ?? 'null'),
+        content,
+        fields: members(content),
+      }));
+      return { rows, next: rows.length === PAGE ? JSON.parse(members(answer).get('bookmark') ?? 'null') : null };
+    };
+  return [
+    ['By id', listed(['_all_docs']), true],
+    ['Design documents', listed(['_design_docs'])],
+    ...indexes
+      .filter(({ type }) => type === 'json')
+      .map((one) => [
+        `Index ${one.name} (${one.def.fields.map((field) => Object.keys(field)[0]).join(', ')})`,
+        index(one),
+      ]),
+    ...all.flatMap((design) =>
+      Object.keys(design.views ?? {})
+        .filter(() => design.language !== 'query')
+        .map((name) => [`View ${design._id.slice('_design/'.length)}/${name}`, view(design._id, name)]),
+    ),
+  ];
+}
+
+export async function page({ args: [db], signal }) {
+  const opened = await open(db, '', signal);
+  const [all, { indexes }] = await Promise.all([designs(db, signal), get(url(db, '_index'), { signal })]);
+  const known = sources(db, all, indexes, signal);
+  const source = h(
+    'select',
+    { 'aria-label': 'Which documents' },
+    known.map(([name], at) => h('option', { value: at }, name)),
+  );
+  const begin = h('input', {
+    type: 'search',
+    placeholder: 'Ids that begin with…',
+    'aria-label': 'Ids that begin with',
+    spellcheck: 'false',
+    autocapitalize: 'off',
+  });
+  const form = h(
+    'select',
+    { 'aria-label': 'Shown as' },
+    h('option', { value: 'table' }, 'Table'),
+    h('option', { value: 'text' }, 'JSON'),
+  );
+  const list = h('div');
+  let [place, before, shown] = [undefined, [], { rows: [] }];
+
+  const draw = () => {
+    const { rows, next, more } = shown;
+    const extra = more ? rows.map((one) => ({ ...one, extra: [cell(one.key)] })) : rows;
+    fill(
+      list,
+      rows.length === 0
+        ? h('p', { class: 'empty' }, begin.value ? 'No id begins so.' : 'There are no documents here.')
+        : form.value === 'table'
+          ? documentTable(`Documents of ${db}`, db, extra, more)
+          : documentTexts(db, rows),
+      h(
+        'div',
+        { class: 'row pager' },
+        before.length > 0 &&
+          h(
+            'button',
+            {
+              type: 'button',
+              onclick: () => {
+                place = before.pop();
+                load();
+              },
+            },
+            'Back',
+          ),
+        next &&
+          h(
+            'button',
+            {
+              type: 'button',
+              onclick: () => {
+                before.push(place);
+                place = next;
+                load();
+              },
+            },
+            'Next',
+          ),
+      ),
+    );
+  };
+  let wanted = 0;
+  const load = async () => {
+    const mine = (wanted += 1);
+    const [, read, takesBegin] = known[source.value];
+    begin.hidden = !takesBegin;
+    try {
+      const found = await read(begin.value, place);
+      // A later request may have been answered before this one.
+      if (mine === wanted) {
+        shown = found;
+        draw();
+      }
+    } catch (error) {
+      if (!signal.aborted) fill(list, note('bad', h('p', null, error.message)));
+    }
+  };
+  const again = () => {
+    [place, before] = [undefined, []];
+    return load();
+  };
+  source.addEventListener('change', again);
+  begin.addEventListener('input', again);
+  form.addEventListener('change', draw);
+  await again();
+  return [
+    ...opened.head,
+    h(
+      'div',
+      { class: 'row' },
+      source,
+      begin,
+      form,
+      h('span', { class: 'grow' }),
+      link(at('db', db, 'new'), 'New document', { class: 'button main' }),
+    ),
+    list,
+  ];
+}
+
+/** The documents with more than one live leaf. */
+export async function conflicts({ args: [db], signal }) {
+  const opened = await open(db, 'conflicts', signal);
+  const list = h('div');
+  const load = async (since) => {
+    const {
+      results,
+      last_seq: last,
+      more,
+    } = await get(url(db, '_conflicts') + query({ limit: 100, since }), { signal });
+    fill(
+      list,
+      table(
+        'Conflicts',
+        ['Document', ['Leaves', 'number'], 'Winner'],
+        results.map(({ id, revs }) => [
+          link(`${doc(db, id)}?conflict`, id),
+          count(revs.length),
+          h('code', null, revs[0]),
+        ]),
+        'No document has a conflict.',
+      ),
+      more && h('button', { type: 'button', onclick: () => load(last) }, 'Go on'),
+    );
+  };
+  await load();
+  return [
+    ...opened.head,
+    h(
+      'p',
+      { class: 'hint' },
+      'A document in conflict was edited at two places at once. One leaf wins, the others wait for somebody to choose.',
+    ),
+    list,
+  ];
+}

@@ -1,0 +1,297 @@
+// The server: its health, its figures of the last hour, its tasks, its backups.
+
+import { get, post, session, url } from './api.js';
+import { count, facts, field, fill, form, h, note, panel, repeat, size, svg, table, toast } from './dom.js';
+
+/** Time between two samples, in milliseconds, and how many make an hour. */
+const EVERY = 5_000;
+const SAMPLES = 720;
+
+/** The samples since the console was opened. They outlive the page, so that who comes back sees the hour. */
+const samples = [];
+let sampling = null;
+
+async function sample() {
+  const [stats, system] = await Promise.all([
+    get(url('_node', '_local', '_stats')),
+    get(url('_node', '_local', '_system')),
+  ]);
+  const of = (object) => object.value;
+  const { couchdb, mango } = stats;
+  const codes = Object.entries(couchdb.httpd_status_codes)
+    .filter(([code]) => code >= 500)
+    .reduce((sum, [, one]) => sum + one.value, 0);
+  samples.push({
+    at: Date.now(),
+    requests: of(couchdb.httpd.requests),
+    writes: of(couchdb.document_writes),
+    reads: of(couchdb.database_reads),
+    commits: of(couchdb.commits),
+    failed: codes,
+    time: of(couchdb.request_time).median,
+    memory: system.memory.other ?? 0,
+    uptime: system.uptime,
+    scans: of(mango.unindexed_queries),
+    files: of(couchdb.open_os_files),
+  });
+  if (samples.length > SAMPLES) samples.shift();
+}
+
+/** Samples until the console is closed, or nobody is an administrator any more. */
+function begin() {
+  sampling ??= setInterval(() => {
+    if (!session.isAdmin) {
+      clearInterval(sampling);
+      sampling = null;
+      samples.length = 0;
+    } else sample().catch(() => {});
+  }, EVERY);
+}
+
+/** The change of a counter in a second, between samples. A restart begins at zero. */
+const rate = (name) =>
+  samples
+    .slice(1)
+    .map((one, at) => ({
+      at: one.at,
+      value: Math.max(0, ((one[name] - samples[at][name]) * 1000) / (one.at - samples[at].at)),
+    }));
+const level = (name) => samples.map((one) => ({ at: one.at, value: one[name] }));
+
+/** A figure of the last hour: its value now, and its line. */
+function chart(name, points, show, kind = '') {
+  const [width, height] = [300, 64];
+  const now = Date.now();
+  const most = Math.max(...points.map(({ value }) => value), 1e-9);
+  const begin_ = Math.min(points[0]?.at ?? now, now - 60_000);
+  const x = (at) => ((at - begin_) / (now - begin_)) * width;
+  const y = (value) => height - 2 - (value / (most * 1.1)) * (height - 6);
+  const line = points.map(({ at, value }) => `${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join('L');
+  const last = points.at(-1)?.value ?? 0;
+  return h(
+    'figure',
+    { class: `chart ${kind}` },
+    h('figcaption', null, name, h('b', null, show(last))),
+    svg(
+      'svg',
+      {
+        viewBox: `0 0 ${width} ${height}`,
+        preserveAspectRatio: 'none',
+        role: 'img',
+        'aria-label': `${name}: ${show(last)} now, ${show(most === 1e-9 ? 0 : most)} at most`,
+      },
+      points.length > 1 && [
+        svg('path', {
+          class: 'area',
+          d: `M${x(points[0].at).toFixed(1)} ${height}L${line}L${x(points.at(-1).at).toFixed(1)} ${height}Z`,
+        }),
+        svg('path', { class: 'line', d: `M${line}` }),
+      ],
+    ),
+  );
+}
+
+const seconds = (all) =>
+  [
+    [86_400, 'd'],
+    [3_600, 'h'],
+    [60, 'min'],
+    [1, 's'],
+  ]
+    .reduce(
+      ({ left, parts }, [unit, name]) => {
+        const many = Math.floor(left / unit);
+        return { left: left - many * unit, parts: many && parts.length < 2 ? [...parts, `${many} ${name}`] : parts };
+      },
+      { left: all, parts: [] },
+    )
+    .parts.join(' ') || '0 s';
+
+const perSecond = (value) => `${value >= 100 ? count(Math.round(value)) : value.toFixed(1)}/s`;
+
+/** The tasks that run, and how far they are. */
+const tasks = (all) =>
+  table(
+    'Tasks',
+    ['What', 'Where', 'How far', 'Since'],
+    all.map((task) => [
+      task.type,
+      task.database ?? `${task.source ?? ''} → ${task.target ?? ''}`,
+      task.progress === undefined
+        ? count(task.changes_done ?? task.docs_written ?? 0)
+        : h(
+            'span',
+            { class: 'row tight' },
+            h('progress', { max: 100, value: task.progress, 'aria-label': `${task.type} ${task.progress} %` }),
+            `${task.progress} %`,
+          ),
+      task.started_on ? new Date(task.started_on * 1000).toLocaleTimeString() : '',
+    ]),
+    'No task is running.',
+  );
+
+/** The last backup by this server, and the form of the next one. */
+function backups(state, load) {
+  const text = (props) => h('input', { spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', ...props });
+  const [to, file, keep] = [
+    text({ required: true, placeholder: '/backups/notes' }),
+    text({ placeholder: '/etc/couch-layer/passphrase' }),
+    text({ placeholder: '30d' }),
+  ];
+  const plain = h('input', {
+    type: 'checkbox',
+    onchange: () => {
+      file.disabled = plain.checked;
+    },
+  });
+  const { state: how, reason, database, documents, run, bytes, databases = [], failed = [], remarks = [] } = state;
+  return panel(
+    'Backups',
+    how === 'none' && h('p', { class: 'empty' }, 'This server has made no backup since its start.'),
+    how === 'running' &&
+      note(
+        '',
+        h(
+          'p',
+          { role: 'status' },
+          `A backup is running: ${database || 'it begins'}, ${count(documents)} documents so far.`,
+        ),
+      ),
+    how === 'failed' && note('bad', h('p', null, `The last backup failed: ${reason}`)),
+    how === 'ended' && [
+      note(
+        failed.length ? 'bad' : 'good',
+        h(
+          'p',
+          null,
+          failed.length
+            ? `Run ${run} ended, and ${count(failed.length)} databases failed.`
+            : `Run ${run} ended well: ${size(bytes)} were new.`,
+        ),
+      ),
+      table(
+        'Databases in the backup',
+        ['Database', ['Documents', 'number'], 'Remarks'],
+        [
+          ...databases.map((one) => [
+            one.name,
+            count(one.documents),
+            one.damaged.length ? `damaged: ${one.damaged.join(', ')}` : '',
+          ]),
+          ...failed.map((one) => [one.name, '', h('span', { class: 'wrong' }, one.reason)]),
+        ],
+      ),
+      remarks.map((one) => h('p', { class: 'hint' }, one)),
+    ],
+    h(
+      'details',
+      null,
+      h('summary', null, 'Begin a backup'),
+      form(
+        null,
+        async () => {
+          await post(url('_couch_layer', 'backup'), {
+            to: to.value,
+            ...(plain.checked ? { no_encryption: true } : { passphrase_file: file.value }),
+            ...(keep.value ? { keep: keep.value } : {}),
+          });
+          toast('The backup begins.');
+          await load();
+        },
+        h(
+          'p',
+          { class: 'hint' },
+          'Folders and files are those of the server’s machine. Verify and restore with the command couch-layer backup.',
+        ),
+        h(
+          'div',
+          { class: 'grid' },
+          field('Folder', to),
+          field('File with the passphrase', file),
+          field('Remove runs older than', keep),
+        ),
+        h('label', { class: 'check' }, plain, ' Without encryption'),
+        h(
+          'div',
+          { class: 'row end' },
+          h('button', { type: 'submit', class: 'main', disabled: how === 'running' }, 'Begin'),
+        ),
+      ),
+    ),
+  );
+}
+
+export async function page({ signal }) {
+  begin();
+  if (samples.length === 0) await sample();
+  const [welcome, up, versions] = await Promise.all([
+    get(url(''), { signal }),
+    get(url('_up'), { signal }),
+    get(url('_node', '_local', '_versions'), { signal }),
+  ]);
+  const [charts, running, saved] = [h('div', { class: 'charts' }), h('div'), h('div')];
+  const uptime = h('span');
+  const draw = () => {
+    uptime.textContent = seconds(samples.at(-1).uptime);
+    fill(
+      charts,
+      chart('Requests', rate('requests'), perSecond),
+      chart('Documents written', rate('writes'), perSecond),
+      chart('Documents read', rate('reads'), perSecond),
+      chart('Commits', rate('commits'), perSecond),
+      chart('Median time of a request', level('time'), (ms) => `${ms.toFixed(1)} ms`),
+      chart('Memory', level('memory'), size),
+      chart('Failed requests (5xx)', rate('failed'), perSecond, 'failing'),
+      chart('Searches without an index', rate('scans'), perSecond, 'failing'),
+    );
+  };
+  const load = async () => {
+    const all = await get(url('_active_tasks'), { signal });
+    fill(running, tasks(all));
+    if (!session.isParty && !saved.contains(document.activeElement) && !saved.querySelector('details[open]'))
+      fill(saved, backups(await get(url('_couch_layer', 'backup'), { signal }), load));
+  };
+  draw();
+  await load();
+  repeat(EVERY, signal, async () => {
+    draw();
+    await load();
+  });
+  return [
+    h(
+      'div',
+      { class: 'head' },
+      h('h1', null, 'Server'),
+      h(
+        'span',
+        { class: `badge ${up.status === 'ok' ? 'winner' : 'bad'}` },
+        up.status === 'ok' ? 'healthy' : up.status,
+      ),
+    ),
+    panel(
+      null,
+      facts(
+        ['Version', `${welcome.vendor?.name ?? ''} ${welcome.vendor?.version ?? ''}`],
+        ['Speaks as', `CouchDB ${welcome.version}`],
+        ['Running for', uptime],
+        ['Identity', h('code', null, welcome.uuid)],
+        versions.javascript_engine && [
+          'Functions',
+          `${versions.javascript_engine.name} ${versions.javascript_engine.version}`,
+        ],
+      ),
+    ),
+    panel(
+      'The last hour',
+      h('p', { class: 'hint' }, 'A sample every five seconds, for as long as the console is open.'),
+      charts,
+    ),
+    panel('Tasks', running),
+    session.isParty
+      ? panel(
+          'Backups',
+          note('', h('p', null, 'A backup by the server needs an administrator, and this server has none.')),
+        )
+      : saved,
+  ];
+}

@@ -1,0 +1,189 @@
+// Users, their roles and passwords; and the server's administrators.
+
+import { exists, get, put, query, remove, session, url } from './api.js';
+import { button, confirmed, dialog, field, form, h, note, panel, table, toast } from './dom.js';
+import { nameAdministrator } from './signin.js';
+
+const DATABASE = '_users';
+const PREFIX = 'org.couchdb.user:';
+const MOST = 500;
+
+const roles = (text) =>
+  text
+    .split(',')
+    .map((one) => one.trim())
+    .filter(Boolean);
+const input = (props) => h('input', { spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', ...props });
+const secret = (props) => h('input', { type: 'password', autocomplete: 'new-password', ...props });
+const ends = (close, verb) =>
+  h(
+    'div',
+    { class: 'row end' },
+    h('button', { type: 'button', onclick: () => close() }, 'Cancel'),
+    h('button', { type: 'submit', class: 'main' }, verb),
+  );
+
+const create = () =>
+  dialog('New user', (close) => {
+    const [name, password, given] = [
+      input({ required: true, autofocus: true, pattern: '[^:]+', title: 'without a colon' }),
+      secret({ required: true }),
+      input(),
+    ];
+    return form(
+      null,
+      async () => {
+        if (!(await exists(DATABASE))) await put(url(DATABASE));
+        await put(url(DATABASE, PREFIX + name.value), {
+          name: name.value,
+          password: password.value,
+          roles: roles(given.value),
+          type: 'user',
+        });
+        close(true);
+      },
+      field('Name', name),
+      field('Password', password),
+      field('Roles', given, 'Separated by commas'),
+      ends(close, 'Create'),
+    );
+  });
+
+const change = (user) =>
+  dialog(`Change ${user.name}`, (close) => {
+    const [given, password] = [input({ value: user.roles.join(', '), autofocus: true }), secret()];
+    return form(
+      null,
+      async () => {
+        await put(url(DATABASE, user._id), {
+          ...user,
+          roles: roles(given.value),
+          ...(password.value ? { password: password.value } : {}),
+        });
+        toast('Stored.');
+        close(true);
+      },
+      field('Roles', given, 'Separated by commas'),
+      field('New password', password, 'Empty: it stays.'),
+      ends(close, 'Save'),
+    );
+  });
+
+const administrator = () =>
+  dialog('Name an administrator', (close) => {
+    const [name, password] = [input({ required: true, autofocus: true }), secret({ required: true })];
+    return form(
+      null,
+      async () => {
+        await nameAdministrator(name.value, password.value);
+        close(true);
+      },
+      h('p', null, 'An administrator may do everything on this server.'),
+      field('Name', name),
+      field('Password', password),
+      ends(close, 'Name this administrator'),
+    );
+  });
+
+export async function page({ signal, reload }) {
+  const [there, admins] = await Promise.all([
+    exists(DATABASE),
+    get(url('_node', '_local', '_config', 'admins'), { signal }),
+  ]);
+  const { rows } = there
+    ? await get(
+        url(DATABASE, '_all_docs') +
+          query({ include_docs: true, startkey: PREFIX, endkey: `${PREFIX}\ufff0`, limit: MOST }),
+        { signal },
+      )
+    : { rows: [] };
+  const users = rows.map(({ doc }) => doc).filter((doc) => doc?.name);
+  return [
+    h(
+      'div',
+      { class: 'head' },
+      h('h1', null, 'Users'),
+      button(
+        'New user',
+        async () => {
+          if (await create()) await reload();
+        },
+        { class: 'main' },
+      ),
+    ),
+    session.isParty &&
+      note(
+        'warn',
+        h('p', null, 'This server has no administrator: everybody who can connect may do everything. Name one.'),
+      ),
+    panel(
+      'Users',
+      table(
+        'Users',
+        ['Name', 'Roles', ''],
+        users.map((user) => [
+          user.name,
+          user.roles?.join(', ') ?? '',
+          h(
+            'div',
+            { class: 'row tight' },
+            button(
+              'Change',
+              async () => {
+                if (await change(user)) await reload();
+              },
+              { class: 'small', 'aria-label': `Change ${user.name}` },
+            ),
+            button(
+              'Delete',
+              async () => {
+                if (
+                  !(await confirmed(
+                    'Delete a user',
+                    `${user.name} cannot sign in any more. Documents of this user stay.`,
+                    'Delete',
+                  ))
+                )
+                  return;
+                await remove(url(DATABASE, user._id) + query({ rev: user._rev }));
+                await reload();
+              },
+              { class: 'small', 'aria-label': `Delete ${user.name}` },
+            ),
+          ),
+        ]),
+        'There are no users yet.',
+      ),
+      rows.length === MOST && h('p', { class: 'hint' }, `The first ${MOST} users.`),
+    ),
+    panel(
+      'Administrators of the server',
+      table(
+        'Administrators',
+        ['Name', ''],
+        Object.keys(admins).map((name) => [
+          name,
+          name !== session.name &&
+            button(
+              'Remove',
+              async () => {
+                if (!(await confirmed('Remove an administrator', `${name} is no administrator any more.`, 'Remove')))
+                  return;
+                await remove(url('_node', '_local', '_config', 'admins', name));
+                await reload();
+              },
+              { class: 'small', 'aria-label': `Remove ${name}` },
+            ),
+        ]),
+        'There is none: everybody is one.',
+      ),
+      h(
+        'div',
+        { class: 'row end' },
+        button('Name an administrator', async () => {
+          if (await administrator()) await reload();
+        }),
+      ),
+    ),
+  ];
+}
