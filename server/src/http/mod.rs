@@ -29,7 +29,8 @@
 //!   journal     the audit log and the access log
 //! ```
 //!
-//! A module uses only modules below it.
+//! A module uses only modules below it. Two also look up: `authz` knows documents of replications, and `root` shows the
+//! figures.
 //!
 //! Paths are matched here rather than by a library's router, since CouchDB's paths have their own grammar: `%2F` is
 //! part of a name, `_design/x` and `_design%2Fx` are one document, a trailing slash is ignored, and `COPY` is a method.

@@ -1,12 +1,10 @@
 //! Filter functions of the feed.
 
-use std::sync::Arc;
-
 use crate::http::app::stores::Documents;
 use crate::http::authn::principal::Principal;
 use crate::http::error::{ApiError, Result};
-use crate::http::functions;
 use crate::http::functions::request::{replication_object, request_object};
+use crate::http::functions::{self, FilterFunction};
 use crate::http::request::Request;
 
 /// The name of a filter in a request.
@@ -29,7 +27,7 @@ impl Named {
     }
 
     /// Reads the design document. A feed keeps the function that it started with.
-    pub(crate) async fn open(&self, request: &Request, db: &str, body: Option<&str>) -> Result<Function> {
+    pub(crate) async fn open(&self, request: &Request, db: &str, body: Option<&str>) -> Result<FilterFunction> {
         let group = if self.by_view { "views" } else { "filters" };
         let open = |database: Documents| async move {
             let design = functions::design(&database, &self.design_id, [group, &self.name]).await?;
@@ -37,7 +35,7 @@ impl Named {
                 true => None,
                 false => Some(request_object(request, &database, &[db, "_changes"], None, body).await?.into()),
             };
-            Ok(Function { design, name: self.name.clone(), request })
+            Ok(FilterFunction { design, name: self.name.clone(), request })
         };
         request.with_database(db, open).await
     }
@@ -48,21 +46,9 @@ impl Named {
         database: &Documents,
         principal: &Principal,
         params: &[(String, String)],
-    ) -> Result<Function> {
+    ) -> Result<FilterFunction> {
         let design = functions::design(database, &self.design_id, ["filters", &self.name]).await?;
         let request = replication_object(database, principal, params).await?;
-        Ok(Function { design, name: self.name.clone(), request: Some(request.into()) })
+        Ok(FilterFunction { design, name: self.name.clone(), request: Some(request.into()) })
     }
-}
-
-/// A filter function.
-#[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "javascript"), allow(dead_code, reason = "nothing runs it"))]
-pub(crate) struct Function {
-    /// The design document.
-    pub(crate) design: functions::Design,
-    /// The name of the filter, or of the view.
-    pub(crate) name: String,
-    /// The function's second argument. `None`: it is the map function of a view.
-    pub(crate) request: Option<Arc<str>>,
 }

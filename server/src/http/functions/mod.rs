@@ -29,6 +29,18 @@ pub(crate) type Design = javascript::Design;
 #[cfg(not(feature = "javascript"))]
 pub(crate) type Design = JsonText;
 
+/// A filter function.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "javascript"), allow(dead_code, reason = "nothing runs it"))]
+pub(crate) struct FilterFunction {
+    /// The design document.
+    pub(crate) design: Design,
+    /// The name of the filter, or of the view.
+    pub(crate) name: String,
+    /// The function's second argument. `None`: it is the map function of a view.
+    pub(crate) request: Option<Arc<str>>,
+}
+
 /// The threads that run functions.
 #[derive(Debug)]
 pub(crate) struct Functions {
@@ -64,7 +76,7 @@ impl Functions {
 
     /// Which documents pass a filter.
     #[cfg(feature = "javascript")]
-    pub(crate) async fn filter(&self, filter: &filter::Function, documents: Vec<JsonText>) -> Result<Vec<bool>> {
+    pub(crate) async fn filter(&self, filter: &FilterFunction, documents: Vec<JsonText>) -> Result<Vec<bool>> {
         let (name, request) = (filter.name.clone(), filter.request.clone());
         let call = move |sandbox: &mut javascript::Sandbox, document: &JsonText| match &request {
             Some(request) => sandbox.filter(&name, document.as_str(), request).map(Some),
@@ -111,7 +123,7 @@ impl Functions {
     }
 
     #[cfg(not(feature = "javascript"))]
-    pub(crate) async fn filter(&self, _: &filter::Function, _: Vec<JsonText>) -> Result<Vec<bool>> {
+    pub(crate) async fn filter(&self, _: &FilterFunction, _: Vec<JsonText>) -> Result<Vec<bool>> {
         Err(absent())
     }
 

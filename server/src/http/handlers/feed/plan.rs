@@ -7,7 +7,8 @@ use mango::{Projection, Selector};
 use model::{IdSet, JsonRef, JsonText, Seq, Style};
 
 use crate::http::error::{ApiError, Result};
-use crate::http::functions::filter::{Function, Named};
+use crate::http::functions::FilterFunction;
+use crate::http::functions::filter::Named;
 use crate::http::jobs::run::now_ms;
 use crate::http::request::Request;
 use crate::http::wire::body::off_thread_if_large;
@@ -55,7 +56,7 @@ pub(crate) enum Filter {
     Selector(Box<Selector>),
     /// A function of a design document, which still has to be read.
     Named(Named),
-    Function(Box<Function>),
+    Function(Box<FilterFunction>),
 }
 
 /// Where a feed starts.

@@ -16,7 +16,7 @@ use model::{
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
-use crate::http::functions::filter::Function;
+use crate::http::functions::FilterFunction;
 use crate::http::handlers::document::contents;
 use crate::http::handlers::feed::plan::{FeedKind, Filter, Plan};
 use crate::http::wire::response::{MOST_PAGE, PageRows};
@@ -248,7 +248,7 @@ impl Reader {
     }
 
     /// The rows and leaves that a filter function accepts. It is called with a whole page at once.
-    async fn ask(&mut self, function: &Function, mut rows: Vec<Change>) -> Result<Vec<Change>> {
+    async fn ask(&mut self, function: &FilterFunction, mut rows: Vec<Change>) -> Result<Vec<Change>> {
         let mut asked: Vec<(usize, RevId)> = Vec::new();
         let mut documents = Vec::new();
         for (place, change) in rows.iter_mut().enumerate() {

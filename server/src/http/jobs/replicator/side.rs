@@ -23,7 +23,8 @@ use crate::http::authn::users;
 use crate::http::authz::rights::admit_elsewhere;
 use crate::http::authz::writer::on_behalf;
 use crate::http::error::ApiError;
-use crate::http::functions::filter::{Function, Named};
+use crate::http::functions::FilterFunction;
+use crate::http::functions::filter::Named;
 use crate::http::jobs::replicator::owner::Owner;
 
 /// Number of changes whose documents are read and filtered at a time.
@@ -35,7 +36,7 @@ struct Owned {
     inner: Arc<dyn Peer>,
     rights: Rights,
     /// The function that filters the feed: the one it had at the start.
-    filter: Arc<OnceCell<Function>>,
+    filter: Arc<OnceCell<FilterFunction>>,
 }
 
 #[derive(Clone)]
@@ -84,7 +85,7 @@ impl Rights {
     }
 
     /// A filter function of this database.
-    async fn filter(&self, name: &str, params: &[(String, JsonText)]) -> Result<Function> {
+    async fn filter(&self, name: &str, params: &[(String, JsonText)]) -> Result<FilterFunction> {
         let text = |(name, value): &(String, JsonText)| (name.clone(), value.root().str_or_text().into_owned());
         let params: Vec<_> = params.iter().map(text).collect();
         let function = async {
@@ -96,7 +97,7 @@ impl Rights {
     }
 
     /// The rows and leaves that pass. A row whose document cannot be read passes: it may match.
-    async fn passing(&self, function: &Function, rows: Vec<Change>) -> Result<Vec<Change>> {
+    async fn passing(&self, function: &FilterFunction, rows: Vec<Change>) -> Result<Vec<Change>> {
         let mut passing = Vec::new();
         for some in rows.chunks(FILTERED_AT_ONCE) {
             let mut wanted = Vec::new();
