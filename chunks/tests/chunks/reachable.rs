@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, Page, StoreResult, Written};
+use chunks::store::{Body, Changes, DocumentStore, Edit, Figures, IdRange, Leaf, ListingPage, StoreResult, Written};
 use chunks::{CensusOptions, ChunkStore, Error, WouldCollect};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -230,7 +230,7 @@ impl DocumentStore for Hiding {
     async fn graft(&self, leaves: Vec<(String, Leaf)>) -> StoreResult<()> {
         self.0.graft(leaves).await
     }
-    async fn list(&self, range: &IdRange) -> StoreResult<Page> {
+    async fn list(&self, range: &IdRange) -> StoreResult<ListingPage> {
         self.0.list(range).await
     }
     async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes> {
