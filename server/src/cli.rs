@@ -18,7 +18,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(cmd::serve::Serve),
+    Serve(Box<cmd::serve::Serve>),
     Adopt(cmd::adopt::Adopt),
     Backup(cmd::backup::Backup),
     Restore(cmd::backup::Restore),

@@ -84,10 +84,7 @@ static FILES: LazyLock<Vec<Packed>> = LazyLock::new(|| {
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     // Writing to memory does not fail. Without it the file is sent as it is.
-    match encoder.write_all(content).and_then(|()| encoder.finish()) {
-        Ok(packed) => packed,
-        Err(_) => Vec::new(),
-    }
+    encoder.write_all(content).and_then(|()| encoder.finish()).unwrap_or_default()
 }
 
 /// `GET /_utils/*`
