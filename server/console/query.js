@@ -3,7 +3,7 @@
 import { get, post, query, text, url } from './api.js';
 import { button, count, editor, fill, h, many, note, panel, short, svg, toast } from './dom.js';
 import { documentTable, documentTexts, open, rowsOf } from './documents.js';
-import { members, mistake, object } from './json.js';
+import { masked, members, mistake, object } from './json.js';
 
 /** Number of documents from which names of fields are taken, and how deep. */
 const SAMPLE = 40;
@@ -294,7 +294,7 @@ export async function page({ args: [db], signal }) {
     const body = object(members_);
     const asked = JSON.parse(body);
     try {
-      const explained = JSON.parse(await text('POST', url(db, '_explain'), { body, signal }));
+      const explained = JSON.parse(await text('POST', url(db, '_explain'), { body, signal, reads: true }));
       if (explained.index === null) {
         // The search itself would be refused.
         fill(results);
@@ -308,10 +308,11 @@ export async function page({ args: [db], signal }) {
         );
         return;
       }
-      const answer = await text('POST', url(db, '_find'), { body, signal });
+      const answer = await text('POST', url(db, '_find'), { body, signal, reads: true });
       // A search that cannot find anything has neither.
       const { bookmark: next, execution_stats: stats = {}, warning } = JSON.parse(answer);
       shown = rowsOf(answer, 'docs')
+        .map((one) => masked(db, one))
         .map((content) => ({ content, fields: members(content) }))
         .map((one) => ({ ...one, id: one.fields.has('_id') ? JSON.parse(one.fields.get('_id')) : undefined }));
       fill(

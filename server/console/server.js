@@ -1,20 +1,19 @@
 // The server: its health, its figures of the last hour, its tasks, its backups.
 
-import { get, post, session, url } from './api.js';
+import { ROOT, get, post, session, url } from './api.js';
 import { count, facts, field, fill, form, h, note, panel, repeat, size, svg, table, toast } from './dom.js';
 
 /** Time between two samples, in milliseconds, and how many make an hour. */
 const EVERY = 5_000;
 const SAMPLES = 720;
 
-/** The samples since the console was opened. They outlive the page, so that who comes back sees the hour. */
+/** The samples of this page. They outlive it, so that who comes back sees the hour. */
 const samples = [];
-let sampling = null;
 
-async function sample() {
+async function sample(signal) {
   const [stats, system] = await Promise.all([
-    get(url('_node', '_local', '_stats')),
-    get(url('_node', '_local', '_system')),
+    get(url('_node', '_local', '_stats'), { signal }),
+    get(url('_node', '_local', '_system'), { signal }),
   ]);
   const of = (object) => object.value;
   const { couchdb, mango } = stats;
@@ -35,17 +34,6 @@ async function sample() {
     files: of(couchdb.open_os_files),
   });
   if (samples.length > SAMPLES) samples.shift();
-}
-
-/** Samples until the console is closed, or nobody is an administrator any more. */
-function begin() {
-  sampling ??= setInterval(() => {
-    if (!session.isAdmin) {
-      clearInterval(sampling);
-      sampling = null;
-      samples.length = 0;
-    } else sample().catch(() => {});
-  }, EVERY);
 }
 
 /** The change of a counter in a second, between samples. A restart begins at zero. */
@@ -222,10 +210,9 @@ function backups(state, load) {
 }
 
 export async function page({ signal }) {
-  begin();
-  if (samples.length === 0) await sample();
+  await sample(signal);
   const [welcome, up, versions] = await Promise.all([
-    get(url(''), { signal }),
+    get(ROOT.href, { signal }),
     get(url('_up'), { signal }),
     get(url('_node', '_local', '_versions'), { signal }),
   ]);
@@ -254,6 +241,7 @@ export async function page({ signal }) {
   draw();
   await load();
   repeat(EVERY, signal, async () => {
+    await sample(signal);
     draw();
     await load();
   });
@@ -283,7 +271,7 @@ export async function page({ signal }) {
     ),
     panel(
       'The last hour',
-      h('p', { class: 'hint' }, 'A sample every five seconds, for as long as the console is open.'),
+      h('p', { class: 'hint' }, 'A sample every five seconds while this page is shown.'),
       charts,
     ),
     panel('Tasks', running),

@@ -32,7 +32,7 @@ use crate::http::wire::response::{self, Body, Response, Stop, Tag};
 
 /// The policy of the console in this binary.
 const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
 );
 
