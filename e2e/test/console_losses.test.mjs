@@ -75,7 +75,8 @@ test('an edit outlives the end of its session, and is stored as the user who beg
   assert.equal((await ask('GET', '/db/one')).title, 'first');
   await dialog.getByRole('button', { name: 'Cancel' }).click();
   await save.click();
-  await alert.getByText('admin opened this page, and nobody is signed in now').first().waitFor();
+  await alert.getByText('admin opened this page, and nobody is signed in now').waitFor();
+  await dialog.getByRole('button', { name: 'Cancel' }).click();
   assert.equal((await ask('GET', '/db/one')).title, 'first');
 
   // Another user, signed in by another page of this browser.
@@ -97,6 +98,8 @@ test('an edit outlives the end of its session, and is stored as the user who beg
   assert.equal((await ask('GET', '/db/one')).title, 'typed');
 
   // Signed in over the page.
+  const { _rev: rev } = await ask('GET', '/db/one');
+  await page.getByText(rev, { exact: true }).first().waitFor();
   await text.fill((await text.inputValue()).replace('typed', 'typed again'));
   await context.clearCookies();
   await save.click();
@@ -426,6 +429,52 @@ test('lists show no secrets, and nothing of the databases stays after signing ou
   await page.getByRole('button', { name: 'Sign out' }).click();
   await page.getByText('Open a database that everybody may read').waitFor();
   assert.equal(await kept(), '{}');
+});
+
+test('figures are read while they are shown, and not from other pages', async (t) => {
+  const all = await opened(t);
+  if (!all) return;
+  const { page, visit } = all;
+  await page.clock.install();
+  let asked = 0;
+  page.on('request', (one) => {
+    if (one.url().endsWith('/_stats')) asked += 1;
+  });
+  await visit('#/server');
+  await page.getByRole('img', { name: /^Requests:/ }).waitFor();
+  const first = asked;
+  const [next] = await Promise.all([
+    page.waitForRequest((one) => one.url().endsWith('/_stats')),
+    page.clock.runFor(6_000),
+  ]);
+  assert.ok(first > 0 && next);
+  await visit('#/db/db');
+  asked = 0;
+  await page.clock.runFor(60_000);
+  await visit('#/db/db/views');
+  assert.equal(asked, 0);
+});
+
+test('many members are compared a part at a time, and all of them are merged', async (t) => {
+  const all = await opened(t);
+  if (!all) return;
+  const { page } = all;
+  const merged = await page.evaluate(async () => {
+    const { compare } = await import('/_utils/compare.js');
+    const of = (value) => JSON.stringify(Object.fromEntries(Array.from({ length: 500 }, (_, at) => [`m${at}`, value])));
+    const made = compare([
+      { label: 'one', content: of(1) },
+      { label: 'two', content: of(2) },
+    ]);
+    const rows = () => made.element.querySelectorAll('tbody tr').length;
+    const counts = [rows()];
+    made.element.querySelectorAll('thead button')[1].click();
+    const values = new Set([...made.merged().values()].map(({ value }) => value));
+    made.element.querySelector('.compare > button').click();
+    counts.push(rows(), made.element.querySelectorAll('input:checked').length);
+    return { counts, values: [...values], size: made.merged().size };
+  });
+  assert.deepEqual(merged, { counts: [200, 500, 500], values: ['2'], size: 500 });
 });
 
 test('a member presses no button by a key that is not there', async (t) => {

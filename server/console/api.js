@@ -62,10 +62,9 @@ export const beginPage = () => {
  * in this browser. A database that is open to everybody would store the edit in nobody's name.
  */
 async function sameUser() {
-  const known = session.name;
   await whoAmI();
   if (session.name === opener) return;
-  if (known && !session.name) listeners.forEach((listener) => listener());
+  if (!session.name) listeners.forEach((listener) => listener());
   throw new Error(
     `Nothing was sent: ${opener ?? 'nobody'} opened this page, and ${session.name ?? 'nobody'} is signed in now.`,
   );

@@ -20,6 +20,9 @@ let groups = 0;
 const MOST = 2_000;
 const BEFORE = 200;
 
+/** The most members that are shown at once. */
+const MOST_MEMBERS = 200;
+
 /** Where texts begin to differ. */
 export function difference(texts) {
   const least = Math.min(...texts.map((text) => text.length));
@@ -88,7 +91,6 @@ export function compare(versions, base = null) {
         version,
         take: () => {
           radio.checked = true;
-          chosen.set(name, version);
         },
       });
       return h('td', null, h('label', { class: 'choice' }, radio, shown[version]));
@@ -96,10 +98,14 @@ export function compare(versions, base = null) {
     return h('tr', null, h('th', { scope: 'row' }, name), row);
   };
   const takeAll = (version) => {
+    // Also of members that are not shown yet.
+    different.forEach((name) => chosen.set(name, version));
     choosers.filter((one) => one.version === version).forEach(({ take }) => take());
   };
   const different = names.filter(differs);
   const same = names.filter((name) => !differs(name));
+  const body = h('tbody', null, different.slice(0, MOST_MEMBERS).map(rowOf));
+  const rest = different.slice(MOST_MEMBERS);
   const element = h(
     'div',
     { class: 'compare' },
@@ -128,16 +134,24 @@ export function compare(versions, base = null) {
             ),
           ),
         ),
-        h(
-          'tbody',
-          null,
-          different.length
-            ? different.map(rowOf)
-            : h('tr', null, h('td', { colspan: versions.length + 1 }, 'All members are equal.')),
-        ),
+        different.length
+          ? body
+          : h('tbody', null, h('tr', null, h('td', { colspan: versions.length + 1 }, 'All members are equal.'))),
       ),
     ),
-    same.length > 0 && h('p', { class: 'hint' }, `Equal in all: ${same.join(', ')}.`),
+    rest.length > 0 &&
+      h(
+        'button',
+        {
+          type: 'button',
+          onclick: (event) => {
+            body.append(...rest.map(rowOf));
+            event.target.remove();
+          },
+        },
+        `Show ${rest.length} more members`,
+      ),
+    same.length > 0 && h('p', { class: 'hint' }, `Equal in all: ${short(same.join(', '), MOST)}.`),
   );
   return {
     element,

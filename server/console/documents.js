@@ -5,6 +5,11 @@ import { at, count, fill, h, link, many, note, short, table } from './dom.js';
 import { elements, masked, members, object, pretty } from './json.js';
 
 const PAGE = 25;
+
+/** The most letters of a document that are shown line by line in a list; of a longer one only the beginning is. */
+const MOST_TEXT = 100_000;
+const BEGINNING = 2_000;
+
 const COLUMNS = 4;
 
 /** What every page of a database begins with: its name and its parts. Reads its description and what the user may. */
@@ -86,7 +91,8 @@ export const documentTexts = (db, rows) =>
         'section',
         { class: 'panel' },
         id !== undefined && h('h3', null, link(doc(db, id), id)),
-        h('pre', { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' }, pretty(content)),
+        h('pre', { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' },
+          content.length > MOST_TEXT ? short(content, BEGINNING) : pretty(content)),
       ),
     ),
   );

@@ -9,6 +9,9 @@ import { masked, members, mistake, object } from './json.js';
 const SAMPLE = 40;
 const DEPTH = 3;
 
+/** Number of results that are shown at once. */
+const MOST_ROWS = 200;
+
 /** The names of fields, the most frequent first, from the first documents and the last ones. */
 async function fieldsOf(db, signal) {
   const times = new Map();
@@ -269,17 +272,25 @@ export async function page({ args: [db], signal }) {
         : h('p', null, 'Ask an administrator of the database for it.'),
     );
   };
-  let [shown, following] = [[], null];
-  const show = () =>
+  let [shown, following, most] = [[], null, MOST_ROWS];
+  const show = () => {
+    const rows = shown.slice(0, most);
+    const left = shown.length - rows.length;
     fill(
       results,
       shown.length === 0
         ? h('p', { class: 'empty' }, 'No document matches.')
         : form.value === 'table'
-          ? documentTable('Results', db, shown)
-          : documentTexts(db, shown),
+          ? documentTable('Results', db, rows)
+          : documentTexts(db, rows),
+      left > 0 &&
+        button(`Show more: ${count(left)} are left`, () => {
+          most += MOST_ROWS;
+          show();
+        }),
       following && h('div', { class: 'row pager' }, following),
     );
+  };
   const search = async (bookmark) => {
     const wrong = mistake(area.value);
     if (wrong) {
@@ -311,6 +322,7 @@ export async function page({ args: [db], signal }) {
       const answer = await text('POST', url(db, '_find'), { body, signal, reads: true });
       // A search that cannot find anything has neither.
       const { bookmark: next, execution_stats: stats = {}, warning } = JSON.parse(answer);
+      most = MOST_ROWS;
       shown = rowsOf(answer, 'docs')
         .map((one) => masked(db, one))
         .map((content) => ({ content, fields: members(content) }))
