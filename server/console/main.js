@@ -111,7 +111,7 @@ function refused(error) {
         'warn',
         h('p', null, session.name ? `${session.name} may not see this. ` : 'Sign in to see this. ', error.reason ?? ''),
       ),
-      h('p', null, link('#/signin', session.name ? 'Sign in as somebody else' : 'Sign in')),
+      h('p', null, link(`#/signin?return=${encodeURIComponent(location.hash)}`, session.name ? 'Sign in as somebody else' : 'Sign in')),
     ];
   }
   return [note('bad', h('p', null, error.message)), h('p', null, link('#/', 'All databases'))];
@@ -171,7 +171,7 @@ async function show() {
         content = [
           h('h1', null, title),
           note('warn', h('p', null, 'This page is for server administrators.')),
-          h('p', null, link('#/signin', 'Sign in as one')),
+          h('p', null, link(`#/signin?return=${encodeURIComponent(location.hash)}`, 'Sign in as one')),
         ];
       } else {
         content = await found.page({ args, options, signal, reload: show });
