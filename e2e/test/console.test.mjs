@@ -324,7 +324,7 @@ test('a search is paged, ordered only by an index, and finds exact numbers', asy
   assert.deepEqual(problems, []);
 });
 
-test('what changes something is what a browser asks the server for before a page of another site may send it', async (t) => {
+test('what changes something is no request that pages of other sites may send without asking', async (t) => {
   const started = await browser(t);
   if (!started) return;
   const { server } = await emptyServer(t);

@@ -96,11 +96,17 @@ export function attachments({ db, id, content, current, signal, changed, isOld }
             class: 'small',
             'aria-label': `Preview ${name}`,
           }),
-        address && h(
-          'a',
-          { class: 'button small', href: address, download: name.split('/').at(-1), 'aria-label': `Download ${name}` },
-          'Download',
-        ),
+        address &&
+          h(
+            'a',
+            {
+              class: 'button small',
+              href: address,
+              download: name.split('/').at(-1),
+              'aria-label': `Download ${name}`,
+            },
+            'Download',
+          ),
         !isOld &&
           button(
             'Delete',

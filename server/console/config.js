@@ -19,8 +19,7 @@ const SECTIONS = Object.fromEntries(
       'WWW-Authenticate admin_only_all_dbs authentication_handlers decode_plus_to_space enable_cors ' +
       'max_db_number_for_dbs_info_req max_http_request_size peer_header require_valid_user ' +
       'require_valid_user_except_for_up x_forwarded_host x_forwarded_proto x_forwarded_ssl',
-    chttpd_auth:
-      `proxy_use_secret require_valid_user upgrade_hash_on_auth x_auth_roles x_auth_token x_auth_username ${AUTH}`,
+    chttpd_auth: `proxy_use_secret require_valid_user upgrade_hash_on_auth x_auth_roles x_auth_token x_auth_username ${AUTH}`,
     chttpd_auth_lockout: 'max_lifetime mode threshold',
     cors: 'credentials exposed_headers headers max_age methods origins',
     couch_auto_purge_plugin: 'deleted_document_ttl dry_run repeat',

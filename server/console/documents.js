@@ -91,8 +91,11 @@ export const documentTexts = (db, rows) =>
         'section',
         { class: 'panel' },
         id !== undefined && h('h3', null, link(doc(db, id), id)),
-        h('pre', { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' },
-          content.length > MOST_TEXT ? short(content, BEGINNING) : pretty(content)),
+        h(
+          'pre',
+          { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' },
+          content.length > MOST_TEXT ? short(content, BEGINNING) : pretty(content),
+        ),
       ),
     ),
   );
@@ -154,11 +157,13 @@ function sources(db, all, indexes, signal) {
       };
       const answer = await text('POST', url(db, '_find'), { body, signal, reads: true });
       const found = rowsOf(answer, 'docs');
-      const rows = found.map((one) => masked(db, one)).map((content) => ({
-        id: textOf(members(content).get('_id')),
-        content,
-        fields: members(content),
-      }));
+      const rows = found
+        .map((one) => masked(db, one))
+        .map((content) => ({
+          id: textOf(members(content).get('_id')),
+          content,
+          fields: members(content),
+        }));
       return { rows, next: found.length === PAGE ? JSON.parse(members(answer).get('bookmark') ?? 'null') : null };
     };
   return [

@@ -111,7 +111,14 @@ function refused(error) {
         'warn',
         h('p', null, session.name ? `${session.name} may not see this. ` : 'Sign in to see this. ', error.reason ?? ''),
       ),
-      h('p', null, link(`#/signin?return=${encodeURIComponent(location.hash)}`, session.name ? 'Sign in as somebody else' : 'Sign in')),
+      h(
+        'p',
+        null,
+        link(
+          `#/signin?return=${encodeURIComponent(location.hash)}`,
+          session.name ? 'Sign in as somebody else' : 'Sign in',
+        ),
+      ),
     ];
   }
   return [note('bad', h('p', null, error.message)), h('p', null, link('#/', 'All databases'))];

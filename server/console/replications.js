@@ -8,9 +8,7 @@ const DATABASE = '_replicator';
 
 /** A side of a replication without its password; one of this server by its name alone. */
 function side(value) {
-  const place = (typeof value === 'string' ? value : (value?.url ?? ''))
-    .replace(/\/\/[^/]*@/, '//')
-    .replace(/\/$/, '');
+  const place = (typeof value === 'string' ? value : (value?.url ?? '')).replace(/\/\/[^/]*@/, '//').replace(/\/$/, '');
   if (!place.startsWith(ROOT.href)) return place;
   const name = place.slice(ROOT.href.length);
   try {

@@ -38,12 +38,10 @@ async function sample(signal) {
 
 /** The change of a counter in a second, between samples. A restart begins at zero. */
 const rate = (name) =>
-  samples
-    .slice(1)
-    .map((one, at) => ({
-      at: one.at,
-      value: Math.max(0, ((one[name] - samples[at][name]) * 1000) / (one.at - samples[at].at)),
-    }));
+  samples.slice(1).map((one, at) => ({
+    at: one.at,
+    value: Math.max(0, ((one[name] - samples[at][name]) * 1000) / (one.at - samples[at].at)),
+  }));
 const level = (name) => samples.map((one) => ({ at: one.at, value: one[name] }));
 
 /** A figure of the last hour: its value now, and its line. */
@@ -269,11 +267,7 @@ export async function page({ signal }) {
         ],
       ),
     ),
-    panel(
-      'The last hour',
-      h('p', { class: 'hint' }, 'A sample every five seconds while this page is shown.'),
-      charts,
-    ),
+    panel('The last hour', h('p', { class: 'hint' }, 'A sample every five seconds while this page is shown.'), charts),
     panel('Tasks', running),
     session.isParty
       ? panel(

@@ -85,9 +85,7 @@ function security(db, shown, isAdmin, reload) {
     members: { names: part('members', 'names'), roles: part('members', 'roles') },
   };
   guard(() =>
-    ['admins', 'members'].some((kind) =>
-      ['names', 'roles'].some((of) => inputs[kind][of].read() !== listOf(kind, of)),
-    ),
+    ['admins', 'members'].some((kind) => ['names', 'roles'].some((of) => inputs[kind][of].read() !== listOf(kind, of))),
   );
   const isEmpty = (list) => elements(list).length === 0;
   const isOpen = ['names', 'roles'].every((of) => isEmpty(listOf('members', of)));
