@@ -177,6 +177,47 @@ test('an edit is not lost by a link, by work on attachments or leaves, or while 
   await page.getByText('The database has no views.').waitFor();
 });
 
+test('an answer that comes after its page was left moves nothing', async (t) => {
+  const all = await opened(t);
+  if (!all) return;
+  const { ask, page, visit, text } = all;
+  await ask('PUT', '/db/one', { title: 'first' });
+  await visit(doc('db', 'one'));
+  let go;
+  const held = new Promise((resolve) => {
+    go = resolve;
+  });
+  await page.route('**/db/one', async (route) => {
+    if (route.request().method() === 'PUT') await held;
+    await route.continue();
+  });
+  await text.fill((await text.inputValue()).replace('first', 'second'));
+  const sent = page.waitForRequest((one) => one.method() === 'PUT');
+  await text.press('Control+s');
+  await sent;
+  await page.getByRole('link', { name: 'Views' }).click();
+  await page.getByRole('button', { name: 'Leave without saving' }).click();
+  await page.getByText('The database has no views.').waitFor();
+  await page.getByRole('button', { name: 'New view' }).click();
+  const area = page.getByLabel('The design document as JSON');
+  await area.fill('{"typed": true}');
+  go();
+  await page.getByText('The document is stored.').waitFor();
+  assert.equal((await ask('GET', '/db/one')).title, 'second');
+  assert.equal(await area.inputValue(), '{"typed": true}');
+
+  const places = await page.evaluate(async () => {
+    const { placeOf } = await import('/_utils/document.js');
+    return [
+      placeOf('{"_id": "a", "_rev" : "1-a", "x": {"_rev": "1-b"}}', '"1-a"'),
+      placeOf('{"x": {"_rev": "1-a"}, "_rev": "1-a"}', '"1-a"'),
+      placeOf('{"_rev": "1-b"}', '"1-a"'),
+      placeOf('{}', undefined),
+    ];
+  });
+  assert.deepEqual(places, [[22, 27], null, null, null]);
+});
+
 test('attachments that no address can name are listed, and deleted alone', async (t) => {
   const all = await opened(t);
   if (!all) return;
@@ -357,8 +398,11 @@ test('one long poll at a time follows the changes', async (t) => {
   await page.getByRole('link', { name: 'one' }).waitFor();
   await ask('PUT', '/db/two', {});
   await page.getByRole('link', { name: 'two' }).waitFor();
-  await page.getByRole('button', { name: 'Pause' }).click();
-  await page.getByRole('button', { name: 'Resume' }).waitFor();
+  // The last one ends by the pause, and none is left.
+  await Promise.all([
+    page.waitForEvent('requestfailed', (one) => one.url().includes('feed=longpoll')),
+    page.getByRole('button', { name: 'Pause' }).click(),
+  ]);
   assert.equal(open.size, 0);
 });
 

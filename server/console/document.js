@@ -26,8 +26,16 @@ import { leafTable, leavesOf, resolver, tree } from './revisions.js';
 /** The most letters of a document that are shown in an editor. */
 const MOST_EDITED = 1_000_000;
 
-/** A document's text with another revision; nothing else of it moves. */
-const REV = /("_rev"\s*:\s*)"[^"\\]*"/;
+/**
+ * The place of a document's `_rev` in its text: `[begins, ends]`. `null` if there is none with this value, or several,
+ * as in members of members.
+ */
+export function placeOf(text_, rev) {
+  const found = [...text_.matchAll(/"_rev"\s*:\s*("[^"\\]*")/g)].filter(([, value]) => value === rev);
+  if (found.length !== 1) return null;
+  const ends = found[0].index + found[0][0].length;
+  return [ends - rev.length, ends];
+}
 
 /**
  * An editor of a document's text. `save(text)` stores it and resolves to its new revision; a 409 is its to handle,
@@ -58,14 +66,10 @@ function textEditor(content, save, stored, mayEdit = true) {
       await stored(rev);
       return;
     }
-    // What was typed since then stays, and is based on what is stored now.
-    const named = JSON.stringify(rev);
-    base = sent.replace(REV, `$1${named}`);
-    const found = REV.exec(area.value);
-    if (found) {
-      const begins = found.index + found[1].length;
-      area.setRangeText(named, begins, found.index + found[0].length, 'preserve');
-    }
+    // What was typed since then stays, and is based on what is stored now. Without its place, saving again compares.
+    base = sent;
+    const place = placeOf(area.value, members(sent).get('_rev'));
+    if (place) area.setRangeText(JSON.stringify(rev), ...place, 'preserve');
     check();
     toast('The document is stored. What you typed since then is not, yet.');
   };
@@ -90,7 +94,7 @@ function textEditor(content, save, stored, mayEdit = true) {
   };
 }
 
-function newDocument(db, opened) {
+function newDocument(db, opened, signal) {
   const stored = async (content) => {
     const found = members(content);
     if (found.get('_id') === '""') found.delete('_id');
@@ -108,7 +112,7 @@ function newDocument(db, opened) {
   let made;
   const { area, said, go, format } = textEditor('{\n  "_id": "",\n  "type": ""\n}', stored, () => {
     toast('The document is stored.');
-    location.hash = doc(db, made.id);
+    if (!signal.aborted) location.hash = doc(db, made.id);
   });
   area.setAttribute('autofocus', '');
   return [
@@ -184,7 +188,7 @@ async function read(db, id, rev, leaves, signal) {
 
 export async function page({ args: [db, id], options, signal, reload }) {
   const opened = await open(db, '', signal);
-  if (id === undefined) return newDocument(db, opened);
+  if (id === undefined) return newDocument(db, opened, signal);
   const rev = options.get('rev') ?? undefined;
   const leaves = await leavesOf(db, id, signal);
   if (leaves.length === 0) throw new Refused(404, 'not_found', 'missing');
@@ -209,6 +213,7 @@ export async function page({ args: [db, id], options, signal, reload }) {
   };
   const saved = async () => {
     toast('The document is stored.');
+    if (signal.aborted) return;
     if (rev) location.hash = doc(db, id);
     else await reload();
   };

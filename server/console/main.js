@@ -181,7 +181,7 @@ async function show() {
           h('p', null, link(`#/signin?return=${encodeURIComponent(location.hash)}`, 'Sign in as one')),
         ];
       } else {
-        content = await found.page({ args, options, signal, reload: show });
+        content = await found.page({ args, options, signal, reload: async () => signal.aborted || show() });
       }
     }
   } catch (error) {
