@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import { browser } from '../lib/browser.mjs';
-import { PASSWORDS, emptyServer, grow, headers, openConsole } from '../lib/console.mjs';
+import { PASSWORDS, emptyServer, grow, headers, openConsole, violations } from '../lib/console.mjs';
 import { expectOk, request } from '../lib/server.mjs';
 
 const doc = (db, id) => `#/db/${db}/doc/${encodeURIComponent(id)}`;
@@ -71,6 +71,7 @@ test('an edit outlives the end of its session, and is stored as the user who beg
   await save.click();
   const dialog = page.getByRole('dialog', { name: 'Sign in' });
   await dialog.waitFor();
+  assert.deepEqual(await violations(page), []);
   // The database is open, and yet nothing was stored in nobody's name.
   assert.equal((await ask('GET', '/db/one')).title, 'first');
   await dialog.getByRole('button', { name: 'Cancel' }).click();
@@ -532,6 +533,26 @@ test('many members are compared a part at a time, and all of them are merged', a
     return { counts, values: [...values], size: made.merged().size };
   });
   assert.deepEqual(merged, { counts: [200, 500, 500], values: ['2'], size: 500 });
+});
+
+test('a large document is downloaded and not edited, and lists show the beginning', async (t) => {
+  const all = await opened(t);
+  if (!all) return;
+  const { ask, page, visit, text } = all;
+  const { rev } = await ask('PUT', '/db/large', { letters: 'x'.repeat(1_200_000) });
+  await visit('#/db/db');
+  await page.getByLabel('Shown as').selectOption('text');
+  await page.getByRole('link', { name: 'large' }).waitFor();
+  assert.ok((await page.content()).length < 20_000);
+  await visit(doc('db', 'large'));
+  const link = page.getByRole('link', { name: 'Download its text' });
+  assert.ok((await link.getAttribute('href')).endsWith(`/db/large?rev=${rev}`));
+  assert.equal(await text.count(), 0);
+  for (const name of ['Save', 'Copy']) assert.equal(await page.getByRole('button', { name }).count(), 0, name);
+  await page.getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await page.getByText('The document is deleted.').waitFor();
+  assert.equal((await ask('GET', '/db')).doc_count, 0);
 });
 
 test('a member presses no button by a key that is not there', async (t) => {
