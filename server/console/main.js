@@ -210,7 +210,7 @@ onSignedOut(async () => {
     asking = false;
   });
   if (isIn && !hasEdits() && shownHash === before) await show();
-  else frame(main.dataset.page);
+  else frame(main.dataset.page ?? '');
 });
 addEventListener('hashchange', go);
 addEventListener('beforeunload', (event) => {
