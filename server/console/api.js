@@ -8,7 +8,8 @@ export const ROOT = new URL('..', document.baseURI);
  * another resource.
  */
 export function segment(name) {
-  if (name === '.' || name === '..')
+  // Nor can it ask for nothing: that would be what the name is in.
+  if (['', '.', '..'].includes(name))
     throw new Error(`A browser cannot ask for the name “${name}”. Use another client for it.`);
   return encodeURIComponent(name);
 }
@@ -48,12 +49,34 @@ const listeners = new Set();
 /** Calls `listener` when a request is refused since nobody is signed in any more. */
 export const onSignedOut = (listener) => listeners.add(listener);
 
+/** Who the user was when the page was opened. */
+let opener = null;
+
+/** A page begins: what it changes is changed as the user of now, or not at all. */
+export const beginPage = () => {
+  opener = session.name;
+};
+
 /**
- * Sends a request and returns the text of its answer. Other pages cannot send its header: a browser asks the server
- * first.
- * `body` is sent as JSON, and as it is if it is text or bytes.
+ * Refuses if the user is another one than at the page's beginning: the session ended, or somebody signed in elsewhere
+ * in this browser. A database that is open to everybody would store the edit in nobody's name.
  */
-export async function text(method, address, { body, type = 'application/json', signal, headers } = {}) {
+async function sameUser() {
+  await whoAmI();
+  if (session.name === opener) return;
+  if (!session.name) listeners.forEach((listener) => listener());
+  throw new Error(
+    `Nothing was sent: ${opener ?? 'nobody'} opened this page, and ${session.name ?? 'nobody'} is signed in now.`,
+  );
+}
+
+/**
+ * Sends a request and returns the text of its answer.
+ * `body` is sent as JSON, and as it is if it is text or bytes. `reads`: a POST that changes nothing.
+ */
+export async function text(method, address, { body, type = 'application/json', signal, headers, reads } = {}) {
+  const isSession = address === url('_session');
+  if (method !== 'GET' && !reads && !isSession) await sameUser();
   let answer;
   try {
     answer = await fetch(address, {
@@ -63,7 +86,6 @@ export async function text(method, address, { body, type = 'application/json', s
       cache: 'no-store',
       headers: {
         accept: 'application/json',
-        'x-requested-with': 'couch-layer',
         ...(body === undefined ? {} : { 'content-type': type }),
         ...headers,
       },
@@ -80,7 +102,7 @@ export async function text(method, address, { body, type = 'application/json', s
   } catch {
     /* a proxy's page */
   }
-  if (answer.status === 401 && session.name && address !== url('_session')) {
+  if (answer.status === 401 && session.name && !isSession) {
     // A session may have ended. It has not where a named user is refused by 401, as by a function of a design document.
     await whoAmI().catch(() => {});
     if (!session.name) listeners.forEach((listener) => listener());
@@ -105,7 +127,11 @@ export const session = { name: null, roles: [], isAdmin: false, isParty: false, 
 
 /** Asks the server who the user is. */
 export async function whoAmI() {
-  const { userCtx } = await get(url('_session'));
+  const { userCtx } = await get(url('_session')).catch((error) => {
+    if (error.status !== 401) throw error;
+    // chttpd/require_valid_user: nobody is told even this.
+    return { userCtx: { name: null, roles: [] } };
+  });
   const isAdmin = userCtx.roles.includes('_admin');
   Object.assign(session, {
     name: userCtx.name,
@@ -121,6 +147,7 @@ export async function signIn(name, password) {
 }
 
 export async function signOut() {
+  recent.forget();
   await remove(url('_session'));
   await whoAmI();
 }
@@ -152,6 +179,13 @@ export const recent = {
   },
   add(name) {
     this.set([name, ...this.all().filter((one) => one !== name)].slice(0, 8));
+  },
+  forget() {
+    try {
+      localStorage.removeItem(this.key());
+    } catch {
+      /* no storage */
+    }
   },
   drop(name) {
     this.set(this.all().filter((one) => one !== name));

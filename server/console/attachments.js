@@ -1,7 +1,8 @@
 // The attachments of a document: preview, upload, download.
 
-import { query, remove, segment, text, url } from './api.js';
-import { button, confirmed, dialog, field, form, h, note, panel, size, table, toast } from './dom.js';
+import { put, query, remove, segment, text, url } from './api.js';
+import { button, confirmed, dialog, field, form, h, note, panel, refuseEdits, size, table, toast } from './dom.js';
+import { members, object } from './json.js';
 
 /** Types that are shown as a picture. An SVG is shown by an image too, in which its scripts do not run. */
 const PICTURES = /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)\b/;
@@ -14,16 +15,17 @@ const MOST_TEXT = 100_000;
 const addressOf = (db, id, name) => `${url(db, id)}/${segment(name)}`;
 
 async function preview(address, name, { content_type: type, length }, signal) {
-  const answer = await fetch(address, { credentials: 'same-origin', signal });
-  if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
   let content;
   if (PICTURES.test(type)) {
-    // Its own type decides, and not what the server said.
-    const blob = new Blob([await answer.arrayBuffer()], { type: PICTURES.exec(type)[0] });
-    const source = URL.createObjectURL(blob);
-    signal.addEventListener('abort', () => URL.revokeObjectURL(source), { once: true });
-    content = h('img', { src: source, alt: name, class: 'preview' });
+    // By its own address, where a sandbox confines it even if somebody opens it in a tab. A blob would be of this
+    // origin.
+    content = h('img', { src: address, alt: name, class: 'preview' });
+    await content.decode().catch(() => {
+      throw new Error(`${name} cannot be shown as a picture.`);
+    });
   } else {
+    const answer = await fetch(address, { credentials: 'same-origin', signal });
+    if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
     const reader = answer.body.getReader();
     const decoder = new TextDecoder();
     let read = '';
@@ -43,13 +45,26 @@ async function preview(address, name, { content_type: type, length }, signal) {
   );
 }
 
-/** `current` has the document's `_rev` and `_attachments`; `changed` reads it again. */
-export function attachments({ db, id, current, signal, changed, isOld }) {
+/** Deletes an attachment whose name no address can have: by an edit of the document, without it. */
+async function drop(db, id, content, name) {
+  const next = members(content);
+  const stubs = members(next.get('_attachments'));
+  stubs.delete(name);
+  await put(url(db, id), object(next.set('_attachments', object(stubs))));
+}
+
+/**
+ * `content` is the document's text, and `current` what it says of `_rev` and `_attachments`; `changed` reads it again.
+ */
+export function attachments({ db, id, content, current, signal, changed, isOld }) {
   const found = Object.entries(current._attachments ?? {});
   const upload = async (files) => {
+    refuseEdits();
+    // A name that no address can have fails here, before anything is stored.
+    const addresses = files.map((file) => addressOf(db, id, file.name));
     let rev = current._rev;
-    for (const file of files) {
-      const answer = await text('PUT', addressOf(db, id, file.name) + query({ rev }), {
+    for (const [at, file] of files.entries()) {
+      const answer = await text('PUT', addresses[at] + query({ rev }), {
         body: file,
         type: file.type || 'application/octet-stream',
       });
@@ -59,11 +74,18 @@ export function attachments({ db, id, current, signal, changed, isOld }) {
     await changed();
   };
   const rows = found.map(([name, about]) => {
-    const address = addressOf(db, id, name) + (isOld ? query({ rev: current._rev }) : '');
+    let base = null;
+    try {
+      base = addressOf(db, id, name);
+    } catch {
+      /* no address */
+    }
+    const address = base && base + (isOld ? query({ rev: current._rev }) : '');
     const canPreview =
-      TEXTS.test(about.content_type) || (PICTURES.test(about.content_type) && about.length <= MOST_PICTURE);
+      address &&
+      (TEXTS.test(about.content_type) || (PICTURES.test(about.content_type) && about.length <= MOST_PICTURE));
     return [
-      name,
+      base ? name : h('i', null, `“${name}”: no address can have this name`),
       about.content_type,
       size(about.length),
       h(
@@ -74,17 +96,25 @@ export function attachments({ db, id, current, signal, changed, isOld }) {
             class: 'small',
             'aria-label': `Preview ${name}`,
           }),
-        h(
-          'a',
-          { class: 'button small', href: address, download: name.split('/').at(-1), 'aria-label': `Download ${name}` },
-          'Download',
-        ),
+        address &&
+          h(
+            'a',
+            {
+              class: 'button small',
+              href: address,
+              download: name.split('/').at(-1),
+              'aria-label': `Download ${name}`,
+            },
+            'Download',
+          ),
         !isOld &&
           button(
             'Delete',
             async () => {
+              refuseEdits();
               if (!(await confirmed('Delete an attachment', `${name} is deleted from the document.`, 'Delete'))) return;
-              await remove(addressOf(db, id, name) + query({ rev: current._rev }));
+              if (base) await remove(base + query({ rev: current._rev }));
+              else await drop(db, id, content, name);
               await changed();
             },
             { class: 'small', 'aria-label': `Delete ${name}` },

@@ -1,6 +1,7 @@
 // The changes of a database, live.
 
 import { get, json, query, url } from './api.js';
+import { mistake } from './json.js';
 import { button, editor, field, fill, h, link, note, pause, table } from './dom.js';
 import { shortSeq } from './databases.js';
 import { designs, doc, open } from './documents.js';
@@ -26,27 +27,33 @@ export async function page({ args: [db], signal }) {
     h('option', { value: '_selector' }, 'Those that match a selector'),
     functions.map((name) => h('option', { value: name }, `Filter ${name}`)),
   );
-  const ids = h('input', { placeholder: 'one, two', spellcheck: 'false', autocapitalize: 'off' });
+  const ids = h('textarea', { rows: 3, spellcheck: 'false', autocapitalize: 'off' });
   const selector = editor('{\n  "type": "post"\n}', { label: 'Selector', rows: 4, run: () => begin() });
-  const idField = field('Ids, separated by commas', ids);
+  const idField = field('Ids, one a line', ids);
   const selectorField = h('div', null, selector);
   const state = h('span', { role: 'status' });
   const list = h('div');
   let [rows, since, running] = [[], opened.info.update_seq, null];
 
+  // What is followed: the filter as it was when it was applied, whatever is typed later.
+  let [applied, hasBegun] = [{}, false];
+  const chosen = () => {
+    const filter = kind.value || undefined;
+    if (filter === '_doc_ids') {
+      const all = ids.value.split('\n').filter(Boolean);
+      return { filter, body: JSON.stringify({ doc_ids: all }) };
+    }
+    if (filter !== '_selector') return { filter };
+    const wrong = mistake(selector.value);
+    if (wrong) throw new Error(wrong);
+    // As text, since JavaScript would round large numbers.
+    return { filter, body: `{"selector":${selector.value}}` };
+  };
   const request = (more, stop) => {
-    const body = {
-      _doc_ids: () => ({
-        doc_ids: ids.value
-          .split(',')
-          .map((id) => id.trim())
-          .filter(Boolean),
-      }),
-      _selector: () => ({ selector: JSON.parse(selector.value) }),
-    }[kind.value]?.();
-    const asked = query({ style: 'all_docs', filter: kind.value || undefined, ...more });
+    const { filter, body } = applied;
+    const asked = query({ style: 'all_docs', filter, ...more });
     return body
-      ? json('POST', url(db, '_changes') + asked, { body, signal: stop })
+      ? json('POST', url(db, '_changes') + asked, { body, signal: stop, reads: true })
       : get(url(db, '_changes') + asked, { signal: stop });
   };
   const draw = () =>
@@ -82,6 +89,7 @@ export async function page({ args: [db], signal }) {
           { feed: 'longpoll', since, limit: 100, timeout: PATIENCE },
           stop,
         );
+        if (stop.aborted) return;
         since = last;
         failures = 0;
         say('Live', true);
@@ -99,12 +107,13 @@ export async function page({ args: [db], signal }) {
       }
     }
   };
-  const go = () => {
+  /** Ends what runs, and begins anew: a signal that ends with the page, with a pause, or with the next beginning. */
+  const start = () => {
+    running?.abort(new DOMException('begun again', 'AbortError'));
     running = new AbortController();
-    signal.addEventListener('abort', () => running?.abort(signal.reason), { once: true });
     pauses.textContent = 'Pause';
     say('Live', true);
-    follow(running.signal);
+    return AbortSignal.any([signal, running.signal]);
   };
   const hold = () => {
     running?.abort(new DOMException('paused', 'AbortError'));
@@ -112,19 +121,27 @@ export async function page({ args: [db], signal }) {
     pauses.textContent = 'Resume';
     if (state.textContent !== 'Stopped') say('Paused: what changes meanwhile is shown when you resume', false);
   };
-  const pauses = button('Pause', () => (running ? hold() : go()));
+  const pauses = button('Pause', () => {
+    if (running) hold();
+    else if (hasBegun) follow(start());
+    else return begin();
+    return null;
+  });
 
   /** Shows the last changes, then those to come. */
   const begin = async () => {
-    running?.abort(new DOMException('begun again', 'AbortError'));
+    const stop = start();
+    hasBegun = false;
     try {
-      since = (await get(url(db), { signal })).update_seq;
-      rows = [];
-      const { results } = await request({ descending: true, limit: 50 }, signal);
+      applied = chosen();
+      const { update_seq: seq } = await get(url(db), { signal: stop });
+      const { results } = await request({ descending: true, limit: 50 }, stop);
+      if (stop.aborted) return;
+      [since, rows, hasBegun] = [seq, [], true];
       add(results);
-      go();
+      follow(stop);
     } catch (error) {
-      if (!signal.aborted) {
+      if (!stop.aborted) {
         fill(list, note('bad', h('p', null, error.message)));
         hold();
       }

@@ -1,14 +1,49 @@
-// The configuration: CouchDB's settings, as the server reads them. Secrets are never shown.
+// The configuration: CouchDB's settings that the server reads. Only values that hold no secret are shown.
 
 import { get, put, remove, url } from './api.js';
 import { button, dialog, field, fill, form, h, note, panel, table, toast } from './dom.js';
 
 const path = (...parts) => url('_node', '_local', '_config', ...parts);
 
-/** Whether a value is a secret, or made of one. */
-const isSecret = (section, name, value) =>
-  !['true', 'false'].includes(value) &&
-  (['admins', 'jwt_keys', 'ssl'].includes(section) || /^(.*_)?(secret|password|key)$/i.test(name));
+const AUTH =
+  'allow_persistent_cookies cookie_domain hash_algorithms iterations max_iterations min_iterations password_regexp ' +
+  'password_scheme pbkdf2_prf public_fields same_site timeout';
+
+/**
+ * The sections that are asked for, and the names whose values are shown: those that the server knows and that hold no
+ * secret. `admins` is not among them: its values are made of passwords.
+ */
+const SECTIONS = Object.fromEntries(
+  Object.entries({
+    chttpd:
+      'WWW-Authenticate admin_only_all_dbs authentication_handlers decode_plus_to_space enable_cors ' +
+      'max_db_number_for_dbs_info_req max_http_request_size peer_header require_valid_user ' +
+      'require_valid_user_except_for_up x_forwarded_host x_forwarded_proto x_forwarded_ssl',
+    chttpd_auth: `proxy_use_secret require_valid_user upgrade_hash_on_auth x_auth_roles x_auth_token x_auth_username ${AUTH}`,
+    chttpd_auth_lockout: 'max_lifetime mode threshold',
+    cors: 'credentials exposed_headers headers max_age methods origins',
+    couch_auto_purge_plugin: 'deleted_document_ttl dry_run repeat',
+    couch_httpd_auth: AUTH,
+    couch_peruser: 'database_prefix delete_dbs enable quota',
+    couch_scanner_plugins: 'couch_auto_purge_plugin',
+    couchdb:
+      'default_security max_attachment_size max_bulk_docs_count max_bulk_get_count max_document_size ' +
+      'users_db_security_editable',
+    csp:
+      'attachments_enable attachments_header_value showlist_enable showlist_header_value utils_enable ' +
+      'utils_header_value',
+    httpd: 'WWW-Authenticate enable_cors',
+    jwt_auth: 'required_claims roles_claim_name roles_claim_path',
+    jwt_keys: '',
+    replicator:
+      'checkpoint_interval connection_timeout http_connections interval max_churn max_jobs retries_per_request ' +
+      'socket_options use_checkpoints worker_batch_size worker_processes',
+    uuids: 'algorithm max_count utc_id_suffix',
+  }).map(([section, names]) => [section, new Set(names.split(' '))]),
+);
+
+/** Whether a value may be a secret. */
+const isSecret = (section, name) => !SECTIONS[section]?.has(name);
 
 function edit(section, name, value) {
   const isNew = name === undefined;
@@ -16,7 +51,7 @@ function edit(section, name, value) {
     const text = (props) => h('input', { spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', ...props });
     const [of, key] = [text({ required: true, value: section ?? '', autofocus: isNew }), text({ required: true })];
     const area =
-      isNew || !isSecret(section, name, value)
+      isNew || !isSecret(section, name)
         ? text({ value: value ?? '', autofocus: !isNew })
         : text({ type: 'password', autocomplete: 'new-password', autofocus: true });
     return form(
@@ -30,7 +65,7 @@ function edit(section, name, value) {
       field(
         'Value',
         area,
-        isNew ? null : isSecret(section, name, value) ? 'What it is now is not shown.' : `Now: ${value || 'nothing'}`,
+        isNew ? null : isSecret(section, name) ? 'What it is now is not shown.' : `Now: ${value || 'nothing'}`,
       ),
       h(
         'div',
@@ -66,7 +101,6 @@ export async function page({ signal }) {
   const draw = () => {
     const wanted = filter.value.trim().toLowerCase();
     const sections = Object.entries(all)
-      .filter(([section]) => section !== 'admins')
       .map(([section, values]) => [
         section,
         Object.entries(values).filter(([name]) => `${section}/${name}`.toLowerCase().includes(wanted)),
@@ -83,7 +117,7 @@ export async function page({ signal }) {
             ['Name', 'Value', ''],
             values.map(([name, value]) => [
               h('code', null, name),
-              isSecret(section, name, value) ? h('i', null, 'not shown') : h('span', { class: 'wrap' }, value),
+              isSecret(section, name) ? h('i', null, 'not shown') : h('span', { class: 'wrap' }, value),
               h(
                 'div',
                 { class: 'row tight' },
@@ -110,7 +144,8 @@ export async function page({ signal }) {
     );
   };
   const load = async () => {
-    all = await get(path(), { signal });
+    const asked = Object.keys(SECTIONS).map(async (section) => [section, await get(path(section), { signal })]);
+    all = Object.fromEntries(await Promise.all(asked));
     draw();
   };
   filter.addEventListener('input', draw);

@@ -2,14 +2,19 @@
 
 import { get, query, recent, rightsIn, text, url } from './api.js';
 import { at, count, fill, h, link, many, note, short, table } from './dom.js';
-import { elements, members, pretty } from './json.js';
+import { elements, masked, members, object, pretty } from './json.js';
 
 const PAGE = 25;
+
+/** The most letters of a document that are shown line by line in a list; of a longer one only the beginning is. */
+const MOST_TEXT = 100_000;
+const BEGINNING = 2_000;
+
 const COLUMNS = 4;
 
 /** What every page of a database begins with: its name and its parts. Reads its description and what the user may. */
 export async function open(db, current, signal) {
-  const asked = Promise.all([get(url(db), { signal }), get(url(db, '_security'), { signal })]);
+  const asked = Promise.all([get(url(db), { signal }), text('GET', url(db, '_security'), { signal })]);
   const [info, security] = await asked.catch((error) => {
     if (error.status === 404) recent.drop(db);
     throw error;
@@ -27,7 +32,7 @@ export async function open(db, current, signal) {
   return {
     info,
     security,
-    rights: rightsIn(security),
+    rights: rightsIn(JSON.parse(security)),
     head: [
       h(
         'div',
@@ -86,16 +91,22 @@ export const documentTexts = (db, rows) =>
         'section',
         { class: 'panel' },
         id !== undefined && h('h3', null, link(doc(db, id), id)),
-        h('pre', { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' }, pretty(content)),
+        h(
+          'pre',
+          { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' },
+          content.length > MOST_TEXT ? short(content, BEGINNING) : pretty(content),
+        ),
       ),
     ),
   );
 
 /** A row of a listing, from its text. */
-function row(content) {
-  const { id, key, value, doc: body } = Object.fromEntries(members(content));
+function row(db, text_) {
+  const content = masked(db, text_);
+  const found = members(content);
+  const [id, key, value, body] = ['id', 'key', 'value', 'doc'].map((name) => found.get(name));
   return {
-    id: id && JSON.parse(id),
+    id: textOf(id),
     key,
     value,
     content: body && body !== 'null' ? body : content,
@@ -106,23 +117,32 @@ function row(content) {
 /** The rows of an answer's text. */
 export const rowsOf = (content, name = 'rows') => elements(members(content).get(name) ?? '[]');
 
+/** The text of a row's member that is a text itself; `undefined` without it. */
+const textOf = (value) => (value === undefined || value === 'null' ? undefined : JSON.parse(value));
+
 /** Where documents come from. Each reads a page: `{ rows, next }`, with the place of the next page. */
 function sources(db, all, indexes, signal) {
   const listed = (path, more) => async (begin, place) => {
     const asked = { include_docs: true, limit: PAGE + 1, ...more };
     if (begin) Object.assign(asked, { startkey: begin, endkey: `${begin}\ufff0` });
     if (place) Object.assign(asked, { startkey: place });
-    const rows = rowsOf(await text('GET', url(db, ...path) + query(asked), { signal })).map(row);
+    const rows = rowsOf(await text('GET', url(db, ...path) + query(asked), { signal })).map((one) => row(db, one));
     const next = rows.length > PAGE ? rows.pop() : null;
     return { rows, next: next?.id };
   };
   const view =
     (design, name) =>
     async (begin, place = {}) => {
-      const asked = { include_docs: true, reduce: false, limit: PAGE + 1, ...place };
-      const rows = rowsOf(await text('POST', url(db, design, '_view', name), { body: asked, signal })).map(row);
-      const next = rows.length > PAGE ? rows.pop() : null;
-      return { rows, more: ['Key'], next: next && { startkey: JSON.parse(next.key), startkey_docid: next.id } };
+      // A key is sent as its text: JavaScript would round large numbers, and rows between would be missed.
+      const asked = { include_docs: 'true', reduce: 'false', limit: String(PAGE + 1), ...place };
+      const body = object(Object.entries(asked));
+      const answer = rowsOf(await text('POST', url(db, design, '_view', name), { body, signal, reads: true }));
+      const after = answer.length > PAGE ? members(answer.pop()) : null;
+      return {
+        rows: answer.map((one) => row(db, one)),
+        more: ['Key'],
+        next: after && { startkey: after.get('key'), startkey_docid: after.get('id') },
+      };
     };
   const index =
     ({ ddoc, name, def }) =>
@@ -135,13 +155,16 @@ function sources(db, all, indexes, signal) {
         limit: PAGE,
         bookmark: place,
       };
-      const answer = await text('POST', url(db, '_find'), { body, signal });
-      const rows = rowsOf(answer, 'docs').map((content) => ({
-        id: JSON.parse(members(content).get('_id') ?? 'null'),
-        content,
-        fields: members(content),
-      }));
-      return { rows, next: rows.length === PAGE ? JSON.parse(members(answer).get('bookmark') ?? 'null') : null };
+      const answer = await text('POST', url(db, '_find'), { body, signal, reads: true });
+      const found = rowsOf(answer, 'docs');
+      const rows = found
+        .map((one) => masked(db, one))
+        .map((content) => ({
+          id: textOf(members(content).get('_id')),
+          content,
+          fields: members(content),
+        }));
+      return { rows, next: found.length === PAGE ? JSON.parse(members(answer).get('bookmark') ?? 'null') : null };
     };
   return [
     ['By id', listed(['_all_docs']), true],

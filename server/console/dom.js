@@ -80,7 +80,7 @@ export function form(props, work, ...children) {
 
 /** A message that goes away by itself; an error stays longer. */
 export function toast(text, isError = false) {
-  const dialog_ = document.querySelector('dialog[open]');
+  const dialog_ = [...document.querySelectorAll('dialog[open]')].at(-1);
   if (isError && dialog_) {
     // What lies below a dialog is neither seen well nor read out.
     dialog_.querySelector('.note.bad')?.remove();
@@ -142,10 +142,26 @@ export const facts = (...pairs) =>
 export const panel = (title, ...children) =>
   h('section', { class: 'panel' }, title && h('h2', null, title), ...children);
 
+/** What the page would lose if it were left: functions that say whether they hold an edit that is not stored. */
+const edits = new Set();
+export const guard = (isDirty) => edits.add(isDirty);
+export const forgetEdits = () => edits.clear();
+export const hasEdits = () => [...edits].some((isDirty) => isDirty());
+
+/** Fails while an edit is not stored, for work that reads the page again. */
+export function refuseEdits() {
+  if (hasEdits()) throw new Error('Your edit is not stored yet. Save it first, or undo it.');
+}
+
+const dialogs = new Set();
+/** Closes all dialogs, as their Cancel does. */
+export const closeDialogs = () => [...dialogs].reverse().forEach((close) => close());
+
 /** Opens a dialog. `build(close)` returns its content; resolves to what `close` was called with. */
 export function dialog(title, build) {
   return new Promise((resolve) => {
     const close = (answer) => {
+      dialogs.delete(close);
       opened.close();
       opened.remove();
       resolve(answer);
@@ -163,6 +179,7 @@ export function dialog(title, build) {
       head,
       ...[build(close)].flat(),
     );
+    dialogs.add(close);
     document.body.append(opened);
     opened.showModal();
   });

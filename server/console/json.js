@@ -1,7 +1,7 @@
 // JSON as text. A document is shown, compared and stored as the text that it has, so that numbers such as
 // 12345678901234567890 or 1.0 stay what they are: JavaScript's own would round them.
 
-const TOKEN = /"(?:[^"\\]+|\\.)*"|[{}[\]:,]|[^\s"{}[\]:,]+/g;
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]:,]|[^\s"{}[\]:,]+/g;
 
 const tokens = (text) => text.match(TOKEN) ?? [];
 
@@ -78,11 +78,40 @@ export function mistake(text) {
   }
 }
 
-/** The value of a JSON text; the text itself if it is none, as people type keys. */
+/** A JSON text as it is; another text as a string, as people type keys. */
 export function loose(text) {
   try {
-    return JSON.parse(text);
-  } catch {
+    JSON.parse(text);
     return text;
+  } catch {
+    return JSON.stringify(text);
   }
+}
+
+/** Members that hold secrets, or what secrets are made into. */
+const SECRETS = new Set(['password', 'derived_key', 'salt', 'password_sha', 'totp', 'auth', 'headers']);
+
+/** Databases whose documents hold secrets. */
+const hasSecrets = (db) => /(^|\/)_(users|replicator)$/.test(db);
+
+/** A valid JSON text without the secrets that documents of the server's own databases hold, for lists. */
+export function masked(db, text) {
+  if (!hasSecrets(db)) return text;
+  const all = tokens(text);
+  let [out, at] = ['', 0];
+  for (; at < all.length; at += 1) {
+    const token = all[at];
+    if (!token.startsWith('"')) out += token;
+    // A user and password in an address.
+    else out += token.replace(/(\/\/)[^/"]*@/g, '$1•••@');
+    if (!token.startsWith('"') || all[at + 1] !== ':' || !SECRETS.has(JSON.parse(token))) continue;
+    out += ':"•••"';
+    at += 2;
+    for (let depth = 0; ; at += 1) {
+      if (/^[{[]$/.test(all[at])) depth += 1;
+      if (/^[}\]]$/.test(all[at])) depth -= 1;
+      if (depth === 0) break;
+    }
+  }
+  return out;
 }

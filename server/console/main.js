@@ -1,7 +1,7 @@
 // The frame around all pages: which page an address means, the side bar, and who is signed in.
 
-import { get, onSignedOut, recent, session, signOut, url, whoAmI } from './api.js';
-import { at, button, fill, h, link, note } from './dom.js';
+import { ROOT, beginPage, get, onSignedOut, recent, session, signOut, whoAmI } from './api.js';
+import { at, button, closeDialogs, confirmed, fill, forgetEdits, h, hasEdits, link, note } from './dom.js';
 import { page as changes } from './changes.js';
 import { page as config } from './config.js';
 import { page as databases } from './databases.js';
@@ -11,7 +11,7 @@ import { page as query } from './query.js';
 import { page as replications } from './replications.js';
 import { page as server } from './server.js';
 import { page as settings } from './settings.js';
-import { page as signin } from './signin.js';
+import { page as signin, signInAgain } from './signin.js';
 import { page as users } from './users.js';
 import { page as views } from './views.js';
 
@@ -91,8 +91,9 @@ function frame(path) {
         ? button(
             'Sign out',
             async () => {
+              if (!(await mayLeave())) return;
               await signOut();
-              location.hash = '#/';
+              history.pushState(null, '', '#/');
               await show();
             },
             { class: 'quiet' },
@@ -110,14 +111,52 @@ function refused(error) {
         'warn',
         h('p', null, session.name ? `${session.name} may not see this. ` : 'Sign in to see this. ', error.reason ?? ''),
       ),
-      h('p', null, link('#/signin', session.name ? 'Sign in as somebody else' : 'Sign in')),
+      h(
+        'p',
+        null,
+        link(
+          `#/signin?return=${encodeURIComponent(location.hash)}`,
+          session.name ? 'Sign in as somebody else' : 'Sign in',
+        ),
+      ),
     ];
   }
   return [note('bad', h('p', null, error.message)), h('p', null, link('#/', 'All databases'))];
 }
 
+/** Whether the page may be left: it has no edit that is not stored, or the user gives it up. */
+async function mayLeave() {
+  if (
+    hasEdits() &&
+    !(await confirmed('Leave this page', 'Your edit is not stored, and would be lost.', 'Leave without saving'))
+  )
+    return false;
+  forgetEdits();
+  return true;
+}
+
+/** The address of the page that is shown. */
+let shownHash = location.hash;
+
+/** Goes to the page of the address, unless that would lose an edit. */
+async function go() {
+  const to = location.hash;
+  if (to === shownHash) return;
+  if (hasEdits()) {
+    // The address stays that of the page until it is left.
+    history.pushState(null, '', shownHash || '#/');
+    if (!(await mayLeave())) return;
+    history.pushState(null, '', to || '#/');
+  }
+  await show();
+}
+
 /** Shows the page of the address. */
 async function show() {
+  closeDialogs();
+  forgetEdits();
+  beginPage();
+  shownHash = location.hash;
   leaving.abort(new DOMException('the page was left', 'AbortError'));
   leaving = new AbortController();
   const { signal } = leaving;
@@ -139,10 +178,10 @@ async function show() {
         content = [
           h('h1', null, title),
           note('warn', h('p', null, 'This page is for server administrators.')),
-          h('p', null, link('#/signin', 'Sign in as one')),
+          h('p', null, link(`#/signin?return=${encodeURIComponent(location.hash)}`, 'Sign in as one')),
         ];
       } else {
-        content = await found.page({ args, options, signal, reload: show });
+        content = await found.page({ args, options, signal, reload: async () => signal.aborted || show() });
       }
     }
   } catch (error) {
@@ -161,18 +200,29 @@ async function show() {
   scrollTo(0, 0);
 }
 
-onSignedOut(() => {
-  // Several requests may be refused at once.
-  if (!location.hash.startsWith('#/signin')) location.hash = `#/signin?return=${encodeURIComponent(location.hash)}`;
+// The page stays below the dialog, with what was typed into it. Several requests may be refused at once.
+let asking = false;
+onSignedOut(async () => {
+  if (asking || location.hash.startsWith('#/signin')) return;
+  asking = true;
+  const before = shownHash;
+  const isIn = await signInAgain().finally(() => {
+    asking = false;
+  });
+  if (isIn && !hasEdits() && shownHash === before) await show();
+  else frame(main.dataset.page ?? '');
 });
-addEventListener('hashchange', show);
+addEventListener('hashchange', go);
+addEventListener('beforeunload', (event) => {
+  if (hasEdits()) event.preventDefault();
+});
 addEventListener('unhandledrejection', (event) => {
   if (event.reason?.name === 'AbortError') event.preventDefault();
 });
 
 try {
   await whoAmI();
-  const { version, vendor } = await get(url(''));
+  const { version, vendor } = await get(ROOT.href);
   session.version = `${vendor?.name ?? 'CouchDB'} ${vendor?.version ?? version}`;
   await show();
 } catch (error) {

@@ -3,11 +3,14 @@
 import { get, post, query, text, url } from './api.js';
 import { button, count, editor, fill, h, many, note, panel, short, svg, toast } from './dom.js';
 import { documentTable, documentTexts, open, rowsOf } from './documents.js';
-import { members, mistake, object } from './json.js';
+import { masked, members, mistake, object } from './json.js';
 
 /** Number of documents from which names of fields are taken, and how deep. */
 const SAMPLE = 40;
 const DEPTH = 3;
+
+/** Number of results that are shown at once. */
+const MOST_ROWS = 200;
 
 /** The names of fields, the most frequent first, from the first documents and the last ones. */
 async function fieldsOf(db, signal) {
@@ -269,17 +272,25 @@ export async function page({ args: [db], signal }) {
         : h('p', null, 'Ask an administrator of the database for it.'),
     );
   };
-  let [shown, following] = [[], null];
-  const show = () =>
+  let [shown, following, most] = [[], null, MOST_ROWS];
+  const show = () => {
+    const rows = shown.slice(0, most);
+    const left = shown.length - rows.length;
     fill(
       results,
       shown.length === 0
         ? h('p', { class: 'empty' }, 'No document matches.')
         : form.value === 'table'
-          ? documentTable('Results', db, shown)
-          : documentTexts(db, shown),
+          ? documentTable('Results', db, rows)
+          : documentTexts(db, rows),
+      left > 0 &&
+        button(`Show more: ${count(left)} are left`, () => {
+          most += MOST_ROWS;
+          show();
+        }),
       following && h('div', { class: 'row pager' }, following),
     );
+  };
   const search = async (bookmark) => {
     const wrong = mistake(area.value);
     if (wrong) {
@@ -294,7 +305,7 @@ export async function page({ args: [db], signal }) {
     const body = object(members_);
     const asked = JSON.parse(body);
     try {
-      const explained = JSON.parse(await text('POST', url(db, '_explain'), { body, signal }));
+      const explained = JSON.parse(await text('POST', url(db, '_explain'), { body, signal, reads: true }));
       if (explained.index === null) {
         // The search itself would be refused.
         fill(results);
@@ -308,10 +319,12 @@ export async function page({ args: [db], signal }) {
         );
         return;
       }
-      const answer = await text('POST', url(db, '_find'), { body, signal });
+      const answer = await text('POST', url(db, '_find'), { body, signal, reads: true });
       // A search that cannot find anything has neither.
       const { bookmark: next, execution_stats: stats = {}, warning } = JSON.parse(answer);
+      most = MOST_ROWS;
       shown = rowsOf(answer, 'docs')
+        .map((one) => masked(db, one))
         .map((content) => ({ content, fields: members(content) }))
         .map((one) => ({ ...one, id: one.fields.has('_id') ? JSON.parse(one.fields.get('_id')) : undefined }));
       fill(

@@ -8,10 +8,14 @@ const DATABASE = '_replicator';
 
 /** A side of a replication without its password; one of this server by its name alone. */
 function side(value) {
-  const place = (typeof value === 'string' ? value : (value?.url ?? ''))
-    .replace(/\/\/[^/@]*@/, '//')
-    .replace(/\/$/, '');
-  return place.startsWith(ROOT.href) ? decodeURIComponent(place.slice(ROOT.href.length)) : place;
+  const place = (typeof value === 'string' ? value : (value?.url ?? '')).replace(/\/\/[^/]*@/, '//').replace(/\/$/, '');
+  if (!place.startsWith(ROOT.href)) return place;
+  const name = place.slice(ROOT.href.length);
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
 }
 
 /**
@@ -130,7 +134,7 @@ export async function page({ signal }) {
         .map((job) => ({ ...job, state: job.history?.[0]?.type ?? 'running' })),
     ];
     const now = Date.now();
-    const rows = all.map((entry) => {
+    const rowOf = (entry) => {
       const info = entry.info ?? {};
       const key = `${entry.database}/${entry.doc_id ?? entry.id}`;
       const before = previous.get(key);
@@ -181,6 +185,14 @@ export async function page({ signal }) {
             ),
         ),
       ];
+    };
+    // A document of which this page makes nothing hides no other one.
+    const rows = all.map((entry) => {
+      try {
+        return rowOf(entry);
+      } catch (error) {
+        return [String(entry.doc_id ?? entry.id), '', '', '', '', '', h('span', { class: 'wrong' }, error.message), ''];
+      }
     });
     fill(
       list,

@@ -1,7 +1,7 @@
 // The tree of a document's revisions, drawn; and leaves in conflict, resolved.
 
-import { query, text, url } from './api.js';
-import { button, fill, h, link, many, note, panel, svg, table, toast } from './dom.js';
+import { get, post, query, text, url } from './api.js';
+import { button, fill, h, link, note, panel, refuseEdits, svg, table, toast } from './dom.js';
 import { compare } from './compare.js';
 import { doc } from './documents.js';
 import { elements, members, object } from './json.js';
@@ -18,35 +18,53 @@ const [STEP, LANE, RADIUS] = [96, 46, 9];
 const position = (rev) => Number.parseInt(rev, 10);
 const label = (rev) => `${position(rev)}-${rev.slice(rev.indexOf('-') + 1).slice(0, 6)}`;
 
+/** A leaf from its text. */
+function leafOf(content) {
+  const found = members(content);
+  const { start, ids } = JSON.parse(found.get('_revisions'));
+  ['_revisions', '_conflicts', '_deleted_conflicts'].forEach((name) => found.delete(name));
+  return {
+    rev: JSON.parse(found.get('_rev')),
+    isDeleted: found.get('_deleted') === 'true',
+    content: object(found),
+    path: ids.map((hash, at) => `${start - at}-${hash}`),
+  };
+}
+
+// Live before deleted, then the higher position, then the greater hash.
+const hashOf = (rev) => rev.slice(rev.indexOf('-') + 1);
+const byWinner = (one, other) =>
+  one.isDeleted - other.isDeleted ||
+  position(other.rev) - position(one.rev) ||
+  (hashOf(other.rev) > hashOf(one.rev) ? 1 : -1);
+
 /**
  * All leaves of a document, the winner first: `{ rev, isDeleted, content, path }`. `path` has the revisions from the
- * leaf to
- * its oldest known one.
+ * leaf to its oldest known one. Of many leaves, only the first ones have `content` and `path`: those that are compared,
+ * and tombstones up to the number that is drawn.
  */
 export async function leavesOf(db, id, signal) {
-  const answer = await text('GET', url(db, id) + query({ open_revs: 'all', revs: true }), { signal });
-  const leaves = elements(answer)
-    .map((one) => members(one).get('ok'))
-    .filter(Boolean)
-    .map((content) => {
-      const found = members(content);
-      const { start, ids } = JSON.parse(found.get('_revisions'));
-      found.delete('_revisions');
-      return {
-        rev: JSON.parse(found.get('_rev')),
-        isDeleted: found.get('_deleted') === 'true',
-        content: object(found),
-        path: ids.map((hash, at) => `${start - at}-${hash}`),
-      };
-    });
-  // Live before deleted, then the higher position, then the greater hash.
-  const hash = (rev) => rev.slice(rev.indexOf('-') + 1);
-  return leaves.sort(
-    (one, other) =>
-      one.isDeleted - other.isDeleted ||
-      position(other.rev) - position(one.rev) ||
-      (hash(other.rev) > hash(one.rev) ? 1 : -1),
-  );
+  const read = async (which) =>
+    elements(await text('GET', url(db, id) + query({ open_revs: which, revs: true }), { signal }))
+      .map((one) => members(one).get('ok'))
+      .filter(Boolean)
+      .map(leafOf);
+  const { rows } = await get(url(db, '_all_docs') + query({ keys: [id] }), { signal });
+  // All leaves are tombstones, or there is none.
+  if (rows[0]?.error || !rows[0]?.value || rows[0].value.deleted) return (await read('all')).sort(byWinner);
+  const asked = query({ revs: true, conflicts: true, deleted_conflicts: true });
+  const content = await text('GET', url(db, id) + asked, { signal });
+  const { _conflicts: live = [], _deleted_conflicts: deleted = [] } = JSON.parse(content);
+  const others = [
+    ...live.map((rev) => ({ rev, isDeleted: false })),
+    ...deleted.map((rev) => ({ rev, isDeleted: true })),
+  ].sort(byWinner);
+  const wanted = [
+    ...others.filter(({ isDeleted }) => !isDeleted).slice(0, MOST_COMPARED - 1),
+    ...others.filter(({ isDeleted }) => isDeleted).slice(0, MOST_LEAVES - MOST_COMPARED),
+  ].map(({ rev }) => rev);
+  const whole = new Map(wanted.length ? (await read(JSON.stringify(wanted))).map((leaf) => [leaf.rev, leaf]) : []);
+  return [leafOf(content), ...others.map((leaf) => whole.get(leaf.rev) ?? leaf)];
 }
 
 /** The places of all revisions. Each leaf has a lane; a revision of several leaves is in the lane of the first. */
@@ -98,7 +116,7 @@ function layOut(leaves) {
 
 /** The tree as a picture, in which each leaf is a link. */
 export function tree(db, id, all, current) {
-  const leaves = all.slice(0, MOST_LEAVES);
+  const leaves = all.filter(({ path }) => path).slice(0, MOST_LEAVES);
   const { drawn, width, height } = layOut(leaves);
   const edges = [...drawn.values()]
     .filter(({ before }) => before)
@@ -184,12 +202,15 @@ async function withContents(db, id, rev, value) {
 export function resolver(db, id, leaves, done) {
   const live = leaves.filter(({ isDeleted }) => !isDeleted);
   if (live.length < 2) return null;
-  const compared = live.slice(0, MOST_COMPARED);
+  const compared = live.filter(({ content }) => content).slice(0, MOST_COMPARED);
+  if (compared.length < 2) return null;
   const { element, merged } = compare(
     compared.map(({ rev, content }, at) => ({ label: `${label(rev)}${at === 0 ? ' (winner)' : ''}`, content })),
   );
   const failed = h('div');
   const resolve = async () => {
+    refuseEdits();
+    failed.replaceChildren();
     const members_ = new Map([
       ['_id', JSON.stringify(id)],
       ['_rev', JSON.stringify(compared[0].rev)],
@@ -198,24 +219,24 @@ export function resolver(db, id, leaves, done) {
       const isForeign = name === '_attachments' && from > 0;
       members_.set(name, isForeign ? await withContents(db, id, compared[from].rev, value) : value);
     }
-    const others = compared.slice(1).map(({ rev }) => JSON.stringify({ _id: id, _rev: rev, _deleted: true }));
-    const rows = JSON.parse(
-      await text('POST', url(db, '_bulk_docs'), { body: `{"docs":[${[object(members_), ...others].join(',')}]}` }),
-    );
-    const wrong = rows.filter(({ error }) => error);
-    if (wrong.length) {
+    const wrong = (...said) =>
       fill(
         failed,
-        note(
-          'bad',
-          h(
-            'p',
-            null,
-            `${many(wrong.length, 'edit')} of ${rows.length} failed: ${wrong[0].error}, ${wrong[0].reason}.`,
-          ),
-        ),
-        button('Read the leaves again', done),
+        note('bad', h('p', null, ...said)),
+        h('div', { class: 'row end' }, button('Read the leaves again', done)),
       );
+    // The winner first, alone: as long as it is not stored, the other leaves have the only copy of what was chosen.
+    try {
+      await text('PUT', url(db, id), { body: object(members_) });
+    } catch (error) {
+      wrong(`Nothing was changed, and your choices are still here. ${error.message}`);
+      return;
+    }
+    const others = compared.slice(1).map(({ rev }) => ({ _id: id, _rev: rev, _deleted: true }));
+    const rows = await post(url(db, '_bulk_docs'), { docs: others }).catch((error) => [error]);
+    const left = rows.filter(({ error, message }) => error || message);
+    if (left.length) {
+      wrong(`The winner is stored, and leaves are still in conflict with it: ${left[0].reason ?? left[0].message}`);
       return;
     }
     toast('The conflict is resolved.');

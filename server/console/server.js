@@ -1,20 +1,19 @@
 // The server: its health, its figures of the last hour, its tasks, its backups.
 
-import { get, post, session, url } from './api.js';
+import { ROOT, get, post, session, url } from './api.js';
 import { count, facts, field, fill, form, h, note, panel, repeat, size, svg, table, toast } from './dom.js';
 
 /** Time between two samples, in milliseconds, and how many make an hour. */
 const EVERY = 5_000;
 const SAMPLES = 720;
 
-/** The samples since the console was opened. They outlive the page, so that who comes back sees the hour. */
+/** The samples of this page. They outlive it, so that who comes back sees the hour. */
 const samples = [];
-let sampling = null;
 
-async function sample() {
+async function sample(signal) {
   const [stats, system] = await Promise.all([
-    get(url('_node', '_local', '_stats')),
-    get(url('_node', '_local', '_system')),
+    get(url('_node', '_local', '_stats'), { signal }),
+    get(url('_node', '_local', '_system'), { signal }),
   ]);
   const of = (object) => object.value;
   const { couchdb, mango } = stats;
@@ -37,25 +36,12 @@ async function sample() {
   if (samples.length > SAMPLES) samples.shift();
 }
 
-/** Samples until the console is closed, or nobody is an administrator any more. */
-function begin() {
-  sampling ??= setInterval(() => {
-    if (!session.isAdmin) {
-      clearInterval(sampling);
-      sampling = null;
-      samples.length = 0;
-    } else sample().catch(() => {});
-  }, EVERY);
-}
-
 /** The change of a counter in a second, between samples. A restart begins at zero. */
 const rate = (name) =>
-  samples
-    .slice(1)
-    .map((one, at) => ({
-      at: one.at,
-      value: Math.max(0, ((one[name] - samples[at][name]) * 1000) / (one.at - samples[at].at)),
-    }));
+  samples.slice(1).map((one, at) => ({
+    at: one.at,
+    value: Math.max(0, ((one[name] - samples[at][name]) * 1000) / (one.at - samples[at].at)),
+  }));
 const level = (name) => samples.map((one) => ({ at: one.at, value: one[name] }));
 
 /** A figure of the last hour: its value now, and its line. */
@@ -222,10 +208,9 @@ function backups(state, load) {
 }
 
 export async function page({ signal }) {
-  begin();
-  if (samples.length === 0) await sample();
+  await sample(signal);
   const [welcome, up, versions] = await Promise.all([
-    get(url(''), { signal }),
+    get(ROOT.href, { signal }),
     get(url('_up'), { signal }),
     get(url('_node', '_local', '_versions'), { signal }),
   ]);
@@ -254,6 +239,7 @@ export async function page({ signal }) {
   draw();
   await load();
   repeat(EVERY, signal, async () => {
+    await sample(signal);
     draw();
     await load();
   });
@@ -281,11 +267,7 @@ export async function page({ signal }) {
         ],
       ),
     ),
-    panel(
-      'The last hour',
-      h('p', { class: 'hint' }, 'A sample every five seconds, for as long as the console is open.'),
-      charts,
-    ),
+    panel('The last hour', h('p', { class: 'hint' }, 'A sample every five seconds while this page is shown.'), charts),
     panel('Tasks', running),
     session.isParty
       ? panel(

@@ -1,9 +1,25 @@
 // The settings of a database: who may use it, its limits, its space, and dropping it.
 
 import { get, post, put, recent, remove, session, text, url } from './api.js';
-import { button, confirmed, count, editor, facts, field, form, h, note, panel, size, svg, toast } from './dom.js';
+import {
+  button,
+  confirmed,
+  count,
+  editor,
+  facts,
+  field,
+  fill,
+  form,
+  guard,
+  h,
+  note,
+  panel,
+  size,
+  svg,
+  toast,
+} from './dom.js';
 import { open } from './documents.js';
-import { pretty } from './json.js';
+import { elements, members, object, pretty } from './json.js';
 
 /** What takes the space, as bars. */
 function space({ file, active, external }) {
@@ -31,49 +47,110 @@ function space({ file, active, external }) {
   ];
 }
 
-const list = (text_) =>
-  text_
-    .split(/[,\n]/)
-    .map((one) => one.trim())
-    .filter(Boolean);
+/**
+ * Edits a JSON list of texts, one a line. `read()` gives the list's text, which is the one that it began with if
+ * nothing was typed. A list that lines cannot show is not edited.
+ */
+export function lines(list, props) {
+  const found = elements(list).map((one) => JSON.parse(one));
+  const isPlain = found.every((one) => typeof one === 'string' && one !== '' && !/[\r\n]/.test(one));
+  const shown = isPlain ? found.join('\n') : pretty(list);
+  const area = h('textarea', {
+    value: shown,
+    rows: Math.min(Math.max(shown.split('\n').length + 1, 3), 12),
+    spellcheck: 'false',
+    autocapitalize: 'off',
+    autocomplete: 'off',
+    ...props,
+    readonly: props?.readonly || !isPlain,
+  });
+  const read = () => (area.value === shown ? list : JSON.stringify(area.value.split('\n').filter(Boolean)));
+  return { area, read };
+}
 
-/** Who may use the database. Members of the object that this form does not know stay. */
-function security(db, object, isAdmin) {
-  const part = (kind, of) =>
-    h('input', {
-      value: (object[kind]?.[of] ?? []).join(', '),
-      spellcheck: 'false',
-      autocapitalize: 'off',
-      autocomplete: 'off',
-      readonly: !isAdmin,
-    });
+/** Who may use the database, by its security object's text. Members that this form does not know stay. */
+function security(db, shown, isAdmin, reload) {
+  const object_ = members(shown);
+  const group = (kind) => {
+    const text_ = object_.get(kind);
+    return text_?.startsWith('{') ? members(text_) : new Map();
+  };
+  const listOf = (kind, of) => {
+    const text_ = group(kind).get(of);
+    return text_?.startsWith('[') ? text_ : '[]';
+  };
+  const part = (kind, of) => lines(listOf(kind, of), { readonly: !isAdmin });
   const inputs = {
     admins: { names: part('admins', 'names'), roles: part('admins', 'roles') },
     members: { names: part('members', 'names'), roles: part('members', 'roles') },
   };
-  const isOpen = ['names', 'roles'].every((of) => !object.members?.[of]?.length);
+  guard(() =>
+    ['admins', 'members'].some((kind) => ['names', 'roles'].some((of) => inputs[kind][of].read() !== listOf(kind, of))),
+  );
+  const isEmpty = (list) => elements(list).length === 0;
+  const isOpen = ['names', 'roles'].every((of) => isEmpty(listOf('members', of)));
+  const differs = h('div');
   const set = (kind, title, hint) =>
     h(
       'fieldset',
       null,
       h('legend', null, title),
       h('p', { class: 'hint' }, hint),
-      h('div', { class: 'grid' }, field('Names', inputs[kind].names), field('Roles', inputs[kind].roles)),
+      h(
+        'div',
+        { class: 'grid' },
+        field('Names', inputs[kind].names.area, 'One a line'),
+        field('Roles', inputs[kind].roles.area, 'One a line'),
+      ),
     );
+  const version = (title, text_) =>
+    h(
+      'div',
+      null,
+      h('h3', null, title),
+      h('pre', { class: 'code', tabindex: '0', role: 'region', 'aria-label': title }, pretty(text_)),
+    );
+  const store = async () => {
+    const next = new Map(object_);
+    for (const kind of ['admins', 'members']) {
+      const groups = group(kind);
+      for (const of of ['names', 'roles']) {
+        const list = inputs[kind][of].read();
+        if (list !== listOf(kind, of)) groups.set(of, list);
+      }
+      if (groups.size) next.set(kind, object(groups));
+    }
+    const opens = ['names', 'roles'].every((of) => isEmpty(inputs.members[of].read()));
+    if (
+      opens &&
+      !isOpen &&
+      !(await confirmed('Open the database', `Without a member everybody may read and write ${db}.`, 'Open it'))
+    )
+      return;
+    // It has no revision, so the server would not notice that somebody else stored one meanwhile.
+    const now = await text('GET', url(db, '_security'));
+    if (pretty(now) !== pretty(shown)) {
+      fill(
+        differs,
+        note('bad', h('p', null, 'Somebody stored another version since this page was opened. Nothing was stored.')),
+        h('div', { class: 'grid' }, version('Yours', object(next)), version('Stored now', now)),
+        h('div', { class: 'row end' }, button('Begin with what is stored now', reload)),
+      );
+      return;
+    }
+    await put(url(db, '_security'), object(next));
+    toast('Stored.');
+    await reload();
+  };
   return panel(
     'Who may use it',
     isOpen && note('warn', h('p', null, 'No member is named, so everybody may read and write.')),
     form(
       null,
-      async () => {
-        const next = structuredClone(object);
-        for (const kind of ['admins', 'members'])
-          next[kind] = { ...next[kind], names: list(inputs[kind].names.value), roles: list(inputs[kind].roles.value) };
-        await put(url(db, '_security'), next);
-        toast('Stored.');
-      },
+      store,
       set('members', 'Members', 'They read and write documents. Nobody here: everybody does.'),
       set('admins', 'Administrators of the database', 'They also write design documents and change these settings.'),
+      differs,
       isAdmin && h('div', { class: 'row end' }, h('button', { type: 'submit', class: 'main' }, 'Save')),
     ),
   );
@@ -173,7 +250,7 @@ function purging(db, infosLimit, autoPurge) {
               ))
             )
               return;
-            const { purged } = await post(url(db, '_purge'), asked);
+            const { purged } = await post(url(db, '_purge'), doomed.value);
             toast(`Purged: ${Object.values(purged).flat().length} leaves.`);
           },
           { class: 'danger' },
@@ -183,8 +260,8 @@ function purging(db, infosLimit, autoPurge) {
   );
 }
 
-export async function page({ args: [db], signal }) {
-  const { info, security: object, rights, head } = await open(db, 'settings', signal);
+export async function page({ args: [db], signal, reload }) {
+  const { info, security: shown, rights, head } = await open(db, 'settings', signal);
   const [limit, replaced, infosLimit, autoPurge] = await Promise.all([
     get(url(db, '_revs_limit'), { signal }),
     get(url(db, '_keep_replaced'), { signal }),
@@ -222,7 +299,7 @@ export async function page({ args: [db], signal }) {
         info.props?.partitioned && ['Partitioned', 'yes'],
       ),
     ),
-    security(db, object, rights.isAdmin),
+    security(db, shown, rights.isAdmin, reload),
     panel(
       'Limits',
       setting(

@@ -1,7 +1,7 @@
 // Signing in. On a server without an administrator: naming the first one.
 
-import { put, session, signIn, url } from './api.js';
-import { field, form, h, note } from './dom.js';
+import { get, put, session, signIn, url } from './api.js';
+import { confirmed, dialog, field, form, h, note } from './dom.js';
 
 /** The field of a name and that of a password. */
 function fields(kind) {
@@ -16,12 +16,54 @@ function fields(kind) {
   return [name, password];
 }
 
-/** Names an administrator, and signs in as this one if there was none. */
+/**
+ * Names an administrator, and signs in as this one if there was none. Asks before it replaces a password. Returns
+ * whether it was done.
+ */
 export async function nameAdministrator(name, password) {
   const wasParty = session.isParty;
+  const known = await get(url('_node', '_local', '_config', 'admins'));
+  if (
+    Object.hasOwn(known, name) &&
+    !(await confirmed(
+      'Replace a password',
+      `${name} is an administrator already. This replaces the password, and ends the sessions of ${name}.`,
+      'Replace the password',
+    ))
+  )
+    return false;
   await put(url('_node', '_local', '_config', 'admins', name), JSON.stringify(password));
   if (wasParty) await signIn(name, password);
+  return true;
 }
+
+/** Signs in over the page, which stays as it is. Resolves to whether that was done. */
+export const signInAgain = () =>
+  dialog('Sign in', (close) => {
+    const [name, password] = fields('current-password');
+    return form(
+      null,
+      async () => {
+        try {
+          await signIn(name.value, password.value);
+        } catch (error) {
+          password.select();
+          password.focus();
+          throw error;
+        }
+        close(true);
+      },
+      h('p', null, 'Your session ended. The page below stays as it is.'),
+      field('Name', name),
+      field('Password', password),
+      h(
+        'div',
+        { class: 'row end' },
+        h('button', { type: 'button', onclick: () => close(false) }, 'Cancel'),
+        h('button', { type: 'submit', class: 'main' }, 'Sign in'),
+      ),
+    );
+  });
 
 export async function page({ options, reload }) {
   const goOn = async () => {
@@ -47,8 +89,7 @@ export async function page({ options, reload }) {
       form(
         null,
         async () => {
-          await nameAdministrator(name.value, password.value);
-          await goOn();
+          if (await nameAdministrator(name.value, password.value)) await goOn();
         },
         field('Name', name),
         field('Password', password),

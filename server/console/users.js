@@ -1,18 +1,16 @@
 // Users, their roles and passwords; and the server's administrators.
 
-import { exists, get, put, query, remove, session, url } from './api.js';
+import { exists, get, put, query, remove, session, text, url } from './api.js';
 import { button, confirmed, dialog, field, form, h, note, panel, table, toast } from './dom.js';
+import { rowsOf } from './documents.js';
+import { members, object } from './json.js';
+import { lines } from './settings.js';
 import { nameAdministrator } from './signin.js';
 
 const DATABASE = '_users';
 const PREFIX = 'org.couchdb.user:';
 const MOST = 500;
 
-const roles = (text) =>
-  text
-    .split(',')
-    .map((one) => one.trim())
-    .filter(Boolean);
 const input = (props) => h('input', { spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', ...props });
 const secret = (props) => h('input', { type: 'password', autocomplete: 'new-password', ...props });
 const ends = (close, verb) =>
@@ -25,10 +23,10 @@ const ends = (close, verb) =>
 
 const create = () =>
   dialog('New user', (close) => {
-    const [name, password, given] = [
+    const [name, password, roles] = [
       input({ required: true, autofocus: true, pattern: '[^:]+', title: 'without a colon' }),
       secret({ required: true }),
-      input(),
+      lines('[]'),
     ];
     return form(
       null,
@@ -37,33 +35,33 @@ const create = () =>
         await put(url(DATABASE, PREFIX + name.value), {
           name: name.value,
           password: password.value,
-          roles: roles(given.value),
+          roles: JSON.parse(roles.read()),
           type: 'user',
         });
         close(true);
       },
       field('Name', name),
       field('Password', password),
-      field('Roles', given, 'Separated by commas'),
+      field('Roles', roles.area, 'One a line'),
       ends(close, 'Create'),
     );
   });
 
 const change = (user) =>
   dialog(`Change ${user.name}`, (close) => {
-    const [given, password] = [input({ value: user.roles.join(', '), autofocus: true }), secret()];
+    const roles = lines(user.fields.get('roles') ?? '[]', { autofocus: true });
+    const password = secret();
     return form(
       null,
       async () => {
-        await put(url(DATABASE, user._id), {
-          ...user,
-          roles: roles(given.value),
-          ...(password.value ? { password: password.value } : {}),
-        });
+        // Its other members stay as they are, by their texts.
+        const next = new Map(user.fields).set('roles', roles.read());
+        if (password.value) next.set('password', JSON.stringify(password.value));
+        await put(url(DATABASE, user._id), object(next));
         toast('Stored.');
         close(true);
       },
-      field('Roles', given, 'Separated by commas'),
+      field('Roles', roles.area, 'One a line'),
       field('New password', password, 'Empty: it stays.'),
       ends(close, 'Save'),
     );
@@ -75,8 +73,7 @@ const administrator = () =>
     return form(
       null,
       async () => {
-        await nameAdministrator(name.value, password.value);
-        close(true);
+        if (await nameAdministrator(name.value, password.value)) close(true);
       },
       h('p', null, 'An administrator may do everything on this server.'),
       field('Name', name),
@@ -90,14 +87,13 @@ export async function page({ signal, reload }) {
     exists(DATABASE),
     get(url('_node', '_local', '_config', 'admins'), { signal }),
   ]);
-  const { rows } = there
-    ? await get(
-        url(DATABASE, '_all_docs') +
-          query({ include_docs: true, startkey: PREFIX, endkey: `${PREFIX}\ufff0`, limit: MOST }),
-        { signal },
-      )
-    : { rows: [] };
-  const users = rows.map(({ doc }) => doc).filter((doc) => doc?.name);
+  const asked = query({ include_docs: true, startkey: PREFIX, endkey: `${PREFIX}\ufff0`, limit: MOST });
+  const rows = there ? rowsOf(await text('GET', url(DATABASE, '_all_docs') + asked, { signal })) : [];
+  const users = rows
+    .map((row) => members(row).get('doc') ?? 'null')
+    .filter((doc) => doc !== 'null')
+    .map((doc) => ({ ...JSON.parse(doc), fields: members(doc) }))
+    .filter(({ name }) => typeof name === 'string' && name);
   return [
     h(
       'div',
@@ -123,7 +119,7 @@ export async function page({ signal, reload }) {
         ['Name', 'Roles', ''],
         users.map((user) => [
           user.name,
-          user.roles?.join(', ') ?? '',
+          [user.roles].flat().filter(Boolean).join(', '),
           h(
             'div',
             { class: 'row tight' },

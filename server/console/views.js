@@ -1,9 +1,9 @@
 // Views: their functions, and queries of them.
 
 import { get, text, url } from './api.js';
-import { button, count, editor, field, fill, form, h, link, many, note, panel, short, table } from './dom.js';
+import { button, count, editor, field, fill, form, guard, h, link, many, note, panel, short, table } from './dom.js';
 import { designs, doc, open, rowsOf } from './documents.js';
-import { loose, members } from './json.js';
+import { loose, masked, members, mistake, object } from './json.js';
 
 const TEMPLATE = {
   _id: '_design/example',
@@ -42,7 +42,7 @@ function failures(db, design, leftOut = [], known = []) {
 /** What a query answers. */
 function result(db, design, content, known) {
   const { total_rows: total, errors } = JSON.parse(content);
-  const rows = rowsOf(content).map((one) => members(one));
+  const rows = rowsOf(content).map((one) => members(masked(db, one)));
   const id = (row) => (row.has('id') && row.get('id') !== 'null' ? JSON.parse(row.get('id')) : undefined);
   const hasIds = rows.some((row) => id(row) !== undefined);
   const code = (value) => h('code', null, short(value ?? '', 300));
@@ -90,7 +90,9 @@ export async function page({ args: [db], signal }) {
       area.focus();
     });
   const making = h('div');
-  const area = editor(JSON.stringify(TEMPLATE, null, 2), {
+  let stored = JSON.stringify(TEMPLATE, null, 2);
+  guard(() => area.value !== stored);
+  const area = editor(stored, {
     label: 'The design document as JSON',
     rows: 14,
     run: () => store.click(),
@@ -98,8 +100,13 @@ export async function page({ args: [db], signal }) {
   const store = button(
     'Save',
     async () => {
-      const { _id: id } = JSON.parse(area.value);
-      await text('PUT', url(db, id), { body: area.value });
+      const sent = area.value;
+      const wrong = mistake(sent);
+      if (wrong) throw new Error(wrong);
+      const id = JSON.parse(members(sent).get('_id') ?? 'null');
+      if (!/^_design\/./s.test(id)) throw new Error('The _id of a design document begins with _design/.');
+      await text('PUT', url(db, id), { body: sent });
+      stored = sent;
       location.hash = doc(db, id);
     },
     { class: 'main' },
@@ -151,20 +158,22 @@ export async function page({ args: [db], signal }) {
   show();
   const run = async () => {
     const { design, name, reduce: made } = known[which.value];
-    const asked = { limit: limit.valueAsNumber || 50, reduce: made ? reduce.checked : undefined };
+    // Texts of JSON, so that keys have the digits that were typed.
+    const asked = new Map([['limit', String(limit.valueAsNumber || 50)]]);
+    if (made) asked.set('reduce', String(reduce.checked));
     for (const [member, input] of [
       ['key', key],
       ['startkey', start],
       ['endkey', end],
     ])
-      if (input.value.trim()) asked[member] = loose(input.value.trim());
-    if (descending.checked) asked.descending = true;
-    if (asked.reduce) {
-      if (level.value.trim()) asked.group_level = Number(level.value);
-      else if (group.checked) asked.group = true;
-    } else if (docs.checked) asked.include_docs = true;
+      if (input.value.trim()) asked.set(member, loose(input.value.trim()));
+    if (descending.checked) asked.set('descending', 'true');
+    if (made && reduce.checked) {
+      if (level.value.trim()) asked.set('group_level', loose(level.value.trim()));
+      else if (group.checked) asked.set('group', 'true');
+    } else if (docs.checked) asked.set('include_docs', 'true');
     try {
-      const answer = await text('POST', url(db, design, '_view', name), { body: asked, signal });
+      const answer = await text('POST', url(db, design, '_view', name), { body: object(asked), signal, reads: true });
       // It is known when the view is up to date.
       const { view_index: index } = await get(url(db, design, '_info'), { signal });
       fill(results, result(db, design, answer, index.errors));

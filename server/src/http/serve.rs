@@ -328,8 +328,8 @@ async fn admit_and_route(
             }
         }
         require_user(&request.principal, settings.required, &segments)?;
-        refuse_borrowed(request)?;
     }
+    refuse_borrowed(request, is_login)?;
     request.body.admit(&request.app.budget.part(owner(request))).await?;
     let resource = routes::find(&segments, &request.method)?;
     seen.route = resource.number();

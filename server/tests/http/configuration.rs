@@ -283,7 +283,7 @@ async fn a_preflight_is_told_what_is_configured() {
     let few = Some((none, "GET, PUT".to_owned(), "3600".to_owned()));
     assert_eq!(told(preflight(&couch, PAGE, "PUT")).await, few);
     assert_eq!(told(preflight(&couch, PAGE, "POST")).await, None);
-    let posted = couch.request("POST", "/_session").header("origin", PAGE);
+    let posted = couch.request("POST", "/_session").header("origin", PAGE).header("content-type", "application/xml");
     assert_eq!(allowed_origin(&couch.send(posted.body("")).await), (415, PAGE), "methods are those of preflights");
 
     admin(&couch, "DELETE", "/_node/_local/_config/cors/methods", json!({})).await;

@@ -102,43 +102,99 @@ async fn what_a_function_makes_is_in_a_sandbox_and_may_be_confined_further() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_of_another_origin_changes_nothing_by_a_session() {
+async fn a_page_of_another_site_changes_nothing_by_a_proof_that_a_browser_sends_unasked() {
     let couch = Couch::with_administrator().await;
     let login = couch.json("POST", "/_session", json!({ "name": "adm", "password": "pass word" })).await;
     let cookie = login.header("set-cookie").split(';').next().unwrap().to_owned();
-    let send = async |method: &str, path: &str, headers: &[(&str, &str)]| {
-        let request = couch.request(method, path).header("content-type", "application/json");
+    let send = async |method: &str, path: &str, headers: &[(&str, &str)], body: &'static str| {
+        let request = couch.request(method, path);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        couch.send(request.body(r#"{"a":1}"#)).await
+        couch.send(request.body(body)).await
     };
     let session = ("cookie", cookie.as_str());
-    assert_eq!(send("PUT", "/db", &[session]).await.status, 201);
-    let page = ("origin", "http://127.0.0.1:1");
-    let reason = "pages of other origins may not do this with your session unless cors/origins names theirs";
-    for site in ["cross-site", "same-site"] {
-        let site = ("sec-fetch-site", site);
-        send("POST", "/db", &[session, page, site]).await.refused(403, "forbidden", reason);
-        // A browser remembers a password that was typed into its dialog.
-        let typed = ("authorization", "Basic YWRtOnBhc3Mgd29yZA==");
-        send("POST", "/db", &[typed, page, site]).await.refused(403, "forbidden", reason);
-        send("DELETE", "/db", &[session, page, site]).await.refused(403, "forbidden", reason);
-        assert_eq!(send("GET", "/db", &[session, page, site]).await.status, 200);
+    let json_type = ("content-type", "application/json");
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let make = json!({ "updates": { "make": "function (doc, req) { return [{ _id: req.uuid }, 'made'] }" } });
+    assert_eq!(send("PUT", "/db", &[session, json_type], "").await.status, 201);
+    let put = couch.request("PUT", "/db/_design/u").basic_auth("adm", Some("pass word"));
+    assert_eq!(couch.send(put.header("content-type", "application/json").body(make.to_string())).await.status, 201);
+    let make = "/db/_design/u/_update/make";
+    let page = ("origin", "http://page.example");
+    let reason = "pages of other sites may not do this with your login unless cors/origins names their origin and \
+                  cors/credentials is true; or send JSON";
+    // A browser remembers a password that was typed into its dialog.
+    let typed = ("authorization", "Basic YWRtOnBhc3Mgd29yZA==");
+    // To a server without TLS on another machine, a browser says only the origin.
+    let places = [
+        &[page, ("sec-fetch-site", "cross-site")][..],
+        &[page, ("sec-fetch-site", "same-site")],
+        &[page],
+        &[("origin", "null")],
+    ];
+    for place in places {
+        for proof in [session, typed] {
+            for simple in [&[][..], &[form], &[("content-type", "text/plain; application/json")]] {
+                let sent = [&[proof][..], place, simple].concat();
+                send("POST", make, &sent, "a=1").await.refused(403, "forbidden", reason);
+            }
+            // For these a browser asks first. A proxy that answers it decides.
+            let sent = [&[proof, json_type][..], place].concat();
+            assert_eq!(send("POST", "/db", &sent, r#"{"_id":"posted"}"#).await.status, 201, "{sent:?}");
+            assert_eq!(send("PUT", "/db/put", &sent, "{}").await.status, 201, "{sent:?}");
+            for id in ["posted", "put"] {
+                let rev =
+                    send("GET", &format!("/db/{id}"), &sent, "").await.json()["_rev"].as_str().unwrap().to_owned();
+                let path = format!("/db/{id}?rev={rev}");
+                assert_eq!(send("DELETE", &path, &[&[proof][..], place].concat(), "").await.status, 200, "{sent:?}");
+            }
+        }
+        // Signing a visitor in as somebody else, or out of a page's sight.
+        let login = "name=adm&password=pass+word";
+        send("POST", "/_session", &[place, &[form]].concat(), login).await.refused(403, "forbidden", reason);
+        let login = r#"{"name":"adm","password":"pass word"}"#;
+        assert_eq!(send("POST", "/_session", &[place, &[json_type]].concat(), login).await.status, 200);
     }
-    assert_eq!(send("GET", "/db/_all_docs", &[session]).await.json()["rows"], json!([]));
-    // Pages of this server, clients that are no browsers, and what a user types into the address bar.
-    for site in ["same-origin", "none"] {
-        assert_eq!(send("POST", "/db", &[session, ("sec-fetch-site", site)]).await.status, 201, "{site}");
+    let all = send("GET", "/db/_all_docs", &[session], "").await.json();
+    assert_eq!(all["total_rows"], 1, "{all}");
+    // Pages of this server, also behind a proxy that replaces the host; what a user types into the address bar; and
+    // clients that are no browsers.
+    for place in [
+        &[("sec-fetch-site", "same-origin"), page][..],
+        &[("sec-fetch-site", "none")],
+        &[("origin", couch.base.as_str())],
+        &[page, ("x-forwarded-host", "page.example")],
+        &[],
+    ] {
+        assert_eq!(send("POST", make, &[&[session], place].concat(), "").await.status, 201, "{place:?}");
+        let login = "name=adm&password=pass+word";
+        assert_eq!(send("POST", "/_session", &[place, &[form]].concat(), login).await.status, 200, "{place:?}");
     }
-    assert_eq!(send("POST", "/db", &[session]).await.status, 201);
-    // Signing in needs no session.
-    let site = ("sec-fetch-site", "cross-site");
-    assert_ne!(send("POST", "/_session", &[page, site]).await.status, 403);
-    // A page whose origin is named may use one.
-    let origins = ("/_node/_local/_config/cors/origins", "\"http://127.0.0.1:1\"");
-    let enable = ("/_node/_local/_config/chttpd/enable_cors", "\"true\"");
-    for (path, value) in [origins, enable] {
-        let set = couch.request("PUT", path).basic_auth("adm", Some("pass word")).body(value);
+    // A page whose origin is named may, if it may send credentials; `*` names nobody.
+    let set = async |section_and_name: &str, value: &'static str| {
+        let path = format!("/_node/_local/_config/{section_and_name}");
+        let set = couch.request("PUT", &path).basic_auth("adm", Some("pass word")).body(value);
         assert_eq!(couch.send(set.header("content-type", "application/json")).await.status, 200, "{path}");
-    }
-    assert_eq!(send("POST", "/db", &[session, page, site]).await.status, 201);
+    };
+    let from = [session, page, ("sec-fetch-site", "cross-site")];
+    set("chttpd/enable_cors", "\"true\"").await;
+    set("cors/credentials", "\"true\"").await;
+    set("cors/origins", "\"*\"").await;
+    send("POST", make, &from, "").await.refused(403, "forbidden", reason);
+    set("cors/origins", "\"http://page.example\"").await;
+    assert_eq!(send("POST", make, &from, "").await.status, 201);
+    set("cors/credentials", "\"false\"").await;
+    send("POST", make, &from, "").await.refused(403, "forbidden", reason);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_another_site_changes_nothing_where_everyone_is_an_administrator() {
+    let couch = Couch::start().await;
+    assert_eq!(couch.json("PUT", "/db", json!({})).await.status, 201);
+    let send = async |headers: &[(&str, &str)]| {
+        let request = couch.request("POST", "/db/_design/none/_update/none");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        couch.send(request).await.status.as_u16()
+    };
+    assert_eq!(send(&[("origin", "http://page.example"), ("sec-fetch-site", "cross-site")]).await, 403);
+    assert_eq!(send(&[("sec-fetch-site", "same-origin")]).await, 404);
 }

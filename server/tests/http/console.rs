@@ -15,7 +15,7 @@ fn files() -> Vec<String> {
 
 #[track_caller]
 fn is_console(answer: &Answer) {
-    let policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; \
+    let policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                   frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
     assert_eq!(answer.header("content-security-policy"), policy);
     assert_eq!(answer.headers.get_all(CONTENT_SECURITY_POLICY).iter().count(), 1);

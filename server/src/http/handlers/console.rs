@@ -32,7 +32,7 @@ use crate::http::wire::response::{self, Body, Response, Stop, Tag};
 
 /// The policy of the console in this binary.
 const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
 );
 
@@ -235,6 +235,7 @@ fn missing() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::config::known::KNOWN_SETTINGS;
 
     #[test]
     fn all_files_of_the_console_are_in_the_binary_and_stay_small() {
@@ -252,6 +253,19 @@ mod tests {
             flate2::read::GzDecoder::new(&file.gzip[..]).read_to_end(&mut unpacked).unwrap();
             assert!(unpacked == file.content, "{}", file.name);
             assert_ne!(content_type(file.name), "application/octet-stream", "{}", file.name);
+        }
+    }
+
+    #[test]
+    fn the_page_of_the_configuration_knows_each_setting() {
+        let page = FILES.iter().find(|file| file.name == "config.js").unwrap();
+        let text = std::str::from_utf8(page.content).unwrap();
+        let words: Vec<&str> = text.split(|letter: char| !letter.is_alphanumeric() && !"_-".contains(letter)).collect();
+        for (section, settings) in KNOWN_SETTINGS {
+            assert!(text.contains(&format!("    {section}:")), "{section}");
+            for (name, _) in settings.iter().filter(|(name, _)| *name != "secret" && !name.ends_with(':')) {
+                assert!(words.contains(name), "{section}/{name}");
+            }
         }
     }
 
