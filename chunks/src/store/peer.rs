@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kv_api::Database;
-use model::{BulkGet, Documents, JsonText, RevHash, RevHistory, RevId, WriteMode};
+use model::{BulkGet, Documents, JsonText, RevHash, RevHistory, RevId, Seq, WriteMode};
 use peer::{Address, Docs, FeedRequest, Http, Local, Peer, ReadOptions, Revision};
 use serde_json::Value;
 
@@ -157,6 +157,28 @@ impl DocumentStore for PeerStore {
         let page = self.0.changes(&request).await?;
         let rows = page.rows.into_iter().map(|row| Change { id: row.id, deleted: row.deleted }).collect();
         Ok(Changes { rows, last_seq: page.last_seq, more: page.more })
+    }
+
+    async fn had(&self, sequence: &str) -> StoreResult<bool> {
+        let last = self.0.info().await?.update_seq;
+        match (sequence.parse::<Seq>(), last.parse::<Seq>()) {
+            (Ok(sequence), Ok(last)) if sequence.incarnation() == last.incarnation() && sequence <= last => {
+                // Sequences grow with time in every database, so an older one may be of a database that was copied.
+                return Ok(self.changes(None, 1).await?.last_seq.parse::<Seq>().is_ok_and(|first| first <= sequence));
+            }
+            (Ok(_), Ok(_)) => return Ok(false),
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) => return Ok(false),
+            (Err(_), Err(_)) => {}
+        }
+        // CouchDB's, of which the number alone can be compared. CouchDB itself refuses what it cannot decode.
+        let number = |sequence: &str| sequence.split_once('-').and_then(|(number, _)| number.parse::<u64>().ok());
+        match (number(sequence), number(&last)) {
+            (Some(number), Some(last)) if number <= last => match self.changes(Some(sequence), 1).await {
+                Err(error) if error.kind() == StoreErrorKind::Refused => Ok(false),
+                changes => changes.map(|_| true),
+            },
+            _ => Ok(false),
+        }
     }
 
     async fn figures(&self) -> StoreResult<Figures> {
