@@ -479,7 +479,7 @@ impl Files {
             return None;
         }
         if let Some(what) = failure {
-            self.unread.add(Problem::new(&cut(id), what));
+            self.unread.add(Problem::new(cut(id), what));
         }
         self.sealed += u64::from(live.iter().any(|leaf| sealed_path(&leaf.body).is_some()));
         self.bytes += size;
@@ -501,5 +501,26 @@ impl Files {
         let path = path(id, &winner.body, key);
         self.conflicts.add(path.clone());
         Some(Past { path, revs: past::of_conflict(&live) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_with_too_many_ids_cannot_be_read() {
+        let leaf = |rev: &str, ids: usize| {
+            let children: Vec<Value> = (0..ids).map(|number| format!("h:{number}").into()).collect();
+            let body = [("path".to_owned(), "a.md".into()), ("children".to_owned(), children.into())];
+            Leaf { rev: rev.into(), deleted: false, body: body.into_iter().collect(), ancestors: Vec::new() }
+        };
+        // All leaves together.
+        for (more, unread) in [(0, 0), (1, 1)] {
+            let (mut files, mut ids) = (Files::default(), Ids::new(0, 10));
+            let leaves = [leaf("1-b", MOST_IN_DOCUMENT / 2), leaf("1-a", MOST_IN_DOCUMENT / 2 + more)];
+            files.count("a.md", &leaves, None, &mut ids);
+            assert_eq!((files.count, files.unread.count), (1, unread));
+        }
     }
 }

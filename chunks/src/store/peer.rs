@@ -170,14 +170,13 @@ impl DocumentStore for PeerStore {
             (Ok(_), Err(_)) | (Err(_), Ok(_)) => return Ok(false),
             (Err(_), Err(_)) => {}
         }
-        // CouchDB's, of which the number alone can be compared. CouchDB itself refuses what it cannot decode.
-        let number = |sequence: &str| sequence.split_once('-').and_then(|(number, _)| number.parse::<u64>().ok());
-        match (number(sequence), number(&last)) {
-            (Some(number), Some(last)) if number <= last => match self.changes(Some(sequence), 1).await {
-                Err(error) if error.kind() == StoreErrorKind::Refused => Ok(false),
-                changes => changes.map(|_| true),
-            },
-            _ => Ok(false),
+        if !is_up_to(sequence, &last) {
+            return Ok(false);
+        }
+        // CouchDB refuses what it cannot decode.
+        match self.changes(Some(sequence), 1).await {
+            Err(error) if error.kind() == StoreErrorKind::Refused => Ok(false),
+            changes => changes.map(|_| true),
         }
     }
 
@@ -208,6 +207,12 @@ impl DocumentStore for PeerStore {
             }
         }
     }
+}
+
+/// Whether a sequence of CouchDB is not ahead of another one, judged by its number. The rest is opaque.
+fn is_up_to(sequence: &str, last: &str) -> bool {
+    let number = |sequence: &str| sequence.split_once('-').and_then(|(number, _)| number.parse::<u64>().ok());
+    number(sequence).zip(number(last)).is_some_and(|(number, last)| number <= last)
 }
 
 fn leaf(revision: Revision) -> StoreResult<Leaf> {
@@ -258,5 +263,21 @@ fn refusal(error: &StoreError) -> Refusal {
         StoreErrorKind::TooLarge => Refusal::TooLarge,
         StoreErrorKind::Unavailable => Refusal::Unknown(error.to_string()),
         _ => Refusal::Other(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_of_couchdb_is_compared_by_its_number() {
+        for (sequence, wanted) in [("6-g1AAAACb", true), ("7-g1AAAACb", true), ("8-g1AAAACb", false)] {
+            assert_eq!(is_up_to(sequence, "7-g1AAAADD"), wanted, "{sequence}");
+        }
+        for sequence in ["undefined", "", "7", "x-g1AAAACb", "-7-g1AAAACb"] {
+            assert!(!is_up_to(sequence, "7-g1AAAADD"), "{sequence}");
+        }
+        assert!(!is_up_to("0-g1AAAACb", ""), "the database says no sequence");
     }
 }

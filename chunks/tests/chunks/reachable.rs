@@ -218,6 +218,7 @@ impl DocumentStore for Hiding {
         self.0.leaves(ids, with_ancestors).await
     }
     async fn revisions(&self, wanted: &[(String, String)]) -> StoreResult<Vec<Option<Body>>> {
+        assert_eq!(wanted.len(), 1, "each may have megabytes");
         Ok(vec![Some(Body::new()); wanted.len()])
     }
     async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
