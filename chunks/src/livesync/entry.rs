@@ -5,11 +5,14 @@
 //!  obfuscated   {"path":"/\\:%=…","children":[],"size":0,…}      the list is inside the ciphertext
 //! ```
 //!
+//! LiveSync encrypts the members of documents with an id `f:…` only. Those of hidden files and customizations are in
+//! clear, also under an obfuscated id such as `i:f:…`. A path in clear therefore means a list in clear.
+//!
 //! An unreadable list is an error here, never an empty list: a collection would take the file's chunks for garbage.
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::Key;
 use crate::store::Body;
@@ -27,14 +30,18 @@ const FIRST_FORM_DIGITS: usize = 64;
 const HIDDEN: [&str; 5] = ["path", "mtime", "ctime", "size", "children"];
 /// The member of `eden` that stands for all of it, encrypted.
 const SEALED_EDEN: &str = "h:++encrypted-hkdf";
+/// Prefix of that member in every encryption. The first one has nothing after it.
+const ANY_SEALED_EDEN: &str = "h:++encrypted";
 
 /// A file's chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Ids of its chunks, in order.
     pub(crate) children: Vec<String>,
-    /// Those that the document itself contains.
+    /// Chunks that the document itself contains, with their data.
     pub(crate) inline: Vec<String>,
+    /// Whether the document contains chunks that are encrypted and could not be read: any of `children` may be one.
+    pub(crate) eden_is_sealed: bool,
 }
 
 impl Entry {
@@ -56,12 +63,21 @@ impl Entry {
         let Some(children) = children.and_then(|all| all.collect::<Option<Vec<String>>>()) else {
             return Err("is damaged: \"children\" is not a list of ids".into());
         };
-        if is_obfuscated(id) && children.is_empty() && !was_sealed && !is_first_form(&body) {
+        let is_read = was_sealed || is_first_form(&body) || text("path").is_some_and(is_in_clear);
+        if is_obfuscated(id) && children.is_empty() && !is_read {
             return Err("is encrypted in a way that this program does not know, its list of chunks too".into());
         }
-        let inline = body.get("eden").and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect();
-        Ok(Some(Entry { children, inline }))
+        let eden = || body.get("eden").and_then(Value::as_object).into_iter().flatten();
+        let has_data = |chunk: &Value| chunk.get("data").is_some_and(Value::is_string);
+        let inline = eden().filter(|(_, chunk)| has_data(chunk)).map(|(id, _)| id.clone()).collect();
+        let eden_is_sealed = eden().any(|(id, _)| id.starts_with(ANY_SEALED_EDEN));
+        Ok(Some(Entry { children, inline, eden_is_sealed }))
     }
+}
+
+/// Whether a path is not encrypted. Every encryption has begun paths with one of these prefixes.
+fn is_in_clear(path: &str) -> bool {
+    !path.is_empty() && !path.starts_with('%') && !path.starts_with(SEALED)
 }
 
 /// Whether a document has an obfuscated path. Hidden files and customizations have their prefix before it.
@@ -139,6 +155,7 @@ mod tests {
             ("f:ab", json!({"path": "%$later", "children": [], "type": "plain"}), "does not know"),
             ("f:ab", json!({"children": [], "type": "plain"}), "does not know"),
             ("i:f:ab", json!({"path": "%$later", "children": [], "type": "newnote"}), "does not know"),
+            ("i:f:ab", json!({"path": "", "children": [], "type": "newnote"}), "does not know"),
             ("ix:f:ab", json!({"path": "/\\:%=x", "children": [], "type": "plain"}), "passphrase"),
             ("a.md", json!({"children": "h:1", "type": "plain"}), "not a list of ids"),
             ("a.md", json!({"children": ["h:1", 7], "type": "plain"}), "not a list of ids"),
@@ -155,6 +172,22 @@ mod tests {
         assert_eq!(read("a.md", json!({"path": "a.md", "children": [], "type": "plain"})), entry(&[]));
         assert_eq!(read("f:ab", json!({"path": first_form, "children": ["h:+1"], "type": "plain"})), entry(&["h:+1"]));
         assert_eq!(read("f:ab", json!({"path": first_form, "children": [], "type": "plain"})), entry(&[]));
+        // Deleted and empty hidden files.
+        for id in ["i:f:ab", "ix:f:ab", "ps:f:ab", "f:ab"] {
+            let body = json!({"path": "i:.obsidian/snippets/x.css", "children": [], "size": 0, "deleted": true,
+                "type": "newnote", "eden": {}});
+            assert_eq!(read(id, body), entry(&[]), "{id}");
+        }
         assert_eq!(read("x", json!({"type": "versioninfo", "version": 12})), Ok(None));
+    }
+
+    #[test]
+    fn chunks_inside_a_document_have_data_or_are_encrypted() {
+        let eden = |eden: Value| read("a.md", json!({"path": "a.md", "children": [], "eden": eden})).unwrap().unwrap();
+        let found = eden(json!({"h:1": {"data": "x", "epoch": 1}, "h:2": {"data": 7}, "h:3": {}, "h:4": "x"}));
+        assert_eq!((found.inline, found.eden_is_sealed), (vec!["h:1".to_owned()], false));
+        for name in ["h:++encrypted-hkdf", "h:++encrypted"] {
+            assert!(eden(json!({name: {"data": "%=x", "epoch": 999_999}})).eden_is_sealed, "{name}");
+        }
     }
 }

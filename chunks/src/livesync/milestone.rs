@@ -24,6 +24,12 @@ use crate::store::Body;
 pub(crate) const MILESTONE: &str = "_local/obsydian_livesync_milestone";
 /// The settings that the devices agreed on, beside those of each device.
 const PREFERRED: &str = "PREFERRED";
+/// Bytes of the largest milestone that is read. A device takes some two thousand.
+const MOST_BYTES: usize = 1 << 20;
+/// Number of devices in the largest.
+const MOST_DEVICES: usize = 1_000;
+/// Bytes of the longest id of a device.
+const LONGEST_ID: usize = 200;
 /// A time, which differs without any harm.
 const IS_A_TIME: &str = "tweakModified";
 
@@ -54,7 +60,8 @@ const MUST_MATCH: [&str; 18] = [
 pub struct Milestone {
     /// Whether only accepted devices may replicate.
     pub locked: bool,
-    /// The devices that were ever here, sorted by id.
+    /// The devices that were ever here, sorted by id: the accepted ones, those that left who they are, and those that
+    /// left settings or which form of chunks they know. Plugins before 0.25.36 did not leave who they are.
     pub devices: Vec<Device>,
     /// Settings that are not the same on all devices, sorted by name.
     pub differences: Vec<Difference>,
@@ -77,7 +84,8 @@ pub struct Device {
     pub accepted: bool,
     /// When it last connected, in milliseconds since 1970; to the minute.
     pub last_connected_ms: Option<u64>,
-    /// The sequence that the database had when it last connected; `None` if there is none that could be read.
+    /// The sequence that the database had when it last connected, as the device noted it; `None` if it is no text. It
+    /// may be anything: a device that could not ask has noted `undefined`.
     pub progress: Option<String>,
 }
 
@@ -93,9 +101,12 @@ pub struct Difference {
 }
 
 impl Device {
-    /// Its name, or else its id.
-    pub fn title(&self) -> &str {
-        self.name.as_deref().unwrap_or(&self.id)
+    /// Its name and its id. Many devices have one name: that of the vault.
+    pub fn title(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{name} ({})", self.id),
+            None => format!("({})", self.id),
+        }
     }
 }
 
@@ -108,6 +119,9 @@ impl Milestone {
         if body.get("type").and_then(Value::as_str) != Some("milestoneinfo") {
             return Err("is damaged: its type is not \"milestoneinfo\"".into());
         }
+        if serde_json::to_vec(body).map_or(true, |text| text.len() > MOST_BYTES) {
+            return Err("is damaged: it has more than a megabyte".into());
+        }
         let accepted = body.get("accepted_nodes").and_then(Value::as_array);
         let accepted = accepted.and_then(|all| all.iter().map(Value::as_str).collect::<Option<BTreeSet<&str>>>());
         let accepted = accepted.ok_or("is damaged: \"accepted_nodes\" is not a list of ids")?;
@@ -117,7 +131,12 @@ impl Milestone {
             Some(_) => Err(format!("is damaged: \"{name}\" is not an object")),
         };
         let (info, tweaks) = (members("node_info")?, members("tweak_values")?);
-        let known: BTreeSet<&str> = info.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        let with_settings = tweaks.into_iter().flat_map(Map::keys).filter(|id| *id != PREFERRED);
+        let named = [info, members("node_chunk_info")?].into_iter().flatten().flat_map(Map::keys).chain(with_settings);
+        let known: BTreeSet<&str> = named.map(String::as_str).chain(accepted.iter().copied()).collect();
+        if known.len() > MOST_DEVICES || known.iter().any(|id| id.len() > LONGEST_ID) {
+            return Err(format!("is damaged: it has more than {MOST_DEVICES} devices, or one with a very long id"));
+        }
         let device = |id: &&str| {
             let info = info.and_then(|all| all.get(*id));
             let member = |name: &str| info.and_then(|info| info.get(name));
@@ -135,7 +154,7 @@ impl Milestone {
         let is_set = |name: &str| agreed.and_then(|values| values.get(name)) == Some(&Value::Bool(true));
         Ok(Milestone {
             locked: body.get("locked") == Some(&Value::Bool(true)),
-            devices: accepted.union(&known).map(device).collect(),
+            devices: known.iter().map(device).collect(),
             differences: tweaks.map(differences).unwrap_or_default(),
             encrypted: agreed.is_some().then(|| is_set("encrypt")),
             obfuscated: is_set("usePathObfuscation"),
@@ -204,6 +223,18 @@ mod tests {
     }
 
     #[test]
+    fn devices_that_left_settings_or_their_form_of_chunks_only_are_devices() {
+        let milestone = read(json!({
+            "type": "milestoneinfo", "accepted_nodes": ["a"], "node_info": {"b": {"device_name": "notes"}},
+            "node_chunk_info": {"c": {"min": 0, "max": 2_400, "current": 2}}, "tweak_values": {"PREFERRED": {}, "d": {}},
+        }))
+        .unwrap();
+        let titles: Vec<String> = milestone.devices.iter().map(Device::title).collect();
+        assert_eq!(titles, ["(a)", "notes (b)", "(c)", "(d)"]);
+        assert!(milestone.devices.iter().all(|device| device.progress.is_none()));
+    }
+
+    #[test]
     fn what_is_no_milestone_is_refused() {
         for (body, wanted) in [
             (json!({}), "milestoneinfo"),
@@ -212,6 +243,13 @@ mod tests {
             (json!({"type": "milestoneinfo", "accepted_nodes": ["a", 7]}), "accepted_nodes"),
             (json!({"type": "milestoneinfo", "accepted_nodes": [], "node_info": []}), "node_info"),
             (json!({"type": "milestoneinfo", "accepted_nodes": [], "tweak_values": 1}), "tweak_values"),
+            (json!({"type": "milestoneinfo", "accepted_nodes": [], "node_chunk_info": 1}), "node_chunk_info"),
+            (json!({"type": "milestoneinfo", "accepted_nodes": ["a".repeat(201)]}), "very long id"),
+            (
+                json!({"type": "milestoneinfo", "accepted_nodes": (0..1_001).map(|n| n.to_string()).collect::<Vec<_>>()}),
+                "more than 1000 devices",
+            ),
+            (json!({"type": "milestoneinfo", "accepted_nodes": [], "more": "x".repeat(1 << 20)}), "megabyte"),
         ] {
             let refused = read(body.clone()).unwrap_err();
             assert!(refused.contains(wanted), "{body}: {refused}");

@@ -101,7 +101,7 @@ mod tests {
     fn damage_is_named() {
         for (text, wanted) in [
             (r#"{"objects":[]}"#, "is not an object"),
-            (r#"{"objects":{"5e1f0c9a7b3d2468":1}}"#, "not a location"),
+            (r#"{"objects":{"5e1f0c9a7b3d2468":1}}"#, "a location that is not a string"),
             (r#"{"objects":{"../x":"s3://a"}}"#, "a place with an invalid name"),
         ] {
             let refused = Places::read(&[leaf(text)]).unwrap_err().to_string();

@@ -1,6 +1,7 @@
 //! What to do about a diagnosis, in plain words for the vault's owner.
 
 use super::diagnosis::Diagnosis;
+use super::titles;
 use crate::livesync::{Device, Milestone};
 
 /// Time after which a device counts as away.
@@ -12,7 +13,7 @@ impl Diagnosis {
         let mut advice = Vec::new();
         about_content(self, &mut advice);
         match &self.milestone {
-            Ok(Some(milestone)) => about_devices(milestone, self.now_ms, &mut advice),
+            Ok(Some(milestone)) => about_devices(self, milestone, &mut advice),
             Ok(None) if self.census.is_empty() => advice.push("There is no vault in this database.".into()),
             Ok(None) => advice.push(
                 "There is no list of devices (_local/obsydian_livesync_milestone). Each device writes itself into it \
@@ -35,7 +36,7 @@ impl Diagnosis {
 /// What keeps files from being read.
 fn about_content(diagnosis: &Diagnosis, advice: &mut Vec<String>) {
     let census = &diagnosis.census;
-    if census.broken.count > 0 {
+    if census.broken.count > 0 || census.more_missing {
         let more = if census.more_missing { "at least " } else { "" };
         advice.push(format!(
             "{} cannot be read whole: {more}{} not on the server. Keep every device that still shows them as it is. \
@@ -54,15 +55,14 @@ fn about_content(diagnosis: &Diagnosis, advice: &mut Vec<String>) {
     let unread = census.files.unread.count;
     if unread > 0 && !diagnosis.unlocked {
         advice.push(format!(
-            "{}: which chunks they need cannot be told, so it is unknown which chunks are unreferenced. If the vault is \
-             encrypted, `couch-layer vault doctor` with --passphrase-file can tell. Only LiveSync's own garbage \
-             collection can collect in such a vault.",
+            "{}: which chunks they need cannot be told, so it is unknown which chunks no file needs, and nothing may be \
+             collected. If the vault is encrypted, `couch-layer vault doctor` with --passphrase-file can tell.",
             plural(unread, "list of chunks cannot be read", "lists of chunks cannot be read"),
         ));
     } else if unread > 0 {
         advice.push(format!(
-            "{} even with the passphrase. Nothing may be collected before they are mended: save these files again on a \
-             device that can read them, or delete them there.",
+            "{} by this program with this passphrase: LiveSync's first encryption, another passphrase, or damage. Keep \
+             these files. Nothing may be collected while there are any: it is unknown which chunks no file needs.",
             plural(unread, "list of chunks cannot be read", "lists of chunks cannot be read"),
         ));
     }
@@ -72,18 +72,19 @@ fn about_content(diagnosis: &Diagnosis, advice: &mut Vec<String>) {
         let past = match unknown {
             0 => String::new(),
             _ => format!(
-                " For {unknown} of them the database has not kept the revisions since the two sides parted. Nothing may \
-                 be collected before these are resolved."
+                " For {unknown} of them the database has not kept the revisions since the two sides parted, so it is \
+                 unknown which chunks no file needs. Nothing may be collected before these are merged."
             ),
         };
         advice.push(format!(
-            "{} in conflict. Resolve this in Obsidian: until then the chunks of all sides are kept.{past}",
+            "{} in conflict. Look at all sides in Obsidian, and merge them there. Keep the chunks of all sides until \
+             then.{past}",
             plural(conflicts, "file is", "files are")
         ));
     }
 }
 
-fn about_devices(milestone: &Milestone, now_ms: u64, advice: &mut Vec<String>) {
+fn about_devices(diagnosis: &Diagnosis, milestone: &Milestone, advice: &mut Vec<String>) {
     let differing: Vec<&str> =
         milestone.differences.iter().filter(|found| found.must_match).map(|found| found.setting.as_str()).collect();
     if !differing.is_empty() {
@@ -100,46 +101,62 @@ fn about_devices(milestone: &Milestone, now_ms: u64, advice: &mut Vec<String>) {
                 .into(),
         );
     }
-    let named = |devices: Vec<&Device>| devices.into_iter().map(Device::title).collect::<Vec<_>>().join(", ");
-    // A device is only accepted by name while the vault is locked, and when it made the vault.
-    let using = || milestone.devices.iter().filter(|device| device.accepted || !milestone.locked);
-    let silent: Vec<&Device> = using().filter(|device| device.progress.is_none()).collect();
-    if !silent.is_empty() {
+    let shut_out: Vec<&Device> = milestone.devices.iter().filter(|device| !device.accepted).collect();
+    if milestone.locked && !shut_out.is_empty() {
         advice.push(format!(
-            "It is unknown what these devices have seen: {}. Let them connect once with a current LiveSync.",
-            named(silent)
+            "These devices are not accepted, and cannot send what they have while the vault is locked: {}.",
+            titles(shut_out)
         ));
     }
-    let is_away = |device: &&Device| device.last_connected_ms.is_some_and(|last| last.saturating_add(AWAY_MS) < now_ms);
-    let away: Vec<&Device> = using().filter(is_away).collect();
+    let silent: Vec<&Device> =
+        milestone.devices.iter().filter(|device| diagnosis.silent.contains(&device.id)).collect();
+    if !silent.is_empty() {
+        advice.push(format!(
+            "It is unknown what these devices have seen: {}. They left no sequence, or one that this database cannot have \
+             had. Let each of them connect once with a current LiveSync. Nothing may be collected before.",
+            titles(silent)
+        ));
+    }
+    if milestone.devices.is_empty() {
+        advice.push("No device has left its name. Nothing may be collected before each device has connected.".into());
+    }
+    let is_away =
+        |device: &&Device| device.last_connected_ms.is_some_and(|last| last.saturating_add(AWAY_MS) < diagnosis.now_ms);
+    let away: Vec<&Device> = milestone.devices.iter().filter(is_away).collect();
     if !away.is_empty() {
         advice.push(format!(
             "Not connected for more than 30 days: {}. Such a device may hold changes that it has not sent. Let it \
              connect before chunks are collected.",
-            named(away)
+            titles(away)
         ));
     }
 }
 
-/// What takes space without need.
+/// What takes space without need. It is the last to be asked: a way to remove chunks is named only if all is well.
 fn about_space(diagnosis: &Diagnosis, advice: &mut Vec<String>) {
     let census = &diagnosis.census;
     if census.aggregated.count > 0 {
         advice.push(
-            "The vault has chunks in the aggregated form, which LiveSync cannot read. `couch-layer chunks gc` collects \
-             them, and `couch-layer chunks migrate --back` gives them LiveSync's form."
+            "The vault has chunks in the aggregated form, which LiveSync cannot read. `couch-layer chunks migrate --back` \
+             gives them LiveSync's form."
                 .into(),
         );
     }
     let Some(unreferenced) = diagnosis.unreferenced() else { return };
     let all = unreferenced.bytes + census.referenced.bytes;
-    if all > 0 && unreferenced.bytes * 10 >= all {
-        advice.push(format!(
-            "{} % of the bytes of chunks belong to no file any more. LiveSync's own garbage collection can remove them, \
-             after all devices have synchronised.",
-            unreferenced.bytes * 100 / all
-        ));
+    if all == 0 || unreferenced.bytes * 10 < all {
+        return;
     }
+    let figure =
+        format!("{} % of the bytes of chunks are named by no file at present.", unreferenced.bytes * 100 / all);
+    advice.push(if advice.is_empty() {
+        format!(
+            "{figure} LiveSync's own garbage collection can remove them. First all devices must have synchronised, be idle, \
+             and have a current plugin."
+        )
+    } else {
+        format!("{figure} Let them be until nothing else is advised here: a device may still need them.")
+    });
 }
 
 fn plural(count: u64, one: &str, several: &str) -> String {

@@ -1,6 +1,6 @@
 //! The result of an examination.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::census::{Amount, Census};
 use crate::livesync::Milestone;
@@ -24,8 +24,11 @@ pub struct Diagnosis {
     pub census: Census,
     /// The milestone; `None` if there is none, and an error if it cannot be read, with the reason.
     pub milestone: std::result::Result<Option<Milestone>, String>,
-    /// How far the devices are behind, by their ids. A device without a readable sequence is not in it.
+    /// How far the devices are behind, by their ids: of those whose sequence this database can have had, the fifty that
+    /// connected last.
     pub behind: BTreeMap<String, Behind>,
+    /// The ids of the devices of which it is unknown what they have seen.
+    pub silent: BTreeSet<String>,
     /// The time of the diagnosis, in milliseconds since 1970.
     pub now_ms: u64,
     /// Whether a passphrase was given.
@@ -33,8 +36,9 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Bytes of chunks that no file names; `None` if that is unknown, since lists could not be read.
+    /// Chunks that no file names; `None` if that is unknown, since lists could not be read, or revisions that a conflict
+    /// needs were not kept.
     pub fn unreferenced(&self) -> Option<Amount> {
-        (self.census.files.unread.count == 0).then_some(self.census.unreferenced)
+        self.census.is_known().then_some(self.census.unreferenced)
     }
 }

@@ -1,11 +1,11 @@
 //! Looks at a vault as a physician would: what takes the space, what is missing, and who has not been here for long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::census::CensusOptions;
 use super::diagnosis::{Behind, Diagnosis};
 use crate::ChunkStore;
-use crate::error::{Result, StoreErrorKind};
+use crate::error::Result;
 use crate::livesync::{Device, MILESTONE, Milestone};
 
 /// Number of changes that are counted for a device.
@@ -33,34 +33,48 @@ impl ChunkStore {
     pub async fn doctor(&self, options: CensusOptions, progress: impl FnMut(u64) + Send) -> Result<Diagnosis> {
         let milestone = self.milestone().await?;
         let census = self.census(options, progress).await?;
-        let mut behind = BTreeMap::new();
+        let (mut behind, mut silent) = (BTreeMap::new(), BTreeSet::new());
         if let Ok(Some(milestone)) = &milestone {
-            let mut devices: Vec<&Device> = milestone.devices.iter().collect();
+            silent = self.silent(&milestone.devices).await?;
+            let mut devices: Vec<&Device> =
+                milestone.devices.iter().filter(|device| !silent.contains(&device.id)).collect();
             devices.sort_by_key(|device| std::cmp::Reverse(device.last_connected_ms));
             for device in devices.into_iter().take(MOST_DEVICES) {
-                if let Some(found) = self.behind(device).await? {
-                    behind.insert(device.id.clone(), found);
+                if let Some(since) = device.progress.clone() {
+                    behind.insert(device.id.clone(), self.behind(since).await?);
                 }
             }
         }
         let database = self.store.figures().await?;
         let now_ms = self.environment.now_ms();
-        Ok(Diagnosis { database, census, milestone, behind, now_ms, unlocked: self.key.is_some() })
+        Ok(Diagnosis { database, census, milestone, behind, silent, now_ms, unlocked: self.key.is_some() })
     }
 
-    /// Counts what changed since a device was here; `None` if its sequence is none of this database.
-    async fn behind(&self, device: &Device) -> Result<Option<Behind>> {
-        let Some(mut since) = device.progress.clone() else { return Ok(None) };
+    /// The ids of the devices of which it is unknown what they have seen: they have left no sequence, or one that this
+    /// database cannot have had.
+    pub(super) async fn silent(&self, devices: &[Device]) -> Result<BTreeSet<String>> {
+        let mut silent = BTreeSet::new();
+        for device in devices {
+            let is_known = match &device.progress {
+                Some(progress) => self.store.had(progress).await?,
+                None => false,
+            };
+            if !is_known {
+                silent.insert(device.id.clone());
+            }
+        }
+        Ok(silent)
+    }
+
+    /// Counts what changed since a sequence.
+    async fn behind(&self, mut since: String) -> Result<Behind> {
         let mut behind = Behind::default();
         loop {
-            let changes = match self.store.changes(Some(&since), ROWS).await {
-                Err(error) if error.kind() == StoreErrorKind::Refused => return Ok(None),
-                changes => changes?,
-            };
+            let changes = self.store.changes(Some(&since), ROWS).await?;
             behind.documents += changes.rows.len() as u64;
             behind.more = changes.more && behind.documents >= MOST_BEHIND;
             if !changes.more || behind.more {
-                return Ok(Some(behind));
+                return Ok(behind);
             }
             since = changes.last_seq;
         }

@@ -1,8 +1,9 @@
 //! A diagnosis for programs.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::census::{Amount, BrokenFile, Census, Files, Named};
+use super::cut;
 use super::diagnosis::Diagnosis;
 use crate::livesync::{Device, Difference};
 use crate::vault::Problem;
@@ -11,7 +12,7 @@ impl Diagnosis {
     /// The diagnosis for programs.
     pub fn to_json(&self) -> Value {
         let Census { files, referenced, aggregated, encrypted, chunk_conflicts, .. } = &self.census;
-        let Census { damaged, missing_chunks, broken, more_missing, passes, .. } = &self.census;
+        let Census { damaged, damaged_needed, missing_chunks, broken, more_missing, passes, .. } = &self.census;
         let Files { count, of_livesync, marked_deleted, bytes, revisions, longest, .. } = files;
         let broken_file = |file: &BrokenFile| {
             let BrokenFile { path, missing, chunks } = file;
@@ -39,6 +40,7 @@ impl Diagnosis {
                 "encrypted": encrypted,
                 "conflicts": chunk_conflicts,
                 "damaged": named(damaged, name),
+                "damaged_and_needed": damaged_needed,
             },
             "missing": {"chunks": missing_chunks, "files": named(broken, broken_file), "more": more_missing},
             "tombstones": {"chunks": files.chunk_tombstones, "others": files.other_tombstones},
@@ -58,15 +60,17 @@ impl Diagnosis {
         let device = |device: &Device| {
             let behind = self.behind.get(&device.id);
             json!({
-                "id": device.id, "name": device.name, "plugin_version": device.plugin_version,
-                "accepted": device.accepted, "last_connected": device.last_connected_ms, "progress": device.progress,
+                "id": device.id, "name": text(&device.name), "plugin_version": text(&device.plugin_version),
+                "accepted": device.accepted, "last_connected": device.last_connected_ms,
+                "progress": text(&device.progress), "progress_is_known": !self.silent.contains(&device.id),
                 "changed_since": behind.map(|behind| behind.documents),
                 "changed_since_is_more": behind.is_some_and(|behind| behind.more),
             })
         };
         let difference = |difference: &Difference| {
             let Difference { setting, values, must_match } = difference;
-            json!({"setting": setting, "values": values, "must_match": must_match})
+            let values: Map<String, Value> = values.iter().map(|(id, value)| (id.clone(), short(value))).collect();
+            json!({"setting": cut(setting), "values": values, "must_match": must_match})
         };
         json!({
             "state": "read", "locked": milestone.locked, "encrypted": milestone.encrypted,
@@ -77,10 +81,26 @@ impl Diagnosis {
     }
 }
 
-fn amount(amount: &Amount) -> Value {
+/// A text of a device, cut if it is very long.
+pub(super) fn text(text: &Option<String>) -> Option<String> {
+    text.as_deref().map(cut)
+}
+
+/// A value of a setting. A long one becomes a text and is cut.
+fn short(value: &Value) -> Value {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Array(_) | Value::Object(_) => value.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => return value.clone(),
+    };
+    let short = cut(&text);
+    if short == text { value.clone() } else { short.into() }
+}
+
+pub(super) fn amount(amount: &Amount) -> Value {
     json!({"count": amount.count, "bytes": amount.bytes})
 }
 
-fn named<T>(named: &Named<T>, show: impl Fn(&T) -> Value) -> Value {
+pub(super) fn named<T>(named: &Named<T>, show: impl Fn(&T) -> Value) -> Value {
     json!({"count": named.count, "named": named.first.iter().map(show).collect::<Vec<_>>()})
 }

@@ -6,9 +6,13 @@
 //!
 //! Source: `docs/specs_garbage_collection.md` in obsidian-livesync, for a device; here more is kept, see `past`.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use super::census::{Census, CensusOptions};
+use super::census::{BrokenFile, Census, CensusOptions};
+use super::json::{amount, named, text};
+use super::titles;
 use crate::ChunkStore;
 use crate::error::{Error, Result};
 use crate::livesync::{Device, MILESTONE};
@@ -16,12 +20,14 @@ use crate::livesync::{Device, MILESTONE};
 /// What a collection would do.
 #[derive(Clone, Debug)]
 pub struct WouldCollect {
-    /// Files and chunks. [`Census::unreferenced`] is what could be condemned.
+    /// Files and chunks. [`Census::unreferenced`] is what could be condemned, if it [is known](Census::is_known).
     pub census: Census,
     /// Why nothing could be removed now, in sentences; empty if nothing stands in the way.
     pub holds: Vec<String>,
     /// The devices that would have to connect, and to send what they have, before a condemned chunk is removed.
     pub devices: Vec<Device>,
+    /// The ids of those of which it is unknown what they have seen.
+    pub silent: BTreeSet<String>,
 }
 
 impl ChunkStore {
@@ -62,37 +68,50 @@ impl ChunkStore {
             return Err(Error::Unread { files: census.files.unread.count, first });
         }
         let devices = milestone.devices;
+        let silent = self.silent(&devices).await?;
         let mut holds = Vec::new();
         if census.files.unknown_past.count > 0 {
             holds.push(format!(
                 "{} files are in conflict, and the database has not kept the revisions since their sides parted, \"{}\" \
-                 among them: a merge may need any chunk",
+                 among them: a merge may need any chunk, so it is unknown which chunks no file needs",
                 census.files.unknown_past.count,
                 census.files.unknown_past.first.first().map_or("", String::as_str)
             ));
         }
-        if census.missing_chunks > 0 {
+        if census.missing_chunks > 0 || census.more_missing {
             holds.push(format!(
                 "{} chunks are missing that {} files need: mend this first, since a device that has them may send them",
                 census.missing_chunks, census.broken.count
             ));
         }
-        let silent: Vec<&str> =
-            devices.iter().filter(|device| device.progress.is_none()).map(|device| device.title()).collect();
+        if census.damaged_needed > 0 {
+            holds.push(format!(
+                "{} chunks that files need are damaged: mend this first, since a device that has them may send them",
+                census.damaged_needed
+            ));
+        }
         if !silent.is_empty() {
-            holds.push(format!("it is unknown what these devices have seen: {}", silent.join(", ")));
+            let silent = titles(devices.iter().filter(|device| silent.contains(&device.id)));
+            holds.push(format!("it is unknown what these devices have seen: {silent}"));
+        }
+        let shut_out: Vec<&Device> = devices.iter().filter(|device| milestone.locked && !device.accepted).collect();
+        if !shut_out.is_empty() {
+            holds.push(format!(
+                "the vault is locked, and devices that are not accepted cannot send what they have: {}",
+                titles(shut_out)
+            ));
         }
         if devices.is_empty() {
             holds.push("no device has left its name".into());
         }
-        if self.key.is_some() && milestone.obfuscated {
-            holds.push(
-                "the lists of chunks are encrypted: a server could not see that a device brings a file which needs a \
-                 removed chunk; use LiveSync's own garbage collection"
-                    .into(),
-            );
+        if census.files.sealed > 0 {
+            holds.push(format!(
+                "{} lists of chunks are encrypted: a server could not see that a device brings a file which needs a \
+                 removed chunk",
+                census.files.sealed
+            ));
         }
-        Ok(WouldCollect { census, holds, devices })
+        Ok(WouldCollect { census, holds, devices, silent })
     }
 }
 
@@ -100,16 +119,29 @@ impl WouldCollect {
     /// The same for programs.
     pub fn to_json(&self) -> Value {
         let Census { files, referenced, unreferenced, unreferenced_named, named_chunks, passes, .. } = &self.census;
+        let Census { damaged, damaged_needed, missing_chunks, broken, more_missing, .. } = &self.census;
+        let unreferenced = self.census.is_known().then(|| {
+            let mut told = amount(unreferenced);
+            told["named"] = json!(unreferenced_named.first);
+            told
+        });
+        let broken_file =
+            |file: &BrokenFile| json!({"file": file.path, "missing": file.missing, "chunks": file.chunks});
         let device = |device: &Device| {
-            json!({"id": device.id, "name": device.name, "progress": device.progress,
+            json!({"id": device.id, "name": text(&device.name), "progress": text(&device.progress),
+                   "progress_is_known": !self.silent.contains(&device.id), "accepted": device.accepted,
                    "last_connected": device.last_connected_ms})
         };
         json!({
             "files": files.count + files.of_livesync + files.marked_deleted,
             "named_chunks": named_chunks,
-            "referenced": {"count": referenced.count, "bytes": referenced.bytes},
-            "unreferenced": {"count": unreferenced.count, "bytes": unreferenced.bytes, "named": unreferenced_named.first},
+            "referenced": amount(referenced),
+            "unreferenced": unreferenced,
             "conflicts": files.conflicts.count,
+            "conflicts_with_unknown_past": named(&files.unknown_past, |path| json!(path)),
+            "missing": {"chunks": missing_chunks, "files": named(broken, broken_file), "more": more_missing},
+            "damaged": named(damaged, |what| json!(what)),
+            "damaged_and_needed": damaged_needed,
             "holds": self.holds,
             "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
             "passes": passes,

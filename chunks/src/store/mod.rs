@@ -264,6 +264,16 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// The store's errors.
     async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes>;
 
+    /// Whether this database can have had this sequence as its last one, as far as the sequence tells. Not so if it is no
+    /// sequence, lies ahead of the database or before the first change that it still has, or is of another incarnation.
+    ///
+    /// # Errors
+    /// The store's errors.
+    async fn had(&self, sequence: &str) -> StoreResult<bool> {
+        let _ = sequence;
+        Ok(false)
+    }
+
     /// Figures of the database.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kv_api::Database;
-use model::{BulkGet, Documents, JsonText, RevHash, RevHistory, RevId, WriteMode};
+use model::{BulkGet, Documents, JsonText, RevHash, RevHistory, RevId, Seq, WriteMode};
 use peer::{Address, Docs, FeedRequest, Http, Local, Peer, ReadOptions, Revision};
 use serde_json::Value;
 
@@ -159,6 +159,27 @@ impl DocumentStore for PeerStore {
         Ok(Changes { rows, last_seq: page.last_seq, more: page.more })
     }
 
+    async fn had(&self, sequence: &str) -> StoreResult<bool> {
+        let last = self.0.info().await?.update_seq;
+        match (sequence.parse::<Seq>(), last.parse::<Seq>()) {
+            (Ok(sequence), Ok(last)) if sequence.incarnation() == last.incarnation() && sequence <= last => {
+                // Sequences grow with time in every database, so an older one may be of a database that was copied.
+                return Ok(self.changes(None, 1).await?.last_seq.parse::<Seq>().is_ok_and(|first| first <= sequence));
+            }
+            (Ok(_), Ok(_)) => return Ok(false),
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) => return Ok(false),
+            (Err(_), Err(_)) => {}
+        }
+        if !is_up_to(sequence, &last) {
+            return Ok(false);
+        }
+        // CouchDB refuses what it cannot decode.
+        match self.changes(Some(sequence), 1).await {
+            Err(error) if error.kind() == StoreErrorKind::Refused => Ok(false),
+            changes => changes.map(|_| true),
+        }
+    }
+
     async fn figures(&self) -> StoreResult<Figures> {
         let info = self.0.info().await?;
         let unsaid = || StoreError::new(StoreErrorKind::Nonsense, "the database does not say its size");
@@ -186,6 +207,12 @@ impl DocumentStore for PeerStore {
             }
         }
     }
+}
+
+/// Whether a sequence of CouchDB is not ahead of another one, judged by its number. The rest is opaque.
+fn is_up_to(sequence: &str, last: &str) -> bool {
+    let number = |sequence: &str| sequence.split_once('-').and_then(|(number, _)| number.parse::<u64>().ok());
+    number(sequence).zip(number(last)).is_some_and(|(number, last)| number <= last)
 }
 
 fn leaf(revision: Revision) -> StoreResult<Leaf> {
@@ -236,5 +263,21 @@ fn refusal(error: &StoreError) -> Refusal {
         StoreErrorKind::TooLarge => Refusal::TooLarge,
         StoreErrorKind::Unavailable => Refusal::Unknown(error.to_string()),
         _ => Refusal::Other(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_of_couchdb_is_compared_by_its_number() {
+        for (sequence, wanted) in [("6-g1AAAACb", true), ("7-g1AAAACb", true), ("8-g1AAAACb", false)] {
+            assert_eq!(is_up_to(sequence, "7-g1AAAADD"), wanted, "{sequence}");
+        }
+        for sequence in ["undefined", "", "7", "x-g1AAAACb", "-7-g1AAAACb"] {
+            assert!(!is_up_to(sequence, "7-g1AAAADD"), "{sequence}");
+        }
+        assert!(!is_up_to("0-g1AAAACb", ""), "the database says no sequence");
     }
 }

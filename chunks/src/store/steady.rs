@@ -64,6 +64,10 @@ impl DocumentStore for Steady {
         self.retry.ask(|| self.inner.revisions(wanted)).await
     }
 
+    async fn had(&self, sequence: &str) -> StoreResult<bool> {
+        self.retry.ask(|| self.inner.had(sequence)).await
+    }
+
     async fn local(&self, id: &str) -> StoreResult<Option<Body>> {
         self.retry.ask(|| self.inner.local(id)).await
     }

@@ -74,10 +74,11 @@ impl World {
         documents.set_keep_replaced(Some(KeepReplaced::Revisions(1_000))).await.unwrap();
     }
 
-    /// Writes a local document.
+    /// Writes a local document over the one that may be there.
     pub(crate) async fn put_local(&self, name: &str, id: &str, body: Body) {
         let documents = self.layer.database(name).await.unwrap();
-        documents.put_local(id, None, JsonText::from_serde(&Value::Object(body)).unwrap()).await.unwrap();
+        let rev = documents.get_local(id).await.ok().map(|found| found.rev);
+        documents.put_local(id, rev, JsonText::from_serde(&Value::Object(body)).unwrap()).await.unwrap();
     }
 
     /// Address of the server, if there is one.
@@ -164,6 +165,18 @@ pub(crate) fn on_a_cluster<F: Future<Output = ()>>(scenario: &str, run: impl Fn(
         transaction.commit().await.unwrap();
     });
     ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// The last sequence of a database.
+pub(crate) async fn last_seq(store: &dyn DocumentStore) -> String {
+    let mut since: Option<String> = None;
+    loop {
+        let changes = store.changes(since.as_deref(), 1_000).await.unwrap();
+        if !changes.more {
+            return changes.last_seq;
+        }
+        since = Some(changes.last_seq);
+    }
 }
 
 /// Copies everything from `source` to `target`, as a replicator does.

@@ -34,7 +34,7 @@ impl Collect {
         if !self.dry_run {
             return Err(failure(
                 "this version does not remove chunks that have documents of their own; with --dry-run it says which ones \
-                 no file needs, and LiveSync's own garbage collection removes them",
+                 no file names at present",
             ));
         }
         let chunks = self.vault.open(IfNoDatabase::Fail).await?.1;
@@ -44,7 +44,7 @@ impl Collect {
         bar.finish_and_clear();
         let found = found?;
         progress::print(&if self.json { found.to_json().to_string() } else { report(&found) })?;
-        Ok(())
+        if found.census.is_known() { Ok(()) } else { Err(failure("it is unknown which chunks no file needs")) }
     }
 }
 
@@ -53,14 +53,17 @@ fn report(found: &WouldCollect) -> String {
     let census = &found.census;
     let mut lines = vec![
         format!("{} are needed by files", amount(&census.referenced)),
-        format!("{} are needed by none", amount(&census.unreferenced)),
+        match census.is_known() {
+            true => format!("{} are named by none at present", amount(&census.unreferenced)),
+            false => "unknown how many are needed by none".into(),
+        },
     ];
     lines.extend(census.unreferenced_named.first.iter().take(SHOWN).map(|chunk| format!("  {}", shown(chunk))));
-    if census.unreferenced.count > SHOWN as u64 {
+    if census.is_known() && census.unreferenced.count > SHOWN as u64 {
         lines.push("  and others".into());
     }
     lines.push("Before one of them may be removed, these devices must send all that they have:".into());
-    lines.extend(found.devices.iter().take(SHOWN).map(|device| format!("  {}", shown(device.title()))));
+    lines.extend(found.devices.iter().take(SHOWN).map(|device| format!("  {}", shown(&device.title()))));
     if found.devices.len() > SHOWN {
         lines.push(format!("  and {} others", HumanCount((found.devices.len() - SHOWN) as u64)));
     }

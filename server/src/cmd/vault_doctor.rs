@@ -63,7 +63,7 @@ fn report(found: &Diagnosis) -> String {
     if let Some(unreferenced) = found.unreferenced() {
         amount("chunks that no file needs", unreferenced);
     } else {
-        amount("chunks of which this is unknown", census.unreferenced);
+        amount("other chunks, which may be needed", census.unreferenced);
     }
     if census.aggregated.count > 0 {
         amount("aggregated chunks", census.aggregated);
@@ -71,6 +71,9 @@ fn report(found: &Diagnosis) -> String {
     let documents = files.count + files.of_livesync + files.marked_deleted;
     amount("documents of files", Amount { count: documents, bytes: files.bytes });
     amount("other documents", files.others);
+    if found.unreferenced().is_none() {
+        lines.push(format!("  {:34} {:>11}", "chunks that no file needs", "unknown"));
+    }
     let mut count = |what: &str, count: u64| lines.push(format!("  {what:34} {:>11}", HumanCount(count).to_string()));
     count("tombstones of chunks", files.chunk_tombstones);
     count("other tombstones", files.other_tombstones);
@@ -116,13 +119,15 @@ fn devices(lines: &mut Vec<String>, found: &Diagnosis, milestone: &Milestone) {
                 format!("more than {} documents changed since", HumanCount(behind.documents))
             }
             Some(behind) => format!("{} documents changed since", HumanCount(behind.documents)),
-            None => "what it has seen is unknown".into(),
+            None if found.silent.contains(&device.id) => "what it has seen is unknown".into(),
+            None => "changes since were not counted".into(),
         };
         let accepted = if device.accepted { "" } else { ", not among the accepted" };
-        lines.push(format!("  {}{accepted}: {last}; {behind}", shown(&title(device))));
+        lines.push(format!("  {}{accepted}: {last}; {behind}", shown(&device.title())));
     }
     and_more(lines, milestone.devices.len() as u64);
-    let called = |id: &String| milestone.devices.iter().find(|device| device.id == *id).map_or(id.clone(), title);
+    let called =
+        |id: &String| milestone.devices.iter().find(|device| device.id == *id).map_or(id.clone(), Device::title);
     if !milestone.differences.is_empty() {
         lines.push("Settings that differ".into());
     }
@@ -132,14 +137,6 @@ fn devices(lines: &mut Vec<String>, found: &Diagnosis, milestone: &Milestone) {
         lines.push(shown(&format!("  {setting}{must}: {}", values.join(", "))));
     }
     and_more(lines, milestone.differences.len() as u64);
-}
-
-/// A device's name, and its id, since two devices may have one name.
-fn title(device: &Device) -> String {
-    match &device.name {
-        Some(name) => format!("{name} ({})", device.id),
-        None => format!("({})", device.id),
-    }
 }
 
 fn name<T>(lines: &mut Vec<String>, what: &str, named: &Named<T>, show: impl Fn(&T) -> String) {
