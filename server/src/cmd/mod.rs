@@ -11,6 +11,7 @@ mod descriptors;
 pub(crate) mod export;
 pub(crate) mod format;
 pub(crate) mod import;
+pub(crate) mod migrate;
 pub(crate) mod pages;
 mod progress;
 pub(crate) mod purge;
