@@ -250,6 +250,18 @@ async fn a_server_moves_to_a_running_one_and_replicas_go_on_without_a_body() {
         assert_eq!((&session["missing_checked"], &session["missing_found"]), (&json!(4), &json!(0)), "{record}");
         assert_eq!(session["start_last_seq"], json!(0), "from the beginning");
     }
+    // Replications start when somebody says so.
+    let (paused, started) = (format!("{}/paused_replicator", here.url()), format!("{}/_replicator", here.url()));
+    replicate(&paused, &started);
+    let mut listed = json!([]);
+    for _ in 0..1_500 {
+        listed = here.get("/_scheduler/docs").await["docs"].clone();
+        if listed != json!([]) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(listed[0]["doc_id"], json!("again"));
     here.put("/plain/new", json!({})).await;
     assert_eq!(replicate(&away, "plain")["history"][0]["docs_written"], json!(1));
 }

@@ -21,8 +21,8 @@
 mod compare;
 mod old;
 mod settings;
+mod system;
 mod target;
-mod users;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ use tokio::sync::watch;
 
 use self::compare::{Differences, compare, compare_counts, is_design};
 use self::old::{Old, OldDatabase};
+use self::system::SystemDocuments;
 use self::target::{Target, TargetDatabase};
-use self::users::Users;
 use super::progress::{self, remark};
 use super::replicate::shown_by;
 use super::source::{SourceArgs, failure, with_own_user};
@@ -197,9 +197,14 @@ async fn move_one(old: &Old, target: &Target, name: &str, place: &str, stop: &St
     let bar = progress::transfer_bar();
     bar.set_message(place.to_owned());
     let (there, here): (Arc<dyn Peer>, _) = (Arc::new(from.http.clone()), to.peer.clone());
-    let users = (name == USERS).then(|| Arc::new(Users::new(there.clone(), here.clone())));
-    let source: Arc<dyn Peer> = match &users {
-        Some(users) => users.clone(),
+    let system = match name {
+        USERS => Some(SystemDocuments::of_users(there.clone(), here.clone())),
+        _ if is_of_replications(name) => Some(SystemDocuments::of_replications(there.clone())),
+        _ => None,
+    };
+    let system = system.map(Arc::new);
+    let source: Arc<dyn Peer> = match &system {
+        Some(system) => system.clone(),
         None => there.clone(),
     };
     let identity = Identity {
@@ -210,7 +215,7 @@ async fn move_one(old: &Old, target: &Target, name: &str, place: &str, stop: &St
     let replication = replicate::replicate(source, here.clone(), identity).with_options(Options {
         checkpoint_interval: Duration::from_secs(5),
         // A user who was left out may be copied by a later run, once the document here is gone.
-        use_checkpoints: users.is_none(),
+        use_checkpoints: name != USERS,
         ..Options::default()
     });
     let report = shown_by(&bar, replication, Instant::now()).run_until(stopped(stop.clone())).await?;
@@ -219,11 +224,11 @@ async fn move_one(old: &Old, target: &Target, name: &str, place: &str, stop: &St
         return Err(interrupted());
     }
 
-    let left = users.map(|users| users.left()).unwrap_or_default();
+    let is_of_system = system.is_some();
+    let left = system.map(|system| system.left()).unwrap_or_default();
     for id in &left {
         differences.add(format!("{id:?} exists here with another history, and stays as it is here"));
     }
-    let is_of_system = name == USERS || is_of_replications(name);
     let is_left = |id: &str| left.contains(id) || is_of_system && is_design(id);
     let steady = |peer: Arc<dyn Peer>| Steady::new(peer, Arc::new(SystemEnvironment));
     let (there, here) = (steady(there), steady(here));

@@ -32,6 +32,7 @@ const LEFT: &[(&str, &str)] = &[
     ("couch_scanner_plugins", ""),
     // What depends on the machine.
     ("chttpd", "max_http_request_size"),
+    ("couchdb", "max_document_size"),
     ("replicator", ""),
 ];
 

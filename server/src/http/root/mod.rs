@@ -7,6 +7,7 @@ pub(crate) mod node;
 pub(crate) mod replicate;
 pub(crate) mod session;
 pub(crate) mod setup;
+pub(crate) mod snapshot;
 pub(crate) mod transact;
 pub(crate) mod updates;
 

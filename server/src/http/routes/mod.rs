@@ -31,7 +31,9 @@ use crate::http::functions::update;
 use crate::http::listing::Namespace;
 use crate::http::replicator::{self, scheduler};
 use crate::http::request::Request;
-use crate::http::root::{self, backup, configuration, databases, node, replicate, session, setup, transact, updates};
+use crate::http::root::{
+    self, backup, configuration, databases, node, replicate, session, setup, snapshot, transact, updates,
+};
 use crate::http::wire::response::Response;
 use crate::http::{feed, find, listing, views};
 
@@ -91,6 +93,7 @@ static ROUTES: &[Route] = &[
     row("/_replicate", "POST", ServerAdmin, |r, _| Box::pin(replicate::replicate(r))),
     row("/_couch_layer/backup", "GET,HEAD", ServerAdmin, |r, _| Box::pin(backup::status(r))),
     row("/_couch_layer/backup", "POST", ServerAdmin, |r, _| Box::pin(backup::begin(r))),
+    row("/_couch_layer/snapshot", "POST", ServerAdmin, |r, _| Box::pin(snapshot::make(r))),
     row("/_scheduler/jobs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(scheduler::jobs(r))),
     row("/_scheduler/jobs/{id}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::job(r, n[0]))),
     row("/_scheduler/docs/*", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::docs(r, n))),

@@ -1,8 +1,8 @@
-//! The documents of `_users` that may be copied: those of names that do not exist here, or whose document here came from
-//! the old server.
+//! The documents of `_users` and `_replicator` that may be copied.
 //!
-//! A copy of another document would be a conflict, and its winner, which decides about the password, could be either of
-//! them. So it is left out, and reported.
+//! Design documents of the system are not: each server has its own. Of users, those are copied whose names do not exist
+//! here, or whose document here came from the old server. A copy of another one would be a conflict, and its winner,
+//! which decides about the password, could be either of them. So it is left out, and reported.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -16,18 +16,23 @@ use peer::{
     ReadOptions, Result, Revision,
 };
 
-/// The `_users` of the old server, whose feed has only the documents that may be copied.
+/// A database of the old server's system, whose feed has only the documents that may be copied.
 #[derive(Debug)]
-pub(super) struct Users {
+pub(super) struct SystemDocuments {
     old: Arc<dyn Peer>,
-    here: Arc<dyn Peer>,
+    /// The users here; `None` for replications.
+    users: Option<Arc<dyn Peer>>,
     /// Ids of the documents that were left out.
     left: Mutex<BTreeSet<String>>,
 }
 
-impl Users {
-    pub(super) fn new(old: Arc<dyn Peer>, here: Arc<dyn Peer>) -> Self {
-        Users { old, here, left: Mutex::default() }
+impl SystemDocuments {
+    pub(super) fn of_users(old: Arc<dyn Peer>, here: Arc<dyn Peer>) -> Self {
+        SystemDocuments { old, users: Some(here), left: Mutex::default() }
+    }
+
+    pub(super) fn of_replications(old: Arc<dyn Peer>) -> Self {
+        SystemDocuments { old, users: None, left: Mutex::default() }
     }
 
     /// The documents that were left out until now.
@@ -37,7 +42,8 @@ impl Users {
 
     /// Those of the ids that have a leaf here which is not in the history of the old server's document.
     async fn of_others(&self, ids: &[String]) -> Result<HashSet<String>> {
-        let here = leaves(&*self.here, ids, false).await?;
+        let Some(users) = &self.users else { return Ok(HashSet::new()) };
+        let here = leaves(&**users, ids, false).await?;
         let existing: Vec<String> =
             ids.iter().zip(&here).filter(|(_, leaves)| !leaves.is_empty()).map(|(id, _)| id.clone()).collect();
         let there = leaves(&*self.old, &existing, true).await?;
@@ -83,14 +89,13 @@ async fn leaves(peer: &dyn Peer, ids: &[String], ancestors: bool) -> Result<Vec<
 }
 
 #[async_trait]
-impl Peer for Users {
+impl Peer for SystemDocuments {
     async fn info(&self) -> Result<Info> {
         self.old.info().await
     }
 
     async fn changes(&self, request: &ChangesRequest) -> Result<Changes> {
         let mut page = self.old.changes(request).await?;
-        // Each server has its own design document there.
         page.rows.retain(|row| !row.id.starts_with(DESIGN_PREFIX));
         let ids: Vec<String> = page.rows.iter().map(|row| row.id.clone()).collect();
         let others = self.of_others(&ids).await?;
