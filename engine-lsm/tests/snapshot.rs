@@ -66,7 +66,7 @@ fn a_snapshot_is_exactly_what_was_acknowledged_at_one_moment() {
     println!("SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let root = tempfile::tempdir().unwrap();
-    let database = LsmDatabase::open(&root.path().join("store"), options()).unwrap();
+    let database = LsmDatabase::open(root.path().join("store"), options()).unwrap();
     let (acknowledged, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let fillers: Vec<Vec<u8>> = (0..3).map(|_| (0..random.usize(0..3_000)).map(|_| random.u8(..)).collect()).collect();
     let copies = std::thread::scope(|scope| {
@@ -119,14 +119,14 @@ fn a_snapshot_is_exactly_what_was_acknowledged_at_one_moment() {
             assert_eq!(counted(&self::opened(&again)), found + 1, "a copy of a copy");
         }
     }
-    assert_eq!(counted(&LsmDatabase::open(&root.path().join("store"), options()).unwrap()), last);
+    assert_eq!(counted(&LsmDatabase::open(root.path().join("store"), options()).unwrap()), last);
 }
 
 /// A process that is killed while it copies leaves a folder that nobody opens.
 #[test]
 fn a_snapshot_without_its_mark_is_opened_by_nobody() {
     let root = tempfile::tempdir().unwrap();
-    let database = LsmDatabase::open(&root.path().join("store"), options()).unwrap();
+    let database = LsmDatabase::open(root.path().join("store"), options()).unwrap();
     block_on(count(&database, b"x"));
     let copy = root.path().join("copy");
     database.snapshot(&copy).unwrap();
@@ -140,7 +140,7 @@ fn a_snapshot_without_its_mark_is_opened_by_nobody() {
 #[test]
 fn a_snapshot_that_lost_its_log_is_refused() {
     let root = tempfile::tempdir().unwrap();
-    let database = LsmDatabase::open(&root.path().join("store"), options()).unwrap();
+    let database = LsmDatabase::open(root.path().join("store"), options()).unwrap();
     block_on(count(&database, b"x"));
     let copy = root.path().join("copy");
     database.snapshot(&copy).unwrap();
@@ -190,7 +190,7 @@ fn a_snapshot_writes_into_nothing_that_exists() {
 fn a_store_without_a_log_has_no_snapshot() {
     let root = tempfile::tempdir().unwrap();
     let without = options().durability(Durability::Process);
-    let database = LsmDatabase::open(&root.path().join("store"), without).unwrap();
+    let database = LsmDatabase::open(root.path().join("store"), without).unwrap();
     block_on(count(&database, b"x"));
     let copy = root.path().join("copy");
     assert_eq!(database.snapshot(&copy).unwrap_err().code(), error::UNSUPPORTED_OPERATION);

@@ -117,7 +117,7 @@ fn couch_layer(arguments: &[&str]) -> (bool, String, String) {
     (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
-/// What the old server has of its continuous replication.
+/// Databases that `filled` makes, without those of the system.
 const DATABASES: [&str; 4] = ["notes", "plain", "parts", "cloud"];
 
 async fn logs_in(server: &Served, name: &str, password: &str) -> bool {
@@ -184,6 +184,16 @@ async fn a_server_moves_into_a_folder_and_what_it_gets_later_follows() {
     assert!(said.contains("plain: 3 documents, 1 revisions written, the same as there"), "{said}");
     assert!(said.contains("notes: 51 documents, 0 revisions written, the same as there"), "{said}");
     assert!(remarks.contains("plain: everybody may read and write it"), "{remarks}");
+    // From the checkpoint of the first run.
+    let locals = old.get("/plain/_local_docs?include_docs=true").await;
+    let rows = locals["rows"].as_array().expect("rows").iter();
+    let [record] = &rows.filter(|row| row["doc"]["history"].is_array()).collect::<Vec<_>>()[..] else {
+        panic!("{locals}");
+    };
+    let sessions = record["doc"]["history"].as_array().expect("sessions");
+    assert_eq!(sessions.len(), 2, "{record}");
+    assert_eq!(sessions[0]["missing_checked"], json!(1), "{record}");
+    assert_eq!(sessions[0]["start_last_seq"], sessions[1]["end_last_seq"], "{record}");
     // A move of all has the settings too. Databases that the old server's replication made come along.
     let (success, said, remarks) = couch_layer(&migrate);
     assert!(success, "{said}{remarks}");

@@ -218,7 +218,8 @@ async fn move_one(old: &Old, target: &Target, name: &str, place: &str, stop: &St
         use_checkpoints: name != USERS,
         ..Options::default()
     });
-    let report = shown_by(&bar, replication, Instant::now()).run_until(stopped(stop.clone())).await?;
+    let report = shown_by(&bar, replication, Instant::now()).run_until(stopped(stop.clone())).await;
+    let report = report.inspect_err(|_| bar.finish_and_clear())?;
     if *stop.borrow() {
         bar.finish_and_clear();
         return Err(interrupted());
