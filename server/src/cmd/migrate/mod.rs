@@ -1,0 +1,357 @@
+//! `couch-layer migrate`: moves the databases of a CouchDB, a Cloudant or a pouchdb-server here.
+//!
+//! ```text
+//!   names ─► for each database, `_users` first
+//!              rights and limits ─► replication ─► comparison of all leaves
+//!        ─► settings, administrators last
+//! ```
+//!
+//! The replication is that of [`replicate`], with its checkpoints: the command may be ended at any moment and run again, and
+//! copies what is left. Rights come before documents, so that nobody reads these meanwhile.
+//!
+//! | there | here |
+//! |---|---|
+//! | a database, with all leaves | the same, with `_security`, `_revs_limit`, `_purged_infos_limit` |
+//! | `_users` | the same; documents whose ids exist here with another history are left out |
+//! | `_replicator`, `x/_replicator` | `paused_replicator`, `x/paused_replicator`: databases that start nothing |
+//! | `_global_changes` and other databases of the system | nothing |
+//! | settings that mean something here | the same, except for those that would weaken this server ([`settings`]) |
+//! | local documents, such as clients' checkpoints | nothing: they tell of the old server's sequences |
+
+mod compare;
+mod old;
+mod settings;
+mod system;
+mod target;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use model::{JsonText, SystemEnvironment, default_security};
+use peer::{Address, Peer, Steady};
+use replicate::{Endpoint, Identity, Options};
+use tokio::sync::watch;
+
+use self::compare::{Differences, compare, compare_counts, is_design};
+use self::old::{Old, OldDatabase};
+use self::system::SystemDocuments;
+use self::target::{Target, TargetDatabase};
+use super::progress::{self, remark};
+use super::replicate::shown_by;
+use super::source::{SourceArgs, failure, with_own_user};
+use crate::cmd::{Failure, stop_signal};
+use crate::http::{USERS, is_of_replications};
+
+/// Under this name documents of `_replicator` arrive, which start nothing there.
+const PAUSED: &str = "paused_replicator";
+
+/// Move databases here from a CouchDB, a Cloudant or a pouchdb-server: all revisions, users, rights, settings
+#[derive(Debug, Args)]
+pub(crate) struct Migrate {
+    /// The databases; all of the server, and its settings, if none is named
+    #[arg(value_name = "DB")]
+    databases: Vec<String>,
+    /// The old server, as its administrator: `http://USER:PASSWORD@HOST:PORT` or `https://USER:PASSWORD@HOST`. Without a
+    /// user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
+    #[arg(long, value_name = "URL")]
+    from: Address,
+    #[command(flatten)]
+    to: SourceArgs,
+}
+
+/// Tells when the command is to stop.
+type Stop = watch::Receiver<bool>;
+
+async fn stopped(mut stop: Stop) {
+    // Without a sender nobody can ask for it any more.
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Migrate {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let old = Old::at(with_own_user(self.from.clone()), self.to.trust()?)?;
+        // First what can be refused: nothing is created for it.
+        let uuid = old.uuid().await?;
+        let names = self.chosen(old.names().await?)?;
+        let target = match self.to.server() {
+            Some(server) => Target::of_server(server, self.to.trust()?)?,
+            None => Target::of_store(self.to.layer().await?).await?,
+        };
+        if uuid.is_some() && uuid == target.uuid().await? {
+            return Err(failure("the old server is the one that the databases are to move to"));
+        }
+        let (sender, stop) = watch::channel(false);
+        let waiting = tokio::spawn(async move {
+            if stop_signal().await.is_ok() {
+                let _ = sender.send(true);
+            }
+        });
+        let moved = self.move_all(&old, &target, &names, &stop).await;
+        waiting.abort();
+        moved
+    }
+
+    /// The databases to move: `_users` first, since the others name its users, and replications last.
+    fn chosen(&self, known: Vec<String>) -> Result<Vec<String>, Failure> {
+        let is_movable = |name: &String| !name.starts_with('_') || name == USERS || is_of_replications(name);
+        let mut chosen = match &self.databases[..] {
+            [] => {
+                let (moved, left): (Vec<_>, Vec<_>) = known.into_iter().partition(is_movable);
+                if !left.is_empty() {
+                    remark(&format!("these mean nothing here, and are not copied: {}", left.join(", ")));
+                }
+                moved
+            }
+            named => {
+                for name in named {
+                    if !known.contains(name) {
+                        return Err(failure(format!("the old server has no database {name}. Nothing was copied")));
+                    } else if !is_movable(name) {
+                        return Err(failure(format!("{name} means nothing here. Nothing was copied")));
+                    }
+                }
+                named.to_vec()
+            }
+        };
+        chosen.sort_by_key(|name| (name != USERS, is_of_replications(name), name.clone()));
+        chosen.dedup();
+        // Two of them must not become one.
+        let mut taken = BTreeSet::new();
+        match chosen.iter().find(|name| !taken.insert(name_here(name))) {
+            Some(name) => Err(failure(format!(
+                "{name} would become {}, which is another database of the old server: name the databases to move",
+                name_here(name)
+            ))),
+            None => Ok(chosen),
+        }
+    }
+
+    async fn move_all(&self, old: &Old, target: &Target, names: &[String], stop: &Stop) -> Result<(), Failure> {
+        let (mut failed, mut differences) = (Vec::new(), 0);
+        for (at, name) in names.iter().enumerate() {
+            if *stop.borrow() {
+                return Err(interrupted());
+            }
+            let place = format!("{name} ({} of {})", at + 1, names.len());
+            match move_one(old, target, name, &place, stop).await {
+                Ok(found) => {
+                    found.named.iter().for_each(|sentence| remark(&format!("{name}: {sentence}")));
+                    let more = found.count - found.named.len() as u64;
+                    if more > 0 {
+                        remark(&format!("{name}: and {more} more"));
+                    }
+                    differences += found.count;
+                }
+                // The others are moved.
+                Err(error) if !*stop.borrow() => {
+                    remark(&format!("{name} was not copied completely: {error}"));
+                    failed.push(name.as_str());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if self.databases.is_empty() {
+            differences += copy_settings(old, target).await?;
+        }
+        match (failed.is_empty(), differences) {
+            (true, 0) => Ok(()),
+            (true, 1) => Err(failure("there is one difference between the old server and this one")),
+            (true, several) => {
+                Err(failure(format!("there are {several} differences between the old server and this one")))
+            }
+            (false, _) => Err(failure(format!("not copied completely: {}; run again", failed.join(", ")))),
+        }
+    }
+}
+
+fn interrupted() -> Failure {
+    failure("interrupted; run again, it continues from its last checkpoint")
+}
+
+/// The name that a database gets.
+fn name_here(name: &str) -> String {
+    match name.rsplit_once('/') {
+        _ if !is_of_replications(name) => name.to_owned(),
+        Some((before, _)) => format!("{before}/{PAUSED}"),
+        None => PAUSED.to_owned(),
+    }
+}
+
+/// Moves a database, and returns what differs afterwards.
+async fn move_one(old: &Old, target: &Target, name: &str, place: &str, stop: &Stop) -> Result<Differences, Failure> {
+    let from = old.database(name).await?;
+    let to = target.database(&name_here(name), from.about.partitioned).await?;
+    let mut differences = Differences::default();
+    set_rights(name, &from, &to, &mut differences).await?;
+    if let Some(limit) = from.about.revs_limit {
+        to.set_revs_limit(limit).await?;
+    }
+    if let Some(limit) = from.about.purged_infos_limit {
+        to.set_purged_infos_limit(limit).await?;
+    }
+
+    let bar = progress::transfer_bar();
+    bar.set_message(place.to_owned());
+    let (there, here): (Arc<dyn Peer>, _) = (Arc::new(from.http.clone()), to.peer.clone());
+    let system = match name {
+        USERS => Some(SystemDocuments::of_users(there.clone(), here.clone())),
+        _ if is_of_replications(name) => Some(SystemDocuments::of_replications(there.clone())),
+        _ => None,
+    };
+    let system = system.map(Arc::new);
+    let source: Arc<dyn Peer> = match &system {
+        Some(system) => system.clone(),
+        None => there.clone(),
+    };
+    let identity = Identity {
+        uuid: target.replicator().to_owned(),
+        source: Endpoint::Remote(from.address.clone()),
+        target: to.end.clone(),
+    };
+    let replication = replicate::replicate(source, here.clone(), identity).with_options(Options {
+        checkpoint_interval: Duration::from_secs(5),
+        // A user who was left out may be copied by a later run, once the document here is gone.
+        use_checkpoints: name != USERS,
+        ..Options::default()
+    });
+    let report = shown_by(&bar, replication, Instant::now()).run_until(stopped(stop.clone())).await;
+    let report = report.inspect_err(|_| bar.finish_and_clear())?;
+    if *stop.borrow() {
+        bar.finish_and_clear();
+        return Err(interrupted());
+    }
+
+    let is_of_system = system.is_some();
+    let left = system.map(|system| system.left()).unwrap_or_default();
+    for id in &left {
+        differences.add(format!("{id:?} exists here with another history, and stays as it is here"));
+    }
+    let is_left = |id: &str| left.contains(id) || is_of_system && is_design(id);
+    let steady = |peer: Arc<dyn Peer>| Steady::new(peer, Arc::new(SystemEnvironment));
+    let (there, here) = (steady(there), steady(here));
+    bar.set_message(format!("{place}: compared"));
+    let shown = |documents| bar.set_position(documents);
+    tokio::select! {
+        compared = compare(&there, &here, is_left, &mut differences, shown) => compared?,
+        () = stopped(stop.clone()) => {
+            bar.finish_and_clear();
+            return Err(interrupted());
+        }
+    }
+    if !is_of_system {
+        compare_counts(&there, &here, &mut differences).await?;
+    }
+    bar.finish_and_clear();
+    let (written, documents) = (report.figures.docs_written, here.info().await?.documents);
+    let verdict = if differences.count == 0 { "the same as there" } else { "not the same as there" };
+    let name_here = name_here(name);
+    let name = if name_here == name { name_here } else { format!("{name} as {name_here}") };
+    progress::print(&format!("{name}: {documents} documents, {written} revisions written, {verdict}"))?;
+    Ok(differences)
+}
+
+/// Gives the database the rights that it has on the old server. Rights that were set here stay.
+async fn set_rights(
+    name: &str,
+    from: &OldDatabase,
+    to: &TargetDatabase,
+    differences: &mut Differences,
+) -> Result<(), Failure> {
+    let Some(here) = to.security().await? else { return Err(failure("its _security here cannot be read")) };
+    let for_administrators = default_security();
+    if is_of_replications(name) {
+        // Its documents have passwords, which `_replicator` hides and this one does not.
+        if here != for_administrators {
+            to.set_security(&for_administrators).await?;
+        }
+        return Ok(());
+    }
+    if name == USERS {
+        // The server has its own rules.
+        return Ok(());
+    }
+    let Some(there) = &from.about.security else {
+        remark(&format!(
+            "{name}: the old server does not tell its rights; it is for administrators until you set _security"
+        ));
+        return close(to, &here, &for_administrators).await;
+    };
+    if there.get("cloudant").is_some() || there.get("couchdb_auth_only").is_some() {
+        // Without `members` it would be open to everybody here, which it is not there.
+        remark(&format!(
+            "{name}: rights of a Cloudant mean nothing here; it is for administrators until you set _security"
+        ));
+        return close(to, &here, &for_administrators).await;
+    }
+    if *there != here {
+        // A run that was killed may have left the rights of a new database.
+        if !to.is_new && here != for_administrators {
+            differences.add("its _security is another one here, and stays".to_owned());
+            return Ok(());
+        }
+        to.set_security(there).await?;
+    }
+    if is_open(there) {
+        remark(&format!("{name}: everybody may read and write it, as on the old server"));
+    }
+    Ok(())
+}
+
+/// Closes a new database to all but administrators, also where new ones are open to everybody.
+async fn close(to: &TargetDatabase, here: &JsonText, for_administrators: &JsonText) -> Result<(), Failure> {
+    match to.is_new && here != for_administrators {
+        true => to.set_security(for_administrators).await,
+        false => Ok(()),
+    }
+}
+
+/// Whether a database of these rights has no members, and so is everybody's.
+fn is_open(security: &JsonText) -> bool {
+    !["members", "readers"].into_iter().filter_map(|group| security.get(group)).any(|group| {
+        ["names", "roles"].into_iter().filter_map(|list| group.get(list)).any(|list| list.elements().next().is_some())
+    })
+}
+
+/// Copies the settings, and returns the number of those that could not be set.
+async fn copy_settings(old: &Old, target: &Target) -> Result<u64, Failure> {
+    let Some(configuration) = old.configuration().await? else {
+        remark("the old server does not show its settings; none was copied");
+        return Ok(0);
+    };
+    let outcome = settings::copy(configuration, target).await?;
+    if !outcome.set.is_empty() {
+        progress::print(&format!("settings: {}", outcome.set.join(", ")))?;
+    }
+    outcome.left.iter().chain(&outcome.failed).for_each(|sentence| remark(sentence));
+    Ok(outcome.failed.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replications_arrive_where_they_start_nothing() {
+        for (name, here) in [
+            ("_replicator", "paused_replicator"),
+            ("team/_replicator", "team/paused_replicator"),
+            ("my_replicator", "my_replicator"),
+            ("notes", "notes"),
+        ] {
+            assert_eq!(name_here(name), here);
+            assert!(!is_of_replications(&name_here(name)));
+        }
+    }
+
+    #[test]
+    fn a_database_without_members_is_open() {
+        let is_open = |text: &str| is_open(&JsonText::parse(text.as_bytes()).unwrap());
+        assert!(is_open("{}") && is_open(r#"{"admins":{"names":["a"]},"members":{"names":[],"roles":[]}}"#));
+        assert!(!is_open(r#"{"members":{"roles":["a"]}}"#) && !is_open(r#"{"readers":{"names":["a"]}}"#));
+        assert!(!is_open(default_security().as_str()));
+    }
+}
