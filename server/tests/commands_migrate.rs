@@ -101,7 +101,7 @@ impl Served {
             "create_target": true, "continuous": true});
         old.put("/_replicator/again", replication).await;
         for (key, value) in
-            [("cors/origins", "https://notes.example"), ("chttpd_auth/timeout", "1234"), ("admins/dora", "word")]
+            [("cors/origins", "https://notes.example"), ("uuids/algorithm", "random"), ("admins/dora", "word")]
         {
             old.put(&format!("/_node/_local/_config/{key}"), json!(value)).await;
         }
@@ -128,7 +128,7 @@ async fn logs_in(server: &Served, name: &str, password: &str) -> bool {
 }
 
 /// Everything that is to be there after a move.
-async fn assert_moved(old: &Served, here: &Served) {
+async fn assert_moved(old: &Served, here: &Served, admins: bool) {
     for db in DATABASES {
         assert_eq!(old.leaves(db).await, here.leaves(db).await, "{db}");
     }
@@ -140,10 +140,9 @@ async fn assert_moved(old: &Served, here: &Served) {
     assert_eq!(text.text().await.expect("a text"), "Hello");
     assert_eq!(here.get("/notes/_design/by/_view/n?key=7").await["rows"][0]["id"], json!("n07"));
     assert!(logs_in(here, "bert", "geheim").await && !logs_in(here, "bert", "else").await);
-    assert!(logs_in(here, "dora", "word").await, "an administrator of the old server");
-    for (key, value) in [("cors/origins", "https://notes.example"), ("chttpd_auth/timeout", "1234")] {
-        assert_eq!(here.get(&format!("/_node/_local/_config/{key}")).await, json!(value), "{key}");
-    }
+    assert_eq!(logs_in(here, "dora", "word").await, admins, "an administrator of the old server");
+    assert_eq!(here.get("/_node/_local/_config/uuids/algorithm").await, json!("random"));
+    assert_ne!(here.get("/_node/_local/_config/cors").await["origins"], json!("https://notes.example"));
     assert_eq!(here.get("/_node/_local/_config/chttpd_auth/iterations").await, json!("600000"));
     // Replications are there, and start nothing.
     assert_eq!(here.get("/paused_replicator/again").await["continuous"], json!(true));
@@ -157,6 +156,7 @@ async fn assert_moved(old: &Served, here: &Served) {
 async fn a_server_moves_into_a_folder_and_what_it_gets_later_follows() {
     let old = Served::filled().await;
     // Its function would refuse the documents that come after it in the feed.
+    old.put("/plain/_security", json!({})).await;
     old.put("/ruled", Value::Null).await;
     old.put("/ruled/old", json!({})).await;
     let ruled = "function (doc, old) { if (!old) throw({forbidden: 'no new ones'}) }";
@@ -172,18 +172,18 @@ async fn a_server_moves_into_a_folder_and_what_it_gets_later_follows() {
     assert!(!refused.0 && refused.2.contains("no database none"), "{refused:?}");
     let (success, said, remarks) = couch_layer(&[&migrate[..], &wanted].concat());
     assert!(success, "{said}{remarks}");
-    assert!(said.contains("notes: 51 documents, 51 revisions written, the same as there"), "{said}");
+    assert!(said.contains("notes: 51 documents, 51 revisions written, the same revisions"), "{said}");
     assert!(said.contains("plain: 2 documents, 4 revisions written"), "{said}");
     assert!(said.contains("_replicator as paused_replicator"), "{said}");
-    assert!(remarks.contains("rights of a Cloudant") && !remarks.contains("everybody"), "{remarks}");
+    assert!(remarks.contains("rights of a Cloudant"), "{remarks}");
+    assert!(remarks.contains("plain: everybody may read and write it"), "{remarks}");
+    assert!(!remarks.contains("notes: everybody"), "{remarks}");
     // Only what is new is read and written.
     old.put("/plain/later", json!({})).await;
-    old.put("/plain/_security", json!({})).await;
     let (success, said, remarks) = couch_layer(&[&migrate[..], &["plain", "notes"]].concat());
     assert!(success, "{said}{remarks}");
-    assert!(said.contains("plain: 3 documents, 1 revisions written, the same as there"), "{said}");
-    assert!(said.contains("notes: 51 documents, 0 revisions written, the same as there"), "{said}");
-    assert!(remarks.contains("plain: everybody may read and write it"), "{remarks}");
+    assert!(said.contains("plain: 3 documents, 1 revisions written, the same revisions"), "{said}");
+    assert!(said.contains("notes: 51 documents, 0 revisions written, the same revisions"), "{said}");
     // From the checkpoint of the first run.
     let locals = old.get("/plain/_local_docs?include_docs=true").await;
     let rows = locals["rows"].as_array().expect("rows").iter();
@@ -198,10 +198,12 @@ async fn a_server_moves_into_a_folder_and_what_it_gets_later_follows() {
     // A move of all has the settings too. Databases that the old server's replication made come along.
     let (success, said, remarks) = couch_layer(&migrate);
     assert!(success, "{said}{remarks}");
-    assert!(said.contains("admins/dora") && said.contains("chttpd_auth/timeout"), "{said}");
-    assert!(remarks.contains("chttpd_auth/iterations is not copied"), "{remarks}");
+    assert!(said.contains("uuids/algorithm") && !said.contains("admins"), "{said}");
+    assert!(remarks.contains("administrators of the old server are not copied: anna, dora; --admins"), "{remarks}");
+    let settings = remarks.lines().find(|line| line.contains("these settings are other ones")).expect("a line");
+    assert!(settings.contains("chttpd_auth/iterations") && settings.contains("cors/origins"), "{settings}");
     let here = Served::start(&engine);
-    assert_moved(&old, &here).await;
+    assert_moved(&old, &here, false).await;
     assert_eq!(here.get("/plain/_security").await, json!({}));
     assert_eq!(old.leaves("ruled").await, here.leaves("ruled").await);
 
@@ -248,11 +250,11 @@ async fn a_server_moves_to_a_running_one_and_replicas_go_on_without_a_body() {
     let (from, to) = (old.url(), here.url());
     let refused = couch_layer(&["migrate", "--from", &from, "--url", &from]);
     assert!(!refused.0 && refused.2.contains("is the one that the databases are to move to"), "{refused:?}");
-    let (success, said, remarks) = couch_layer(&["migrate", "--from", &from, "--url", &to]);
+    let (success, said, remarks) = couch_layer(&["migrate", "--from", &from, "--url", &to, "--admins"]);
     assert!(success, "{said}{remarks}");
     assert!(said.contains("admins/dora"), "{said}");
     assert!(remarks.contains("admins/anna is another one here, and stays"), "{remarks}");
-    assert_moved(&old, &here).await;
+    assert_moved(&old, &here, true).await;
 
     // The client goes on against the new server: it asks for what is missing, and nothing is.
     for record in [replicate(&away, "plain"), replicate("plain", &away)] {
@@ -275,4 +277,115 @@ async fn a_server_moves_to_a_running_one_and_replicas_go_on_without_a_body() {
     assert_eq!(listed[0]["doc_id"], json!("again"));
     here.put("/plain/new", json!({})).await;
     assert_eq!(replicate(&away, "plain")["history"][0]["docs_written"], json!(1));
+}
+
+/// `migrate` with these environment variables.
+fn migrate_with(variables: &[(&str, &str)], arguments: &[&str]) -> (bool, String) {
+    let mut command = program::program();
+    let output = command.arg("migrate").args(arguments).envs(variables.iter().copied()).output().expect("it starts");
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_password_of_the_old_server_is_an_administrators_here() {
+    let old = Served::start("mem:");
+    old.put("/_users", Value::Null).await;
+    let user = json!({"name": "bert", "type": "user", "roles": [], "password": "geheim"});
+    old.put("/_users/org.couchdb.user:bert", user).await;
+    for name in ["bert", "dora", "eva"] {
+        old.put(&format!("/_node/_local/_config/admins/{name}"), json!("of-old")).await;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = |name: &str| format!("lsm:{}", folder.path().join(name).display());
+    let (plain, admins) = (engine("plain"), engine("admins"));
+
+    // The new administrator's name and password are not sent to the old server.
+    let base = old.process.base.clone();
+    let own = [("COUCHDB_USER", "anna"), ("COUCHDB_PASSWORD", "secret")];
+    let (success, said) = migrate_with(&own, &["--from", &base, "--engine", &plain]);
+    assert!(!success && said.contains("401"), "{said}");
+    let its = [("COUCHDB_FROM_USER", "anna"), ("COUCHDB_FROM_PASSWORD", "secret")];
+    let (success, said) = migrate_with(&its, &["--from", &base, "--engine", &plain]);
+    assert!(success, "{said}");
+    assert!(said.contains("not copied: anna, bert, dora, eva; --admins copies them"), "{said}");
+    let mut command = server::command(&["--engine", &plain, "--listen", "127.0.0.1:0"]);
+    let process = Process::of(command.env("COUCHDB_USER", "eva").env("COUCHDB_PASSWORD", "new"));
+    let here = Served { process, client: Client::new() };
+    assert!(logs_in(&here, "eva", "new").await && !logs_in(&here, "eva", "of-old").await);
+    assert!(!logs_in(&here, "dora", "of-old").await && !logs_in(&here, "anna", "secret").await);
+    assert!(logs_in(&here, "bert", "geheim").await && !logs_in(&here, "bert", "of-old").await, "a user");
+
+    let of_eva = [its[0], its[1], ("COUCHDB_USER", "eva"), ("COUCHDB_PASSWORD", "new")];
+    let (success, said) = migrate_with(&of_eva, &["--from", &base, "--engine", &admins, "--admins"]);
+    assert!(success && said.contains("admins/dora"), "{said}");
+    assert!(said.contains("admins/bert is not copied: a user here has this name"), "{said}");
+    assert!(said.contains("admins/eva is another one here, and stays"), "{said}");
+    let open = Process::start(&["--engine", "mem:"]);
+    let (success, said) = migrate_with(&its, &["--from", &base, "--url", &open.base, "--admins"]);
+    assert!(success && said.contains("the new server has no administrator yet"), "{said}");
+    let (success, said) = migrate_with(&its, &["notes", "--from", &base, "--engine", &admins, "--admins"]);
+    assert!(!success && said.contains("--admins"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_come_only_where_their_rights_are() {
+    let (old, here) = (Served::filled().await, Served::start("mem:"));
+    here.put("/_node/_local/_config/couchdb/default_security", json!("everyone")).await;
+    here.put("/notes", Value::Null).await;
+    here.put("/notes/_revs_limit", json!(5)).await;
+    here.put("/cloud", Value::Null).await;
+    // As a run that was killed leaves it.
+    let (members, admin_only) = (
+        json!({"members": {"names": ["bert"], "roles": []}}),
+        json!({"members": {"roles": ["_admin"]}, "admins": {"roles": ["_admin"]}}),
+    );
+    here.put("/parts?partitioned=true", Value::Null).await;
+    here.put("/parts/_security", old.get("/parts/_security").await).await;
+    old.put("/parts/_security", members.clone()).await;
+    old.put("/new", Value::Null).await;
+    old.put("/new/_security", json!({"cloudant": {}})).await;
+    let (from, to) = (old.url(), here.url());
+    let migrate = ["migrate", "--from", &from, "--url", &to];
+    let moved = |databases: &[&str]| couch_layer(&[&migrate[..], databases].concat());
+
+    let (success, said, remarks) = moved(&["notes", "cloud", "parts", "new"]);
+    assert!(!success && remarks.contains("not copied completely: cloud, notes"), "{said}{remarks}");
+    assert!(remarks.contains("its _security is not that of the old server"), "{remarks}");
+    assert!(remarks.contains("the database of this name here is everybody's"), "{remarks}");
+    for db in ["/notes", "/cloud"] {
+        let info = here.get(db).await;
+        assert_eq!((&info["doc_count"], &info["doc_del_count"]), (&json!(0), &json!(0)), "{db}");
+    }
+    assert_eq!(here.get("/parts/_security").await, members);
+    assert_eq!(here.get("/new/_security").await["members"]["roles"], admin_only["members"]["roles"], "closed");
+    // With the rights of the old server. Other settings stay.
+    here.put("/notes/_security", members).await;
+    here.put("/cloud/_security", json!({"members": {"names": ["carl"]}})).await;
+    let (success, said, remarks) = moved(&["notes", "cloud"]);
+    assert!(success && said.contains("notes: 51 documents"), "{said}{remarks}");
+    assert!(remarks.contains("notes: _revs_limit is 77 on the old server, and 5 here"), "{remarks}");
+    assert_eq!(here.get("/notes/_revs_limit").await, json!(5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_that_were_refused_once_arrive_with_a_later_run() {
+    let (old, here) = (Served::start("mem:"), Served::start("mem:"));
+    old.put("/notes", Value::Null).await;
+    old.put("/notes/small", json!({})).await;
+    for id in ["long", "100%25+more"] {
+        old.put(&format!("/notes/{id}"), json!({ "text": "a".repeat(5_000) })).await;
+    }
+    here.put("/_node/_local/_config/couchdb/max_document_size", json!("1000")).await;
+    let (from, to) = (old.url(), here.url());
+    let migrate = ["migrate", "--from", &from, "--url", &to, "notes"];
+    let (success, said, remarks) = couch_layer(&migrate);
+    assert!(!success && said.contains("notes: 1 documents, 1 revisions written, not the same"), "{said}{remarks}");
+    assert!(remarks.contains("\"long\": 1-") && remarks.contains("is missing here"), "{remarks}");
+    here.put("/_node/_local/_config/couchdb/max_document_size", json!("8000000")).await;
+    let (success, said, remarks) = couch_layer(&migrate);
+    assert!(success && said.contains("notes: 3 documents, 2 revisions written, the same"), "{said}{remarks}");
+    assert_eq!(old.leaves("notes").await, here.leaves("notes").await);
 }

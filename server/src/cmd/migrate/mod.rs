@@ -3,7 +3,7 @@
 //! ```text
 //!   names ─► for each database, `_users` first
 //!              rights and limits ─► replication ─► comparison of all leaves
-//!        ─► settings, administrators last
+//!        ─► settings
 //! ```
 //!
 //! The replication is that of [`replicate`], with its checkpoints: the command may be ended at any moment and run again, and
@@ -15,7 +15,8 @@
 //! | `_users` | the same; documents whose ids exist here with another history are left out |
 //! | `_replicator`, `x/_replicator` | `paused_replicator`, `x/paused_replicator`: databases that start nothing |
 //! | `_global_changes` and other databases of the system | nothing |
-//! | settings that mean something here | the same, except for those that would weaken this server ([`settings`]) |
+//! | some settings | the same ([`settings`]); the others are named |
+//! | administrators | nothing; with `--admins`, those whose names nobody has here |
 //! | local documents, such as clients' checkpoints | nothing: they tell of the old server's sequences |
 
 mod compare;
@@ -26,11 +27,14 @@ mod target;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use model::limits::REVS_LIMITS;
 use model::{JsonText, SystemEnvironment, default_security};
-use peer::{Address, Peer, Steady};
+use peer::{Address, Filter, Peer, Steady};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use replicate::{Endpoint, Identity, Options};
 use tokio::sync::watch;
 
@@ -40,7 +44,7 @@ use self::system::SystemDocuments;
 use self::target::{Target, TargetDatabase};
 use super::progress::{self, remark};
 use super::replicate::shown_by;
-use super::source::{SourceArgs, failure, with_own_user};
+use super::source::{SourceArgs, failure};
 use crate::cmd::{Failure, stop_signal};
 use crate::http::{USERS, is_of_replications};
 
@@ -54,9 +58,13 @@ pub(crate) struct Migrate {
     #[arg(value_name = "DB")]
     databases: Vec<String>,
     /// The old server, as its administrator: `http://USER:PASSWORD@HOST:PORT` or `https://USER:PASSWORD@HOST`. Without a
-    /// user in the URL, COUCHDB_USER and COUCHDB_PASSWORD are sent if they are set
+    /// user in the URL, COUCHDB_FROM_USER and COUCHDB_FROM_PASSWORD are sent if they are set
     #[arg(long, value_name = "URL")]
     from: Address,
+    /// Also copy the administrators of the old server, with their passwords. One whose name is an administrator or a user
+    /// here is not copied
+    #[arg(long, conflicts_with = "databases")]
+    admins: bool,
     #[command(flatten)]
     to: SourceArgs,
 }
@@ -73,7 +81,7 @@ async fn stopped(mut stop: Stop) {
 
 impl Migrate {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let old = Old::at(with_own_user(self.from.clone()), self.to.trust()?)?;
+        let old = Old::at(with_its_user(self.from.clone()), self.to.trust()?)?;
         // First what can be refused: nothing is created for it.
         let uuid = old.uuid().await?;
         let names = self.chosen(old.names().await?)?;
@@ -155,7 +163,7 @@ impl Migrate {
             }
         }
         if self.databases.is_empty() {
-            differences += copy_settings(old, target).await?;
+            differences += copy_settings(old, target, self.admins).await?;
         }
         match (failed.is_empty(), differences) {
             (true, 0) => Ok(()),
@@ -165,6 +173,15 @@ impl Migrate {
             }
             (false, _) => Err(failure(format!("not copied completely: {}; run again", failed.join(", ")))),
         }
+    }
+}
+
+/// The address of the old server, with the user of its own variables unless it names one. The administrator of the new
+/// server, whom `COUCHDB_USER` names, is not the old server's business.
+fn with_its_user(address: Address) -> Address {
+    match (address.user(), std::env::var("COUCHDB_FROM_USER"), std::env::var("COUCHDB_FROM_PASSWORD")) {
+        (None, Ok(user), Ok(password)) => address.with_user(Some((user, password))),
+        _ => address,
     }
 }
 
@@ -186,13 +203,9 @@ async fn move_one(old: &Old, target: &Target, name: &str, place: &str, stop: &St
     let from = old.database(name).await?;
     let to = target.database(&name_here(name), from.about.partitioned).await?;
     let mut differences = Differences::default();
-    set_rights(name, &from, &to, &mut differences).await?;
-    if let Some(limit) = from.about.revs_limit {
-        to.set_revs_limit(limit).await?;
-    }
-    if let Some(limit) = from.about.purged_infos_limit {
-        to.set_purged_infos_limit(limit).await?;
-    }
+    let is_new = to.is_new || to.security().await?.is_some_and(|it| it == default_security()) && to.is_empty().await?;
+    set_rights(name, &from, &to, is_new, &mut differences).await?;
+    set_limits(name, &from, &to, is_new).await?;
 
     let bar = progress::transfer_bar();
     bar.set_message(place.to_owned());
@@ -212,7 +225,7 @@ async fn move_one(old: &Old, target: &Target, name: &str, place: &str, stop: &St
         source: Endpoint::Remote(from.address.clone()),
         target: to.end.clone(),
     };
-    let replication = replicate::replicate(source, here.clone(), identity).with_options(Options {
+    let replication = replicate::replicate(source.clone(), here.clone(), identity.clone()).with_options(Options {
         checkpoint_interval: Duration::from_secs(5),
         // A user who was left out may be copied by a later run, once the document here is gone.
         use_checkpoints: name != USERS,
@@ -232,81 +245,131 @@ async fn move_one(old: &Old, target: &Target, name: &str, place: &str, stop: &St
     }
     let is_left = |id: &str| left.contains(id) || is_of_system && is_design(id);
     let steady = |peer: Arc<dyn Peer>| Steady::new(peer, Arc::new(SystemEnvironment));
-    let (there, here) = (steady(there), steady(here));
+    let copied_again = AtomicU64::new(0);
+    let again = async |ids: Vec<String>| {
+        // A replication decodes them.
+        let encoded = ids.iter().map(|id| utf8_percent_encode(id, NON_ALPHANUMERIC).to_string()).collect();
+        let options = Options { filter: Filter::DocIds(encoded), use_checkpoints: false, ..Options::default() };
+        let replication = replicate::replicate(source.clone(), here.clone(), identity.clone()).with_options(options);
+        let report = replication.run_until(stopped(stop.clone())).await?;
+        copied_again.fetch_add(report.figures.docs_written, Ordering::Relaxed);
+        Ok(())
+    };
+    let (there, here_again) = (steady(there), steady(here.clone()));
     bar.set_message(format!("{place}: compared"));
     let shown = |documents| bar.set_position(documents);
     tokio::select! {
-        compared = compare(&there, &here, is_left, &mut differences, shown) => compared?,
+        compared = compare(&there, &here_again, is_left, again, &mut differences, shown) => compared?,
         () = stopped(stop.clone()) => {
             bar.finish_and_clear();
             return Err(interrupted());
         }
     }
     if !is_of_system {
-        compare_counts(&there, &here, &mut differences).await?;
+        compare_counts(&there, &here_again, &mut differences).await?;
     }
     bar.finish_and_clear();
-    let (written, documents) = (report.figures.docs_written, here.info().await?.documents);
-    let verdict = if differences.count == 0 { "the same as there" } else { "not the same as there" };
+    let written = report.figures.docs_written + copied_again.into_inner();
+    let documents = here_again.info().await?.documents;
+    let verdict = if differences.count == 0 { "the same revisions" } else { "not the same revisions" };
     let name_here = name_here(name);
     let name = if name_here == name { name_here } else { format!("{name} as {name_here}") };
     progress::print(&format!("{name}: {documents} documents, {written} revisions written, {verdict}"))?;
     Ok(differences)
 }
 
-/// Gives the database the rights that it has on the old server. Rights that were set here stay.
+/// Gives a new database the rights that it has on the old server. Rights of one that exists here stay; if they are other
+/// ones, and its documents are not everybody's there, nothing may be copied.
+///
+/// A new database is for administrators until it gets other rights, also where new ones are everybody's. One without any
+/// document that is for administrators may be what a killed run left, so it is new too.
 async fn set_rights(
     name: &str,
     from: &OldDatabase,
     to: &TargetDatabase,
+    is_new: bool,
     differences: &mut Differences,
 ) -> Result<(), Failure> {
     let Some(here) = to.security().await? else { return Err(failure("its _security here cannot be read")) };
     let for_administrators = default_security();
-    if is_of_replications(name) {
-        // Its documents have passwords, which `_replicator` hides and this one does not.
-        if here != for_administrators {
-            to.set_security(&for_administrators).await?;
-        }
-        return Ok(());
+    if here != for_administrators && (is_new || is_of_replications(name)) {
+        // Documents of replications have passwords, which `_replicator` hides and its copy does not.
+        to.set_security(&for_administrators).await?;
     }
-    if name == USERS {
+    if name == USERS || is_of_replications(name) {
         // The server has its own rules.
         return Ok(());
     }
-    let Some(there) = &from.about.security else {
-        remark(&format!(
-            "{name}: the old server does not tell its rights; it is for administrators until you set _security"
-        ));
-        return close(to, &here, &for_administrators).await;
-    };
-    if there.get("cloudant").is_some() || there.get("couchdb_auth_only").is_some() {
+    let there = match &from.about.security {
+        None => Err("the old server does not tell its rights"),
         // Without `members` it would be open to everybody here, which it is not there.
-        remark(&format!(
-            "{name}: rights of a Cloudant mean nothing here; it is for administrators until you set _security"
-        ));
-        return close(to, &here, &for_administrators).await;
-    }
-    if *there != here {
-        // A run that was killed may have left the rights of a new database.
-        if !to.is_new && here != for_administrators {
+        Some(there) if there.get("cloudant").is_some() || there.get("couchdb_auth_only").is_some() => {
+            Err("rights of a Cloudant mean nothing here")
+        }
+        Some(there) => Ok(there),
+    };
+    match there {
+        Err(why) if is_new || here == for_administrators => {
+            remark(&format!("{name}: {why}; it is for administrators until you set _security"));
+        }
+        Err(why) if is_open(&here) => {
+            return Err(failure(format!(
+                "{why}, and the database of this name here is everybody's. Set _security of the one here first"
+            )));
+        }
+        // An administrator of this server gave it members.
+        Err(_) => {}
+        Ok(there) if is_new => {
+            if *there != for_administrators {
+                to.set_security(there).await?;
+            }
+        }
+        Ok(there) if *there != here && !is_open(there) => {
+            return Err(failure(
+                "a database of this name exists here, and its _security is not that of the old server. Set it to the \
+                 same, or delete the one here"
+                    .to_owned(),
+            ));
+        }
+        Ok(there) if *there != here => {
             differences.add("its _security is another one here, and stays".to_owned());
             return Ok(());
         }
-        to.set_security(there).await?;
+        Ok(_) => {}
     }
-    if is_open(there) {
+    if there.is_ok_and(|there| is_open(&there)) {
         remark(&format!("{name}: everybody may read and write it, as on the old server"));
     }
     Ok(())
 }
 
-/// Closes a new database to all but administrators, also where new ones are open to everybody.
-async fn close(to: &TargetDatabase, here: &JsonText, for_administrators: &JsonText) -> Result<(), Failure> {
-    match to.is_new && here != for_administrators {
-        true => to.set_security(for_administrators).await,
-        false => Ok(()),
+/// Gives a new database the limits that it has on the old server, as far as they are possible here. Those of a database
+/// that exists here stay.
+async fn set_limits(name: &str, from: &OldDatabase, to: &TargetDatabase, is_new: bool) -> Result<(), Failure> {
+    if let Some(there) = from.about.revs_limit {
+        if is_new {
+            to.set_revs_limit(possible_revs_limit(there)).await?;
+        }
+        let here = to.revs_limit().await?;
+        if here != there {
+            remark(&format!("{name}: _revs_limit is {there} on the old server, and {here} here"));
+        }
     }
+    if let Some(there) = from.about.purged_infos_limit {
+        if is_new && let Err(error) = to.set_purged_infos_limit(there).await {
+            remark(&format!("{name}: _purged_infos_limit was not set: {error}"));
+        }
+        let here = to.purged_infos_limit().await?;
+        if here != there {
+            remark(&format!("{name}: _purged_infos_limit is {there} on the old server, and {here} here"));
+        }
+    }
+    Ok(())
+}
+
+/// The closest limit that is allowed here: CouchDB has no highest one.
+fn possible_revs_limit(there: u64) -> u64 {
+    there.clamp(u64::from(*REVS_LIMITS.start()), u64::from(*REVS_LIMITS.end()))
 }
 
 /// Whether a database of these rights has no members, and so is everybody's.
@@ -317,12 +380,12 @@ fn is_open(security: &JsonText) -> bool {
 }
 
 /// Copies the settings, and returns the number of those that could not be set.
-async fn copy_settings(old: &Old, target: &Target) -> Result<u64, Failure> {
+async fn copy_settings(old: &Old, target: &Target, with_admins: bool) -> Result<u64, Failure> {
     let Some(configuration) = old.configuration().await? else {
         remark("the old server does not show its settings; none was copied");
         return Ok(0);
     };
-    let outcome = settings::copy(configuration, target).await?;
+    let outcome = settings::copy(configuration, target, with_admins).await?;
     if !outcome.set.is_empty() {
         progress::print(&format!("settings: {}", outcome.set.join(", ")))?;
     }
@@ -345,6 +408,11 @@ mod tests {
             assert_eq!(name_here(name), here);
             assert!(!is_of_replications(&name_here(name)));
         }
+    }
+
+    #[test]
+    fn a_limit_that_is_too_high_here_becomes_the_highest() {
+        assert_eq!([0, 77, 10_000, u64::MAX].map(possible_revs_limit), [1, 77, 4_000, 4_000]);
     }
 
     #[test]

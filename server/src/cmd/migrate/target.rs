@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kv_api::AnyDatabase;
 use model::{CreateOptions, Documents, JsonText, JsonWriter, Layer};
-use peer::{Address, Http, Method, Peer, Trust};
+use peer::{Address, ErrorKind, Http, Method, Peer, Trust};
 use replicate::Endpoint;
 
 use super::old::{Configuration, known};
@@ -102,6 +102,29 @@ impl Target {
         }
     }
 
+    pub(super) fn is_server(&self) -> bool {
+        matches!(self, Target::Server { .. })
+    }
+
+    /// For each name, whether `_users` has a user of it.
+    pub(super) async fn are_users(&self, names: &[&str]) -> Result<Vec<bool>, Failure> {
+        let ids: Vec<String> = names.iter().map(|name| format!("org.couchdb.user:{name}")).collect();
+        let winners = match self {
+            Target::Store { layer, .. } => match layer.database(USERS).await {
+                Ok(users) => peer::Local::new(users).winners(&ids).await,
+                Err(error) if error.status() == NOT_FOUND => return Ok(vec![false; names.len()]),
+                Err(error) => return Err(error.into()),
+            },
+            Target::Server { address, trust, .. } => {
+                Http::trusting(address.clone().database(USERS)?, trust)?.winners(&ids).await
+            }
+        };
+        match winners {
+            Err(error) if error.kind() == ErrorKind::NoDatabase => Ok(vec![false; names.len()]),
+            winners => Ok(winners?.iter().map(Option::is_some).collect()),
+        }
+    }
+
     /// The settings that count here.
     pub(super) async fn configuration(&self) -> Result<Configuration, Failure> {
         match self {
@@ -132,6 +155,8 @@ impl Target {
 /// The status of a database that exists.
 const EXISTS: u16 = 412;
 
+const NOT_FOUND: u16 = 404;
+
 fn other_kind(partitioned: bool) -> Failure {
     failure(match partitioned {
         true => "it is partitioned there, and here is one of its name that is not",
@@ -157,6 +182,26 @@ impl TargetDatabase {
         Ok(())
     }
 
+    /// Whether it has had no document, not even a deleted one.
+    pub(super) async fn is_empty(&self) -> Result<bool, Failure> {
+        let info = self.peer.info().await?;
+        Ok(info.documents == 0 && info.deleted == 0)
+    }
+
+    pub(super) async fn revs_limit(&self) -> Result<u64, Failure> {
+        match &self.place {
+            Place::Store(documents) => Ok(u64::from(documents.revs_limit().await?)),
+            Place::Server(http) => get_number(http, "_revs_limit").await,
+        }
+    }
+
+    pub(super) async fn purged_infos_limit(&self) -> Result<u64, Failure> {
+        match &self.place {
+            Place::Store(documents) => Ok(documents.purged_infos_limit().await?),
+            Place::Server(http) => get_number(http, "_purged_infos_limit").await,
+        }
+    }
+
     pub(super) async fn set_revs_limit(&self, limit: u64) -> Result<(), Failure> {
         match &self.place {
             Place::Store(documents) => {
@@ -174,6 +219,11 @@ impl TargetDatabase {
         }
         Ok(())
     }
+}
+
+async fn get_number(http: &Http, name: &str) -> Result<u64, Failure> {
+    let answer = http.ask(Method::GET, &[name], &[], None).await?;
+    answer.root().as_u64().ok_or_else(|| failure(format!("{name} here is no number")))
 }
 
 async fn put_number(http: &Http, name: &str, number: u64) -> peer::Result<()> {
