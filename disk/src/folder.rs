@@ -7,6 +7,9 @@
 //!     …                   the engine's own files
 //! ```
 //!
+//! A snapshot that nobody has taken into use has a mark of another engine, `snapshot of lsm`. Builds that know no
+//! snapshots refuse it too.
+//!
 //! A folder is opened by its mark. A folder of another engine, format or program is refused before anything in it is
 //! touched. A new folder gets its mark first: the mark is written under another name, synced and renamed, and the
 //! folder is synced. So after a crash the folder is either new or has a complete mark.
@@ -22,6 +25,8 @@ use std::path::{Path, PathBuf};
 use kv_api::{Error, Result, STORED_FORMAT, error, other_format};
 
 const MARK_FILE: &str = "couch-layer.json";
+/// What the mark of a snapshot has before the name of its engine.
+const SNAPSHOT_OF: &str = "snapshot of ";
 const NEW_MARK_FILE: &str = "couch-layer.json.new";
 const LOCK_FILE: &str = "LOCK";
 
@@ -47,8 +52,9 @@ impl Mark {
         };
         let parsed: Option<Mark> = serde_json::from_slice::<serde_json::Value>(&text).ok().and_then(|mark| {
             let format = u32::try_from(mark.get("format")?.as_u64()?).ok()?;
-            let copied = mark.get("copied").is_some_and(|copied| copied != false);
-            Some(Mark { engine: mark.get("engine")?.as_str()?.to_owned(), format, copied })
+            let named = mark.get("engine")?.as_str()?;
+            let (engine, copied) = named.strip_prefix(SNAPSHOT_OF).map_or((named, false), |engine| (engine, true));
+            Some(Mark { engine: engine.to_owned(), format, copied })
         });
         parsed.map(Some).ok_or_else(|| {
             Error::new(error::FILE_CORRUPT)
@@ -93,7 +99,7 @@ impl Folder {
             sync_folder(path).map_err(cannot_write)?;
         } else {
             check_empty(path)?;
-            write_mark(path, engine, false).map_err(cannot_write)?;
+            write_mark(path, engine).map_err(cannot_write)?;
         }
         // On Windows a locked file can be read by its owner only, and an open `LOCK` cannot be removed.
         let mark = if cfg!(windows) { None } else { Some(lock(path, MARK_FILE)?) };
@@ -198,39 +204,40 @@ fn lock(path: &Path, name: &str) -> Result<File> {
     }
 }
 
-/// After an error there is no mark, and the next opening writes it again: a failed sync may have lost its name for
-/// good, whatever a later sync reports.
-fn write_mark(path: &Path, engine: &str, copied: bool) -> io::Result<()> {
-    let mut mark = serde_json::json!({ "engine": engine, "format": STORED_FORMAT });
-    if copied {
-        mark["copied"] = true.into();
-    }
-    let text = mark.to_string();
+/// The mark of a new folder. After an error there is none, and the next opening writes it again: a failed sync may have
+/// lost its name for good, whatever a later sync reports.
+fn write_mark(path: &Path, engine: &str) -> io::Result<()> {
+    replace_mark(path, engine, sync_folder).inspect_err(|_| drop(fs::remove_file(path.join(MARK_FILE))))
+}
+
+/// Writes a mark over the one that a folder may have. After an error it has either of them.
+fn replace_mark(path: &Path, engine: &str, sync: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    let text = serde_json::json!({ "engine": engine, "format": STORED_FORMAT }).to_string();
     let (new, marked) = (path.join(NEW_MARK_FILE), path.join(MARK_FILE));
     let mut file = File::create(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, &marked)?;
-    sync_folder(path).inspect_err(|_| drop(fs::remove_file(&marked)))
+    sync(path)
 }
 
 /// Marks a folder as a snapshot that nobody has taken into use. Durable, with all names in the folder.
 pub(crate) fn mark_copy(path: &Path, engine: &str) -> io::Result<()> {
-    write_mark(path, engine, true)
+    write_mark(path, &format!("{SNAPSHOT_OF}{engine}"))
 }
 
 /// Makes a snapshot an ordinary store. Called by the process that has it open, once no version that the copied store gave
 /// out can have another meaning here.
 ///
 /// # Errors
-/// The disk's errors. The folder has the mark of a snapshot then, or none.
+/// The disk's errors. The folder has a mark then, that of a snapshot or the new one.
 pub fn take_into_use(path: &Path) -> Result<()> {
     let Some(mark) = Mark::read(path)? else {
         let sentence = format!("the folder {} has no mark", path.display());
         return Err(Error::new(error::FILE_CORRUPT).with_context(sentence));
     };
-    let written = write_mark(path, &mark.engine, false);
-    written.map_err(|cause| io_error(format!("cannot write the mark of {}", path.display()), &cause))
+    replace_mark(path, &mark.engine, sync_folder)
+        .map_err(|cause| io_error(format!("cannot write the mark of {}", path.display()), &cause))
 }
 
 /// Number of folders `NAME.partial-N` that interrupted copies may leave before there must be room for another one.
@@ -443,16 +450,24 @@ mod tests {
         assert_eq!(refused.code(), 2000);
         assert!(refused.to_string().contains("couch-layer adopt"), "{refused}");
         assert_eq!(Folder::open_copy(&path, "other").unwrap_err().code(), 2108);
+        // A build that knows no snapshots compares the engine's name.
+        let text = fs::read_to_string(path.join(MARK_FILE)).unwrap();
+        assert!(text.contains(r#""engine":"snapshot of test""#), "{text}");
         let owned = Folder::open_copy(&path, "test").unwrap();
+        // The new mark cannot be written.
+        fs::create_dir(path.join(NEW_MARK_FILE)).unwrap();
+        take_into_use(&path).unwrap_err();
+        assert!(Mark::read(&path).unwrap().unwrap().copied);
+        fs::remove_dir(path.join(NEW_MARK_FILE)).unwrap();
+        // Its name cannot be synced.
+        let failed = replace_mark(&path, "test", |_| Err(ErrorKind::Other.into()));
+        assert!(failed.is_err() && Mark::read(&path).unwrap().is_some(), "never without a mark");
+        replace_mark(&path, "snapshot of test", sync_folder).unwrap();
         take_into_use(&path).unwrap();
         assert_eq!(Mark::read(&path).unwrap(), Some(mark()));
         assert_eq!(code(&path, "test"), 1529, "it is still owned");
         drop(owned);
         assert_eq!(code(&path, "test"), 0);
-        // What is not understood is not opened.
-        let text = format!(r#"{{"engine":"test","format":{STORED_FORMAT},"copied":"maybe"}}"#);
-        fs::write(path.join(MARK_FILE), text).unwrap();
-        assert_eq!(code(&path, "test"), 2000);
     }
 
     #[test]

@@ -62,7 +62,7 @@ async function moved(t, { from, origin, authorization, ask, db, args }) {
 
   const first = await run(['migrate', '--from', from, '--engine', engine, ...args]);
   assert.equal(first.code, 0, first.stdout + first.stderr);
-  assert.match(first.stdout, new RegExp(`^${db}: 303 documents, [0-9]+ revisions written, the same as there$`, 'm'));
+  assert.match(first.stdout, new RegExp(`^${db}: 303 documents, [0-9]+ revisions written, the same revisions$`, 'm'));
   await ask(`/${db}/later`, put({}));
   const second = await run(['migrate', '--from', from, '--engine', engine, db]);
   assert.equal(second.code, 0, second.stdout + second.stderr);

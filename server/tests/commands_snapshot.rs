@@ -227,3 +227,62 @@ async fn a_copy_is_whole_or_not_there_whenever_the_server_is_killed() {
     }
     println!("{whole} copies were made before the kill");
 }
+
+/// Runs this with the closed store.
+async fn with_layer<F: Future<Output = ()>>(store: &str, change: impl FnOnce(model::Layer<kv_api::AnyDatabase>) -> F) {
+    let url = format!("lsm:{store}").parse().expect("a URL");
+    let engine = ::server::engine::open(&url, ::server::engine::IfMissing::Fail).expect("an engine");
+    change(model::Layer::open(engine, model::LayerOptions::default()).await.expect("a layer")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_would_touch_its_original_is_not_taken_into_use() {
+    use kv_api::{Database, RangeRequest, Read, Transaction};
+
+    let (root, client) = (tempfile::tempdir().expect("a folder"), Client::new());
+    let path = |name: &str| root.path().join(name).display().to_string();
+    let (store, other) = (path("store"), format!("lsm:{}", path("other")));
+    let served = serve(&store);
+    for db in ["left", "stays"] {
+        assert!(put(&client, format!("{}/{db}", url(&served)), Value::Null).await);
+    }
+    assert!(served.stop("-TERM").success());
+    let is_refused = |name: &str, why: &str| {
+        let copy = path(name);
+        succeed(&["snapshot", &copy, "--engine", &store]);
+        for command in [&["adopt", &copy][..], &["serve", "--engine", &copy, "--listen", "127.0.0.1:0"]] {
+            let said = refused(command);
+            assert!(said.contains("cannot be taken into use") && said.contains(why), "{said}");
+        }
+        assert!(refused(&["export", "stays", "--engine", &copy]).contains("is a snapshot"));
+        let mark = std::fs::read_to_string(root.path().join(name).join("couch-layer.json")).expect("a mark");
+        assert!(mark.contains("snapshot of lsm"), "{mark}");
+    };
+
+    // A server on it would go on with the relocation.
+    let id = jobs::JobId::new("relocation", "stays");
+    let job = jobs::NewJob::default();
+    with_layer(&store, async |layer| {
+        assert_eq!(layer.jobs().add(&id, &job).await.expect("a job"), jobs::State::Pending)
+    })
+    .await;
+    is_refused("relocating", "stays (being relocated)");
+    with_layer(&store, async |layer| assert!(layer.jobs().remove(&id).await.expect("no job"))).await;
+    // A server on it would write to the other store.
+    let from = format!("lsm:{store}");
+    succeed(&["relocate", "left", "--from", &from, "--to", &other]);
+    is_refused("relocated", &format!("left (in {other})"));
+    succeed(&["relocate", "left", "--from", &other, "--to", &from]);
+    // A database whose incarnation cannot be raised would give out the original's sequences.
+    with_layer(&store, async |layer| {
+        let engine = layer.engine();
+        let transaction = engine.begin().expect("a transaction");
+        let request = RangeRequest::keys(vec![], vec![0xff]);
+        let rows = transaction.get_range(&request, Read::Snapshot).await.expect("rows").rows;
+        let row = rows.iter().rfind(|row| model::is_instance_key(&row.key)).expect("an instance");
+        transaction.set(row.key.to_vec(), b"torn");
+        transaction.commit().await.expect("a commit");
+    })
+    .await;
+    is_refused("damaged", "these databases cannot be read: left");
+}

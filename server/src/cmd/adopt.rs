@@ -2,12 +2,15 @@
 //! cluster, or a snapshot. [`Layer::adopt`] has the rule.
 
 use clap::Args;
-use model::{Adopted, Layer, LayerOptions};
+use jobs::State;
+use kv_api::AnyDatabase;
+use model::{Adopted, ErrorKind, Layer, LayerOptions, NameRange};
 
 use super::progress;
 use super::source::failure;
 use crate::cmd::Failure;
 use crate::engine::{self, EngineUrl, IfMissing};
+use crate::http::RELOCATIONS;
 
 /// Prepare a store that was restored into another cluster, or a snapshot: in the feeds, new changes come after all
 /// earlier ones
@@ -41,8 +44,48 @@ impl Adopt {
 /// again.
 pub(crate) async fn adopt_snapshot(url: &EngineUrl) -> Result<Option<Adopted>, Failure> {
     let Some(engine) = engine::open_copy(url)? else { return Ok(None) };
+    examine(&Layer::open(engine.clone(), LayerOptions::default()).await?).await?;
     let adopted = Layer::adopt(engine.clone(), LayerOptions::default()).await?;
+    if !adopted.unreadable.is_empty() {
+        return Err(refused("these databases cannot be read", &adopted.unreadable));
+    }
     // The engine is open until then, so nobody else takes it into use.
     engine::take_into_use(url)?;
     Ok(Some(adopted))
+}
+
+/// Fails if a snapshot cannot be taken into use: a database without a new incarnation would give out sequences of the
+/// original, and one that is in another store, or moves there, would write to the store of the original.
+async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
+    let (mut unreadable, mut elsewhere) = (Vec::new(), Vec::new());
+    for name in layer.database_names(&NameRange::default()).await? {
+        let read = async { layer.database(&name).await?.revs_limit().await };
+        match read.await {
+            Err(error) if error.is_damage() => unreadable.push(name),
+            Err(error) => {
+                if let ErrorKind::Moved(to) = error.kind() {
+                    elsewhere.push(format!("{name} (in {to})"));
+                } else if error.status() != NOT_FOUND {
+                    return Err(error.into());
+                }
+            }
+            Ok(_) => {}
+        }
+    }
+    let jobs = layer.jobs().list(RELOCATIONS).await?.into_iter().filter(|job| job.state != State::Finished);
+    elsewhere.extend(jobs.map(|job| format!("{} (being relocated)", job.id.id)));
+    if !unreadable.is_empty() {
+        return Err(refused("these databases cannot be read", &unreadable));
+    }
+    if !elsewhere.is_empty() {
+        return Err(refused("these databases are in another store, which the original uses", &elsewhere));
+    }
+    Ok(())
+}
+
+/// The status of a database that a restore has not completed.
+const NOT_FOUND: u16 = 404;
+
+fn refused(why: &str, names: &[String]) -> Failure {
+    failure(format!("the snapshot cannot be taken into use: {why}: {}", names.join(", ")))
 }

@@ -66,6 +66,7 @@ pub use config::known::KNOWN_SETTINGS;
 pub(crate) use config::settings::{ADMINS, check as check_settings};
 pub(crate) use functions::Functions;
 pub(crate) use functions::validate::THREADS;
+pub(crate) use handlers::database::relocate::KIND as RELOCATIONS;
 pub(crate) use handlers::root::configuration::checked as checked_setting;
 pub(crate) use handlers::views::check::{check as check_views, repair as repair_views};
 pub(crate) use jobs::replicator::has_jobs as is_of_replications;
