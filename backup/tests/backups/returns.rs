@@ -8,7 +8,7 @@ use kv_api::{AnyDatabase, Database};
 use model::{
     Change, Documents, Edits, Emit, Error, Layer, LayerOptions, RevId, RustView, ViewGroup, ViewRequest, WriteMode,
 };
-use peer::{ChangesRequest, Local, Peer, ReadOptions};
+use peer::{FeedRequest, Local, Peer, ReadOptions};
 
 use crate::engine;
 use crate::stage::{edit, json, new_repository, quiet};
@@ -16,7 +16,7 @@ use crate::stage::{edit, json, new_repository, quiet};
 /// Replicates once, as a client does that has read everything until `since`. Returns where it is then, and the ids that it
 /// got.
 async fn pull(from: &dyn Peer, to: &dyn Peer, since: Option<String>) -> (String, BTreeSet<String>) {
-    let request = ChangesRequest { since, limit: 1_000, all_leaves: true, ..ChangesRequest::default() };
+    let request = FeedRequest { since, limit: 1_000, all_leaves: true, ..FeedRequest::default() };
     let page = from.changes(&request).await.unwrap();
     assert!(!page.more);
     let revs = |revs: Vec<String>| revs.iter().map(|rev| RevId::parse(rev).unwrap()).collect::<Vec<_>>();
@@ -37,7 +37,7 @@ async fn pull(from: &dyn Peer, to: &dyn Peer, since: Option<String>) -> (String,
 
 /// The leaves of all documents.
 async fn leaves(peer: &dyn Peer) -> BTreeSet<(String, Vec<String>)> {
-    let request = ChangesRequest { limit: 1_000, all_leaves: true, ..ChangesRequest::default() };
+    let request = FeedRequest { limit: 1_000, all_leaves: true, ..FeedRequest::default() };
     let rows = peer.changes(&request).await.unwrap().rows.into_iter();
     rows.map(|mut row| {
         row.revs.sort();
@@ -47,7 +47,7 @@ async fn leaves(peer: &dyn Peer) -> BTreeSet<(String, Vec<String>)> {
 }
 
 async fn changed_after(peer: &dyn Peer, since: &str) -> BTreeSet<String> {
-    let request = ChangesRequest { since: Some(since.to_owned()), limit: 1_000, ..ChangesRequest::default() };
+    let request = FeedRequest { since: Some(since.to_owned()), limit: 1_000, ..FeedRequest::default() };
     peer.changes(&request).await.unwrap().rows.into_iter().map(|row| row.id).collect()
 }
 

@@ -309,7 +309,7 @@ async fn set_rights(
         Some(there) => Ok(there),
     };
     match there {
-        Err(why) if is_new || here == for_administrators => {
+        Err(why) if is_new || is_same(&here, &for_administrators) => {
             remark(&format!("{name}: {why}; it is for administrators until you set _security"));
         }
         Err(why) if is_open(&here) => {
@@ -324,14 +324,14 @@ async fn set_rights(
                 to.set_security(there).await?;
             }
         }
-        Ok(there) if *there != here && !is_open(there) => {
+        Ok(there) if !is_same(there, &here) && !is_open(there) => {
             return Err(failure(
                 "a database of this name exists here, and its _security is not that of the old server. Set it to the \
                  same, or delete the one here"
                     .to_owned(),
             ));
         }
-        Ok(there) if *there != here => {
+        Ok(there) if !is_same(there, &here) => {
             differences.add("its _security is another one here, and stays".to_owned());
             return Ok(());
         }
@@ -370,6 +370,12 @@ async fn set_limits(name: &str, from: &OldDatabase, to: &TargetDatabase, is_new:
 /// The closest limit that is allowed here: CouchDB has no highest one.
 fn possible_revs_limit(there: u64) -> u64 {
     there.clamp(u64::from(*REVS_LIMITS.start()), u64::from(*REVS_LIMITS.end()))
+}
+
+/// Whether two `_security` say the same. Servers may keep their members in another order.
+fn is_same(one: &JsonText, other: &JsonText) -> bool {
+    let read = |text: &JsonText| serde_json::from_slice::<serde_json::Value>(text.as_bytes()).ok();
+    one == other || read(one).is_some_and(|one| Some(one) == read(other))
 }
 
 /// Whether a database of these rights has no members, and so is everybody's.
@@ -413,6 +419,19 @@ mod tests {
     #[test]
     fn a_limit_that_is_too_high_here_becomes_the_highest() {
         assert_eq!([0, 77, 10_000, u64::MAX].map(possible_revs_limit), [1, 77, 4_000, 4_000]);
+    }
+
+    #[test]
+    fn the_order_of_members_is_not_a_difference() {
+        let is_same = |one: &str, other: &str| {
+            let text = |text: &str| JsonText::parse(text.as_bytes()).unwrap();
+            is_same(&text(one), &text(other))
+        };
+        let (admins, members) = (r#""admins":{"names":["a"]}"#, r#""members":{"roles":["b"]}"#);
+        assert!(is_same(&format!("{{{admins},{members}}}"), &format!("{{{members},{admins}}}")));
+        assert!(
+            !is_same(&format!("{{{admins}}}"), &format!("{{{members}}}")) && !is_same("{}", &format!("{{{members}}}"))
+        );
     }
 
     #[test]
