@@ -21,6 +21,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -242,6 +243,10 @@ impl<D: Database> Database for Chaos<D> {
 
     fn figures(&self) -> Vec<Figure> {
         self.inner.figures()
+    }
+
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        self.inner.snapshot(folder)
     }
 }
 

@@ -17,6 +17,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -148,6 +149,10 @@ impl<A: Database, B: Database> Database for Mirror<A, B> {
 
     fn figures(&self) -> Vec<Figure> {
         self.a.figures()
+    }
+
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        self.a.snapshot(folder)
     }
 }
 

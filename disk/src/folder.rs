@@ -7,6 +7,9 @@
 //!     …                   the engine's own files
 //! ```
 //!
+//! A snapshot that nobody has taken into use has a mark of another engine, `snapshot of lsm`. Builds that know no
+//! snapshots refuse it too.
+//!
 //! A folder is opened by its mark. A folder of another engine, format or program is refused before anything in it is
 //! touched. A new folder gets its mark first: the mark is written under another name, synced and renamed, and the
 //! folder is synced. So after a crash the folder is either new or has a complete mark.
@@ -22,6 +25,8 @@ use std::path::{Path, PathBuf};
 use kv_api::{Error, Result, STORED_FORMAT, error, other_format};
 
 const MARK_FILE: &str = "couch-layer.json";
+/// What the mark of a snapshot has before the name of its engine.
+const SNAPSHOT_OF: &str = "snapshot of ";
 const NEW_MARK_FILE: &str = "couch-layer.json.new";
 const LOCK_FILE: &str = "LOCK";
 
@@ -32,6 +37,8 @@ pub struct Mark {
     pub engine: String,
     /// The format of everything in it: [`STORED_FORMAT`] of the build that made it.
     pub format: u32,
+    /// Whether it is a snapshot that nobody has taken into use.
+    pub copied: bool,
 }
 
 impl Mark {
@@ -45,7 +52,9 @@ impl Mark {
         };
         let parsed: Option<Mark> = serde_json::from_slice::<serde_json::Value>(&text).ok().and_then(|mark| {
             let format = u32::try_from(mark.get("format")?.as_u64()?).ok()?;
-            Some(Mark { engine: mark.get("engine")?.as_str()?.to_owned(), format })
+            let named = mark.get("engine")?.as_str()?;
+            let (engine, copied) = named.strip_prefix(SNAPSHOT_OF).map_or((named, false), |engine| (engine, true));
+            Some(Mark { engine: engine.to_owned(), format, copied })
         });
         parsed.map(Some).ok_or_else(|| {
             Error::new(error::FILE_CORRUPT)
@@ -68,14 +77,23 @@ impl Folder {
     /// 1529 when another process has it open; 2108 for another engine or format; 2000 when it is a file, or a folder
     /// with other files; 1514 when it cannot be written; 1522 when its mark is damaged. Each error says what to do.
     pub fn open(path: &Path, engine: &str) -> Result<Folder> {
+        Self::open_as(path, engine, false)
+    }
+
+    /// The same for a snapshot that nobody has taken into use, which is refused otherwise: 2000.
+    pub fn open_copy(path: &Path, engine: &str) -> Result<Folder> {
+        Self::open_as(path, engine, true)
+    }
+
+    fn open_as(path: &Path, engine: &str, is_copy: bool) -> Result<Folder> {
         let cannot_write = |cause| io_error(format!("cannot write to the folder {}", path.display()), &cause);
-        if !check_mark(path, engine)? {
+        if !check_mark(path, engine, is_copy)? {
             create(path).map_err(|cause| io_error(format!("cannot create the folder {}", path.display()), &cause))?;
             check_empty(path)?;
         }
         let lock_file = lock(path, LOCK_FILE)?;
         // The process that held the lock until now may have written a mark.
-        if check_mark(path, engine)? {
+        if check_mark(path, engine, is_copy)? {
             // The process that wrote it may have been killed before the name was durable. A loss of power could then
             // remove the mark and keep later writes.
             sync_folder(path).map_err(cannot_write)?;
@@ -95,7 +113,7 @@ impl Folder {
 }
 
 /// Whether a folder has the mark of this engine: `false` without a mark. Fails for another engine's.
-fn check_mark(path: &Path, engine: &str) -> Result<bool> {
+fn check_mark(path: &Path, engine: &str, may_be_copy: bool) -> Result<bool> {
     let Some(found) = Mark::read(path)? else { return Ok(false) };
     if found.engine != engine {
         return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(format!(
@@ -108,6 +126,12 @@ fn check_mark(path: &Path, engine: &str) -> Result<bool> {
     if found.format != STORED_FORMAT {
         let sentence = format!("the folder {} was {}", path.display(), other_format(u64::from(found.format)));
         return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(sentence));
+    }
+    if found.copied && !may_be_copy {
+        return Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context(format!(
+            "the folder {} is a snapshot that is not in use: start a server on it, or take it into use by `couch-layer adopt`",
+            path.display()
+        )));
     }
     Ok(true)
 }
@@ -180,16 +204,79 @@ fn lock(path: &Path, name: &str) -> Result<File> {
     }
 }
 
-/// After an error there is no mark, and the next opening writes it again: a failed sync may have lost its name for
-/// good, whatever a later sync reports.
+/// The mark of a new folder. After an error there is none, and the next opening writes it again: a failed sync may have
+/// lost its name for good, whatever a later sync reports.
 fn write_mark(path: &Path, engine: &str) -> io::Result<()> {
+    replace_mark(path, engine, sync_folder).inspect_err(|_| drop(fs::remove_file(path.join(MARK_FILE))))
+}
+
+/// Writes a mark over the one that a folder may have. After an error it has either of them.
+fn replace_mark(path: &Path, engine: &str, sync: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
     let text = serde_json::json!({ "engine": engine, "format": STORED_FORMAT }).to_string();
     let (new, marked) = (path.join(NEW_MARK_FILE), path.join(MARK_FILE));
     let mut file = File::create(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, &marked)?;
-    sync_folder(path).inspect_err(|_| drop(fs::remove_file(&marked)))
+    sync(path)
+}
+
+/// Marks a folder as a snapshot that nobody has taken into use. Durable, with all names in the folder.
+pub(crate) fn mark_copy(path: &Path, engine: &str) -> io::Result<()> {
+    write_mark(path, &format!("{SNAPSHOT_OF}{engine}"))
+}
+
+/// Makes a snapshot an ordinary store. Called by the process that has it open, once no version that the copied store gave
+/// out can have another meaning here.
+///
+/// # Errors
+/// The disk's errors. The folder has a mark then, that of a snapshot or the new one.
+pub fn take_into_use(path: &Path) -> Result<()> {
+    let Some(mark) = Mark::read(path)? else {
+        let sentence = format!("the folder {} has no mark", path.display());
+        return Err(Error::new(error::FILE_CORRUPT).with_context(sentence));
+    };
+    replace_mark(path, &mark.engine, sync_folder)
+        .map_err(|cause| io_error(format!("cannot write the mark of {}", path.display()), &cause))
+}
+
+/// Number of folders `NAME.partial-N` that interrupted copies may leave before there must be room for another one.
+const MOST_PARTIAL: u32 = 1_000;
+
+/// Creates an empty folder beside the place of a new one, for who fills it and then gives it its name. Nobody else may read it.
+pub(crate) fn create_partial(parent: &Path, name: &OsStr) -> io::Result<PathBuf> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    for number in 0..MOST_PARTIAL {
+        let mut partial = name.to_owned();
+        partial.push(format!(".partial-{number}"));
+        let path = parent.join(partial);
+        match builder.create(&path) {
+            // Of another copy, which may be running.
+            Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {}
+            created => return created.map(|()| path),
+        }
+    }
+    Err(io::Error::other("too many copies of this name were interrupted: remove those beside it"))
+}
+
+/// Renames a folder. Fails if anything has the new name.
+pub(crate) fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // Some file systems do not know the flag.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {}
+            renamed => return Ok(renamed?),
+        }
+    }
+    // Without the flag an empty folder would be replaced.
+    if to.symlink_metadata().is_ok() {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
+    fs::rename(from, to)
 }
 
 /// Creates a folder and its parents, and makes their names durable. This comes before the mark, so that no mark
@@ -252,7 +339,7 @@ mod tests {
     use super::*;
 
     fn mark() -> Mark {
-        Mark { engine: "test".into(), format: STORED_FORMAT }
+        Mark { engine: "test".into(), format: STORED_FORMAT, copied: false }
     }
 
     fn code(path: &Path, engine: &str) -> i32 {
@@ -343,6 +430,44 @@ mod tests {
         assert_eq!(Mark::read(&root.path().join("nowhere")).unwrap(), None);
         fs::write(path.join(MARK_FILE), "{").unwrap();
         assert_eq!(code(&path, "test"), 1522);
+    }
+
+    #[test]
+    fn a_snapshot_is_opened_by_who_takes_it_into_use() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("copy");
+        let partial = create_partial(root.path(), OsStr::new("copy")).unwrap();
+        assert_ne!(create_partial(root.path(), OsStr::new("copy")).unwrap(), partial);
+        fs::write(partial.join("data"), "of the engine").unwrap();
+        assert_eq!(code(&partial, "test"), 2000, "it has no mark yet");
+        mark_copy(&partial, "test").unwrap();
+        // Not even an empty folder is replaced.
+        fs::create_dir(&path).unwrap();
+        assert_eq!(rename_to_new(&partial, &path).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        fs::remove_dir(&path).unwrap();
+        rename_to_new(&partial, &path).unwrap();
+        let refused = Folder::open(&path, "test").unwrap_err();
+        assert_eq!(refused.code(), 2000);
+        assert!(refused.to_string().contains("couch-layer adopt"), "{refused}");
+        assert_eq!(Folder::open_copy(&path, "other").unwrap_err().code(), 2108);
+        // A build that knows no snapshots compares the engine's name.
+        let text = fs::read_to_string(path.join(MARK_FILE)).unwrap();
+        assert!(text.contains(r#""engine":"snapshot of test""#), "{text}");
+        let owned = Folder::open_copy(&path, "test").unwrap();
+        // The new mark cannot be written.
+        fs::create_dir(path.join(NEW_MARK_FILE)).unwrap();
+        take_into_use(&path).unwrap_err();
+        assert!(Mark::read(&path).unwrap().unwrap().copied);
+        fs::remove_dir(path.join(NEW_MARK_FILE)).unwrap();
+        // Its name cannot be synced.
+        let failed = replace_mark(&path, "test", |_| Err(ErrorKind::Other.into()));
+        assert!(failed.is_err() && Mark::read(&path).unwrap().is_some(), "never without a mark");
+        replace_mark(&path, "snapshot of test", sync_folder).unwrap();
+        take_into_use(&path).unwrap();
+        assert_eq!(Mark::read(&path).unwrap(), Some(mark()));
+        assert_eq!(code(&path, "test"), 1529, "it is still owned");
+        drop(owned);
+        assert_eq!(code(&path, "test"), 0);
     }
 
     #[test]

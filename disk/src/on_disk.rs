@@ -1,16 +1,17 @@
 //! A store in a folder, and the checks that every engine on disk makes when it opens one.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use kv_api::{Durability, Error, Figure, Result, error};
+use kv_api::{Durability, Error, Figure, Result, error, no_snapshot};
 
 use occ::store::{ApplyError, Batch, Store};
 use occ::{OccDatabase, OpenAt, last_version};
 use parking_lot::Mutex;
 
 use crate::DiskOptions;
-use crate::folder::{Folder, io_error, sync_folder};
+use crate::folder::{Folder, create_partial, io_error, mark_copy, rename_to_new, sync_folder};
 use crate::room;
 use crate::synced::Synced;
 
@@ -40,6 +41,26 @@ pub trait DiskStore: Store + Sized {
         let _ = (view, batch);
         0
     }
+
+    /// Copies the rows of `view` into an empty folder, as a store of its own, durably. Files that never change become hard
+    /// links.
+    ///
+    /// # Errors
+    ///
+    /// 2108 for a store whose files change in place; the disk's errors.
+    fn copy_view(&self, view: &Self::View, folder: &Path) -> Result<()> {
+        let _ = view;
+        Err(no_snapshot(folder))
+    }
+
+    /// The same for everything that is applied and synced. Returns the version of its newest batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_view`](Self::copy_view).
+    fn copy(&self, folder: &Path) -> Result<i64> {
+        Err(no_snapshot(folder))
+    }
 }
 
 /// A [`DiskStore`] that owns its folder and records the last synced version.
@@ -57,6 +78,15 @@ pub struct OnDisk<S> {
 
 impl<S: DiskStore> OnDisk<S> {
     pub(crate) fn open(path: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
+        Self::open_in(path, cache_bytes, durability, || Folder::open(path, S::ENGINE))
+    }
+
+    fn open_in(
+        path: &Path,
+        cache_bytes: u64,
+        durability: Durability,
+        folder: impl FnOnce() -> Result<Folder>,
+    ) -> Result<Self> {
         if !S::DURABILITIES.contains(&durability) {
             return Err(Error::new(error::INVALID_OPTION_VALUE).with_context(format!(
                 "{} can be durable as {:?}, not {durability:?}",
@@ -64,7 +94,7 @@ impl<S: DiskStore> OnDisk<S> {
                 S::DURABILITIES
             )));
         }
-        let folder = Folder::open(path, S::ENGINE)?;
+        let folder = folder()?;
         let cannot = |doing: &str, cause| io_error(format!("cannot {doing} {}", path.display()), &cause);
         let mut synced =
             Synced::open(&path.join("synced")).map_err(|cause| cannot("open the side file `synced` in", cause))?;
@@ -98,6 +128,20 @@ impl<S: DiskStore> OnDisk<S> {
         act(&mut synced.lock()).map_err(|cause| {
             io_error(format!("cannot write the side file `synced` in {}", self.path.display()), &cause)
         })
+    }
+}
+
+impl<S: DiskStore> OnDisk<S> {
+    /// Fills a new folder. The mark is last: without it nobody opens the folder, unless it is empty.
+    fn fill(&self, folder: &Path) -> Result<()> {
+        let version = self.store.copy(folder)?;
+        let cannot = |cause| io_error(format!("cannot write to the snapshot {}", folder.display()), &cause);
+        // A copy that comes back older is refused, as its store would be.
+        let synced = Synced::open(&folder.join("synced")).and_then(|mut synced| {
+            synced.write(version)?;
+            synced.sync()
+        });
+        synced.and_then(|()| mark_copy(folder, S::ENGINE)).map_err(cannot)
     }
 }
 
@@ -154,6 +198,38 @@ impl<S: DiskStore> Store for OnDisk<S> {
         [room::figures(&self.path), self.store.figures()].concat()
     }
 
+    /// The folder gets its name when it is complete, and never the name of one that exists. After a failure nothing is left.
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        let cannot = |cause| io_error(format!("cannot create the snapshot {}", folder.display()), &cause);
+        let exists = || {
+            let sentence = format!("{} exists: a snapshot needs a new folder", folder.display());
+            Error::new(error::CLIENT_INVALID_OPERATION).with_context(sentence)
+        };
+        if folder.symlink_metadata().is_ok() {
+            return Err(exists());
+        }
+        let absolute = std::path::absolute(folder).map_err(cannot)?;
+        let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Err(exists()) };
+        let (parent, own) = (parent.canonicalize().map_err(cannot)?, self.path.canonicalize().map_err(cannot)?);
+        if parent.starts_with(&own) {
+            let sentence = format!("{} is inside of the store {}", folder.display(), own.display());
+            return Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context(sentence));
+        }
+        let partial = create_partial(&parent, name).map_err(cannot)?;
+        let named = self.fill(&partial).and_then(|()| {
+            let target = parent.join(name);
+            rename_to_new(&partial, &target).map_err(|cause| match cause.kind() {
+                ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory => exists(),
+                _ => cannot(cause),
+            })?;
+            sync_folder(&parent).map_err(|cause| {
+                let _ = std::fs::rename(&target, &partial);
+                cannot(cause)
+            })
+        });
+        named.inspect_err(|_| drop(std::fs::remove_dir_all(&partial)))
+    }
+
     fn check_room(&self, bytes: u64) -> Result<()> {
         self.store.check_room(bytes)
     }
@@ -177,7 +253,12 @@ impl<S: DiskStore> OpenAt for OnDisk<S> {
     /// files are damaged, or hold less than was acknowledged; 1510 when the disk fails, 1225 when it is full. Each says
     /// what to do. A refused folder is unchanged: it can be opened once the cause is gone.
     fn open_at(path: &Path, options: DiskOptions) -> Result<OccDatabase<Self>> {
-        options.occ.open(OnDisk::open(path, options.cache_bytes, options.durability)?)
+        let (cache_bytes, durability) = (options.cache_bytes, options.durability);
+        let store = match options.is_copy {
+            false => OnDisk::open(path, cache_bytes, durability)?,
+            true => OnDisk::open_in(path, cache_bytes, durability, || Folder::open_copy(path, S::ENGINE))?,
+        };
+        options.occ.open(store)
     }
 }
 

@@ -13,12 +13,14 @@ pub const DEFAULT_CACHE_BYTES: u64 = 96 << 20;
 pub struct DiskOptions {
     pub(crate) cache_bytes: u64,
     pub(crate) durability: Durability,
+    pub(crate) is_copy: bool,
     pub(crate) occ: OccBuilder,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        DiskOptions { cache_bytes: DEFAULT_CACHE_BYTES, durability: Durability::Disk, occ: OccBuilder::new() }
+        let (cache_bytes, durability) = (DEFAULT_CACHE_BYTES, Durability::Disk);
+        DiskOptions { cache_bytes, durability, is_copy: false, occ: OccBuilder::new() }
     }
 }
 
@@ -40,6 +42,14 @@ impl DiskOptions {
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// Opens a [snapshot](kv_api::Database::snapshot) that nobody has taken into use, too, which is refused otherwise. Whoever
+    /// does so sees to it that no version has two meanings, then calls [`take_into_use`](crate::folder::take_into_use).
+    #[must_use]
+    pub fn copy(mut self) -> Self {
+        self.is_copy = true;
         self
     }
 

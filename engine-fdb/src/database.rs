@@ -195,6 +195,11 @@ impl Database for FdbDatabase {
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }
+
+    /// The cluster has backups.
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        Err(kv_api::no_snapshot(folder))
+    }
 }
 
 impl fmt::Debug for FdbDatabase {

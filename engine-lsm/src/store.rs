@@ -1,6 +1,7 @@
 //! The store: turns flushed batches into tables. The thread in [`compactor`](crate::compactor) compacts them.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -64,6 +65,28 @@ impl DiskStore for LsmStore {
 
     fn hidden_bytes(view: &LsmView, batch: &Batch) -> u64 {
         removed_bytes(&view.0.tables(), batch)
+    }
+
+    /// Tables never change, and the view keeps their files meanwhile.
+    fn copy_view(&self, view: &LsmView, folder: &Path) -> Result<()> {
+        let (tables, own) = (view.0.tables(), &self.shared.maker.folder);
+        let data = folder.join("data");
+        let there = data.join(TABLES);
+        let linked = fs::create_dir_all(&there).and_then(|()| {
+            let names = tables.iter().map(|member| member.number().to_string());
+            names.into_iter().try_for_each(|name| fs::hard_link(own.join(&name), there.join(name)))?;
+            sync_folder(&there)
+        });
+        linked.map_err(|cause| match cause.kind() {
+            ErrorKind::CrossesDevices => Error::new(error::CLIENT_INVALID_OPERATION).with_context(format!(
+                "{} is on another file system than {}",
+                folder.display(),
+                own.display()
+            )),
+            _ => io_error(format!("cannot link tables in {}", there.display()), &cause),
+        })?;
+        Manifest::new(data).write(&tables).map_err(|unwritten| unwritten.cause)?;
+        sync_folder(folder).map_err(|cause| io_error(format!("cannot sync {}", folder.display()), &cause))
     }
 }
 

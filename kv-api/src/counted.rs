@@ -1,5 +1,6 @@
 //! Counts what each transaction costs, so that a layer can prove its performance tables.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -115,6 +116,10 @@ impl<D: Database> Database for Counted<D> {
 
     fn figures(&self) -> Vec<Figure> {
         self.inner.figures()
+    }
+
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        self.inner.snapshot(folder)
     }
 }
 

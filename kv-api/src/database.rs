@@ -1,6 +1,9 @@
 //! The database.
 
-use crate::{Durability, Figure, Limits, Result, Transaction};
+use std::path::Path;
+
+use crate::error::UNSUPPORTED_OPERATION;
+use crate::{Durability, Error, Figure, Limits, Result, Transaction};
 
 /// An ordered, transactional key-value database: a cheap handle.
 pub trait Database: Clone + Send + Sync + 'static {
@@ -41,4 +44,23 @@ pub trait Database: Clone + Send + Sync + 'static {
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }
+
+    /// Copies everything into a new folder, as of one moment: every acknowledged commit until the call, and none of which
+    /// only a part is there. It may hold up commits for the time of a short read, and blocks the calling thread longer. The
+    /// copy is opened only by who knows that it is one: the store goes on beside it, and both would give out the same
+    /// versions.
+    ///
+    /// # Errors
+    /// 2108 if the engine cannot do it; 2000 if the folder exists; the disk's errors. Nothing is left in the folder then.
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        Err(no_snapshot(folder))
+    }
+}
+
+/// The error of an engine without snapshots: 2108.
+pub fn no_snapshot(folder: &Path) -> Error {
+    Error::new(UNSUPPORTED_OPERATION).with_context(format!(
+        "there is no snapshot in {}: this engine has none; make a backup, or copy the folder while nobody has it open",
+        folder.display()
+    ))
 }

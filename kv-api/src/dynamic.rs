@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,6 +40,8 @@ pub trait DynDatabase: Send + Sync + 'static {
     fn disk_bytes(&self, begin: &[u8], end: &[u8]) -> Option<u64>;
     /// See [`Database::figures`].
     fn figures(&self) -> Vec<Figure>;
+    /// See [`Database::snapshot`].
+    fn snapshot(&self, folder: &Path) -> Result<()>;
 }
 
 impl<D: Database> DynDatabase for D {
@@ -68,6 +71,10 @@ impl<D: Database> DynDatabase for D {
 
     fn figures(&self) -> Vec<Figure> {
         Database::figures(self)
+    }
+
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        Database::snapshot(self, folder)
     }
 }
 
@@ -272,6 +279,10 @@ impl Database for AnyDatabase {
 
     fn figures(&self) -> Vec<Figure> {
         [self.outcomes.figures(), self.engine.figures()].concat()
+    }
+
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        self.engine.snapshot(folder)
     }
 }
 

@@ -66,7 +66,7 @@ mod versionstamp;
 
 pub use bytes::Bytes;
 pub use counted::{Counted, CountedTransaction, Counts};
-pub use database::Database;
+pub use database::{Database, no_snapshot};
 pub use dynamic::{AnyDatabase, AnyTransaction, BoxFuture, DynDatabase, DynTransaction};
 pub use error::{Error, Result};
 pub use extension::{DatabaseExt, TransactionExt};

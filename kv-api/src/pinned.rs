@@ -1,5 +1,7 @@
 //! A database whose transactions all read at one version.
 
+use std::path::Path;
+
 use bytes::Bytes;
 
 use crate::error::TRANSACTION_TOO_OLD;
@@ -64,6 +66,10 @@ impl<D: Database> Database for Pinned<D> {
 
     fn figures(&self) -> Vec<Figure> {
         self.inner.figures()
+    }
+
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        self.inner.snapshot(folder)
     }
 }
 

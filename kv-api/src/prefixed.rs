@@ -1,5 +1,7 @@
 //! A database inside another one: all its keys begin with a prefix.
 
+use std::path::Path;
+
 use bytes::Bytes;
 
 use crate::error::KEY_OUTSIDE_LEGAL_RANGE;
@@ -67,6 +69,10 @@ impl<D: Database> Database for Prefixed<D> {
 
     fn figures(&self) -> Vec<Figure> {
         self.inner.figures()
+    }
+
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        self.inner.snapshot(folder)
     }
 }
 

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -205,6 +206,11 @@ pub trait Store: Send + Sync + 'static {
     /// What the store has done since it was opened, and what it holds: see [`kv_api::Database::figures`].
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
+    }
+
+    /// Copies everything that is applied and synced into a new folder: see [`kv_api::Database::snapshot`].
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        Err(kv_api::no_snapshot(folder))
     }
 
     /// Fails when the rest of the disk is reserved for transactions that shrink the data. Called before each batch,

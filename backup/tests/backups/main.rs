@@ -5,6 +5,7 @@ mod faults;
 mod healing;
 mod keeping;
 mod random;
+mod returns;
 mod stage;
 
 use std::sync::Arc;

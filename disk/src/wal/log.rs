@@ -40,7 +40,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -78,6 +78,8 @@ pub(crate) struct Log {
     round: u64,
     salt: u64,
     position: u64,
+    /// End of the records of the other file.
+    other_end: u64,
     /// Version of the newest record.
     version: i64,
     synced: bool,
@@ -248,7 +250,8 @@ impl Log {
             sync_folder(folder)
                 .map_err(|cause| io_error(format!("cannot begin the log in {}", folder.display()), &cause))?;
         }
-        Ok(Log { files, turn: 0, round: 1, salt, position: FILE_HEAD as u64, version, synced, failed: None })
+        let (position, other_end) = (FILE_HEAD as u64, FILE_HEAD as u64);
+        Ok(Log { files, turn: 0, round: 1, salt, position, other_end, version, synced, failed: None })
     }
 
     /// Appends a record. After [`HEAD`] bytes it has the run, or its packed form; `run_length` is the run's length.
@@ -295,9 +298,29 @@ impl Log {
 
     /// Continues in the other file, whose records are flushed and synced below.
     pub(crate) fn switch_files(&mut self) {
+        self.other_end = self.position;
         self.turn = 1 - self.turn;
         self.round += 1;
         self.position = FILE_HEAD as u64;
+    }
+
+    /// The heads and records: of the file that is written, and with `both` of the other one. A log of them is a log of its
+    /// own. Each with the name of its file.
+    pub(crate) fn records(&self, both: bool) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+        let ends = [(self.turn, self.position), (1 - self.turn, self.other_end)];
+        let files = ends.into_iter().take(if both { 2 } else { 1 });
+        let read = |(index, end): (usize, u64)| {
+            let path = &self.files[index].path;
+            let mut bytes = Vec::with_capacity(usize::try_from(end).unwrap_or_default());
+            let read = File::open(path).and_then(|file| file.take(end).read_to_end(&mut bytes));
+            let read = read.and_then(|read| match read as u64 == end {
+                true => Ok(()),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            });
+            read.map_err(|cause| io_error(format!("cannot read {}", path.display()), &cause))?;
+            Ok((path.file_name().unwrap_or_default().into(), bytes))
+        };
+        files.map(read).collect()
     }
 
     /// Frees the space behind the records, and that of the other file, whose records are flushed and synced below. A

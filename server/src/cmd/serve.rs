@@ -14,6 +14,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::adopt::adopt_snapshot;
 use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::{Failure, descriptors, reload, stop_signal, systemd};
 use crate::engine::{self, EngineUrl, IfMissing};
@@ -286,6 +287,14 @@ impl Serve {
         };
         if needs_administrator && is_new {
             return Err(StartError::OpenToAll { address }.into());
+        }
+        if let Some(adopted) = adopt_snapshot(&self.engine).await? {
+            let (databases, unreadable) = (adopted.databases, adopted.unreadable);
+            tracing::info!(
+                databases,
+                ?unreadable,
+                "the folder is a snapshot, which is taken into use: new incarnations"
+            );
         }
         let opening = engine::OpenOptions { cache_bytes: Some(memory.cache), wait: self.wait_for_store };
         let engine = engine::open_with(&self.engine, IfMissing::Create, opening)?;

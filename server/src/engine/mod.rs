@@ -75,6 +75,33 @@ pub fn open_with(url: &EngineUrl, if_missing: IfMissing, options: OpenOptions) -
     }
 }
 
+/// Opens a snapshot that nobody has taken into use ([`kv_api::Database::snapshot`]), for who gives its databases new
+/// incarnations. `None` if the store is none.
+///
+/// # Errors
+/// [`EngineError`], whose message is for a person.
+pub fn open_copy(url: &EngineUrl) -> Result<Option<AnyDatabase>, EngineError> {
+    match url {
+        #[cfg(feature = "lsm")]
+        EngineUrl::Folder { path, .. } if Mark::read(path)?.is_some_and(|mark| mark.copied) => {
+            let options = engine_lsm::LsmOptions::new().copy();
+            Ok(Some(AnyDatabase::new(engine_lsm::LsmDatabase::open(path, options)?)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Makes a snapshot an ordinary store. Called while [it is open](open_copy).
+///
+/// # Errors
+/// [`EngineError`], whose message is for a person.
+pub fn take_into_use(url: &EngineUrl) -> Result<(), EngineError> {
+    match url.folder() {
+        Some(path) => Ok(disk::folder::take_into_use(path)?),
+        None => Ok(()),
+    }
+}
+
 /// Lets a closed store forget the rows between two keys that it cannot read. Returns the number of damaged places. Only
 /// a person may decide this: what those rows hid becomes visible again, and the rest must be checked.
 ///

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use chunks::store::{DocumentStore, PeerStore};
 use clap::Args;
-use model::{BodyFormat, Edit, JsonText, LayerOptions, SystemEnvironment, WriteMode};
+use kv_api::AnyDatabase;
+use model::{BodyFormat, Edit, JsonText, Layer, LayerOptions, SystemEnvironment, WriteMode};
 use peer::{Address, Peer, Steady, Trust};
 
 use crate::cmd::Failure;
 use crate::cmd::tls_args::{RootsError, TrustArgs};
-use crate::engine::{EngineUrl, IfMissing};
+use crate::engine::{self, EngineUrl, IfMissing};
 use crate::report::Checked;
 use crate::units;
 
@@ -68,9 +69,7 @@ impl SourceArgs {
                     IfNoDatabase::Create => IfMissing::Create,
                     IfNoDatabase::Fail => IfMissing::Fail,
                 };
-                let max_document_size = usize::try_from(self.max_document_size)?;
-                let options = LayerOptions { max_document_size, ..crate::layer_options() };
-                local::Local::open(&self.engine()?, if_missing, options, name, if_none).await?.into()
+                local::Local::open(&self.engine()?, if_missing, self.layer_options()?, name, if_none).await?.into()
             }
         })
     }
@@ -93,9 +92,24 @@ impl SourceArgs {
         if self.url.is_some() {
             return self.open(name, IfNoDatabase::Fail).await;
         }
+        Ok(local::Local::open_or_remains(&self.engine()?, self.layer_options()?, name).await?.into())
+    }
+
+    /// The options of a store that this process opens.
+    fn layer_options(&self) -> Result<LayerOptions, Failure> {
         let max_document_size = usize::try_from(self.max_document_size)?;
-        let options = LayerOptions { max_document_size, ..crate::layer_options() };
-        Ok(local::Local::open_or_remains(&self.engine()?, options, name).await?.into())
+        Ok(LayerOptions { max_document_size, ..crate::layer_options() })
+    }
+
+    /// The server of `--url`, as its administrator.
+    pub(crate) fn server(&self) -> Option<Address> {
+        self.url.clone().map(with_own_user)
+    }
+
+    /// Opens the store, which is created if there is none.
+    pub(crate) async fn layer(&self) -> Result<Layer<AnyDatabase>, Failure> {
+        let engine = engine::open(&self.engine()?, IfMissing::Create)?;
+        Ok(Layer::open(engine, self.layer_options()?).await?)
     }
 
     /// The named store, or the default one. The environment variable is read here and not by clap, because it is set

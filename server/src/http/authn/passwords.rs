@@ -293,6 +293,11 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| Some((digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?) as u8)).collect()
 }
 
+/// Whether the value of an administrator in the configuration is a hash that passwords can match.
+pub(crate) fn is_password_hash(value: &str) -> bool {
+    Verifier::of_admin(value).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

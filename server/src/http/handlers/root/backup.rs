@@ -77,7 +77,7 @@ impl Asked {
 }
 
 /// Refuses all requests if the server has no administrator.
-fn require_administrator(request: &Request) -> Result<()> {
+pub(super) fn require_administrator(request: &Request) -> Result<()> {
     if request.app.auth.is_open_admin() {
         return Err(ApiError::forbidden(
             "naming a folder needs an administrator, and this server has none; set COUCHDB_USER and \
