@@ -278,7 +278,7 @@ mod tests {
             ),
             ("[config.csp]\nattachments_enable = 1", 2, "config.csp.attachments_enable: \"1\" is not a valid value"),
             ("[config.quotas]\nnotes = 'much'", 2, "config.quotas.notes: it must be a number of bytes"),
-            ("[config.admins]\nanna = 'x'", 1, "config.admins: name an administrator"),
+            ("[config.admins]\nanna = 'x'", 1, "config.admins: set one administrator"),
         ] {
             let (found, wrong) = parse(text).unwrap_err();
             assert!(found == line && wrong.starts_with(problem) && !wrong.is_empty(), "{text:?}: {found}: {wrong}");

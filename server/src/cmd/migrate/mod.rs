@@ -337,7 +337,7 @@ async fn set_rights(
         }
         Ok(_) => {}
     }
-    if there.is_ok_and(|there| is_open(&there)) {
+    if there.is_ok_and(is_open) {
         remark(&format!("{name}: everybody may read and write it, as on the old server"));
     }
     Ok(())
