@@ -59,16 +59,19 @@ pub(crate) async fn adopt_snapshot(url: &EngineUrl) -> Result<Option<Adopted>, F
 async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
     let (mut unreadable, mut elsewhere) = (Vec::new(), Vec::new());
     for name in layer.database_names(&NameRange::default()).await? {
-        let read = async { layer.database(&name).await?.revs_limit().await };
-        match read.await {
+        // A database in the last step of a move refuses this write.
+        let tried = async {
+            let documents = layer.database(&name).await?;
+            documents.set_revs_limit(documents.revs_limit().await?).await
+        };
+        match tried.await {
             Err(error) if error.is_damage() => unreadable.push(name),
-            Err(error) => {
-                if let ErrorKind::Moved(to) = error.kind() {
-                    elsewhere.push(format!("{name} (in {to})"));
-                } else if error.status() != NOT_FOUND {
-                    return Err(error.into());
-                }
-            }
+            Err(error) => match error.kind() {
+                ErrorKind::Moved(to) => elsewhere.push(format!("{name} (in {to})")),
+                ErrorKind::Moving => elsewhere.push(format!("{name} (being relocated)")),
+                _ if error.status() == NOT_FOUND => {}
+                _ => return Err(error.into()),
+            },
             Ok(_) => {}
         }
     }

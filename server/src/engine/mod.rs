@@ -83,7 +83,9 @@ pub fn open_with(url: &EngineUrl, if_missing: IfMissing, options: OpenOptions) -
 pub fn open_copy(url: &EngineUrl) -> Result<Option<AnyDatabase>, EngineError> {
     match url {
         #[cfg(feature = "lsm")]
-        EngineUrl::Folder { path, .. } if Mark::read(path)?.is_some_and(|mark| mark.copied) => {
+        EngineUrl::Folder { path, engine: None | Some(Engine::Lsm) }
+            if Mark::read(path)?.is_some_and(|mark| mark.copied) =>
+        {
             let options = engine_lsm::LsmOptions::new().copy();
             Ok(Some(AnyDatabase::new(engine_lsm::LsmDatabase::open(path, options)?)))
         }

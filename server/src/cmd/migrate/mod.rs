@@ -380,8 +380,10 @@ fn is_same(one: &JsonText, other: &JsonText) -> bool {
 
 /// Whether a database of these rights has no members, and so is everybody's.
 fn is_open(security: &JsonText) -> bool {
-    !["members", "readers"].into_iter().filter_map(|group| security.get(group)).any(|group| {
-        ["names", "roles"].into_iter().filter_map(|list| group.get(list)).any(|list| list.elements().next().is_some())
+    // The older name counts only in place of the other.
+    let members = security.get("members").or_else(|| security.get("readers"));
+    !members.is_some_and(|members| {
+        ["names", "roles"].into_iter().filter_map(|list| members.get(list)).any(|list| list.elements().next().is_some())
     })
 }
 
