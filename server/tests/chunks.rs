@@ -127,7 +127,7 @@ fn settings_are_shown_and_changed() {
 
     let refused = |arguments: &[&str]| fail(&[&["chunks", "settings", "vault"], arguments, &url].concat()).1;
     assert!(refused(&["--grace", "59m"]).contains("grace_ms 3540000 is under 3600000"));
-    assert!(refused(&["--data-doc-size-limit", "5"]).contains("data_doc_size_limit 5 is under 64000"));
+    assert!(refused(&["--data-doc-size-limit", "5"]).contains("data_doc_size_limit 5 is under the minimum of 64000"));
     // There are 302 chunks.
     assert!(refused(&["--chunk-prefix-length", "4"]).contains("more than one for each chunk"));
     assert!(refused(&["--chunk-prefix-length", "2", "--chunks", "100000"]).contains("shorter than 3"));

@@ -144,7 +144,7 @@ fn all_leaves_are_exported_and_imported_again() {
 
     let plain = couch_layer(folder, &["export", "one"], "");
     assert!(
-        err(&plain).contains("conflicts, deleted documents and histories, which --all-leaves has"),
+        err(&plain).contains("conflicts, deleted documents and histories, which --all-leaves exports"),
         "{}",
         err(&plain)
     );
