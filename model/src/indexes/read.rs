@@ -79,7 +79,7 @@ pub struct IndexRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IndexRow {
-    /// The key, as in [`mango::Row`].
+    /// The key, as in [`mango::IndexRow`].
     pub key: Vec<u8>,
     /// The document.
     pub id: String,

@@ -317,7 +317,7 @@ async fn a_database_that_is_made_anew_gets_everything() {
     documents.put(Edit::new("after", json("{}"))).await.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(60), running).await.expect("it goes on");
     let failed = ended.unwrap().unwrap_err();
-    assert!(failed.to_string().contains("created anew"), "{failed}");
+    assert!(failed.to_string().contains("created again"), "{failed}");
     replicate(one, other, identity()).run().await.unwrap();
     let arrived = world.layer.database("other").await.unwrap();
     assert_eq!(arrived.info().await.unwrap().doc_count, 2);
