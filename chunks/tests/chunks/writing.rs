@@ -229,7 +229,7 @@ async fn a_limit_the_server_does_not_take_is_refused(world: World) {
     chunks.configure(settings, 5_000).await.unwrap();
     for (settings, chunks_in_all, wanted) in [
         (Settings { data_doc_size_limit: DOCUMENT_LIMIT + 1, ..settings }, 5_000, "more than the server takes"),
-        (Settings { data_doc_size_limit: 1_000, ..settings }, 5_000, "under 64000"),
+        (Settings { data_doc_size_limit: 1_000, ..settings }, 5_000, "under the minimum of 64000"),
         (Settings { chunk_prefix_length: 4, ..settings }, 5_000, "index and data documents"),
         (Settings { chunk_prefix_length: 0, ..settings }, 100, "only grows"),
     ] {
