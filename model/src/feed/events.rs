@@ -27,7 +27,7 @@ use std::task::Poll;
 use futures_util::future::{BoxFuture, poll_fn};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use kv_api::{Database, MutationType, RangeRequest, Read, Runner, Transaction};
+use kv_api::{Database, MutationType, RangeRequest, Read, Runner, Transaction, TransactionExt};
 
 use crate::admin::info::read_last;
 use crate::error::{Error, ErrorKind, NotFound, Result};
@@ -51,9 +51,6 @@ const MOST_WATCHED: usize = 2_000;
 
 /// Number of drops that are kept.
 const KEPT_DROPS: usize = 1_000;
-
-/// More bytes than the rows of this many drops have, so that they are one batch.
-const MOST_BYTES_OF_DROPS: usize = 1 << 20;
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,8 +116,8 @@ pub(crate) async fn dropped<T: Transaction>(transaction: &T, root: &[u8], name: 
     let (begin, end) = Key::drops(root, &[0; STAMP_LEN]);
     // This drop counts too, so one fewer is kept. Concurrent drops may leave one more until the next drop. A selector
     // with an offset would read rows before these if there are few, and fail if one of them is damaged.
-    let kept = RangeRequest::keys(begin.clone(), end).reverse().limit(KEPT_DROPS).target_bytes(MOST_BYTES_OF_DROPS);
-    let kept = transaction.get_range(&kept, Read::Snapshot).await?.rows;
+    let kept = RangeRequest::keys(begin.clone(), end).reverse().limit(KEPT_DROPS);
+    let kept = transaction.get_all(kept, Read::Snapshot).await?;
     if let Some(oldest) = kept.get(KEPT_DROPS - 1) {
         let (stamp, _) = Key::read_drop(root, &oldest.key)?;
         transaction.clear_range(&begin, &end_of(&oldest.key));
