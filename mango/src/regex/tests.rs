@@ -39,6 +39,7 @@ fn what_only_backtracking_has() {
     check(r"^(?:(\1b|a))+$", &["a", "aab", "aababb"], &["ab"]);
     check("(?:(?=(a))){2}\\1", &["a"], &["b"]);
     check("^(a*)*(?=b)", &["aab", "b"], &["aac", "c"]);
+    check("^(?!)?a|b(?!)", &["a"], &["b"]);
 }
 
 #[test]
@@ -107,6 +108,8 @@ fn what_is_refused() {
         "a**",
         "a?{50}",
         "(?x)a+(?#q) +",
+        "(?!)(?#q)?",
+        "(?x:(?!) ?)",
         "^*",
         r"\b+",
         "a{2,1}",

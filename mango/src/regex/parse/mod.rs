@@ -357,6 +357,11 @@ impl Parser {
         }
         let looks =
             [("=", look(false, false)), ("!", look(false, true)), ("<=", look(true, false)), ("<!", look(true, true))];
+        if self.eat("!)") {
+            // PCRE takes this as its verb `(*FAIL)`, which nothing repeats, unless a quantifier follows at once.
+            let node = Node::Look { behind: false, negated: true, node: Box::new(Node::Empty) };
+            return Ok((self.backtracking(node), self.is_at_quantifier()));
+        }
         if let Some((behind, negated)) = looks.into_iter().find_map(|(mark, look)| look.filter(|_| self.eat(mark))) {
             let node = Box::new(self.inside(flags)?);
             let alternatives = match &*node {
