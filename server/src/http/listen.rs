@@ -1,8 +1,8 @@
 //! Listens, serves connections, and shuts down.
 //!
 //! ```text
-//!   start ── bind ── seat ── accept … ┬─ connection ── (TLS) ── requests
-//!                                     └─ connection ── (TLS) ── requests
+//!   start ── bind ── seat ── accept … ┬─ connection ── (TLS) ── requests, one after the other
+//!                                     └─ connection ── (TLS) ── http2: requests side by side
 //!   stop  ── no new connections; feeds end with their last sequence; running requests finish,
 //!            idle connections close; after a grace period the rest is cut off
 //! ```
@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kv_api::AnyDatabase;
+use kv_api::{AnyDatabase, BoxFuture};
 use model::{Layer, Setting};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -33,6 +33,7 @@ use crate::http::app::statistics::Statistics;
 use crate::http::app::{App, Identity, Options};
 use crate::http::authn::lockout::network;
 use crate::http::config::settings::ADMINS;
+use crate::http::http2;
 use crate::http::journal::Actor;
 use crate::http::metrics;
 use crate::http::routes;
@@ -310,7 +311,19 @@ async fn connection(
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(app.options.write_patience));
     let stream = Box::pin(stream);
-    let Some(tls) = app.options.tls.clone() else { return requests(app, stream, peer, stopping, cut, memory).await };
+    let Some(tls) = app.options.tls.clone() else {
+        let first = tokio::time::timeout(app.options.head_patience, http2::is_spoken(stream.get_ref()));
+        let first = tokio::select! {
+            first = first => first,
+            () = turned_true(&mut stopping) => return,
+        };
+        return match first {
+            Ok(Ok(false)) => requests(app, stream, peer, stopping, cut, memory).await,
+            Ok(Ok(true)) => requests_side_by_side(app, stream, peer, cut, memory).await,
+            Ok(Err(error)) => tracing::debug!(peer = %peer.ip(), %error, "a connection broke"),
+            Err(_) => tracing::debug!(peer = %peer.ip(), "a client sent nothing"),
+        };
+    };
     // Boxed: only some connections need it, and unboxed its size would be part of every connection's future.
     let secured = Box::pin(async move {
         let accepted = tokio::time::timeout(app.options.handshake_patience, tls.accept(stream));
@@ -319,6 +332,9 @@ async fn connection(
             () = turned_true(&mut stopping) => return,
         };
         match accepted {
+            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(http2::ALPN) => {
+                requests_side_by_side(app, stream, peer, cut, memory).await;
+            }
             Ok(Ok(stream)) => requests(app, stream, peer, stopping, cut, memory).await,
             Ok(Err(error)) => tracing::debug!(peer = %peer.ip(), %error, "a TLS handshake failed"),
             Err(_) => tracing::debug!(peer = %peer.ip(), "a client took too long for its handshake"),
@@ -327,7 +343,19 @@ async fn connection(
     secured.await;
 }
 
-/// Serves the requests of a connection.
+/// Serves the requests of a connection of HTTP/2. Boxed: few connections without TLS need it.
+fn requests_side_by_side<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    app: Arc<App>,
+    stream: S,
+    peer: SocketAddr,
+    cut: watch::Receiver<bool>,
+    mut memory: Held,
+) -> BoxFuture<()> {
+    memory.count(http2::BYTES);
+    Box::pin(async move { http2::requests(app, stream, peer, cut, memory.part()).await })
+}
+
+/// Serves the requests of a connection of HTTP/1.1, one after the other.
 async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     app: Arc<App>,
     stream: S,

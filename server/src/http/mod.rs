@@ -43,6 +43,7 @@ mod error;
 mod figures;
 mod functions;
 mod handlers;
+mod http2;
 mod ids;
 mod jobs;
 mod journal;

@@ -29,6 +29,7 @@ mod functions;
 mod heads;
 mod hostile;
 mod hostile_peers;
+mod http2;
 mod index_jobs;
 mod indexes;
 mod listings;

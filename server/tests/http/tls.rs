@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use peer::{Address, ErrorKind, Http, Method, Trust};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use reqwest::Client;
+
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::http2::Client;
 use crate::support::Couch;
 
 /// A certificate and its key in files.
@@ -62,7 +63,7 @@ impl Certificate {
     async fn serve(&self, options: Options) -> Couch {
         let mut couch = Couch::with(Options { tls: Some(self.tls()), ..options }).await;
         couch.base = format!("{}://{}", couch.server.scheme(), couch.server.address());
-        couch.client = Client::builder().tls_backend_preconfigured(believing(&self.pem)).build().unwrap();
+        couch.client = reqwest::Client::builder().tls_backend_preconfigured(believing(&self.pem)).build().unwrap();
         couch
     }
 }
@@ -107,9 +108,16 @@ async fn a_server_with_a_certificate_speaks_tls() {
     let ended = couch.call("DELETE", "/_session").await;
     assert!(ended.header("set-cookie").contains("; Secure; HttpOnly"), "{}", ended.header("set-cookie"));
 
-    // HTTP/1.1 by ALPN, raw quotes as without TLS, and several requests at once.
+    // HTTP/2 by ALPN.
     let mut config = believing(&certificate.pem);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let stream = connect(&couch, config).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let client = Client::over(stream, 65_535).await;
+    assert_eq!(client.call("GET", "/db/b/file", b"").await.1, large);
+    // HTTP/1.1 by ALPN, raw quotes as without TLS, and several requests at once.
+    let mut config = believing(&certificate.pem);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let mut stream = connect(&couch, config).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
     let login = "host: localhost\r\nauthorization: Basic YWRtOmdlaGVpbQ==\r\n";
