@@ -38,6 +38,7 @@ function chapters(items) {
 
 /** Adds the decision records below their index, which lists them. */
 function addRecords(index) {
+  // The number decides how deep a chapter is in the table of contents.
   const listed = readFileSync(path.join(DOCS, 'adr/README.md'), 'utf8').matchAll(/^\| \[(\d{4})\]\(([^)]+)\)/gm);
   for (const [, number, name] of listed) {
     const file = path.join(DOCS, 'adr', name);
@@ -45,7 +46,8 @@ function addRecords(index) {
     const content = readFileSync(file, 'utf8');
     index.sub_items.push({
       Chapter: {
-        name: content.match(/^# (.*)/)?.[1] ?? number, content, number: null, sub_items: [],
+        name: content.match(/^# (.*)/)?.[1] ?? number, content, sub_items: [],
+        number: [...index.number, index.sub_items.length + 1],
         path: `adr/${name}`, source_path: `adr/${name}`, parent_names: [...index.parent_names, index.name],
       },
     });
