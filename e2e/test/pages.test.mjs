@@ -6,7 +6,7 @@ import path from 'node:path';
 import test from 'node:test';
 
 import { Session, blocks, execute, pattern } from '../lib/pages.mjs';
-import { E2E, ROOT, Server, temporaryFolder } from '../lib/server.mjs';
+import { E2E, ROOT, Server, run, temporaryFolder } from '../lib/server.mjs';
 
 const DOCS = (await readdir(path.join(ROOT, 'docs'))).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`);
 // `docs/introduction.md` and `docs/security.md` are these.
@@ -135,4 +135,13 @@ test('blocks of Rust are compiled', async () => {
       rest = rest.slice(rest.indexOf(line) + 1);
     }
   }
+});
+
+test('the page of commands has each command, and no other', async () => {
+  const { stdout } = await run(['--help']);
+  const [, list] = stdout.match(/^Commands:\n([\s\S]*?)\n\n/m);
+  const known = [...list.matchAll(/^ {2}(\S+)/gm)].map(([, name]) => name).filter((name) => name !== 'help');
+  const page = TEXTS.get('docs/commands.md');
+  for (const name of known) assert.match(page, new RegExp(`\`(couch-layer )?${name}[\` ]`), name);
+  for (const [, name] of page.matchAll(/^\| `([a-z]+)[` ]/gm)) assert.ok(known.includes(name), name);
 });
