@@ -338,9 +338,9 @@ fn read_raw<E: Engine>(task: Reading, format: BodyFormat, scale: f64) -> Result<
     let store = E::store(folder.path(), Syncing::Unsynced);
     apply(&store, batches)?;
     let begun = Instant::now();
-    let view = store.view()?;
+    let snapshot = store.snapshot()?;
     for read in &reads {
-        black_box(read.replay(&view)?);
+        black_box(read.replay(&snapshot)?);
     }
     for body in &bodies {
         black_box(serde_json::to_vec(body)?);

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_executor::block_on;
 use futures_util::future::try_join_all;
 use kv_api::{Database, Direction, Durability, RangeRequest, Read, Runner, Transaction};
-use occ::store::{Batch, Store, View};
+use occ::store::{Batch, Snapshot, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -27,7 +27,7 @@ const VALUE_BYTES: usize = 100;
 /// Number of rows in a scan.
 const SCANNED: usize = 100;
 
-/// Number of reads in one transaction or view.
+/// Number of reads in one transaction or snapshot.
 const READS: usize = 100;
 
 type Row = (Bytes, Bytes);
@@ -177,12 +177,12 @@ fn get_raw<E: Engine>(scale: f64) -> Result<f64> {
     Batches(0).fill(&store, &rows)?;
     let count = scaled(100_000, scale);
     let begun = Instant::now();
-    let mut view = store.view()?;
+    let mut snapshot = store.snapshot()?;
     for (n, key) in scattered(&rows, count).enumerate() {
         if n % READS == 0 {
-            view = store.view()?;
+            snapshot = store.snapshot()?;
         }
-        black_box(view.get(key)?.context("it is there")?);
+        black_box(snapshot.get(key)?.context("it is there")?);
     }
     Ok(rate(count, begun.elapsed()))
 }
@@ -216,8 +216,9 @@ fn range_raw<E: Engine>(scale: f64) -> Result<f64> {
     let mut read = 0;
     let begun = Instant::now();
     for key in scattered(&rows, scans) {
-        let view = store.view()?;
-        let rows: Vec<Row> = view.range(key, END, Direction::Forward).take(SCANNED).collect::<kv_api::Result<_>>()?;
+        let snapshot = store.snapshot()?;
+        let rows: Vec<Row> =
+            snapshot.range(key, END, Direction::Forward).take(SCANNED).collect::<kv_api::Result<_>>()?;
         read += black_box(rows).len();
     }
     Ok(rate(read, begun.elapsed()))

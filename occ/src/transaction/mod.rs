@@ -112,7 +112,7 @@ impl<S: Store> OccTransaction<S> {
         &self,
         begin: &[u8],
         end: &[u8],
-        measure: impl FnOnce(&Overlay<'_, S::View>, &Mutex<Sample>) -> Result<T>,
+        measure: impl FnOnce(&Overlay<'_, S::Snapshot>, &Mutex<Sample>) -> Result<T>,
     ) -> Result<T> {
         self.with(|state, core| {
             let max_key = state.check_read(core)?;
@@ -122,8 +122,8 @@ impl<S: Store> OccTransaction<S> {
             if begin > max_key || end > max_key {
                 return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
             }
-            let (_, view, _) = core.newest();
-            measure(&Overlay { view, writes: None, bypass_unreadable: true }, &core.sample)
+            let (_, snapshot, _) = core.newest();
+            measure(&Overlay { snapshot, writes: None, bypass_unreadable: true }, &core.sample)
         })
     }
 

@@ -54,7 +54,7 @@ pub(crate) struct State<S: Store> {
     read_conflicts: ReadConflicts,
     /// The read version.
     version: Option<i64>,
-    hold: Option<Hold<S::View>>,
+    hold: Option<Hold<S::Snapshot>>,
     pub(crate) options: Options,
     persistent: Persistent,
     born: Duration,
@@ -332,25 +332,25 @@ impl<S: Store> State<S> {
     }
 
     /// The store at the read version; 1007 if that is too old.
-    fn view(&mut self, core: &Core<S>) -> Result<Arc<S::View>> {
+    fn snapshot(&mut self, core: &Core<S>) -> Result<Arc<S::Snapshot>> {
         let Some(version) = self.version else {
-            let (version, view, hold) = core.newest();
+            let (version, snapshot, hold) = core.newest();
             (self.version, self.hold) = (Some(version), Some(hold));
-            return Ok(view);
+            return Ok(snapshot);
         };
-        if let Some(view) = self.hold.as_ref().filter(|_| core.is_young(version)).and_then(Hold::view) {
-            return Ok(view);
+        if let Some(snapshot) = self.hold.as_ref().filter(|_| core.is_young(version)).and_then(Hold::snapshot) {
+            return Ok(snapshot);
         }
-        let found = core.view_at(version);
-        let (view, hold) = found.inspect_err(|_| self.hold = None)?;
+        let found = core.snapshot_at(version);
+        let (snapshot, hold) = found.inspect_err(|_| self.hold = None)?;
         self.hold = Some(hold);
-        Ok(view)
+        Ok(snapshot)
     }
 
     /// The store at the read version, under the transaction's writes if `read` sees them.
-    pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::View>> {
+    pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::Snapshot>> {
         Ok(Overlay {
-            view: self.view(core)?,
+            snapshot: self.snapshot(core)?,
             writes: self.sees_writes(read).then_some(&self.writes),
             bypass_unreadable: self.options.bypass_unreadable,
         })
