@@ -263,7 +263,7 @@ async fn a_snapshot_that_would_touch_its_original_is_not_taken_into_use() {
     let id = jobs::JobId::new("relocation", "stays");
     let job = jobs::NewJob::default();
     with_layer(&store, async |layer| {
-        assert_eq!(layer.jobs().add(&id, &job).await.expect("a job"), jobs::State::Pending)
+        assert_eq!(layer.jobs().add(&id, &job).await.expect("a job"), jobs::JobState::Pending)
     })
     .await;
     is_refused("relocating", "stays (being relocated)");

@@ -49,7 +49,7 @@ const SYSTEM_END: &[u8] = b"\xff\xff";
 const KEY_SLACK: usize = 8;
 
 /// See the [module](self).
-pub(crate) struct State<S: Store> {
+pub(crate) struct TransactionState<S: Store> {
     pub(crate) writes: WriteMap,
     read_conflicts: ReadConflicts,
     /// The read version.
@@ -79,9 +79,9 @@ pub(crate) struct State<S: Store> {
     watches: Vec<Arc<Watch>>,
 }
 
-impl<S: Store> State<S> {
+impl<S: Store> TransactionState<S> {
     pub(crate) fn new(core: &Core<S>) -> Self {
-        State {
+        TransactionState {
             writes: WriteMap::new(core.limits.value_bytes),
             read_conflicts: ReadConflicts::default(),
             version: None,
@@ -477,7 +477,7 @@ impl<S: Store> State<S> {
     }
 }
 
-impl<S: Store> Drop for State<S> {
+impl<S: Store> Drop for TransactionState<S> {
     fn drop(&mut self) {
         self.end(Error::new(error::TRANSACTION_CANCELLED));
     }

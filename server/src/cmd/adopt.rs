@@ -2,7 +2,7 @@
 //! cluster, or a snapshot. [`Layer::adopt`] has the rule.
 
 use clap::Args;
-use jobs::State;
+use jobs::JobState;
 use kv_api::AnyDatabase;
 use model::{Adopted, ErrorKind, Layer, LayerOptions, NameRange};
 
@@ -75,7 +75,7 @@ async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
             Ok(_) => {}
         }
     }
-    let jobs = layer.jobs().list(RELOCATIONS).await?.into_iter().filter(|job| job.state != State::Finished);
+    let jobs = layer.jobs().list(RELOCATIONS).await?.into_iter().filter(|job| job.state != JobState::Finished);
     elsewhere.extend(jobs.map(|job| format!("{} (being relocated)", job.id.id)));
     if !unreadable.is_empty() {
         return Err(refused("these databases cannot be read", &unreadable));

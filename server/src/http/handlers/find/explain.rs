@@ -5,11 +5,11 @@
 use mango::{Bookmark, Candidate, Choice, Index, Query};
 use model::{JsonText, JsonWriter};
 
-use crate::http::handlers::find::plan::Plan;
+use crate::http::handlers::find::plan::PlannedQuery;
 use crate::http::handlers::find::write_names;
 
 /// Writes the members into an open object.
-pub(crate) fn write(json: &mut JsonWriter<'_>, db: &str, plan: &Plan) {
+pub(crate) fn write(json: &mut JsonWriter<'_>, db: &str, plan: &PlannedQuery) {
     let query = &plan.query;
     json.name("dbname").str(db);
     json.name("index");
@@ -121,7 +121,7 @@ fn write_hints(json: &mut JsonWriter<'_>, query: &Query) {
 }
 
 /// Writes the arguments that CouchDB would read its view with.
-fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
+fn write_arguments(json: &mut JsonWriter<'_>, plan: &PlannedQuery) {
     let query = &plan.query;
     let descending = plan.is_descending();
     json.name("mrargs").begin_object();

@@ -1,7 +1,7 @@
 //! `_find`, `_explain` and `_index`: documents by selector, and the indexes that make it fast.
 //!
 //! ```text
-//!   body ── Query ── Plan ─┬─ _explain: shows the plan
+//!   body ── Query ── PlannedQuery ─┬─ _explain: shows the plan
 //!                          └─ Search: pages of rows or documents, each a transaction ── rows as they are found
 //!
 //!   body ── NewIndex ── a design document ── an ordinary edit, which starts the index
@@ -28,7 +28,7 @@ use model::JsonWriter;
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::handlers::find::plan::Plan;
+use crate::http::handlers::find::plan::PlannedQuery;
 use crate::http::handlers::find::search::Search;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, Stop};
@@ -74,7 +74,7 @@ async fn begin(
     database: Documents,
 ) -> Result<(Option<Search>, Vec<u8>)> {
     let mut body = b"{\"docs\":[".to_vec();
-    let plan = Plan::of(query()?, Purpose::Find, &app, &database).await?;
+    let plan = PlannedQuery::of(query()?, Purpose::Find, &app, &database).await?;
     if plan.finds_nothing() {
         body.extend_from_slice(b"\r\n]}\r");
         return Ok((None, body));
@@ -93,7 +93,7 @@ pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response>
     let database = request.fresh_database(db).await?;
     let query = query(request, database.is_partitioned()).await?;
     let app = request.app.clone();
-    let plan = Box::pin(async move { Plan::of(query()?, Purpose::Explain, &app, &database).await });
+    let plan = Box::pin(async move { PlannedQuery::of(query()?, Purpose::Explain, &app, &database).await });
     let plan = request.app.off_thread(plan).await??;
     Ok(response::object(|json| explain::write(json, db, &plan)))
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use hyper::StatusCode;
-use jobs::{Job, State, pause_after_lost};
+use jobs::{Job, JobState, pause_after_lost};
 use model::limits::DESIGN_PREFIX;
 use model::{AllDocsEntry, AllDocsRequest, JsonRef, JsonText, JsonWriter};
 
@@ -42,7 +42,7 @@ impl Known {
 
     /// The event since the last one in the history: the server ended while the job ran.
     fn loss(&self) -> Option<Event> {
-        let Job { state: State::Pending, lost: times @ 1.., scheduled_ms, .. } = self.job else { return None };
+        let Job { state: JobState::Pending, lost: times @ 1.., scheduled_ms, .. } = self.job else { return None };
         let at_ms = scheduled_ms.saturating_sub(pause_after_lost(times));
         Some(Event { kind: "crashed".to_owned(), at_ms, reason: Some(of_lost(times)) })
     }
@@ -54,9 +54,9 @@ impl Known {
 
     fn state(&self) -> &'static str {
         match (&self.job.name, self.job.state, self.failure()) {
-            (None, State::Running, _) | (None, _, None) => "initializing",
+            (None, JobState::Running, _) | (None, _, None) => "initializing",
             (None, _, Some(_)) => "error",
-            (_, State::Running, _) => "running",
+            (_, JobState::Running, _) => "running",
             (_, _, Some(_)) => "crashing",
             (_, _, None) => "pending",
         }

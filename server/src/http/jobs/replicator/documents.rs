@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{JobId, NewJob, State};
+use jobs::{JobId, NewJob, JobState};
 use model::limits::DESIGN_PREFIX;
 use model::{
     AttachmentEdit, Change, Document, Edit, ErrorKind, GetOptions, JsonText, JsonWriter, NameRange, WriteMode,
@@ -140,7 +140,7 @@ fn readable(id: &str, body: &JsonText) -> Result<RequestedReplication> {
 pub(crate) async fn ensure(app: &App, database: &str) -> Result<()> {
     let (jobs, id) = (app.layer.jobs(), JobId::new(FOLLOWERS, database));
     let known = jobs.get(&id).await?;
-    if known.is_none_or(|job| job.state == State::Finished) {
+    if known.is_none_or(|job| job.state == JobState::Finished) {
         follow_anew(app, database).await?;
     }
     Ok(())
