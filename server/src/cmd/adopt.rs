@@ -7,8 +7,7 @@ use kv_api::AnyDatabase;
 use model::{Adopted, ErrorKind, Layer, LayerOptions, NameRange};
 
 use super::progress;
-use super::source::failure;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, failure};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::RELOCATIONS;
 

@@ -18,8 +18,8 @@ use model::{Environment, JsonRef, JsonText, JsonWriter, Purge as Named, RevId, S
 use peer::{Change, FeedRequest, LocalDocument, Peer};
 
 use super::progress::{self, Unit, remark};
-use super::source::{IfNoDatabase, SourceArgs, failure};
-use crate::cmd::Failure;
+use super::source::{IfNoDatabase, SourceArgs};
+use crate::cmd::{Failure, failure};
 
 /// The local document with the notes.
 const NOTES: &str = "_local/couch-layer-purge";

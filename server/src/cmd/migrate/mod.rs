@@ -44,8 +44,8 @@ use self::system::SystemDocuments;
 use self::target::{Target, TargetDatabase};
 use super::progress::{self, remark};
 use super::replicate::shown_by;
-use super::source::{SourceArgs, failure};
-use crate::cmd::{Failure, stop_signal};
+use super::source::SourceArgs;
+use crate::cmd::{Failure, failure, stop_signal};
 use crate::http::{USERS, is_of_replications};
 
 /// Under this name documents of `_replicator` arrive, which start nothing there.

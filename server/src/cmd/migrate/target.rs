@@ -8,8 +8,7 @@ use peer::{Address, ErrorKind, Http, Method, Peer, Trust};
 use replicate::Endpoint;
 
 use super::old::{Configuration, known};
-use crate::cmd::Failure;
-use crate::cmd::source::failure;
+use crate::cmd::{Failure, failure};
 use crate::http::{Identity, USERS, by_command, checked_setting};
 
 /// See the [module](self).

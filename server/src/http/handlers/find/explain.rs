@@ -6,7 +6,6 @@ use mango::{Bookmark, Candidate, Choice, Index, Query};
 use model::{JsonText, JsonWriter};
 
 use crate::http::handlers::find::plan::PlannedQuery;
-use crate::http::handlers::find::write_names;
 
 /// Writes the members into an open object.
 pub(crate) fn write(json: &mut JsonWriter<'_>, db: &str, plan: &PlannedQuery) {
@@ -177,4 +176,13 @@ fn write_arguments(json: &mut JsonWriter<'_>, plan: &PlannedQuery) {
         json.str("undefined");
     }
     json.end_object();
+}
+
+/// Writes a list of texts.
+fn write_names<'n>(json: &mut JsonWriter<'_>, names: impl IntoIterator<Item = &'n str>) {
+    json.begin_array();
+    names.into_iter().for_each(|name| {
+        json.str(name);
+    });
+    json.end_array();
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   body ── Query ── PlannedQuery ─┬─ _explain: shows the plan
-//!                          └─ Search: pages of rows or documents, each a transaction ── rows as they are found
+//!                                  └─ Search: pages of rows or documents, each a transaction ── rows as found
 //!
 //!   body ── NewIndex ── a design document ── an ordinary edit, which starts the index
 //! ```
@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use mango::{Purpose, Query};
-use model::JsonWriter;
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
@@ -117,15 +116,6 @@ async fn query(request: &mut Request, in_partitioned: bool) -> Result<impl FnOnc
         }
         Ok(Query { partition, in_partitioned, ..query })
     })
-}
-
-/// Writes a list of texts.
-fn write_names<'n>(json: &mut JsonWriter<'_>, names: impl IntoIterator<Item = &'n str>) {
-    json.begin_array();
-    names.into_iter().for_each(|name| {
-        json.str(name);
-    });
-    json.end_array();
 }
 
 impl From<mango::Error> for ApiError {
