@@ -125,7 +125,8 @@ pub(crate) fn of_local(row: &model::LocalRow) -> Result<Option<Record>> {
 
 impl Record {
     pub(crate) fn append_to(&self, block: &mut Vec<u8>) -> Result<()> {
-        let head = RecordHead { id: self.id.clone(), leaves: self.leaves.iter().map(|leaf| leaf.head.clone()).collect() };
+        let head =
+            RecordHead { id: self.id.clone(), leaves: self.leaves.iter().map(|leaf| leaf.head.clone()).collect() };
         let head = serde_json::to_vec(&head).map_err(|error| Error::refused(error.to_string()))?;
         let length = 4 + head.len() + self.leaves.iter().map(|leaf| leaf.body.len()).sum::<usize>();
         let small =

@@ -175,7 +175,7 @@ impl Repository {
         let mut together: Vec<Pack> = packs.values().flatten().cloned().collect();
         together.sort();
         together.dedup();
-        writer.go_on_from(packs.into_keys().collect(), &together).await?;
+        writer.continue_from(packs.into_keys().collect(), &together).await?;
         let (mut copies, mut failed, mut whole, mut first) = (Vec::new(), Vec::new(), 0, None);
         for name in &all {
             let base = databases.remove(name);

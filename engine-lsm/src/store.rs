@@ -56,7 +56,7 @@ impl DiskStore for LsmStore {
         };
         if !is_unsure {
             let listed = list.iter().flatten().flatten().map(|listed| listed.number).collect();
-            manifest::remove_litter(&data, version, &listed);
+            manifest::remove_leftovers(&data, version, &listed);
         }
         let manifest = Manifest::after(data, version, is_unsure);
         let shared = Arc::new(CompactedTables::new(maker, tables, manifest));

@@ -19,7 +19,7 @@ use crate::{
     deadline::thread_time,
     heap::Heap,
     limits::MAX_STACK,
-    state::{EmittedRow, Purpose, CallState, is_deep},
+    state::{CallState, EmittedRow, Purpose, is_deep},
 };
 
 const PRELUDE: &str = include_str!("prelude.js");

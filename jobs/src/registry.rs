@@ -11,7 +11,7 @@ use kv_api::{
 };
 
 use crate::error::{Error, Result};
-use crate::job::{Job, JobId, JobRow, NewJob, Priority, Progress, RowState, JobState};
+use crate::job::{Job, JobId, JobRow, JobState, NewJob, Priority, Progress, RowState};
 use crate::keys::{self, Keys};
 use crate::lease::Lease;
 

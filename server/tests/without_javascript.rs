@@ -13,7 +13,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jobs::{Accepted, JobId, NewJob, ServerOptions, JobState};
+use jobs::{Accepted, JobId, JobState, NewJob, ServerOptions};
 use model::{GetOptions, Mapped, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions};
 use serde_json::{Value, json};
 use support::Couch;

@@ -19,7 +19,7 @@ use occ::OccDatabase;
 use occ::store::{Batch, Store};
 
 use super::{Group, Work, folder, rate, scaled};
-use crate::documents::Documents as Source;
+use crate::documents::Source;
 use crate::engines::{Engine, Syncing};
 use crate::recording::{RawRead, Recording};
 
@@ -44,7 +44,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
                 format: Some(format_name),
                 unit: "documents",
                 ours: Box::new(move |scale| write::<E>(task, format, scale)),
-                beside: Some(("raw store", Box::new(move |scale| write_raw::<E>(task, format, scale)))),
+                baseline: Some(("raw store", Box::new(move |scale| write_raw::<E>(task, format, scale)))),
             });
         }
         for task in Reading::ALL {
@@ -55,7 +55,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
                 format: Some(format_name),
                 unit: "documents",
                 ours: Box::new(move |scale| read::<E>(task, format, scale)),
-                beside: Some(("raw store", Box::new(move |scale| read_raw::<E>(task, format, scale)))),
+                baseline: Some(("raw store", Box::new(move |scale| read_raw::<E>(task, format, scale)))),
             });
         }
     }
@@ -66,7 +66,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
         format: None,
         unit: "feeds",
         ours: Box::new(wake::<E>),
-        beside: None,
+        baseline: None,
     });
     works
 }

@@ -67,13 +67,13 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
         format: None,
         unit: "commits",
         ours: Box::new(|scale| count::<E>(16, true, scale)),
-        beside: Some(("a counter for each", Box::new(|scale| count::<E>(16, false, scale)))),
+        baseline: Some(("a counter for each", Box::new(|scale| count::<E>(16, false, scale)))),
     });
     if E::durability(Syncing::Synced) == Durability::Disk {
-        let mut push = |name: &str, ours: Side, beside: (&'static str, Side)| {
+        let mut push = |name: &str, ours: Side, baseline: (&'static str, Side)| {
             let (group, engine) = (Group::Synced, E::NAME);
-            let (name, beside) = (name.into(), Some(beside));
-            works.push(Work { group, name, engine, format: None, unit: "commits", ours, beside });
+            let (name, baseline) = (name.into(), Some(baseline));
+            works.push(Work { group, name, engine, format: None, unit: "commits", ours, baseline });
         };
         let one = || -> Side { Box::new(|scale| synced::<E>(1, scale)) };
         push("64 writers", Box::new(|scale| synced::<E>(64, scale)), ("one writer", one()));
@@ -86,7 +86,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
 
 fn pair<E: Engine>(name: String, unit: &'static str, ours: Side, raw: Side) -> Work {
     let (group, engine) = (Group::KeysAndValues, E::NAME);
-    Work { group, name, engine, format: None, unit, ours, beside: Some(("raw store", raw)) }
+    Work { group, name, engine, format: None, unit, ours, baseline: Some(("raw store", raw)) }
 }
 
 fn fill<D: Database>(database: &D, rows: &[Row]) -> Result<()> {

@@ -8,7 +8,7 @@ use kv_api::{Database, MutationType, Result, Transaction};
 use super::damage;
 use super::folder::commit;
 use super::harness::DiskHarness;
-use super::process::{FOLDER, PLAN, ChildTask, Said};
+use super::process::{ChildTask, FOLDER, PLAN, Said};
 
 /// The child's side. Does nothing in a process that no test of this module started.
 pub fn child<H: DiskHarness>(harness: &H) {

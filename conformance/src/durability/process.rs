@@ -43,9 +43,12 @@ impl ChildTask {
         let mut number = || words.next()?.parse().ok();
         Some(match plan {
             "write" => ChildTask::Write { run: number()?, writers: number()? },
-            "stop" => {
-                ChildTask::Stop { run: number()?, writers: number()?, point: *Point::ALL.get(number()?)?, nth: number()? }
-            }
+            "stop" => ChildTask::Stop {
+                run: number()?,
+                writers: number()?,
+                point: *Point::ALL.get(number()?)?,
+                nth: number()?,
+            },
             "clear" => ChildTask::Clear { run: number()? },
             "damage" => ChildTask::Damage,
             _ => return None,

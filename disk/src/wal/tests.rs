@@ -561,7 +561,7 @@ fn damage_to_what_is_below_does_no_harm() {
 }
 
 #[test]
-fn a_log_that_does_not_go_on_from_the_data_is_refused() {
+fn a_log_that_does_not_continue_the_data_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
     commit(&store, set(1, 1, 100)).unwrap();

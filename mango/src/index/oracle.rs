@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::tests::text;
-use super::{Choice, Index, IndexRow, MAX_KEY, NewIndex, QueryPlan, Purpose, Scan};
+use super::{Choice, Index, IndexRow, MAX_KEY, NewIndex, Purpose, QueryPlan, Scan};
 use crate::collate;
 use crate::path::{self, AtPath, look_up};
 use crate::projection::{put, write_members};
@@ -226,7 +226,12 @@ fn by_index(
 }
 
 /// Checks every document, and sorts by comparing values.
-fn by_scan(plan: &QueryPlan, scan: &Scan, query: &Query, documents: &BTreeMap<String, JsonText>) -> Vec<(String, String)> {
+fn by_scan(
+    plan: &QueryPlan,
+    scan: &Scan,
+    query: &Query,
+    documents: &BTreeMap<String, JsonText>,
+) -> Vec<(String, String)> {
     let path_of = |field: &str| {
         let mut path = Vec::new();
         path::parse(field, &mut path).unwrap();

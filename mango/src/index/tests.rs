@@ -289,7 +289,9 @@ fn ids_in_an_index_are_collated_and_matched_by_their_bytes() {
     ids.sort_by_key(|id| (key(id), document(id).get("_id").unwrap().as_str().unwrap().into_owned()));
     let found = |condition: &str| {
         let query = query(&format!(r#"{{"selector":{{"t":1,"_id":{condition}}}}}"#));
-        let Choice::Scan(scan) = QueryPlan::of(&query, &indexes, Purpose::Find).unwrap().choice else { panic!("no index") };
+        let Choice::Scan(scan) = QueryPlan::of(&query, &indexes, Purpose::Find).unwrap().choice else {
+            panic!("no index")
+        };
         let is_read = |id: &str| (&scan.range.start..&scan.range.end).contains(&&key(id));
         let found = ids.iter().filter(|id| is_read(id) && query.selector.matches(document(id).root()).unwrap());
         found.copied().collect::<Vec<_>>().join(" ")
@@ -559,7 +561,8 @@ fn an_index_that_is_asked_for_and_cannot_be_used_is_said() {
 /// The documents that a query reads. `documents` are given by their values of `a` and `b`.
 fn reads(selector: &str, fields: &str, documents: &[&str]) -> Vec<usize> {
     let indexes = [index("d", "n", r#"{"fields":["a","b"]}"#)];
-    let plan = QueryPlan::of(&query(&format!(r#"{{"selector":{selector}{fields}}}"#)), &indexes, Purpose::Find).unwrap();
+    let plan =
+        QueryPlan::of(&query(&format!(r#"{{"selector":{selector}{fields}}}"#)), &indexes, Purpose::Find).unwrap();
     let Choice::Scan(scan) = plan.choice else { panic!("{selector}") };
     let key = |document: &str| indexes[0].row(text(document).root()).unwrap().key;
     let within = |document: &str| key(document) >= scan.range.start && key(document) < scan.range.end;

@@ -29,7 +29,7 @@ use crate::read::reading;
 use crate::replaced::keep_replaced::KeepReplaced;
 use crate::rows::body::BodyFormat;
 use crate::rows::catalog_row::CatalogRow;
-use crate::rows::instance::{Access, Indexes, Instance, DatabaseState, Validation};
+use crate::rows::instance::{Access, DatabaseState, Indexes, Instance, Validation};
 use crate::rows::row::Reader;
 use crate::rows::tuple;
 use crate::write::policy::ConflictPolicy;

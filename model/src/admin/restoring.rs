@@ -22,7 +22,7 @@ use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::layer::Layer;
 use crate::read::reading;
 use crate::rows::catalog_row::CatalogRow;
-use crate::rows::instance::{Access, Indexes, Instance, DatabaseState};
+use crate::rows::instance::{Access, DatabaseState, Indexes, Instance};
 use crate::rows::tuple;
 use crate::write::txids::Outcome;
 

@@ -10,7 +10,7 @@
 
 use std::future::Future;
 
-use jobs::{Hold, Job, JobId, Jobs, NewJob, Registry, JobState};
+use jobs::{Hold, Job, JobId, JobState, Jobs, NewJob, Registry};
 use json::JsonWriter;
 use kv_api::{Database, Read, Transaction};
 

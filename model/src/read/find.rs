@@ -18,7 +18,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, Stream, TryStreamExt};
 use json::{JsonText, JsonWriter};
 use kv_api::Database;
-use mango::{Choice, Direction, Index, MAX_KEY, NewIndex, QueryPlan, Purpose, Query};
+use mango::{Choice, Direction, Index, MAX_KEY, NewIndex, Purpose, Query, QueryPlan};
 
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};

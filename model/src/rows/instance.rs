@@ -222,7 +222,9 @@ impl Instance {
             (Access::Living, DatabaseState::Closing { .. }) if writes => return Err(ErrorKind::Moving.into()),
             (Access::Living, DatabaseState::Closing { .. }) => return Ok(self),
             (Access::Living, DatabaseState::Moved { to }) => return Err(ErrorKind::Moved(to.clone()).into()),
-            (Access::Remains, DatabaseState::Moved { .. }) | (Access::Arriving, DatabaseState::Arriving) if !writes => return Ok(self),
+            (Access::Remains, DatabaseState::Moved { .. }) | (Access::Arriving, DatabaseState::Arriving) if !writes => {
+                return Ok(self);
+            }
             _ => {}
         }
         Err(Error::not_found(NotFound::Database))

@@ -32,7 +32,7 @@ use kv_api::{Database, Read, RetryError, Runner, Transaction};
 use super::group::ViewGroup;
 use super::prepare::{Prepared, mapped_documents, prepare_some};
 use super::step::{Rest, Step, Written};
-use super::{GroupRow, BuiltGroup, Upto};
+use super::{BuiltGroup, GroupRow, Upto};
 use crate::admin::catalog::allocate;
 use crate::admin::purge;
 use crate::documents::Documents;

@@ -321,7 +321,7 @@ fn job_of(name: &str) -> JobId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jobs::{Priority, Progress, JobState};
+    use jobs::{JobState, Priority, Progress};
 
     #[test]
     fn the_progress_of_a_job_is_read_back_and_damage_begins_anew() {

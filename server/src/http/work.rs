@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
-use jobs::{Accepted, Error, Hold, Job, Jobs, LostRun, ServerOptions, JobState};
+use jobs::{Accepted, Error, Hold, Job, JobState, Jobs, LostRun, ServerOptions};
 use kv_api::AnyDatabase;
 use model::{Environment, Layer, SystemEnvironment};
 use tokio::sync::{mpsc, watch};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use jobs::{Accepted, ServerOptions, JobState};
+use jobs::{Accepted, JobState, ServerOptions};
 use serde_json::{Value, json};
 use server::engine::{IfMissing, open};
 use server::http::Options;

@@ -24,7 +24,7 @@ use crate::read::batch::RETRIES;
 use crate::read::reading;
 use crate::rows::body::BodyFormat;
 use crate::rows::catalog_row::CatalogRow;
-use crate::rows::instance::{self, Access, Indexes, Instance, DatabaseState};
+use crate::rows::instance::{self, Access, DatabaseState, Indexes, Instance};
 use crate::rows::row::Reader;
 use crate::rows::tuple;
 

@@ -14,7 +14,7 @@ use crate::layer::Layer;
 use crate::read::batch::RETRIES;
 use crate::read::reading;
 use crate::rows::catalog_row::CatalogRow;
-use crate::rows::instance::{Access, Indexes, Instance, DatabaseState};
+use crate::rows::instance::{Access, DatabaseState, Indexes, Instance};
 use crate::rows::stats::Stats;
 
 /// The database that moves away.
@@ -148,7 +148,8 @@ impl<D: Database> Departing<D> {
                     shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;
                     shared.plan_rewrite(&transaction, name, instance.rewrites, None).await?;
                     shared.plan_forgetting(&transaction, name, instance.keep, None).await?;
-                    let moved = Instance { rewrites: false, state: DatabaseState::Moved { to: to.to_owned() }, ..instance };
+                    let moved =
+                        Instance { rewrites: false, state: DatabaseState::Moved { to: to.to_owned() }, ..instance };
                     transaction.set(catalog, place.write());
                     transaction.set(instance_key, moved.write());
                     // Watchers of this row wake up, and learn that the database has moved.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use jobs::{Job, JobId, NewJob, JobState};
+use jobs::{Job, JobId, JobState, NewJob};
 use kv_api::{Read, Runner};
 use model::{ErrorKind, JsonText, JsonWriter, RelocatePhase, RelocateProgress};
 use tokio::sync::{OwnedRwLockWriteGuard, watch};

@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use crate::http::app::statistics::Entered;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
-use crate::http::handlers::feed::plan::{Begin, FeedKind, Filter, Idle, FeedRequest};
+use crate::http::handlers::feed::plan::{Begin, FeedKind, FeedRequest, Filter, Idle};
 use crate::http::handlers::feed::reader::{FeedPage, Reader};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;

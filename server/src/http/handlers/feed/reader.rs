@@ -18,7 +18,7 @@ use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::functions::FilterFunction;
 use crate::http::handlers::document::contents;
-use crate::http::handlers::feed::plan::{FeedKind, Filter, FeedRequest};
+use crate::http::handlers::feed::plan::{FeedKind, FeedRequest, Filter};
 use crate::http::wire::response::{MOST_PAGE, PageRows};
 
 /// Maximum number of times that a database may move while one page is read.

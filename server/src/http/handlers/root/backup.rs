@@ -129,7 +129,8 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let mut state = self.0.backup.0.lock();
         if matches!(*state, BackupProgress::Running { .. }) {
-            *state = BackupProgress::Failed("the backup ended unexpectedly; the server's log has the details".to_owned());
+            *state =
+                BackupProgress::Failed("the backup ended unexpectedly; the server's log has the details".to_owned());
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::http::jobs::replicator::has_jobs;
 use crate::http::jobs::replicator::record::{
     Event, JobProgress, KIND, ReplicationJob, job_of_document, of_lost, plus_for_space, time,
 };
-use crate::http::jobs::replicator::requested::shown;
+use crate::http::jobs::replicator::requested::side_name;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, json_object};
 
@@ -94,7 +94,7 @@ impl Known {
 
     fn write_shown(&self, name: &str, json: &mut JsonWriter<'_>) {
         json.name(name);
-        match self.order.shown(name) {
+        match self.order.described(name) {
             Some(value) => json.value(value),
             None => json.null(),
         };
@@ -245,7 +245,7 @@ impl ReplicationRow<'_> {
     }
 
     fn write(&self, json: &mut JsonWriter<'_>) {
-        let side = |name: &str| self.found.body.get(name).and_then(shown);
+        let side = |name: &str| self.found.body.get(name).and_then(side_name);
         json.begin_object().name("database").str(self.database).name("doc_id").str(&self.found.id);
         let known = self.known.as_ref().filter(|_| self.found.is_to_run());
         json.name("id");
