@@ -16,7 +16,7 @@ use crate::writer::{SegmentWriter, Writer};
 /// More segments of a database than this are merged.
 const MOST_SEGMENTS: usize = 32;
 
-/// With fewer documents in later segments, the number of segments is no reason to merge.
+/// With fewer documents in later segments, the number of segments is not a reason to merge.
 const FEW_DOCUMENTS: u64 = 5_000;
 
 /// A run as it is listed.

@@ -5,8 +5,8 @@
 //!  (Format = 1, Name, 1,     Priority, ScheduledMs, Attempts, Lost, IsResubmitted, EndedLease, EndedNumber, Lease, Number, StartedMs)
 //! ```
 //!
-//! `JobState` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended the
-//! job last; empty and 0 before that. A run uses them to recognise its own commit after an unknown result.
+//! `JobState` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended
+//! the job last; empty and 0 before that. A run uses them to recognise its own commit after an unknown result.
 
 use std::fmt;
 

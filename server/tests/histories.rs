@@ -489,7 +489,10 @@ impl Run {
                 // Ancestors are listed from the newest on.
                 let kept = register.list.len().checked_sub(*generation).and_then(|at| ids.get(at));
                 let is_kept = kept.is_some_and(|hash| rev.ends_with(&format!("-{}", hash.as_str().unwrap())));
-                assert!(is_kept || self.lie.is_some(), "{rev} of {key} was acknowledged, and is no ancestor: {found}");
+                assert!(
+                    is_kept || self.lie.is_some(),
+                    "{rev} of {key} was acknowledged, and is not an ancestor: {found}"
+                );
             }
             self.record(begun, vec![Operation::Read { key, list: register.list.clone() }], Outcome::Committed);
             last.insert(key, register.list);

@@ -39,8 +39,8 @@ impl Adopt {
 }
 
 /// Takes a snapshot into use that nobody has: the store that it was copied from may go on, so each database gets a new
-/// incarnation, and no sequence has two meanings. `None` if the store is none. If this is interrupted, the next call does it all
-/// again.
+/// incarnation, and no sequence has two meanings. `None` if the store is none. If this is interrupted, the next call
+/// does it all again.
 pub(crate) async fn adopt_snapshot(url: &EngineUrl) -> Result<Option<Adopted>, Failure> {
     let Some(engine) = engine::open_copy(url)? else { return Ok(None) };
     examine(&Layer::open(engine.clone(), LayerOptions::default()).await?).await?;

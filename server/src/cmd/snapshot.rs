@@ -1,5 +1,5 @@
-//! `couch-layer snapshot`: copies a store in a folder, in milliseconds, also while a server serves it. The work is that of
-//! [`kv_api::Database::snapshot`].
+//! `couch-layer snapshot`: copies a store in a folder, in milliseconds, also while a server serves it. The work is that
+//! of [`kv_api::Database::snapshot`].
 
 use std::path::PathBuf;
 

@@ -495,7 +495,7 @@ async fn after_five_failures_the_sixth_login_is_refused() {
     admin(&couch, "GET", "/", json!({})).await.refused(403, "forbidden", locked);
     let login = couch.json("POST", "/_session", json!({"name": "anna", "password": "pw anna"})).await;
     login.refused(403, "forbidden", locked);
-    assert_eq!(login.header("set-cookie"), "", "a session that there is goes on");
+    assert_eq!(login.header("set-cookie"), "", "an existing session goes on");
     assert_eq!(user(&couch, "berta", "GET", "/").await.status, 200);
 }
 

@@ -347,7 +347,7 @@ async fn clients_without_tls_are_told_so_and_harm_nobody() {
         let body: Value = serde_json::from_str(body).unwrap();
         assert_eq!((&body["error"], body["reason"].as_str().unwrap().contains("https")), (&json!("bad_request"), true));
     }
-    for garbage in [&b"\x00\x01\x02"[..], b"\x16\x03\x01\x00\x05hello", b"\x16garbage that is no record at all"] {
+    for garbage in [&b"\x00\x01\x02"[..], b"\x16\x03\x01\x00\x05hello", b"\x16garbage that is not a record at all"] {
         assert!(!answer(garbage).await.starts_with(b"HTTP"), "{garbage:?}");
     }
     assert_eq!(couch.get("/_up").await.status, 200);

@@ -222,7 +222,7 @@ impl TargetDatabase {
 
 async fn get_number(http: &Http, name: &str) -> Result<u64, Failure> {
     let answer = http.ask(Method::GET, &[name], &[], None).await?;
-    answer.root().as_u64().ok_or_else(|| failure(format!("{name} here is no number")))
+    answer.root().as_u64().ok_or_else(|| failure(format!("{name} here is not a number")))
 }
 
 async fn put_number(http: &Http, name: &str, number: u64) -> peer::Result<()> {

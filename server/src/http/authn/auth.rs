@@ -6,8 +6,8 @@
 //! become open again before a restart.
 //!
 //! Requests without credentials, and administrators', read nothing from the store, unless the answer lists the
-//! administrator's roles ([`users::with_stored_roles`]). A request of a user reads the user's document, so that a change applies at
-//! once on all servers.
+//! administrator's roles ([`users::with_stored_roles`]). A request of a user reads the user's document, so that a
+//! change applies at once on all servers.
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
