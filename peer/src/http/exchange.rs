@@ -181,8 +181,8 @@ impl Incoming {
         Ok(piece)
     }
 
-    /// Reads the whole answer. More than `ceiling` bytes are an error, [`ErrorKind::TooLarge`]. Of a refusal longer
-    /// than [`SMALL`], only the status is kept.
+    /// Reads the whole answer. More than `ceiling` bytes are an error, [`ErrorKind::TooLarge`]. A refusal longer
+    /// than [`SMALL`] keeps only its status.
     pub(super) async fn whole(self, ceiling: usize) -> Result<Answer> {
         let refusal = ceiling.min(SMALL);
         self.whole_or_refusal(ceiling, refusal).await

@@ -162,15 +162,15 @@ impl Lister {
                     _ => PAGE_KEYS,
                 };
                 let most = most.min(self.pace.rows);
-                let mut chunk = Vec::new();
-                while chunk.len() < most
+                let mut some = Vec::new();
+                while some.len() < most
                     && let Some(key) = self.next_key()
                 {
-                    chunk.push(key);
+                    some.push(key);
                     self.pass();
                     self.pass_others();
                 }
-                self.keyed_page(&chunk, out).await
+                self.keyed_page(&some, out).await
             }
         }
     }
