@@ -100,7 +100,7 @@ test('each page is whole for each kind of user, in light, dark and at phone widt
   }
 });
 
-test('who is no administrator is told so, and asks the server for nothing', async (t) => {
+test('who is not an administrator is told so, and asks the server for nothing', async (t) => {
   const started = await browser(t);
   if (!started) return;
   const { server } = await fullServer(t);
@@ -324,7 +324,7 @@ test('a search is paged, ordered only by an index, and finds exact numbers', asy
   assert.deepEqual(problems, []);
 });
 
-test('what changes something is no request that pages of other sites may send without asking', async (t) => {
+test('what changes something is not a request that pages of other sites may send without asking', async (t) => {
   const started = await browser(t);
   if (!started) return;
   const { server } = await emptyServer(t);

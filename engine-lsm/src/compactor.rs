@@ -34,8 +34,8 @@ use crate::maker::{Finished, Maker};
 use crate::manifest::{Manifest, Unwritten};
 use crate::merge::merge;
 use crate::pick::{Effort, Picked, Sizes, Step, pick};
+use crate::snapshot::Flushed;
 use crate::tables::{Member, Run, Tables};
-use crate::view::Snapshot;
 
 /// At this number of flushed runs a flush waits for the compaction.
 const STALL: usize = 12;
@@ -92,7 +92,7 @@ struct State {
 struct Current {
     tables: Arc<Tables>,
     /// The snapshot of the newest flush.
-    newest: Arc<Snapshot>,
+    newest: Arc<Flushed>,
     manifest: Manifest,
     /// Tables of failed manifests.
     leftovers: Run,
@@ -132,7 +132,7 @@ impl std::fmt::Debug for CompactedTables {
 impl CompactedTables {
     pub(crate) fn new(maker: Maker, tables: Tables, manifest: Manifest) -> Self {
         let tables = Arc::new(tables);
-        let newest = Arc::new(Snapshot::new(tables.clone()));
+        let newest = Arc::new(Flushed::new(tables.clone()));
         let current = Current { tables, newest, manifest, leftovers: Vec::new() };
         let state = State {
             current,
@@ -162,7 +162,7 @@ impl CompactedTables {
     }
 
     /// The snapshot of the newest flush.
-    pub(crate) fn newest(&self) -> Arc<Snapshot> {
+    pub(crate) fn newest(&self) -> Arc<Flushed> {
         self.state().current.newest.clone()
     }
 
@@ -211,7 +211,7 @@ impl CompactedTables {
         let mut tables = state.current.tables.filtered(|member| !is_dropped(member));
         tables.add(0, new.clone());
         state.current.publish(tables, new)?;
-        state.current.newest = Arc::new(Snapshot::new(state.current.tables.clone()));
+        state.current.newest = Arc::new(Flushed::new(state.current.tables.clone()));
         state.flushes += 1;
         state.effort = Effort::Usual;
         state.is_idle = false;

@@ -155,7 +155,7 @@ async fn no_secret_reaches_the_log() {
             json!({"type": "nobody", "name": "berta", "roles": [], "password": told.secret("nobody")}).to_string();
         assert_eq!(told.send("PUT", "/_users/org.couchdb.user:berta", adm, user).await.0, 403);
 
-        // Replications that succeed, that are refused, that reach nobody, and whose URL is none.
+        // Replications that succeed, that are refused, that reach nobody, and whose URL is invalid.
         let address = told.server.base.replace("http://", "");
         let wrong = told.secret("replication");
         let url = |password: &str, rest: &str| format!("http://x:{password}@{rest}");

@@ -579,8 +579,8 @@ pub(crate) async fn view_rows_that_belong_to_nothing_are_removed(stage: Stage) {
     let (no_view, no_place) = (in_group(&[0x15, 1, 2, b'x', 0]), in_group(&[0x15, 1, 0x14, 0x14, 0x15, 9]));
     let last_view = [prefix, &[0x15, 1, 0x1c][..], &[0xff; 8], &row.key[prefix.len() + 3..]].concat();
     let damages: [(&str, Rows<'_>); 11] = [
-        ("a row of what is no view", vec![(&no_view, Some(&row.value))]),
-        ("a row whose place is none", vec![(&no_place, Some(&row.value))]),
+        ("a row of what is not a view", vec![(&no_view, Some(&row.value))]),
+        ("a row without a place", vec![(&no_place, Some(&row.value))]),
         ("a row of the last view that could be", vec![(&last_view, Some(&row.value))]),
         ("an unreadable id row", vec![(&id_row.key, Some(&id_row.value[..1]))]),
         ("an unreadable row", vec![(&row.key, Some(&[]))]),

@@ -75,9 +75,9 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MEMORY", value_parser = units::bytes)]
     memory: Option<u64>,
 
-    /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served, together
-    /// with the data parsed from it. Attachments that are sent by themselves, or after their document, do not count
-    /// [default: 67108864, less where --memory leaves no room for that]
+    /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served,
+    /// together with the data parsed from it. Attachments that are sent by themselves, or after their document, do not
+    /// count [default: 67108864, less where --memory leaves no room for that]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_REQUEST_SIZE",
           value_parser = units::bytes_in(1_024..=u32::MAX.into()))]
     max_request_size: Option<u64>,
@@ -169,9 +169,9 @@ impl fmt::Debug for Serve {
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
-    #[error("\"{0}\" is no address to listen on; write HOST:PORT, for example 127.0.0.1:5984")]
+    #[error("\"{0}\" is not an address to listen on; write HOST:PORT, for example 127.0.0.1:5984")]
     Address(String),
-    #[error("\"{0}\" is no log level; write error, warn, info, debug or trace")]
+    #[error("\"{0}\" is not a log level; write error, warn, info, debug or trace")]
     Log(String),
     #[error("COUCHDB_USER is set and COUCHDB_PASSWORD is not, or is empty; set both, or neither")]
     NoPassword,

@@ -79,7 +79,7 @@ pub(crate) async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>
     mut cut: watch::Receiver<bool>,
     part: &Part,
 ) {
-    let patience = (app.options.head_patience, app.options.write_patience);
+    let (idle, unread) = (app.options.head_timeout, app.options.write_timeout);
     let answers = Arc::new(Mutex::new(Answers::default()));
     let service = {
         let (app, part, answers) = (app.clone(), part.clone(), answers.clone());
@@ -106,7 +106,7 @@ pub(crate) async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>
     builder.initial_stream_window_size(UNREAD_OF_REQUEST).initial_connection_window_size(UNREAD);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let mut looks = tokio::time::interval((patience.0.min(patience.1) / 4).max(Duration::from_millis(100)));
+    let mut looks = tokio::time::interval((idle.min(unread) / 4).max(Duration::from_millis(100)));
     let mut is_ending = false;
     let ended = loop {
         tokio::select! {
@@ -114,7 +114,7 @@ pub(crate) async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>
             () = app.stopping(), if !is_ending => {}
             // An error means that the server is gone.
             _ = cut.wait_for(|cut| *cut) => return,
-            _ = looks.tick() => match answers.lock().state(patience.0, patience.1, Instant::now()) {
+            _ = looks.tick() => match answers.lock().state(idle, unread, Instant::now()) {
                 State::Used => continue,
                 State::Unused => {}
                 State::Stuck => {

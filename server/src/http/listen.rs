@@ -236,7 +236,7 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
     let (cut_off, cut) = watch::channel(false);
     // Tokio wakes its driver for each timer that is due before all others. Without this interval, the end of every
     // request would set such a timer, for the connection's header timeout: one fifth fewer PUTs by 16 clients.
-    let mut earlier = tokio::time::interval((app.options.head_patience / 2).max(SHORTEST_INTERVAL));
+    let mut earlier = tokio::time::interval((app.options.head_timeout / 2).max(SHORTEST_INTERVAL));
     let mut seats = Seats::new(app.options.max_connections);
     loop {
         let (seat, accepted) = tokio::select! {
@@ -309,10 +309,10 @@ async fn connection(
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
     let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(app.options.write_patience));
+    stream.set_write_timeout(Some(app.options.write_timeout));
     let stream = Box::pin(stream);
     let Some(tls) = app.options.tls.clone() else {
-        let first = tokio::time::timeout(app.options.head_patience, http2::is_spoken(stream.get_ref()));
+        let first = tokio::time::timeout(app.options.head_timeout, http2::is_spoken(stream.get_ref()));
         let first = tokio::select! {
             first = first => first,
             () = turned_true(&mut stopping) => return,
@@ -326,7 +326,7 @@ async fn connection(
     };
     // Boxed: only some connections need it, and unboxed its size would be part of every connection's future.
     let secured = Box::pin(async move {
-        let accepted = tokio::time::timeout(app.options.handshake_patience, tls.accept(stream));
+        let accepted = tokio::time::timeout(app.options.handshake_timeout, tls.accept(stream));
         let accepted = tokio::select! {
             accepted = accepted => accepted,
             () = turned_true(&mut stopping) => return,
@@ -367,14 +367,14 @@ async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let seat = Arc::new(Mutex::new(memory));
     let length = BodyLength::default();
     let stream = Quotes::new(stream, length.clone());
-    let head_patience = app.options.head_patience;
+    let head_timeout = app.options.head_timeout;
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         length.tell(request.body());
         let (app, seat) = (app.clone(), seat.clone());
         async move { serve(app, request, peer, &seat).await }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(head_patience);
+    builder.timer(TokioTimer::new()).header_read_timeout(head_timeout);
     builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS);
     // Most answers are small: copying them behind their heads takes fewer instructions than sending from two places. A
     // connection keeps memory for the largest page of its answers until it ends.

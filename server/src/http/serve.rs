@@ -80,7 +80,7 @@ pub(crate) async fn serve(
     let counted = app.clone();
     let named = settings.forwarded.address(&headers);
     let address = named.unwrap_or_else(|| client_address(peer.ip(), &headers, &app.options.proxies));
-    let body_patience = app.options.body_patience;
+    let body_timeout = app.options.body_timeout;
     let part = seat.lock().part().clone();
     let request = Request {
         app,
@@ -92,7 +92,7 @@ pub(crate) async fn serve(
         address,
         id: id.clone(),
         refused_login: None,
-        body: RequestBody::new(incoming, settings.max_request_size, body_patience, &part),
+        body: RequestBody::new(incoming, settings.max_request_size, body_timeout, &part),
     };
     let is_small_body = request.body.is_small();
     let mut seen = Seen::default();

@@ -155,7 +155,7 @@ async fn the_authority_of_a_request_is_its_host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_is_cut_off_and_gives_its_memory_back() {
-    let couch = Couch::with(Options { write_patience: Duration::from_millis(400), ..options() }).await;
+    let couch = Couch::with(Options { write_timeout: Duration::from_millis(400), ..options() }).await;
     let client = Client::of(&couch, 65_535).await;
     assert_eq!(client.call("PUT", "/db", b"").await.0, 201);
     let large: &'static [u8] = Vec::leak(vec![b'x'; 1 << 20]);
@@ -169,7 +169,7 @@ async fn a_client_that_does_not_read_is_cut_off_and_gives_its_memory_back() {
     assert_eq!(unread.status(), 200);
     // The connection breaks, and takes all its requests along.
     tokio::time::timeout(Duration::from_secs(60), client.ended).await.expect("it is not cut off").unwrap().ok();
-    let idle = Couch::with(Options { head_patience: Duration::from_millis(300), ..options() }).await;
+    let idle = Couch::with(Options { head_timeout: Duration::from_millis(300), ..options() }).await;
     let client = Client::of(&idle, 65_535).await;
     assert_eq!(client.call("GET", "/", b"").await.0, 200);
     // An idle one ends in order.

@@ -67,16 +67,16 @@ pub struct Options {
     /// The URL of the served store, which relocations from it and back to it need.
     pub store: Option<EngineUrl>,
     /// Time for which a connection may be idle, and in which a client must send the head of a request.
-    pub head_patience: Duration,
+    pub head_timeout: Duration,
     /// Time that a client may pause within a body. A body may also take this much longer than it would at 1,024 bytes a
     /// second.
-    pub body_patience: Duration,
+    pub body_timeout: Duration,
     /// Time after which a client that does not read its answer is cut off.
-    pub write_patience: Duration,
+    pub write_timeout: Duration,
     /// The certificate for TLS. Without one, the listener does not speak TLS.
     pub tls: Option<Tls>,
     /// Time after which a client that has not ended its TLS handshake is cut off.
-    pub handshake_patience: Duration,
+    pub handshake_timeout: Duration,
     /// Proxies whose `X-Forwarded-For` is trusted to name the client's address.
     pub proxies: Vec<IpAddr>,
     /// Maximum number of connections. Further ones wait until one ends.
@@ -113,11 +113,11 @@ impl Default for Options {
             settings: Vec::new(),
             scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
             store: None,
-            head_patience: Duration::from_secs(75),
-            body_patience: Duration::from_secs(60),
-            write_patience: Duration::from_secs(300),
+            head_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(300),
             tls: None,
-            handshake_patience: Duration::from_secs(20),
+            handshake_timeout: Duration::from_secs(20),
             proxies: Vec::new(),
             max_connections: 2048,
             uuid: None,

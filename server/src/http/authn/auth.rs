@@ -6,8 +6,8 @@
 //! become open again before a restart.
 //!
 //! Requests without credentials, and administrators', read nothing from the store, unless the answer lists the
-//! administrator's roles ([`users::shown`]). A request of a user reads the user's document, so that a change applies at
-//! once on all servers.
+//! administrator's roles ([`users::with_stored_roles`]). A request of a user reads the user's document, so that a
+//! change applies at once on all servers.
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
@@ -264,13 +264,13 @@ impl Auth {
     }
 
     /// Whether the server would still accept tokens signed with the key of this voucher.
-    pub(crate) fn believes_tokens(&self, voucher: &Voucher) -> bool {
+    pub(crate) fn trusts_token(&self, voucher: &Voucher) -> bool {
         let settings = self.settings();
         settings.tokens.as_ref().is_some_and(|tokens| tokens.has_key(voucher, &settings.rows, &self.secret))
     }
 
     /// Whether the server would still accept a proxy with the secret of this voucher.
-    pub(crate) fn believes_proxies(&self, voucher: &Voucher) -> bool {
+    pub(crate) fn trusts_proxy(&self, voucher: &Voucher) -> bool {
         let settings = self.settings();
         settings.proxy.as_ref().is_some_and(|proxy| proxy.voucher(&settings.rows, &self.secret) == *voucher)
     }
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_party_needs_no_administrator_and_loopback() {
+    fn open_administration_needs_no_administrator_and_loopback() {
         let own = Administrator { name: "adm".into(), password: "geheim".into() };
         for (own, is_local, is_open_admin) in [(None, true, true), (None, false, false), (Some(own), true, false)] {
             let auth = Auth::new(own, [7; SECRET_BYTES], is_local, Flags::default());

@@ -15,7 +15,7 @@ pub(crate) enum Proof {
     /// Not at all: an anonymous request.
     Nothing,
     /// No proof is needed: the server has no administrator, so everyone is one.
-    Party,
+    OpenAdmin,
     Cookie,
     Basic,
     /// A JSON Web Token.
@@ -64,7 +64,7 @@ impl Principal {
 
     /// Everyone, on a server without an administrator.
     pub(crate) fn open_admin() -> Self {
-        Principal { name: None, roles: vec![SERVER_ADMIN.to_owned()], proof: Proof::Party }
+        Principal { name: None, roles: vec![SERVER_ADMIN.to_owned()], proof: Proof::OpenAdmin }
     }
 
     pub(crate) fn is_server_admin(&self) -> bool {

@@ -176,7 +176,7 @@ async fn in_folder(request: &Request, folder: PathBuf, names: &[&str]) -> Result
     Ok(response)
 }
 
-/// The path of a file in a folder. `None` for names that are no plain names on some system.
+/// The path of a file in a folder. `None` for names that are not plain names on some system.
 fn path_in(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     let is_plain =
         |name: &&str| !name.is_empty() && !matches!(*name, "." | "..") && !name.contains(['/', '\\', ':', '\0']);
