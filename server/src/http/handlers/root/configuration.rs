@@ -81,6 +81,8 @@ pub(crate) async fn put(request: &mut Request, names: &[&str]) -> Result<Respons
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
     require_open(section)?;
+    let app = request.app.clone();
+    let _turn = app.auth.admit_change(&app.layer, &request.principal).await?;
     let body = request.body.bytes(&request.headers).await?;
     let body = JsonText::parse(&body).map_err(|_| ApiError::invalid_json())?;
     let value = body.root().as_str().ok_or_else(|| ApiError::bad_request("a JSON string expected"))?;
@@ -103,6 +105,7 @@ pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
     require_open(section)?;
+    let _turn = request.app.auth.admit_change(&request.app.layer, &request.principal).await?;
     // Another server may have changed it since.
     drop(request.app.auth.load(&request.app.layer).await?);
     if section == ADMINS && request.app.auth.has_administrator() && !leaves_an_administrator(request, Some(key)).await?
