@@ -1,13 +1,16 @@
 // The configuration: CouchDB's settings that the server reads. Only values that hold no secret are shown.
 
 import { get, put, remove, session, url } from './api.js';
-import { button, dialog, field, fill, form, h, link, note, panel, table, toast } from './dom.js';
+import { button, dialog, field, fill, form, h, link, note, panel, short, table, toast } from './dom.js';
 import { SETTINGS } from './meanings.js';
 
 const path = (...parts) => url('_node', '_local', '_config', ...parts);
 
 /** The sections that are asked for. `admins` is not among them: its values are made of passwords. */
 const SECTIONS = Object.keys(SETTINGS);
+
+/** The most letters of a default that are shown. */
+const MOST_DEFAULT = 60;
 
 /** Settings that are secrets. */
 const SECRETS = new Set(['chttpd_auth/secret']);
@@ -22,6 +25,16 @@ function known(section, name) {
 /** Whether a value may be a secret: only those are shown that the server knows and that hold none. */
 const isSecret = (section, name) =>
   !Object.hasOwn(SETTINGS[section] ?? {}, name) || SECRETS.has(`${section}/${name}`) || name.includes(':');
+
+/** What a setting means, and its default where it has another value. */
+function meaning(section, name, value) {
+  const about = known(section, name);
+  if (!about) return 'The server does not read it.';
+  const [usual, said] = about;
+  return usual === value || isSecret(section, name)
+    ? said
+    : `${said} Default: ${short(usual, MOST_DEFAULT) || 'nothing'}.`;
+}
 
 function edit(section, name, value) {
   const isNew = name === undefined;
@@ -101,19 +114,10 @@ export async function page({ signal }) {
           section,
           table(
             section,
-            ['Name', 'Value', 'Default', ...(session.isParty ? [] : [''])],
+            ['Name', 'Value', ...(session.isParty ? [] : [''])],
             values.map(([name, value]) => [
-              [
-                h('code', null, name),
-                h('p', { class: 'hint' }, known(section, name)?.[1] ?? 'The server does not read it.'),
-              ],
+              [h('code', null, name), h('p', { class: 'hint' }, meaning(section, name, value))],
               isSecret(section, name) ? h('i', null, 'not shown') : h('span', { class: 'wrap' }, value),
-              // Of a long one, whether it is that.
-              h(
-                'span',
-                { class: 'wrap faint' },
-                known(section, name)?.[0] === value ? 'this' : (known(section, name)?.[0] ?? ''),
-              ),
               ...(session.isParty ? [] : [buttons(section, name, value)]),
             ]),
           ),

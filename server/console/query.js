@@ -209,21 +209,27 @@ function picture(explained, total, stats, found) {
     svg('rect', { x, y, width: Math.max((number / most) * WIDTH, number ? 3 : 0), height: 22, rx: 4, class: kind }),
     svg('text', { x: 8, y: y + 15, class: 'over' }, `${count(number)} ${name}`),
   ];
-  const span = isOpen ? '' : `, from ${range.low || 'the beginning'} to ${range.high || 'the end'}`;
+  // Without bounds there is nothing between the second bar and the third.
+  const last = isOpen ? 72 : 92;
+  const span = isOpen
+    ? ''
+    : range.low === range.high
+      ? `, at ${range.low}`
+      : `, from ${range.low || 'the beginning'} to ${range.high || 'the end'}`;
   return h(
     'figure',
     { class: 'picture' },
     svg(
       'svg',
       {
-        viewBox: `0 0 ${WIDTH} 124`,
+        viewBox: `0 0 ${WIDTH} ${last + 32}`,
         role: 'img',
         'aria-label': `Of ${many(total, 'document')} ${count(read)} rows were read${span}, and ${many(found, 'document')} found`,
       },
       row(0, 'all', total, 'in the database'),
       row(36, isWhole ? 'bad' : 'read', read, isScan ? 'documents read, by id' : 'rows of the index read', range.x),
       bounds(range, 76),
-      row(92, 'found', found, 'found'),
+      row(last, 'found', found, 'found'),
     ),
     h(
       'figcaption',
@@ -231,9 +237,9 @@ function picture(explained, total, stats, found) {
       isScan
         ? isWhole
           ? read >= total
-            ? 'No index fits, so every document is read.'
-            : 'No index fits, so documents are read one by one until enough are found.'
-          : 'Documents are read by their ids.'
+            ? 'No index fits, so every document is read'
+            : 'No index fits, so documents are read one by one until enough are found'
+          : 'Documents are read by their ids'
         : [
             'Index ',
             h('code', null, explained.index.name),
@@ -241,8 +247,8 @@ function picture(explained, total, stats, found) {
             explained.mrargs?.direction === 'rev' ? ', from its end' : '',
             explained.covering ? '; the documents themselves are not read' : '',
           ],
-      !isOpen &&
-        h('span', { class: 'range' }, ' Range: ', h('code', null, `${range.low || '…'}  …  ${range.high || '…'}`)),
+      !isOpen && h('span', { class: 'range' }, `. The range is read${span.replace(/^,/, '')}`),
+      '.',
     ),
   );
 }
@@ -363,7 +369,7 @@ export async function page({ args: [db], signal }) {
           picture(explained, opened.info.doc_count, stats, shown.length),
           propose(explained, asked.sort, stats.total_keys_examined || stats.total_docs_examined || 0, shown.length),
           warning && explained.index?.type !== 'special' && note('warn', h('p', null, warning)),
-          h('p', { class: 'hint' }, `${(stats.execution_time_ms ?? 0).toFixed(1)} ms.`),
+          h('p', { class: 'hint' }, `It took ${(stats.execution_time_ms ?? 0).toFixed(1)} ms.`),
         ),
       );
       const hasMore = next && next !== 'nil' && shown.length === (asked.limit ?? 25);

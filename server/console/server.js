@@ -135,7 +135,7 @@ function log(signal) {
     ].map(([value, name]) => h('option', { value, selected: value === 'TRACE' }, name)),
   );
   const words = h('input', { type: 'search', spellcheck: 'false', autocapitalize: 'off' });
-  const list = h('pre', { class: 'code log', tabindex: '0', role: 'log', 'aria-label': 'The end of the log' });
+  const list = h('pre', { class: 'code', tabindex: '0', role: 'log', 'aria-label': 'The end of the log' });
   const draw = () => {
     const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
     const wanted = words.value.toLowerCase();
@@ -148,9 +148,8 @@ function log(signal) {
       list,
       shown.length === 0 && 'There is no such line.',
       shown.map((one) => [
-        h('span', { class: 'faint' }, one.time.replace('T', ' ').slice(0, 19)),
-        ' ',
-        h('span', { class: LEVELS.indexOf(one.level) < 2 ? 'wrong' : 'faint' }, one.level.padEnd(5)),
+        `${one.time.replace('T', ' ').slice(0, 19)} `,
+        h('span', { class: LEVELS.indexOf(one.level) < 2 ? 'wrong' : null }, one.level.padEnd(5)),
         ` ${one.target === 'audit' ? 'audit ' : ''}${one.text}\n`,
       ]),
     );

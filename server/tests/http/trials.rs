@@ -60,7 +60,7 @@ async fn a_reduction_that_depends_on_how_rows_are_divided_is_shown() {
     let failing = couch.json("POST", PATH, counted("_stats")).await.json();
     assert_eq!(failing["reduced"]["value"]["count"], 4);
     let texts = couch.json("POST", PATH, asked("doc => emit(doc.n, 'x')", json!("_sum"), 50)).await.json();
-    assert_eq!(texts["reduced"]["error"], "builtin_reduce_error", "{texts}");
+    assert_eq!(texts["reduced"]["value"]["error"], "builtin_reduce_error", "{texts}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +77,7 @@ async fn a_trial_is_bounded_and_refused_as_a_whole_if_it_cannot_begin() {
     assert_eq!((endless["rows"].as_array().unwrap().len(), endless["errors"].as_array().unwrap().len()), (0, 2));
 
     for (body, status, error) in [
-        (asked("function (doc) {", Value::Null, 5), 500, "compilation_error"),
+        (asked("function (doc) {", Value::Null, 5), 400, "compilation_error"),
         (asked("doc => emit(1)", json!("_none"), 5), 400, "bad_request"),
         (asked("doc => emit(1)", Value::Null, 0), 400, "bad_request"),
         (asked("doc => emit(1)", Value::Null, 501), 400, "bad_request"),

@@ -10,8 +10,9 @@
 //! sandboxes, within the same limits, and on documents that every member may read. Nothing is stored.
 
 use budget::{Owner, Use};
+use hyper::StatusCode;
 use model::limits::DESIGN_PREFIX;
-use model::{FunctionError, JsonRef, JsonText, JsonWriter, ReduceRow, Reduced, ViewTrial};
+use model::{ErrorKind, FunctionError, JsonRef, JsonText, JsonWriter, ReduceRow, Reduced, ViewTrial};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::functions::view_group::ViewDesign;
@@ -68,8 +69,19 @@ pub(crate) async fn try_view(request: &mut Request, db: &str) -> Result<Response
         drop(held);
         tried
     };
-    let tried = app.off_thread(Box::pin(work)).await??;
+    let tried = app.off_thread(Box::pin(work)).await?.map_err(refused)?;
     Ok(response::object(|json| write(json, &tried)))
+}
+
+/// The answer to functions that cannot be called, as to a design document with them.
+fn refused(error: model::Error) -> ApiError {
+    match error.kind() {
+        ErrorKind::Functions(reason) => match reason.strip_prefix("compilation_error: ") {
+            Some(reason) => ApiError::new(StatusCode::BAD_REQUEST, "compilation_error", reason.to_owned()),
+            None => error.into(),
+        },
+        _ => error.into(),
+    }
 }
 
 /// The design document with this view and the library alone: errors of other views are not those of this one.
