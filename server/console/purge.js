@@ -15,21 +15,29 @@ const SHOWN = 20;
 /**
  * Documents that were deleted before a time span such as `90d`: `{ found, more }`, with the leaves of each. The server
  * knows times of changes, and a change whose time it does not know counts as new.
+ *
+ * The feed is read up to the first change since then, or else up to its end. If that change is not met, its document
+ * changed meanwhile, and what is old is not known any more.
  */
 async function deletedBefore(db, span, signal) {
   const changes = (asked) => get(url(db, '_changes') + query({ style: 'all_docs', ...asked }), { signal });
+  // Before the other request, so that nothing newer counts as old.
+  const { results: last } = await changes({ descending: true, limit: 1 });
   const { results: later } = await changes({ since: `-${span}`, limit: 1 });
-  const [found, first] = [[], later[0]?.seq];
-  for (let since = '0'; ;) {
-    const { results, last_seq: last } = await changes({ since, limit: CHANGES });
+  const [end, isIncluded] = later.length ? [later[0].seq, false] : [last[0]?.seq, true];
+  const found = [];
+  for (let since = '0'; end !== undefined;) {
+    const { results, last_seq: reached } = await changes({ since, limit: CHANGES });
     for (const { seq, id, deleted, changes: leaves } of results) {
-      if (seq === first) return { found, more: false };
+      if (seq === end && !isIncluded) return { found, more: false };
       if (deleted) found.push([id, leaves.map(({ rev }) => rev)]);
+      if (seq === end) return { found, more: false };
       if (found.length === MOST) return { found, more: true };
     }
-    if (results.length < CHANGES) return { found, more: false };
-    since = last;
+    if (results.length === 0) throw new Error('The database changed while it was read. Nothing is purged. Try again.');
+    since = reached;
   }
+  return { found, more: false };
 }
 
 /** A dry run, and then the purge of what it found. */

@@ -14,9 +14,6 @@ use crate::error::{Error, Result};
 use crate::feed::changes::{Change, ChangesRequest};
 use crate::limits::DESIGN_PREFIX;
 
-/// Maximum number of documents in a call of the map functions.
-const MAPPED_AT_ONCE: usize = 25;
-
 /// Number of bytes of documents at which a trial ends.
 const READ_BYTES: usize = 4_000_000;
 
@@ -42,7 +39,7 @@ pub struct Trial {
     /// The same, of two halves that are reduced first. A function whose result depends on how rows are divided is
     /// wrong. `None` for built-in functions and for less than two rows.
     pub rereduced: Option<Reduced>,
-    /// Whether the database may have documents that the view was not tried on.
+    /// Whether there may be documents that the view was not tried on, or rows that were left out.
     pub has_more: bool,
 }
 
@@ -50,8 +47,7 @@ impl<D: Database> Documents<D> {
     /// Tries the view at this place of a group on those of at most `most` documents that changed last. The group need
     /// not be stored.
     ///
-    /// A trial reads 4 MB of documents and keeps 1 MB of rows, and somewhat more at its end: it has one call of the
-    /// functions after it reaches them.
+    /// A trial ends when it has read 4 MB of documents, or has 1 MB of rows; further rows are left out.
     ///
     /// # Errors
     /// 404 if the database is gone; those of functions that do not compile.
@@ -73,30 +69,28 @@ impl<D: Database> Documents<D> {
                 }
             }
             let mut found = found.into_iter().peekable();
-            let is_full = loop {
-                let wanted = (most - trial.documents).min(MAPPED_AT_ONCE);
-                if wanted == 0 || read >= READ_BYTES || emitted >= EMITTED_BYTES {
-                    break true;
-                }
-                let (ids, texts): (Vec<_>, Vec<_>) = found.by_ref().take(wanted).unzip();
-                if ids.is_empty() {
-                    break false;
-                }
-                read += texts.iter().map(JsonText::len).sum::<usize>();
-                trial.documents += ids.len();
-                let mapped = group.functions().map(texts).await?;
-                for (id, mut mapped) in ids.into_iter().zip(mapped) {
-                    let error = mapped.left_out.remove(&view).or(mapped.error);
-                    trial.errors.extend(error.map(|error| ViewError { id: id.clone(), error }));
-                    for row in mapped.rows.into_iter().nth(view).unwrap_or_default() {
-                        emitted += row.key.len() + row.value.len();
-                        trial.rows.push(ReduceRow { key: row.key, id: id.clone(), value: row.value });
+            let mut is_full = trial.documents == most;
+            // One at a time: what functions emit for several documents may be large.
+            while !is_full && let Some((id, text)) = found.next() {
+                read += text.len();
+                trial.documents += 1;
+                let mapped = group.functions().map(vec![text]).await?.pop().unwrap_or_default();
+                let (mut left_out, rows) = (mapped.left_out, mapped.rows);
+                let error = left_out.remove(&view).or(mapped.error);
+                trial.errors.extend(error.map(|error| ViewError { id: id.clone(), error }));
+                for row in rows.into_iter().nth(view).unwrap_or_default() {
+                    emitted += row.key.len() + row.value.len();
+                    if emitted > EMITTED_BYTES {
+                        trial.has_more = true;
+                        break;
                     }
+                    trial.rows.push(ReduceRow { key: row.key, id: id.clone(), value: row.value });
                 }
-            };
+                is_full = trial.documents == most || read >= READ_BYTES || emitted >= EMITTED_BYTES;
+            }
             let has_more = found.peek().is_some() || batch.more;
             if is_full || left == 0 || !has_more {
-                trial.has_more = has_more;
+                trial.has_more |= has_more;
                 break;
             }
             request.before = Some(batch.last_seq);

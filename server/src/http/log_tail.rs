@@ -1,7 +1,7 @@
 //! The last lines of the log, for `GET /_couch_layer/log`.
 //!
-//! The lines are those that standard error gets, in this process, since its start. They take at most
-//! [`MOST_LINES`] × [`MOST_BYTES`], 512 KiB, and live outside of the budget: that is their bound.
+//! The lines are those that standard error gets, in this process, since its start. At most [`MOST_LINES`] of about
+//! [`MOST_BYTES`] each are kept, which is less than a megabyte, outside of the budget.
 //!
 //! No line of the log has a secret. As a second guard, a user and a password in an address are left out here.
 
@@ -68,7 +68,9 @@ impl<S: Subscriber> Layer<S> for KeepLines {
         let mut text = Text::default();
         event.record(&mut text);
         let Text { message, fields } = text;
-        let text = without_logins(&format!("{message}{fields}"));
+        // A line stays one line, whatever names are in it.
+        let text = format!("{message}{fields}").replace(char::is_control, " ");
+        let text = without_logins(&text);
         TAIL.lock().add(Line {
             time: SystemTime::now(),
             level: metadata.level().as_str(),
@@ -180,12 +182,14 @@ mod tests {
     fn a_line_is_bounded_and_has_no_login() {
         let subscriber = tracing_subscriber::registry().with(KeepLines);
         tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!("forged\n{} a line\u{1b}[31m", "ERROR");
             tracing::warn!(from = "https://me:geheim@old.example/db", many = "é".repeat(10_000), "a long one");
         });
         let tail = TAIL.lock();
         let line = tail.lines.iter().find(|line| line.text.starts_with("a long one")).unwrap();
         assert!(line.text.contains("from=\"https://…@old.example/db\" many=\"éé"), "{}", line.text);
         assert!(line.text.len() <= MOST_BYTES && line.level == "WARN", "{}", line.text.len());
+        assert!(tail.lines.iter().any(|line| line.text == "forged ERROR a line [31m"));
     }
 
     #[test]
