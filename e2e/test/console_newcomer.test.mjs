@@ -51,6 +51,8 @@ test('who is new creates a database, resolves a conflict and finds a slow query 
     docs: Array.from({ length: 200 }, (_, at) => ({ kind: at % 20 ? 'main' : 'dessert', minutes: at })),
   });
 
+  await press('Documents');
+  await reads('in conflict');
   await press('Conflicts');
   await reads('A document in conflict was edited at two places at once.');
   await press('cake');

@@ -89,7 +89,12 @@ export function documentTable(label, db, rows, more = []) {
     label,
     ['Id', ...more, ...columns],
     rows.map(({ id, fields, extra = [] }) => [
-      id === undefined ? '' : link(doc(db, id), short(id, 50), { title: id }),
+      id === undefined
+        ? ''
+        : [
+            link(doc(db, id), short(id, 50), { title: id }),
+            fields.has('_conflicts') && [' ', h('span', { class: 'badge in-conflict' }, 'in conflict')],
+          ],
       ...extra,
       ...columns.map((name) => cell(fields.get(name))),
     ]),
@@ -151,7 +156,7 @@ async function fitting(read) {
 function sources(db, all, indexes, signal) {
   const listed = (path, more) => async (begin, place, size) => {
     const most = size || PAGE;
-    const asked = { include_docs: size > 0, limit: most + 1, ...more };
+    const asked = { include_docs: size > 0, conflicts: size > 0 || undefined, limit: most + 1, ...more };
     if (begin) Object.assign(asked, { startkey: begin, endkey: `${begin}\ufff0` });
     if (place) Object.assign(asked, { startkey: place });
     const rows = rowsOf(await text('GET', url(db, ...path) + query(asked), { signal })).map((one) => row(db, one));
