@@ -81,12 +81,12 @@ pub(crate) async fn put(request: &mut Request, names: &[&str]) -> Result<Respons
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
     require_open(section)?;
-    let app = request.app.clone();
-    let _turn = app.auth.admit_change(&app.layer, &request.principal).await?;
     let body = request.body.bytes(&request.headers).await?;
     let body = JsonText::parse(&body).map_err(|_| ApiError::invalid_json())?;
     let value = body.root().as_str().ok_or_else(|| ApiError::bad_request("a JSON string expected"))?;
     let value = checked(section, key, &value)?;
+    // After the body is there: others wait for this turn.
+    let _turn = request.app.auth.admit_change(&request.app.layer, &request.principal).await?;
     let shown = request.app.auth.settings().rows.shown(section, key).unwrap_or_default().to_owned();
     let old = set(request, section, key, &value, is_kept(request)).await?;
     Ok(text(&old.unwrap_or(shown)))
