@@ -48,7 +48,11 @@ test('who is new creates a database, resolves a conflict and finds a slow query 
   const ask = (method, at, body) => expectOk(server.url + at, { method, body, headers });
   await grow(ask, 'recipes', 'cake');
   await ask('POST', '/recipes/_bulk_docs', {
-    docs: Array.from({ length: 200 }, (_, at) => ({ kind: at % 20 ? 'main' : 'dessert', minutes: at })),
+    docs: Array.from({ length: 200 }, (_, at) => ({
+      _id: `dish${at}`,
+      kind: at % 20 ? 'main' : 'dessert',
+      minutes: at,
+    })),
   });
 
   await press('Documents');
