@@ -33,7 +33,7 @@ test('a vault is examined: its space, its devices, and what a collection would g
   await visit('#/db/vault');
   await page.getByRole('link', { name: 'Vault', exact: true }).click();
   await page.getByRole('button', { name: 'Examine the vault' }).click();
-  await page.getByText('1 file lack chunks').waitFor();
+  await page.getByText('Files that lack chunks: 1. Damaged documents: 0.').waitFor();
   await page.getByText(/^broken <img.*: 1 chunk$/).waitFor();
   await page.getByRole('row', { name: /^Chunks that no file needs 1 .*what a collection would give back/ }).waitFor();
   const devices = page.getByRole('region', { name: 'Devices', exact: true });

@@ -125,7 +125,7 @@ export async function page({ options, reload }) {
         field(
           'Token',
           shown,
-          'The server printed it when it started, where you started it or in its log. It works once.',
+          'The server printed it when it started: where you started it, or in what its service or container keeps of its output. It works once.',
         ),
         h('button', { type: 'submit', class: 'main' }, 'Name this administrator'),
       ),

@@ -80,7 +80,7 @@ function report(db, found) {
           'p',
           null,
           broken
-            ? `${many(missing.files.count, 'file')} lack chunks, and ${many(chunks.damaged.count, 'document')} are damaged.`
+            ? `Files that lack chunks: ${count(missing.files.count)}. Damaged documents: ${count(chunks.damaged.count)}.`
             : 'Every file has all of its chunks.',
         ),
       ),
