@@ -45,6 +45,7 @@
 //! | [`groups`] | the groups of a range |
 //! | [`grouped`] | reads reductions |
 //! | [`upkeep`] | lists and removes groups |
+//! | [`trial`] | tries a view on some documents before it is stored |
 //! | [`check`] | compares rows with documents, and nodes with rows |
 //!
 //! Sources: RFC 008 and 012; [0041](../../docs/adr/0041-view-groups.md), [0042](../../docs/adr/0042-sums-in-levels.md),
@@ -65,6 +66,7 @@ mod rows;
 mod rust;
 mod step;
 mod tree;
+mod trial;
 mod update;
 mod upkeep;
 mod window;
@@ -85,6 +87,7 @@ pub use grouped::{ReducedPage, ReducedRow};
 pub use left_out::LeftOut;
 pub use request::{Grouping, Resume, ViewPage, ViewRequest, ViewRow};
 pub use rust::{Emit, RustView};
+pub use trial::Trial;
 pub use update::{ViewProgress, ViewUpdate};
 pub use upkeep::{ViewGroupInfo, ViewGroupStats};
 

@@ -18,7 +18,7 @@ use super::adopt::adopt_snapshot;
 use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::{Failure, descriptors, reload, stop_signal, systemd};
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::{Administrator, CorsOptions, LogFile, Options, Server, StartError, count_line};
+use crate::http::{Administrator, CorsOptions, KeepLines, LogFile, Options, Server, SetupToken, StartError};
 use crate::memory::{Asked, Memory};
 use crate::units;
 
@@ -259,6 +259,7 @@ impl Serve {
         let memory = Memory::of(self.memory, &asked)?;
         let options = Options {
             administrator: self.administrator()?,
+            setup_token: Some(SetupToken::random()?),
             cors: CorsOptions { origins: self.cors_origins.clone(), credentials: self.cors_credentials },
             max_request_size: memory.request,
             memory,
@@ -373,17 +374,8 @@ impl Serve {
             LogFormat::Json => Box::new(lines.json().flatten_event(true)),
         };
         // Fails harmlessly in tests that run several servers in one process.
-        let _ = tracing_subscriber::registry().with(lines).with(CountLines).with(targets).try_init();
+        let _ = tracing_subscriber::registry().with(lines).with(KeepLines).with(targets).try_init();
         Ok(())
-    }
-}
-
-/// Counts the lines of the log by their levels.
-struct CountLines;
-
-impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for CountLines {
-    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
-        count_line(event.metadata().level());
     }
 }
 
@@ -442,6 +434,10 @@ fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passi
     }
     if server.is_open_admin() {
         writeln!(out, "There is no administrator: everyone on this machine may read and write everything.")?;
+    }
+    if let Some(token) = server.setup_token() {
+        let (scheme, address, token) = (server.scheme(), server.address(), token.as_str());
+        writeln!(out, "Name one, with a token that works once: {scheme}://{address}/_utils/#/signin?token={token}")?;
     }
     out.flush()
 }

@@ -32,6 +32,7 @@ use tokio_io_timeout::TimeoutStream;
 use crate::http::app::statistics::Statistics;
 use crate::http::app::{App, Identity, Options};
 use crate::http::authn::lockout::network;
+use crate::http::authn::setup::SetupToken;
 use crate::http::config::settings::ADMINS;
 use crate::http::http2;
 use crate::http::journal::Actor;
@@ -174,6 +175,11 @@ impl Server {
     /// Whether everyone who can connect is an administrator.
     pub fn is_open_admin(&self) -> bool {
         self.app.auth.is_open_admin()
+    }
+
+    /// The token that names the first administrator, for whoever started the server; `None` if there is one.
+    pub fn setup_token(&self) -> Option<&SetupToken> {
+        self.app.auth.setup_token()
     }
 
     /// Reads the certificate again, reopens the logs, and replaces the file's settings by these. Returns what failed;

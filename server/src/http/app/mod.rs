@@ -34,6 +34,7 @@ use crate::http::app::statistics::{Samples, Statistics};
 use crate::http::app::stores::{Store, Stores};
 use crate::http::app::views::ViewTurns;
 use crate::http::authn::auth::{Administrator, Auth, SECRET_BYTES};
+use crate::http::authn::setup::SetupToken;
 use crate::http::authn::users;
 use crate::http::authz::security::Securities;
 use crate::http::config::cors::CorsOptions;
@@ -54,6 +55,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct Options {
     /// An administrator in addition to those in the store. Without any, everyone who can connect is one.
     pub administrator: Option<Administrator>,
+    /// The token that names the first administrator, and without which a server that has none changes no setting.
+    /// `None`: whoever may do everything may do that too. `serve` always has one.
+    pub setup_token: Option<SetupToken>,
     /// Web pages that may use the server.
     pub cors: CorsOptions,
     /// The largest body of a request in bytes, packed and unpacked. Larger ones are answered 413.
@@ -107,6 +111,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             administrator: None,
+            setup_token: None,
             cors: CorsOptions::default(),
             max_request_size: 64 << 20,
             memory: Memory::default(),
@@ -210,7 +215,8 @@ impl App {
             settings: options.settings.clone(),
         };
         let is_local = address.ip().is_loopback();
-        let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
+        let mut auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
+        auth.setup.clone_from(&options.setup_token);
         let scans = Scans::new(options.memory.scan_threads(options.scan_threads))?;
         let functions = Arc::new(Functions::within(options.threads.max(2), &options.memory));
         let budget = Budget::new(options.memory.budget);

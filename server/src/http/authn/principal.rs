@@ -16,6 +16,8 @@ pub(crate) enum Proof {
     Nothing,
     /// No proof is needed: the server has no administrator, so everyone is one.
     OpenAdmin,
+    /// The token that the server printed, on a server without an administrator.
+    Setup,
     Cookie,
     Basic,
     /// A JSON Web Token.
@@ -48,6 +50,10 @@ pub(crate) static ANONYMOUS: Principal = Principal::anonymous();
 
 /// The same on a server without an administrator, where everyone is one.
 pub(crate) static OPEN_ADMIN: LazyLock<Principal> = LazyLock::new(Principal::open_admin);
+
+/// The same with the token that the server printed.
+pub(crate) static SETUP_ADMIN: LazyLock<Principal> =
+    LazyLock::new(|| Principal { proof: Proof::Setup, ..Principal::open_admin() });
 
 /// The client of a request: a name and roles, as in CouchDB's `userCtx`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -44,13 +44,17 @@ pub(crate) async fn current(request: &Request) -> Result<Response> {
         }
         json.str("cookie").str("default").end_array();
         match principal.proof {
-            Proof::OpenAdmin | Proof::Basic => json.name("authenticated").str("default"),
+            Proof::OpenAdmin | Proof::Setup | Proof::Basic => json.name("authenticated").str("default"),
             Proof::Cookie => json.name("authenticated").str("cookie"),
             Proof::Token(_) => json.name("authenticated").str("jwt"),
             Proof::Proxy(_) => json.name("authenticated").str("proxy"),
             Proof::Nothing => json,
         };
         json.end_object();
+        if request.app.auth.is_open_admin() {
+            // No member of CouchDB's. The console asks for the token.
+            json.name("needs_administrator").bool(true);
+        }
     }))
 }
 

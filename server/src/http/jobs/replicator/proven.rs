@@ -47,7 +47,7 @@ impl Proven {
     /// How this client proved its name; `None` if it has no name.
     pub(crate) fn of_client(principal: &Principal) -> Option<Proven> {
         match principal.proof {
-            Proof::Nothing | Proof::OpenAdmin => None,
+            Proof::Nothing | Proof::OpenAdmin | Proof::Setup => None,
             Proof::Cookie | Proof::Basic if principal.is_server_admin() => Some(Proven::Admin),
             Proof::Cookie | Proof::Basic => Some(Proven::User),
             Proof::Token(voucher) => Some(Proven::Token(voucher, principal.roles.clone())),
