@@ -16,14 +16,11 @@ use support::*;
 type Tx = <Db as Database>::Transaction;
 type Range = (Bytes, Bytes);
 
-struct Random(u64);
+struct Random(occ::Random);
 
 impl Random {
     fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
+        self.0.next() % below
     }
 
     fn key(&mut self) -> Bytes {
@@ -333,7 +330,7 @@ impl World {
 fn agrees_with_the_model() {
     for seed in 0..60 {
         let (db, clock, _) = open();
-        let random = Random(seed);
+        let random = Random(occ::Random::new(seed));
         let mut world =
             World { db, versions: BTreeMap::new(), commits: Vec::new(), open: Vec::new(), random, conflicts: 0 };
         for step in 0..1500 {
