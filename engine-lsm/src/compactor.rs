@@ -34,7 +34,7 @@ use crate::maker::{Finished, Maker};
 use crate::manifest::{Manifest, Unwritten};
 use crate::merge::merge;
 use crate::pick::{Effort, Picked, Sizes, Step, pick};
-use crate::tables::{Member, Run, Tables};
+use crate::tables::{Member, Run, Tables, YOUNG};
 use crate::view::Snapshot;
 
 /// At this number of flushed runs a flush waits for the compaction.
@@ -304,8 +304,12 @@ impl CompactedTables {
                 new
             }
             None => {
+                let moved = |member: &Arc<Member>| match step.to.level <= YOUNG {
+                    true => member.clone(),
+                    false => Arc::new(member.without_prefixes()),
+                };
                 for run in step.upper.iter().rev() {
-                    tables.add(step.to.level, run.iter().map(|member| Arc::new(member.without_prefixes())).collect());
+                    tables.add(step.to.level, run.iter().map(moved).collect());
                 }
                 Vec::new()
             }

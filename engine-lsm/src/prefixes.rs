@@ -1,4 +1,4 @@
-//! Filters of key prefixes, which let a range read skip flushed tables that have nothing in the range.
+//! Filters of key prefixes, which let a range read skip young tables that have nothing in the range.
 //!
 //! ```text
 //!   keys      a1b2c3d4 ids/0 …    a1b2c3d4 ids/1 …    e5f6a7b8 ids/0 …
@@ -10,8 +10,8 @@
 //! filter a range read would search every flushed table: a block of the index and a block of rows each, mostly for
 //! nothing.
 //!
-//! The filter is in memory, and is built while the flush is written. Tables from before the opening and compacted
-//! tables have none, and are always searched.
+//! The filter is in memory, and is built while the table is written. The tables of flushes and of level 1 have one, since
+//! several of them may have a key. Tables below, and those from before the opening, have none and are always searched.
 
 use twox_hash::XxHash3_64;
 
@@ -21,16 +21,16 @@ const STEP: usize = 8;
 /// Maximum length of a prefix: enough for a document's id, too short for each of its rows.
 const MOST: usize = 48;
 
-/// A flush with more prefixes, such as the clear of a large database, gets no filter: its size must be bounded.
+/// A table with more prefixes, such as the clear of a large database, gets no filter: its size must be bounded.
 const MOST_PREFIXES: usize = 1 << 20;
 
-/// Bits for each prefix; two are set. About one range in sixty is searched for nothing.
-const BITS: usize = 16;
+/// Bits for each prefix; two are set. About one range in thirty is searched for nothing.
+const BITS: usize = 10;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Prefixes {
-    /// The filter's bits. The number of words is a power of two.
+    /// The filter's bits.
     words: Vec<u64>,
 }
 
@@ -58,7 +58,7 @@ impl Collector {
         if self.hashes.len() > MOST_PREFIXES {
             return None;
         }
-        let words = (self.hashes.len() * BITS).div_ceil(64).next_power_of_two();
+        let words = (self.hashes.len() * BITS).div_ceil(64).max(1);
         let mut prefixes = Prefixes { words: vec![0; words] };
         for hash in self.hashes {
             for (word, bit) in prefixes.places(hash) {
@@ -77,8 +77,12 @@ impl Prefixes {
         length == 0 || self.places(hash(&begin[..length])).iter().all(|(word, bit)| self.words[*word] & bit != 0)
     }
 
+    /// The word and the bit of each half of a hash. The half, taken as a part of one, gives the place.
     fn places(&self, hash: u64) -> [(usize, u64); 2] {
-        [hash, hash.rotate_left(32)].map(|hash| ((hash >> 6) as usize & (self.words.len() - 1), 1 << (hash & 63)))
+        [hash >> 32, hash & u64::from(u32::MAX)].map(|half| {
+            let place = (half * (self.words.len() as u64 * 64)) >> 32;
+            ((place / 64) as usize, 1 << (place % 64))
+        })
     }
 }
 
@@ -130,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_of_very_many_keys_has_no_filter() {
+    fn a_table_of_very_many_keys_has_no_filter() {
         let mut collector = Collector::default();
         (0..=MOST_PREFIXES as u64 + 10).for_each(|key| collector.add(&key.to_be_bytes()));
         assert!(collector.hashes.len() < MOST_PREFIXES + 10 && collector.finish().is_none());
