@@ -217,7 +217,7 @@ impl NewTables<'_> {
             let _ = fs::remove_file(&path);
         }
         if let Some((_, checksum)) = outcome? {
-            let prefixes = prefixes.and_then(Collector::finish).map(Arc::new);
+            let prefixes = prefixes.map(|prefixes| Arc::new(prefixes.finish()));
             self.finished.push(Written { path, checksum, prefixes, hides });
         }
         Ok(())

@@ -48,7 +48,7 @@ pub(crate) struct Tables {
 /// A table of a run.
 pub(crate) struct Member {
     pub(crate) table: Table,
-    /// The filter of a young table.
+    /// The filter of a young table. One that was opened has none at first.
     pub(crate) prefixes: Option<Arc<Prefixes>>,
     /// The handle past the cache of a table of large rows.
     large_rows: Option<Arc<LargeRowsTable>>,
@@ -66,10 +66,10 @@ impl Member {
         Member { table, prefixes, large_rows: large_rows.map(Arc::new), hides }
     }
 
-    /// The same table without the filter, which takes memory and is useful only where there are several runs.
-    pub(crate) fn without_prefixes(&self) -> Self {
+    /// The same table with another filter, or none: it takes memory, and is useful only where there are several runs.
+    pub(crate) fn with_prefixes(&self, prefixes: Option<Arc<Prefixes>>) -> Self {
         let (table, large_rows) = (self.table.clone(), self.large_rows.clone());
-        Member { table, prefixes: None, large_rows, hides: self.hides }
+        Member { table, prefixes, large_rows, hides: self.hides }
     }
 
     /// Deletes its file once nobody holds the table any more.
