@@ -306,7 +306,7 @@ impl CompactedTables {
                 new
             }
             None => {
-                let moved = |member: &Arc<Member>| match step.to.level <= YOUNG {
+                let moved = |member: &Arc<Member>| match step.to.has_prefixes() {
                     true => member.clone(),
                     false => Arc::new(member.with_prefixes(None)),
                 };

@@ -58,6 +58,13 @@ pub(crate) struct Place {
     pub(crate) base: usize,
 }
 
+impl Place {
+    /// Whether its tables have filters of prefixes: those that are searched, mostly in vain, before the last level.
+    pub(crate) fn has_prefixes(self) -> bool {
+        self.level < LAST && self.level <= self.base.max(YOUNG)
+    }
+}
+
 impl Maker {
     /// The number of the next flush.
     pub(crate) fn next_flush(&self) -> u64 {
@@ -139,7 +146,7 @@ impl Maker {
             .use_data_block_restart_interval(RESTART_INTERVAL)
             .use_data_block_compression(CompressionType::Lz4)
             .use_bloom_policy(BloomConstructionPolicy::BitsPerKey(bits));
-        let prefixes = (place.level <= YOUNG).then(Collector::default);
+        let prefixes = place.has_prefixes().then(Collector::default);
         Ok(Open { writer, path, prefixes, bytes: 0, asked_at: 0, hides: 0, is_full: false })
     }
 }
@@ -148,7 +155,7 @@ impl Maker {
 struct Open {
     writer: Writer,
     path: PathBuf,
-    /// The prefixes of its keys, of a young table.
+    /// The prefixes of its keys, if its place has filters.
     prefixes: Option<Collector>,
     /// Bytes of its rows.
     bytes: u64,

@@ -48,7 +48,8 @@ pub(crate) struct Tables {
 /// A table of a run.
 pub(crate) struct Member {
     pub(crate) table: Table,
-    /// The filter of a young table. One that was opened has none at first.
+    /// The filter of a table that its [place](crate::maker::Place::has_prefixes) gives one. One that was opened has none
+    /// at first.
     pub(crate) prefixes: Option<Arc<Prefixes>>,
     /// The handle past the cache of a table of large rows.
     large_rows: Option<Arc<LargeRowsTable>>,
@@ -66,7 +67,7 @@ impl Member {
         Member { table, prefixes, large_rows: large_rows.map(Arc::new), hides }
     }
 
-    /// The same table with another filter, or none: it takes memory, and is useful only where there are several runs.
+    /// The same table with another filter, or none: it takes memory, and is useful only above other tables.
     pub(crate) fn with_prefixes(&self, prefixes: Option<Arc<Prefixes>>) -> Self {
         let (table, large_rows) = (self.table.clone(), self.large_rows.clone());
         Member { table, prefixes, large_rows, hides: self.hides }
