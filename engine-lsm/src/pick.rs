@@ -13,7 +13,7 @@
 //!
 //! * **Size.** Four flushes become a run of level 1, which writes each of their rows once. Merging them into the base would
 //!   write all of the base again, since ids are usually random. So they wait in level 1 until there is about as much as
-//!   in a full base; then all of them are merged into it. One table of a level that is too large is merged into the
+//!   in a full base, with what they hide; then all of them are merged into it. One table of a level that is too large is merged into the
 //!   next level: the one that overlaps least there. A table that overlaps nothing is only moved.
 //! * **Space.** A tombstone hides a row below it, which takes space until both are merged. Each table knows about how many bytes
 //!   it [hides]: while it is written, a mean row of the lowest table around each tombstone is added. A compaction for space
@@ -210,7 +210,9 @@ impl<'a> Picker<'a> {
     /// room for all of them, of as many of the oldest as it has room for.
     fn young(&self) -> Option<Step> {
         let all: Run = sources(YOUNG).flat_map(|level| self.tables.level(level)).cloned().collect();
-        let is_little = self.tables.levels()[YOUNG].len() < WAITING && bytes(&all) < self.target(self.base);
+        // What they hide takes space as long as they wait.
+        let size = all.iter().map(|member| member.bytes() + member.hides).sum::<u64>();
+        let is_little = self.tables.levels()[YOUNG].len() < WAITING && size < self.target(self.base);
         match is_little && self.first_overlapping(YOUNG, &all).is_some() {
             true => self.first_that_fits(self.oldest(0..=0).map(|upper| self.step(0, upper, YOUNG))),
             false => self.first_that_fits(self.oldest(sources(YOUNG)).map(|upper| self.sized(YOUNG, upper))),

@@ -214,7 +214,8 @@ impl Merged {
         for source in &mut self.sources {
             source.fill(self.far.as_ref(), self.direction, self.skips_damage)?;
         }
-        let (mut first, mut second): (Option<(usize, &UserKey)>, Option<(usize, &UserKey)>) = (None, None);
+        let mut first: Option<(usize, &UserKey)> = None;
+        let mut second = None;
         for (at, source) in self.sources.iter().enumerate() {
             let Some(head) = &source.head else { continue };
             let key = &head.key.user_key;
