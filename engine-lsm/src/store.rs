@@ -19,7 +19,6 @@ use crate::error::{corrupt, kv_error};
 use crate::keys;
 use crate::maker::{Maker, Place};
 use crate::manifest::{self, Manifest, TABLES};
-use crate::prefixes::Collector;
 use crate::snapshot::LsmSnapshot;
 use crate::tables::{LAST, Member, Tables};
 
@@ -129,11 +128,9 @@ impl LsmStore {
         let failed = |failure| kv_error(&failure, "cannot write a table");
         let before = self.shared.tables();
         let mut tables = self.shared.maker.begin(Place { level: 0, base: LAST });
-        let mut prefixes = Collector::default();
         for row in rows {
             let (key, value) = row?;
             let key = keys::stored(&key);
-            prefixes.add(&key);
             let (kind, hides) = match &value {
                 Some(_) => (ValueType::Value, 0),
                 None => (ValueType::Tombstone, before.row_bytes(0, &key).unwrap_or(0)),
@@ -141,7 +138,7 @@ impl LsmStore {
             let value = Slice::from(value.as_deref().unwrap_or_default());
             tables.write(InternalValue::from_components(key.as_ref(), value, 0, kind), hides).map_err(failed)?;
         }
-        let new = tables.finish_flush(prefixes.finish()).map_err(failed)?;
+        let new = tables.finish_flush().map_err(failed)?;
         self.shared.publish_flush(new, is_dropped)
     }
 

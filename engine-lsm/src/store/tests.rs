@@ -3,6 +3,7 @@
 mod damage;
 mod failures;
 mod space;
+mod young;
 
 use std::collections::BTreeMap;
 
