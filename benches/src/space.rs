@@ -1,18 +1,22 @@
 //! The space of deleted data: the size of the folder compared with the live data, while new documents replace old ones,
 //! at rest, and after a database is dropped.
 //!
-//! Nothing is timed. The text is random, so that compression takes little of it.
+//! While documents are written, the folder is measured ten times a second. The most that it had is printed with what it
+//! consisted of: the log, flushes that are not compacted, tables of the levels below, and files that are in no level,
+//! which a compaction writes or a snapshot still reads. The text is random, so that compression takes little of it.
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use benches::engines::{Engine, Mem, Syncing};
 use benches::work::{disk, folder};
 use clap::{Args, ValueEnum};
 use futures_executor::block_on;
-use kv_api::Database;
+use kv_api::figures::Value;
+use kv_api::{Database, Figure};
 use model::{BodyFormat, CreateOptions, Documents, Edit, JsonText, Layer, LayerOptions, RevId, UploadAs, WriteMode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -83,14 +87,31 @@ fn measure<E: Engine>(options: &Options) -> Result<()> {
     println!("{:<22}{:>14}{:>10}{:>14}", "", "written", "folder", "for a byte");
     for kind in Kind::ALL.into_iter().filter(|kind| options.kind.is_none_or(|only| only == *kind)) {
         let folder = folder()?;
-        let layer = block_on(Layer::open(E::database(folder.path(), Syncing::Synced), LayerOptions::default()))?;
+        let database = E::database(folder.path(), Syncing::Synced);
+        let layer = block_on(Layer::open(database.clone(), LayerOptions::default()))?;
         let live = (options.live * 1_000_000 / kind.bytes()).max(1);
         let count = (options.written * 1_000_000 / kind.bytes()).max(1);
         let mut ring = Ring::new(&layer, "ring", kind)?;
-        for step in 1..=4 {
-            ring.write_until(count * step / 4, live)?;
-            print(kind, &format!("{}", ring.count * kind.bytes() / 1_000_000), folder.path(), options.live)?;
-        }
+        let written = written_bytes();
+        let most = with_most(&database, folder.path(), || {
+            for step in 1..=4 {
+                ring.write_until(count * step / 4, live)?;
+                print(kind, &megabytes((ring.count * kind.bytes()) as u64), folder.path(), options.live)?;
+            }
+            Ok(())
+        })?;
+        println!("{:<22}{most}", kind.name());
+        ring.times.sort_unstable();
+        let (all, slow) = (ring.times.iter().sum::<Duration>(), ring.times[ring.times.len() * 99 / 100]);
+        let bytes = (ring.count * kind.bytes()) as f64;
+        let factor = written.zip(written_bytes()).map(|(before, after)| (after - before) as f64 / bytes);
+        let factor = factor.map_or("-".into(), |factor| format!("{factor:.2}"));
+        println!(
+            "{:<22}bytes written for a byte: {factor}; {:.1} s of writes, 99 % of them below {} ms",
+            kind.name(),
+            all.as_secs_f64(),
+            slow.as_millis()
+        );
         std::thread::sleep(Duration::from_secs(options.rest));
         print(kind, "at rest", folder.path(), options.live)?;
 
@@ -104,10 +125,83 @@ fn measure<E: Engine>(options: &Options) -> Result<()> {
     Ok(())
 }
 
+fn megabytes(bytes: u64) -> String {
+    format!("{:.0}", bytes as f64 / 1e6)
+}
+
 fn print(kind: Kind, when: &str, folder: &Path, live: usize) -> Result<()> {
-    let bytes = if folder.is_dir() { disk(folder)? } else { 0 } as f64 / 1e6;
-    println!("{:<22}{when:>14}{bytes:>10.0}{:>14.2}", kind.name(), bytes / live as f64);
+    let bytes = if folder.is_dir() { disk(folder)? } else { 0 };
+    let times = bytes as f64 / 1e6 / live as f64;
+    println!("{:<22}{when:>14}{:>10}{times:>14.2}", kind.name(), megabytes(bytes));
     Ok(())
+}
+
+/// Bytes that this process has written, if the system tells.
+fn written_bytes() -> Option<u64> {
+    let io = std::fs::read_to_string("/proc/self/io").ok()?;
+    io.lines().find_map(|line| line.strip_prefix("wchar: "))?.parse().ok()
+}
+
+/// What a folder consists of at one moment, in bytes.
+#[derive(Clone, Default)]
+struct Parts {
+    total: u64,
+    log: u64,
+    /// Current tables of each level.
+    levels: Vec<u64>,
+}
+
+impl Parts {
+    fn of(database: &impl Database, folder: &Path) -> Result<Self> {
+        let is_level = |figure: &Figure| figure.name == "couch_layer_table_bytes";
+        let levels = database.figures().into_iter().filter(is_level).map(|figure| match figure.value {
+            Value::Gauge(bytes) => bytes as u64,
+            _ => 0,
+        });
+        let log = |name| std::fs::metadata(folder.join(name)).map_or(0, |file| file.len());
+        let (levels, log) = (levels.collect(), log("log.0") + log("log.1"));
+        // A file may be deleted between its listing and the question for its length.
+        let total = (0..20).find_map(|_| disk(folder).ok()).unwrap_or_default();
+        Ok(Parts { total, log, levels })
+    }
+}
+
+impl std::fmt::Display for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let listed: u64 = self.levels.iter().sum();
+        let flushes = self.levels.first().copied().unwrap_or_default();
+        write!(
+            f,
+            "most: {}, of them log {}, flushes {}, levels below {}, in no level {}",
+            megabytes(self.total),
+            megabytes(self.log),
+            megabytes(flushes),
+            megabytes(listed - flushes),
+            megabytes(self.total.saturating_sub(listed + self.log))
+        )
+    }
+}
+
+/// Does the work, and returns the most that the folder had meanwhile.
+fn with_most<D: Database>(database: &D, folder: &Path, work: impl FnOnce() -> Result<()>) -> Result<Parts> {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut most = Parts::default();
+            while folder.is_dir() && !is_done.load(Ordering::Relaxed) {
+                let now = Parts::of(database, folder)?;
+                if now.total > most.total {
+                    most = now;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Ok(most)
+        });
+        let worked = work();
+        is_done.store(true, Ordering::Relaxed);
+        let most = watching.join().unwrap_or_else(|_| bail!("the folder could not be measured"));
+        worked.and(most)
+    })
 }
 
 /// A database whose oldest documents are deleted as new ones come.
@@ -118,13 +212,22 @@ struct Ring<D: Database> {
     /// Number of documents that were written.
     count: usize,
     live: VecDeque<(String, RevId)>,
+    /// How long each write took.
+    times: Vec<Duration>,
 }
 
 impl<D: Database> Ring<D> {
     fn new(layer: &Layer<D>, name: &str, kind: Kind) -> Result<Self> {
         let options = CreateOptions { format: Some(BodyFormat::Packed), ..CreateOptions::default() };
         let documents = block_on(layer.create_database(name, options))?;
-        Ok(Ring { documents, kind, random: StdRng::seed_from_u64(1), count: 0, live: VecDeque::new() })
+        Ok(Ring {
+            documents,
+            kind,
+            random: StdRng::seed_from_u64(1),
+            count: 0,
+            live: VecDeque::new(),
+            times: Vec::new(),
+        })
     }
 
     /// Writes until `count` documents were written, a megabyte in each bulk, and keeps the newest `live`.
@@ -157,8 +260,10 @@ impl<D: Database> Ring<D> {
         Ok(())
     }
 
-    fn write(&self, edits: Vec<Edit>) -> Result<Vec<RevId>> {
+    fn write(&mut self, edits: Vec<Edit>) -> Result<Vec<RevId>> {
+        let begun = Instant::now();
         let results = block_on(self.documents.write(edits, WriteMode::Interactive))?;
+        self.times.push(begun.elapsed());
         Ok(results.into_iter().collect::<Result<_, _>>()?)
     }
 
@@ -169,12 +274,15 @@ impl<D: Database> Ring<D> {
 
     fn attach(&mut self, id: &str) -> Result<RevId> {
         let bytes: Vec<u8> = (0..self.kind.bytes()).map(|_| self.random.random()).collect();
-        block_on(async {
+        let begun = Instant::now();
+        let rev = block_on(async {
             let mut upload = self.documents.upload("a", UploadAs::Plain { content_type: "image/png" });
             upload.write(&bytes).await?;
             let content = upload.finish().await?;
             Ok(self.documents.put_attachment(id, None, "a", "image/png", content).await?)
-        })
+        });
+        self.times.push(begun.elapsed());
+        rev
     }
 }
 

@@ -63,7 +63,7 @@ pub fn give_up(folder: &Path, begin: &[u8], end: &[u8]) -> Result<Vec<(Bytes, By
             let mut new = shared.maker.begin(Place { level, base: if level == 0 { LAST } else { level } });
             for row in readable(member) {
                 let row = row.map_err(failed_to_read)?;
-                let below = tables.row_bytes((level + 1).min(LAST), &row.key.user_key).filter(|_| row.is_tombstone());
+                let below = tables.row_bytes(level + 1, &row.key.user_key).filter(|_| row.is_tombstone());
                 new.write(row, below.unwrap_or(0)).map_err(failed)?;
             }
             shared.replace(member, new.finish().map_err(failed)?)?;

@@ -188,8 +188,8 @@ impl Tables {
     /// Bytes of a key's row from a level on, roughly: those of a mean row of the lowest table that may have the key. Tables
     /// of lower levels span fewer keys, so their rows are more alike. `None` if no table may have it.
     pub(crate) fn row_bytes(&self, from: usize, key: &[u8]) -> Option<u64> {
-        let runs = self.levels[from..].iter().rev().flatten();
-        let member = runs.filter_map(|run| overlapping(run, key, key).first()).next()?;
+        let mut runs = self.levels[from..].iter().rev().flatten();
+        let member = runs.find_map(|run| overlapping(run, key, key).first())?;
         Some(member.bytes() / member.table.metadata.item_count.max(1))
     }
 

@@ -152,3 +152,43 @@ fn the_room_of_some_documents_comes_back_on_a_full_disk() {
         live.extend(fill_again(&db, round * 1_000_000, (before - live.len()) / 2));
     }
 }
+
+/// A killed server's folder: its log has documents that no table has. On a disk without a free byte they are read, and
+/// nothing is written.
+#[test]
+fn a_killed_store_is_read_on_a_disk_without_a_free_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(folder.path()) else {
+        return println!("skipped: this user cannot mount a small disk");
+    };
+    let killed = tempfile::tempdir().unwrap();
+    let layer = open(killed.path());
+    let db = block_on(layer.create_database("db", CreateOptions::default())).unwrap();
+    // More than a flush, and then less.
+    let count = 40;
+    (0..count).for_each(|n| drop(block_on(db.put(document(n))).unwrap()));
+    // As the disk would have it after a kill. Nothing is written meanwhile, but a compaction may remove tables.
+    let copy = || Command::new("cp").arg("-r").arg(killed.path().join("data")).arg(folder.path()).output().unwrap();
+    while !copy().status.success() {
+        std::fs::remove_dir_all(folder.path().join("data")).unwrap();
+    }
+    let ballast = Command::new("dd").args(["if=/dev/zero", "bs=4k"]).arg(of(&folder.path().join("ballast"))).output();
+    assert!(!ballast.unwrap().status.success() && std::fs::write(folder.path().join("more"), "more").is_err());
+
+    let layer = open(folder.path());
+    let db = block_on(layer.database("db")).unwrap();
+    for n in 0..count {
+        let read = block_on(db.get(&document(n).id, &model::GetOptions::default())).unwrap();
+        assert_eq!(read.body.get("noise").map(|noise| noise.as_str().unwrap().len()), Some(30_000));
+    }
+    assert_eq!(block_on(db.info()).unwrap().doc_count, count);
+    assert!(is_full(&block_on(db.put(document(count))).unwrap_err()));
+
+    // It is written to when there is room again, after the flush that failed.
+    std::fs::remove_file(folder.path().join("ballast")).unwrap();
+    fill_again(&db, count, 1);
+}
+
+fn of(file: &Path) -> String {
+    format!("of={}", file.display())
+}

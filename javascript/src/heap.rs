@@ -97,7 +97,11 @@ impl Memory {
         let reserve = if self.state.is_stopped.get() { RESERVE } else { 0 };
         let limit = self.state.limits.memory.saturating_add(reserve);
         let held = self.blocks.0.borrow();
-        !held.is_open || held.bytes.saturating_add(more) <= limit
+        let fits = !held.is_open || held.bytes.saturating_add(more) <= limit;
+        if !fits {
+            self.state.lacked_memory.set(true);
+        }
+        fits
     }
 
     /// Whether a new block of this size may be allocated.

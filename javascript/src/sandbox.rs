@@ -363,9 +363,9 @@ fn explain(ctx: &Ctx<'_>, state: &CallState, name: &str, error: rquickjs::Error)
             error => Error::new(ErrorKind::Thrown, name, error.to_string()),
         };
     };
-    if thrown.is_null() {
-        // QuickJS throws `null` if there is no memory for an error. Functions rarely throw it themselves.
-        return Error::new(ErrorKind::Memory, name, "the function threw null, or ran out of memory");
+    // QuickJS throws `null` if there is no memory for an error. A function may throw it too.
+    if thrown.is_null() && state.lacked_memory.get() {
+        return full();
     }
     state.go_on(TIME_TO_DESCRIBE);
     let described = describe(ctx, &thrown);

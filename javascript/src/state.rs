@@ -56,6 +56,8 @@ pub(crate) struct CallState {
     /// Whether the call emitted too much. It stays set even if the function catches the error.
     pub too_much: Cell<bool>,
     pub emitted: Cell<bool>,
+    /// Whether an allocation of the call failed.
+    pub lacked_memory: Cell<bool>,
     /// Number of the call. The error of a stopped call is described in a call of its own.
     call: Cell<u32>,
     purpose: Cell<Purpose>,
@@ -76,6 +78,7 @@ impl CallState {
             is_stopped: Cell::new(false),
             too_much: Cell::new(false),
             emitted: Cell::new(false),
+            lacked_memory: Cell::new(false),
             call: Cell::new(0),
             purpose: Cell::new(Purpose::View(0)),
             bytes: Cell::new(0),
@@ -92,6 +95,7 @@ impl CallState {
         self.is_stopped.set(false);
         self.too_much.set(false);
         self.emitted.set(false);
+        self.lacked_memory.set(false);
         self.purpose.set(purpose);
         self.bytes.set(0);
         self.lines.set(0);

@@ -59,6 +59,7 @@ fn validation_refuses_by_what_it_throws() {
         if (newDoc.who === 'nobody') throw({unauthorized: 'Who are you?'});
         if (newDoc.odd) throw({forbidden: {a: [1]}});
         if (newDoc.plain) throw('plain');
+        if (newDoc.none) throw(null);
         if (newDoc.other) throw({other: 1});
         if (newDoc.broken) newDoc.x.y;
         if (oldDoc && oldDoc.kind !== newDoc.kind) throw({forbidden: 'A ' + oldDoc.kind + ' stays one.'});
@@ -78,12 +79,14 @@ fn validation_refuses_by_what_it_throws() {
     assert_eq!(ask(r#"{"odd":1}"#, "null", bob), Err(Refusal::Forbidden(r#"{"a":[1]}"#.to_owned())));
     for (document, reason) in [
         ("plain", "plain"),
+        ("none", "null"),
         ("other", r#"{"other":1}"#),
         ("broken", "TypeError: cannot read property 'y' of undefined"),
     ] {
         let refusal = ask(&format!(r#"{{"_id":"d","{document}":1}}"#), "null", bob).unwrap_err();
         let Refusal::Failed(error) = refusal else { panic!("{refusal:?}") };
         assert_eq!((error.function(), error.document(), error.reason()), ("validate_doc_update", Some("d"), reason));
+        assert_eq!(error.kind(), ErrorKind::Thrown);
     }
 }
 

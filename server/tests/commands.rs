@@ -369,13 +369,14 @@ fn what_cannot_be_done_is_said_in_a_sentence_and_leaves_nothing() {
     let folder = folder.path();
     succeed(couch_layer(folder, &["import", "db", "-"], "{}"));
     let out_file = folder.join("none/out.jsonl");
+    let cannot_write = format!("cannot write {}", out_file.display());
     for (arguments, sentence) in [
         (vec!["export", "other"], "there is no database other in sled:"),
         (vec!["changes", "db", "--since", "yesterday"], "\"yesterday\" is not a sequence"),
         (vec!["import", "Upper", "-"], "Upper"),
         (vec!["import", "db", "no-such-file"], "cannot read no-such-file"),
         (vec!["import", "db", folder.to_str().expect("UTF-8")], "is a folder"),
-        (vec!["export", "db", "--out", out_file.to_str().expect("UTF-8")], "cannot write"),
+        (vec!["export", "db", "--out", out_file.to_str().expect("UTF-8")], cannot_write.as_str()),
     ] {
         let output = couch_layer(folder, &arguments, "");
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");

@@ -28,6 +28,9 @@ const MAX_EMITTED: usize = 3_000_000;
 /// Maximum number of views of a group that note why a document is left out. More do not fit into a transaction.
 const MAX_NOTED: usize = 1_000;
 
+/// Maximum number of bytes of the notes of one document. Further ones do not repeat their reasons.
+const MAX_NOTES: usize = 1_000_000;
+
 /// Size of a row in a transaction, without its key and value.
 pub(super) const ROW_BYTES: usize = 150;
 
@@ -45,6 +48,8 @@ pub(super) struct Prepared {
     /// The views that leave the document out.
     pub(super) left_out: BTreeMap<usize, FunctionError>,
     bytes: usize,
+    /// Bytes of the rows that say which views leave the document out.
+    notes: usize,
 }
 
 /// Number of documents whose rows fit into a transaction.
@@ -106,7 +111,8 @@ async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared
         }
         let (id, seq) = (change.id, change.seq);
         let damage = error.clone();
-        let mut one = Prepared { id, seq, error, rows: Vec::new(), left_out: BTreeMap::new(), bytes: ROW_BYTES };
+        let mut one = Prepared::new(id, seq);
+        one.set_error(error);
         if let Some(damage) = damage {
             (0..group.views().len()).for_each(|view| one.leave_out(view, damage.clone()));
         }
@@ -126,8 +132,12 @@ async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared
 }
 
 impl Prepared {
+    fn new(id: String, seq: Seq) -> Self {
+        Prepared { id, seq, error: None, rows: Vec::new(), left_out: BTreeMap::new(), bytes: ROW_BYTES, notes: 0 }
+    }
+
     fn take(&mut self, group: &ViewGroup, mapped: Mapped) {
-        self.error = mapped.error.or_else(|| mapped.left_out.values().next().cloned());
+        self.set_error(mapped.error.or_else(|| mapped.left_out.values().next().cloned()));
         mapped.left_out.into_iter().for_each(|(view, error)| self.leave_out(view, error));
         for (view, emitted) in mapped.rows.into_iter().enumerate().filter(|(view, _)| !self.left_out.contains_key(view))
         {
@@ -154,11 +164,24 @@ impl Prepared {
     }
 
     /// Notes that a view leaves the document out.
-    fn leave_out(&mut self, view: usize, error: FunctionError) {
-        if self.left_out.len() < MAX_NOTED {
-            self.bytes += self.id.len() + error.row().len() + ROW_BYTES;
-            self.left_out.insert(view, error);
+    fn leave_out(&mut self, view: usize, mut error: FunctionError) {
+        if self.left_out.len() >= MAX_NOTED {
+            return;
         }
+        if self.notes > MAX_NOTES {
+            error = FunctionError::new("too_many_errors", "The reasons of further views do not fit.");
+        }
+        let bytes = self.id.len() + error.row().len() + ROW_BYTES;
+        self.bytes += bytes;
+        self.notes += bytes;
+        self.left_out.insert(view, error);
+    }
+
+    /// Notes the error of the document, in place of an earlier one.
+    fn set_error(&mut self, error: Option<FunctionError>) {
+        let bytes = |error: &Option<FunctionError>| error.as_ref().map_or(0, |error| error.row().len() + ROW_BYTES);
+        self.bytes = self.bytes + bytes(&error) - bytes(&self.error);
+        self.error = error;
     }
 
     /// Leaves out the rows of the view with the most bytes, so that those of the other views fit.
@@ -176,11 +199,48 @@ impl Prepared {
         let views = self.left_out.iter().filter(|(_, error)| is_too_much(error));
         let names: Vec<_> = views.map(|(view, _)| format!("{:?}", group.views()[*view].name)).collect();
         let reason = format!("{reason} It has no rows in: {}", names.join(", "));
-        self.error = Some(FunctionError::new(EMITTED_TOO_MUCH, reason));
+        self.set_error(Some(FunctionError::new(EMITTED_TOO_MUCH, reason)));
     }
 }
 
 /// Size of a row in a transaction: its key, the keys of its parts or node, the key in the id row, and its value.
 fn bytes_of(place: &Place, pair: &Pair) -> usize {
     3 * (place.key.len() + place.id.len()) + pair.len() + ROW_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(id: &str) -> Prepared {
+        Prepared::new(id.to_owned(), Seq::ZERO)
+    }
+
+    /// An error whose control characters take six bytes each.
+    fn long_error() -> FunctionError {
+        FunctionError::new("map_error", "\u{1}".repeat(2_000))
+    }
+
+    #[test]
+    fn what_a_document_is_left_out_of_fits_into_a_transaction() {
+        let mut one = document("d");
+        (0..MAX_NOTED + 5).for_each(|view| one.leave_out(view, long_error()));
+        let rows: usize = one.left_out.values().map(|error| error.row().len()).sum();
+        assert!(
+            one.left_out.len() == MAX_NOTED && rows < 2 * MAX_NOTES,
+            "{} notes of {rows} bytes",
+            one.left_out.len()
+        );
+    }
+
+    #[test]
+    fn errors_count_where_documents_are_divided_into_transactions() {
+        let mut documents: Vec<_> = (0..1_000).map(|n| document(&n.to_string())).collect();
+        assert_eq!(fitting(&documents), documents.len());
+        documents.iter_mut().for_each(|one| one.set_error(Some(long_error())));
+        let written = fitting(&documents) * long_error().row().len();
+        assert!(written <= WRITTEN_BYTES && 2 * written > WRITTEN_BYTES, "{written} bytes");
+        documents.iter_mut().for_each(|one| one.set_error(None));
+        assert_eq!(fitting(&documents), documents.len());
+    }
 }

@@ -236,7 +236,7 @@ impl PartialFile {
         draft.push(format!(".{}.partial", std::process::id()));
         let path = place.with_file_name(draft);
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
-        let file = file.map_err(|error| failure(format!("cannot write {}: {error}", path.display())))?;
+        let file = file.map_err(|error| failure(format!("cannot write {}: {error}", place.display())))?;
         Ok(PartialFile { path, file, is_finished: false })
     }
 

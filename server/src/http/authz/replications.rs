@@ -2,7 +2,7 @@
 //!
 //! | client | may |
 //! |---|---|
-//! | administrator of the server | everything; the owner is the account that the document names, or else the administrator |
+//! | administrator of the server | everything except patches and copies; the owner is the account that the document names, or else the administrator |
 //! | a member of the database, whom its `_security` names | write, read and delete own documents, and read others' without credentials |
 //! | anybody else | nothing, even if `_security` names nobody |
 //!
@@ -74,9 +74,9 @@ impl Rules for Replications {
         if mode == WriteMode::Replicated {
             return Err(forbidden("Only administrators may replicate documents of replications."));
         }
-        match replaced(client, auth, edit).await? {
-            Some(owner) if !owner.is(principal) => return Err(of_others()),
-            _ => {}
+        let owns = |body: JsonText| Owner::of_document(auth, &body).is(principal);
+        if !replaced(client, edit).await?.is_none_or(owns) {
+            return Err(of_others());
         }
         if edit.deleted {
             return Ok(());
@@ -95,7 +95,10 @@ impl Rules for Replications {
         Ok(())
     }
 
-    fn refuse_computed(&self, client: &Client<'_>, _: &str) -> Result<()> {
+    fn refuse_computed(&self, client: &Client<'_>, id: &str) -> Result<()> {
+        if !id.starts_with(DESIGN_PREFIX) {
+            return Err(forbidden("Documents of replications are written whole."));
+        }
         self.require_admin(client)
     }
 
@@ -139,13 +142,16 @@ fn of_others() -> model::Error {
 }
 
 /// The body with the owner named by an administrator, or else with the administrator. An owner who wrote the document
-/// and proved it stays the owner.
+/// and proved it stays the owner. Whoever writes an attachment sends no body, and so names nobody.
 async fn with_named_owner(client: &Client<'_>, auth: &Auth, edit: &Edit) -> Result<JsonText> {
     let Owner { name, proven, .. } = Owner::of_document(auth, &edit.body);
+    let old = replaced(client, edit).await?;
+    if name.is_some() && proven.is_some() || old.as_ref() == Some(&edit.body) {
+        return Ok(edit.body.clone());
+    }
     let is_given = edit.body.get(proven::MEMBER).is_some_and(|given| !given.is_null());
     let owner = match name {
-        Some(_) if proven.is_some() => return Ok(edit.body.clone()),
-        Some(name) => match replaced(client, auth, edit).await? {
+        Some(name) => match old.map(|old| Owner::of_document(auth, &old)) {
             Some(old) if old.name.as_ref() == Some(&name) && old.proven.is_some() => old,
             _ if is_given => {
                 let reason = "The `owner_proof` is not this owner's for this replication; leave it out to name an account \
@@ -160,13 +166,12 @@ async fn with_named_owner(client: &Client<'_>, auth: &Auth, edit: &Edit) -> Resu
     owner.write_into(auth, &edit.body).map_err(refusal)
 }
 
-/// The owner of the live document that an edit replaces. If another revision is stored before the write, the write
+/// The body of the live document that an edit replaces. If another revision is stored before the write, the write
 /// conflicts.
-async fn replaced(client: &Client<'_>, auth: &Auth, edit: &Edit) -> Result<Option<Owner>> {
+async fn replaced(client: &Client<'_>, edit: &Edit) -> Result<Option<JsonText>> {
     let options = &GetOptions { rev: edit.rev.clone(), ..GetOptions::default() };
     match client.database.get(&edit.id, options).await {
-        Ok(document) if document.deleted => Ok(None),
-        Ok(document) => Ok(Some(Owner::of_document(auth, &document.body))),
+        Ok(document) => Ok((!document.deleted).then_some(document.body)),
         // The document is new, or the write will conflict.
         Err(error) if error.status() == 404 && *error.kind() != ErrorKind::NotFound(NotFound::Database) => Ok(None),
         Err(error) => Err(error),
