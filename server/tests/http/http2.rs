@@ -165,10 +165,19 @@ async fn a_client_that_does_not_read_is_cut_off_and_gives_its_memory_back() {
     tokio::time::sleep(Duration::from_millis(1_000)).await;
     assert_eq!(client.json("PUT", "/db/b", b"{}").await.0, 201);
     assert!(line(&mut feed).await.contains("\"id\":\"b\""));
+    let used = async || {
+        let figures = couch.request("GET", "/_node/_local/_prometheus").basic_auth("adm", Some("geheim"));
+        let text = couch.send(figures).await.text;
+        let line = text.lines().find_map(|line| line.strip_prefix("couch_layer_memory_used_bytes ").map(str::to_owned));
+        line.expect("no figure").parse::<f64>().unwrap()
+    };
+    let before = used().await;
     let unread = client.send("localhost", "GET", "/db/a/file", b"").await;
     assert_eq!(unread.status(), 200);
     // The connection breaks, and takes all its requests along.
     tokio::time::timeout(Duration::from_secs(60), client.ended).await.expect("it is not cut off").unwrap().ok();
+    drop((unread, feed));
+    wait_for("its memory is still counted", async || (used().await + 1e6 < before).then_some(())).await;
     let idle = Couch::with(Options { head_timeout: Duration::from_millis(300), ..options() }).await;
     let client = Client::of(&idle, 65_535).await;
     assert_eq!(client.call("GET", "/", b"").await.0, 200);
