@@ -223,7 +223,7 @@ mod tests {
         let subscriber = tracing_subscriber::registry().with(KeepLines);
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!("forged\n{} a line\u{1b}[31m", "ERROR");
-            tracing::warn!(from = format!("{}https://me:geheim@x", "a".repeat(470)), "a cut one");
+            tracing::warn!(from = format!("{}https://me:geheim@x", "a".repeat(478)), "a cut one");
             tracing::warn!(target: "h2::client", "of another crate");
             tracing::warn!(from = "https://me:geheim@old.example/db", many = "é".repeat(10_000), "a long one");
         });

@@ -220,6 +220,8 @@ impl Walk {
         }
         self.prepare("PUT", "/db", "").await;
         self.prepare("POST", "/db/_bulk_docs", DOCUMENTS).await;
+        // Notes the time, without which nothing is purged.
+        self.prepare("POST", "/db/_couch_layer/purge_tombstones", r#"{"older":"90d"}"#).await;
         self.prepare("PUT", "/_node/_local/_config/section/key", r#""value""#).await;
     }
 
