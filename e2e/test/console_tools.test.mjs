@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import http from 'node:http';
 import { once } from 'node:events';
 import test from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 
 import { browser } from '../lib/browser.mjs';
 import { EVIL, PASSWORDS, emptyServer, fullServer, keep, makeVault, openConsole, violations } from '../lib/console.mjs';
@@ -237,33 +238,17 @@ test('old tombstones are found before they are purged', async (t) => {
   await visit('#/db/db/settings');
   await page.getByText('Purge old tombstones').click();
   await page.getByRole('button', { name: 'Find them' }).click();
+  await page.getByRole('alert').getByText('no recent time is known').waitFor();
+  await page.getByRole('button', { name: 'Close this message' }).click();
+  problems.splice(0);
+  await page.getByRole('button', { name: 'Find them' }).click();
   await page.getByText('0 deleted documents. Nothing is purged yet.').waitFor();
-  // No tombstone here is older than the hour that the form asks for, so the server is asked for what comes from now on.
-  await page.route('**/_changes?*since=-1h*', (route) =>
-    route.continue({ url: route.request().url().replace('since=-1h', 'since=now') }),
-  );
-  await page.getByLabel('Deleted longer ago than').fill('1h');
+  await page.getByLabel('Deleted longer ago than').fill('1s');
+  // The first request noted the time. All that was deleted by then is old a second later.
+  await setTimeout(1_100);
   await page.getByRole('button', { name: 'Find them' }).click();
   await page.getByText('2 deleted documents. Nothing is purged yet.').waitFor();
-  await page.getByText('Which').click();
-  await page.getByRole('link', { name: EVIL }).waitFor();
   assert.equal((await ask('GET', '/db')).doc_del_count, 2);
-  // The change up to which the feed is read moves away before it is met.
-  await page.unroute('**/_changes?*since=-1h*');
-  let moved = false;
-  await page.route('**/_changes?*since=0*', async (route) => {
-    if (!moved) await ask('PUT', `/db/kept?rev=${(await ask('GET', '/db/kept'))._rev}`, {});
-    moved = true;
-    await route.continue();
-  });
-  await page.getByRole('button', { name: 'Find them' }).click();
-  await page.getByRole('alert').getByText('The database changed while it was read.').waitFor();
-  assert.equal(await page.getByRole('button', { name: /^Purge 2/ }).count(), 0);
-  await page.unroute('**/_changes?*since=0*');
-  await page.route('**/_changes?*since=-1h*', (route) =>
-    route.continue({ url: route.request().url().replace('since=-1h', 'since=now') }),
-  );
-  await page.getByRole('button', { name: 'Find them' }).click();
   await page.getByRole('button', { name: 'Purge 2 documents' }).click();
   await page.getByLabel('Type db to confirm').fill('db');
   await page.getByRole('dialog').getByRole('button', { name: 'Purge' }).click();
@@ -275,10 +260,10 @@ test('old tombstones are found before they are purged', async (t) => {
   // A vault's devices may be away for long, also if nothing but a chunk tells that it is one.
   await ask('PUT', '/db/h:chunk', {});
   await page.getByRole('button', { name: 'Find them' }).click();
-  await page.getByRole('alert').getByText('The database has chunks of a vault.').waitFor();
+  await page.getByRole('alert').getByText('old tombstones of a vault are not purged').waitFor();
   await makeVault(ask, 'vault');
   await visit('#/db/vault/settings');
-  await page.getByText('Tombstones of a vault are not purged').waitFor();
+  await page.getByText(/^Tombstones of a vault are not purged/).waitFor();
   assert.equal(await page.getByRole('button', { name: 'Find them' }).count(), 0);
 });
 

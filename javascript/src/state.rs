@@ -34,6 +34,9 @@ impl Purpose {
     }
 }
 
+/// Memory of a row without its texts: an empty row costs memory too.
+const ROW_BYTES: usize = 150;
+
 /// A row that a map function emitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedRow {
@@ -153,8 +156,7 @@ impl CallState {
             return Err(Exception::throw_range(ctx, "The function emitted too much."));
         }
         let row = EmittedRow { key: text_of(ctx, key.0)?, value: text_of(ctx, value.0)? };
-        // An empty row costs memory too.
-        self.bytes.set(self.bytes.get() + row.key.len() + row.value.len() + 16);
+        self.bytes.set(self.bytes.get() + row.key.len() + row.value.len() + ROW_BYTES);
         if self.bytes.get() > self.limits.output {
             self.too_much.set(true);
             return Err(Exception::throw_range(ctx, "The function emitted too much."));

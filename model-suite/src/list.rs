@@ -28,6 +28,7 @@ macro_rules! __scenarios {
             "The servers' configuration" configuration {
                 settings_are_shared_watched_and_removed,
                 bad_settings_are_refused,
+                one_setting_is_the_first_of_its_section,
             }
             "Events of databases" events {
                 each_database_has_its_last_events_in_order,

@@ -1,7 +1,7 @@
 // The configuration: CouchDB's settings that the server reads. Only values that hold no secret are shown.
 
-import { get, put, remove, session, url } from './api.js';
-import { button, dialog, field, fill, form, h, link, note, panel, short, table, toast } from './dom.js';
+import { get, put, remove, url } from './api.js';
+import { button, dialog, field, fill, form, h, note, panel, short, table, toast } from './dom.js';
 import { SETTINGS } from './meanings.js';
 
 const path = (...parts) => url('_node', '_local', '_config', ...parts);
@@ -114,11 +114,11 @@ export async function page({ signal }) {
           section,
           table(
             section,
-            ['Name', 'Value', ...(session.isParty ? [] : [''])],
+            ['Name', 'Value', ''],
             values.map(([name, value]) => [
               [h('code', null, name), h('p', { class: 'hint' }, meaning(section, name, value))],
               isSecret(section, name) ? h('i', null, 'not shown') : h('span', { class: 'wrap' }, value),
-              ...(session.isParty ? [] : [buttons(section, name, value)]),
+              buttons(section, name, value),
             ]),
           ),
         ),
@@ -167,22 +167,10 @@ export async function page({ signal }) {
       'div',
       { class: 'head' },
       h('h1', null, 'Configuration'),
-      !session.isParty &&
-        button('New setting', async () => {
-          if (await edit()) await load();
-        }),
+      button('New setting', async () => {
+        if (await edit()) await load();
+      }),
     ),
-    session.isParty &&
-      note(
-        'warn',
-        h(
-          'p',
-          null,
-          'Only an administrator changes settings, and this server has none. ',
-          link('#/signin', 'Name one'),
-          '.',
-        ),
-      ),
     note(
       '',
       h(

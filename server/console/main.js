@@ -16,6 +16,24 @@ import { page as users } from './users.js';
 import { page as vault } from './vault.js';
 import { page as views } from './views.js';
 
+/** A page that needs an administrator who is named: users and settings outlast the time without one. */
+const ofNamed = (title, page) => (asked) =>
+  session.isParty
+    ? [
+        h('h1', null, title),
+        note(
+          'warn',
+          h(
+            'p',
+            null,
+            'This page is for an administrator, and this server has none: everybody on its machine may read and write everything else. ',
+            link('#/signin', 'Name one'),
+            '.',
+          ),
+        ),
+      ]
+    : page(asked);
+
 // Of each page: its path, its title, and whether it is for server administrators alone.
 const PAGES = [
   [/^$/, () => 'Databases', databases],
@@ -30,8 +48,8 @@ const PAGES = [
   [/^db\/([^/]+)\/vault$/, (db) => `Vault ${db}`, vault],
   [/^db\/([^/]+)\/settings$/, (db) => `Settings of ${db}`, settings],
   [/^replications$/, () => 'Replications', replications, true],
-  [/^users$/, () => 'Users', users, true],
-  [/^config$/, () => 'Configuration', config, true],
+  [/^users$/, () => 'Users', ofNamed('Users', users), true],
+  [/^config$/, () => 'Configuration', ofNamed('Configuration', config), true],
   [/^server$/, () => 'Server', server, true],
 ];
 
@@ -223,6 +241,8 @@ addEventListener('unhandledrejection', (event) => {
   if (event.reason?.name === 'AbortError') event.preventDefault();
 });
 
+// Before the first request: it may fail, and the token would stay in the address.
+keepToken();
 try {
   await whoAmI();
   const { version, vendor } = await get(ROOT.href);

@@ -1,56 +1,10 @@
 // Purges: of old tombstones, after a dry run, and of named leaves.
 
-import { get, post, put, query, url } from './api.js';
-import { button, confirmed, count, editor, field, fill, h, link, many, panel, setting, toast } from './dom.js';
-import { doc } from './documents.js';
+import { post, put, url } from './api.js';
+import { button, confirmed, count, editor, field, fill, h, many, note, panel, setting, toast } from './dom.js';
 
-/** Changes that are read at once, documents that are purged at once, and the most that are found. */
-const CHANGES = 1_000;
-const AT_ONCE = 100;
-const MOST = 10_000;
-
-/** Beginnings of ids of chunks. */
-const OF_VAULTS = ['h:', 'idx:', 'dat:'];
-
-/** Ids that are shown of those that are found. */
-const SHOWN = 20;
-
-/**
- * Documents that were deleted before a time span such as `90d`: `{ found, more }`, with the leaves of each. The server
- * knows times of changes, and a change whose time it does not know counts as new.
- *
- * The feed is read up to the first change since then, or else up to its end. If that change is not met, its document
- * changed meanwhile, and what is old is not known any more.
- */
-async function deletedBefore(db, span, signal) {
-  // Also a vault whose mark is gone: its devices may be away for long.
-  for (const begin of OF_VAULTS) {
-    const range = { startkey: begin, endkey: begin.replace(':', ';'), limit: 1 };
-    const { rows } = await get(url(db, '_all_docs') + query(range), { signal });
-    if (rows.length) throw new Error('The database has chunks of a vault. Its tombstones are not purged.');
-  }
-  const changes = (asked) => get(url(db, '_changes') + query({ style: 'all_docs', ...asked }), { signal });
-  // Before the other request, so that nothing newer counts as old.
-  const { results: last } = await changes({ descending: true, limit: 1 });
-  const { results: later } = await changes({ since: `-${span}`, limit: 1 });
-  const [end, isIncluded] = later.length ? [later[0].seq, false] : [last[0]?.seq, true];
-  const found = [];
-  for (let since = '0'; end !== undefined;) {
-    const { results, last_seq: reached } = await changes({ since, limit: CHANGES });
-    for (const { seq, id, deleted, changes: leaves } of results) {
-      if (seq === end && !isIncluded) return { found, more: false };
-      if (deleted) found.push([id, leaves.map(({ rev }) => rev)]);
-      if (seq === end) return { found, more: false };
-      if (found.length === MOST) return { found, more: true };
-    }
-    if (results.length === 0) throw new Error('The database changed while it was read. Nothing is purged. Try again.');
-    since = reached;
-  }
-  return { found, more: false };
-}
-
-/** A dry run, and then the purge of what it found. */
-function oldTombstones(db, signal) {
+/** Asks the server for old tombstones, and then to purge them: a round at a time. */
+function oldTombstones(db) {
   const span = h('input', {
     value: '90d',
     required: true,
@@ -59,41 +13,40 @@ function oldTombstones(db, signal) {
     autocomplete: 'off',
   });
   const place = h('div', { class: 'stack', 'aria-live': 'polite' });
-  const purge = async (found) => {
-    const text = `${many(found.length, 'document')} and their tombstones are removed. Copies that still have them may bring them back.`;
+  const ask = (older, dryRun) => post(url(db, '_couch_layer', 'purge_tombstones'), { older, dry_run: dryRun });
+  // The time that was looked for, not one that was typed since.
+  const purge = async (older, now) => {
+    const text = `${many(now, 'document')} and their tombstones are removed. Copies that still have them may bring them back.`;
     if (!(await confirmed('Purge old tombstones', text, 'Purge', db))) return;
-    let purged = 0;
-    for (let from = 0; from < found.length; from += AT_ONCE) {
-      const answer = await post(url(db, '_purge'), Object.fromEntries(found.slice(from, from + AT_ONCE)));
-      purged += Object.values(answer.purged).filter((revs) => revs.length).length;
-    }
+    const { purged, failed, left } = await ask(older, false);
     toast(`Purged: ${many(purged, 'document')}.`);
-    fill(place);
+    fill(
+      place,
+      failed > 0 &&
+        note('bad', h('p', null, `${many(failed, 'document')} could not be purged. The server's log says why.`)),
+      left > 0 && h('p', null, `${many(left, 'document')} are left. Find them again, and purge the next ones.`),
+    );
   };
   const look = button('Find them', async () => {
     if (!span.reportValidity()) return;
     fill(place);
-    const { found, more } = await deletedBefore(db, span.value, signal);
+    const older = span.value;
+    const { old, most } = await ask(older, true);
+    const now = Math.min(old, most);
     fill(
       place,
-      h('p', null, `${more ? 'More than ' : ''}${many(found.length, 'deleted document')}. Nothing is purged yet.`),
-      found.length > 0 &&
+      h('p', null, `${many(old, 'deleted document')}. Nothing is purged yet.`),
+      old > most &&
         h(
-          'details',
-          null,
-          h('summary', null, 'Which'),
-          h(
-            'ul',
-            null,
-            found.slice(0, SHOWN).map(([id]) => h('li', null, link(doc(db, id), id))),
-            found.length > SHOWN && h('li', null, `and ${count(found.length - SHOWN)} more`),
-          ),
+          'p',
+          { class: 'hint' },
+          `At most ${count(most)} are purged at once, so that views can follow: half of the purges that are remembered.`,
         ),
-      found.length > 0 &&
+      old > 0 &&
         h(
           'div',
           { class: 'row' },
-          button(`Purge ${many(found.length, 'document')}`, () => purge(found), { class: 'danger' }),
+          button(`Purge ${many(now, 'document')}`, () => purge(older, now), { class: 'danger' }),
         ),
     );
   });
@@ -106,7 +59,7 @@ function oldTombstones(db, signal) {
   );
 }
 
-export function purging({ db, infosLimit, autoPurge, isVault, signal }) {
+export function purging({ db, infosLimit, autoPurge, isVault }) {
   const ttl = h('input', {
     value: autoPurge.deleted_document_ttl ?? '',
     placeholder: '30_day',
@@ -137,7 +90,7 @@ export function purging({ db, infosLimit, autoPurge, isVault, signal }) {
     ),
     isVault
       ? h('p', { class: 'hint' }, 'Tombstones of a vault are not purged: a device that was away needs them.')
-      : oldTombstones(db, signal),
+      : oldTombstones(db),
     h(
       'details',
       null,

@@ -236,7 +236,7 @@ export async function page({ args: [db], signal, reload }) {
         info.props?.partitioned && ['Partitioned', 'yes'],
       ),
     ),
-    security(db, shown, rights.isAdmin, reload),
+    security(db, shown, rights.isAdmin && !session.isParty, reload),
     panel(
       'Limits',
       setting(
@@ -264,7 +264,7 @@ export async function page({ args: [db], signal, reload }) {
         ),
     ),
     rights.isAdmin && upkeep(db),
-    session.isAdmin && purging({ db, infosLimit, autoPurge, isVault, signal }),
+    session.isAdmin && purging({ db, infosLimit, autoPurge, isVault }),
     session.isAdmin && panel('Drop', h('p', null, 'All documents, attachments and indexes are deleted.'), drop),
   ];
 }

@@ -1,7 +1,7 @@
 // Users, their roles and passwords; and the server's administrators.
 
 import { exists, get, put, query, remove, session, text, url } from './api.js';
-import { button, confirmed, dialog, field, form, h, link, note, panel, table, toast } from './dom.js';
+import { button, confirmed, dialog, field, form, h, panel, table, toast } from './dom.js';
 import { rowsOf } from './documents.js';
 import { members, object } from './json.js';
 import { lines } from './settings.js';
@@ -107,17 +107,6 @@ export async function page({ signal, reload }) {
         { class: 'main' },
       ),
     ),
-    session.isParty &&
-      note(
-        'warn',
-        h(
-          'p',
-          null,
-          'This server has no administrator: everybody on its machine may read and write everything. ',
-          link('#/signin', 'Name one'),
-          '.',
-        ),
-      ),
     panel(
       'Users',
       table(
@@ -182,11 +171,9 @@ export async function page({ signal, reload }) {
       h(
         'div',
         { class: 'row end' },
-        session.isParty
-          ? link('#/signin', 'Name an administrator', { class: 'button' })
-          : button('Name an administrator', async () => {
-              if (await administrator()) await reload();
-            }),
+        button('Name an administrator', async () => {
+          if (await administrator()) await reload();
+        }),
       ),
     ),
   ];

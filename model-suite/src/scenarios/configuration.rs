@@ -34,6 +34,25 @@ pub(crate) async fn settings_are_shared_watched_and_removed(stage: Stage) {
     assert_eq!(list().await.0, ["a/z=ä", "admins\0b/a/b=x\0y"]);
 }
 
+pub(crate) async fn one_setting_is_the_first_of_its_section(stage: Stage) {
+    let (one, other) = (stage.layer().await, stage.layer().await);
+    one.configure("admins\0b", "x", Some("x")).await.unwrap();
+    one.configure("b", "x", Some("x")).await.unwrap();
+    let names: Vec<String> = (0..8).map(|number| format!("admin{number}")).collect();
+    let at_once = names.iter().zip([&one, &other].into_iter().cycle());
+    let at_once = at_once.map(|(name, layer)| layer.configure_first("admins", name, name));
+    let were_first = futures_util::future::try_join_all(at_once).await.unwrap();
+    assert_eq!(were_first.iter().filter(|was_first| **was_first).count(), 1, "{were_first:?}");
+    let first = &names[were_first.iter().position(|was_first| *was_first).unwrap()];
+    assert!(!one.configure_first("admins", first, "again").await.unwrap());
+    let (settings, _) = other.configuration().await.unwrap();
+    let admins: Vec<_> = settings.iter().filter(|setting| setting.section == "admins").collect();
+    assert_eq!((admins.len(), &admins[0].name, &admins[0].value), (1, first, first));
+    other.configure("admins", first, None).await.unwrap();
+    assert!(one.configure_first("admins", "later", "x").await.unwrap());
+    assert_eq!(one.configure_first("", "a", "").await.unwrap_err().status(), 400);
+}
+
 pub(crate) async fn bad_settings_are_refused(stage: Stage) {
     let layer = stage.layer().await;
     let long = "x".repeat(MAX_SETTING_NAME_BYTES + 1);

@@ -82,6 +82,26 @@ impl<D: Database> Layer<D> {
     /// # Errors
     /// 400 for names and values that are empty or too long, and above [`MAX_SETTINGS`].
     pub async fn configure(&self, section: &str, name: &str, value: Option<&str>) -> Result<Option<String>> {
+        Ok(self.configure_if(section, name, value, false).await?.flatten())
+    }
+
+    /// Sets the first setting of a section. Returns whether the section had none: of several that are set at the same
+    /// time, one is the first.
+    ///
+    /// # Errors
+    /// As [`configure`](Self::configure).
+    pub async fn configure_first(&self, section: &str, name: &str, value: &str) -> Result<bool> {
+        Ok(self.configure_if(section, name, Some(value), true).await?.is_some())
+    }
+
+    /// `None` if the setting must be the first of its section, and is not.
+    async fn configure_if(
+        &self,
+        section: &str,
+        name: &str,
+        value: Option<&str>,
+        is_first: bool,
+    ) -> Result<Option<Option<String>>> {
         check_setting(section, name, value)?;
         let guard = self.guard();
         let root = &guard.root;
@@ -93,11 +113,21 @@ impl<D: Database> Layer<D> {
                 let all = RangeRequest::keys(begin.clone(), end.clone()).limit(MAX_SETTINGS);
                 let (old, all) =
                     (transaction.get(&key, Read::Serializable), transaction.get_range(&all, Read::Snapshot));
+                // Serializable, so that settings of the section that others write conflict.
+                let others = is_first.then(|| {
+                    let (begin, end) = Key::section(root, section);
+                    transaction.get_range(&RangeRequest::keys(begin, end).limit(1), Read::Serializable)
+                });
                 let (key, changed) = (&key, &changed);
                 async move {
+                    if let Some(others) = others
+                        && !others.await?.rows.is_empty()
+                    {
+                        return Ok(Outcome::ReadOnly(None));
+                    }
                     let old = old.await?.map(|old| read_value(&old)).transpose()?;
                     match value {
-                        None if old.is_none() => return Ok(Outcome::ReadOnly(None)),
+                        None if old.is_none() => return Ok(Outcome::ReadOnly(Some(None))),
                         None => transaction.clear(key),
                         Some(_) if old.is_none() && all.await?.rows.len() >= MAX_SETTINGS => {
                             let reason = format!("There are {MAX_SETTINGS} settings already.");
@@ -112,7 +142,7 @@ impl<D: Database> Layer<D> {
                     }
                     // The versionstamp, and its place in the value.
                     transaction.atomic_op(MutationType::SetVersionstampedValue, changed, &[0; 14]);
-                    Ok(Outcome::Write(old))
+                    Ok(Outcome::Write(Some(old)))
                 }
             })
             .await

@@ -195,6 +195,15 @@ impl Key<'_> {
         (begin, end)
     }
 
+    /// The range of the settings of a section.
+    pub(crate) fn section(root: &[u8], section: &str) -> (Vec<u8>, Vec<u8>) {
+        // Up to the type of the name. The section `a\0b` begins with the bytes of `a` too, but has no name there.
+        let mut begin = Key::Setting(section, "").under(root);
+        begin.pop();
+        let end = end_of(&begin);
+        (begin, end)
+    }
+
     /// The section and the name in the key of a setting.
     pub(crate) fn read_setting(root: &[u8], key: &[u8]) -> Result<(String, String)> {
         let mut reader = Reader::new(key.strip_prefix(root).ok_or_else(|| misplaced(key))?);

@@ -17,8 +17,14 @@ use crate::limits::DESIGN_PREFIX;
 /// Number of bytes of documents at which a trial ends.
 const READ_BYTES: usize = 4_000_000;
 
-/// Number of bytes of rows at which a trial ends.
-const EMITTED_BYTES: usize = 1_000_000;
+/// Number of bytes of rows at which a trial ends, with their ids and [`ROW_BYTES`] of each.
+const EMITTED_BYTES: usize = 4_000_000;
+
+/// Number of rows at which a trial ends.
+const MOST_ROWS: usize = 10_000;
+
+/// Memory of a row without its key, value and id: rows may be many and empty.
+const ROW_BYTES: usize = 200;
 
 /// Number of changes for each wanted document that a trial looks at: deleted documents and others without rows are not
 /// tried.
@@ -47,7 +53,8 @@ impl<D: Database> Documents<D> {
     /// Tries the view at this place of a group on those of at most `most` documents that changed last. The group need
     /// not be stored.
     ///
-    /// A trial ends when it has read 4 MB of documents, or has 1 MB of rows; further rows are left out.
+    /// A trial ends when it has read 4 MB of documents, or has 4 MB of rows or 10,000 of them; further rows are left
+    /// out. It needs memory for the documents, three times the rows, and what the function emits for one document.
     ///
     /// # Errors
     /// 404 if the database is gone; those of functions that do not compile.
@@ -79,14 +86,16 @@ impl<D: Database> Documents<D> {
                 let error = left_out.remove(&view).or(mapped.error);
                 trial.errors.extend(error.map(|error| ViewError { id: id.clone(), error }));
                 for row in rows.into_iter().nth(view).unwrap_or_default() {
-                    emitted += row.key.len() + row.value.len();
-                    if emitted > EMITTED_BYTES {
+                    let bytes = row.key.len() + row.value.len() + id.len() + ROW_BYTES;
+                    if emitted + bytes > EMITTED_BYTES || trial.rows.len() == MOST_ROWS {
                         trial.has_more = true;
+                        is_full = true;
                         break;
                     }
+                    emitted += bytes;
                     trial.rows.push(ReduceRow { key: row.key, id: id.clone(), value: row.value });
                 }
-                is_full = trial.documents == most || read >= READ_BYTES || emitted >= EMITTED_BYTES;
+                is_full |= trial.documents == most || read >= READ_BYTES;
             }
             let has_more = found.peek().is_some() || batch.more;
             if is_full || left == 0 || !has_more {
@@ -96,7 +105,9 @@ impl<D: Database> Documents<D> {
             request.before = Some(batch.last_seq);
         }
         let is_raw = how.is_raw;
-        trial.rows.sort_by_cached_key(|row| (place(row, is_raw), row.id.clone()));
+        let mut placed: Vec<_> = trial.rows.into_iter().map(|row| (place(&row, is_raw), row)).collect();
+        placed.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.id.cmp(&other.id)));
+        trial.rows = placed.into_iter().map(|(_, row)| row).collect();
         if let (Some(reduce), false) = (how.reduce, trial.rows.is_empty()) {
             trial.reduced = Some(of_rows(group, view, reduce, trial.rows.clone()).await?);
             if reduce == Reduce::Custom && trial.rows.len() > 1 {

@@ -309,7 +309,7 @@ impl Serve {
         let failed = failure_of(engine.clone());
         let layer = Layer::open(engine, layer_options).await?;
         let server = Server::start(layer, address, options).await?;
-        if let Err(error) = announce(&server, &self.engine, durability, self.tls.is_passing()) {
+        if let Err(error) = announce(&server, &self.engine, durability, self.tls.is_passing(), self.utils.is_none()) {
             // A script may have read the first line and closed the pipe.
             tracing::debug!(%error, "cannot write to the standard output");
         }
@@ -409,7 +409,13 @@ fn silence_panics() {
 }
 
 /// Prints that the server is ready, and its address. Scripts wait for the first line.
-fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passing: bool) -> io::Result<()> {
+fn announce(
+    server: &Server,
+    store: &EngineUrl,
+    durability: Durability,
+    is_passing: bool,
+    has_own_console: bool,
+) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "couch-layer listens on {}://{}/", server.scheme(), server.address())?;
     if let Some(address) = server.metrics_address() {
@@ -437,7 +443,16 @@ fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passi
     }
     if let Some(token) = server.setup_token() {
         let (scheme, address, token) = (server.scheme(), server.address(), token.as_str());
-        writeln!(out, "Name one, with a token that works once: {scheme}://{address}/_utils/#/signin?token={token}")?;
+        match has_own_console {
+            true => {
+                writeln!(
+                    out,
+                    "Name one, with a token that works once: {scheme}://{address}/_utils/#/signin?token={token}"
+                )?;
+            }
+            // Another console would keep it in the address.
+            false => writeln!(out, "Name one, with a header that works once: X-Couch-Layer-Setup-Token: {token}")?,
+        }
     }
     out.flush()
 }

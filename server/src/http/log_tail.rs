@@ -3,7 +3,9 @@
 //! The lines are those that standard error gets, in this process, since its start. At most [`MOST_LINES`] of about
 //! [`MOST_BYTES`] each are kept, which is less than a megabyte, outside of the budget.
 //!
-//! No line of the log has a secret. As a second guard, a user and a password in an address are left out here.
+//! No line of this program has a secret. Lines of its dependencies are not kept. As a second guard, a user and a
+//! password in an address are left out here, and an address in which a text was cut as a whole: it may end with the
+//! beginning of a password.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -21,6 +23,36 @@ use crate::http::journal::count_line;
 
 /// Number of lines that are kept.
 const MOST_LINES: usize = 512;
+
+/// The targets of this program's crates, and that of audits.
+const OWN: [&str; 21] = [
+    "audit",
+    "backup",
+    "budget",
+    "chunks",
+    "couch_layer",
+    "disk",
+    "engine_fdb",
+    "engine_lsm",
+    "engine_mem",
+    "engine_sled",
+    "javascript",
+    "jobs",
+    "json",
+    "kdf",
+    "kv_api",
+    "mango",
+    "model",
+    "occ",
+    "peer",
+    "replicate",
+    "server",
+];
+
+/// Whether a line with this target is one of this program.
+fn is_own(target: &str) -> bool {
+    target.split("::").next().is_some_and(|name| OWN.contains(&name))
+}
 
 /// Maximum size of a line's text. A longer one is cut.
 const MOST_BYTES: usize = 1_000;
@@ -65,12 +97,15 @@ impl<S: Subscriber> Layer<S> for KeepLines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
         count_line(metadata.level());
+        if !is_own(metadata.target()) {
+            return;
+        }
         let mut text = Text::default();
         event.record(&mut text);
         let Text { message, fields } = text;
         // A line stays one line, whatever names are in it.
-        let text = format!("{message}{fields}").replace(char::is_control, " ");
-        let text = without_logins(&text);
+        let text = [message, fields].map(|part| without_logins(&part.text.replace(char::is_control, " "), part.is_cut));
+        let text = text.concat();
         TAIL.lock().add(Line {
             time: SystemTime::now(),
             level: metadata.level().as_str(),
@@ -98,34 +133,39 @@ impl Visit for Text {
 }
 
 #[derive(Default)]
-struct Bounded(String);
+struct Bounded {
+    text: String,
+    is_cut: bool,
+}
 
 impl fmt::Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = MOST_BYTES / 2 - self.0.len();
-        if text.len() <= room {
-            self.0.push_str(text);
+        let room = MOST_BYTES / 2 - self.text.len();
+        if text.len() <= room && !self.is_cut {
+            self.text.push_str(text);
             return Ok(());
         }
-        self.0.push_str(&text[..text.floor_char_boundary(room)]);
+        if !self.is_cut {
+            self.text.push_str(&text[..text.floor_char_boundary(room)]);
+            self.is_cut = true;
+        }
         Err(fmt::Error)
     }
 }
 
-impl fmt::Display for Bounded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// A text without the users and passwords in its addresses: `https://me:secret@host` becomes `https://…@host`.
-fn without_logins(text: &str) -> String {
+/// A text without the users and passwords in its addresses: `https://me:secret@host` becomes `https://…@host`. If the
+/// text was cut, an address that does not end in it is left out.
+fn without_logins(text: &str, is_cut: bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         out.push_str(before);
         let end = after.find(|letter: char| letter.is_whitespace() || "/\"'?#<>".contains(letter));
+        if is_cut && end.is_none() {
+            out.push('…');
+            return out;
+        }
         let authority = &after[..end.unwrap_or(after.len())];
         match authority.rfind('@') {
             Some(at) => {
@@ -183,12 +223,17 @@ mod tests {
         let subscriber = tracing_subscriber::registry().with(KeepLines);
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!("forged\n{} a line\u{1b}[31m", "ERROR");
+            tracing::warn!(from = format!("{}https://me:geheim@x", "a".repeat(478)), "a cut one");
+            tracing::warn!(target: "h2::client", "of another crate");
             tracing::warn!(from = "https://me:geheim@old.example/db", many = "é".repeat(10_000), "a long one");
         });
         let tail = TAIL.lock();
         let line = tail.lines.iter().find(|line| line.text.starts_with("a long one")).unwrap();
         assert!(line.text.contains("from=\"https://…@old.example/db\" many=\"éé"), "{}", line.text);
         assert!(line.text.len() <= MOST_BYTES && line.level == "WARN", "{}", line.text.len());
+        let cut = tail.lines.iter().find(|line| line.text.starts_with("a cut one")).unwrap();
+        assert!(cut.text.ends_with("aahttps://…"), "{}", cut.text);
+        assert!(!tail.lines.iter().any(|line| line.text == "of another crate"));
         assert!(tail.lines.iter().any(|line| line.text == "forged ERROR a line [31m"));
     }
 
@@ -202,7 +247,16 @@ mod tests {
             ("://@", "://…@"),
             ("a@b://", "a@b://"),
         ] {
-            assert_eq!(without_logins(text), shown, "{text}");
+            assert_eq!(without_logins(text, false), shown, "{text}");
+        }
+        for (text, shown) in [
+            ("of http://a:b@c/d and https://me:gehe", "of http://…@c/d and https://…"),
+            ("of https://me", "of https://…"),
+            ("of https://", "of https://…"),
+            ("of https://c/d and much mo", "of https://c/d and much mo"),
+            ("nothing", "nothing"),
+        ] {
+            assert_eq!(without_logins(text, true), shown, "{text}");
         }
     }
 }

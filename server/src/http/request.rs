@@ -31,6 +31,8 @@ pub(crate) struct Request {
     pub(crate) is_database_admin: bool,
     /// The address of the client.
     pub(crate) address: IpAddr,
+    /// The address of the connection's other end: the client, or a proxy.
+    pub(crate) peer: IpAddr,
     /// The id of the request.
     pub(crate) id: HeaderValue,
     /// The name in a refused login; empty if it has no name.
@@ -57,7 +59,8 @@ impl Request {
         journal::audit(file, &self.actor(), event, members, Some(status));
     }
 
-    fn actor(&self) -> Actor<'_> {
+    /// The client, for the audit log.
+    pub(crate) fn actor(&self) -> Actor<'_> {
         Actor { user: self.principal.name.as_deref(), address: Some(self.address), request: self.id.to_str().ok() }
     }
 

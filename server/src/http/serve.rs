@@ -30,7 +30,6 @@ use crate::http::app::App;
 use crate::http::authn::auth::claimed_name;
 use crate::http::authn::lockout::network;
 use crate::http::authn::principal::{ANONYMOUS, Principal, Proof};
-use crate::http::authn::setup::is_of_this_machine;
 use crate::http::authz::admission::{refuse_borrowed, refuse_pages, security};
 use crate::http::authz::rights::{not_database_admin, not_member, not_server_admin, standing};
 use crate::http::config::sandbox::Foreign;
@@ -91,6 +90,7 @@ pub(crate) async fn serve(
         principal: Cow::Borrowed(&ANONYMOUS),
         is_database_admin: false,
         address,
+        peer: peer.ip(),
         id: id.clone(),
         refused_login: None,
         body: RequestBody::new(incoming, settings.max_request_size, body_timeout, &part),
@@ -312,11 +312,12 @@ async fn admit_and_route(
     let is_login = request.method == Method::POST && segments.first().is_some_and(|first| first == "_session");
     if !is_login {
         let app = &request.app;
-        match app.auth.without_credentials(&request.headers) {
+        match app.auth.without_credentials(&request.headers, request.peer) {
             Some(principal) => request.principal = Cow::Borrowed(principal),
             None => {
                 // Boxed: only some requests need it, and unboxed its size would be part of every request's future.
-                let found = Box::pin(app.auth.authenticate(&app.databases, &request.headers, request.address)).await;
+                let (headers, address, peer) = (&request.headers, request.address, request.peer);
+                let found = Box::pin(app.auth.authenticate(&app.databases, headers, address, peer)).await;
                 let found = match found {
                     Err(error) if error.refuses_client() => {
                         request.refused_login = Some(claimed_name(&request.headers).unwrap_or_default());
@@ -376,7 +377,8 @@ fn redirect_to_design(request: &Request, uri: &Uri, segments: &[Cow<'_, str>]) -
 fn refuse_from_elsewhere(request: &Request, uri: &Uri) -> Result<()> {
     let is_first_step = request.method == Method::GET
         && (matches!(uri.path(), "/" | "/_session" | "/_up" | "/_utils") || uri.path().starts_with("/_utils/"));
-    if is_first_step || is_of_this_machine(&request.headers) || request.app.auth.shows_setup_token(&request.headers) {
+    let (auth, headers) = (&request.app.auth, &request.headers);
+    if is_first_step || auth.is_of_this_machine(headers, request.peer) || auth.shows_setup_token(headers) {
         return Ok(());
     }
     Err(ApiError::forbidden(

@@ -82,6 +82,7 @@ const BODIES: &[(&str, &str, &[&str])] = &[
     ]),
     ("POST", "/{db}/_index/_bulk_delete", &[r#"{"docids":[<"a">]}"#]),
     ("*", "/{db}/_index/*", &[]),
+    ("POST", "/{db}/_couch_layer/purge_tombstones", &[r#"{"older":"<1|>"}"#]),
     ("POST", "/{db}/_purge", REVISIONS),
     ("PUT", "/{db}/_purged_infos_limit", &["<1|>"]),
     ("*", "/{db}/_partition", &[]),

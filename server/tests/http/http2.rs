@@ -137,14 +137,14 @@ async fn the_authority_of_a_request_is_its_host() {
     let couch = Couch::start().await;
     let client = Client::of(&couch, 65_535).await;
     let ask = async |host: &str| {
-        let request = Request::builder().uri(format!("http://{host}/")).body(()).unwrap();
+        let request = Request::builder().uri(format!("http://{host}/_all_dbs")).body(()).unwrap();
         let answer = client.requests.clone().ready().await.unwrap().send_request(request, true).unwrap().0;
         answer.await.unwrap().status().as_u16()
     };
     assert_eq!(ask("localhost").await, 200);
     assert_eq!(ask("evil.example").await, 403);
     // The header is not what counts: the authority is.
-    let request = Request::builder().uri("http://evil.example/").header("host", "localhost").body(()).unwrap();
+    let request = Request::builder().uri("http://evil.example/_all_dbs").header("host", "localhost").body(()).unwrap();
     let answer = client.requests.clone().ready().await.unwrap().send_request(request, true).unwrap().0;
     assert_eq!(answer.await.unwrap().status(), 403);
     // A new document's address is where the client is.

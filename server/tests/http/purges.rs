@@ -277,3 +277,82 @@ async fn tombstones_of_vaults_stay() {
         assert_eq!(tombstones(&couch, db).await, if db == "former" { 2 } else { 1 }, "{db}");
     }
 }
+
+const ASKED: &str = "_couch_layer/purge_tombstones";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_tombstones_are_purged_when_an_administrator_asks() {
+    let couch = Couch::start().await;
+    couch.database("db").await;
+    for number in 0..5 {
+        deleted(&couch, &format!("/db/gone{number}")).await;
+    }
+    couch.put("/db/live", json!({})).await;
+    let docs = json!([{"_id": "both", "_rev": "1-a"}, {"_id": "both", "_rev": "2-b", "_deleted": true}]);
+    couch.json("POST", "/db/_bulk_docs", json!({"new_edits": false, "docs": docs})).await;
+    assert_eq!(couch.raw("PUT", "/db/_purged_infos_limit", "4").await.status, 200);
+    let path = format!("/db/{ASKED}");
+    let ask = |body: Value| couch.json("POST", &path, body);
+    // No time is known. The request notes it, so that the clock can be checked before the next one.
+    let refused = ask(json!({"older": "1s"})).await;
+    assert_eq!((refused.status.as_u16(), &refused.json()["error"]), (412, &json!("precondition_failed")));
+    assert!(refused.text.contains("no recent time is known"), "{}", refused.text);
+    let nothing = json!({"dry_run": true, "old": 0, "most": 2, "purged": 0, "failed": 0, "left": 0});
+    assert_eq!(ask(json!({"older": "90d", "dry_run": true})).await.json(), nothing);
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    deleted(&couch, "/db/later").await;
+    let found = ask(json!({"older": "1s", "dry_run": true})).await;
+    assert_eq!(found.json(), json!({"dry_run": true, "old": 5, "most": 2, "purged": 0, "failed": 0, "left": 5}));
+    assert_eq!(tombstones(&couch, "db").await, 6);
+    // A round purges at most half of the purges that the database remembers.
+    for (old, purged) in [(5, 2), (3, 2), (1, 1), (0, 0)] {
+        let round = ask(json!({"older": "1s"})).await.json();
+        let told =
+            json!({"dry_run": false, "old": old, "most": 2, "purged": purged, "failed": 0, "left": old - purged});
+        assert_eq!(round, told);
+    }
+    couch.get("/db/later").await.refused(404, "not_found", "deleted");
+    assert_eq!(couch.get("/db/both?deleted_conflicts=true").await.json()["_deleted_conflicts"], json!(["2-b"]));
+    let purged = couch.get("/db/_purged_infos").await.json();
+    assert!(!purged.to_string().contains("both"), "{purged}");
+
+    for (body, reason) in [
+        (json!({}), "`older` must be a time, for example 90d"),
+        (json!({"older": "90"}), "`older` must be a time, for example 90d"),
+        (json!({"older": "0s"}), "`older` must be a time, for example 90d"),
+        (json!({"older": 90}), "`older` must be a time, for example 90d"),
+        (json!({"older": "90d", "dry_run": 1}), "`dry_run` must be true or false"),
+        (json!({"older": "90d", "dryrun": true}), "only `older` and `dry_run` may be given"),
+    ] {
+        ask(body).await.refused(400, "bad_request", reason);
+    }
+    assert_eq!(couch.json("POST", &format!("/none/{ASKED}"), json!({"older": "90d"})).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tombstones_of_vaults_stay_also_if_only_tombstones_are_left_of_them() {
+    let couch = Couch::start().await;
+    for (db, path, is_live) in [
+        ("chunks", "h:3f", true),
+        ("gone", "h:3f", false),
+        ("index", "idx:3f", false),
+        ("data", "dat:3f-001", false),
+        ("settings", "chunks:settings", false),
+        ("livesync", "_local/obsydian_livesync_milestone", true),
+    ] {
+        couch.database(db).await;
+        deleted(&couch, &format!("/{db}/first")).await;
+        match is_live {
+            true => drop(couch.json("PUT", &format!("/{db}/{path}"), json!({})).await),
+            false => deleted(&couch, &format!("/{db}/{path}")).await,
+        }
+        let before = tombstones(&couch, db).await;
+        let asked = format!("/{db}/{ASKED}");
+        let ask = || couch.json("POST", &asked, json!({"older": "1s"}));
+        ask().await;
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        let reason = "old tombstones of a vault are not purged: a device that was away needs them";
+        ask().await.refused(412, "precondition_failed", reason);
+        assert_eq!(tombstones(&couch, db).await, before, "{db}");
+    }
+}

@@ -27,15 +27,49 @@ async fn who_has_no_token_uses_documents_and_changes_no_setting() {
     couch.database("db").await;
     couch.put("/db/one", json!({})).await;
     let set_up = json!({"action": "enable_single_node", "username": "eve", "password": "x"});
-    let changes: [(&str, &str, Value); 6] = [
+    let changes: [(&str, &str, Value); 7] = [
         ("PUT", "/_node/_local/_config/admins/eve", json!("x")),
         ("PUT", "/_node/_local/_config/chttpd_auth/secret", json!("known")),
         ("PUT", "/_node/_local/_config/jwt_keys/hmac:_default", json!("a25vd24=")),
         ("PUT", "/_node/nonode@nohost/_config/couchdb/default_security", json!("everyone")),
         ("DELETE", "/_node/_local/_config/cors/origins", json!(null)),
         ("POST", "/_cluster_setup", set_up),
+        ("POST", "/_node/_local/_config/_reload", json!(null)),
     ];
-    let before = couch.get("/_node/_local/_config").await.text;
+    let security = json!({"admins": {"names": ["eve"]}});
+    let user = json!({"name": "eve", "type": "user", "roles": [], "password": "x"});
+    let own = couch.request("PUT", "/_node/_local/_config/jwt_keys/hmac:own").header(HEADER, &token);
+    assert_eq!(couch.send(own.body("\"geheim\"")).await.status, 200);
+    couch.database("_users").await;
+    let users: [(&str, &str, Value); 7] = [
+        ("PUT", "/db/_security", security.clone()),
+        ("PUT", "/_users/_security", security),
+        ("PUT", "/_users/org.couchdb.user:eve", user.clone()),
+        ("POST", "/_users/_bulk_docs", json!({"docs": [user.clone()]})),
+        ("POST", "/_users", user),
+        ("PUT", "/_users/_design/x", json!({})),
+        ("PUT", "/_users/_local/x", json!({})),
+    ];
+    for (method, path, mut body) in users {
+        if path == "/_users" || path == "/_users/_bulk_docs" {
+            body.as_object_mut().unwrap().entry("_id").or_insert(json!("org.couchdb.user:eve"));
+        }
+        let refused = couch.json(method, path, body).await;
+        assert!(refused.status == 403 || refused.text.contains("forbidden"), "{method} {path}: {}", refused.text);
+        assert!(refused.text.contains("token"), "{method} {path}: {}", refused.text);
+    }
+    assert_eq!(couch.get("/_users").await.json()["doc_count"], 1, "the design document alone");
+    for path in ["", "/jwt_keys", "/jwt_keys/hmac:own", "/admins", "/chttpd_auth/secret"] {
+        let path = format!("/_node/_local/_config{path}");
+        let refused = couch.get(&path).await;
+        assert!(refused.status == 403 && !refused.text.contains("geheim"), "{path}: {}", refused.text);
+    }
+    let config = async || {
+        let asked = couch.request("GET", "/_node/_local/_config").header(HEADER, &token);
+        couch.send(asked).await.text
+    };
+    let before = config().await;
+    assert!(before.contains("geheim"), "whoever shows the token reads settings");
     for (method, path, body) in &changes {
         let refused = couch.json(method, path, body.clone()).await;
         assert_eq!(refused.status, 403, "{method} {path}: {}", refused.text);
@@ -49,9 +83,10 @@ async fn who_has_no_token_uses_documents_and_changes_no_setting() {
             assert_eq!(refused.status, 401, "{wrong:?} {method} {path}: {}", refused.text);
         }
     }
-    assert_eq!(couch.get("/_node/_local/_config").await.text, before);
-    assert_eq!(couch.get("/_all_dbs").await.json(), json!(["db"]), "no database of the set-up");
-    for path in ["/", "/_session", "/_node/_local/_config", "/_node/_local/_stats", "/_node/_local/_system"] {
+    assert_eq!(config().await, before);
+    assert_eq!(couch.get("/_all_dbs").await.json(), json!(["_users", "db"]), "no database of the set-up");
+    assert!(!before.contains(&token));
+    for path in ["/", "/_session", "/_node/_local/_stats", "/_node/_local/_system"] {
         assert!(!couch.get(path).await.text.contains(&token), "{path}");
     }
     couch.get("/_couch_layer/log").await.refused(
@@ -90,6 +125,51 @@ async fn the_token_names_one_administrator_however_many_show_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn servers_of_a_store_name_one_administrator_together() {
+    let (one, token) = with_token().await;
+    let own = SetupToken::random().unwrap();
+    let options = Options { setup_token: Some(own.clone()), ..Options::default() };
+    let other = Couch::over(one.layer.engine().clone(), options).await;
+    let at_once = (0..8).map(|number| {
+        let (couch, token) = if number % 2 == 0 { (&one, &*token) } else { (&other, own.as_str()) };
+        couch.send(named(couch, &format!("admin{number}"), token))
+    });
+    let answers: Vec<Answer> = join_all(at_once).await;
+    let winners: Vec<usize> = (0..8).filter(|number| answers[*number].status == 200).collect();
+    assert_eq!(winners.len(), 1, "{answers:?}");
+    assert!(answers.iter().all(|answer| answer.status == 200 || answer.status == 401), "{answers:?}");
+    let admins = one.request("GET", ADMINS).basic_auth(format!("admin{}", winners[0]), Some("geheim"));
+    assert_eq!(one.send(admins).await.json().as_object().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_comes_before_other_proofs() {
+    let (couch, token) = with_token().await;
+    let asked = named(&couch, "anna", &token).basic_auth("nobody", Some("wrong"));
+    assert_eq!(couch.send(asked.header("cookie", "AuthSession=b2xkOjE6MQ")).await.status, 200);
+    // It proves nothing any more, and the others count again.
+    let asked = couch.request("GET", "/_all_dbs").header(HEADER, &token).basic_auth("anna", Some("geheim"));
+    assert_eq!(couch.send(asked).await.status, 200);
+    let asked = couch.request("GET", "/_all_dbs").header(HEADER, &token).basic_auth("nobody", Some("wrong"));
+    assert_eq!(couch.send(asked).await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_is_named_by_its_address_is_not_this_machine() {
+    let setup_token = Some(SetupToken::random().unwrap());
+    let couch = Couch::with(Options {
+        setup_token: setup_token.clone(),
+        proxies: vec!["127.0.0.1".parse().unwrap()],
+        ..Options::default()
+    });
+    let couch = couch.await;
+    assert_eq!(couch.get("/_all_dbs").await.status, 403);
+    assert_eq!(couch.get("/_session").await.json()["userCtx"]["roles"], json!([]));
+    let asked = couch.request("GET", "/_all_dbs").header(HEADER, setup_token.unwrap().as_str());
+    assert_eq!(couch.send(asked).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_ends_when_another_server_of_the_store_has_an_administrator() {
     let (couch, token) = with_token().await;
     let own = SetupToken::random().unwrap();
@@ -109,6 +189,7 @@ async fn behind_a_proxy_nobody_is_an_administrator_without_the_token() {
     let through = [
         ("x-forwarded-for", "192.0.2.1"),
         ("x-forwarded-proto", "https"),
+        ("x-forwarded-ssl", "on"),
         ("x-real-ip", "192.0.2.1"),
         ("forwarded", "for=192.0.2.1"),
         ("via", "1.1 proxy"),

@@ -73,6 +73,22 @@ async fn a_trial_is_bounded_and_refused_as_a_whole_if_it_cannot_begin() {
     assert!(much["documents"].as_u64().unwrap() < 100 && much["more"] == true, "{}", much["documents"]);
     assert!(length < 2 << 20, "{length} bytes");
     assert!(much["rows"][0]["value"].as_str().unwrap().ends_with("x\u{2026}"));
+    // Small rows of a document with a long id.
+    let long = format!("z{}", "i".repeat(2_000));
+    couch.put(&format!("/db/{long}"), json!({})).await;
+    let many = |most: u32| format!("doc => {{ for (let n = 0; n < {most}; n++) emit(1, 1) }}");
+    let reduce = "(keys, values, again) => again ? sum(values) : values.length";
+    let some = couch.json("POST", PATH, asked(&many(50_000), json!(reduce), 1)).await.json();
+    let rows = some["total_rows"].as_u64().unwrap();
+    assert!((1_000..2_000).contains(&rows) && some["more"] == true, "{rows}");
+    assert_eq!((&some["reduced"]["value"], &some["rereduced"]["value"]), (&json!(rows), &json!(rows)));
+    let all = couch.json("POST", PATH, asked(&many(500_000), json!(reduce), 1)).await.json();
+    assert_eq!(all["total_rows"], 0);
+    assert!(all["errors"][0]["reason"].as_str().unwrap().contains("more than 16777216 bytes"), "{all}");
+    couch.put("/db/z", json!({})).await;
+    let many = couch.json("POST", PATH, asked(&many(50_000), json!("_count"), 1)).await.json();
+    assert_eq!((&many["total_rows"], &many["more"]), (&json!(10_000), &json!(true)));
+
     let endless = couch.json("POST", PATH, asked("doc => { for (;;) ; }", Value::Null, 2)).await.json();
     assert_eq!((endless["rows"].as_array().unwrap().len(), endless["errors"].as_array().unwrap().len()), (0, 2));
 

@@ -217,6 +217,7 @@ impl App {
         let is_local = address.ip().is_loopback();
         let mut auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
         auth.setup.clone_from(&options.setup_token);
+        auth.proxies.clone_from(&options.proxies);
         let scans = Scans::new(options.memory.scan_threads(options.scan_threads))?;
         let functions = Arc::new(Functions::within(options.threads.max(2), &options.memory));
         let budget = Budget::new(options.memory.budget);

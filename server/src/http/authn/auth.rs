@@ -33,7 +33,7 @@ use crate::http::authn::passwords::{Prf, Scheme, Verifier, mac, same};
 use crate::http::authn::policy::Policy;
 use crate::http::authn::principal::{ANONYMOUS, OPEN_ADMIN, Principal, Proof, SERVER_ADMIN, SETUP_ADMIN, Voucher};
 use crate::http::authn::session::{self, Claim, seconds_now};
-use crate::http::authn::setup::{self, SetupToken, is_of_this_machine};
+use crate::http::authn::setup::{self, SetupToken, is_local_host, is_proxied};
 use crate::http::authn::users::{self, Conflicted, User};
 use crate::http::config::settings::{ADMINS, Flags, Settings};
 use crate::http::config::unkept::Unkept;
@@ -104,6 +104,8 @@ pub(crate) struct Auth {
     secret: [u8; SECRET_BYTES],
     /// Whether only this machine can connect.
     is_local: bool,
+    /// Addresses of proxies before the server.
+    pub(crate) proxies: Vec<IpAddr>,
     speaks_tls: bool,
     flags: RwLock<Flags>,
     settings: RwLock<Arc<Settings>>,
@@ -152,6 +154,7 @@ impl Auth {
             own_listed: tokio::sync::OnceCell::new(),
             secret,
             is_local,
+            proxies: Vec::new(),
             speaks_tls: flags.speaks_tls,
             flags: RwLock::new(flags),
             settings,
@@ -248,24 +251,51 @@ impl Auth {
         self.setup_token().is_some_and(|token| shown.is_some_and(|shown| token.is(shown)))
     }
 
-    /// The client of a request without a name, which may show the token.
+    /// Whether a request asks a server of this machine by itself: no proxy passed it on, and its host is this machine.
+    /// (A web page could point a host name of its own at loopback, and ask as everyone may here.)
+    pub(crate) fn is_of_this_machine(&self, headers: &HeaderMap, peer: IpAddr) -> bool {
+        is_local_host(headers)
+            && !is_proxied(headers, &self.settings().forwarded)
+            && !self.proxies.contains(&peer.to_canonical())
+    }
+
+    /// The client who shows the token; `None` if the request has no token, or the server needs none.
     ///
     /// # Errors
     /// 401 for a wrong token.
-    fn unnamed(&self, headers: &HeaderMap) -> Result<&'static Principal> {
-        if !self.is_open_admin() {
-            return Ok(&ANONYMOUS);
+    fn by_setup_token(&self, headers: &HeaderMap) -> Result<Option<&'static Principal>> {
+        if self.setup_token().is_none() || !headers.contains_key(setup::HEADER) {
+            return Ok(None);
         }
-        if self.shows_setup_token(headers) {
-            return Ok(&SETUP_ADMIN);
+        match self.shows_setup_token(headers) {
+            true => Ok(Some(&SETUP_ADMIN)),
+            false => Err(ApiError::unauthorized("This is not the token that the server printed when it last started.")),
         }
-        if self.setup.is_some() && headers.contains_key(setup::HEADER) {
-            return Err(ApiError::unauthorized("This is not the token that the server printed when it last started."));
-        }
-        Ok(if is_of_this_machine(headers) { &OPEN_ADMIN } else { &ANONYMOUS })
     }
 
-    /// Admits a change of the configuration, and of administrators. A client without an account needs the token, and
+    /// The client of a request without a name.
+    fn unnamed(&self, headers: &HeaderMap, peer: IpAddr) -> &'static Principal {
+        match self.is_open_admin() && self.is_of_this_machine(headers, peer) {
+            true => &OPEN_ADMIN,
+            false => &ANONYMOUS,
+        }
+    }
+
+    /// Refuses what needs the token to a client who is an administrator only because there is none.
+    ///
+    /// # Errors
+    /// 403 without the token.
+    pub(crate) fn require_setup_token(&self, principal: &Principal) -> Result<()> {
+        match principal.proof {
+            Proof::OpenAdmin if self.setup.is_some() => Err(ApiError::forbidden(
+                "without an administrator this needs the token that the server printed when it started: send it as \
+                 X-Couch-Layer-Setup-Token, or name an administrator in the console",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Admits a change of the configuration, of administrators and of other rights. A client without an account needs the token, and
     /// holds the returned turn until its change applies.
     ///
     /// # Errors
@@ -275,21 +305,16 @@ impl Auth {
         layer: &Layer<AnyDatabase>,
         principal: &Principal,
     ) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>> {
-        match principal.proof {
-            Proof::OpenAdmin if self.setup.is_some() => Err(ApiError::forbidden(
-                "without an administrator this needs the token that the server printed when it started: send it as \
-                 X-Couch-Layer-Setup-Token, or name an administrator in the console",
-            )),
-            Proof::OpenAdmin | Proof::Setup => {
-                let turn = self.setting_up.lock().await;
-                // Also one that another server of the store named.
-                drop(self.load(layer).await?);
-                match self.is_open_admin() {
-                    true => Ok(Some(turn)),
-                    false => Err(ApiError::unauthorized("The server has an administrator now. Log in.")),
-                }
-            }
-            _ => Ok(None),
+        self.require_setup_token(principal)?;
+        if !principal.is_unnamed_admin() {
+            return Ok(None);
+        }
+        let turn = self.setting_up.lock().await;
+        // Also one that another server of the store named.
+        drop(self.load(layer).await?);
+        match self.is_open_admin() {
+            true => Ok(Some(turn)),
+            false => Err(has_administrator_now()),
         }
     }
 
@@ -452,25 +477,27 @@ impl Auth {
     }
 
     /// The client of a request that has no credentials; `None` if it has some.
-    pub(crate) fn without_credentials(&self, headers: &HeaderMap) -> Option<&'static Principal> {
+    pub(crate) fn without_credentials(&self, headers: &HeaderMap, peer: IpAddr) -> Option<&'static Principal> {
         let has_some = headers.contains_key(AUTHORIZATION)
             || headers.contains_key(COOKIE)
+            || headers.contains_key(setup::HEADER)
             || self.has_others.load(Ordering::Acquire);
-        if has_some {
-            return None;
-        }
-        // A wrong token is refused by `authenticate`.
-        self.unnamed(headers).ok()
+        (!has_some).then(|| self.unnamed(headers, peer))
     }
 
-    /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing. If a user's
+    /// The client of the request. The token of a server without an administrator comes first: nothing else could name
+    /// one, and a browser may send a cookie of an earlier server along. A wrong password is refused. An expired or forged cookie proves nothing. If a user's
     /// document is in conflict, every request that names the user is refused.
     pub(crate) async fn authenticate(
         &self,
         databases: &Databases,
         headers: &HeaderMap,
         address: IpAddr,
+        peer: IpAddr,
     ) -> Result<Authenticated> {
+        if let Some(principal) = self.by_setup_token(headers)? {
+            return Ok(Authenticated { principal: principal.clone(), renewal: None });
+        }
         if headers.contains_key(COOKIE)
             && let Some(found) = self.session(databases, headers).await?
         {
@@ -485,7 +512,7 @@ impl Auth {
         };
         let principal = match credentials {
             Some((name, password)) => self.login(databases, &name, &password, address).await?.principal(Proof::Basic),
-            None => self.unnamed(headers)?.clone(),
+            None => self.unnamed(headers, peer).clone(),
         };
         Ok(Authenticated { principal, renewal: None })
     }
@@ -525,6 +552,11 @@ impl Auth {
         });
         Ok(Some(Authenticated { principal: account.principal(Proof::Cookie), renewal: renewal.flatten() }))
     }
+}
+
+/// The answer to a client who came too late to name the first administrator.
+pub(crate) fn has_administrator_now() -> ApiError {
+    ApiError::unauthorized("The server has an administrator now. Log in.")
 }
 
 /// The name that the credentials of a request claim, whether they prove it or not.

@@ -77,6 +77,11 @@ impl Principal {
         self.roles.iter().any(|role| role == SERVER_ADMIN)
     }
 
+    /// Whether it is an administrator because there is none, with or without the token.
+    pub(crate) fn is_unnamed_admin(&self) -> bool {
+        matches!(self.proof, Proof::OpenAdmin | Proof::Setup)
+    }
+
     /// The name of the account of this server that the request's password or session proves. `None` for a name from a
     /// token or a proxy, even if an account has that name.
     pub(crate) fn account(&self) -> Option<&str> {

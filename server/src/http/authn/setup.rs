@@ -5,11 +5,13 @@
 //! changes a setting, shows the token that the server printed when it started.
 //!
 //! ```text
-//!   who asks, while there is no administrator        documents   settings, the first administrator
+//!   who asks, while there is no administrator        documents   settings, users, `_security`, the first administrator
 //!   this machine                                     yes         no
 //!   a proxy that says for whom it asks               no          no
 //!   whoever shows the token                          yes         yes
 //! ```
+//!
+//! Settings are not read without it either: some are secrets that sign sessions and tokens.
 //!
 //! Invariants:
 //! * The token is new at each start and in this process only. It is printed, never logged, and in no answer.
@@ -21,21 +23,14 @@ use std::net::{IpAddr, SocketAddr};
 use hyper::header::{HOST, HeaderMap, HeaderValue};
 
 use crate::http::authn::passwords::same;
+use crate::http::config::forwarded::Forwarded;
 
 /// The header with the token. A page of another site cannot send it without asking first.
 pub(crate) const HEADER: &str = "x-couch-layer-setup-token";
 
-/// Headers by which a proxy says for whom it asks.
-const OF_PROXIES: [&str; 8] = [
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-proto",
-    "x-forwarded-server",
-    "x-real-ip",
-];
+/// Headers by which a proxy says for whom it asks, and the beginning of others.
+const OF_PROXIES: [&str; 3] = ["forwarded", "via", "x-real-ip"];
+const OF_PROXIES_BEGIN: &str = "x-forwarded";
 
 /// Number of random bytes of a token.
 const BYTES: usize = 16;
@@ -72,15 +67,11 @@ impl fmt::Debug for SetupToken {
     }
 }
 
-/// Whether a request came through a proxy that says so. A proxy that adds no header cannot be told from this machine.
-pub(crate) fn is_proxied(headers: &HeaderMap) -> bool {
-    OF_PROXIES.iter().any(|name| headers.contains_key(*name))
-}
-
-/// Whether a request asks a server of this machine by itself: no proxy passed it on, and its host is this machine.
-/// (A web page could point a host name of its own at loopback, and ask as everyone may here.)
-pub(crate) fn is_of_this_machine(headers: &HeaderMap) -> bool {
-    is_local_host(headers) && !is_proxied(headers)
+/// Whether a request came through a proxy that says so, with the usual headers or with those that the configuration
+/// names. A proxy that adds no header, and that `--proxies` does not name, cannot be told from this machine.
+pub(crate) fn is_proxied(headers: &HeaderMap, forwarded: &Forwarded) -> bool {
+    let is_of_proxies = |name: &str| name.starts_with(OF_PROXIES_BEGIN) || OF_PROXIES.contains(&name);
+    headers.keys().any(|name| is_of_proxies(name.as_str()) || forwarded.names(name))
 }
 
 /// Whether a request's host is an address, this machine, or missing: pages of other hosts never send that.
@@ -106,6 +97,29 @@ pub(crate) fn is_local_name(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::config::rows::rows_of;
+
+    #[test]
+    fn proxies_are_known_by_their_headers() {
+        let named = Forwarded::read(&rows_of(&[
+            ("chttpd", "x_forwarded_host", "X-Host"),
+            ("chttpd", "peer_header", "Client-Address"),
+        ]));
+        let is_proxied = |name: &'static str, forwarded: &Forwarded| {
+            let headers = HeaderMap::from_iter([(name.parse().unwrap(), HeaderValue::from_static("x"))]);
+            super::is_proxied(&headers, forwarded)
+        };
+        let usual = Forwarded::read(&rows_of(&[]));
+        for name in
+            ["via", "forwarded", "x-real-ip", "x-forwarded-for", "x-forwarded-ssl", "x-forwarded", "X-Forwarded-By"]
+        {
+            assert!(is_proxied(name, &usual) && is_proxied(name, &named), "{name}");
+        }
+        for name in ["x-host", "client-address"] {
+            assert!(!is_proxied(name, &usual) && is_proxied(name, &named), "{name}");
+        }
+        assert!(!is_proxied("accept", &named));
+    }
 
     #[test]
     fn a_token_is_known_by_all_of_its_letters_and_shown_by_no_debug() {

@@ -47,7 +47,8 @@ impl Means {
         }
     }
 
-    /// Verifies the owner of a replication; `None` for a command, which does not name owners.
+    /// Verifies the owner of a replication, and knows whether a client needs the setup token; `None` for a command,
+    /// which needs neither.
     pub(crate) fn auth(&self) -> Option<&Auth> {
         match self {
             Means::Server(app, _) => Some(&app.auth),

@@ -64,6 +64,10 @@ struct Writer {
 impl Writer {
     async fn authorize(&self, rules: Option<&'static dyn Rules>, writing: Writing<'_>) -> model::Result<()> {
         let principal = &self.functions.principal;
+        // A user, and who may administrate users, outlast the time without an administrator.
+        if let (users::DATABASE, Some(auth)) = (self.database.name(), self.means.auth()) {
+            auth.require_setup_token(principal).map_err(refusal)?;
+        }
         // Looked up now: the right may have ended since the request or the replication started.
         let is_admin = principal.is_server_admin() || {
             let security = self.means.security(&self.database).await?;

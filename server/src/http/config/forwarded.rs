@@ -26,7 +26,7 @@ fn value<'h>(headers: &'h HeaderMap, name: Option<&HeaderName>) -> Option<&'h st
 }
 
 impl Forwarded {
-    pub(super) fn read(rows: &SettingRows) -> Forwarded {
+    pub(crate) fn read(rows: &SettingRows) -> Forwarded {
         let header = |name: &str| rows.read("chttpd", name, |header| header.parse().ok());
         Forwarded {
             host: header("x_forwarded_host"),
@@ -34,6 +34,11 @@ impl Forwarded {
             is_secure: header("x_forwarded_ssl"),
             address: header("peer_header"),
         }
+    }
+
+    /// Whether this is one of the headers.
+    pub(crate) fn names(&self, name: &HeaderName) -> bool {
+        [&self.host, &self.scheme, &self.is_secure, &self.address].into_iter().any(|one| one.as_ref() == Some(name))
     }
 
     /// The host that the client sees.

@@ -15,13 +15,17 @@
 //! A round purges no more than half of the purges that a database remembers, so that views queried meanwhile can
 //! follow. The rest is left to the next round, which then comes soon.
 //!
+//! An administrator may ask for a round of one database (`POST /{db}/_couch_layer/purge_tombstones`).
+//!
 //! Invariants: a document with a live leaf is kept, even if it comes back during the round. What cannot be read is
-//! kept, and so is everything in a vault: its clients decide when their devices have seen a deletion.
+//! kept, and so is everything in a vault, also in one of which only tombstones are left: its clients decide when their
+//! devices have seen a deletion. So the feed is read up to the border before anything is purged.
 //!
 //! Source: CouchDB's `couch_auto_purge_plugin.erl`.
 //!
 //! [`Documents::since_time`]: model::Documents::since_time
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,12 +50,18 @@ pub(crate) const KIND: &str = "auto_purge";
 /// Number of changes that are read together.
 const ROWS: usize = 500;
 
+/// Number of documents that are purged together.
+const AT_ONCE: usize = 500;
+
 /// Pause before the next round if tombstones are left.
 const PAUSE_IF_MORE: Duration = Duration::from_secs(600);
 
-/// Documents of a vault with aggregated chunks: one id, and the prefixes of the others.
+/// Maximum number of documents that a round purges: their ids are kept together.
+const MOST: u64 = 5_000;
+
+/// Documents of a vault: one id, and the prefixes of the ids of chunks, also of those that are not aggregated.
 const VAULT_SETTINGS: &str = "chunks:settings";
-const OF_VAULTS: [&str; 2] = ["idx:", "dat:"];
+const OF_VAULTS: [&str; 3] = ["h:", "idx:", "dat:"];
 
 /// The local document of a vault in the form of Self-hosted LiveSync.
 const MILESTONE: &str = "_local/obsydian_livesync_milestone";
@@ -124,71 +134,149 @@ async fn purge_old(app: &App, run: &Run, option: AutoPurge, name: &str) -> Resul
         None => option.ttl,
     };
     let Ttl::Of(ttl) = ttl else { return Ok(IsDone::Yes) };
-    if is_vault(&database).await? {
-        tracing::info!(database = name, "old tombstones of a vault are not purged");
-        return Ok(IsDone::Yes);
-    }
-    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let ttl_ms = milliseconds(ttl);
-    let known_ms = (ttl_ms / 2).max(milliseconds(option.repeat).saturating_mul(2));
-    let newest = database.mark_time(known_ms / 2).await?;
-    if newest.is_none_or(|newest| now_ms().saturating_sub(newest) > known_ms) {
-        tracing::warn!(
-            database = name,
-            "no recent time is known, or the clock leapt ahead: nothing is purged in this round"
-        );
-        return Ok(IsDone::Yes);
-    }
-    let most = usize::try_from(database.purged_infos_limit().await? / 2).unwrap_or(usize::MAX).max(1);
-    let upto = database.since_time(now_ms().saturating_sub(ttl_ms)).await?;
-    let mut request = ChangesRequest { style: Style::AllDocs, limit: Some(ROWS), ..ChangesRequest::default() };
-    let (mut purged, mut is_done) = (0, IsDone::Yes);
-    loop {
-        let batch = database.changes(&request).await?;
-        let old = batch.rows.into_iter().take_while(|change| change.seq <= upto);
-        let deleted = old.filter(|change| change.deleted && change.error.is_none());
-        let mut purges: Vec<Purge> = deleted.map(|change| Purge::new(change.id, change.revs)).collect();
-        if !option.dry_run && purges.len() > most - purged {
-            purges.truncate(most - purged);
-            is_done = IsDone::No;
-        }
-        purged += if option.dry_run { purges.len() } else { purge(app, &database, &purges).await? };
-        if matches!(is_done, IsDone::No) || !batch.more || batch.last_seq >= upto || is_to_stop(app, run) {
-            break;
-        }
-        request.since = batch.last_seq.into();
-    }
-    if purged > 0 {
+    let asked = Asked { ttl, apart: option.repeat, dry_run: option.dry_run };
+    let Round { old, purged, failed, .. } =
+        match round(app, &Actor::default(), &database, asked, &|| is_to_stop(app, run)).await? {
+            Ok(round) => round,
+            Err(kept @ Kept::Vault) => {
+                tracing::info!(database = name, "{kept}");
+                return Ok(IsDone::Yes);
+            }
+            Err(kept @ Kept::NoTime) => {
+                tracing::warn!(database = name, "{kept}");
+                return Ok(IsDone::Yes);
+            }
+        };
+    if old > 0 {
         tracing::info!(
             database = name,
+            old,
             purged,
+            failed,
             dry_run = option.dry_run,
             "old tombstones were purged, or only counted in a dry run"
         );
     }
-    Ok(is_done)
+    // Those that failed would fail again soon.
+    Ok(if option.dry_run || old <= purged + failed { IsDone::Yes } else { IsDone::No })
 }
 
-/// Purges deleted documents. Returns how many were purged.
-async fn purge(app: &App, database: &Documents, purges: &[Purge]) -> Result<usize> {
-    let mut purged = 0;
+/// What is asked of a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// How long tombstones are kept.
+    pub(crate) ttl: Duration,
+    /// Time between two rounds.
+    pub(crate) apart: Duration,
+    /// Whether tombstones are only counted.
+    pub(crate) dry_run: bool,
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Round {
+    /// Number of documents that were deleted longer ago than was asked for.
+    pub(crate) old: u64,
+    /// Number of those that were purged.
+    pub(crate) purged: u64,
+    /// Number of those that could not be purged; the log says why.
+    pub(crate) failed: u64,
+    /// Maximum number that a round purges.
+    pub(crate) most: u64,
+}
+
+/// Why a round purges nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kept {
+    Vault,
+    NoTime,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kept::Vault => "old tombstones of a vault are not purged: a device that was away needs them",
+            Kept::NoTime => {
+                "no recent time is known, or the clock leapt ahead: nothing is purged this time; check the clock, which \
+                 is believed the next time"
+            }
+        })
+    }
+}
+
+/// Purges old tombstones of a database, or only counts them. `Err` inside if all of them are kept.
+pub(crate) async fn round(
+    app: &App,
+    actor: &Actor<'_>,
+    database: &Documents,
+    asked: Asked,
+    is_to_stop: &(dyn Fn() -> bool + Sync),
+) -> Result<std::result::Result<Round, Kept>> {
+    if is_vault(database).await? {
+        return Ok(Err(Kept::Vault));
+    }
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let ttl_ms = milliseconds(asked.ttl);
+    let known_ms = (ttl_ms / 2).max(milliseconds(asked.apart).saturating_mul(2));
+    let newest = database.mark_time(known_ms / 2).await?;
+    if newest.is_none_or(|newest| now_ms().saturating_sub(newest) > known_ms) {
+        return Ok(Err(Kept::NoTime));
+    }
+    let most = (database.purged_infos_limit().await? / 2).clamp(1, MOST);
+    let upto = database.since_time(now_ms().saturating_sub(ttl_ms)).await?;
+    let mut request = ChangesRequest { style: Style::AllDocs, limit: Some(ROWS), ..ChangesRequest::default() };
+    let (mut round, mut purges) = (Round { most, ..Round::default() }, Vec::new());
+    loop {
+        let batch = database.changes(&request).await?;
+        let old = batch.rows.into_iter().take_while(|change| change.seq <= upto);
+        for change in old.filter(|change| change.deleted && change.error.is_none()) {
+            if OF_VAULTS.iter().any(|begin| change.id.starts_with(begin)) {
+                return Ok(Err(Kept::Vault));
+            }
+            round.old += 1;
+            if !asked.dry_run && round.old <= most {
+                purges.push(Purge::new(change.id, change.revs));
+            }
+        }
+        if !batch.more || batch.last_seq >= upto {
+            break;
+        }
+        if is_to_stop() {
+            return Ok(Ok(round));
+        }
+        request.since = batch.last_seq.into();
+    }
+    for some in purges.chunks(AT_ONCE) {
+        if is_to_stop() {
+            break;
+        }
+        let (purged, failed) = purge(app, actor, database, some).await?;
+        (round.purged, round.failed) = (round.purged + purged, round.failed + failed);
+    }
+    Ok(Ok(round))
+}
+
+/// Purges deleted documents. Returns how many were purged, and how many could not be.
+async fn purge(app: &App, actor: &Actor<'_>, database: &Documents, purges: &[Purge]) -> Result<(u64, u64)> {
+    let (mut purged, mut failed) = (0, 0);
     for (purge, result) in purges.iter().zip(database.purge_deleted(purges).await?) {
         match result {
             // Empty if the document exists again.
             Ok(revs) if revs.is_empty() => {}
             Ok(_) => {
-                app.audit(&Actor::default(), "document_purged", &[("db", database.name()), ("id", &purge.id)]);
+                app.audit(actor, "document_purged", &[("db", database.name()), ("id", &purge.id)]);
                 purged += 1;
             }
             Err(error) => {
                 tracing::warn!(database = database.name(), id = purge.id, %error, "a tombstone cannot be purged");
+                failed += 1;
             }
         }
         if replicator::has_jobs(database.name()) {
             replicator::documents::purged(app, database.name(), &purge.id).await?;
         }
     }
-    Ok(purged)
+    Ok((purged, failed))
 }
 
 /// Whether a database has a vault, or had one.

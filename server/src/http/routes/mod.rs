@@ -141,6 +141,7 @@ static ROUTES: &[Route] = &[
     row("/{db}/_couch_layer/check", "GET,HEAD", DatabaseAdmin, |r, n| Box::pin(upkeep::check(r, n[0]))),
     row("/{db}/_couch_layer/format", "PUT", DatabaseAdmin, |r, n| Box::pin(format::set(r, n[0]))),
     row("/{db}/_couch_layer/format", "GET", Reader, |r, n| Box::pin(format::get(r, n[0]))),
+    row("/{db}/_couch_layer/purge_tombstones", "POST", ServerAdmin, |r, n| Box::pin(purge::purge_tombstones(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "DELETE", ServerAdmin, |r, n| Box::pin(relocate::abandon(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, |r, n| Box::pin(relocate::status(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, |r, n| Box::pin(relocate::begin(r, n[0]))),
@@ -395,7 +396,9 @@ impl Route {
             ("/{db}/{docid}" | "/{db}/{docid}/*", _) | ("/{db}", "POST") => &[DatabaseWrites, DocumentWrites],
             ("/_transact", "POST") => &[DatabaseWrites],
             ("/{db}/_bulk_docs", _) => &[BulkRequests, DatabaseWrites],
-            ("/{db}/_purge", _) => &[PurgeRequests, DatabasePurges, DatabaseWrites],
+            ("/{db}/_purge" | "/{db}/_couch_layer/purge_tombstones", _) => {
+                &[PurgeRequests, DatabasePurges, DatabaseWrites]
+            }
             (path, _) if path.contains("/{ddoc}/_view/{view}") => match path.contains("/_partition/") {
                 true => &[ViewReads, PartitionView],
                 false => &[ViewReads],

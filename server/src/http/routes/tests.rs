@@ -258,6 +258,7 @@ fn requests_need_what_they_need_in_couchdb() {
         (Method::PUT, "/db/_purged_infos_limit", ServerAdmin),
         (Method::GET, "/db/_purged_infos", Reader),
         (Method::GET, "/db/_couch_layer/check", DatabaseAdmin),
+        (Method::POST, "/db/_couch_layer/purge_tombstones", ServerAdmin),
         (Method::GET, "/db/_couch_layer/vault", DatabaseAdmin),
         (Method::GET, "/db/_couch_layer/relocate", ServerAdmin),
         (Method::GET, "/_couch_layer/backup", ServerAdmin),

@@ -1,19 +1,22 @@
-//! `_purge`, `_purged_infos`, `_purged_infos_limit`, `_auto_purge`: removes leaves without a trace.
+//! `_purge`, `_purged_infos`, `_purged_infos_limit`, `_auto_purge`, `_couch_layer/purge_tombstones`: removes leaves without a trace.
 //!
 //! As in CouchDB 3.5, only leaves are removed, other revisions are ignored, and the purge sequence rises with each
 //! document named.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use hyper::StatusCode;
-use model::{JsonWriter, Purge};
+use model::{JsonRef, JsonWriter, Purge};
 
 use crate::http::app::stores::Documents;
 use crate::http::config::auto_purge::Ttl;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::document::revs_diff::write_revs;
+use crate::http::jobs::auto_purge::{self, Asked};
 use crate::http::jobs::replicator;
 use crate::http::request::Request;
+use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
 use crate::http::wire::revisions;
 
@@ -119,6 +122,49 @@ pub(crate) async fn set_limit(request: &mut Request, db: &str) -> Result<Respons
     let limit = limit.ok_or_else(|| ApiError::bad_request("`purged_infos_limit` must be positive integer"))?;
     request.with_database(db, |database| async move { Ok(database.set_purged_infos_limit(limit).await?) }).await?;
     Ok(response::ok(StatusCode::OK))
+}
+
+/// Maximum size of a request to purge tombstones.
+const MOST_BYTES: usize = 1_000;
+
+/// How often a recent time is known, as in the job with its usual pause.
+const APART: Duration = Duration::from_secs(86_400);
+
+/// `POST /{db}/_couch_layer/purge_tombstones`: a round of the job `auto_purge`, when an administrator asks for it.
+/// CouchDB has no such endpoint.
+///
+/// ```text
+///   {"older": "90d", "dry_run": true}  ─►  {"dry_run": true, "old": 1200, "most": 500, "purged": 0, "failed": 0,
+///                                           "left": 1200}
+/// ```
+///
+/// # Errors
+/// 412 if nothing is purged: the database is or was a vault, or no recent time is known.
+pub(crate) async fn purge_tombstones(request: &mut Request, db: &str) -> Result<Response> {
+    require_json(&request.headers)?;
+    request.body.narrow(MOST_BYTES);
+    let body = request.json_object().await?;
+    if body.root().members().any(|(name, _)| !["older", "dry_run"].contains(&&*name)) {
+        return Err(ApiError::bad_request("only `older` and `dry_run` may be given"));
+    }
+    let older = body.get("older").and_then(JsonRef::as_str);
+    let older = older.and_then(|text| humantime::parse_duration(&text).ok()).filter(|ttl| !ttl.is_zero());
+    let ttl = older.ok_or_else(|| ApiError::bad_request("`older` must be a time, for example 90d"))?;
+    let dry_run = match body.get("dry_run") {
+        None => false,
+        Some(flag) => flag.as_bool().ok_or_else(|| ApiError::bad_request("`dry_run` must be true or false"))?,
+    };
+    let database = request.fresh_database(db).await?;
+    let asked = Asked { ttl, apart: APART, dry_run };
+    let actor = request.actor();
+    let app = &request.app;
+    let round = auto_purge::round(app, &actor, &database, asked, &|| app.is_stopping()).await?;
+    let round = round.map_err(|kept| ApiError::precondition_failed(kept.to_string()))?;
+    Ok(response::object(|json| {
+        json.name("dry_run").bool(dry_run).name("old").u64(round.old).name("most").u64(round.most);
+        json.name("purged").u64(round.purged).name("failed").u64(round.failed);
+        json.name("left").u64(round.old.saturating_sub(round.purged));
+    }))
 }
 
 /// The one member of `_auto_purge`.

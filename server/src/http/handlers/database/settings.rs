@@ -28,6 +28,7 @@ pub(crate) async fn set_security(request: &mut Request, db: &str) -> Result<Resp
     if db == users::DATABASE && !auth.is_open_admin() && !auth.settings().users_security_editable {
         return Err(ApiError::forbidden("You can't edit the security object of the user database."));
     }
+    let _turn = auth.admit_change(&request.app.layer, &request.principal).await?;
     let security = &security;
     let set = |database: Documents| async move { Ok(database.set_security(security.clone()).await?) };
     request.with_database(db, set).await?;

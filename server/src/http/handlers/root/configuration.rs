@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use hyper::StatusCode;
 use model::{JsonRef, JsonText, JsonWriter};
 
+use crate::http::authn::auth::has_administrator_now;
 use crate::http::authn::passwords::Verifier;
 use crate::http::config::known::CLOSED_SECTIONS;
 use crate::http::config::quotas;
@@ -36,6 +37,8 @@ fn unknown() -> ApiError {
 /// `GET /_node/{node}/_config`
 pub(crate) async fn all(request: &Request, node: &str) -> Result<Response> {
     require_node(node)?;
+    // Some settings are secrets: whoever knows them can sign a session or a token of an administrator.
+    request.app.auth.require_setup_token(&request.principal)?;
     let settings = request.app.auth.settings();
     let mut listed = settings.rows.listed();
     listed.entry(ADMINS).or_default().extend(request.app.auth.own_listed(request.address).await?);
@@ -56,6 +59,7 @@ fn write_values(json: &mut JsonWriter<'_>, values: BTreeMap<&str, &str>) {
 /// `GET /_node/{node}/_config/{section}`. An unknown section is empty.
 pub(crate) async fn section(request: &Request, node: &str, section: &str) -> Result<Response> {
     require_node(node)?;
+    request.app.auth.require_setup_token(&request.principal)?;
     let settings = request.app.auth.settings();
     let mut values = settings.rows.listed().remove(section).unwrap_or_default();
     if section == ADMINS {
@@ -68,6 +72,7 @@ pub(crate) async fn section(request: &Request, node: &str, section: &str) -> Res
 pub(crate) async fn value(request: &Request, names: &[&str]) -> Result<Response> {
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
+    request.app.auth.require_setup_token(&request.principal)?;
     let settings = request.app.auth.settings();
     if let Some(value) = settings.rows.listed_value(section, key) {
         return Ok(text(value));
@@ -119,6 +124,7 @@ pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response
 /// `POST /_node/{node}/_config/_reload`
 pub(crate) async fn reload(request: &Request, node: &str) -> Result<Response> {
     require_node(node)?;
+    let _turn = request.app.auth.admit_change(&request.app.layer, &request.principal).await?;
     if request.app.auth.has_administrator() && !leaves_an_administrator(request, None).await? {
         return Err(last_administrator());
     }
@@ -170,7 +176,16 @@ async fn change(
     let app = &request.app;
     let shown = app.auth.settings().rows.stored(section, key).map(str::to_owned);
     let old = if is_kept {
-        let stored = app.layer.configure(section, key, value).await?;
+        let stored = match value {
+            // Of several servers of the store, one stores the first administrator.
+            Some(value) if section == ADMINS && request.principal.is_unnamed_admin() => {
+                if !app.layer.configure_first(section, key, value).await? {
+                    return Err(has_administrator_now());
+                }
+                None
+            }
+            _ => app.layer.configure(section, key, value).await?,
+        };
         if app.auth.unkept.forget(section, key) { shown } else { stored }
     } else {
         if shown.is_some() || value.is_some() {

@@ -28,9 +28,9 @@ const MOST: u64 = 500;
 /// Maximum size of a request.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Memory of a trial: a batch of documents, what the function emits for one of them, its rows, and the rows as they are
-/// reduced.
-const MEMORY: usize = 32 << 20;
+/// Memory of a trial: 4 MB of documents, 16 MB that the function emits for one of them, in texts and then in rows, and
+/// 4 MB of rows, as they are kept, as they are reduced, and as the texts of that call.
+const MEMORY: usize = 48 << 20;
 
 /// Maximum number of rows, and of errors, in an answer.
 const MOST_ROWS: usize = 1_000;

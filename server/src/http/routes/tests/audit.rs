@@ -93,6 +93,7 @@ const CASES: &[Case] = &[
     case("/{db}/_changes", "POST", r#"{"doc_ids":["docid"]}"#).to("/db/_changes?filter=_doc_ids"),
     case("/{db}/_couch_layer/format", "PUT", r#""packed""#),
     // A store in memory cannot be relocated. Tests of relocations send these to other stores.
+    case("/{db}/_couch_layer/purge_tombstones", "POST", r#"{"older":"90d","dry_run":true}"#),
     case("/{db}/_couch_layer/try_view", "POST", r#"{"design":{"views":{"v":{"map":"doc => emit(1)"}}},"view":"v"}"#),
     case("/{db}/_couch_layer/relocate", "DELETE", "").to("/db/_couch_layer/relocate?to=mem:"),
     case("/{db}/_couch_layer/relocate", "POST", r#"{"to":"mem:"}"#),
@@ -219,6 +220,8 @@ impl Walk {
         }
         self.prepare("PUT", "/db", "").await;
         self.prepare("POST", "/db/_bulk_docs", DOCUMENTS).await;
+        // Notes the time, without which nothing is purged.
+        self.prepare("POST", "/db/_couch_layer/purge_tombstones", r#"{"older":"90d"}"#).await;
         self.prepare("PUT", "/_node/_local/_config/section/key", r#""value""#).await;
     }
 
