@@ -92,6 +92,32 @@ fn large_rows_beside_many_small_ones_leave_the_folder() {
     }
 }
 
+/// An attachment above a base of small documents is deleted while it waits in the young levels.
+#[test]
+fn large_rows_that_wait_above_small_ones_leave_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    // Keys before and after those of the attachment, in one table.
+    let small = (0..6_000).map(|n| set(&format!("{}/{n:08}", if n % 2 == 0 { "a" } else { "z" }), "a small document"));
+    store.apply(Batch::of_rows(1, small)).unwrap();
+    store.shared.settle(Effort::Quiet);
+    let base = bytes(folder.path());
+    for version in 2..6 {
+        store.apply(noise(version, &format!("m/{version}/"), 75, 5_000)).unwrap();
+    }
+    store.shared.settle(Effort::Usual);
+    let waiting = bytes(folder.path()) - base;
+    assert!(waiting > 1_400_000 && store.shared.tables().level(crate::tables::YOUNG).count() > 1, "{waiting} wait");
+    let mut batch = Batch::new(6);
+    for version in 2..6 {
+        (0..75).for_each(|n| batch.clear(format!("m/{version}/{n:05}").into()));
+    }
+    store.apply(batch).unwrap();
+    store.shared.settle(Effort::Quiet);
+    let left = bytes(folder.path()).saturating_sub(base);
+    assert!(left < waiting / 10, "{left} of {waiting} bytes are left");
+}
+
 /// The rows of a range in the middle of a table, of which there are many.
 #[test]
 fn what_a_batch_hides_is_looked_up_in_the_tables() {
