@@ -11,14 +11,16 @@
 //! Levels fill from the last one up: when all are full, the level above the base becomes the base. There are two
 //! reasons to compact:
 //!
-//! * **Size.** Four flushes become a run of level 1, which writes each of their rows once. Merging them into the base would
-//!   write all of the base again, since ids are usually random. So they wait in level 1 until there is about as much as
-//!   in a full base, with what they hide; then all of them are merged into it. One table of a level that is too large is merged into the
-//!   next level: the one that overlaps least there. A table that overlaps nothing is only moved.
-//! * **Space.** A tombstone hides a row below it, which takes space until both are merged. Each table knows about how many bytes
-//!   it [hides]: while it is written, a mean row of the lowest table around each tombstone is added. A compaction for space
-//!   pays if it frees about as much as it writes. When nothing is flushed for a while, it pays as long as more than a
-//!   twentieth of all bytes is hidden.
+//! * **Size.** Four flushes become a run of level 1, which writes each of their rows once. Merging them into the base
+//!   would write all of the base again, since ids are usually random. So they wait in level 1 until there is about as
+//!   much as in a full base, with what they hide; then all of them are merged into it. One table of a level that is too
+//!   large is merged into the next level: the one that overlaps least there. A table that overlaps nothing is only moved.
+//! * **Space.** A tombstone hides a row below it, which takes space until both are merged. Each table knows about how
+//!   many bytes it [hides]: while it is written, a mean [row](Tables::row_bytes) is added for each tombstone. A
+//!   compaction for space pays if it frees about as much as it writes. When nothing is flushed for a while, it pays as
+//!   long as more than a twentieth of all bytes is hidden.
+//!
+//! If the disk has no room for any of these, flushes are merged with one another.
 //!
 //! The idea of the levels is RocksDB's `level_compaction_dynamic_level_bytes`; that of the tombstones its
 //! `CompactOnDeletionCollector`, which counts them too.
