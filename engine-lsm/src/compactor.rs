@@ -37,7 +37,7 @@ use crate::merge::merge;
 use crate::pick::{Effort, Picked, Sizes, Step, pick};
 use crate::prefixes::{Collector, Prefixes};
 use crate::snapshot::Flushed;
-use crate::tables::{Member, Run, Tables, YOUNG};
+use crate::tables::{MOST_RUNS, Member, Run, Tables, YOUNG};
 
 /// At this number of flushed runs a flush waits for the compaction.
 const STALL: usize = 12;
@@ -64,6 +64,9 @@ pub(crate) struct CompactedTables {
     changed: Condvar,
     stopped: AtomicBool,
     counts: Counts,
+    /// The disk's room for compactions.
+    #[cfg(test)]
+    pub(crate) room: std::sync::atomic::AtomicU64,
 }
 
 /// Counts of compactions.
@@ -152,6 +155,8 @@ impl CompactedTables {
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
             counts: Counts { times: Histogram::of_times(), bytes: Counter::default(), failures: Counter::default() },
+            #[cfg(test)]
+            room: std::sync::atomic::AtomicU64::new(u64::MAX),
         }
     }
 
@@ -177,10 +182,14 @@ impl CompactedTables {
     pub(crate) fn make_room(&self) -> Result<()> {
         let mut state = self.state();
         state.current.repair()?;
-        while state.current.tables.flushes() >= STALL && !self.is_stopped() {
+        loop {
+            let flushes = state.current.tables.flushes();
+            if flushes < STALL || self.is_stopped() {
+                break;
+            }
             match &state.failed {
                 // A compaction without room gets some when deletions are flushed.
-                Some(error) if error.code() == error::STORAGE_QUOTA_EXCEEDED => break,
+                Some(error) if error.code() == error::STORAGE_QUOTA_EXCEEDED && flushes < MOST_RUNS => break,
                 Some(error) => return Err(error.clone()),
                 None => {}
             }
@@ -234,11 +243,19 @@ impl CompactedTables {
         let mut state = self.state();
         let asked = Effort::Full { first: first.into(), last: last.into(), before: self.maker.next_flush() };
         let mut all = self.asked.lock();
-        if !all.contains(&asked) {
-            all.push(asked);
-            state.is_idle = false;
-            self.changed.notify_all();
+        // A later request of the same range includes the former one.
+        match all.iter_mut().find(|one| one.is_of(first, last)) {
+            Some(former) => *former = asked,
+            None => all.push(asked),
         }
+        state.is_idle = false;
+        self.changed.notify_all();
+    }
+
+    /// Number of ranges whose space was asked for.
+    #[cfg(test)]
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.lock().len()
     }
 
     /// Whether space between two keys that was asked for is not free yet.
@@ -321,6 +338,14 @@ impl CompactedTables {
         Ok(!step.is_move)
     }
 
+    /// The disk's room for the result of a compaction.
+    fn room(&self) -> u64 {
+        let room = room::of_compactions(&self.maker.folder);
+        #[cfg(test)]
+        let room = room.min(self.room.load(Ordering::Relaxed));
+        room
+    }
+
     /// Makes the next compaction, if there is one. The state is unlocked meanwhile.
     fn next(&self, state: &mut MutexGuard<'_, State>) -> Result<bool> {
         let tables = state.current.tables.clone();
@@ -329,7 +354,7 @@ impl CompactedTables {
         if *effort == Effort::Usual && room::is_low(&self.maker.folder) {
             effort = &Effort::Quiet;
         }
-        let sizes = Sizes { table: self.maker.table_bytes, room: room::of_compactions(&self.maker.folder) };
+        let sizes = Sizes { table: self.maker.table_bytes, room: self.room() };
         let step = match caught("a compaction", || Ok(pick(&tables, sizes, effort, &state.damaged)))? {
             Picked::Step(step) => step,
             // Room may come back without a flush, so it is asked for again.
@@ -385,7 +410,7 @@ impl CompactedTables {
                     self.changed.notify_all();
                 }
                 Ok(false) if !self.asked.lock().is_empty() => drop(self.asked.lock().remove(0)),
-                Ok(false) if self.add_filter(&mut state) => {}
+                Ok(false) if self.add_filter(&mut state) => state.failed = None,
                 Ok(false) => {
                     state.is_idle = true;
                     state.failed = None;
@@ -404,8 +429,15 @@ impl CompactedTables {
                     }
                     state.failed = Some(error);
                     self.changed.notify_all();
-                    let until = Instant::now() + pause;
-                    while !self.is_stopped() && !self.changed.wait_until(&mut state, until).timed_out() {}
+                    // Reads need filters most when many tables wait.
+                    while !self.is_stopped() && self.add_filter(&mut state) {}
+                    let (until, flushes) = (Instant::now() + pause, state.flushes);
+                    // Flushes pass while the disk is full. When there are many, they can be merged with one another.
+                    while !self.is_stopped() && state.flushes < flushes + STALL as u64 {
+                        if self.changed.wait_until(&mut state, until).timed_out() {
+                            break;
+                        }
+                    }
                 }
             }
         }

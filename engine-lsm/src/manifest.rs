@@ -253,9 +253,10 @@ fn encode(tables: &Tables) -> lsm_tree::Result<Vec<u8>> {
     text.start("tables")?;
     text.write_all(&[LEVELS as u8])?;
     for runs in tables.levels() {
-        text.write_all(&[runs.len() as u8])?;
+        let count = u8::try_from(runs.len()).map_err(|_| io::Error::other("a level has more than 255 runs"))?;
+        text.write_all(&[count])?;
         for run in runs {
-            text.write_all(&(run.len() as u32).to_le_bytes())?;
+            text.write_all(&u32::try_from(run.len()).map_err(io::Error::other)?.to_le_bytes())?;
             for member in run {
                 text.write_all(&member.number().to_le_bytes())?;
                 text.write_all(&[XXH3])?;
@@ -316,4 +317,29 @@ fn take<const N: usize>(text: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, rest) = text.split_first_chunk()?;
     *text = rest;
     Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maker::{Maker, Place};
+    use crate::tables::LAST;
+
+    /// The number of runs is a byte. A wrong one would make the whole folder a damaged one.
+    #[test]
+    fn a_level_of_too_many_runs_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (maker, _) = Maker::open(folder.path().to_owned(), &List::default(), 1 << 20).unwrap();
+        let mut new = maker.begin(Place { level: 0, base: LAST });
+        let row = lsm_tree::InternalValue::from_components("a", "1", 0, lsm_tree::ValueType::Value);
+        new.write(row, 0).unwrap();
+        let member = new.finish_flush().unwrap().take().remove(0);
+        let mut tables = Tables::default();
+        for runs in 1..=255 {
+            tables.add(0, vec![member.clone()]);
+            assert_eq!(decode(&encode(&tables).unwrap()).unwrap()[0].len(), runs);
+        }
+        tables.add(0, vec![member]);
+        assert!(encode(&tables).is_err());
+    }
 }

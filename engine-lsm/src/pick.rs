@@ -11,14 +11,16 @@
 //! Levels fill from the last one up: when all are full, the level above the base becomes the base. There are two
 //! reasons to compact:
 //!
-//! * **Size.** Four flushes become a run of level 1, which writes each of their rows once. Merging them into the base would
-//!   write all of the base again, since ids are usually random. So they wait in level 1 until there is about as much as
-//!   in a full base, with what they hide; then all of them are merged into it. One table of a level that is too large is merged into the
-//!   next level: the one that overlaps least there. A table that overlaps nothing is only moved.
-//! * **Space.** A tombstone hides a row below it, which takes space until both are merged. Each table knows about how many bytes
-//!   it [hides]: while it is written, a mean row of the lowest table around each tombstone is added. A compaction for space
-//!   pays if it frees about as much as it writes. When nothing is flushed for a while, it pays as long as more than a
-//!   twentieth of all bytes is hidden.
+//! * **Size.** Four flushes become a run of level 1, which writes each of their rows once. Merging them into the base
+//!   would write all of the base again, since ids are usually random. So they wait in level 1 until there is about as
+//!   much as in a full base, with what they hide; then all of them are merged into it. One table of a level that is too
+//!   large is merged into the next level: the one that overlaps least there. A table that overlaps nothing is only moved.
+//! * **Space.** A tombstone hides a row below it, which takes space until both are merged. Each table knows about how
+//!   many bytes it [hides]: while it is written, a mean [row](Tables::row_bytes) is added for each tombstone. A
+//!   compaction for space pays if it frees about as much as it writes. When nothing is flushed for a while, it pays as
+//!   long as more than a twentieth of all bytes is hidden.
+//!
+//! If the disk has no room for any of these, flushes are merged with one another.
 //!
 //! The idea of the levels is RocksDB's `level_compaction_dynamic_level_bytes`; that of the tombstones its
 //! `CompactOnDeletionCollector`, which counts them too.
@@ -31,7 +33,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::maker::Place;
-use crate::tables::{LAST, Member, Run, Tables, YOUNG, overlapping};
+use crate::tables::{LAST, MOST_RUNS, Member, Run, Tables, YOUNG, overlapping};
 
 /// Number of flushed tables that are merged.
 const FLUSHES: usize = 4;
@@ -71,6 +73,13 @@ pub(crate) enum Effort {
     /// A range is to be freed, from the first key up to, not including, the last one: all rows that are hidden by
     /// tombstones from before this flush.
     Full { first: Box<[u8]>, last: Box<[u8]>, before: u64 },
+}
+
+impl Effort {
+    /// Whether it is a request for exactly this range.
+    pub(crate) fn is_of(&self, begin: &[u8], end: &[u8]) -> bool {
+        matches!(self, Effort::Full { first, last, .. } if **first == *begin && **last == *end)
+    }
 }
 
 /// A compaction: tables of one level, or of both young ones, with those of a lower level that they overlap.
@@ -113,15 +122,23 @@ impl Picked {
     }
 }
 
-/// The next compaction, if one pays. With [`Effort::Full`] it is one for space, unless flushes wait. `damaged` has the
-/// numbers of tables that could not be read: they are not compacted for space, or each try would fail at the same
-/// place.
+/// The next compaction, if one pays. With [`Effort::Full`] it is one for space, unless flushes wait; if nothing is left
+/// of what was asked for, there is none, even if flushes wait: a request has an end also where flushes come faster than
+/// compactions. `damaged` has the numbers of tables that could not be read: they are not compacted for space, or each
+/// try would fail at the same place.
 pub(crate) fn pick(tables: &Tables, sizes: Sizes, effort: &Effort, damaged: &HashSet<u64>) -> Picked {
     let picker = Picker::of(tables, sizes);
-    let many = if tables.flushes() >= MANY_FLUSHES { picker.young() } else { None };
-    let step = many.or_else(|| picker.for_space(effort, damaged));
-    let step = if matches!(effort, Effort::Full { .. }) { step } else { step.or_else(|| picker.for_size()) };
-    match step {
+    let is_full = matches!(effort, Effort::Full { .. });
+    let many = || if tables.flushes() >= MANY_FLUSHES { picker.young(is_full) } else { None };
+    let step = if is_full {
+        match picker.for_space(effort, damaged) {
+            None if !picker.lacks_room.get() => return Picked::Nothing,
+            asked => many().or(asked),
+        }
+    } else {
+        many().or_else(|| picker.for_space(effort, damaged)).or_else(|| picker.for_size())
+    };
+    match step.or_else(|| picker.together()) {
         Some(step) => Picked::Step(step),
         None if picker.lacks_room.get() => Picked::NoRoom,
         None => Picked::Nothing,
@@ -193,7 +210,7 @@ impl<'a> Picker<'a> {
     /// A compaction of a level that is too large.
     fn sized_from(&self, level: usize) -> Option<Step> {
         if level == 0 {
-            return self.young();
+            return self.young(false);
         }
         // The part of each table that is written again, in thousandths.
         let cost = |member: &Arc<Member>| {
@@ -207,16 +224,59 @@ impl<'a> Picker<'a> {
     }
 
     /// A compaction of flushes: into a run of level 1 or, with all that waits there, into the base. If the disk has no
-    /// room for all of them, of as many of the oldest as it has room for.
-    fn young(&self) -> Option<Step> {
+    /// room for all of them, of as many of the oldest as it has room for. `is_full`: nothing is left to wait, since
+    /// the tombstones of merged flushes cannot be told from those before a request.
+    fn young(&self, is_full: bool) -> Option<Step> {
         let all: Run = sources(YOUNG).flat_map(|level| self.tables.level(level)).cloned().collect();
         // What they hide takes space as long as they wait.
         let size = all.iter().map(|member| member.bytes() + member.hides).sum::<u64>();
-        let is_little = self.tables.levels()[YOUNG].len() < WAITING && size < self.target(self.base);
+        let is_little = !is_full && self.tables.levels()[YOUNG].len() < WAITING && size < self.target(self.base);
         match is_little && self.first_overlapping(YOUNG, &all).is_some() {
             true => self.first_that_fits(self.oldest(0..=0).map(|upper| self.step(0, upper, YOUNG))),
-            false => self.first_that_fits(self.oldest(sources(YOUNG)).map(|upper| self.sized(YOUNG, upper))),
+            false => self.down(&all, |upper| self.sized(YOUNG, upper)),
         }
+    }
+
+    /// Takes young tables below: `all` of them or, if the disk has no room or that is too much, some of the oldest.
+    fn down(&self, all: &Run, step: impl Fn(Run) -> Step) -> Option<Step> {
+        let runs = self.oldest(sources(YOUNG));
+        // The newer tables may stay above one of the oldest run.
+        let oldest = self.tables.levels()[sources(YOUNG)].iter().flatten().last();
+        let single = oldest.filter(|run| run.len() > 1).into_iter().flatten().map(|member| vec![member.clone()]);
+        let mut steps = runs.chain(single).map(step).filter(|step| !self.is_too_much(step)).peekable();
+        match steps.peek() {
+            Some(_) => self.first_that_fits(steps),
+            // Then each of them overlaps less.
+            None => self.first_that_fits(std::iter::once(self.step(YOUNG, all.clone(), YOUNG))),
+        }
+    }
+
+    /// Whether young tables would be merged with very much of the level below them. No level is between the two that
+    /// could have them when they are cut.
+    fn is_too_much(&self, step: &Step) -> bool {
+        step.to.level == YOUNG + 1
+            && self.can_be_cut(step.lower.iter().flatten())
+            && bytes(step.inputs()) > most_step(self.sizes.table)
+    }
+
+    /// Merges flushes with one another when the disk has no room to merge them with what is below: so their number stays
+    /// small, for reads and for the manifest. Newer runs of level 1 go along while they are not larger than what is above
+    /// them: so those stay few too.
+    fn together(&self) -> Option<Step> {
+        let [flushes, waiting] = [0, YOUNG].map(|level| &self.tables.levels()[level]);
+        if flushes.len() < FLUSHES || !self.lacks_room.get() {
+            return None;
+        }
+        let mut above = bytes(flushes.iter().flatten());
+        let joining = waiting.iter().take_while(|run| {
+            let is_small = bytes(*run) <= above;
+            above += bytes(*run);
+            is_small
+        });
+        let all: Run = flushes.iter().chain(joining).flatten().cloned().collect();
+        let some = self.oldest(0..=0).filter(|_| waiting.len() < MOST_RUNS);
+        let steps = std::iter::once(all).chain(some).map(|upper| self.step(YOUNG, upper, YOUNG));
+        self.first_that_fits(steps.filter(|step| step.upper.len() > 1))
     }
 
     /// All runs of some levels, all but the newest, and so on: the newer ones may stay above those that are merged.
@@ -249,14 +309,17 @@ impl<'a> Picker<'a> {
     /// tables that overlap less: in their own level or, for young ones, in the level above the overlapped one.
     fn merged_or_cut(&self, level: usize, upper: Run, found: usize) -> Step {
         let lower: Run = self.overlapping(found, &upper).into_iter().flatten().collect();
-        // A cut that leaves one table would be repeated again and again.
-        let most = most_below(self.sizes.table);
-        let can_be_cut = lower.split_last().is_some_and(|(_, rest)| bytes(rest) > most);
-        if can_be_cut && bytes(&upper) + bytes(&lower) > most_step(self.sizes.table) {
+        if self.can_be_cut(&lower) && bytes(&upper) + bytes(&lower) > most_step(self.sizes.table) {
             let to = if level == YOUNG { (found - 1).max(YOUNG + 1) } else { level };
             return self.step(level, upper, to);
         }
         self.step(level, upper, found)
+    }
+
+    /// Whether tables above `lower` would be cut. A cut that leaves one table would be repeated again and again.
+    fn can_be_cut<'b>(&self, lower: impl IntoIterator<Item = &'b Arc<Member>>) -> bool {
+        let lower: Vec<_> = lower.into_iter().collect();
+        lower.split_last().is_some_and(|(_, rest)| bytes(rest.iter().copied()) > most_below(self.sizes.table))
     }
 
     /// A compaction of tombstones with what they hide.
@@ -300,7 +363,7 @@ impl<'a> Picker<'a> {
             None => self.sized(level, upper),
         };
         match level {
-            YOUNG => self.first_that_fits(self.oldest(sources(YOUNG)).map(step)),
+            YOUNG => self.down(&upper, step),
             _ => self.first_that_fits(std::iter::once(step(upper))),
         }
     }

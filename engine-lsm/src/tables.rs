@@ -29,6 +29,9 @@ pub(crate) const LEVELS: usize = 7;
 /// Up to this level there may be several runs: flushes, and merged flushes. Levels below have one.
 pub(crate) const YOUNG: usize = 1;
 
+/// No flush adds a run to a level that has so many. A manifest has at most 255 runs of a level. Small in unit tests.
+pub(crate) const MOST_RUNS: usize = if cfg!(test) { 24 } else { 200 };
+
 /// The last level. Nothing is below it.
 pub(crate) const LAST: usize = LEVELS - 1;
 
@@ -186,11 +189,16 @@ impl Tables {
     }
 
     /// Bytes of a key's row from a level on, roughly: those of a mean row of the lowest table that may have the key. Tables
-    /// of lower levels span fewer keys, so their rows are more alike. `None` if no table may have it.
+    /// of lower levels span fewer keys, so their rows are more alike. But the row may wait in a young table, among
+    /// others that are as large: the largest mean counts. `None` if no table may have it.
     pub(crate) fn row_bytes(&self, from: usize, key: &[u8]) -> Option<u64> {
-        let mut runs = self.levels[from..].iter().rev().flatten();
-        let member = runs.find_map(|run| overlapping(run, key, key).first())?;
-        Some(member.bytes() / member.table.metadata.item_count.max(1))
+        let mean = |run: &Run| {
+            let member = overlapping(run, key, key).first()?;
+            Some(member.bytes() / member.table.metadata.item_count.max(1))
+        };
+        let lowest = self.levels[from..].iter().rev().flatten().find_map(mean);
+        let young = self.levels.get(from..=YOUNG).unwrap_or_default().iter().flatten().filter_map(mean).max();
+        lowest.max(young)
     }
 
     /// Bytes of the files of everything between two keys, to the block.

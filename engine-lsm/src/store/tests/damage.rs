@@ -24,12 +24,16 @@ fn key(n: usize) -> Bytes {
 
 /// Changes a byte in the value of a row.
 fn damage(folder: &Path, n: usize) {
-    let needle = format!("value of {n}.");
+    damage_at(folder, format!("value of {n}.").as_bytes());
+}
+
+/// Changes a byte of the only place that has these.
+fn damage_at(folder: &Path, needle: &[u8]) {
     let mut damaged = 0;
     for entry in fs::read_dir(folder.join("data/tables")).unwrap() {
         let path = entry.unwrap().path();
         let mut bytes = fs::read(&path).unwrap();
-        if let Some(at) = bytes.windows(needle.len()).position(|window| window == needle.as_bytes()) {
+        if let Some(at) = bytes.windows(needle.len()).position(|window| window == needle) {
             bytes[at + 2] ^= 1;
             fs::write(&path, bytes).unwrap();
             damaged += 1;
@@ -134,4 +138,35 @@ fn damaged_blocks_are_given_up_in_a_range_only() {
         database.begin().unwrap().get_all(RangeRequest::keys("row/", "row0"), Read::Snapshot),
     );
     assert!((480..500).contains(&rows.unwrap().len()));
+}
+
+/// A flush removes large rows of another flush. Nothing is below the two.
+#[test]
+fn tombstones_of_a_table_that_is_written_again_still_hide_what_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = |n: usize| Bytes::from(format!("large/{n:04}"));
+    let commit = |change: &dyn Fn(&<LsmDatabase as Database>::Transaction)| {
+        let database = LsmDatabase::open(folder.path(), LsmOptions::new()).unwrap();
+        let transaction = database.begin().unwrap();
+        change(&transaction);
+        futures_executor::block_on(transaction.commit()).unwrap();
+        drop(transaction);
+        database.close().unwrap();
+    };
+    let noise = |seed: usize, bytes: usize| -> Vec<u8> {
+        let mut random = Random(seed as u64 + 1);
+        (0..bytes / 4).flat_map(|_| (random.below(1 << 31) as u32).to_le_bytes()).collect()
+    };
+    commit(&|transaction| (0..10).for_each(|n| transaction.set(large(n), noise(n, 20_000))));
+    commit(&|transaction| {
+        (0..10).for_each(|n| transaction.clear(&large(n)));
+        for n in 0..100 {
+            transaction.set(key(n), [format!("value of {n}.").into_bytes(), noise(n, 1_000)].concat());
+        }
+    });
+    damage_at(folder.path(), &noise(50, 1_000)[100..130]);
+    assert_eq!(give_up(folder.path(), b"row/0000", b"row/0100").unwrap().len(), 1);
+    let tables = open(folder.path()).shared.tables();
+    let hidden: u64 = tables.iter().filter(|member| member.tombstones() > 0).map(|member| member.hides).sum();
+    assert!((150_000..300_000).contains(&hidden), "{hidden} bytes");
 }

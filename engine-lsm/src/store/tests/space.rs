@@ -92,6 +92,36 @@ fn large_rows_beside_many_small_ones_leave_the_folder() {
     }
 }
 
+/// An attachment above a base of small documents is deleted while it waits in the young levels.
+#[test]
+fn large_rows_that_wait_above_small_ones_leave_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    // Keys before and after those of the attachment, in one table.
+    for version in 0..4 {
+        let keys = (version..6_000).step_by(4).flat_map(|n| [format!("a/{n:08}"), format!("z/{n:08}")]);
+        store.apply(Batch::of_rows(version, keys.map(|key| set(&key, "a small document")))).unwrap();
+    }
+    store.shared.settle(Effort::Usual);
+    assert_eq!(store.shared.tables().iter().count(), store.shared.tables().level(LAST).count());
+    let base = bytes(folder.path());
+    for version in 2..6 {
+        store.apply(noise(version, &format!("m/{version}/"), 75, 5_000)).unwrap();
+    }
+    store.shared.settle(Effort::Usual);
+    let waiting = bytes(folder.path()) - base;
+    let in_base: u64 = store.shared.tables().level(LAST).map(|member| member.bytes()).sum();
+    assert!(waiting > 1_400_000 && in_base <= base, "{waiting} bytes wait");
+    let mut batch = Batch::new(6);
+    for version in 2..6 {
+        (0..75).for_each(|n| batch.clear(format!("m/{version}/{n:05}").into()));
+    }
+    store.apply(batch).unwrap();
+    store.shared.settle(Effort::Quiet);
+    let left = bytes(folder.path()).saturating_sub(base);
+    assert!(left < waiting / 10, "{left} of {waiting} bytes are left");
+}
+
 /// The rows of a range in the middle of a table, of which there are many.
 #[test]
 fn what_a_batch_hides_is_looked_up_in_the_tables() {
