@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use disk::DiskStore;
 use disk::folder::{io_error, sync_folder};
 use disk::panics::{Panicked, caught, silently};
+use disk::{CopiedTable, DiskStore};
 use kv_api::{Direction, Durability, Error, Figure, Result, error};
 use lsm_tree::{InternalValue, Slice, ValueType};
 use occ::RangeSet;
@@ -68,7 +68,7 @@ impl DiskStore for LsmStore {
     }
 
     /// Tables never change, and the view keeps their files meanwhile.
-    fn copy_view(&self, view: &LsmView, folder: &Path) -> Result<()> {
+    fn copy_view(&self, view: &LsmView, folder: &Path) -> Result<Vec<CopiedTable>> {
         let (tables, own) = (view.0.tables(), &self.shared.maker.folder);
         let data = folder.join("data");
         let there = data.join(TABLES);
@@ -86,7 +86,13 @@ impl DiskStore for LsmStore {
             _ => io_error(format!("cannot link tables in {}", there.display()), &cause),
         })?;
         Manifest::new(data).write(&tables).map_err(|unwritten| unwritten.cause)?;
-        sync_folder(folder).map_err(|cause| io_error(format!("cannot sync {}", folder.display()), &cause))
+        sync_folder(folder).map_err(|cause| io_error(format!("cannot sync {}", folder.display()), &cause))?;
+        // A number is given again if the tables with the greatest ones are gone when the store is opened.
+        let name = |member: &Arc<Member>| CopiedTable {
+            path: format!("data/{TABLES}/{}", member.number()),
+            name: format!("{}-{:032x}", member.number(), member.table.checksum().into_u128()),
+        };
+        Ok(tables.iter().map(name).collect())
     }
 }
 
