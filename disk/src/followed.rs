@@ -44,6 +44,9 @@ pub trait FollowedStore: Send + Sync + 'static {
     /// 2108 without a log; the disk's errors.
     fn follow(&self, most: usize) -> Result<Follower>;
 
+    /// Asks the store to flush its log. Returns at once.
+    fn flush(&self);
+
     /// Links the tables of the last flush in a folder inside of the store's. One at a time.
     ///
     /// # Errors
@@ -58,6 +61,10 @@ impl<S: DiskStore> FollowedStore for OccDatabase<OnDisk<WalStore<S>>> {
 
     fn follow(&self, most: usize) -> Result<Follower> {
         self.store().store().follow(most)
+    }
+
+    fn flush(&self) {
+        self.store().store().ask_flush();
     }
 
     fn link_tables(&self) -> Result<LinkedTables> {

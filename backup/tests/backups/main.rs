@@ -6,6 +6,7 @@ mod healing;
 mod keeping;
 mod random;
 mod returns;
+mod ships;
 mod stage;
 
 use std::sync::Arc;

@@ -122,6 +122,11 @@ impl<S: DiskStore> WalStore<S> {
         Ok(self.inner.followed.begin(records, log.version(), most))
     }
 
+    /// Lets the flusher flush what is in memory, unless it is flushing.
+    pub(crate) fn ask_flush(&self) {
+        self.inner.freeze();
+    }
+
     /// Copies the tables of the last flush into an empty folder. Returns the version of their newest batch, and which
     /// files they are.
     ///

@@ -1,0 +1,468 @@
+//! Who ships. Two loops of a server call it: one for segments, one for bases, so that a segment never waits for tables.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use disk::wal::follow::{Cut, Follower};
+use disk::{FollowedStore, LinkedTables};
+use model::hex;
+use parking_lot::Mutex;
+
+use super::form::{BASES, Base, BaseTable, LOG, STORE, Segment, TABLES, base_path, json, log_path, table_path};
+use crate::error::{Error, Result};
+use crate::repository::{Repository, io_of, name_of};
+
+/// A clock that goes back by less than this stands still instead.
+const JITTER_MS: u64 = 1_000;
+
+/// When a shipper does what.
+#[derive(Clone, Copy, Debug)]
+pub struct ShipOptions {
+    /// Bytes of records that may wait while the place is slow. Beyond it the shipper begins anew with the tables.
+    pub backlog: usize,
+    /// Bytes of records after which there is a new base, which bounds the time of a restore.
+    pub base_after: u64,
+    /// Time after which there is a new base if anything was written, in milliseconds: so what is too old can go.
+    pub base_after_ms: u64,
+    /// Time for which each second can be restored, in milliseconds.
+    pub keep_ms: u64,
+}
+
+impl Default for ShipOptions {
+    fn default() -> Self {
+        ShipOptions { backlog: 32 << 20, base_after: 256 << 20, base_after_ms: 3_600_000, keep_ms: 7 * 86_400_000 }
+    }
+}
+
+/// What a shipper has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shipped {
+    /// Time up to which everything is in the place, in milliseconds since 1970; 0 until the first base is complete.
+    pub until_ms: u64,
+    /// Number of segments, their bytes, and the number of bases since the process began.
+    pub segments: u64,
+    /// Bytes of the segments and tables.
+    pub bytes: u64,
+    /// Number of bases.
+    pub bases: u64,
+    /// Number of times that it began with the tables.
+    pub begun: u64,
+}
+
+/// A segment that is in the place.
+#[derive(Clone, Copy)]
+struct Sent {
+    number: u64,
+    ms: u64,
+    version: i64,
+}
+
+/// A segment that is being written.
+struct Pending {
+    sent: Sent,
+    begins: bool,
+    file: Bytes,
+    records: u64,
+}
+
+#[derive(Default)]
+struct State {
+    /// The last segments of this shipper since it began, from the one that completes the newest base.
+    sent: Vec<Sent>,
+    /// Number of the next segment.
+    next: u64,
+    /// Bytes of records since the newest base.
+    since_base: u64,
+    /// Whether no base was made since the last beginning.
+    wants_base: bool,
+    /// Whether another shipper took over.
+    fenced: bool,
+    shipped: Shipped,
+}
+
+/// What only the loop of segments uses.
+#[derive(Default)]
+struct Log {
+    follower: Option<Follower>,
+    pending: Option<Pending>,
+    last_ms: u64,
+}
+
+/// What only the loop of bases uses.
+#[derive(Default)]
+struct Bases {
+    /// Tables that are in the place: those of the newest base, and those that were written after it.
+    stored: HashSet<String>,
+    /// Whether the bases of earlier shippers were looked at.
+    looked: bool,
+    /// Tables that are in the place, and wait for the segment that completes them.
+    copied: Option<Copied>,
+    /// Time of the last base.
+    last_ms: u64,
+    /// Whether the store was asked to flush, so that the next base has what is in its log.
+    has_flushed: bool,
+}
+
+struct Copied {
+    linked: LinkedTables,
+    base: Base,
+    /// Number of beginnings before the tables were linked.
+    begun: u64,
+}
+
+/// Ships a store to a place. See the [module](super).
+pub struct Shipper {
+    pub(super) repository: Repository,
+    store: Arc<dyn FollowedStore>,
+    identity: String,
+    pub(super) options: ShipOptions,
+    state: Mutex<State>,
+    log: futures_util::lock::Mutex<Log>,
+    bases: futures_util::lock::Mutex<Bases>,
+}
+
+impl std::fmt::Debug for Shipper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shipper").field("repository", &self.repository).finish_non_exhaustive()
+    }
+}
+
+impl Shipper {
+    /// Ships a store of this identity (`model::Layer::identity`). Nothing is written before [`ship_log`](Self::ship_log).
+    pub fn new(repository: Repository, store: Arc<dyn FollowedStore>, identity: &str, options: ShipOptions) -> Self {
+        let (state, log, bases) = Default::default();
+        Shipper { repository, store, identity: identity.to_owned(), options, state, log, bases }
+    }
+
+    /// What it has done.
+    pub fn shipped(&self) -> Shipped {
+        self.state.lock().shipped
+    }
+
+    /// Whether another shipper took over: then nothing is shipped any more.
+    pub fn is_fenced(&self) -> bool {
+        self.state.lock().fenced
+    }
+
+    /// Writes what became durable since the last call, as a segment. Call it twice a second, from one loop.
+    ///
+    /// # Errors
+    /// Those of the place: the next call tries again. [`Error::Refused`] if the place has another store, or another shipper
+    /// took over.
+    pub async fn ship_log(&self) -> Result<()> {
+        let mut log = self.log.lock().await;
+        let log = &mut *log;
+        self.check_fence()?;
+        if log.pending.is_some() {
+            self.write_pending(log).await?;
+        }
+        let cut = match log.follower.as_ref().map(|follower| follower.take(|| self.repository.environment.now_ms())) {
+            Some(Ok(mut cut)) => {
+                if cut.ms < log.last_ms && log.last_ms - cut.ms < JITTER_MS {
+                    cut.ms = log.last_ms;
+                }
+                Some(cut)
+            }
+            Some(Err(_)) => {
+                tracing::warn!("the place of the ship was too slow: the ship begins again with the tables");
+                None
+            }
+            None => None,
+        };
+        match cut {
+            Some(cut) if cut.ms < log.last_ms => {
+                tracing::warn!("the clock went back: the ship begins again with the tables");
+                self.begin(log).await
+            }
+            Some(cut) if cut.records.is_empty() => {
+                log.last_ms = cut.ms;
+                self.note_idle(cut.ms);
+                Ok(())
+            }
+            Some(cut) => self.write(log, &cut, false).await,
+            None => self.begin(log).await,
+        }
+    }
+
+    fn check_fence(&self) -> Result<()> {
+        match self.is_fenced() {
+            true => Err(Error::refused("another server ships to this place by now, so this one has stopped")),
+            false => Ok(()),
+        }
+    }
+
+    /// Nothing is new, so all of it is in the place.
+    fn note_idle(&self, ms: u64) {
+        let mut state = self.state.lock();
+        if !state.wants_base {
+            state.shipped.until_ms = ms;
+        }
+    }
+
+    /// Follows the log from the tables on, and writes a segment that begins.
+    async fn begin(&self, log: &mut Log) -> Result<()> {
+        log.follower = None;
+        self.check_identity().await?;
+        let last = self.repository.numbers(LOG).await?.last().copied();
+        let follower = self.store.follow(self.options.backlog)?;
+        let cut = follower.take(|| self.repository.environment.now_ms());
+        let cut = cut.map_err(|_| Error::refused("the store's log grew too fast to be followed"))?;
+        {
+            let mut state = self.state.lock();
+            state.next = last.map_or(1, |last| last + 1).max(state.next);
+            state.sent.clear();
+            state.wants_base = true;
+            state.shipped.begun += 1;
+        }
+        log.last_ms = cut.ms;
+        log.follower = Some(follower);
+        self.write(log, &cut, true).await
+    }
+
+    /// Fails if the place has the log of another store.
+    async fn check_identity(&self) -> Result<()> {
+        let found = match self.repository.place.read(STORE).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let file = self.repository.sealed(STORE, self.identity.as_bytes())?;
+                match self.repository.place.create(STORE, file).await {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    created => io_of(STORE, created)?,
+                }
+                self.repository.opened(STORE).await?
+            }
+            file => self.repository.key.open(STORE, &io_of(STORE, file)?)?,
+        };
+        if found != self.identity.as_bytes() {
+            let other = String::from_utf8_lossy(&found).into_owned();
+            return Err(Error::refused(format!("this place has the log of the store {other}: ship to another place")));
+        }
+        Ok(())
+    }
+
+    async fn write(&self, log: &mut Log, cut: &Cut, begins: bool) -> Result<()> {
+        let sent = Sent { number: self.state.lock().next, ms: cut.ms, version: cut.version };
+        let file = self.repository.sealed(&log_path(sent.number), &Segment::write(cut, begins)?)?;
+        let records = cut.records.iter().map(|record| record.bytes().len() as u64).sum();
+        log.last_ms = cut.ms;
+        log.pending = Some(Pending { sent, begins, file, records });
+        self.write_pending(log).await
+    }
+
+    async fn write_pending(&self, log: &mut Log) -> Result<()> {
+        let Some(Pending { sent, begins, file, records }) = &log.pending else { return Ok(()) };
+        let path = log_path(sent.number);
+        match self.repository.place.create(&path, file.clone()).await {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // It is our own if an earlier attempt failed after it was written.
+                if io_of(&path, self.repository.place.read(&path).await)? != *file {
+                    if !begins {
+                        self.state.lock().fenced = true;
+                        log.follower = None;
+                        log.pending = None;
+                        return self.check_fence();
+                    }
+                    // Another one was faster: the newest wins. The tables go on meanwhile, so this begins again.
+                    log.pending = None;
+                    log.follower = None;
+                    return Err(Error::refused("another server began to ship to this place at the same time"));
+                }
+            }
+            created => io_of(&path, created)?,
+        }
+        let mut state = self.state.lock();
+        state.next = sent.number + 1;
+        state.sent.push(*sent);
+        state.since_base += records;
+        state.shipped.segments += 1;
+        state.shipped.bytes += file.len() as u64;
+        if !state.wants_base {
+            state.shipped.until_ms = sent.ms;
+        }
+        drop(state);
+        log.pending = None;
+        Ok(())
+    }
+
+    /// Writes a base if it is time, then removes what is too old. Call it every second, from one loop. Returns whether
+    /// there is a new base.
+    ///
+    /// # Errors
+    /// As [`ship_log`](Self::ship_log).
+    pub async fn ship_tables(&self) -> Result<bool> {
+        let mut bases = self.bases.lock().await;
+        let bases = &mut *bases;
+        self.check_fence()?;
+        let now = self.repository.environment.now_ms();
+        // Before the tables are linked: those of a log that began later have what its first segment lacks.
+        let begun = {
+            let state = self.state.lock();
+            let is_late = state.sent.len() > 1 && now.abs_diff(bases.last_ms) >= self.options.base_after_ms;
+            let is_due = state.wants_base || is_late || state.since_base >= self.options.base_after;
+            if state.sent.is_empty() || !is_due {
+                return Ok(false);
+            }
+            if !state.wants_base && !std::mem::replace(&mut bases.has_flushed, true) {
+                drop(state);
+                self.store.flush();
+                return Ok(false);
+            }
+            state.shipped.begun
+        };
+        if !bases.looked {
+            bases.stored = self.tables_of_newest().await?;
+            bases.looked = true;
+        }
+        if bases.copied.as_ref().is_none_or(|copied| copied.begun != begun) {
+            // One at a time.
+            bases.copied = None;
+            let linked = self.store.link_tables()?;
+            let base = self.copy(&linked, &mut bases.stored).await?;
+            bases.copied = Some(Copied { linked, base, begun });
+        }
+        self.complete(bases).await
+    }
+
+    /// Writes the base of copied tables, if the segment that completes it is in the place.
+    async fn complete(&self, bases: &mut Bases) -> Result<bool> {
+        let Some(Copied { linked, base, begun }) = &mut bases.copied else { return Ok(false) };
+        let sent = {
+            let state = self.state.lock();
+            let is_same_log = state.shipped.begun == *begun;
+            state.sent.iter().find(|sent| is_same_log && sent.version >= base.version).copied()
+        };
+        let Some(sent) = sent else { return Ok(false) };
+        // Tables that another shipper removed, which did not know of this one yet, are written again.
+        let there = self.repository.list(TABLES).await?;
+        let there: HashSet<&str> = there.iter().map(|file| name_of(&file.path)).collect();
+        bases.stored.retain(|name| there.contains(name.as_str()));
+        if base.tables.iter().any(|table| !bases.stored.contains(&table.name)) {
+            *base = self.copy(linked, &mut bases.stored).await?;
+        }
+        base.ms = sent.ms;
+        let path = base_path(sent.number);
+        let file = self.repository.sealed(&path, &json(base)?)?;
+        match self.repository.place.create(&path, file.clone()).await {
+            // The tables are those of the last base, or an earlier attempt failed after it was written.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match self.repository.base(sent.number).await
+            {
+                Ok(found) => *base = found,
+                Err(Error::Damaged { .. }) => {
+                    self.repository.delete(&path).await?;
+                    io_of(&path, self.repository.place.create(&path, file).await)?;
+                }
+                Err(error) => return Err(error),
+            },
+            created => io_of(&path, created)?,
+        }
+        {
+            let mut state = self.state.lock();
+            state.shipped.bases += 1;
+            // Otherwise the log began again meanwhile, and this is a base of the former log.
+            if state.shipped.begun == *begun {
+                state.sent.retain(|other| other.number >= sent.number);
+                state.wants_base = false;
+                state.since_base = 0;
+                state.shipped.until_ms = state.sent.last().map_or(0, |last| last.ms);
+            }
+        }
+        bases.stored = base.tables.iter().map(|table| table.name.clone()).collect();
+        bases.last_ms = self.repository.environment.now_ms();
+        bases.has_flushed = false;
+        bases.copied = None;
+        self.prune().await?;
+        Ok(true)
+    }
+
+    /// Whether another shipper has the next number. `None` if this is unknown for now.
+    pub(super) async fn notice_fence(&self) -> Result<Option<bool>> {
+        let log = self.log.lock().await;
+        if log.pending.is_some() {
+            return Ok(None);
+        }
+        let path = log_path(self.state.lock().next);
+        match self.repository.place.read(&path).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(false)),
+            found => {
+                io_of(&path, found)?;
+                self.state.lock().fenced = true;
+                Ok(Some(true))
+            }
+        }
+    }
+
+    /// Writes the tables that are not in the place.
+    async fn copy(&self, linked: &LinkedTables, stored: &mut HashSet<String>) -> Result<Base> {
+        let mut base = Base::new(self.store.engine(), 0, linked.version);
+        let mut paths = HashSet::new();
+        for table in &linked.tables {
+            paths.insert(table.path.clone());
+            if !stored.contains(&table.name) {
+                self.check_fence()?;
+                let plain = read_file(&linked.folder.join(&table.path))?;
+                self.write_table(&table.name, &plain).await?;
+                stored.insert(table.name.clone());
+            }
+            base.tables.push(BaseTable { path: table.path.clone(), name: table.name.clone() });
+        }
+        add_rest(&linked.folder, &linked.folder, &paths, &mut base)?;
+        Ok(base)
+    }
+
+    async fn write_table(&self, name: &str, plain: &[u8]) -> Result<()> {
+        let path = table_path(name);
+        let file = self.repository.sealed(&path, plain)?;
+        let bytes = file.len() as u64;
+        match self.repository.place.create(&path, file.clone()).await {
+            // A shipper that was killed may have left it. A part of it is written again.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match self.repository.opened(&path).await {
+                Ok(found) if found == plain => return Ok(()),
+                Ok(_) | Err(Error::Damaged { .. }) => {
+                    self.repository.delete(&path).await?;
+                    io_of(&path, self.repository.place.create(&path, file).await)?;
+                }
+                Err(error) => return Err(error),
+            },
+            created => io_of(&path, created)?,
+        }
+        self.state.lock().shipped.bytes += bytes;
+        Ok(())
+    }
+
+    /// The tables of the newest base of an earlier shipper, which nobody removes: see [`super::prune`]. None if it cannot
+    /// be read.
+    async fn tables_of_newest(&self) -> Result<HashSet<String>> {
+        let Some(newest) = self.repository.numbers(BASES).await?.last().copied() else { return Ok(HashSet::new()) };
+        match self.repository.base(newest).await {
+            Ok(base) => Ok(base.tables.into_iter().map(|table| table.name).collect()),
+            Err(Error::Damaged { file, reason }) => {
+                tracing::warn!(file, reason, "a base is damaged: all tables are shipped again");
+                Ok(HashSet::new())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|cause| Error::Io { file: path.display().to_string(), cause })
+}
+
+/// Adds the folders, and the files that are no tables, each with its path in `root`.
+fn add_rest(root: &Path, folder: &Path, tables: &HashSet<String>, base: &mut Base) -> Result<()> {
+    let failed = |cause| Error::Io { file: folder.display().to_string(), cause };
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let within = path.strip_prefix(root).unwrap_or(&path).iter();
+        let name = within.map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
+        if path.is_dir() {
+            base.folders.push(name);
+            add_rest(root, &path, tables, base)?;
+        } else if !tables.contains(&name) {
+            base.files.push((name, hex(&read_file(&path)?)));
+        }
+    }
+    Ok(())
+}
