@@ -18,6 +18,8 @@
 //! [`docs/adr/0089`](https://github.com/couch-layer/couch-layer/blob/main/docs/adr/0089-backups-are-runs-of-records.md)
 //! has the reasons.
 
+#[cfg(feature = "objects")]
+mod bucket;
 mod copy;
 mod error;
 mod key;
@@ -36,10 +38,10 @@ mod verify;
 mod writer;
 
 pub use error::{Error, Result};
-pub use place::{Folder, Place, Stored};
+pub use place::{Folder, Place, Stored, place};
 pub use prune::Pruned;
 pub use repository::{Protection, Repository};
 pub use restore::{RestoreOptions, Restored};
-pub use run::{Report, RunDatabase, RunInfo};
+pub use run::{Report, RunDatabase, RunInfo, store_name};
 pub use ship::{RestoredShip, ShipOptions, Shipped, ShippedSpan, Shipper};
 pub use verify::Verified;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -53,6 +54,24 @@ pub trait Place: fmt::Debug + Send + Sync + 'static {
     /// Removes incomplete files of ended processes.
     async fn tidy(&self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The place that a person names: a folder, or `s3://BUCKET/PREFIX` in a build with object stores.
+///
+/// # Errors
+/// [`Error::Refused`](crate::Error::Refused) with a sentence.
+pub fn place(name: &str) -> crate::Result<Arc<dyn Place>> {
+    match name.split_once("://") {
+        #[cfg(feature = "objects")]
+        Some(("s3", _)) => Ok(Arc::new(crate::bucket::Bucket::from_env(name)?)),
+        Some(("s3", _)) if cfg!(not(feature = "objects")) => {
+            Err(crate::Error::refused("this build has no object stores: build it with `--features objects`"))
+        }
+        Some((scheme, _)) if !scheme.contains('/') => {
+            Err(crate::Error::refused(format!("{scheme}:// is no place; write a folder, or s3://BUCKET/PREFIX")))
+        }
+        _ => Ok(Arc::new(Folder::new(name))),
     }
 }
 

@@ -117,7 +117,7 @@ struct Copied {
 pub struct Shipper {
     pub(super) repository: Repository,
     store: Arc<dyn FollowedStore>,
-    identity: String,
+    name: String,
     pub(super) options: ShipOptions,
     state: Mutex<State>,
     log: futures_util::lock::Mutex<Log>,
@@ -131,10 +131,10 @@ impl std::fmt::Debug for Shipper {
 }
 
 impl Shipper {
-    /// Ships a store of this identity (`model::Layer::identity`). Nothing is written before [`ship_log`](Self::ship_log).
-    pub fn new(repository: Repository, store: Arc<dyn FollowedStore>, identity: &str, options: ShipOptions) -> Self {
+    /// Ships the store of a [name](crate::store_name). Nothing is written before [`ship_log`](Self::ship_log).
+    pub fn new(repository: Repository, store: Arc<dyn FollowedStore>, name: &str, options: ShipOptions) -> Self {
         let (state, log, bases) = Default::default();
-        Shipper { repository, store, identity: identity.to_owned(), options, state, log, bases }
+        Shipper { repository, store, name: name.to_owned(), options, state, log, bases }
     }
 
     /// What it has done.
@@ -205,7 +205,7 @@ impl Shipper {
     /// Follows the log from the tables on, and writes a segment that begins.
     async fn begin(&self, log: &mut Log) -> Result<()> {
         log.follower = None;
-        self.check_identity().await?;
+        self.check_name().await?;
         let last = self.repository.numbers(LOG).await?.last().copied();
         let follower = self.store.follow(self.options.backlog)?;
         let cut = follower.take(|| self.repository.environment.now_ms());
@@ -223,10 +223,10 @@ impl Shipper {
     }
 
     /// Fails if the place has the log of another store.
-    async fn check_identity(&self) -> Result<()> {
+    async fn check_name(&self) -> Result<()> {
         let found = match self.repository.place.read(STORE).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let file = self.repository.sealed(STORE, self.identity.as_bytes())?;
+                let file = self.repository.sealed(STORE, self.name.as_bytes())?;
                 match self.repository.place.create(STORE, file).await {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     created => io_of(STORE, created)?,
@@ -235,7 +235,7 @@ impl Shipper {
             }
             file => self.repository.key.open(STORE, &io_of(STORE, file)?)?,
         };
-        if found != self.identity.as_bytes() {
+        if found != self.name.as_bytes() {
             let other = String::from_utf8_lossy(&found).into_owned();
             return Err(Error::refused(format!("this place has the log of the store {other}: ship to another place")));
         }

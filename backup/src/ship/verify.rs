@@ -12,7 +12,7 @@ use crate::verify::Verified;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShippedSpan {
-    /// Identity of the store.
+    /// Name of the store, as that of its runs.
     pub store: String,
     /// Number of bases.
     pub bases: usize,
