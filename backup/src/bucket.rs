@@ -24,12 +24,8 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// The place `s3://BUCKET/PREFIX`, with the variables of this process.
-    pub(crate) fn from_env(name: &str) -> Result<Self> {
-        Self::with(name, AmazonS3Builder::from_env())
-    }
-
-    fn with(name: &str, builder: AmazonS3Builder) -> Result<Self> {
+    /// The place `s3://BUCKET/PREFIX`. Of the variables, those that begin with `AWS_` count.
+    pub(crate) fn new(name: &str, variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
         let refused = |reason: String| Error::refused(format!("{name}: {reason}"));
         let rest = name.strip_prefix("s3://").unwrap_or(name);
         let (bucket, root) = rest.split_once('/').unwrap_or((rest, ""));
@@ -39,7 +35,14 @@ impl Bucket {
             return Err(refused(reason.to_owned()));
         }
         let root = Path::parse(root.trim_matches('/')).map_err(|error| refused(error.to_string()))?;
-        let mut builder = builder.with_bucket_name(bucket);
+        let mut builder = AmazonS3Builder::new().with_bucket_name(bucket);
+        for (variable, value) in variables.into_iter().filter(|(variable, _)| variable.starts_with("AWS_")) {
+            if let Ok(key) = variable.to_ascii_lowercase().parse::<AmazonS3ConfigKey>()
+                && !matches!(key, AmazonS3ConfigKey::Bucket)
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
         if builder.get_config_value(&AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| is_loopback(&endpoint)) {
             builder = builder.with_allow_http(true);
         }

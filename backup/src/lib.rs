@@ -38,7 +38,7 @@ mod verify;
 mod writer;
 
 pub use error::{Error, Result};
-pub use place::{Folder, Place, Stored, place};
+pub use place::{Folder, Place, Stored, place, place_with};
 pub use prune::Pruned;
 pub use repository::{Protection, Repository};
 pub use restore::{RestoreOptions, Restored};

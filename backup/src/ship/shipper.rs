@@ -222,24 +222,33 @@ impl Shipper {
         self.write(log, &cut, true).await
     }
 
-    /// Fails if the place has the log of another store.
+    /// Fails if the place has the log of another store, or would replace files.
     async fn check_name(&self) -> Result<()> {
-        let found = match self.repository.place.read(STORE).await {
+        let place = &self.repository.place;
+        let file = self.repository.sealed(STORE, self.name.as_bytes())?;
+        let found = match place.read(STORE).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let file = self.repository.sealed(STORE, self.name.as_bytes())?;
-                match self.repository.place.create(STORE, file).await {
+                match place.create(STORE, file.clone()).await {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     created => io_of(STORE, created)?,
                 }
                 self.repository.opened(STORE).await?
             }
-            file => self.repository.key.open(STORE, &io_of(STORE, file)?)?,
+            found => self.repository.key.open(STORE, &io_of(STORE, found)?)?,
         };
         if found != self.name.as_bytes() {
             let other = String::from_utf8_lossy(&found).into_owned();
             return Err(Error::refused(format!("this place has the log of the store {other}: ship to another place")));
         }
-        Ok(())
+        // An object store that knows no conditional writes would let two servers write over each other. This file says the
+        // same if it is replaced.
+        match place.create(STORE, file).await {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            created => {
+                io_of(STORE, created)?;
+                Err(Error::refused("this place replaces files that exist: it knows no conditional writes"))
+            }
+        }
     }
 
     async fn write(&self, log: &mut Log, cut: &Cut, begins: bool) -> Result<()> {

@@ -4,6 +4,7 @@ mod damage;
 mod faults;
 mod healing;
 mod keeping;
+mod objects;
 mod random;
 mod returns;
 mod ships;

@@ -401,6 +401,47 @@ async fn a_place_has_the_log_of_one_store() {
     assert_eq!(stage.files(""), before);
 }
 
+/// A place that replaces files, as an object store without conditional writes.
+#[derive(Debug)]
+struct Replacing(Folder);
+
+#[async_trait]
+impl Place for Replacing {
+    async fn create(&self, path: &str, content: Bytes) -> io::Result<()> {
+        self.0.delete(path).await?;
+        self.0.create(path, content).await
+    }
+
+    async fn read(&self, path: &str) -> io::Result<Bytes> {
+        self.0.read(path).await
+    }
+
+    async fn read_part(&self, path: &str, at: u64, bytes: usize) -> io::Result<Bytes> {
+        self.0.read_part(path, at, bytes).await
+    }
+
+    async fn list(&self, path: &str) -> io::Result<Vec<Stored>> {
+        self.0.list(path).await
+    }
+
+    async fn delete(&self, path: &str) -> io::Result<()> {
+        self.0.delete(path).await
+    }
+}
+
+#[tokio::test]
+async fn a_place_that_replaces_files_is_refused() {
+    let stage = Stage::new().await;
+    let place = Arc::new(Replacing(Folder::new(stage.root.path().join("replacing"))));
+    let repository = open(place, stage.clock.clone()).await;
+    let shipper = Shipper::new(repository, Arc::new(stage.database.clone()), "store", ShipOptions::default());
+    for _ in 0..2 {
+        let refused = shipper.ship_log().await.unwrap_err().to_string();
+        assert!(refused.contains("conditional writes"), "{refused}");
+    }
+    assert!(!stage.root.path().join("replacing/ship/log").exists());
+}
+
 /// The server goes on while the place is away. What waits is bounded: then the ship begins again with the tables.
 #[tokio::test]
 async fn a_place_that_was_away_gets_the_tables_again() {
@@ -429,7 +470,13 @@ async fn a_place_that_was_away_gets_the_tables_again() {
 async fn a_flipped_bit_is_found_and_named() {
     let seed = seed();
     let mut random = StdRng::seed_from_u64(seed);
-    let stage = Stage::new().await;
+    let mut stage = Stage::new().await;
+    // All of it is in tables after this.
+    stage.write(40);
+    let store = stage.root.path().join("store");
+    stage.database.close().unwrap();
+    stage.database = lsm(&stage.root.path().join("another"));
+    stage.database = lsm(&store);
     let shipper = stage.shipper(ShipOptions::default());
     for _ in 0..3 {
         stage.write(40);

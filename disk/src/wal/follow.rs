@@ -43,6 +43,13 @@ struct Queue {
     missed: bool,
 }
 
+impl Queue {
+    fn miss(&mut self) {
+        self.records = VecDeque::new();
+        (self.durable, self.bytes, self.missed) = (0, 0, true);
+    }
+}
+
 /// Gets the records of a log. Dropping it ends the following.
 #[derive(Debug)]
 pub struct Follower(Arc<Mutex<Queue>>);
@@ -58,7 +65,7 @@ pub struct Cut {
     pub records: Vec<LogRecord>,
 }
 
-/// The follower was too slow, and records are gone.
+/// The follower was too slow, or another one took its place, and records are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missed;
 
@@ -92,7 +99,10 @@ impl Followed {
         let most = most.saturating_add(bytes);
         let queue = Queue { durable: records.len(), records: records.into(), version, bytes, most, missed: false };
         let queue = Arc::new(Mutex::new(queue));
-        *self.0.lock() = Arc::downgrade(&queue);
+        let earlier = std::mem::replace(&mut *self.0.lock(), Arc::downgrade(&queue));
+        if let Some(earlier) = earlier.upgrade() {
+            earlier.lock().miss();
+        }
         Follower(queue)
     }
 
@@ -107,8 +117,7 @@ impl Followed {
         queue.bytes += record.bytes().len();
         queue.records.push_back(record);
         if queue.bytes > queue.most {
-            queue.records = VecDeque::new();
-            (queue.durable, queue.bytes, queue.missed) = (0, 0, true);
+            queue.miss();
         }
     }
 
