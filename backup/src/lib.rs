@@ -25,6 +25,7 @@ mod error;
 mod key;
 mod live;
 mod manifest;
+mod named;
 mod pack;
 mod place;
 mod prune;
@@ -38,7 +39,8 @@ mod verify;
 mod writer;
 
 pub use error::{Error, Result};
-pub use place::{Folder, Place, Stored, place, place_with};
+pub use named::{place, place_with};
+pub use place::{Folder, Place, Stored};
 pub use prune::Pruned;
 pub use repository::{Protection, Repository};
 pub use restore::{RestoreOptions, Restored};

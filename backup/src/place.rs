@@ -4,7 +4,6 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -54,35 +53,6 @@ pub trait Place: fmt::Debug + Send + Sync + 'static {
     /// Removes incomplete files of ended processes.
     async fn tidy(&self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// The place that a person names: a folder, or `s3://BUCKET/PREFIX` in a build with object stores.
-///
-/// # Errors
-/// [`Error::Refused`](crate::Error::Refused) with a sentence.
-pub fn place(name: &str) -> crate::Result<Arc<dyn Place>> {
-    let variables = std::env::vars_os();
-    place_with(name, variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))))
-}
-
-/// The same with these variables in place of the environment: credentials and the endpoint of an object store (`AWS_…`).
-///
-/// # Errors
-/// As [`place`].
-#[cfg_attr(not(feature = "objects"), allow(unused_variables, reason = "folders need none"))]
-pub fn place_with(name: &str, variables: impl IntoIterator<Item = (String, String)>) -> crate::Result<Arc<dyn Place>> {
-    match name.split_once("://") {
-        #[cfg(feature = "objects")]
-        Some(("s3", _)) => Ok(Arc::new(crate::bucket::Bucket::new(name, variables)?)),
-        #[cfg(not(feature = "objects"))]
-        Some(("s3", _)) => {
-            Err(crate::Error::refused("this build has no object stores: build it with `--features objects`"))
-        }
-        Some((scheme, _)) if !scheme.contains('/') => {
-            Err(crate::Error::refused(format!("{scheme}:// is no place; write a folder, or s3://BUCKET/PREFIX")))
-        }
-        _ => Ok(Arc::new(Folder::new(name))),
     }
 }
 
