@@ -8,12 +8,9 @@ use kv_api::Result;
 use occ::OccDatabase;
 
 use crate::folder::io_error;
-use crate::on_disk::{CopiedTable, DiskStore, OnDisk};
+use crate::on_disk::{CopiedTable, DiskStore, LINKS, OnDisk};
 use crate::wal::WalStore;
-use crate::wal::follow::Follower;
-
-/// The folder of the links, in that of the store. One that a kill left is removed by the next copy.
-const LINKS: &str = "ship";
+use crate::wal::follow::Tail;
 
 /// The tables of a store as of a flush, as a store of its own in a folder of links. Dropping it removes the folder.
 #[derive(Debug)]
@@ -42,7 +39,7 @@ pub trait FollowedStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// 2108 without a log; the disk's errors.
-    fn follow(&self, most: usize) -> Result<Follower>;
+    fn follow(&self, most: usize) -> Result<Tail>;
 
     /// Asks the store to flush its log. Returns at once.
     fn flush(&self);
@@ -59,7 +56,7 @@ impl<S: DiskStore> FollowedStore for OccDatabase<OnDisk<WalStore<S>>> {
         S::ENGINE
     }
 
-    fn follow(&self, most: usize) -> Result<Follower> {
+    fn follow(&self, most: usize) -> Result<Tail> {
         self.store().store().follow(most)
     }
 

@@ -63,6 +63,9 @@ pub trait DiskStore: Store + Sized {
     }
 }
 
+/// The folder of links to tables that are being shipped, in that of the store. A kill leaves it.
+pub(crate) const LINKS: &str = "ship.links";
+
 /// A file of a copy that never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedTable {
@@ -104,6 +107,8 @@ impl<S: DiskStore> OnDisk<S> {
             )));
         }
         let folder = folder()?;
+        // The links of an ended process would keep the space of tables.
+        let _ = std::fs::remove_dir_all(path.join(LINKS));
         let cannot = |doing: &str, cause| io_error(format!("cannot {doing} {}", path.display()), &cause);
         let mut synced =
             Synced::open(&path.join("synced")).map_err(|cause| cannot("open the side file `synced` in", cause))?;

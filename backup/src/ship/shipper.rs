@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use disk::wal::follow::{Cut, Follower};
+use disk::wal::follow::{Cut, Tail};
 use disk::{FollowedStore, LinkedTables};
 use model::hex;
 use parking_lot::Mutex;
@@ -86,7 +86,7 @@ struct State {
 /// What only the loop of segments uses.
 #[derive(Default)]
 struct Log {
-    follower: Option<Follower>,
+    tail: Option<Tail>,
     pending: Option<Pending>,
     last_ms: u64,
 }
@@ -116,12 +116,13 @@ struct Copied {
 /// Ships a store to a place. See the [module](super).
 pub struct Shipper {
     pub(super) repository: Repository,
-    store: Arc<dyn FollowedStore>,
     name: String,
     pub(super) options: ShipOptions,
     state: Mutex<State>,
     log: futures_util::lock::Mutex<Log>,
     bases: futures_util::lock::Mutex<Bases>,
+    /// The last field: the links are removed before the store is closed.
+    store: Arc<dyn FollowedStore>,
 }
 
 impl std::fmt::Debug for Shipper {
@@ -159,7 +160,7 @@ impl Shipper {
         if log.pending.is_some() {
             self.write_pending(log).await?;
         }
-        let cut = match log.follower.as_ref().map(|follower| follower.take(|| self.repository.environment.now_ms())) {
+        let cut = match log.tail.as_ref().map(|tail| tail.take(|| self.repository.environment.now_ms())) {
             Some(Ok(mut cut)) => {
                 if cut.ms < log.last_ms && log.last_ms - cut.ms < JITTER_MS {
                     cut.ms = log.last_ms;
@@ -204,11 +205,11 @@ impl Shipper {
 
     /// Follows the log from the tables on, and writes a segment that begins.
     async fn begin(&self, log: &mut Log) -> Result<()> {
-        log.follower = None;
+        log.tail = None;
         self.check_name().await?;
         let last = self.repository.numbers(LOG).await?.last().copied();
-        let follower = self.store.follow(self.options.backlog)?;
-        let cut = follower.take(|| self.repository.environment.now_ms());
+        let tail = self.store.follow(self.options.backlog)?;
+        let cut = tail.take(|| self.repository.environment.now_ms());
         let cut = cut.map_err(|_| Error::refused("the store's log grew too fast to be followed"))?;
         {
             let mut state = self.state.lock();
@@ -218,7 +219,7 @@ impl Shipper {
             state.shipped.begun += 1;
         }
         log.last_ms = cut.ms;
-        log.follower = Some(follower);
+        log.tail = Some(tail);
         self.write(log, &cut, true).await
     }
 
@@ -253,7 +254,10 @@ impl Shipper {
 
     async fn write(&self, log: &mut Log, cut: &Cut, begins: bool) -> Result<()> {
         let sent = Sent { number: self.state.lock().next, ms: cut.ms, version: cut.version };
-        let file = self.repository.sealed(&log_path(sent.number), &Segment::write(cut, begins)?)?;
+        let path = log_path(sent.number);
+        let file = Segment::write(cut, begins).and_then(|plain| self.repository.sealed(&path, &plain));
+        // The next segment cannot go on without this one.
+        let file = file.inspect_err(|_| log.tail = None)?;
         let records = cut.records.iter().map(|record| record.bytes().len() as u64).sum();
         log.last_ms = cut.ms;
         log.pending = Some(Pending { sent, begins, file, records });
@@ -269,13 +273,13 @@ impl Shipper {
                 if io_of(&path, self.repository.place.read(&path).await)? != *file {
                     if !begins {
                         self.state.lock().fenced = true;
-                        log.follower = None;
+                        log.tail = None;
                         log.pending = None;
                         return self.check_fence();
                     }
                     // Another one was faster: the newest wins. The tables go on meanwhile, so this begins again.
                     log.pending = None;
-                    log.follower = None;
+                    log.tail = None;
                     return Err(Error::refused("another server began to ship to this place at the same time"));
                 }
             }

@@ -10,7 +10,7 @@
 //!
 //! The queue shares the memory of the records with the log's runs, and has a bound. Beyond it everything in it is
 //! dropped, and who follows begins again from the tables: commits never wait for somebody who reads the log.
-//! Without a follower nothing is kept.
+//! Without a tail nothing is kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -50,9 +50,9 @@ impl Queue {
     }
 }
 
-/// Gets the records of a log. Dropping it ends the following.
+/// The end of a log, for who follows it. Dropping it ends the following.
 #[derive(Debug)]
-pub struct Follower(Arc<Mutex<Queue>>);
+pub struct Tail(Arc<Mutex<Queue>>);
 
 /// Everything that became durable since the last cut.
 #[derive(Clone, Debug)]
@@ -65,11 +65,11 @@ pub struct Cut {
     pub records: Vec<LogRecord>,
 }
 
-/// The follower was too slow, or another one took its place, and records are gone.
+/// The tail was read too slowly, or another one took its place, and records are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missed;
 
-impl Follower {
+impl Tail {
     /// Takes what is durable, and asks for the time meanwhile: what was acknowledged up to then is in this cut or an
     /// earlier one, and what begins to be committed later is in a later one.
     ///
@@ -87,14 +87,14 @@ impl Follower {
     }
 }
 
-/// The place of a store for its follower.
+/// The tail that a store has, if anybody follows its log.
 #[derive(Debug, Default)]
 pub(super) struct Followed(Mutex<Weak<Mutex<Queue>>>);
 
 impl Followed {
-    /// Gives these records, which are durable and end at a version, and later ones to a new follower, in place of an earlier
+    /// Gives these records, which are durable and end at a version, and later ones to a new tail, in place of an earlier
     /// one. Called under the log's lock.
-    pub(super) fn begin(&self, records: Vec<LogRecord>, version: i64, most: usize) -> Follower {
+    pub(super) fn begin(&self, records: Vec<LogRecord>, version: i64, most: usize) -> Tail {
         let bytes: usize = records.iter().map(|record| record.bytes().len()).sum();
         let most = most.saturating_add(bytes);
         let queue = Queue { durable: records.len(), records: records.into(), version, bytes, most, missed: false };
@@ -103,7 +103,7 @@ impl Followed {
         if let Some(earlier) = earlier.upgrade() {
             earlier.lock().miss();
         }
-        Follower(queue)
+        Tail(queue)
     }
 
     /// Adds a record that was appended. Called under the log's lock.

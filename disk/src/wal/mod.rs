@@ -51,7 +51,7 @@ use parking_lot::{Condvar, Mutex};
 
 use self::figures::LogCounts;
 use self::flusher::{Asked, IDLE_PART, Inner, Logging, State};
-use self::follow::{Followed, Follower};
+use self::follow::{Followed, Tail};
 use self::log::Log;
 pub use self::log::{FORM, LogRecord};
 use self::run::{Run, RunBuilder};
@@ -104,7 +104,7 @@ impl<S: DiskStore> WalStore<S> {
     ///
     /// # Errors
     /// 2108 without a log; the disk's errors.
-    pub fn follow(&self, most: usize) -> Result<Follower> {
+    pub fn follow(&self, most: usize) -> Result<Tail> {
         let mut log = self.inner.log.lock();
         let log = log.log().ok_or_else(no_log)?;
         // Not shown to anybody before it is durable. If this fails, the log tells the committer.

@@ -649,8 +649,8 @@ fn who_follows_the_log_gets_each_durable_record_once() {
     }
     copy(folder.path(), copied.path());
     let mut replay = follow::Replay::<Tree>::open(copied.path()).unwrap();
-    let follower = store.follow(1 << 20).unwrap();
-    let cut = follower.take(|| 11).unwrap();
+    let tail = store.follow(1 << 20).unwrap();
+    let cut = tail.take(|| 11).unwrap();
     let versions = |cut: &follow::Cut| cut.records.iter().map(LogRecord::version).collect::<Vec<_>>();
     assert_eq!((cut.ms, cut.version, versions(&cut)), (11, 3, vec![1, 2, 3]));
     cut.records.iter().for_each(|record| replay.apply(record).unwrap());
@@ -660,7 +660,7 @@ fn who_follows_the_log_gets_each_durable_record_once() {
         next.set(Bytes::from_static(b"v"), Bytes::from_static(b"a value"));
         let next = versioned(next);
         store.apply(next).unwrap();
-        assert_eq!(versions(&follower.take(|| 0).unwrap()), Vec::<i64>::new(), "it is not durable yet");
+        assert_eq!(versions(&tail.take(|| 0).unwrap()), Vec::<i64>::new(), "it is not durable yet");
         store.sync().unwrap();
         if version % 5 == 0 {
             store.inner.freeze();
@@ -668,7 +668,7 @@ fn who_follows_the_log_gets_each_durable_record_once() {
                 std::thread::yield_now();
             }
         }
-        let cut = follower.take(|| 0).unwrap();
+        let cut = tail.take(|| 0).unwrap();
         assert_eq!((cut.version, versions(&cut)), (version, vec![version]));
         let bytes: Vec<u8> = cut.records.iter().flat_map(|record| record.bytes().to_vec()).collect();
         let read = follow::records(&bytes.clone().into()).unwrap();
@@ -686,10 +686,10 @@ fn who_follows_the_log_gets_each_durable_record_once() {
     assert_eq!(rows(&below.view().unwrap(), Direction::Forward), expected);
 
     // More than may wait.
-    let follower = store.follow(1_000).unwrap();
+    let tail = store.follow(1_000).unwrap();
     commit(&store, set(40, 1, 600)).unwrap();
     commit(&store, set(41, 1, 600)).unwrap();
-    assert!(follower.take(|| 0).is_err() && follower.take(|| 0).is_err());
+    assert!(tail.take(|| 0).is_err() && tail.take(|| 0).is_err());
     let again = store.follow(1_000).unwrap();
     let cut = again.take(|| 0).unwrap();
     assert_eq!(cut.version, 41);
@@ -697,7 +697,7 @@ fn who_follows_the_log_gets_each_durable_record_once() {
     commit(&store, set(42, 1, 10)).unwrap();
     let gap = &again.take(|| 0).unwrap().records[0];
     assert_eq!(replay.apply(gap).unwrap_err().code(), error::FILE_CORRUPT, "41 is missing");
-    // One follower.
+    // One tail.
     let other = store.follow(1_000).unwrap();
     assert!(again.take(|| 0).is_err() && other.take(|| 0).is_ok());
     drop(other);

@@ -77,6 +77,9 @@ pub fn open_with(url: &EngineUrl, if_missing: IfMissing, options: OpenOptions) -
     }
 }
 
+/// A store, and the same for who follows its log.
+pub type Followed = (AnyDatabase, Arc<dyn FollowedStore>);
+
 /// The same for a store whose log can be [followed](FollowedStore), of the engine lsm. `None` if it is of another one.
 ///
 /// # Errors
@@ -85,7 +88,7 @@ pub fn open_followed(
     url: &EngineUrl,
     if_missing: IfMissing,
     options: OpenOptions,
-) -> Result<Option<(AnyDatabase, Arc<dyn FollowedStore>)>, EngineError> {
+) -> Result<Option<Followed>, EngineError> {
     match url {
         #[cfg(feature = "lsm")]
         EngineUrl::Folder { path, engine: None | Some(Engine::Lsm) } => {
