@@ -263,7 +263,7 @@ async fn random_round(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_restored_state_was_acknowledged_at_the_time_that_it_names() {
-    let rounds = std::env::var("ROUNDS").map_or(6, |rounds| rounds.parse().unwrap());
+    let rounds = std::env::var("ROUNDS").map_or(3, |rounds| rounds.parse().unwrap());
     let first = seed();
     for round in 0..rounds {
         let seed = first.wrapping_add(round);
