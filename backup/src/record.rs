@@ -29,7 +29,7 @@ pub(crate) struct Leaf {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct RecordHead {
     id: String,
     leaves: Vec<LeafHead>,
 }
@@ -125,7 +125,8 @@ pub(crate) fn of_local(row: &model::LocalRow) -> Result<Option<Record>> {
 
 impl Record {
     pub(crate) fn append_to(&self, block: &mut Vec<u8>) -> Result<()> {
-        let head = Head { id: self.id.clone(), leaves: self.leaves.iter().map(|leaf| leaf.head.clone()).collect() };
+        let head =
+            RecordHead { id: self.id.clone(), leaves: self.leaves.iter().map(|leaf| leaf.head.clone()).collect() };
         let head = serde_json::to_vec(&head).map_err(|error| Error::refused(error.to_string()))?;
         let length = 4 + head.len() + self.leaves.iter().map(|leaf| leaf.body.len()).sum::<usize>();
         let small =
@@ -151,7 +152,7 @@ pub(crate) fn read_block(mut block: &[u8]) -> Result<Vec<Record>, String> {
     while !block.is_empty() {
         let (mut rest, after) = take_counted(block)?;
         let (head, bodies) = take_counted(rest)?;
-        let head: Head = serde_json::from_slice(head).map_err(|error| error.to_string())?;
+        let head: RecordHead = serde_json::from_slice(head).map_err(|error| error.to_string())?;
         rest = bodies;
         let mut leaves = Vec::with_capacity(head.leaves.len());
         for head in head.leaves {

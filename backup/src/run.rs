@@ -16,7 +16,7 @@ use crate::writer::{SegmentWriter, Writer};
 /// More segments of a database than this are merged.
 const MOST_SEGMENTS: usize = 32;
 
-/// With fewer documents in later segments, the number of segments is no reason to merge.
+/// With fewer documents in later segments, the number of segments is not a reason to merge.
 const FEW_DOCUMENTS: u64 = 5_000;
 
 /// A run as it is listed.
@@ -175,7 +175,7 @@ impl Repository {
         let mut together: Vec<Pack> = packs.values().flatten().cloned().collect();
         together.sort();
         together.dedup();
-        writer.go_on_from(packs.into_keys().collect(), &together).await?;
+        writer.continue_from(packs.into_keys().collect(), &together).await?;
         let (mut copies, mut failed, mut whole, mut first) = (Vec::new(), Vec::new(), 0, None);
         for name in &all {
             let base = databases.remove(name);

@@ -72,7 +72,7 @@ impl Writer {
     }
 
     /// Continues these runs, which have these packs.
-    pub(crate) async fn go_on_from(&mut self, bases: Vec<String>, packs: &[Pack]) -> Result<()> {
+    pub(crate) async fn continue_from(&mut self, bases: Vec<String>, packs: &[Pack]) -> Result<()> {
         self.bases = Some(bases);
         self.write_next_mark(self.repository.environment.now_ms()).await?;
         self.objects = Objects::load(&self.repository, packs).await?;

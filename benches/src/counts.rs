@@ -231,7 +231,7 @@ fn range(units: u64) -> Result<Prepared> {
 }
 
 fn parse(units: u64) -> Result<Prepared> {
-    let mut source = benches::documents::Documents::seeded(1);
+    let mut source = benches::documents::Source::seeded(1);
     let texts: Vec<String> = (0..units).map(|_| source.document()).collect();
     Ok(Box::new(move || {
         for text in &texts {

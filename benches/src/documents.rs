@@ -4,14 +4,14 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 /// A source of documents, the same in every run.
-pub struct Documents {
+pub struct Source {
     random: StdRng,
 }
 
-impl Documents {
+impl Source {
     /// The source of this seed.
     pub fn seeded(seed: u64) -> Self {
-        Documents { random: StdRng::seed_from_u64(seed) }
+        Source { random: StdRng::seed_from_u64(seed) }
     }
 
     /// A new random id, like a client's, so that writes do not run in key order.
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_valid_documents() {
-        let (mut one, mut two) = (Documents::seeded(7), Documents::seeded(7));
+        let (mut one, mut two) = (Source::seeded(7), Source::seeded(7));
         for _ in 0..100 {
             let bulk = one.bulk(3);
             assert_eq!(bulk, two.bulk(3));

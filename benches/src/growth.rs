@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use benches::documents::Documents as Source;
+use benches::documents::Source;
 use benches::engines::{Engine, Mem, Syncing};
 use benches::work::documents::{create, edits, store};
 use benches::work::{disk, folder, memory, rate};

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 
 use anyhow::{Context, Result, ensure};
-use benches::documents::Documents as Source;
+use benches::documents::Source;
 use benches::engines::{Engine, Lsm, Syncing};
 use benches::work::documents::{FORMATS, create, store};
 use benches::work::{disk, folder};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Result};
-use occ::store::{ApplyError, Batch, Store, View};
+use occ::store::{ApplyError, Batch, Snapshot, Store};
 use parking_lot::Mutex;
 
 /// A read of a store.
@@ -27,10 +27,10 @@ pub enum RawRead {
 
 impl RawRead {
     /// Repeats the read on a snapshot. Returns the bytes of the returned keys and values.
-    pub fn replay<V: View>(&self, view: &V) -> Result<usize> {
+    pub fn replay<V: Snapshot>(&self, snapshot: &V) -> Result<usize> {
         match self {
-            RawRead::Get(key) => Ok(view.get(key)?.map_or(0, |value| key.len() + value.len())),
-            RawRead::Range { begin, end, direction, asked } => view
+            RawRead::Get(key) => Ok(snapshot.get(key)?.map_or(0, |value| key.len() + value.len())),
+            RawRead::Range { begin, end, direction, asked } => snapshot
                 .range(begin, end, *direction)
                 .take(*asked)
                 .map(|row| row.map(|(key, value)| key.len() + value.len()))
@@ -74,15 +74,15 @@ impl<S: Store> Recording<S> {
 }
 
 impl<S: Store> Store for Recording<S> {
-    type View = RecordingView<S::View>;
+    type Snapshot = RecordingSnapshot<S::Snapshot>;
 
-    fn view(&self) -> Result<Self::View> {
-        Ok(RecordingView { inner: self.inner.view()?, log: self.log.clone() })
+    fn snapshot(&self) -> Result<Self::Snapshot> {
+        Ok(RecordingSnapshot { inner: self.inner.snapshot()?, log: self.log.clone() })
     }
 
-    fn refreshed(&self, view: &Self::View) -> Option<Self::View> {
-        let inner = self.inner.refreshed(&view.inner)?;
-        Some(RecordingView { inner, log: self.log.clone() })
+    fn refreshed(&self, snapshot: &Self::Snapshot) -> Option<Self::Snapshot> {
+        let inner = self.inner.refreshed(&snapshot.inner)?;
+        Some(RecordingSnapshot { inner, log: self.log.clone() })
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -105,12 +105,12 @@ impl<S: Store> Store for Recording<S> {
 
 /// A snapshot of a [`Recording`] store.
 #[derive(Clone, Debug)]
-pub struct RecordingView<V> {
+pub struct RecordingSnapshot<V> {
     inner: V,
     log: Arc<Log>,
 }
 
-impl<V: View> View for RecordingView<V> {
+impl<V: Snapshot> Snapshot for RecordingSnapshot<V> {
     type Range<'a> = RecordingRange<'a, V>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
@@ -126,14 +126,14 @@ impl<V: View> View for RecordingView<V> {
     }
 }
 
-/// Rows of a [`RecordingView`].
-pub struct RecordingRange<'a, V: View + 'a> {
+/// Rows of a [`RecordingSnapshot`].
+pub struct RecordingRange<'a, V: Snapshot + 'a> {
     rows: V::Range<'a>,
     log: &'a Log,
     place: usize,
 }
 
-impl<'a, V: View + 'a> Iterator for RecordingRange<'a, V> {
+impl<'a, V: Snapshot + 'a> Iterator for RecordingRange<'a, V> {
     type Item = Result<(Bytes, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -3,7 +3,7 @@
 //! Nothing is timed: the figures are counts on the engine in memory, and hold on every engine.
 
 use anyhow::{Context, Result};
-use benches::documents::Documents as Source;
+use benches::documents::Source;
 use clap::Args;
 use engine_mem::MemDatabase;
 use kv_api::{Counted, Counts, Database, RangeRequest, Read, TransactionExt};

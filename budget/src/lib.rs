@@ -3,7 +3,7 @@
 //! ```text
 //!  Budget ── part of an owner ── take, grow ──► Held ── dropped ──► the next one that waits and fits
 //!                                  │
-//!                                  └── waits; after its patience: Full
+//!                                  └── waits; after its timeout: Full
 //! ```
 //!
 //! Two rules decide whether a reservation is granted:
@@ -143,12 +143,12 @@ impl Budget {
     /// Waits until a byte is free, for work whose size is known only at its end.
     ///
     /// # Errors
-    /// [`Full`], after this patience.
-    pub async fn room(&self, patience: Duration) -> Result<(), Full> {
+    /// [`Full`], after this timeout.
+    pub async fn room(&self, timeout: Duration) -> Result<(), Full> {
         if self.used() < self.0.total {
             return Ok(());
         }
-        self.part(Owner::Work("room")).take(1, Use::Quick, patience).await.map(drop)
+        self.part(Owner::Work("room")).take(1, Use::Quick, timeout).await.map(drop)
     }
 
     fn fits(&self, state: &State, owner: &Owner, bytes: usize, kind: Use) -> bool {
@@ -229,9 +229,9 @@ impl Part {
     /// Reserves bytes. Waits until there is room for them.
     ///
     /// # Errors
-    /// [`Full`], after this patience. At once, if so many bytes can never be reserved.
-    pub async fn take(&self, bytes: usize, kind: Use, patience: Duration) -> Result<Held, Full> {
-        self.wait(bytes, kind, patience, false).await
+    /// [`Full`], after this timeout. At once, if so many bytes can never be reserved.
+    pub async fn take(&self, bytes: usize, kind: Use, timeout: Duration) -> Result<Held, Full> {
+        self.wait(bytes, kind, timeout, false).await
     }
 
     fn take_now(&self, state: &mut State, bytes: usize, kind: Use, grows: bool) -> Option<Held> {
@@ -243,7 +243,7 @@ impl Part {
 
     /// `grows`: the bytes are added to a reservation that the owner has. They do not wait for the owner's other
     /// reservations, which may wait for that one.
-    async fn wait(&self, bytes: usize, kind: Use, patience: Duration, grows: bool) -> Result<Held, Full> {
+    async fn wait(&self, bytes: usize, kind: Use, timeout: Duration, grows: bool) -> Result<Held, Full> {
         if bytes > self.budget.most_of_one() {
             return Err(Full);
         }
@@ -258,7 +258,7 @@ impl Part {
             let place = state.waiting.iter().position(|one| grows && !one.grows).unwrap_or(end);
             state.waiting.insert(place, Waiting { part: self.clone(), bytes, kind, grows, granted });
         }
-        match tokio::time::timeout(patience, grant).await {
+        match tokio::time::timeout(timeout, grant).await {
             Ok(Ok(held)) => Ok(held),
             _ => Err(Full),
         }
@@ -280,12 +280,12 @@ impl Held {
     ///
     /// # Errors
     /// [`Full`], as in [`Part::take`]. Then the reservation is unchanged.
-    pub async fn grow(&mut self, to: usize, kind: Use, patience: Duration) -> Result<(), Full> {
+    pub async fn grow(&mut self, to: usize, kind: Use, timeout: Duration) -> Result<(), Full> {
         let Some(more) = to.checked_sub(self.bytes).filter(|more| *more > 0) else { return Ok(()) };
         if to > self.part.budget.most_of_one() {
             return Err(Full);
         }
-        let taken = self.part.wait(more, kind, patience, true).await?;
+        let taken = self.part.wait(more, kind, timeout, true).await?;
         self.add(taken);
         Ok(())
     }

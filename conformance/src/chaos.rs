@@ -109,14 +109,14 @@ impl Rates {
 }
 
 #[derive(Debug)]
-enum Plan {
+enum FaultSource {
     Seeded { random: Random, rates: Rates },
     Script(VecDeque<Option<Fault>>),
 }
 
-impl Plan {
+impl FaultSource {
     fn of_read(&mut self) -> Option<Error> {
-        let Plan::Seeded { random, rates } = self else { return None };
+        let FaultSource::Seeded { random, rates } = self else { return None };
         if random.chance(rates.too_old) {
             Some(Error::new(TRANSACTION_TOO_OLD))
         } else if random.chance(rates.future_version) {
@@ -128,8 +128,8 @@ impl Plan {
 
     fn of_commit(&mut self) -> Option<Fault> {
         match self {
-            Plan::Script(faults) => faults.pop_front().flatten(),
-            Plan::Seeded { random, rates } => [
+            FaultSource::Script(faults) => faults.pop_front().flatten(),
+            FaultSource::Seeded { random, rates } => [
                 (rates.not_committed, Fault::NotCommitted),
                 (rates.unknown_committed, Fault::UnknownCommitted),
                 (rates.unknown_not_committed, Fault::UnknownNotCommitted),
@@ -142,7 +142,7 @@ impl Plan {
     }
 
     fn pause(&mut self) -> Option<Duration> {
-        let Plan::Seeded { random, rates } = self else { return None };
+        let FaultSource::Seeded { random, rates } = self else { return None };
         let nanos = u64::try_from(rates.longest.as_nanos()).unwrap_or(u64::MAX);
         random.chance(rates.latency).then(|| Duration::from_nanos(random.below(nanos.saturating_add(1))))
     }
@@ -152,7 +152,7 @@ impl Plan {
 #[derive(Clone)]
 pub struct Chaos<D> {
     inner: D,
-    plan: Arc<Mutex<Plan>>,
+    plan: Arc<Mutex<FaultSource>>,
     window: Option<usize>,
     hold: Option<Arc<Hold>>,
     watches: bool,
@@ -167,13 +167,13 @@ impl<D: Database> Chaos<D> {
 
     /// Faults at these rates, drawn from `seed`. [`Rates::default`] has none.
     pub fn new(inner: D, seed: u64, rates: Rates) -> Self {
-        Chaos::of(inner, Plan::Seeded { random: Random::new(seed), rates })
+        Chaos::of(inner, FaultSource::Seeded { random: Random::new(seed), rates })
     }
 
     /// Each commit of a transaction that writes takes one entry. `None` lets the commit pass. After the end of the
     /// script, all commits pass.
     pub fn scripted(inner: D, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
-        Chaos::of(inner, Plan::Script(faults.into_iter().collect()))
+        Chaos::of(inner, FaultSource::Script(faults.into_iter().collect()))
     }
 
     /// A store so slow that a read version becomes too old once a transaction has read in ranges and written this
@@ -194,7 +194,7 @@ impl<D: Database> Chaos<D> {
         Chaos { versions: Some(versions), ..Chaos::scripted(inner, []) }
     }
 
-    fn of(inner: D, plan: Plan) -> Self {
+    fn of(inner: D, plan: FaultSource) -> Self {
         Chaos { inner, plan: Arc::new(Mutex::new(plan)), window: None, hold: None, watches: true, versions: None }
     }
 }
@@ -275,7 +275,7 @@ impl Default for Attempt {
 #[derive(Clone, Debug)]
 pub struct ChaosTransaction<T> {
     inner: T,
-    plan: Arc<Mutex<Plan>>,
+    plan: Arc<Mutex<FaultSource>>,
     window: Option<usize>,
     hold: Option<Arc<Hold>>,
     watches: bool,

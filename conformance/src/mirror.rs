@@ -237,7 +237,7 @@ impl<A: Transaction, B: Transaction> Transaction for MirrorTransaction<A, B> {
             let shorter = a.as_ref().map_or(0, |a| a.rows.len()).min(b.as_ref().map_or(0, |b| b.rows.len()));
             let mut batch = agree(&format!("the rows of {request:?}"), a, b, |a, b| {
                 let pairs = pairs.lock();
-                // A batch may end earlier in one engine, if it says that there is more.
+                // A batch may end earlier in one engine, if it says that more follow.
                 let rest = |batch: &RangeBatch| batch.rows.len() > shorter;
                 let ended = match (rest(a), rest(b)) {
                     (true, _) => b.more,

@@ -12,7 +12,7 @@ use disk::folder::io_error;
 use disk::synced::Synced;
 use disk::{DiskOptions, DiskStore, OnDisk};
 use kv_api::{Bytes, Durability, Error, Result, error};
-use occ::store::{ApplyError, Batch, MapView, Store};
+use occ::store::{ApplyError, Batch, MapSnapshot, Store};
 use occ::{KeyRange, OccDatabase};
 use parking_lot::Mutex;
 
@@ -116,10 +116,10 @@ impl<const WRONG: u8> DiskStore for Log<WRONG> {
 }
 
 impl<const WRONG: u8> Store for Log<WRONG> {
-    type View = MapView;
+    type Snapshot = MapSnapshot;
 
-    fn view(&self) -> Result<MapView> {
-        Ok(MapView(self.head.lock().clone()))
+    fn snapshot(&self) -> Result<MapSnapshot> {
+        Ok(MapSnapshot(self.head.lock().clone()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {

@@ -10,7 +10,7 @@ use conformance::serializability::{Workload, check, record};
 use conformance::tape::{self, Run};
 use conformance::{Fixture, Harness};
 use kv_api::{Bytes, Database, DatabaseExt, Direction, Durability, Error, Read, Result, Transaction};
-use occ::store::{ApplyError, Batch, MapView, Store, View};
+use occ::store::{ApplyError, Batch, MapSnapshot, Snapshot, Store};
 use occ::{Fault, OccBuilder, OccDatabase, Point, ShiftedClock};
 use parking_lot::Mutex;
 
@@ -51,12 +51,12 @@ impl Fragile {
 }
 
 impl Store for Fragile {
-    type View = FragileView;
+    type Snapshot = FragileSnapshot;
 
-    fn view(&self) -> Result<FragileView> {
-        let rows = MapView(self.head.lock().clone());
+    fn snapshot(&self) -> Result<FragileSnapshot> {
+        let rows = MapSnapshot(self.head.lock().clone());
         let live = (self.broken == Broken::Snapshots).then(|| self.head.clone());
-        Ok(FragileView { rows, live })
+        Ok(FragileSnapshot { rows, live })
     }
 
     fn apply(&self, mut batch: Batch) -> Result<(), ApplyError> {
@@ -83,18 +83,18 @@ impl Store for Fragile {
 }
 
 #[derive(Clone, Debug)]
-struct FragileView {
-    rows: MapView,
+struct FragileSnapshot {
+    rows: MapSnapshot,
     live: Option<Arc<Mutex<Arc<Rows>>>>,
 }
 
-impl FragileView {
-    fn rows(&self) -> MapView {
-        self.live.as_ref().map_or_else(|| self.rows.clone(), |live| MapView(live.lock().clone()))
+impl FragileSnapshot {
+    fn rows(&self) -> MapSnapshot {
+        self.live.as_ref().map_or_else(|| self.rows.clone(), |live| MapSnapshot(live.lock().clone()))
     }
 }
 
-impl View for FragileView {
+impl Snapshot for FragileSnapshot {
     type Range<'a> = std::vec::IntoIter<Result<(Bytes, Bytes)>>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {

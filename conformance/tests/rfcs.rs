@@ -1,4 +1,4 @@
-//! Checks that the files and tests that `docs/rfcs.md` names exist, and that each row names its proof.
+//! Checks that the files and tests that `docs/rfcs.md` and `docs/api.md` name exist, and that each row names its proof.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -127,11 +127,14 @@ fn problems(page: &str, known: &Known) -> Vec<String> {
 }
 
 #[test]
-fn what_the_page_names_exists() {
-    let page = fs::read_to_string(root().join("docs/rfcs.md")).expect("the page is beside the crates");
-    let problems = problems(&page, &Known::new());
-    assert!(problems.is_empty(), "{problems:#?}");
-    assert!(page.lines().filter(|line| line.starts_with('|')).count() > 150, "the tables were not read");
+fn what_the_pages_name_exists() {
+    let known = Known::new();
+    for (name, rows) in [("docs/rfcs.md", 30), ("docs/api.md", 80)] {
+        let page = fs::read_to_string(root().join(name)).expect("the page is beside the crates");
+        let problems = problems(&page, &known);
+        assert!(problems.is_empty(), "{name}: {problems:#?}");
+        assert!(page.lines().filter(|line| line.starts_with('|')).count() > rows, "the tables of {name} were not read");
+    }
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub trait FollowedStore: Send + Sync + 'static {
     /// Links the tables of the last flush in a folder inside of the store's. One at a time.
     ///
     /// # Errors
-    /// As [`DiskStore::copy_view`].
+    /// As [`DiskStore::copy_snapshot`].
     fn link_tables(&self) -> Result<LinkedTables>;
 }
 

@@ -36,20 +36,20 @@ pub trait DiskStore: Store + Sized {
     /// it cannot be written. Each says what to do.
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self>;
 
-    /// Disk bytes of the rows that a batch over `view` removes, roughly. Zero if the store does not know.
-    fn hidden_bytes(view: &Self::View, batch: &Batch) -> u64 {
-        let _ = (view, batch);
+    /// Disk bytes of the rows that a batch over `snapshot` removes, roughly. Zero if the store does not know.
+    fn hidden_bytes(snapshot: &Self::Snapshot, batch: &Batch) -> u64 {
+        let _ = (snapshot, batch);
         0
     }
 
-    /// Copies the rows of `view` into an empty folder, as a store of its own, durably. Files that never change become hard
-    /// links, and are returned.
+    /// Copies the rows of `snapshot` into an empty folder, as a store of its own, durably. Files that never change
+    /// become hard links, and are returned.
     ///
     /// # Errors
     ///
     /// 2108 for a store whose files change in place; the disk's errors.
-    fn copy_view(&self, view: &Self::View, folder: &Path) -> Result<Vec<CopiedTable>> {
-        let _ = view;
+    fn copy_snapshot(&self, snapshot: &Self::Snapshot, folder: &Path) -> Result<Vec<CopiedTable>> {
+        let _ = snapshot;
         Err(no_snapshot(folder))
     }
 
@@ -57,7 +57,7 @@ pub trait DiskStore: Store + Sized {
     ///
     /// # Errors
     ///
-    /// As [`copy_view`](Self::copy_view).
+    /// As [`copy_snapshot`](Self::copy_snapshot).
     fn copy(&self, folder: &Path) -> Result<i64> {
         Err(no_snapshot(folder))
     }
@@ -113,7 +113,7 @@ impl<S: DiskStore> OnDisk<S> {
         let mut synced =
             Synced::open(&path.join("synced")).map_err(|cause| cannot("open the side file `synced` in", cause))?;
         let store = S::open(path, cache_bytes, durability)?;
-        let last = last_version(&store.view()?)?;
+        let last = last_version(&store.snapshot()?)?;
         let once = synced.read().map_err(|cause| cannot("read the side file `synced` in", cause))?;
         if last < once {
             return Err(older(path, last, once));
@@ -227,14 +227,14 @@ fn exists(folder: &Path) -> Error {
 }
 
 impl<S: DiskStore> Store for OnDisk<S> {
-    type View = S::View;
+    type Snapshot = S::Snapshot;
 
-    fn view(&self) -> Result<S::View> {
-        self.store.view()
+    fn snapshot(&self) -> Result<S::Snapshot> {
+        self.store.snapshot()
     }
 
-    fn refreshed(&self, view: &S::View) -> Option<S::View> {
-        self.store.refreshed(view)
+    fn refreshed(&self, snapshot: &S::Snapshot) -> Option<S::Snapshot> {
+        self.store.refreshed(snapshot)
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -279,7 +279,7 @@ impl<S: DiskStore> Store for OnDisk<S> {
         [room::figures(&self.path), self.store.figures()].concat()
     }
 
-    fn snapshot(&self, folder: &Path) -> Result<()> {
+    fn copy_to(&self, folder: &Path) -> Result<()> {
         let copy = NewCopy::create(folder, S::ENGINE)?;
         let own = self.path.canonicalize().map_err(|cause| cannot_create(folder, &cause))?;
         if copy.path().starts_with(&own) {

@@ -61,6 +61,43 @@ export async function grow(ask, db, id) {
   });
 }
 
+/** A database that is a vault of Obsidian LiveSync: a file, a chunk that no file needs, and a device behind. */
+export async function makeVault(ask, db) {
+  await ask('PUT', `/${db}`);
+  const file = (path, children) => ({
+    _id: path,
+    path,
+    type: 'plain',
+    children,
+    ctime: 1,
+    mtime: 1,
+    size: 5,
+    eden: {},
+  });
+  await ask('POST', `/${db}/_bulk_docs`, {
+    docs: [
+      { _id: 'obsydian_livesync_version', type: 'versioninfo', version: 12 },
+      { _id: 'h:needed', type: 'leaf', data: 'hello' },
+      { _id: 'h:left', type: 'leaf', data: 'nobody needs this' },
+      file('note.md', ['h:needed']),
+      file(`broken ${EVIL.replaceAll('/', '')}.md`, ['h:gone']),
+    ],
+  });
+  const { update_seq: progress } = await ask('GET', `/${db}`);
+  await ask('PUT', `/${db}/later.md`, file('later.md', ['h:needed']));
+  await ask('PUT', `/${db}/_local/obsydian_livesync_milestone`, {
+    type: 'milestoneinfo',
+    created: 1795365506967,
+    locked: true,
+    accepted_nodes: ['phone1'],
+    node_info: {
+      phone1: { device_name: EVIL, plugin_version: '0.25.70', progress, last_connected: 1795365506967 },
+      [EVIL]: { device_name: '', plugin_version: EVIL, progress: 'nonsense' },
+    },
+    tweak_values: { PREFERRED: { encrypt: false }, phone1: { encrypt: EVIL }, [EVIL]: { encrypt: false } },
+  });
+}
+
 /** The same with databases, users, replications and names that are markup. */
 export async function fullServer(t) {
   const { server, ask } = await emptyServer(t);
@@ -115,6 +152,11 @@ export async function fullServer(t) {
   await ask('PUT', '/notes/_security', {
     admins: { names: ['owner'], roles: [] },
     members: { names: ['member'], roles: [EVIL.slice(0, 5)] },
+  });
+  await makeVault(ask, 'vault');
+  await ask('PUT', '/vault/_security', {
+    admins: { names: ['owner'], roles: [] },
+    members: { names: ['member'], roles: [] },
   });
   await ask('PUT', '/public/_security', {
     admins: { names: [], roles: ['_admin'] },

@@ -72,6 +72,13 @@ export class Server {
     return server;
   }
 
+  /** The token that names the first administrator, from the address that the server printed. */
+  get setupToken() {
+    const [, token] = /_utils\/#\/signin\?token=([0-9a-f]+)/.exec(this.output) ?? [];
+    if (!token) throw new Error(`the server printed no token: ${this.output}`);
+    return token;
+  }
+
   async #answers() {
     for (const deadline = Date.now() + 60_000; Date.now() < deadline; await sleep(20)) {
       try {

@@ -58,7 +58,7 @@ const INTENDED = [
   ['the pages are our own, and there is no icon', ({ path }) => /^\/(_utils|favicon.ico)/.test(path)],
   ['a browser has no page to log in', ({ ours, theirs }) => ours.status === 401 && theirs.headers.location?.includes('/_utils/session.html')],
   ['replications are the server administrators\'', ({ path }) => path === '/_replicate'],
-  ['forms are no documents here', ({ theirs }) => theirs.body?.reason === 'Referer header required.'],
+  ['forms are not documents here', ({ theirs }) => theirs.body?.reason === 'Referer header required.'],
   ['names that nothing has', ({ path, theirs }) => /^\/(_scheduler|_search_analyze|_stats)$/.test(path) || /\/(_unknown|_auto_purge|_time_seq)/.test(path) ||
     theirs.status === 503],
   ['events of databases need no database here', ({ path }) => path === '/_db_updates'],
@@ -71,7 +71,7 @@ const INTENDED = [
   ['a type is compared without case, and whole', ({ headers }) => /APPLICATION|JSON|jsonx/.test(headers['content-type'])],
   ['nobody is sent to another host', ({ path, ours }) => path.includes('next=//host') && ours.status === 400],
   ['CouchDB sends a header of its client\'s', ({ path }) => path.includes('%0d%0a')],
-  ['padding is no part of a cookie that anybody cut; tabs are none either', ({ what }) => /cookie (padded|plain base64|tab)/.test(what)],
+  ['padding is not a part of a cookie that anybody cut; tabs are none either', ({ what }) => /cookie (padded|plain base64|tab)/.test(what)],
   ['a base64 of a password ends where it ends', ({ headers }) => /==,x$/.test(headers.authorization)],
   // Tokens.
   ['`exp` and `nbf` count wherever a token has them', ({ what, ours }) => /"(exp|nbf)"/.test(what) && ours.status >= 400],
@@ -87,7 +87,7 @@ const INTENDED = [
   ['a token without roles has none', ({ what, theirs }) => /roles_claim_path/.test(what) && theirs.status === 404],
   // Users.
   ['who may not change the members of `_users` is told that first', ({ path, ours }) => path === '/_users/_security' && [401, 403].includes(ours.status)],
-  ['what is no password, name or hash is called so', ({ path, ours, theirs }) =>
+  ['what is not a password, name or hash is called so', ({ path, ours, theirs }) =>
     path.startsWith('/_users/') && ours.status === 403 && theirs.status === 403 && !/^Server cannot/.test(theirs.body.reason)],
   ['a hash that cannot be used is a wrong password', ({ path, ours, theirs }) => path === '/_session' && ours.status === 401 && theirs.status === 403],
   ['`_design/_auth` is not run, whatever stands in it', ({ path }) => path.startsWith('/_users/_design')],
@@ -98,9 +98,9 @@ const INTENDED = [
   ['there is one node, and it has no files', ({ path, theirs }) =>
     /_smoosh|_restart/.test(path) || ['illegal_database_name', 'nodedown'].includes(theirs.body?.error)],
   ['an administrator has a password, and a name that can log in', ({ what }) => /^admins/.test(what)],
-  ['CouchDB cannot be set up twice, or by what is no object', ({ what }) => what === 'set-up'],
+  ['CouchDB cannot be set up twice, or by what is not an object', ({ what }) => what === 'set-up'],
   ['other figures are known', ({ what, path }) => what === 'welcome' || (what === 'uuids' && /&count|9{20}/.test(path))],
-  ['no method is no method', ({ headers }) => headers['access-control-request-method'] === ''],
+  ['no method is not a method', ({ headers }) => headers['access-control-request-method'] === ''],
 ];
 
 /** Both sides, with an administrator, quick hashes and no lockout. */
@@ -120,8 +120,8 @@ class Sides {
     await sides.must('/_users/_security', { method: 'PUT', body: closed });
     const { theirs } = await sides.must('/_session');
     const names = theirs.body.info.authentication_handlers;
-    sides.believesOthers = ['proxy', 'jwt'].every((name) => names.includes(name));
-    if (sides.believesOthers) await sides.set({ 'chttpd/authentication_handlers': HANDLERS });
+    sides.trustsOthers = ['proxy', 'jwt'].every((name) => names.includes(name));
+    if (sides.trustsOthers) await sides.set({ 'chttpd/authentication_handlers': HANDLERS });
     return sides;
   }
 
@@ -487,7 +487,7 @@ test('tokens prove the same', async (t) => {
   const sides = await Sides.start(t);
   if (!sides) return;
   const secret = Buffer.from('geheim');
-  if (!sides.believesOthers) return skipLoudly(t, `start CouchDB with [chttpd] authentication_handlers = ${HANDLERS}`);
+  if (!sides.trustsOthers) return skipLoudly(t, `start CouchDB with [chttpd] authentication_handlers = ${HANDLERS}`);
   const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 });
   const ec = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const ec384 = generateKeyPairSync('ec', { namedCurve: 'P-384' });
@@ -571,7 +571,7 @@ test('headers of a proxy prove the same', async (t) => {
   const sides = await Sides.start(t);
   if (!sides) return;
   await sides.user('anna');
-  if (!sides.believesOthers) return skipLoudly(t, `start CouchDB with [chttpd] authentication_handlers = ${HANDLERS}`);
+  if (!sides.trustsOthers) return skipLoudly(t, `start CouchDB with [chttpd] authentication_handlers = ${HANDLERS}`);
   // Here it is the default. CouchDB's default is `false`: every client that reaches it may name anyone.
   await sides.set({ 'chttpd_auth/secret': 'geheim', 'chttpd_auth/proxy_use_secret': 'true' });
   const token = (name, hash = 'sha256', secret = 'geheim') => createHmac(hash, secret).update(name).digest('hex');

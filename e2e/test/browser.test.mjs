@@ -87,6 +87,32 @@ test('PouchDB in a browser replicates both ways, with attachments and live', asy
   await page.evaluate(() => live.cancel());
 });
 
+test('a page follows eight databases live over HTTP/2', async (t) => {
+  const started = await browser(t);
+  if (!started) return;
+  const server = (await Server.start(await store(t, 'lsm'), { args: ['--tls-self-signed'] })).endWith(t);
+  const page = await (await started.newContext({ ignoreHTTPSErrors: true })).newPage();
+  page.setDefaultTimeout(60_000);
+  await page.goto(server.url.replace('http:', 'https:'));
+  await page.addScriptTag({ path: require.resolve('pouchdb/dist/pouchdb.min.js') });
+  // By HTTP/1.1 the browser opens six connections, and six feeds keep all others waiting.
+  const found = await page.evaluate(async () => {
+    const names = Array.from({ length: 8 }, (_, n) => `live${n}`);
+    const remotes = names.map((name) => new PouchDB(`${location.origin}/${name}`));
+    await Promise.all(remotes.map((remote) => remote.info()));
+    const arrivals = names.map((name, n) => new Promise((resolve, reject) => {
+      const live = new PouchDB(name).sync(remotes[n], { live: true });
+      live.on('change', ({ direction, change }) => direction === 'pull' && resolve([name, change.docs[0]._id]));
+      live.on('denied', reject).on('error', reject);
+    }));
+    await Promise.all(remotes.map((remote, n) => remote.put({ _id: `from ${n}` })));
+    return { arrived: await Promise.all(arrivals), up: (await fetch('/_up')).status };
+  });
+  assert.deepEqual(found, { arrived: Array.from({ length: 8 }, (_, n) => [`live${n}`, `from ${n}`]), up: 200 });
+  const spoken = await page.evaluate(() => performance.getEntriesByType('resource').map((entry) => entry.nextHopProtocol));
+  assert.deepEqual(new Set(spoken), new Set(['h2']));
+});
+
 test('a page that only the wildcard admits gets no session and nothing that acts with the server\'s rights', async (t) => {
   const opened = await openPage(t);
   if (!opened) return;

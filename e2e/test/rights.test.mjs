@@ -16,7 +16,8 @@ const ADMIN = basic('admin', 'geheim');
 /** Sets a new server up as the scripts for CouchDB do. */
 async function setUp(server) {
   const body = { action: 'enable_single_node', username: 'admin', password: 'geheim', bind_address: '0.0.0.0', port: 5984 };
-  await expectOk(`${server.url}/_cluster_setup`, { method: 'POST', body });
+  const token = { 'x-couch-layer-setup-token': server.setupToken };
+  await expectOk(`${server.url}/_cluster_setup`, { method: 'POST', body, headers: token });
   for (const [key, value] of [
     ['couchdb/users_db_security_editable', 'true'],
     ['chttpd_auth/iterations', '1000'],

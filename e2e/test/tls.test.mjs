@@ -28,11 +28,13 @@ test('curl and the commands reach a server by its certificate', async (t) => {
   assert.equal(put.stdout.trim(), '{"ok":true}', put.stderr);
   const doc = await curl('--cacert', certificate, '-X', 'PUT', `${url}/db/a`, '-d', '{"n": 1}');
   assert.match(doc.stdout, /"ok":true,"id":"a"/, doc.stderr);
-  // A quotation mark that is not escaped, as in tutorials.
-  const listed = await curl('--cacert', certificate, '--globoff', `${url}/db/_all_docs?key="a"`);
+  // A quotation mark that is not escaped, as in tutorials. HTTP/2 has no way to send it.
+  const listed = await curl('--cacert', certificate, '--http1.1', '--globoff', `${url}/db/_all_docs?key="a"`);
   assert.match(listed.stdout, /"id":"a"/, listed.stderr);
+  const escaped = await curl('--cacert', certificate, '-G', '--data-urlencode', 'key="a"', `${url}/db/_all_docs`);
+  assert.match(escaped.stdout, /"id":"a"/, escaped.stderr);
   const spoken = await curl('--cacert', certificate, '-o', '/dev/null', '-w', '%{http_version} %{ssl_verify_result}', url);
-  assert.equal(spoken.stdout, '1.1 0');
+  assert.equal(spoken.stdout, '2 0');
 
   assert.notEqual((await curl(`${url}/`)).code, 0, 'nobody vouches for the certificate');
   const plain = await curl(server.url);

@@ -30,12 +30,14 @@ use kv_api::figures::{Counter, Histogram};
 use kv_api::{Error, Figure, Result, error};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::error::failed_to_read;
 use crate::maker::{Finished, Maker};
 use crate::manifest::{Manifest, Unwritten};
 use crate::merge::merge;
 use crate::pick::{Effort, Picked, Sizes, Step, pick};
-use crate::tables::{Member, Run, Tables};
-use crate::view::Snapshot;
+use crate::prefixes::{Collector, Prefixes};
+use crate::snapshot::Flushed;
+use crate::tables::{Member, Run, Tables, YOUNG};
 
 /// At this number of flushed runs a flush waits for the compaction.
 const STALL: usize = 12;
@@ -92,7 +94,7 @@ struct State {
 struct Current {
     tables: Arc<Tables>,
     /// The snapshot of the newest flush.
-    newest: Arc<Snapshot>,
+    newest: Arc<Flushed>,
     manifest: Manifest,
     /// Tables of failed manifests.
     leftovers: Run,
@@ -132,7 +134,7 @@ impl std::fmt::Debug for CompactedTables {
 impl CompactedTables {
     pub(crate) fn new(maker: Maker, tables: Tables, manifest: Manifest) -> Self {
         let tables = Arc::new(tables);
-        let newest = Arc::new(Snapshot::new(tables.clone()));
+        let newest = Arc::new(Flushed::new(tables.clone()));
         let current = Current { tables, newest, manifest, leftovers: Vec::new() };
         let state = State {
             current,
@@ -162,7 +164,7 @@ impl CompactedTables {
     }
 
     /// The snapshot of the newest flush.
-    pub(crate) fn newest(&self) -> Arc<Snapshot> {
+    pub(crate) fn newest(&self) -> Arc<Flushed> {
         self.state().current.newest.clone()
     }
 
@@ -211,7 +213,7 @@ impl CompactedTables {
         let mut tables = state.current.tables.filtered(|member| !is_dropped(member));
         tables.add(0, new.clone());
         state.current.publish(tables, new)?;
-        state.current.newest = Arc::new(Snapshot::new(state.current.tables.clone()));
+        state.current.newest = Arc::new(Flushed::new(state.current.tables.clone()));
         state.flushes += 1;
         state.effort = Effort::Usual;
         state.is_idle = false;
@@ -304,8 +306,12 @@ impl CompactedTables {
                 new
             }
             None => {
+                let moved = |member: &Arc<Member>| match step.to.has_prefixes() {
+                    true => member.clone(),
+                    false => Arc::new(member.with_prefixes(None)),
+                };
                 for run in step.upper.iter().rev() {
-                    tables.add(step.to.level, run.iter().map(|member| Arc::new(member.without_prefixes())).collect());
+                    tables.add(step.to.level, run.iter().map(moved).collect());
                 }
                 Vec::new()
             }
@@ -350,6 +356,23 @@ impl CompactedTables {
         })
     }
 
+    /// Builds the filter of a young table that was opened without one. Returns whether there was such a table. The state
+    /// is unlocked meanwhile.
+    fn add_filter(&self, state: &mut MutexGuard<'_, State>) -> bool {
+        let young = |tables: &Tables| {
+            (0..=YOUNG).find_map(|level| tables.level(level).find(|one| one.prefixes.is_none()).cloned())
+        };
+        let Some(member) = young(&state.current.tables) else { return false };
+        let prefixes = MutexGuard::unlocked(state, || {
+            // Damage is left to those who read the rows.
+            caught("a table", || prefixes_of(&member, &self.stopped)).unwrap_or_else(|_| Prefixes::of_anything())
+        });
+        let with = Arc::new(member.with_prefixes(Some(Arc::new(prefixes))));
+        state.current.tables = Arc::new(state.current.tables.replaced(&member, &vec![with]));
+        state.current.newest.replace(state.current.tables.clone());
+        true
+    }
+
     /// The compaction thread.
     fn run(&self) {
         let mut state = self.state();
@@ -362,6 +385,7 @@ impl CompactedTables {
                     self.changed.notify_all();
                 }
                 Ok(false) if !self.asked.lock().is_empty() => drop(self.asked.lock().remove(0)),
+                Ok(false) if self.add_filter(&mut state) => {}
                 Ok(false) => {
                     state.is_idle = true;
                     state.failed = None;
@@ -418,6 +442,18 @@ impl CompactedTables {
             }
         }
     }
+}
+
+/// The filter of a table.
+fn prefixes_of(member: &Member, stopped: &AtomicBool) -> Result<Prefixes> {
+    let mut prefixes = Collector::default();
+    for row in member.table.scan().map_err(failed_to_read)? {
+        if stopped.load(Ordering::Relaxed) {
+            return Ok(Prefixes::of_anything());
+        }
+        prefixes.add(&row.map_err(failed_to_read)?.key.user_key);
+    }
+    Ok(prefixes.finish())
 }
 
 /// Handle of the compaction thread.

@@ -39,15 +39,15 @@ mod merge;
 mod pick;
 mod prefixes;
 mod rows;
+mod snapshot;
 mod store;
 mod tables;
-mod view;
 
 use disk::wal::WalStore;
 
 pub use give_up::give_up;
+pub use snapshot::{LsmRange, LsmSnapshot};
 pub use store::LsmStore;
-pub use view::{LsmRange, LsmView};
 
 /// A durable database in a folder: a cheap handle.
 pub type LsmDatabase = occ::OccDatabase<disk::OnDisk<WalStore<LsmStore>>>;

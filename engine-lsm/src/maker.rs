@@ -15,8 +15,8 @@ use lsm_tree::{Cache, Checksum, CompressionType, DescriptorTable, InternalValue,
 
 use crate::large_rows::{LargeRows, TREE};
 use crate::manifest::{self, List, Listed};
-use crate::prefixes::Prefixes;
-use crate::tables::{LAST, LEVELS, Member, Run, Tables};
+use crate::prefixes::{Collector, Prefixes};
+use crate::tables::{LAST, LEVELS, Member, Run, Tables, YOUNG};
 
 /// Size of a table, and less on a small disk. Small in unit tests, where a few MB fill some levels.
 pub(crate) const TABLE_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
@@ -56,6 +56,13 @@ pub(crate) struct Place {
     pub(crate) level: usize,
     /// The first level that has tables.
     pub(crate) base: usize,
+}
+
+impl Place {
+    /// Whether its tables have filters of prefixes: those that are searched, mostly in vain, before the last level.
+    pub(crate) fn has_prefixes(self) -> bool {
+        self.level < LAST && self.level <= self.base.max(YOUNG)
+    }
 }
 
 impl Maker {
@@ -139,7 +146,8 @@ impl Maker {
             .use_data_block_restart_interval(RESTART_INTERVAL)
             .use_data_block_compression(CompressionType::Lz4)
             .use_bloom_policy(BloomConstructionPolicy::BitsPerKey(bits));
-        Ok(Open { writer, path, bytes: 0, asked_at: 0, hides: 0, is_full: false })
+        let prefixes = place.has_prefixes().then(Collector::default);
+        Ok(Open { writer, path, prefixes, bytes: 0, asked_at: 0, hides: 0, is_full: false })
     }
 }
 
@@ -147,6 +155,8 @@ impl Maker {
 struct Open {
     writer: Writer,
     path: PathBuf,
+    /// The prefixes of its keys, if its place has filters.
+    prefixes: Option<Collector>,
     /// Bytes of its rows.
     bytes: u64,
     /// Bytes of its rows when the size of its file was asked for.
@@ -169,6 +179,7 @@ pub(crate) struct NewTables<'a> {
 struct Written {
     path: PathBuf,
     checksum: Checksum,
+    prefixes: Option<Arc<Prefixes>>,
     hides: u64,
 }
 
@@ -185,6 +196,9 @@ impl NewTables<'_> {
         };
         open.bytes += (row.key.user_key.len() + row.value.len()) as u64;
         open.hides += hides;
+        if let Some(prefixes) = &mut open.prefixes {
+            prefixes.add(&row.key.user_key);
+        }
         // Copied: the writer keeps the last key of each block to the end, and a key that was read keeps its whole block
         // in memory.
         let key = Slice::new(&row.key.user_key);
@@ -204,34 +218,35 @@ impl NewTables<'_> {
 
     /// The next row begins another table.
     pub(crate) fn end_table(&mut self) -> lsm_tree::Result<()> {
-        let Some(Open { writer, path, hides, .. }) = self.open.take() else { return Ok(()) };
+        let Some(Open { writer, path, prefixes, hides, .. }) = self.open.take() else { return Ok(()) };
         let outcome = writer.finish();
         if !matches!(outcome, Ok(Some(_))) {
             let _ = fs::remove_file(&path);
         }
         if let Some((_, checksum)) = outcome? {
-            self.finished.push(Written { path, checksum, hides });
+            let prefixes = prefixes.map(|prefixes| Arc::new(prefixes.finish()));
+            self.finished.push(Written { path, checksum, prefixes, hides });
         }
         Ok(())
     }
 
     /// Ends the tables of a compaction. Everything is synced.
     pub(crate) fn finish(self) -> lsm_tree::Result<Finished> {
-        self.finish_as(0, None)
+        self.finish_as(0)
     }
 
     /// Ends the tables of a flush, which are newer than all others. Everything is synced.
-    pub(crate) fn finish_flush(self, prefixes: Option<Prefixes>) -> lsm_tree::Result<Finished> {
+    pub(crate) fn finish_flush(self) -> lsm_tree::Result<Finished> {
         let number = self.maker.next_flush.fetch_add(1, Ordering::Relaxed);
-        self.finish_as(number, prefixes.map(Arc::new))
+        self.finish_as(number)
     }
 
-    fn finish_as(mut self, flush: u64, prefixes: Option<Arc<Prefixes>>) -> lsm_tree::Result<Finished> {
+    fn finish_as(mut self, flush: u64) -> lsm_tree::Result<Finished> {
         self.end_table()?;
         // The index of the first level stays in memory.
         let is_pinned = self.place.level > 0 && self.place.level == self.place.base;
         let mut finished = Finished(Vec::new());
-        for Written { path, checksum, hides } in &self.finished {
+        for Written { path, checksum, prefixes, hides } in &self.finished {
             let table = self.maker.recover(path.clone(), *checksum, flush, false, is_pinned)?;
             finished.0.push(self.maker.member(table, prefixes.clone(), *hides));
         }

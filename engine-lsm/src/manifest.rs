@@ -102,7 +102,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Removes the files in `data` that a kill left: tables that are not listed, older manifests, temporary files.
-pub(crate) fn remove_litter(data: &Path, version: u64, listed: &HashSet<u64>) {
+pub(crate) fn remove_leftovers(data: &Path, version: u64, listed: &HashSet<u64>) {
     let is_temporary = |name: &str| {
         // Temporary files of `lsm-tree`, which wrote the manifests of earlier builds.
         let rest = name.strip_prefix(".tmp").unwrap_or_default();

@@ -21,9 +21,11 @@ pub(crate) fn merge(maker: &Maker, tables: &Tables, step: &Step, stopped: &Atomi
     let failed = |failure| kv_error(&failure, "cannot compact tables");
     let mut rows = Merged::of(step.upper.iter().chain(&step.lower).map(all_rows));
     let mut new = maker.begin(step.to);
-    let from = step.to.level + 1;
     let inputs: Run = step.inputs().cloned().collect();
-    let mut below = Below::of(&tables.levels()[from..], &inputs, most_below(maker.table_bytes));
+    let mut below = Below::of(&tables.levels()[step.to.level + 1..], &inputs, most_below(maker.table_bytes));
+    // In level 1 older runs are below the new one.
+    let is_input = |member: &Member| inputs.iter().any(|input| input.number() == member.number());
+    let rest = tables.filtered(|member| !is_input(member));
     let mut looked = 0;
     while let Some(row) = rows.next().map_err(failed)? {
         looked += 1;
@@ -32,7 +34,7 @@ pub(crate) fn merge(maker: &Maker, tables: &Tables, step: &Step, stopped: &Atomi
         }
         let key = &row.key.user_key;
         let hides = match row.is_tombstone() {
-            true => match tables.row_bytes(from, key) {
+            true => match rest.row_bytes(step.to.level, key) {
                 None => continue,
                 // It met its row.
                 Some(_) if rows.has_replaced => 0,

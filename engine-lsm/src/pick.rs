@@ -2,15 +2,18 @@
 //!
 //! ```text
 //!   level 0   flushes, which overlap
-//!   level 4   │ table │ table │             the base: the first level below with tables, up to 64 MB
-//!   level 5   │ table │ table │ table │ …   ten times as much
-//!   level 6   │ table │ table │ table │ …   the last one
+//!   level 1   │ table │ table │  │ table │ table │     runs of four flushes, which overlap
+//!   level 4   │ table │ table │ table │                the base: the first level below with tables, up to 128 MB
+//!   level 5   │ table │ table │ table │ …              ten times as much
+//!   level 6   │ table │ table │ table │ …              the last one
 //! ```
 //!
 //! Levels fill from the last one up: when all are full, the level above the base becomes the base. There are two
 //! reasons to compact:
 //!
-//! * **Size.** Four flushed tables are merged into the base. One table of a level that is too large is merged into the
+//! * **Size.** Four flushes become a run of level 1, which writes each of their rows once. Merging them into the base would
+//!   write all of the base again, since ids are usually random. So they wait in level 1 until there is about as much as
+//!   in a full base, with what they hide; then all of them are merged into it. One table of a level that is too large is merged into the
 //!   next level: the one that overlaps least there. A table that overlaps nothing is only moved.
 //! * **Space.** A tombstone hides a row below it, which takes space until both are merged. Each table knows about how many bytes
 //!   it [hides]: while it is written, a mean row of the lowest table around each tombstone is added. A compaction for space
@@ -24,18 +27,25 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::maker::Place;
-use crate::tables::{LAST, Member, Run, Tables, overlapping};
+use crate::tables::{LAST, Member, Run, Tables, YOUNG, overlapping};
 
-/// Number of flushed tables that are merged into the base.
+/// Number of flushed tables that are merged.
 const FLUSHES: usize = 4;
 
 /// From this number of flushed runs on, they are merged before anything else.
 const MANY_FLUSHES: usize = 8;
 
-/// The base has up to the size of [`FLUSHES`] tables. Each level below has this many times the size of the one above.
+/// Number of runs of level 1. The flushes that would make another one are merged into the base, with all of level 1.
+const WAITING: usize = 3;
+
+/// The base has up to the size of this many tables, and so has level 1.
+const BASE_TABLES: u64 = 8;
+
+/// Each level below the base has this many times the size of the one above.
 const RATIO: u64 = 10;
 
 /// A table ends where it overlaps this much of the next level, so that its compaction is short.
@@ -63,7 +73,7 @@ pub(crate) enum Effort {
     Full { first: Box<[u8]>, last: Box<[u8]>, before: u64 },
 }
 
-/// A compaction: the tables of one level, with those of a lower level that they overlap.
+/// A compaction: tables of one level, or of both young ones, with those of a lower level that they overlap.
 pub(crate) struct Step {
     /// Where the result goes.
     pub(crate) to: Place,
@@ -108,7 +118,7 @@ impl Picked {
 /// place.
 pub(crate) fn pick(tables: &Tables, sizes: Sizes, effort: &Effort, damaged: &HashSet<u64>) -> Picked {
     let picker = Picker::of(tables, sizes);
-    let many = if tables.flushes() >= MANY_FLUSHES { picker.flushed() } else { None };
+    let many = if tables.flushes() >= MANY_FLUSHES { picker.young() } else { None };
     let step = many.or_else(|| picker.for_space(effort, damaged));
     let step = if matches!(effort, Effort::Full { .. }) { step } else { step.or_else(|| picker.for_size()) };
     match step {
@@ -151,9 +161,10 @@ struct Candidate {
 impl<'a> Picker<'a> {
     fn of(tables: &'a Tables, sizes: Sizes) -> Self {
         let mut picker = Picker { tables, sizes, base: LAST, lacks_room: Cell::new(false) };
-        picker.base = (1..=LAST).find(|level| tables.level(*level).next().is_some()).unwrap_or(LAST);
+        picker.base = (YOUNG + 1..=LAST).find(|level| tables.level(*level).next().is_some()).unwrap_or(LAST);
         let is_full = |level: usize| picker.bytes_of(level) == 0 || picker.bytes_of(level) > picker.target(level);
-        if picker.base > 1 && picker.bytes_of(picker.base) > 0 && (picker.base..=LAST).all(is_full) {
+        // Above it there must be a level for tables that are only cut.
+        if picker.base > YOUNG + 2 && picker.bytes_of(picker.base) > 0 && (picker.base..=LAST).all(is_full) {
             picker.base -= 1;
         }
         picker
@@ -165,7 +176,7 @@ impl<'a> Picker<'a> {
 
     /// The size of a full level.
     fn target(&self, level: usize) -> u64 {
-        FLUSHES as u64 * self.sizes.table * RATIO.pow(level.saturating_sub(self.base) as u32)
+        BASE_TABLES * self.sizes.table * RATIO.pow(level.saturating_sub(self.base) as u32)
     }
 
     /// A compaction of what is too large.
@@ -182,7 +193,7 @@ impl<'a> Picker<'a> {
     /// A compaction of a level that is too large.
     fn sized_from(&self, level: usize) -> Option<Step> {
         if level == 0 {
-            return self.flushed();
+            return self.young();
         }
         // The part of each table that is written again, in thousandths.
         let cost = |member: &Arc<Member>| {
@@ -195,15 +206,23 @@ impl<'a> Picker<'a> {
         self.first_that_fits(steps)
     }
 
-    /// A compaction of all flushes or, if the disk has no room for it, of as many of the oldest as it has room for.
-    fn flushed(&self) -> Option<Step> {
-        self.first_that_fits(self.oldest_flushes().map(|upper| self.sized(0, upper)))
+    /// A compaction of flushes: into a run of level 1 or, with all that waits there, into the base. If the disk has no
+    /// room for all of them, of as many of the oldest as it has room for.
+    fn young(&self) -> Option<Step> {
+        let all: Run = sources(YOUNG).flat_map(|level| self.tables.level(level)).cloned().collect();
+        // What they hide takes space as long as they wait.
+        let size = all.iter().map(|member| member.bytes() + member.hides).sum::<u64>();
+        let is_little = self.tables.levels()[YOUNG].len() < WAITING && size < self.target(self.base);
+        match is_little && self.first_overlapping(YOUNG, &all).is_some() {
+            true => self.first_that_fits(self.oldest(0..=0).map(|upper| self.step(0, upper, YOUNG))),
+            false => self.first_that_fits(self.oldest(sources(YOUNG)).map(|upper| self.sized(YOUNG, upper))),
+        }
     }
 
-    /// All flushes, all but the newest, and so on: the newer ones may stay above those that are merged.
-    fn oldest_flushes(&self) -> impl Iterator<Item = Run> {
-        let runs = &self.tables.levels()[0];
-        (0..runs.len()).map(|newer| runs[newer..].iter().flatten().cloned().collect())
+    /// All runs of some levels, all but the newest, and so on: the newer ones may stay above those that are merged.
+    fn oldest(&self, levels: RangeInclusive<usize>) -> impl Iterator<Item = Run> {
+        let runs: Vec<&Run> = self.tables.levels()[levels].iter().flatten().collect();
+        (0..runs.len()).map(move |newer| runs[newer..].iter().copied().flatten().cloned().collect())
     }
 
     /// The first compaction whose result fits on the disk.
@@ -218,7 +237,7 @@ impl<'a> Picker<'a> {
 
     /// Takes tables to the next level, or further down where they overlap nothing.
     fn sized(&self, level: usize, upper: Run) -> Step {
-        let next = if level == 0 { self.base } else { level + 1 };
+        let next = if level == YOUNG { self.base } else { level + 1 };
         match self.first_overlapping(level, &upper) {
             Some(found) if found <= next => self.merged_or_cut(level, upper, found),
             Some(found) => self.step(level, upper, found - 1),
@@ -227,14 +246,14 @@ impl<'a> Picker<'a> {
     }
 
     /// Merges tables with those of the first level that they overlap. If that is too much, they are only cut into
-    /// tables that overlap less: in their own level or, for flushes, in the level above the overlapped one.
+    /// tables that overlap less: in their own level or, for young ones, in the level above the overlapped one.
     fn merged_or_cut(&self, level: usize, upper: Run, found: usize) -> Step {
         let lower: Run = self.overlapping(found, &upper).into_iter().flatten().collect();
         // A cut that leaves one table would be repeated again and again.
         let most = most_below(self.sizes.table);
         let can_be_cut = lower.split_last().is_some_and(|(_, rest)| bytes(rest) > most);
         if can_be_cut && bytes(&upper) + bytes(&lower) > most_step(self.sizes.table) {
-            let to = if level == 0 { (found - 1).max(1) } else { level };
+            let to = if level == YOUNG { (found - 1).max(YOUNG + 1) } else { level };
             return self.step(level, upper, to);
         }
         self.step(level, upper, found)
@@ -242,7 +261,7 @@ impl<'a> Picker<'a> {
 
     /// A compaction of tombstones with what they hide.
     fn for_space(&self, effort: &Effort, damaged: &HashSet<u64>) -> Option<Step> {
-        let all = (0..LAST).flat_map(|level| self.candidates(level)).filter(|candidate| {
+        let all = (YOUNG..LAST).flat_map(|level| self.candidates(level)).filter(|candidate| {
             let below = self.first_overlapping(candidate.level, &candidate.upper);
             let lower = below.map(|found| self.overlapping(found, &candidate.upper)).unwrap_or_default();
             !candidate.upper.iter().chain(lower.iter().flatten()).any(|member| damaged.contains(&member.number()))
@@ -254,7 +273,7 @@ impl<'a> Picker<'a> {
                 let is_new = |run: &Run| {
                     run.iter().filter(|one| one.tombstones() > 0).all(|one| one.table.global_seqno() >= *before)
                 };
-                all.filter(|one| is_asked(&one.upper) && !(one.level == 0 && is_new(&one.upper))).collect()
+                all.filter(|one| is_asked(&one.upper) && !(one.level == YOUNG && is_new(&one.upper))).collect()
             }
             _ => all.collect(),
         };
@@ -281,15 +300,15 @@ impl<'a> Picker<'a> {
             None => self.sized(level, upper),
         };
         match level {
-            0 => self.first_that_fits(self.oldest_flushes().map(step)),
+            YOUNG => self.first_that_fits(self.oldest(sources(YOUNG)).map(step)),
             _ => self.first_that_fits(std::iter::once(step(upper))),
         }
     }
 
-    /// Tables of a level that may be merged for space. Those of level 0 are merged together.
+    /// Tables of a level that may be merged for space. Young ones are merged together.
     fn candidates(&self, level: usize) -> Vec<Candidate> {
         let uppers: Vec<Run> = match level {
-            0 => vec![self.tables.level(0).cloned().collect()],
+            YOUNG => vec![sources(YOUNG).flat_map(|level| self.tables.level(level)).cloned().collect()],
             _ => {
                 let with_tombstones = self.tables.level(level).filter(|member| member.tombstones() > 0);
                 with_tombstones.map(|member| self.with_overlapping(level, member)).collect()
@@ -302,7 +321,9 @@ impl<'a> Picker<'a> {
         let has_tombstones = upper.iter().any(|member| member.tombstones() > 0);
         let found = self.first_overlapping(level, &upper).filter(|_| has_tombstones)?;
         let below: Run = (found..=LAST).flat_map(|lower| self.overlapping(lower, &upper)).flatten().collect();
-        let hidden = upper.iter().map(|member| member.hides).sum::<u64>().min(bytes(&below));
+        // Young tables hide rows of one another too.
+        let most = bytes(&below) + if level == YOUNG { bytes(&upper) } else { 0 };
+        let hidden = upper.iter().map(|member| member.hides).sum::<u64>().min(most);
         let cost = bytes(&upper) + bytes(self.overlapping(found, &upper).iter().flatten());
         Some(Candidate { level, upper, hidden, cost })
     }
@@ -331,11 +352,12 @@ impl<'a> Picker<'a> {
         }
     }
 
-    /// Takes tables to a level. The tables of a compaction stay in the order of their runs.
+    /// Takes tables to a level. The tables of a compaction stay in the order of their runs. What is taken to level 1
+    /// becomes a run above the others there.
     fn step(&self, from: usize, upper: Run, to: usize) -> Step {
-        let lower = if to == from { Vec::new() } else { self.overlapping(to, &upper) };
+        let lower = if to == from || to == YOUNG { Vec::new() } else { self.overlapping(to, &upper) };
         let is_upper = |member: &Arc<Member>| upper.iter().any(|other| other.number() == member.number());
-        let runs = self.tables.levels()[from].iter();
+        let runs = self.tables.levels()[sources(from)].iter().flatten();
         let runs = runs.map(|run| run.iter().filter(|member| is_upper(member)).cloned().collect());
         let runs: Vec<Run> = runs.filter(|run: &Run| !run.is_empty()).collect();
         // Tombstones with nothing below them end in a merge.
@@ -344,6 +366,11 @@ impl<'a> Picker<'a> {
         let is_move = !is_needed && !upper.iter().any(is_moot);
         Step { to: Place { level: to, base: self.base.min(to) }, upper: runs, lower, is_move }
     }
+}
+
+/// The levels whose tables are compacted together: both young ones, or one below.
+fn sources(level: usize) -> RangeInclusive<usize> {
+    if level <= YOUNG { 0..=YOUNG } else { level..=level }
 }
 
 /// The first and the last key of tables.

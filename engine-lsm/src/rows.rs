@@ -25,7 +25,7 @@ impl Tables {
             Direction::Reverse => Slice::from(begin),
         };
         let sources = self.sources(begin, end, direction, Bounds::Near);
-        let merged = Merged { sources, far: Some(far), direction, skips_damage: false, has_replaced: false };
+        let merged = Merged { far: Some(far), direction, ..Merged::over(sources) };
         let range = (Slice::from(begin), Slice::from(end));
         Rows { merged, range, last: None, bounds: Bounds::Near, tables: self.clone() }
     }
@@ -167,32 +167,68 @@ pub(crate) struct Merged {
     skips_damage: bool,
     /// Whether the last row is in place of an older one.
     pub(crate) has_replaced: bool,
+    /// The source of the last row, and the one whose head was next after it. Until the first passes the second, the others
+    /// need not be looked at: the rows of a document come from one run.
+    last: Option<(usize, Option<usize>)>,
 }
 
 impl Merged {
     /// All rows of runs, which come newest first.
     pub(crate) fn of(runs: impl Iterator<Item = BoxedRows>) -> Self {
-        let sources = runs.map(Source::new).collect();
-        Merged { sources, far: None, direction: Direction::Forward, skips_damage: false, has_replaced: false }
+        Merged::over(runs.map(Source::new).collect())
+    }
+
+    /// The rows of sources, which come newest first, forward to the end.
+    fn over(sources: Vec<Source>) -> Self {
+        let direction = Direction::Forward;
+        Merged { sources, far: None, direction, skips_damage: false, has_replaced: false, last: None }
+    }
+
+    /// Whether a key comes before another one.
+    fn is_before(&self, key: &UserKey, other: &UserKey) -> bool {
+        match self.direction {
+            Direction::Forward => key < other,
+            Direction::Reverse => key > other,
+        }
+    }
+
+    /// The next row of the source of the last one, if it comes before the heads of all others.
+    fn next_of_last(&mut self) -> lsm_tree::Result<Option<InternalValue>> {
+        let Some((at, second)) = self.last else { return Ok(None) };
+        let source = &mut self.sources[at];
+        source.fill(self.far.as_ref(), self.direction, self.skips_damage)?;
+        let head = |at: usize| self.sources[at].head.as_ref().map(|head| &head.key.user_key);
+        let is_first = match (head(at), second.and_then(head)) {
+            (Some(key), Some(other)) => self.is_before(key, other),
+            (Some(_), None) => second.is_none(),
+            (None, _) => false,
+        };
+        Ok(if is_first { self.sources[at].head.take() } else { None })
     }
 
     pub(crate) fn next(&mut self) -> lsm_tree::Result<Option<InternalValue>> {
+        if let Some(row) = self.next_of_last()? {
+            self.has_replaced = false;
+            return Ok(Some(row));
+        }
         for source in &mut self.sources {
             source.fill(self.far.as_ref(), self.direction, self.skips_damage)?;
         }
-        let mut chosen: Option<(usize, &UserKey)> = None;
+        let mut first: Option<(usize, &UserKey)> = None;
+        let mut second = None;
         for (at, source) in self.sources.iter().enumerate() {
             let Some(head) = &source.head else { continue };
             let key = &head.key.user_key;
-            let is_before = |other: &UserKey| match self.direction {
-                Direction::Forward => key < other,
-                Direction::Reverse => key > other,
-            };
-            if chosen.is_none_or(|(_, other)| is_before(other)) {
-                chosen = Some((at, key));
+            let is_before =
+                |other: Option<(usize, &UserKey)>| other.is_none_or(|(_, other)| self.is_before(key, other));
+            if is_before(first) {
+                (first, second) = (Some((at, key)), first);
+            } else if is_before(second) {
+                second = Some((at, key));
             }
         }
-        let Some((at, _)) = chosen else { return Ok(None) };
+        self.last = first.map(|(at, _)| (at, second.map(|(at, _)| at)));
+        let Some((at, _)) = self.last else { return Ok(None) };
         let row = self.sources[at].head.take();
         if let Some(row) = &row {
             // Skip the key in older runs.
@@ -227,6 +263,7 @@ impl Rows {
             (_, None) => {}
         }
         let is_first = std::mem::replace(&mut self.bounds, Bounds::Both) == Bounds::Near;
+        self.merged.last = None;
         self.merged.sources = match is_first && is_damage(&failure) {
             true => self.tables.sources(&begin, &end, direction, Bounds::Both),
             false => return Err(located(failed_to_read(failure), &self.tables, &begin, &end, direction)),

@@ -19,9 +19,8 @@ use crate::error::{corrupt, kv_error};
 use crate::keys;
 use crate::maker::{Maker, Place};
 use crate::manifest::{self, Manifest, TABLES};
-use crate::prefixes::Collector;
+use crate::snapshot::LsmSnapshot;
 use crate::tables::{LAST, Member, Tables};
-use crate::view::LsmView;
 
 /// A log-structured merge tree as a store.
 #[derive(Debug)]
@@ -56,20 +55,20 @@ impl DiskStore for LsmStore {
         };
         if !is_unsure {
             let listed = list.iter().flatten().flatten().map(|listed| listed.number).collect();
-            manifest::remove_litter(&data, version, &listed);
+            manifest::remove_leftovers(&data, version, &listed);
         }
         let manifest = Manifest::after(data, version, is_unsure);
         let shared = Arc::new(CompactedTables::new(maker, tables, manifest));
         Ok(LsmStore { compactor: Compactor::start(shared.clone())?, shared, durability })
     }
 
-    fn hidden_bytes(view: &LsmView, batch: &Batch) -> u64 {
-        removed_bytes(&view.0.tables(), batch)
+    fn hidden_bytes(snapshot: &LsmSnapshot, batch: &Batch) -> u64 {
+        removed_bytes(&snapshot.0.tables(), batch)
     }
 
-    /// Tables never change, and the view keeps their files meanwhile.
-    fn copy_view(&self, view: &LsmView, folder: &Path) -> Result<Vec<CopiedTable>> {
-        let (tables, own) = (view.0.tables(), &self.shared.maker.folder);
+    /// Tables never change, and the snapshot keeps their files meanwhile.
+    fn copy_snapshot(&self, snapshot: &LsmSnapshot, folder: &Path) -> Result<Vec<CopiedTable>> {
+        let (tables, own) = (snapshot.0.tables(), &self.shared.maker.folder);
         let data = folder.join("data");
         let there = data.join(TABLES);
         let linked = fs::create_dir_all(&there).and_then(|()| {
@@ -135,11 +134,9 @@ impl LsmStore {
         let failed = |failure| kv_error(&failure, "cannot write a table");
         let before = self.shared.tables();
         let mut tables = self.shared.maker.begin(Place { level: 0, base: LAST });
-        let mut prefixes = Collector::default();
         for row in rows {
             let (key, value) = row?;
             let key = keys::stored(&key);
-            prefixes.add(&key);
             let (kind, hides) = match &value {
                 Some(_) => (ValueType::Value, 0),
                 None => (ValueType::Tombstone, before.row_bytes(0, &key).unwrap_or(0)),
@@ -147,7 +144,7 @@ impl LsmStore {
             let value = Slice::from(value.as_deref().unwrap_or_default());
             tables.write(InternalValue::from_components(key.as_ref(), value, 0, kind), hides).map_err(failed)?;
         }
-        let new = tables.finish_flush(prefixes.finish()).map_err(failed)?;
+        let new = tables.finish_flush().map_err(failed)?;
         self.shared.publish_flush(new, is_dropped)
     }
 
@@ -170,10 +167,10 @@ impl LsmStore {
 }
 
 impl Store for LsmStore {
-    type View = LsmView;
+    type Snapshot = LsmSnapshot;
 
-    fn view(&self) -> Result<LsmView> {
-        Ok(LsmView(self.shared.newest()))
+    fn snapshot(&self) -> Result<LsmSnapshot> {
+        Ok(LsmSnapshot(self.shared.newest()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {

@@ -1,9 +1,9 @@
 //! The tables of one moment, and reads of single keys from them.
 //!
 //! ```text
-//!   level 0, newest first   │ flush   │  │ flush   │        these overlap
-//!   level 1                 │ table │ table │ table │       disjoint tables
-//!   level 2                 │ table │ table │ table │ …     ten times as large
+//!   level 0, newest first   │ flush   │  │ flush   │                     these overlap
+//!   level 1, newest first   │ table │ table │  │ table │ table │        these too: runs of merged flushes
+//!   a level below           │ table │ table │ table │ …                  one run of disjoint tables
 //! ```
 //!
 //! The newest run that has a key decides; a tombstone means that the key is absent. A table never changes, and its file
@@ -26,6 +26,9 @@ use crate::prefixes::Prefixes;
 /// Number of levels, as in every folder of `lsm-tree`.
 pub(crate) const LEVELS: usize = 7;
 
+/// Up to this level there may be several runs: flushes, and merged flushes. Levels below have one.
+pub(crate) const YOUNG: usize = 1;
+
 /// The last level. Nothing is below it.
 pub(crate) const LAST: usize = LEVELS - 1;
 
@@ -38,14 +41,15 @@ pub(crate) type Run = Vec<Arc<Member>>;
 /// See the [module](self).
 #[derive(Clone, Default)]
 pub(crate) struct Tables {
-    /// The runs of each level, newest first. Below level 0 there is one run at most.
+    /// The runs of each level, newest first. Below level [`YOUNG`] there is one run at most.
     levels: [Vec<Run>; LEVELS],
 }
 
 /// A table of a run.
 pub(crate) struct Member {
     pub(crate) table: Table,
-    /// The filter of a flushed table.
+    /// The filter of a table that its [place](crate::maker::Place::has_prefixes) gives one. One that was opened has none
+    /// at first.
     pub(crate) prefixes: Option<Arc<Prefixes>>,
     /// The handle past the cache of a table of large rows.
     large_rows: Option<Arc<LargeRowsTable>>,
@@ -63,10 +67,10 @@ impl Member {
         Member { table, prefixes, large_rows: large_rows.map(Arc::new), hides }
     }
 
-    /// The same table without the filter, which takes memory and is useful only in level 0.
-    pub(crate) fn without_prefixes(&self) -> Self {
+    /// The same table with another filter, or none: it takes memory, and is useful only above other tables.
+    pub(crate) fn with_prefixes(&self, prefixes: Option<Arc<Prefixes>>) -> Self {
         let (table, large_rows) = (self.table.clone(), self.large_rows.clone());
-        Member { table, prefixes: None, large_rows, hides: self.hides }
+        Member { table, prefixes, large_rows, hides: self.hides }
     }
 
     /// Deletes its file once nobody holds the table any more.
@@ -169,7 +173,7 @@ impl Tables {
         self.levels.iter().flatten().flatten()
     }
 
-    /// Number of runs of flushes.
+    /// Number of runs of flushes that were not merged.
     pub(crate) fn flushes(&self) -> usize {
         self.levels[0].len()
     }

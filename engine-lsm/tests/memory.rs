@@ -45,8 +45,8 @@ fn most_during(work: impl Future<Output = ()>) -> usize {
 const PIECE: usize = 64 << 10;
 const PIECES: usize = 2_000;
 
-/// The cache has nothing of it. The write-ahead log's runs and the window's views have a few flushes of it, whatever
-/// its length.
+/// The cache has nothing of it. The write-ahead log's runs and the window's snapshots have a few flushes of it,
+/// whatever its length.
 #[test]
 fn a_large_attachment_takes_little_memory() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 
 mod store;
 
-pub use store::{MemRange, MemStore, MemView};
+pub use store::{MemRange, MemSnapshot, MemStore};
 
 /// A database in memory: a cheap handle. Its data is gone with the last handle.
 ///

@@ -8,7 +8,7 @@ use imbl::OrdMap;
 use imbl::ordmap::RangedIter;
 use imbl::shared_ptr::DefaultSharedPtr;
 use kv_api::{Direction, Durability, Result};
-use occ::store::{ApplyError, Batch, Store, View};
+use occ::store::{ApplyError, Batch, Snapshot, Store};
 use parking_lot::{Mutex, MutexGuard};
 
 /// A sorted map in memory.
@@ -25,10 +25,10 @@ impl MemStore {
 }
 
 impl Store for MemStore {
-    type View = MemView;
+    type Snapshot = MemSnapshot;
 
-    fn view(&self) -> Result<MemView> {
-        Ok(MemView(self.head().clone()))
+    fn snapshot(&self) -> Result<MemSnapshot> {
+        Ok(MemSnapshot(self.head().clone()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -72,9 +72,9 @@ fn clear_range(map: &mut OrdMap<Bytes, Bytes>, begin: &Bytes, end: &Bytes) {
 
 /// A snapshot of a [`MemStore`].
 #[derive(Clone, Debug)]
-pub struct MemView(OrdMap<Bytes, Bytes>);
+pub struct MemSnapshot(OrdMap<Bytes, Bytes>);
 
-impl View for MemView {
+impl Snapshot for MemSnapshot {
     type Range<'a> = MemRange<'a>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
@@ -93,7 +93,7 @@ impl View for MemView {
     }
 }
 
-/// Rows of a [`MemView`].
+/// Rows of a [`MemSnapshot`].
 #[derive(Debug)]
 pub struct MemRange<'a> {
     rows: RangedIter<'a, Bytes, Bytes, DefaultSharedPtr>,

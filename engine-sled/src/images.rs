@@ -60,11 +60,11 @@ impl Images {
     }
 
     /// A snapshot of the newest epoch. The epoch's batch must be in the tree.
-    pub(crate) fn snapshot(self: &Arc<Self>, cleared: Arc<RangeSet>) -> Snapshot {
+    pub(crate) fn newest(self: &Arc<Self>, cleared: Arc<RangeSet>) -> AtEpoch {
         let mut inner = self.inner.write();
         let epoch = self.newest.load(Ordering::Relaxed);
         *inner.living.entry(epoch).or_default() += 1;
-        Snapshot { images: self.clone(), epoch, cleared }
+        AtEpoch { images: self.clone(), epoch, cleared }
     }
 
     /// The newest epoch.
@@ -86,14 +86,14 @@ impl Images {
 
 /// The images since an epoch. Keeps them alive.
 #[derive(Debug)]
-pub(crate) struct Snapshot {
+pub(crate) struct AtEpoch {
     images: Arc<Images>,
     epoch: u64,
     /// The pending intervals of the epoch: keys in them are absent, whatever the tree holds.
     cleared: Arc<RangeSet>,
 }
 
-impl Snapshot {
+impl AtEpoch {
     /// Ranges that are cleared in the snapshot and may still have rows in the tree.
     pub(crate) fn cleared(&self) -> &RangeSet {
         &self.cleared
@@ -119,7 +119,7 @@ impl Snapshot {
     }
 }
 
-impl Drop for Snapshot {
+impl Drop for AtEpoch {
     fn drop(&mut self) {
         let mut inner = self.images.inner.write();
         if let Some(count) = inner.living.get_mut(&self.epoch) {
@@ -161,13 +161,13 @@ mod tests {
     #[test]
     fn the_first_image_after_the_snapshot_counts() {
         let images = Arc::new(Images::default());
-        let zero = images.snapshot(Arc::default());
+        let zero = images.newest(Arc::default());
         assert!(!zero.is_behind());
         images.publish(vec![("a".into(), None)]);
-        let one = images.snapshot(Arc::default());
+        let one = images.newest(Arc::default());
         images.publish(vec![("a".into(), image("1")), ("b".into(), image("x"))]);
         images.publish(vec![("a".into(), image("2"))]);
-        let three = images.snapshot(Arc::default());
+        let three = images.newest(Arc::default());
         assert_eq!(zero.image(b"a"), Some(None));
         assert_eq!(one.image(b"a"), Some(image("1")));
         assert_eq!(one.image(b"b"), Some(image("x")));
@@ -181,11 +181,11 @@ mod tests {
     #[test]
     fn images_go_with_the_snapshots_that_need_them() {
         let images = Arc::new(Images::default());
-        let zero = images.snapshot(Arc::default());
+        let zero = images.newest(Arc::default());
         images.publish(vec![("a".into(), None)]);
-        let one = images.snapshot(Arc::default());
+        let one = images.newest(Arc::default());
         images.publish(vec![("a".into(), image("1"))]);
-        let two = images.snapshot(Arc::default());
+        let two = images.newest(Arc::default());
         assert_eq!(images.len(), 2);
         drop(one);
         assert_eq!(images.len(), 2, "the oldest snapshot needs them still");

@@ -22,7 +22,7 @@ mod purge;
 mod range;
 mod store;
 
-pub use range::{SledRange, SledView};
+pub use range::{SledRange, SledSnapshot};
 pub use store::SledStore;
 
 /// A durable database in a folder: a cheap handle.

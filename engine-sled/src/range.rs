@@ -14,11 +14,11 @@ use bytes::Bytes;
 use disk::clears::uncovered;
 use kv_api::{Direction, Result};
 use occ::KeyRange;
-use occ::store::View;
+use occ::store::Snapshot;
 use sled::IVec;
 
 use crate::error::caught;
-use crate::images::Snapshot;
+use crate::images::AtEpoch;
 
 /// Size of the first part. Small, since many reads want few rows; each next part is twice as large.
 const FIRST_PIECE: usize = 16;
@@ -29,18 +29,18 @@ const COPY_UP_TO: usize = 256;
 
 /// A snapshot of a [`SledStore`](crate::SledStore).
 #[derive(Clone)]
-pub struct SledView {
+pub struct SledSnapshot {
     tree: sled::Db,
-    snapshot: Arc<Snapshot>,
+    at_epoch: Arc<AtEpoch>,
 }
 
-impl SledView {
-    pub(crate) fn new(tree: sled::Db, snapshot: Arc<Snapshot>) -> Self {
-        SledView { tree, snapshot }
+impl SledSnapshot {
+    pub(crate) fn new(tree: sled::Db, at_epoch: Arc<AtEpoch>) -> Self {
+        SledSnapshot { tree, at_epoch }
     }
 
-    fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+    fn at_epoch(&self) -> &AtEpoch {
+        &self.at_epoch
     }
 
     fn tree(&self, range: &KeyRange) -> sled::Iter {
@@ -48,16 +48,16 @@ impl SledView {
     }
 }
 
-impl View for SledView {
+impl Snapshot for SledSnapshot {
     type Range<'a> = SledRange<'a>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        if self.snapshot.cleared().contains(key) {
+        if self.at_epoch.cleared().contains(key) {
             return Ok(None);
         }
         // The tree first, then the images: see `images`.
         let now = caught("reading", || self.tree.get(key))?;
-        let then = if self.snapshot.is_behind() { self.snapshot.image(key) } else { None };
+        let then = if self.at_epoch.is_behind() { self.at_epoch.image(key) } else { None };
         Ok(then.unwrap_or(now).map(to_bytes))
     }
 
@@ -66,15 +66,15 @@ impl View for SledView {
     }
 }
 
-impl std::fmt::Debug for SledView {
+impl std::fmt::Debug for SledSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SledView").field("snapshot", &self.snapshot).finish_non_exhaustive()
+        f.debug_struct("SledSnapshot").field("at_epoch", &self.at_epoch).finish_non_exhaustive()
     }
 }
 
-/// Rows of a [`SledView`].
+/// Rows of a [`SledSnapshot`].
 pub struct SledRange<'a> {
-    view: &'a SledView,
+    snapshot: &'a SledSnapshot,
     direction: Direction,
     /// Parts of the range outside pending intervals that have not been started.
     parts: VecDeque<KeyRange>,
@@ -87,11 +87,11 @@ pub struct SledRange<'a> {
 }
 
 impl<'a> SledRange<'a> {
-    pub(crate) fn new(view: &'a SledView, begin: &[u8], end: &[u8], direction: Direction) -> Self {
+    pub(crate) fn new(snapshot: &'a SledSnapshot, begin: &[u8], end: &[u8], direction: Direction) -> Self {
         SledRange {
-            view,
+            snapshot,
             direction,
-            parts: uncovered(view.snapshot().cleared(), begin, end).into(),
+            parts: uncovered(snapshot.at_epoch().cleared(), begin, end).into(),
             tree: None,
             begin: Bound::Unbounded,
             end: Bound::Unbounded,
@@ -107,7 +107,7 @@ impl<'a> SledRange<'a> {
             Direction::Reverse => self.parts.pop_back(),
         };
         let Some(part) = part else { return false };
-        self.tree = Some(self.view.tree(&part));
+        self.tree = Some(self.snapshot.tree(&part));
         (self.begin, self.end) = (Bound::Included(part.begin), Bound::Excluded(part.end));
         true
     }
@@ -147,7 +147,7 @@ impl<'a> SledRange<'a> {
                 (begin, std::mem::replace(&mut self.end, Bound::Excluded(last.clone())))
             }
         };
-        if self.view.snapshot().is_behind() && !is_empty(&begin, &end) {
+        if self.snapshot.at_epoch().is_behind() && !is_empty(&begin, &end) {
             rows = self.put_right(rows, begin, end);
         }
         self.piece = (self.piece * 2).min(LARGEST_PIECE);
@@ -169,7 +169,7 @@ impl<'a> SledRange<'a> {
         }
         let mut right = VecDeque::with_capacity(rows.len());
         let bounds = (begin.as_ref().map(|key| key.as_ref()), end.as_ref().map(|key| key.as_ref()));
-        self.view.snapshot().each_image(bounds, |key, image| {
+        self.snapshot.at_epoch().each_image(bounds, |key, image| {
             while rows.front().is_some_and(|(row, _)| row < key) {
                 right.extend(rows.pop_front());
             }

@@ -23,7 +23,7 @@ use crate::clears::{BULK, Clears, RECORD_KEY, STEP};
 use crate::error::{caught, sled_error};
 use crate::images::{Image, Images};
 use crate::purge::{Purger, Step};
-use crate::range::{SledView, to_bytes};
+use crate::range::{SledSnapshot, to_bytes};
 
 /// sled's threads may hold its lock for a moment after a database was closed.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -320,12 +320,12 @@ fn open_tree(data: &Path, cache_bytes: u64) -> Result<sled::Db> {
 }
 
 impl Store for SledStore {
-    type View = SledView;
+    type Snapshot = SledSnapshot;
 
-    fn view(&self) -> Result<SledView> {
+    fn snapshot(&self) -> Result<SledSnapshot> {
         let shared = &self.shared;
         let cleared = shared.clears.lock().pending.clone();
-        Ok(SledView::new(shared.tree.clone(), Arc::new(shared.images.snapshot(cleared))))
+        Ok(SledSnapshot::new(shared.tree.clone(), Arc::new(shared.images.newest(cleared))))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {

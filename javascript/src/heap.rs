@@ -16,7 +16,7 @@ use rquickjs::{
     allocator::{Allocator, RustAllocator},
 };
 
-use crate::state::State;
+use crate::state::CallState;
 
 /// Size in bytes from which an allocation checks the time. Every 64th smaller allocation checks it too.
 const LARGE: usize = 64 << 10;
@@ -47,7 +47,7 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    pub(crate) fn new(state: &Rc<State>) -> rquickjs::Result<Heap> {
+    pub(crate) fn new(state: &Rc<CallState>) -> rquickjs::Result<Heap> {
         let blocks = Blocks::default();
         let runtime = Runtime::new_with_alloc(Memory { state: state.clone(), blocks: blocks.clone() })?;
         blocks.0.borrow_mut().is_open = true;
@@ -87,7 +87,7 @@ impl Drop for Heap {
 
 /// The allocator of QuickJS.
 struct Memory {
-    state: Rc<State>,
+    state: Rc<CallState>,
     blocks: Blocks,
 }
 

@@ -19,7 +19,7 @@ use crate::{
     deadline::thread_time,
     heap::Heap,
     limits::MAX_STACK,
-    state::{EmittedRow, Purpose, State, is_deep},
+    state::{CallState, EmittedRow, Purpose, is_deep},
 };
 
 const PRELUDE: &str = include_str!("prelude.js");
@@ -65,7 +65,7 @@ pub struct Sandbox {
     calls: u32,
     /// In a pool, the end of this sandbox's turn.
     turn_ends: Option<Instant>,
-    pub(crate) state: Rc<State>,
+    pub(crate) state: Rc<CallState>,
 }
 
 struct Compiled {
@@ -110,7 +110,7 @@ impl Sandbox {
         let engine = |error: &dyn std::fmt::Display| Error::new(ErrorKind::Engine, "QuickJS", error.to_string());
         let id = json::JsonText::parse(design.as_bytes()).map_err(|error| engine(&error))?;
         let id = id.get("_id").map(|id| id.str_or_text().into_owned()).unwrap_or_default();
-        let state = State::new(limits, id);
+        let state = CallState::new(limits, id);
         let heap = Heap::new(&state).map_err(|error| engine(&error))?;
         heap.set_max_stack_size(limits.stack.clamp(1, MAX_STACK));
         // QuickJS collects cycles when it makes an object. When memory runs out in the middle of a change, it makes an
@@ -316,7 +316,7 @@ fn options() -> EvalOptions {
 
 /// Evaluates a source as CouchDB does: an expression, or a script whose last value is the function. A declaration has
 /// no value, so `function f(doc) {}` is refused.
-fn compile<'js>(ctx: &Ctx<'js>, state: &State, name: &str, source: &str) -> Result<Function<'js>, Error> {
+fn compile<'js>(ctx: &Ctx<'js>, state: &CallState, name: &str, source: &str) -> Result<Function<'js>, Error> {
     let refused = |reason: String| Error::new(ErrorKind::Compilation, name, reason);
     if is_deep(source) {
         return Err(refused(TOO_DEEP.to_owned()));
@@ -347,7 +347,7 @@ pub(crate) fn too_much(name: &str, limits: &Limits) -> Error {
 }
 
 /// Our error for one of QuickJS. Takes the exception out of the context.
-fn explain(ctx: &Ctx<'_>, state: &State, name: &str, error: rquickjs::Error) -> Error {
+fn explain(ctx: &Ctx<'_>, state: &CallState, name: &str, error: rquickjs::Error) -> Error {
     let limits = &state.limits;
     let thrown = error.is_exception().then(|| ctx.catch());
     if state.timed_out.get() {

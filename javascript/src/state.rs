@@ -44,7 +44,7 @@ pub struct EmittedRow {
 }
 
 /// The state of the running call.
-pub(crate) struct State {
+pub(crate) struct CallState {
     pub limits: Limits,
     deadline: Deadline,
     /// Alive as long as somebody waits for the calls.
@@ -66,9 +66,9 @@ pub(crate) struct State {
     design: String,
 }
 
-impl State {
-    pub(crate) fn new(limits: Limits, design: String) -> Rc<State> {
-        Rc::new(State {
+impl CallState {
+    pub(crate) fn new(limits: Limits, design: String) -> Rc<CallState> {
+        Rc::new(CallState {
             limits,
             deadline: Deadline::new(),
             wanted: RefCell::default(),
@@ -184,7 +184,7 @@ impl State {
     }
 
     /// The functions that `prelude.js` gets as `native`.
-    pub(crate) fn natives<'js>(self: &Rc<State>, ctx: &Ctx<'js>) -> Result<Object<'js>> {
+    pub(crate) fn natives<'js>(self: &Rc<CallState>, ctx: &Ctx<'js>) -> Result<Object<'js>> {
         let natives = Object::new(ctx.clone())?;
         let state = self.clone();
         let emit = function(move |ctx: Ctx<'js>, key, value| state.emit(&ctx, key, value));

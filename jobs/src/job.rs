@@ -1,12 +1,12 @@
 //! A job, and the row of its state.
 //!
 //! ```text
-//!  (Format = 1, Name, State, Priority, ScheduledMs, Attempts, Lost, IsResubmitted, EndedLease, EndedNumber)
+//!  (Format = 1, Name, JobState, Priority, ScheduledMs, Attempts, Lost, IsResubmitted, EndedLease, EndedNumber)
 //!  (Format = 1, Name, 1,     Priority, ScheduledMs, Attempts, Lost, IsResubmitted, EndedLease, EndedNumber, Lease, Number, StartedMs)
 //! ```
 //!
-//! `State` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended the
-//! job last; empty and 0 before that. A run uses them to recognise its own commit after an unknown result.
+//! `JobState` is 0 for pending, 1 for running, 2 for finished. `EndedLease` and `EndedNumber` name the run that ended
+//! the job last; empty and 0 before that. A run uses them to recognise its own commit after an unknown result.
 
 use std::fmt;
 
@@ -60,7 +60,7 @@ impl Priority {
 
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum JobState {
     /// It waits for a run.
     Pending,
     /// A server runs it, or did until its lease expired.
@@ -88,7 +88,7 @@ pub struct Job {
     /// Its identity.
     pub id: JobId,
     /// Its state.
-    pub state: State,
+    pub state: JobState,
     /// Its priority.
     pub priority: Priority,
     /// Earliest time of a run, in milliseconds since 1970.
@@ -271,11 +271,11 @@ impl JobRow {
     /// The job of this row, without its data and progress.
     pub(crate) fn job(&self, id: JobId) -> Job {
         let (state, run) = match self.state {
-            RowState::Pending => (State::Pending, None),
-            RowState::Finished => (State::Finished, None),
+            RowState::Pending => (JobState::Pending, None),
+            RowState::Finished => (JobState::Finished, None),
             RowState::Running { token, started_ms } => {
                 let run = Run { started_ms, number: token.number, lease: token.lease, server: None };
-                (State::Running, Some(run))
+                (JobState::Running, Some(run))
             }
         };
         Job {

@@ -52,6 +52,6 @@ mod server;
 
 pub use error::{Error, Result};
 pub use hold::Hold;
-pub use job::{Job, JobId, LostRun, NewJob, Priority, Progress, Run, State, pause_after_lost};
+pub use job::{Job, JobId, JobState, LostRun, NewJob, Priority, Progress, Run, pause_after_lost};
 pub use registry::{Jobs, Registry};
 pub use server::{Accepted, Server, ServerOptions};

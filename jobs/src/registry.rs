@@ -11,7 +11,7 @@ use kv_api::{
 };
 
 use crate::error::{Error, Result};
-use crate::job::{Job, JobId, JobRow, NewJob, Priority, Progress, RowState, State};
+use crate::job::{Job, JobId, JobRow, JobState, NewJob, Priority, Progress, RowState};
 use crate::keys::{self, Keys};
 use crate::lease::Lease;
 
@@ -40,7 +40,7 @@ impl Registry {
     ///
     /// # Errors
     /// The store's errors; a row that cannot be read.
-    pub async fn add<T: Transaction>(&self, transaction: &T, id: &JobId, new: &NewJob) -> Result<State> {
+    pub async fn add<T: Transaction>(&self, transaction: &T, id: &JobId, new: &NewJob) -> Result<JobState> {
         let mut row = self.row(transaction, id, Read::Serializable).await?;
         if let Some(row) = row.as_mut().filter(|row| row.lost > 0)
             && transaction.get(&self.keys.data(id), Read::Snapshot).await?.unwrap_or_default() != new.data
@@ -59,7 +59,7 @@ impl Registry {
         {
             let row = JobRow { priority, scheduled_ms, is_resubmitted: true, name, ..row.clone() };
             transaction.set(self.keys.job(id), row.write());
-            return Ok(State::Running);
+            return Ok(JobState::Running);
         }
         if let Some(row) = &row {
             transaction.clear(&self.keys.progress(id));
@@ -73,7 +73,7 @@ impl Registry {
         let state = RowState::Pending;
         let row = JobRow { state, priority, scheduled_ms, attempts: 0, lost, is_resubmitted: false, ended, name };
         self.enqueue(transaction, id, &row);
-        Ok(State::Pending)
+        Ok(JobState::Pending)
     }
 
     /// Removes a job, whatever its state. A run of it cannot write any more. Returns whether the job existed.
@@ -293,7 +293,7 @@ impl<D: Database> Jobs<D> {
     ///
     /// # Errors
     /// The store's errors; a row that cannot be read.
-    pub async fn add(&self, id: &JobId, new: &NewJob) -> Result<State> {
+    pub async fn add(&self, id: &JobId, new: &NewJob) -> Result<JobState> {
         let run = Runner::new(&self.database);
         run.run(|transaction, _| async move { self.registry.add(&transaction, id, new).await }).await
     }
@@ -380,7 +380,7 @@ impl<D: Database> Jobs<D> {
                 let row = leases.iter().find(|row| row.key == lease)?;
                 Lease::read(&row.value).ok().map(|lease| lease.server)
             };
-            let named = jobs.into_iter().filter(|job| job.state == State::Running).map(|mut job| {
+            let named = jobs.into_iter().filter(|job| job.state == JobState::Running).map(|mut job| {
                 let server = name_of(&job);
                 if let Some(run) = &mut job.run {
                     run.server = server;

@@ -57,21 +57,21 @@ type Separate = fn(&[u8]) -> bool;
 #[derive(Clone, Debug)]
 pub struct Counted<D> {
     inner: D,
-    apart: Option<Separate>,
+    separate: Option<Separate>,
     ledgers: Arc<Mutex<Vec<Ledger>>>,
 }
 
 impl<D: Database> Counted<D> {
     /// Counts the transactions of `inner`.
     pub fn new(inner: D) -> Self {
-        Counted { inner, apart: None, ledgers: Arc::default() }
+        Counted { inner, separate: None, ledgers: Arc::default() }
     }
 
     /// Also counts, in [`Counts::kvs_read_separately`], the rows whose key matches `rule`: a fixed cost of a layer, for
     /// example a key that every transaction reads.
     #[must_use]
     pub fn separately(mut self, rule: fn(&[u8]) -> bool) -> Self {
-        self.apart = Some(rule);
+        self.separate = Some(rule);
         self
     }
 
@@ -91,7 +91,7 @@ impl<D: Database> Database for Counted<D> {
         let inner = self.inner.begin()?;
         let ledger = Ledger::default();
         self.ledgers.lock().push(ledger.clone());
-        Ok(CountedTransaction { inner, apart: self.apart, ledger })
+        Ok(CountedTransaction { inner, separate: self.separate, ledger })
     }
 
     fn limits(&self) -> Limits {
@@ -147,13 +147,13 @@ impl Ledger {
         }
     }
 
-    fn answer<'a>(&self, apart: Option<Separate>, rows: impl IntoIterator<Item = (&'a [u8], usize)>) {
+    fn answer<'a>(&self, separate: Option<Separate>, rows: impl IntoIterator<Item = (&'a [u8], usize)>) {
         let mut entries = self.0.lock();
         entries.under_way = false;
         for (key, value_bytes) in rows {
             entries.counts.kvs_read += 1;
             entries.counts.bytes_read += (key.len() + value_bytes) as u64;
-            entries.counts.kvs_read_separately += u64::from(apart.is_some_and(|rule| rule(key)));
+            entries.counts.kvs_read_separately += u64::from(separate.is_some_and(|rule| rule(key)));
         }
     }
 }
@@ -162,7 +162,7 @@ impl Ledger {
 #[derive(Clone, Debug)]
 pub struct CountedTransaction<T> {
     inner: T,
-    apart: Option<Separate>,
+    separate: Option<Separate>,
     ledger: Ledger,
 }
 
@@ -186,11 +186,11 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
     fn get(&self, key: &[u8], read: Read) -> impl Future<Output = Result<Option<Bytes>>> + Send + use<T> {
         self.ledger.issue();
         let value = self.inner.get(key, read);
-        let (ledger, apart, key) = (self.ledger.clone(), self.apart, Bytes::copy_from_slice(key));
+        let (ledger, separate, key) = (self.ledger.clone(), self.separate, Bytes::copy_from_slice(key));
         async move {
             let value = value.await;
             let row = value.as_ref().ok().and_then(Option::as_ref).map(|value| (key.as_ref(), value.len()));
-            ledger.answer(apart, row);
+            ledger.answer(separate, row);
             value
         }
     }
@@ -198,10 +198,10 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
     fn get_key(&self, selector: &KeySelector, read: Read) -> impl Future<Output = Result<Bytes>> + Send + use<T> {
         self.ledger.issue();
         let key = self.inner.get_key(selector, read);
-        let (ledger, apart) = (self.ledger.clone(), self.apart);
+        let (ledger, separate) = (self.ledger.clone(), self.separate);
         async move {
             let key = key.await;
-            ledger.answer(apart, key.as_ref().ok().map(|key| (key.as_ref(), 0)));
+            ledger.answer(separate, key.as_ref().ok().map(|key| (key.as_ref(), 0)));
             key
         }
     }
@@ -213,11 +213,11 @@ impl<T: Transaction> Transaction for CountedTransaction<T> {
     ) -> impl Future<Output = Result<RangeBatch>> + Send + use<T> {
         self.ledger.issue();
         let batch = self.inner.get_range(request, read);
-        let (ledger, apart) = (self.ledger.clone(), self.apart);
+        let (ledger, separate) = (self.ledger.clone(), self.separate);
         async move {
             let batch = batch.await;
             let rows = batch.as_ref().map(|batch| batch.rows.as_slice()).unwrap_or_default();
-            ledger.answer(apart, rows.iter().map(|row| (row.key.as_ref(), row.value.len())));
+            ledger.answer(separate, rows.iter().map(|row| (row.key.as_ref(), row.value.len())));
             batch
         }
     }

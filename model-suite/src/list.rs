@@ -370,6 +370,7 @@ macro_rules! __scenarios {
                 damaged_views_are_found,
                 view_rows_that_belong_to_nothing_are_removed,
                 a_repair_leaves_view_rows_that_a_later_version_wrote,
+                a_view_is_tried_on_the_documents_that_changed_last,
             }
             "Documents that a view leaves out" left_out {
                 queries_name_the_documents_that_a_view_leaves_out,

@@ -38,8 +38,8 @@ pub struct LayerOptions {
     /// Maximum size of an attachment, in bytes as received. Unlimited by default. [`Layer::limit_attachments`] changes
     /// it.
     pub max_attachment_size: u64,
-    /// Maximum number of threads that work on one bulk write, including the caller's. 1 by default: then the layer
-    /// starts no threads.
+    /// Maximum number of threads that work on one bulk write, of a pool with one for each core, which all layers of the
+    /// process share. 1 by default: then the caller works alone, and no thread is started.
     pub threads: usize,
 }
 

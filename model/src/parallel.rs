@@ -1,132 +1,98 @@
 //! CPU-bound work, divided among threads.
 //!
 //! One request parses, hashes and lays out a whole bulk of documents. With a single client, the other cores are idle
-//! meanwhile, so a large bulk is divided among threads. With several clients the cores are busy already and threads
-//! would only cost, so the process has a limit on the threads that do such work at the same time.
+//! meanwhile, so a large bulk is divided among the threads of one pool. The pool has a thread for each core, so several
+//! clients together do not start more.
 
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::sync::OnceLock;
+
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// Number of items that a thread takes at a time.
 const PIECE: usize = 32;
 
-/// Minimum number of items that are worth a thread. Starting a thread takes about 50 µs, a small document about 5.
+/// Minimum number of items that are worth a thread. A small document takes about 5 µs.
 const SHARE: usize = 200;
 
-/// Number of threads at work in this process.
-static BUSY: AtomicUsize = AtomicUsize::new(0);
+/// The threads of this process, started when they are first needed. `None`: the system provides none.
+fn pool() -> Option<&'static ThreadPool> {
+    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+    let start = || ThreadPoolBuilder::new().thread_name(|number| format!("bulk-{number}")).build().ok();
+    POOL.get_or_init(start).as_ref()
+}
 
-/// Applies `work` to each item and returns the results in the order of the items. Many items are divided among several
-/// threads, one of which is the caller's; no more than `threads` in the process work at a time. Each thread has its own
-/// `memory`, for example buffers that it uses again.
+/// Applies `work` to each item and returns the results in the order of the items. Many items are divided among at most
+/// `threads` threads. Each piece of work has its own `memory`, for example buffers that it uses again.
 ///
 /// # Panics
 /// Panics if `work` does.
 pub fn map<T: Sync, M, R: Send>(
     threads: usize,
     items: &[T],
-    memory: impl Fn() -> M + Sync,
-    work: impl Fn(&mut M, &T) -> R + Sync,
+    memory: impl Fn() -> M + Sync + Send,
+    work: impl Fn(&mut M, &T) -> R + Sync + Send,
 ) -> Vec<R> {
-    // Another request may start between these two lines. One thread too many does no harm.
-    let free = threads.saturating_sub(BUSY.load(Ordering::Relaxed));
-    let threads = free.min(items.len() / SHARE).max(1);
-    let _busy = Busy::these(threads);
-    map_on(threads, items, memory, work)
-}
-
-/// Counts threads as busy until it is dropped.
-struct Busy(usize);
-
-impl Busy {
-    fn these(threads: usize) -> Self {
-        BUSY.fetch_add(threads, Ordering::Relaxed);
-        Busy(threads)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        BUSY.fetch_sub(self.0, Ordering::Relaxed);
-    }
-}
-
-fn map_on<T: Sync, M, R: Send>(
-    threads: usize,
-    items: &[T],
-    memory: impl Fn() -> M + Sync,
-    work: impl Fn(&mut M, &T) -> R + Sync,
-) -> Vec<R> {
-    if threads < 2 {
-        let mut memory = memory();
-        return items.iter().map(|item| work(&mut memory, item)).collect();
-    }
-    let taken = AtomicUsize::new(0);
-    // Threads take pieces when they are ready, so one that starts late does not delay the others.
-    let take = || {
-        let (mut done, mut memory) = (Vec::new(), memory());
-        loop {
-            let begin = taken.fetch_add(PIECE, Ordering::Relaxed);
-            let Some(rest) = items.get(begin..).filter(|rest| !rest.is_empty()) else { return done };
-            done.push((begin, rest.iter().take(PIECE).map(|item| work(&mut memory, item)).collect::<Vec<R>>()));
+    let threads = threads.min(items.len() / SHARE);
+    match if threads < 2 { None } else { pool() } {
+        Some(pool) => {
+            let least = if threads < pool.current_num_threads() { items.len().div_ceil(threads) } else { PIECE };
+            pool.install(|| items.par_iter().with_min_len(least).map_init(memory, work).collect())
         }
-    };
-    let mut done = thread::scope(|scope| {
-        // If a thread cannot be started, the others do its share.
-        let others: Vec<_> =
-            (1..threads).filter_map(|_| thread::Builder::new().spawn_scoped(scope, take).ok()).collect();
-        let mut done = take();
-        for other in others {
-            done.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        None => {
+            let mut memory = memory();
+            items.iter().map(|item| work(&mut memory, item)).collect()
         }
-        done
-    });
-    done.sort_unstable_by_key(|(begin, _)| *begin);
-    done.into_iter().flat_map(|(_, results)| results).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+    use std::thread;
+
     use super::*;
 
     #[test]
     fn results_stand_in_the_order_of_the_items_however_many_threads_there_are() {
-        for threads in 1..6 {
-            for count in [0, 1, 31, 32, 33, 1_000] {
+        for threads in 0..6 {
+            for count in [0, 1, 31, 399, 400, 1_000, 5_000] {
                 let items: Vec<usize> = (0..count).collect();
                 let doubled: Vec<usize> = items.iter().map(|item| item * 2).collect();
                 assert_eq!(
-                    map_on(threads, &items, || (), |(), item| item * 2),
+                    map(threads, &items, || (), |(), item| item * 2),
                     doubled,
                     "{count} items, {threads} threads"
                 );
-                assert_eq!(map(threads, &items, || (), |(), item| item * 2), doubled);
             }
         }
     }
 
     #[test]
-    fn several_threads_work_at_once() {
-        let (first, second) = (std::sync::Barrier::new(2), AtomicUsize::new(0));
-        map_on(
-            2,
-            &[(); 2 * PIECE],
-            || (),
-            |(), ()| {
-                // Each thread waits in its first piece for the other to come.
-                if second.fetch_add(1, Ordering::SeqCst) < 2 {
-                    first.wait();
-                }
-            },
-        );
-        assert_eq!(second.into_inner(), 2 * PIECE);
+    fn few_items_and_one_thread_stay_with_the_caller_and_many_leave_it() {
+        let threads = |threads: usize, count: usize| {
+            let seen = Mutex::new(HashSet::new());
+            map(
+                threads,
+                &vec![(); count],
+                || (),
+                |(), ()| {
+                    seen.lock().unwrap().insert(thread::current().id());
+                },
+            );
+            seen.into_inner().unwrap()
+        };
+        let own = HashSet::from([thread::current().id()]);
+        assert_eq!(threads(1, 10_000), own);
+        assert_eq!(threads(8, 2 * SHARE - 1), own);
+        assert!(threads(2, 10_000).is_disjoint(&own));
     }
 
     #[test]
     #[should_panic(expected = "item 700")]
     fn a_panic_of_any_thread_is_the_callers() {
         let items: Vec<usize> = (0..1_000).collect();
-        map_on(2, &items, || (), |(), &item| assert_ne!(item, 700, "item 700"));
+        map(2, &items, || (), |(), &item| assert_ne!(item, 700, "item 700"));
     }
 }

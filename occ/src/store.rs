@@ -2,14 +2,14 @@
 //!
 //! A [`Store`] is a sorted map of byte strings with cheap snapshots. It knows nothing of transactions,
 //! versions or conflicts. One thread at a time writes it, in atomic batches. Any number of threads read it,
-//! through [`View`]s that never change.
+//! through [`Snapshot`]s that never change.
 //!
 //! ```text
-//!   time ──►   apply(batch 7)   view()   sync()        apply(batch 8)   view()   sync()
-//!   readers    view 6 ───────────────────────┤ view 7 ────────────────────────────────┤ view 8
+//!   time ──►      apply(batch 7)   snapshot()   sync()       apply(batch 8)   snapshot()   sync()
+//!   readers see   batch 6 ─────────────────────────┤ batch 7 ───────────────────────────────┤ batch 8
 //! ```
 //!
-//! A view is read only after its newest batch is synced.
+//! A snapshot is read only after its newest batch is synced.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -157,15 +157,15 @@ impl ApplyError {
 /// A sorted map of byte strings under a database of this crate.
 pub trait Store: Send + Sync + 'static {
     /// Its snapshots.
-    type View: View;
+    type Snapshot: Snapshot;
 
     /// A snapshot with every applied batch. Taken after each batch, so it must be cheap.
-    fn view(&self) -> Result<Self::View>;
+    fn snapshot(&self) -> Result<Self::Snapshot>;
 
-    /// A cheaper snapshot with the same rows as `view`, if the store has one by now. Called when a transaction
+    /// A cheaper snapshot with the same rows as `snapshot`, if the store has one by now. Called when a transaction
     /// begins to read, so it must be cheap.
-    fn refreshed(&self, view: &Self::View) -> Option<Self::View> {
-        let _ = view;
+    fn refreshed(&self, snapshot: &Self::Snapshot) -> Option<Self::Snapshot> {
+        let _ = snapshot;
         None
     }
 
@@ -209,7 +209,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Copies everything that is applied and synced into a new folder: see [`kv_api::Database::snapshot`].
-    fn snapshot(&self, folder: &Path) -> Result<()> {
+    fn copy_to(&self, folder: &Path) -> Result<()> {
         Err(kv_api::no_snapshot(folder))
     }
 
@@ -226,14 +226,14 @@ pub trait Store: Send + Sync + 'static {
         drop(let_go);
     }
 
-    /// Closes the store. Called once; afterwards only views are used.
+    /// Closes the store. Called once; afterwards only snapshots are used.
     fn close(&self) -> Result<()> {
         self.sync()
     }
 }
 
 /// A snapshot of a [`Store`]. It never changes.
-pub trait View: Clone + Send + Sync + 'static {
+pub trait Snapshot: Clone + Send + Sync + 'static {
     /// Rows of a range, in the direction asked for.
     type Range<'a>: Iterator<Item = Result<(Bytes, Bytes)>>;
 
@@ -245,11 +245,11 @@ pub trait View: Clone + Send + Sync + 'static {
     fn range<'a>(&'a self, begin: &[u8], end: &[u8], direction: Direction) -> Self::Range<'a>;
 }
 
-/// The view of a store that keeps its rows in a map, such as stores of tests.
+/// The snapshot of a store that keeps its rows in a map, such as stores of tests.
 #[derive(Clone, Debug, Default)]
-pub struct MapView(pub Arc<BTreeMap<Bytes, Bytes>>);
+pub struct MapSnapshot(pub Arc<BTreeMap<Bytes, Bytes>>);
 
-impl View for MapView {
+impl Snapshot for MapSnapshot {
     type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use kv_api::{Error, Result, error};
 
-use crate::store::{Batch, View};
+use crate::store::{Batch, Snapshot};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, Promise, Weak, lock};
 
@@ -132,7 +132,7 @@ impl Watches {
         lock(&self.deferred).extend(watches.iter().map(Arc::downgrade));
     }
 
-    /// Takes the deferred watches, to compare them with the view of the batch that was just published.
+    /// Takes the deferred watches, to compare them with the snapshot of the batch that was just published.
     pub(crate) fn take_deferred(&self) -> Vec<Weak<Watch>> {
         std::mem::take(&mut *lock(&self.deferred))
     }
@@ -165,10 +165,10 @@ impl Watches {
         touched
     }
 
-    /// Compares watches with the values in `view`. Each key is read once, however many watches it has.
-    pub(crate) fn compare<V: View>(touched: Touched, view: &V) {
+    /// Compares watches with the values in `snapshot`. Each key is read once, however many watches it has.
+    pub(crate) fn compare<V: Snapshot>(touched: Touched, snapshot: &V) {
         for (key, watches) in touched {
-            match view.get(&key) {
+            match snapshot.get(&key) {
                 Ok(value) => watches.iter().for_each(|watch| watch.compare(value.as_ref())),
                 // The watcher's next read gets the error. A needless wake-up is allowed.
                 Err(_) => watches.iter().for_each(|watch| watch.finish(Ok(()))),

@@ -16,14 +16,11 @@ use support::*;
 type Tx = <Db as Database>::Transaction;
 type Range = (Bytes, Bytes);
 
-struct Random(u64);
+struct Random(occ::Random);
 
 impl Random {
     fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
+        self.0.next() % below
     }
 
     fn key(&mut self) -> Bytes {
@@ -46,7 +43,7 @@ impl Random {
 
 /// A transaction, implemented naively.
 struct Model {
-    view: Map,
+    snapshot: Map,
     read_version: i64,
     pending: BTreeSet<Bytes>,
     /// Ranges whose content depends on this transaction alone.
@@ -121,13 +118,13 @@ impl Model {
             self.pending.retain(|key| !covers(&range, key));
         }
         self.writes.push(range);
-        apply(&mut self.view, &write);
+        apply(&mut self.snapshot, &write);
         self.ops.push(write);
     }
 
     /// The key that a selector names, found by counting.
     fn resolve(&self, selector: &KeySelector) -> (Bytes, bool) {
-        let keys: Vec<&Bytes> = self.view.keys().collect();
+        let keys: Vec<&Bytes> = self.snapshot.keys().collect();
         let at = keys.partition_point(|key| **key < selector.key || (selector.or_equal && **key == selector.key));
         let at = at as i64 - 1 + i64::from(selector.offset);
         if at < 0 {
@@ -159,9 +156,9 @@ impl World {
         let (tx, model) = &mut open[at];
         let model = model.get_or_insert_with(|| {
             let read_version = block_on(tx.get_read_version()).unwrap();
-            let view = versions.range(..=read_version).next_back().map(|(_, map)| map.clone()).unwrap_or_default();
+            let snapshot = versions.range(..=read_version).next_back().map(|(_, map)| map.clone()).unwrap_or_default();
             let (pending, own, reads) = (BTreeSet::new(), Vec::new(), Vec::new());
-            Model { view, read_version, pending, own, reads, writes: Vec::new(), ops: Vec::new(), failed: false }
+            Model { snapshot, read_version, pending, own, reads, writes: Vec::new(), ops: Vec::new(), failed: false }
         });
         let read = if random.below(4) == 0 { Read::Snapshot } else { Read::Serializable };
         match random.below(100) {
@@ -172,7 +169,7 @@ impl World {
                     model.failed = true;
                     return assert_eq!(found.unwrap_err().code(), 1036, "{context}");
                 }
-                assert_eq!(found.unwrap(), model.view.get(&key).cloned(), "{context}: {key:?}");
+                assert_eq!(found.unwrap(), model.snapshot.get(&key).cloned(), "{context}: {key:?}");
                 if read == Read::Serializable {
                     model.read(key.clone(), key_after(&key));
                 }
@@ -200,7 +197,7 @@ impl World {
                 }
                 let found = block_on(tx.get_range(&request, read)).unwrap();
                 let mut expected: Vec<_> = model
-                    .view
+                    .snapshot
                     .range(begin.clone()..end.clone())
                     .map(|(key, value)| (key.clone(), value.clone()))
                     .collect();
@@ -236,7 +233,7 @@ impl World {
                 };
                 let (begin, end) = (bound(&request.begin), bound(&request.end));
                 let expected: Vec<Bytes> = if begin < end {
-                    model.view.range(begin..end).map(|(key, _)| key.clone()).collect()
+                    model.snapshot.range(begin..end).map(|(key, _)| key.clone()).collect()
                 } else {
                     Vec::new()
                 };
@@ -333,7 +330,7 @@ impl World {
 fn agrees_with_the_model() {
     for seed in 0..60 {
         let (db, clock, _) = open();
-        let random = Random(seed);
+        let random = Random(occ::Random::new(seed));
         let mut world =
             World { db, versions: BTreeMap::new(), commits: Vec::new(), open: Vec::new(), random, conflicts: 0 };
         for step in 0..1500 {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use kv_api::{Database, Error, MutationType, Read, Result, Transaction, TransactionOption};
-use occ::store::View;
+use occ::store::Snapshot;
 use occ::{OccBuilder, OccDatabase};
 use support::*;
 
@@ -83,18 +83,18 @@ fn a_commit_that_lets_others_go_first_waits_for_nobody() {
     let mut gone = Box::pin(dropped.commit());
     assert!(poll_once(&mut gone).is_pending());
     drop(gone);
-    while !TestView::has(&control, "dropped") {
+    while !TestSnapshot::has(&control, "dropped") {
         std::thread::yield_now();
     }
     let mut left = Box::pin(left.commit());
     assert!(poll_once(&mut left).is_pending());
     assert_eq!(commit(&last), 0);
-    assert!(TestView::has(&control, "left"), "who comes next carries what nobody polls");
+    assert!(TestSnapshot::has(&control, "left"), "who comes next carries what nobody polls");
     let closed = writer(&db, "closed");
     let mut closed = Box::pin(closed.commit());
     assert!(poll_once(&mut closed).is_pending());
     db.close().unwrap();
-    assert!(TestView::has(&control, "closed"));
+    assert!(TestSnapshot::has(&control, "closed"));
     block_on(left).unwrap();
     block_on(closed).unwrap();
 }
@@ -346,7 +346,7 @@ fn closing_ends_everything_and_keeps_the_version() {
     let db: OccDatabase<TestStore> =
         OccBuilder::new().clock(occ::ManualClock::new()).open(TestStore(control.clone())).unwrap();
     assert!(block_on(db.begin().unwrap().get_read_version()).unwrap() > committed);
-    assert_eq!(occ::last_version(&occ::store::Store::view(db.store()).unwrap()).unwrap(), committed);
+    assert_eq!(occ::last_version(&occ::store::Store::snapshot(db.store()).unwrap()).unwrap(), committed);
     let tx = writer(&db, "b");
     assert_eq!(commit(&tx), 0);
     assert!(tx.get_committed_version().unwrap() > committed);
@@ -393,17 +393,17 @@ fn the_last_handle_may_be_dropped_inside_a_round() {
     while control.closes.load(Ordering::SeqCst) == 0 {
         std::thread::yield_now();
     }
-    assert!(TestView::has(&control, "queued"));
+    assert!(TestSnapshot::has(&control, "queued"));
 }
 
 trait Has {
     fn has(control: &Arc<Control>, key: &str) -> bool;
 }
 
-impl Has for TestView {
+impl Has for TestSnapshot {
     fn has(control: &Arc<Control>, key: &str) -> bool {
-        let view: Result<TestView> = occ::store::Store::view(&TestStore(control.clone()));
-        view.and_then(|view| view.get(key.as_bytes())).is_ok_and(|value| value.is_some())
+        let snapshot: Result<TestSnapshot> = occ::store::Store::snapshot(&TestStore(control.clone()));
+        snapshot.and_then(|snapshot| snapshot.get(key.as_bytes())).is_ok_and(|value| value.is_some())
     }
 }
 

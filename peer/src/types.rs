@@ -129,8 +129,8 @@ pub struct IdRange {
     pub limit: usize,
     /// The content of the listing.
     pub docs: Docs,
-    /// Whether documents that cannot be read are [listed separately](ListingPage::damaged). Otherwise the whole listing fails,
-    /// since they must not be taken for absent.
+    /// Whether documents that cannot be read are [listed separately](ListingPage::damaged). Otherwise the whole listing
+    /// fails, since they must not be taken for absent.
     pub skips_damaged: bool,
 }
 

@@ -11,7 +11,7 @@ use disk::wal::WalStore;
 use disk::{DiskOptions, DiskStore, OnDisk};
 use kv_api::{Bytes, Durability, Error, Result, error};
 use occ::OccDatabase;
-use occ::store::{ApplyError, Batch, MapView, Store};
+use occ::store::{ApplyError, Batch, MapSnapshot, Store};
 use powercut::Rows;
 
 #[derive(Debug)]
@@ -45,10 +45,10 @@ impl DiskStore for Tree {
 }
 
 impl Store for Tree {
-    type View = MapView;
+    type Snapshot = MapSnapshot;
 
-    fn view(&self) -> Result<MapView> {
-        Ok(MapView(self.rows.lock().unwrap().clone()))
+    fn snapshot(&self) -> Result<MapSnapshot> {
+        Ok(MapSnapshot(self.rows.lock().unwrap().clone()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {

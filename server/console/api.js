@@ -44,6 +44,38 @@ export class Refused extends Error {
   }
 }
 
+/** The most bytes of an answer that are read: a page with more would stop the browser. */
+export const MOST_BYTES = 16_000_000;
+
+/** An answer is larger than a page reads. */
+export class TooLarge extends Error {
+  constructor() {
+    super(`The answer is larger than ${MOST_BYTES / 1e6} MB, which is more than a page reads. Ask for less of it.`);
+  }
+}
+
+/** The text of an answer. Of one that is too large, no more is read than that it is. */
+async function bounded(answer) {
+  const stop = async () => {
+    await answer.body?.cancel();
+    throw new TooLarge();
+  };
+  // A packed answer says how long it is packed; it is at least as long.
+  if (Number(answer.headers.get('content-length')) > MOST_BYTES) await stop();
+  if (!answer.body) return '';
+  const [reader, decoder, parts] = [answer.body.getReader(), new TextDecoder(), []];
+  let bytes = 0;
+  for (let piece; !(piece = await reader.read()).done;) {
+    bytes += piece.value.length;
+    if (bytes > MOST_BYTES) {
+      await reader.cancel();
+      throw new TooLarge();
+    }
+    parts.push(decoder.decode(piece.value, { stream: true }));
+  }
+  return parts.join('') + decoder.decode();
+}
+
 const listeners = new Set();
 
 /** Calls `listener` when a request is refused since nobody is signed in any more. */
@@ -94,7 +126,10 @@ export async function text(method, address, { body, type = 'application/json', s
   } catch (error) {
     throw error.name === 'AbortError' ? error : new Error('The server cannot be reached.', { cause: error });
   }
-  const content = await answer.text();
+  const content = await bounded(answer).catch((error) => {
+    if (error instanceof TooLarge || error.name === 'AbortError') throw error;
+    throw new Error('The server broke its answer off.', { cause: error });
+  });
   if (answer.ok) return content;
   let said = {};
   try {
@@ -122,12 +157,22 @@ export const put = (address, body, options) => json('PUT', address, { body, ...o
 export const post = (address, body = {}, options) => json('POST', address, { body, ...options });
 export const remove = (address, options) => json('DELETE', address, options);
 
-/** Who the user is. `isParty`: the server has no administrator, so everybody is one. */
-export const session = { name: null, roles: [], isAdmin: false, isParty: false, version: '' };
+/**
+ * Who the user is. `isParty`: the server has no administrator, so everybody on its machine is one.
+ * `needsAdministrator`: it has none, whoever this user is.
+ */
+export const session = {
+  name: null,
+  roles: [],
+  isAdmin: false,
+  isParty: false,
+  needsAdministrator: false,
+  version: '',
+};
 
 /** Asks the server who the user is. */
 export async function whoAmI() {
-  const { userCtx } = await get(url('_session')).catch((error) => {
+  const { userCtx, needs_administrator: needs } = await get(url('_session')).catch((error) => {
     if (error.status !== 401) throw error;
     // chttpd/require_valid_user: nobody is told even this.
     return { userCtx: { name: null, roles: [] } };
@@ -138,6 +183,7 @@ export async function whoAmI() {
     roles: userCtx.roles,
     isAdmin,
     isParty: isAdmin && userCtx.name === null,
+    needsAdministrator: Boolean(needs),
   });
 }
 

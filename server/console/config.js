@@ -1,49 +1,40 @@
 // The configuration: CouchDB's settings that the server reads. Only values that hold no secret are shown.
 
-import { get, put, remove, url } from './api.js';
-import { button, dialog, field, fill, form, h, note, panel, table, toast } from './dom.js';
+import { get, put, remove, session, url } from './api.js';
+import { button, dialog, field, fill, form, h, link, note, panel, short, table, toast } from './dom.js';
+import { SETTINGS } from './meanings.js';
 
 const path = (...parts) => url('_node', '_local', '_config', ...parts);
 
-const AUTH =
-  'allow_persistent_cookies cookie_domain hash_algorithms iterations max_iterations min_iterations password_regexp ' +
-  'password_scheme pbkdf2_prf public_fields same_site timeout';
+/** The sections that are asked for. `admins` is not among them: its values are made of passwords. */
+const SECTIONS = Object.keys(SETTINGS);
 
-/**
- * The sections that are asked for, and the names whose values are shown: those that the server knows and that hold no
- * secret. `admins` is not among them: its values are made of passwords.
- */
-const SECTIONS = Object.fromEntries(
-  Object.entries({
-    chttpd:
-      'WWW-Authenticate admin_only_all_dbs authentication_handlers decode_plus_to_space enable_cors ' +
-      'max_db_number_for_dbs_info_req max_http_request_size peer_header require_valid_user ' +
-      'require_valid_user_except_for_up x_forwarded_host x_forwarded_proto x_forwarded_ssl',
-    chttpd_auth: `proxy_use_secret require_valid_user upgrade_hash_on_auth x_auth_roles x_auth_token x_auth_username ${AUTH}`,
-    chttpd_auth_lockout: 'max_lifetime mode threshold',
-    cors: 'credentials exposed_headers headers max_age methods origins',
-    couch_auto_purge_plugin: 'deleted_document_ttl dry_run repeat',
-    couch_httpd_auth: AUTH,
-    couch_peruser: 'database_prefix delete_dbs enable quota',
-    couch_scanner_plugins: 'couch_auto_purge_plugin',
-    couchdb:
-      'default_security max_attachment_size max_bulk_docs_count max_bulk_get_count max_document_size ' +
-      'users_db_security_editable',
-    csp:
-      'attachments_enable attachments_header_value showlist_enable showlist_header_value utils_enable ' +
-      'utils_header_value',
-    httpd: 'WWW-Authenticate enable_cors',
-    jwt_auth: 'required_claims roles_claim_name roles_claim_path',
-    jwt_keys: '',
-    replicator:
-      'checkpoint_interval connection_timeout http_connections interval max_churn max_jobs retries_per_request ' +
-      'socket_options use_checkpoints worker_batch_size worker_processes',
-    uuids: 'algorithm max_count utc_id_suffix',
-  }).map(([section, names]) => [section, new Set(names.split(' '))]),
-);
+/** The most letters of a default that are shown. */
+const MOST_DEFAULT = 60;
 
-/** Whether a value may be a secret. */
-const isSecret = (section, name) => !SECTIONS[section]?.has(name);
+/** Settings that are secrets. */
+const SECRETS = new Set(['chttpd_auth/secret']);
+
+/** What is known about a setting: `[default, meaning]`. */
+function known(section, name) {
+  const all = SETTINGS[section] ?? {};
+  if (Object.hasOwn(all, name)) return all[name];
+  return all[`${name.split(':')[0]}:`] ?? null;
+}
+
+/** Whether a value may be a secret: only those are shown that the server knows and that hold none. */
+const isSecret = (section, name) =>
+  !Object.hasOwn(SETTINGS[section] ?? {}, name) || SECRETS.has(`${section}/${name}`) || name.includes(':');
+
+/** What a setting means, and its default where it has another value. */
+function meaning(section, name, value) {
+  const about = known(section, name);
+  if (!about) return 'The server does not read it.';
+  const [usual, said] = about;
+  return usual === value || isSecret(section, name)
+    ? said
+    : `${said} Default: ${short(usual, MOST_DEFAULT) || 'nothing'}.`;
+}
 
 function edit(section, name, value) {
   const isNew = name === undefined;
@@ -65,7 +56,14 @@ function edit(section, name, value) {
       field(
         'Value',
         area,
-        isNew ? null : isSecret(section, name) ? 'What it is now is not shown.' : `Now: ${value || 'nothing'}`,
+        isNew
+          ? null
+          : [
+              known(section, name)?.[1],
+              isSecret(section, name) ? 'What it is now is not shown.' : `Now: ${value || 'nothing'}`,
+            ]
+              .filter(Boolean)
+              .join(' '),
       ),
       h(
         'div',
@@ -103,7 +101,9 @@ export async function page({ signal }) {
     const sections = Object.entries(all)
       .map(([section, values]) => [
         section,
-        Object.entries(values).filter(([name]) => `${section}/${name}`.toLowerCase().includes(wanted)),
+        Object.entries(values).filter(([name]) =>
+          `${section}/${name} ${known(section, name)?.[1] ?? ''}`.toLowerCase().includes(wanted),
+        ),
       ])
       .filter(([, values]) => values.length);
     fill(
@@ -114,38 +114,50 @@ export async function page({ signal }) {
           section,
           table(
             section,
-            ['Name', 'Value', ''],
+            ['Name', 'Value', ...(session.isParty ? [] : [''])],
             values.map(([name, value]) => [
-              h('code', null, name),
+              [h('code', null, name), h('p', { class: 'hint' }, meaning(section, name, value))],
               isSecret(section, name) ? h('i', null, 'not shown') : h('span', { class: 'wrap' }, value),
-              h(
-                'div',
-                { class: 'row tight' },
-                button(
-                  'Change',
-                  async () => {
-                    if (await edit(section, name, value)) await load();
-                  },
-                  { class: 'small', 'aria-label': `Change ${section}/${name}` },
-                ),
-                button(
-                  'Reset',
-                  async () => {
-                    await reset(section, name);
-                    await load();
-                  },
-                  { class: 'small', 'aria-label': `Reset ${section}/${name}` },
-                ),
-              ),
+              ...(session.isParty ? [] : [buttons(section, name, value)]),
             ]),
           ),
         ),
       ),
     );
   };
+  const buttons = (section, name, value) =>
+    h(
+      'div',
+      { class: 'row tight' },
+      button(
+        'Change',
+        async () => {
+          if (await edit(section, name, value)) await load();
+        },
+        { class: 'small', 'aria-label': `Change ${section}/${name}` },
+      ),
+      button(
+        'Reset',
+        async () => {
+          await reset(section, name);
+          await load();
+        },
+        { class: 'small', 'aria-label': `Reset ${section}/${name}` },
+      ),
+    );
   const load = async () => {
-    const asked = Object.keys(SECTIONS).map(async (section) => [section, await get(path(section), { signal })]);
-    all = Object.fromEntries(await Promise.all(asked));
+    const asked = SECTIONS.map(async (section) => [section, await get(path(section), { signal })]);
+    // Also those that are not set: somebody may look for what can be.
+    const unset = (section, values) =>
+      Object.keys(SETTINGS[section])
+        .filter((name) => !name.endsWith(':') && !Object.hasOwn(values, name) && section !== 'couch_httpd_auth')
+        .map((name) => [name, '']);
+    all = Object.fromEntries(
+      (await Promise.all(asked)).map(([section, values]) => [
+        section,
+        Object.fromEntries([...Object.entries(values), ...unset(section, values)].sort()),
+      ]),
+    );
     draw();
   };
   filter.addEventListener('input', draw);
@@ -155,10 +167,22 @@ export async function page({ signal }) {
       'div',
       { class: 'head' },
       h('h1', null, 'Configuration'),
-      button('New setting', async () => {
-        if (await edit()) await load();
-      }),
+      !session.isParty &&
+        button('New setting', async () => {
+          if (await edit()) await load();
+        }),
     ),
+    session.isParty &&
+      note(
+        'warn',
+        h(
+          'p',
+          null,
+          'Only an administrator changes settings, and this server has none. ',
+          link('#/signin', 'Name one'),
+          '.',
+        ),
+      ),
     note(
       '',
       h(

@@ -1,7 +1,7 @@
 // All databases: what is in them, how fast they change; to create one and open one.
 
 import { get, put, query, recent, session, url } from './api.js';
-import { at, count, dialog, field, fill, form, h, link, many, note, repeat, size, svg, table } from './dom.js';
+import { at, count, dialog, field, fill, form, h, link, many, note, pager, repeat, size, svg, table } from './dom.js';
 
 const PAGE = 100;
 
@@ -102,13 +102,13 @@ export async function page({ signal }) {
     autocapitalize: 'off',
   });
   const system = h('input', { type: 'checkbox' });
-  let [start, before] = [undefined, []];
+  const pages = pager(() => load());
 
   const load = async () => {
     const begin = filter.value.trim();
     const asked = query({
       limit: PAGE + 1,
-      startkey: start ?? (begin || undefined),
+      startkey: pages.place ?? (begin || undefined),
       endkey: begin ? `${begin}\ufff0` : undefined,
     });
     const rows = (await get(url('_dbs_info') + asked, { signal })).filter(({ info }) => info);
@@ -139,39 +139,11 @@ export async function page({ signal }) {
         cells,
         begin ? 'No database has such a name.' : 'There is no database yet. Create the first one.',
       ),
-      h(
-        'div',
-        { class: 'row pager' },
-        before.length > 0 &&
-          h(
-            'button',
-            {
-              type: 'button',
-              onclick: () => {
-                start = before.pop();
-                load();
-              },
-            },
-            'Back',
-          ),
-        next &&
-          h(
-            'button',
-            {
-              type: 'button',
-              onclick: () => {
-                before.push(start);
-                start = next.key;
-                load();
-              },
-            },
-            'Next',
-          ),
-      ),
+      pages.row(next?.key),
     );
   };
   const again = () => {
-    [start, before] = [undefined, []];
+    pages.reset();
     load();
   };
   filter.addEventListener('input', again);
@@ -193,7 +165,7 @@ export async function page({ signal }) {
         h(
           'p',
           null,
-          'This server has no administrator: everybody who can connect may do everything. ',
+          'This server has no administrator: everybody on its machine may read and write everything. ',
           link('#/signin', 'Name one'),
           '.',
         ),

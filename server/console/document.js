@@ -1,6 +1,6 @@
 // One document: its text, edited with checks; its attachments; its revisions and conflicts.
 
-import { Refused, query, remove, text, url } from './api.js';
+import { Refused, TooLarge, query, remove, text, url } from './api.js';
 import {
   at,
   button,
@@ -22,6 +22,7 @@ import { compare } from './compare.js';
 import { doc, open } from './documents.js';
 import { members, mistake, object, pretty } from './json.js';
 import { leafTable, leavesOf, resolver, tree } from './revisions.js';
+import { trial } from './trial.js';
 
 /** The most letters of a document that are shown in an editor. */
 const MOST_EDITED = 1_000_000;
@@ -190,9 +191,23 @@ export async function page({ args: [db, id], options, signal, reload }) {
   const opened = await open(db, '', signal);
   if (id === undefined) return newDocument(db, opened, signal);
   const rev = options.get('rev') ?? undefined;
-  const leaves = await leavesOf(db, id, signal);
-  if (leaves.length === 0) throw new Refused(404, 'not_found', 'missing');
-  const content = await read(db, id, rev, leaves, signal);
+  let [leaves, content] = [[], ''];
+  try {
+    leaves = await leavesOf(db, id, signal);
+    if (leaves.length === 0) throw new Refused(404, 'not_found', 'missing');
+    content = await read(db, id, rev, leaves, signal);
+  } catch (error) {
+    if (!(error instanceof TooLarge)) throw error;
+    return [
+      ...opened.head,
+      h('div', { class: 'head doc' }, h('h2', { class: 'mono' }, id)),
+      note(
+        'warn',
+        h('p', null, 'The document and its leaves are larger than a page reads. '),
+        link(url(db, id) + query({ rev }), 'Download its text', { download: `${id}.json` }),
+      ),
+    ];
+  }
   const current = JSON.parse(content);
   const isOld = rev !== undefined && rev !== leaves[0].rev;
   const place = h('div', { class: 'place' });
@@ -275,6 +290,7 @@ export async function page({ args: [db, id], options, signal, reload }) {
             link(url(db, id) + query({ rev: current._rev }), 'Download its text', { download: `${id}.json` }),
           )
         : [made.area, made.said],
+      isDesign && mayEdit && !isLarge && current.language !== 'query' && trial(db, made.area, signal),
       mayEdit
         ? h(
             'div',

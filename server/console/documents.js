@@ -1,10 +1,13 @@
 // The documents of a database, by id, by an index or by a view; and those in conflict.
 
-import { get, query, recent, rightsIn, text, url } from './api.js';
-import { at, count, fill, h, link, many, note, short, table } from './dom.js';
+import { TooLarge, get, query, recent, rightsIn, text, url } from './api.js';
+import { at, count, fill, h, link, many, note, pager, short, table } from './dom.js';
 import { elements, masked, members, object, pretty } from './json.js';
 
 const PAGE = 25;
+
+/** Numbers of documents that are read at once: fewer where they are large, and at last only their ids. */
+const SIZES = [PAGE, 5, 1, 0];
 
 /** The most letters of a document that are shown line by line in a list; of a longer one only the beginning is. */
 const MOST_TEXT = 100_000;
@@ -12,27 +15,39 @@ const BEGINNING = 2_000;
 
 const COLUMNS = 4;
 
+/** The document by which a database is known as a vault of Obsidian LiveSync. */
+const VAULT = 'obsydian_livesync_version';
+
 /** What every page of a database begins with: its name and its parts. Reads its description and what the user may. */
 export async function open(db, current, signal) {
-  const asked = Promise.all([get(url(db), { signal }), text('GET', url(db, '_security'), { signal })]);
-  const [info, security] = await asked.catch((error) => {
+  const asked = Promise.all([
+    get(url(db), { signal }),
+    text('GET', url(db, '_security'), { signal }),
+    // A database of the server's own is no vault, and its members may not list it.
+    /(^|\/)_/.test(db) ? { rows: [] } : get(url(db, '_all_docs') + query({ keys: [VAULT] }), { signal }),
+  ]);
+  const [info, security, { rows: marks }] = await asked.catch((error) => {
     if (error.status === 404) recent.drop(db);
     throw error;
   });
   recent.add(db);
+  const rights = rightsIn(JSON.parse(security));
+  const isVault = marks.some(({ value }) => value && !value.deleted);
   const parts = [
     ['', 'Documents'],
     ['query', 'Query'],
     ['views', 'Views'],
     ['changes', 'Changes'],
     ['conflicts', 'Conflicts'],
+    ...(isVault && rights.isAdmin ? [['vault', 'Vault']] : []),
     ['settings', 'Settings'],
   ];
   const to = (part) => (part ? at('db', db, part) : at('db', db));
   return {
     info,
     security,
-    rights: rightsIn(JSON.parse(security)),
+    rights,
+    isVault,
     head: [
       h(
         'div',
@@ -74,7 +89,12 @@ export function documentTable(label, db, rows, more = []) {
     label,
     ['Id', ...more, ...columns],
     rows.map(({ id, fields, extra = [] }) => [
-      id === undefined ? '' : link(doc(db, id), short(id, 50), { title: id }),
+      id === undefined
+        ? ''
+        : [
+            link(doc(db, id), short(id, 50), { title: id }),
+            fields.has('_conflicts') && [' ', h('span', { class: 'badge in-conflict' }, 'in conflict')],
+          ],
       ...extra,
       ...columns.map((name) => cell(fields.get(name))),
     ]),
@@ -120,24 +140,38 @@ export const rowsOf = (content, name = 'rows') => elements(members(content).get(
 /** The text of a row's member that is a text itself; `undefined` without it. */
 const textOf = (value) => (value === undefined || value === 'null' ? undefined : JSON.parse(value));
 
+/** Reads as many documents at once as an answer that is not too large holds. */
+async function fitting(read) {
+  for (const size of SIZES) {
+    try {
+      return { ...(await read(size)), size };
+    } catch (error) {
+      if (!(error instanceof TooLarge) || size === SIZES.at(-1)) throw error;
+    }
+  }
+  return null;
+}
+
 /** Where documents come from. Each reads a page: `{ rows, next }`, with the place of the next page. */
 function sources(db, all, indexes, signal) {
-  const listed = (path, more) => async (begin, place) => {
-    const asked = { include_docs: true, limit: PAGE + 1, ...more };
+  const listed = (path, more) => async (begin, place, size) => {
+    const most = size || PAGE;
+    const asked = { include_docs: size > 0, conflicts: size > 0 || undefined, limit: most + 1, ...more };
     if (begin) Object.assign(asked, { startkey: begin, endkey: `${begin}\ufff0` });
     if (place) Object.assign(asked, { startkey: place });
     const rows = rowsOf(await text('GET', url(db, ...path) + query(asked), { signal })).map((one) => row(db, one));
-    const next = rows.length > PAGE ? rows.pop() : null;
+    const next = rows.length > most ? rows.pop() : null;
     return { rows, next: next?.id };
   };
   const view =
     (design, name) =>
-    async (begin, place = {}) => {
+    async (begin, place = {}, size = PAGE) => {
       // A key is sent as its text: JavaScript would round large numbers, and rows between would be missed.
-      const asked = { include_docs: 'true', reduce: 'false', limit: String(PAGE + 1), ...place };
+      const most = size || PAGE;
+      const asked = { include_docs: String(size > 0), reduce: 'false', limit: String(most + 1), ...place };
       const body = object(Object.entries(asked));
       const answer = rowsOf(await text('POST', url(db, design, '_view', name), { body, signal, reads: true }));
-      const after = answer.length > PAGE ? members(answer.pop()) : null;
+      const after = answer.length > most ? members(answer.pop()) : null;
       return {
         rows: answer.map((one) => row(db, one)),
         more: ['Key'],
@@ -146,13 +180,14 @@ function sources(db, all, indexes, signal) {
     };
   const index =
     ({ ddoc, name, def }) =>
-    async (begin, place) => {
+    async (begin, place, size) => {
       const first = Object.keys(def.fields[0])[0];
       const body = {
         selector: { [first]: { $gt: null } },
         use_index: [ddoc, name],
         sort: def.fields.slice(0, 1),
-        limit: PAGE,
+        limit: size || PAGE,
+        fields: size ? undefined : ['_id'],
         bookmark: place,
       };
       const answer = await text('POST', url(db, '_find'), { body, signal, reads: true });
@@ -164,7 +199,10 @@ function sources(db, all, indexes, signal) {
           content,
           fields: members(content),
         }));
-      return { rows, next: found.length === PAGE ? JSON.parse(members(answer).get('bookmark') ?? 'null') : null };
+      return {
+        rows,
+        next: found.length === (size || PAGE) ? JSON.parse(members(answer).get('bookmark') ?? 'null') : null,
+      };
     };
   return [
     ['By id', listed(['_all_docs']), true],
@@ -206,7 +244,8 @@ export async function page({ args: [db], signal }) {
     h('option', { value: 'text' }, 'JSON'),
   );
   const list = h('div');
-  let [place, before, shown] = [undefined, [], { rows: [] }];
+  const pages = pager(() => load());
+  let shown = { rows: [] };
 
   const draw = () => {
     const { rows, next, more } = shown;
@@ -218,35 +257,13 @@ export async function page({ args: [db], signal }) {
         : form.value === 'table'
           ? documentTable(`Documents of ${db}`, db, extra, more)
           : documentTexts(db, rows),
-      h(
-        'div',
-        { class: 'row pager' },
-        before.length > 0 &&
-          h(
-            'button',
-            {
-              type: 'button',
-              onclick: () => {
-                place = before.pop();
-                load();
-              },
-            },
-            'Back',
-          ),
-        next &&
-          h(
-            'button',
-            {
-              type: 'button',
-              onclick: () => {
-                before.push(place);
-                place = next;
-                load();
-              },
-            },
-            'Next',
-          ),
-      ),
+      shown.size < PAGE &&
+        h(
+          'p',
+          { class: 'hint' },
+          `The documents are large, so ${['only their ids are', 'one is'][shown.size] ?? `${shown.size} are`} shown at once.`,
+        ),
+      pages.row(next),
     );
   };
   let wanted = 0;
@@ -255,7 +272,7 @@ export async function page({ args: [db], signal }) {
     const [, read, takesBegin] = known[source.value];
     begin.hidden = !takesBegin;
     try {
-      const found = await read(begin.value, place);
+      const found = await fitting((size) => read(begin.value, pages.place, size));
       // A later request may have been answered before this one.
       if (mine === wanted) {
         shown = found;
@@ -266,7 +283,7 @@ export async function page({ args: [db], signal }) {
     }
   };
   const again = () => {
-    [place, before] = [undefined, []];
+    pages.reset();
     return load();
   };
   source.addEventListener('change', again);

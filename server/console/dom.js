@@ -130,6 +130,53 @@ export function table(label, heads, rows, empty = 'There is nothing here yet.') 
   );
 }
 
+/**
+ * The buttons of a list that is read in parts. `load()` reads the part at `place`, which is undefined at the beginning.
+ */
+export function pager(load) {
+  let before = [];
+  const pages = {
+    place: undefined,
+    /** Goes to the beginning. */
+    reset() {
+      [pages.place, before] = [undefined, []];
+    },
+    /** The buttons of a part; `next` is the place of the one after it, if there is one. */
+    row: (next) =>
+      h(
+        'div',
+        { class: 'row pager' },
+        before.length > 0 &&
+          button('Back', () => {
+            pages.place = before.pop();
+            return load();
+          }),
+        next !== undefined &&
+          next !== null &&
+          button('Next', () => {
+            before.push(pages.place);
+            pages.place = next;
+            return load();
+          }),
+      ),
+  };
+  return pages;
+}
+
+/** A setting of one value: read now, and stored by the form. */
+export function setting(title, hint, input, isAllowed, store) {
+  input.disabled = !isAllowed;
+  return form(
+    { class: 'setting' },
+    async () => {
+      await store(input.value);
+      toast('Stored.');
+    },
+    field(title, input, hint),
+    isAllowed && h('button', { type: 'submit', 'aria-label': `Save: ${title}` }, 'Save'),
+  );
+}
+
 /** A list of terms and what they are. */
 export const facts = (...pairs) =>
   h(

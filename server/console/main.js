@@ -11,8 +11,9 @@ import { page as query } from './query.js';
 import { page as replications } from './replications.js';
 import { page as server } from './server.js';
 import { page as settings } from './settings.js';
-import { page as signin, signInAgain } from './signin.js';
+import { keepToken, page as signin, signInAgain } from './signin.js';
 import { page as users } from './users.js';
+import { page as vault } from './vault.js';
 import { page as views } from './views.js';
 
 // Of each page: its path, its title, and whether it is for server administrators alone.
@@ -26,6 +27,7 @@ const PAGES = [
   [/^db\/([^/]+)\/query$/, (db) => `Query ${db}`, query],
   [/^db\/([^/]+)\/views$/, (db) => `Views of ${db}`, views],
   [/^db\/([^/]+)\/conflicts$/, (db) => `Conflicts in ${db}`, conflicts],
+  [/^db\/([^/]+)\/vault$/, (db) => `Vault ${db}`, vault],
   [/^db\/([^/]+)\/settings$/, (db) => `Settings of ${db}`, settings],
   [/^replications$/, () => 'Replications', replications, true],
   [/^users$/, () => 'Users', users, true],
@@ -98,7 +100,7 @@ function frame(path) {
             },
             { class: 'quiet' },
           )
-        : link('#/signin', session.isParty ? 'Name an administrator' : 'Sign in'),
+        : link('#/signin', session.needsAdministrator ? 'Name an administrator' : 'Sign in'),
       h('small', null, session.version),
     ),
   );
@@ -156,6 +158,7 @@ async function show() {
   closeDialogs();
   forgetEdits();
   beginPage();
+  keepToken();
   shownHash = location.hash;
   leaving.abort(new DOMException('the page was left', 'AbortError'));
   leaving = new AbortController();

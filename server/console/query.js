@@ -9,6 +9,9 @@ import { masked, members, mistake, object } from './json.js';
 const SAMPLE = 40;
 const DEPTH = 3;
 
+/** An index is proposed beside one of which this many times the found rows are read. */
+const WASTED = 5;
+
 /** Number of results that are shown at once. */
 const MOST_ROWS = 200;
 
@@ -162,61 +165,90 @@ export function proposed({ selector, selector_hints: hints }, sort = []) {
     .slice(0, 5);
 }
 
-const bound = (values) =>
-  values === null || values === undefined
-    ? ''
-    : short(
-        [values]
-          .flat()
-          .map((value) => (value === '<MAX>' ? '∞' : JSON.stringify(value)))
-          .join(', '),
-        34,
-      );
+/** Width of the picture, and of what stands beside a range for its bound to be there too. */
+const WIDTH = 600;
+const BESIDE = 190;
+
+/** A bound of a range as text; empty if the range is open there. */
+function bound(values) {
+  const all = [values ?? []].flat().filter((value) => value !== '<MAX>' && value !== '');
+  // An index has no row without a value of its first field, so null is its beginning.
+  if (all.length === 0 || (all.length === 1 && all[0] === null)) return '';
+  return short(all.map((value) => JSON.stringify(value)).join(', '), 24);
+}
+
+/** Where a range lies in what it is read of, and its bounds. It is as long as its part; its place is not measured. */
+function rangeOf({ start_key: start, end_key: end, direction } = {}, part) {
+  const [low, high] = (direction === 'rev' ? [end, start] : [start, end]).map(bound);
+  const width = Math.max(part * WIDTH, part > 0 ? 3 : 0);
+  const x = low === '' ? 0 : high === '' ? WIDTH - width : (WIDTH - width) / 2;
+  return { low, high, x, width };
+}
+
+/** The bounds of a range, beside it where there is room, else below its ends. */
+function bounds({ low, high, x, width }, y) {
+  const text_ = (value, at_, anchor) => value && svg('text', { x: at_, y, 'text-anchor': anchor, class: 'key' }, value);
+  if (low === high) return text_(low, x + width / 2, 'middle');
+  return [
+    x >= BESIDE ? text_(low, x - 4, 'end') : text_(low, x, 'start'),
+    WIDTH - x - width >= BESIDE ? text_(high, x + width + 4, 'start') : text_(high, x + width, 'end'),
+  ];
+}
 
 /** A picture of what a search reads: all documents, the range that is read of the index, and what is found. */
 function picture(explained, total, stats, found) {
   const isScan = explained.index?.type === 'special';
-  const { start_key: low, end_key: high, direction } = explained.mrargs ?? {};
   const read = Math.max(stats.total_keys_examined || 0, stats.total_docs_examined || 0);
-  const isWhole = isScan && !(low && low !== '') && read >= total;
   const most = Math.max(total, read, found, 1);
-  const width = (number) => (number === 0 ? 0 : Math.max((number / most) * 600, 3));
+  const range = rangeOf(explained.mrargs, read / most);
+  const isOpen = range.low === '' && range.high === '';
+  const isWhole = isScan && isOpen;
   const fields = explained.index?.def?.fields?.map((field) => Object.keys(field)[0]).join(', ') ?? '';
-  const row = (y, kind, number, name) => [
-    svg('rect', { x: 0, y, width: 600, height: 22, rx: 4, class: 'rest' }),
-    svg('rect', { x: 0, y, width: width(number), height: 22, rx: 4, class: kind }),
+  const row = (y, kind, number, name, x = 0) => [
+    svg('rect', { x: 0, y, width: WIDTH, height: 22, rx: 4, class: 'rest' }),
+    svg('rect', { x, y, width: Math.max((number / most) * WIDTH, number ? 3 : 0), height: 22, rx: 4, class: kind }),
     svg('text', { x: 8, y: y + 15, class: 'over' }, `${count(number)} ${name}`),
   ];
-  const range = isWhole || (isScan && !low) ? '' : [bound(low), bound(high)].filter(Boolean).join('  …  ');
+  // Without bounds there is nothing between the second bar and the third.
+  const last = isOpen ? 72 : 92;
+  const span = isOpen
+    ? ''
+    : range.low === range.high
+      ? `, at ${range.low}`
+      : `, from ${range.low || 'the beginning'} to ${range.high || 'the end'}`;
   return h(
     'figure',
     { class: 'picture' },
     svg(
       'svg',
       {
-        viewBox: '0 0 600 104',
+        viewBox: `0 0 ${WIDTH} ${last + 32}`,
         role: 'img',
-        'aria-label': `Of ${many(total, 'document')} ${count(read)} rows were read, and ${many(found, 'document')} found`,
+        'aria-label': `Of ${many(total, 'document')} ${count(read)} rows were read${span}, and ${many(found, 'document')} found`,
       },
       row(0, 'all', total, 'in the database'),
-      row(36, isWhole ? 'bad' : 'read', read, isScan ? 'documents read, by id' : 'rows of the index read'),
-      row(72, 'found', found, 'found'),
+      row(36, isWhole ? 'bad' : 'read', read, isScan ? 'documents read, by id' : 'rows of the index read', range.x),
+      bounds(range, 76),
+      row(last, 'found', found, 'found'),
     ),
     h(
       'figcaption',
       null,
       isScan
         ? isWhole
-          ? 'No index fits, so every document is read.'
-          : 'Documents are read by their ids.'
+          ? read >= total
+            ? 'No index fits, so every document is read'
+            : 'No index fits, so documents are read one by one until enough are found'
+          : 'Documents are read by their ids'
         : [
             'Index ',
             h('code', null, explained.index.name),
             ` on ${fields}`,
-            direction === 'rev' ? ', from its end' : '',
+            explained.mrargs?.direction === 'rev' ? ', from its end' : '',
             explained.covering ? '; the documents themselves are not read' : '',
           ],
-      range && h('span', { class: 'range' }, ' Range: ', h('code', null, range)),
+      !isOpen && h('span', { class: 'range' }, `. The range is read${span.replace(/^,/, '')}`),
+      '.',
     ),
   );
 }
@@ -249,10 +281,13 @@ export async function page({ args: [db], signal }) {
     h('option', { value: 'text' }, 'JSON'),
   );
 
-  const propose = (explained, sort) => {
+  const propose = (explained, sort, read = 0, found = 0) => {
     const wanted = proposed(explained, sort);
     const isScan = explained.index === null || explained.index.type === 'special';
-    if (!isScan || wanted.length === 0) return null;
+    const has = new Set((explained.index?.def?.fields ?? []).flatMap((field) => Object.keys(field)));
+    // An index that leaves much to be read and thrown away.
+    const isPoor = read > WASTED * (found + 1) && wanted.some((name) => !has.has(name));
+    if (!(isScan || isPoor) || wanted.length === 0) return null;
     return note(
       'warn',
       h(
@@ -261,7 +296,7 @@ export async function page({ args: [db], signal }) {
         h('b', null, 'An index would help. '),
         'With one on ',
         h('code', null, wanted.join(', ')),
-        ' this search reads only what it finds.',
+        isScan ? ' this search reads only what it may find.' : ' this search reads fewer rows that it does not find.',
       ),
       opened.rights.isAdmin
         ? button('Create this index', async () => {
@@ -332,9 +367,9 @@ export async function page({ args: [db], signal }) {
         panel(
           'What the search read',
           picture(explained, opened.info.doc_count, stats, shown.length),
-          propose(explained, asked.sort),
+          propose(explained, asked.sort, stats.total_keys_examined || stats.total_docs_examined || 0, shown.length),
           warning && explained.index?.type !== 'special' && note('warn', h('p', null, warning)),
-          h('p', { class: 'hint' }, `${(stats.execution_time_ms ?? 0).toFixed(1)} ms.`),
+          h('p', { class: 'hint' }, `It took ${(stats.execution_time_ms ?? 0).toFixed(1)} ms.`),
         ),
       );
       const hasMore = next && next !== 'nil' && shown.length === (asked.limit ?? 25);

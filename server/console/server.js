@@ -1,6 +1,6 @@
-// The server: its health, its figures of the last hour, its tasks, its backups.
+// The server: its health, its figures of the last hour, its tasks, its backups, the end of its log.
 
-import { ROOT, get, post, session, url } from './api.js';
+import { ROOT, get, post, query, session, url } from './api.js';
 import { count, facts, field, fill, form, h, note, panel, repeat, size, svg, table, toast } from './dom.js';
 
 /** Time between two samples, in milliseconds, and how many make an hour. */
@@ -116,6 +116,71 @@ const tasks = (all) =>
     'No task is running.',
   );
 
+/** Most lines of the log that are shown; older ones go. */
+const LINES = 512;
+
+/** Levels, the gravest first. A line is shown if its level is not after the chosen one. */
+const LEVELS = ['ERROR', 'WARN', 'INFO', 'DEBUG', 'TRACE'];
+
+/** The end of the log: `{ element, read }`. Lines are text, whatever is in them. */
+function log(signal) {
+  let [lines, last] = [[], 0];
+  const level = h(
+    'select',
+    null,
+    [
+      ['ERROR', 'Errors'],
+      ['WARN', 'Errors and warnings'],
+      ['TRACE', 'All lines'],
+    ].map(([value, name]) => h('option', { value, selected: value === 'TRACE' }, name)),
+  );
+  const words = h('input', { type: 'search', spellcheck: 'false', autocapitalize: 'off' });
+  const list = h('pre', { class: 'code', tabindex: '0', role: 'log', 'aria-label': 'The end of the log' });
+  const draw = () => {
+    const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+    const wanted = words.value.toLowerCase();
+    const shown = lines.filter(
+      (one) =>
+        LEVELS.indexOf(one.level) <= LEVELS.indexOf(level.value) &&
+        `${one.target} ${one.text}`.toLowerCase().includes(wanted),
+    );
+    fill(
+      list,
+      shown.length === 0 && 'There is no such line.',
+      shown.map((one) => [
+        `${one.time.replace('T', ' ').slice(0, 19)} `,
+        h('span', { class: LEVELS.indexOf(one.level) < 2 ? 'wrong' : null }, one.level.padEnd(5)),
+        ` ${one.target === 'audit' ? 'audit ' : ''}${one.text}\n`,
+      ]),
+    );
+    if (isAtEnd) list.scrollTop = list.scrollHeight;
+  };
+  const read = async () => {
+    const found = await get(url('_couch_layer', 'log') + query({ after: last }), { signal });
+    if (found.lines.length === 0 && found.last === last && last > 0) return;
+    // After a restart its numbers begin again, and all lines are new.
+    const isNew = found.last < last;
+    last = found.last;
+    lines = [...(isNew ? [] : lines), ...found.lines].slice(-LINES);
+    draw();
+  };
+  level.addEventListener('change', draw);
+  words.addEventListener('input', draw);
+  return {
+    read,
+    element: panel(
+      'Log',
+      h(
+        'p',
+        { class: 'hint' },
+        `The last ${LINES} lines of this server’s process. Times are in UTC. The whole log is where the server writes it.`,
+      ),
+      h('div', { class: 'row' }, field('Lines', level), field('With these letters', words)),
+      list,
+    ),
+  };
+}
+
 /** The last backup by this server, and the form of the next one. */
 function backups(state, load) {
   const text = (props) => h('input', { spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', ...props });
@@ -133,7 +198,14 @@ function backups(state, load) {
   const { state: how, reason, database, documents, run, bytes, databases = [], failed = [], remarks = [] } = state;
   return panel(
     'Backups',
-    how === 'none' && h('p', { class: 'empty' }, 'This server has made no backup since its start.'),
+    how === 'none' &&
+      h(
+        'p',
+        { class: 'empty' },
+        'This server has made no backup since its start. It does not know of others: ',
+        h('code', null, 'couch-layer backup list FOLDER'),
+        ' shows all runs of a folder, and their sizes.',
+      ),
     how === 'running' &&
       note(
         '',
@@ -187,7 +259,11 @@ function backups(state, load) {
         h(
           'p',
           { class: 'hint' },
-          'Folders and files are those of the server’s machine. Verify and restore with the command couch-layer backup.',
+          'Folders and files are those of the server’s machine. ',
+          h('code', null, 'couch-layer backup verify FOLDER'),
+          ' reads a backup and checks each of its records; do it where the folder is, and now and then. ',
+          h('code', null, 'couch-layer restore FOLDER'),
+          ' brings it back.',
         ),
         h(
           'div',
@@ -215,6 +291,7 @@ export async function page({ signal }) {
     get(url('_node', '_local', '_versions'), { signal }),
   ]);
   const [charts, running, saved] = [h('div', { class: 'charts' }), h('div'), h('div')];
+  const tail = session.isParty ? null : log(signal);
   const uptime = h('span');
   const draw = () => {
     uptime.textContent = seconds(samples.at(-1).uptime);
@@ -231,7 +308,7 @@ export async function page({ signal }) {
     );
   };
   const load = async () => {
-    const all = await get(url('_active_tasks'), { signal });
+    const [all] = await Promise.all([get(url('_active_tasks'), { signal }), tail?.read()]);
     fill(running, tasks(all));
     if (!session.isParty && !saved.contains(document.activeElement) && !saved.querySelector('details[open]'))
       fill(saved, backups(await get(url('_couch_layer', 'backup'), { signal }), load));
@@ -275,5 +352,6 @@ export async function page({ signal }) {
           note('', h('p', null, 'A backup by the server needs an administrator, and this server has none.')),
         )
       : saved,
+    tail?.element,
   ];
 }

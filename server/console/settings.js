@@ -5,7 +5,6 @@ import {
   button,
   confirmed,
   count,
-  editor,
   facts,
   field,
   fill,
@@ -14,12 +13,14 @@ import {
   h,
   note,
   panel,
+  setting,
   size,
   svg,
   toast,
 } from './dom.js';
 import { open } from './documents.js';
 import { elements, members, object, pretty } from './json.js';
+import { purging } from './purge.js';
 
 /** What takes the space, as bars. */
 function space({ file, active, external }) {
@@ -156,18 +157,14 @@ function security(db, shown, isAdmin, reload) {
   );
 }
 
-/** A setting of one value: read now, and stored by the form. */
-function setting(title, hint, input, isAllowed, store) {
-  input.disabled = !isAllowed;
-  return form(
-    { class: 'setting' },
-    async () => {
-      await store(input.value);
-      toast('Stored.');
-    },
-    field(title, input, hint),
-    isAllowed && h('button', { type: 'submit', 'aria-label': `Save: ${title}` }, 'Save'),
-  );
+/** Sets the quota of a database, or removes it. */
+async function setQuota(db, value) {
+  const address = url('_node', '_local', '_config', 'quotas', db);
+  if (value) await put(address, JSON.stringify(value));
+  else
+    await remove(address).catch((error) => {
+      if (error.status !== 404) throw error;
+    });
 }
 
 function upkeep(db) {
@@ -200,68 +197,8 @@ function upkeep(db) {
   );
 }
 
-function purging(db, infosLimit, autoPurge) {
-  const ttl = h('input', {
-    value: autoPurge.deleted_document_ttl ?? '',
-    placeholder: '30_day',
-    spellcheck: 'false',
-    autocapitalize: 'off',
-  });
-  const days = h('input', { type: 'number', min: 1, value: infosLimit });
-  const doomed = editor('{\n  "id": ["1-0123456789abcdef0123456789abcdef"]\n}', {
-    label: 'Leaves to purge, as JSON',
-    rows: 4,
-  });
-  return panel(
-    'Purging',
-    h(
-      'p',
-      { class: 'hint' },
-      'A purge removes leaves without a trace, also in replications: another copy that still has them may bring them back.',
-    ),
-    setting(
-      'Tombstones are kept for',
-      'For example 30_day. The server purges older ones if couch_auto_purge_plugin is on in the configuration. Empty: they are kept.',
-      ttl,
-      true,
-      (value) => put(url(db, '_auto_purge'), value ? { deleted_document_ttl: value } : {}),
-    ),
-    setting('Purges that are remembered', 'Replications and views need them.', days, true, (value) =>
-      put(url(db, '_purged_infos_limit'), Number(value)),
-    ),
-    h(
-      'details',
-      null,
-      h('summary', null, 'Purge leaves'),
-      doomed,
-      h(
-        'div',
-        { class: 'row end' },
-        button(
-          'Purge',
-          async () => {
-            const asked = JSON.parse(doomed.value);
-            if (
-              !(await confirmed(
-                'Purge leaves',
-                `${count(Object.keys(asked).length)} documents lose these leaves. Nothing brings them back.`,
-                'Purge',
-                db,
-              ))
-            )
-              return;
-            const { purged } = await post(url(db, '_purge'), doomed.value);
-            toast(`Purged: ${Object.values(purged).flat().length} leaves.`);
-          },
-          { class: 'danger' },
-        ),
-      ),
-    ),
-  );
-}
-
 export async function page({ args: [db], signal, reload }) {
-  const { info, security: shown, rights, head } = await open(db, 'settings', signal);
+  const { info, security: shown, rights, isVault, head } = await open(db, 'settings', signal);
   const [limit, replaced, infosLimit, autoPurge] = await Promise.all([
     get(url(db, '_revs_limit'), { signal }),
     get(url(db, '_keep_replaced'), { signal }),
@@ -316,9 +253,18 @@ export async function page({ args: [db], signal, reload }) {
         rights.isAdmin,
         (value) => put(url(db, '_keep_replaced'), /^\d+$/.test(value) ? Number(value) : JSON.stringify(value)),
       ),
+      session.isAdmin &&
+        !session.isParty &&
+        setting(
+          'Quota in bytes',
+          'From this size on, documents are refused. A number, or one with a unit such as 10GB. Empty: there is no quota.',
+          h('input', { value: info.sizes.quota ?? '', autocomplete: 'off' }),
+          true,
+          (value) => setQuota(db, value.trim()),
+        ),
     ),
     rights.isAdmin && upkeep(db),
-    session.isAdmin && purging(db, infosLimit, autoPurge),
+    session.isAdmin && purging({ db, infosLimit, autoPurge, isVault, signal }),
     session.isAdmin && panel('Drop', h('p', null, 'All documents, attachments and indexes are deleted.'), drop),
   ];
 }

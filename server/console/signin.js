@@ -3,6 +3,20 @@
 import { get, put, session, signIn, url } from './api.js';
 import { confirmed, dialog, field, form, h, note } from './dom.js';
 
+/** The token that the server printed, from the address that it printed. It is in this page's memory and nowhere else. */
+let token = '';
+
+/** Takes the token out of the address, so that it is neither in the history nor in what somebody copies. */
+export function keepToken() {
+  const [path, options] = location.hash.split('?');
+  const asked = new URLSearchParams(options ?? '');
+  if (path !== '#/signin' || !asked.has('token')) return;
+  token = asked.get('token');
+  asked.delete('token');
+  const rest = asked.toString();
+  history.replaceState(null, '', rest ? `${path}?${rest}` : path);
+}
+
 /** The field of a name and that of a password. */
 function fields(kind) {
   const name = h('input', {
@@ -16,12 +30,17 @@ function fields(kind) {
   return [name, password];
 }
 
-/**
- * Names an administrator, and signs in as this one if there was none. Asks before it replaces a password. Returns
- * whether it was done.
- */
+/** Names the first administrator, and signs in as this one. */
+async function nameFirst(name, password, shown) {
+  await put(url('_node', '_local', '_config', 'admins', name), JSON.stringify(password), {
+    headers: { 'x-couch-layer-setup-token': shown },
+  });
+  token = '';
+  await signIn(name, password);
+}
+
+/** Names another administrator. Asks before it replaces a password. Returns whether it was done. */
 export async function nameAdministrator(name, password) {
-  const wasParty = session.isParty;
   const known = await get(url('_node', '_local', '_config', 'admins'));
   if (
     Object.hasOwn(known, name) &&
@@ -33,7 +52,6 @@ export async function nameAdministrator(name, password) {
   )
     return false;
   await put(url('_node', '_local', '_config', 'admins', name), JSON.stringify(password));
-  if (wasParty) await signIn(name, password);
   return true;
 }
 
@@ -72,8 +90,16 @@ export async function page({ options, reload }) {
     if (location.hash === next) await reload();
     else location.hash = next;
   };
-  if (session.isParty) {
+  if (session.needsAdministrator) {
     const [name, password] = fields('new-password');
+    const shown = h('input', {
+      value: token,
+      required: true,
+      autocomplete: 'off',
+      autocapitalize: 'off',
+      spellcheck: 'false',
+      class: 'mono',
+    });
     return h(
       'div',
       { class: 'narrow' },
@@ -83,16 +109,24 @@ export async function page({ options, reload }) {
         h(
           'p',
           null,
-          'This server has no administrator: everybody who can connect may read and delete everything. Name one, and nobody else may any more.',
+          'This server has no administrator: everybody on its machine may read and write everything. Name one, and nobody else may any more.',
         ),
       ),
       form(
         null,
         async () => {
-          if (await nameAdministrator(name.value, password.value)) await goOn();
+          // Letters of another alphabet would not be a header's.
+          if (!/^[\x21-\x7e]+$/.test(shown.value.trim())) throw new Error('This is not a token of the server.');
+          await nameFirst(name.value, password.value, shown.value.trim());
+          await goOn();
         },
         field('Name', name),
         field('Password', password),
+        field(
+          'Token',
+          shown,
+          'The server printed it when it started: where you started it, or in what its service or container keeps of its output. It works once.',
+        ),
         h('button', { type: 'submit', class: 'main' }, 'Name this administrator'),
       ),
     );

@@ -1,7 +1,7 @@
 // Users, their roles and passwords; and the server's administrators.
 
 import { exists, get, put, query, remove, session, text, url } from './api.js';
-import { button, confirmed, dialog, field, form, h, note, panel, table, toast } from './dom.js';
+import { button, confirmed, dialog, field, form, h, link, note, panel, table, toast } from './dom.js';
 import { rowsOf } from './documents.js';
 import { members, object } from './json.js';
 import { lines } from './settings.js';
@@ -110,7 +110,13 @@ export async function page({ signal, reload }) {
     session.isParty &&
       note(
         'warn',
-        h('p', null, 'This server has no administrator: everybody who can connect may do everything. Name one.'),
+        h(
+          'p',
+          null,
+          'This server has no administrator: everybody on its machine may read and write everything. ',
+          link('#/signin', 'Name one'),
+          '.',
+        ),
       ),
     panel(
       'Users',
@@ -176,9 +182,11 @@ export async function page({ signal, reload }) {
       h(
         'div',
         { class: 'row end' },
-        button('Name an administrator', async () => {
-          if (await administrator()) await reload();
-        }),
+        session.isParty
+          ? link('#/signin', 'Name an administrator', { class: 'button' })
+          : button('Name an administrator', async () => {
+              if (await administrator()) await reload();
+            }),
       ),
     ),
   ];

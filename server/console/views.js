@@ -4,6 +4,7 @@ import { get, text, url } from './api.js';
 import { button, count, editor, field, fill, form, guard, h, link, many, note, panel, short, table } from './dom.js';
 import { designs, doc, open, rowsOf } from './documents.js';
 import { loose, masked, members, mistake, object } from './json.js';
+import { trial } from './trial.js';
 
 const TEMPLATE = {
   _id: '_design/example',
@@ -82,8 +83,9 @@ export async function page({ args: [db], signal }) {
         making,
         panel(
           'New design document',
-          h('p', { class: 'hint' }, 'The server compiles the functions before it stores them.'),
+          h('p', { class: 'hint' }, 'Try it before you save: that stores nothing. Saving compiles the functions.'),
           area,
+          trial(db, area, signal),
           h('div', { class: 'row end' }, store),
         ),
       );

@@ -5,11 +5,11 @@ use parking_lot::Mutex;
 
 /// The running backup of this server, or its last one.
 #[derive(Debug, Default)]
-pub(crate) struct BackupState(pub(crate) Mutex<State>);
+pub(crate) struct BackupState(pub(crate) Mutex<BackupProgress>);
 
 /// The progress of a backup.
 #[derive(Debug, Default)]
-pub(crate) enum State {
+pub(crate) enum BackupProgress {
     #[default]
     None,
     Running {

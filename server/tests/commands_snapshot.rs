@@ -142,8 +142,8 @@ impl Writer {
     }
 }
 
-/// The server is killed while it is copied, or soon after. A copy that is there has all that was acknowledged before it was asked
-/// for, nothing that was sent after it was there, and no gap.
+/// The server is killed while it is copied, or soon after. A copy that is there has all that was acknowledged before it
+/// was asked for, nothing that was sent after it was there, and no gap.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_whole_or_not_there_whenever_the_server_is_killed() {
     let seed = std::env::var("SEED").map_or_else(|_| rand::random(), |seed| seed.parse().expect("a number"));
@@ -263,7 +263,7 @@ async fn a_snapshot_that_would_touch_its_original_is_not_taken_into_use() {
     let id = jobs::JobId::new("relocation", "stays");
     let job = jobs::NewJob::default();
     with_layer(&store, async |layer| {
-        assert_eq!(layer.jobs().add(&id, &job).await.expect("a job"), jobs::State::Pending)
+        assert_eq!(layer.jobs().add(&id, &job).await.expect("a job"), jobs::JobState::Pending)
     })
     .await;
     is_refused("relocating", "stays (being relocated)");

@@ -141,14 +141,14 @@ impl Run {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<Value>, patience: Option<Duration>) -> Answer {
+    async fn send(&self, method: Method, path: &str, body: Option<Value>, timeout: Option<Duration>) -> Answer {
         let url = format!("{}{path}", self.base.lock().unwrap());
         let mut request = self.client.request(method, url);
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body.to_string());
         }
-        if let Some(patience) = patience {
-            request = request.timeout(patience);
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
         }
         let response = request.send().await.ok()?;
         let status = response.status().as_u16();
@@ -237,7 +237,7 @@ impl Writer {
     }
 
     /// A client that hangs up may do so at any moment.
-    fn patience(&mut self) -> Option<Duration> {
+    fn timeout(&mut self) -> Option<Duration> {
         self.random.chance(0.05).then(|| Duration::from_micros(200 + self.random.below(5_000)))
     }
 
@@ -259,7 +259,7 @@ impl Writer {
         let key = self.any_key();
         let register = self.known.get(&key).cloned().unwrap_or_default();
         let (database, id) = place(key);
-        let (element, patience) = (self.run.elements.fetch_add(1, Ordering::Relaxed), self.patience());
+        let (element, timeout) = (self.run.elements.fetch_add(1, Ordering::Relaxed), self.timeout());
         let begun = self.run.tick();
         let operations = edits_of(key, &register, element);
         if self.lies(Lie::LostUpdate) {
@@ -267,7 +267,7 @@ impl Writer {
             return Some(());
         }
         let edit = register.appended(&id, element);
-        let answer = self.run.send(Method::PUT, &format!("/{database}/{id}"), Some(edit), patience).await;
+        let answer = self.run.send(Method::PUT, &format!("/{database}/{id}"), Some(edit), timeout).await;
         let outcome = match &answer {
             Some((201, made)) => {
                 self.run.acknowledged(key, &register, &made["rev"]);
@@ -296,9 +296,9 @@ impl Writer {
         let asked = self.some(first..first + DOCUMENTS);
         let docs: Vec<Value> =
             asked.iter().map(|(key, register, element)| register.appended(&place(*key).1, *element)).collect();
-        let (path, patience) = (format!("/{}/_bulk_docs", DATABASES[database]), self.patience());
+        let (path, timeout) = (format!("/{}/_bulk_docs", DATABASES[database]), self.timeout());
         let begun = self.run.begin(asked.len());
-        let answer = self.run.send(Method::POST, &path, Some(json!({"docs": docs})), patience).await;
+        let answer = self.run.send(Method::POST, &path, Some(json!({"docs": docs})), timeout).await;
         for (at, (begun, (key, register, element))) in begun.into_iter().zip(asked).enumerate() {
             let result = match &answer {
                 Some((201, results)) => &results[at],
@@ -335,14 +335,14 @@ impl Writer {
                 json!({"db": database, "doc": register.appended(&id, *element)})
             })
             .collect();
-        let patience = self.patience();
+        let timeout = self.timeout();
         let operations =
             asked.iter().flat_map(|(key, register, element)| edits_of(*key, register, *element)).collect::<Vec<_>>();
         let begun = self.run.tick();
         if edits.len() > 1 && splits {
             return self.transact_in_halves(&edits, operations).await;
         }
-        let answer = self.run.send(Method::POST, "/_transact", Some(json!({"edits": edits})), patience).await;
+        let answer = self.run.send(Method::POST, "/_transact", Some(json!({"edits": edits})), timeout).await;
         let outcome = match &answer {
             Some((201, made)) => {
                 for ((key, register, element), made) in asked.iter().zip(made.as_array().unwrap()) {
@@ -489,7 +489,10 @@ impl Run {
                 // Ancestors are listed from the newest on.
                 let kept = register.list.len().checked_sub(*generation).and_then(|at| ids.get(at));
                 let is_kept = kept.is_some_and(|hash| rev.ends_with(&format!("-{}", hash.as_str().unwrap())));
-                assert!(is_kept || self.lie.is_some(), "{rev} of {key} was acknowledged, and is no ancestor: {found}");
+                assert!(
+                    is_kept || self.lie.is_some(),
+                    "{rev} of {key} was acknowledged, and is not an ancestor: {found}"
+                );
             }
             self.record(begun, vec![Operation::Read { key, list: register.list.clone() }], Outcome::Committed);
             last.insert(key, register.list);

@@ -155,7 +155,7 @@ async fn no_secret_reaches_the_log() {
             json!({"type": "nobody", "name": "berta", "roles": [], "password": told.secret("nobody")}).to_string();
         assert_eq!(told.send("PUT", "/_users/org.couchdb.user:berta", adm, user).await.0, 403);
 
-        // Replications that succeed, that are refused, that reach nobody, and whose URL is none.
+        // Replications that succeed, that are refused, that reach nobody, and whose URL is invalid.
         let address = told.server.base.replace("http://", "");
         let wrong = told.secret("replication");
         let url = |password: &str, rest: &str| format!("http://x:{password}@{rest}");
@@ -212,6 +212,44 @@ async fn no_secret_reaches_the_log() {
         }
         assert!(!log.contains("geheim"), "{log}");
     }
+}
+
+/// The server prints the token that names the first administrator, and writes it nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_the_first_administrator_reaches_no_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["audit", "access"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    let logs = ["--audit-log", &files[0], "--access-log", &files[1]];
+    let options = ["--engine", "mem:", "--log", "trace,server=trace,audit=info"];
+    let mut server = Process::start(&[&options[..], &logs].concat());
+    let token = server.setup_token();
+    let mut stderr = server.child.stderr.take().unwrap();
+    let log = std::thread::spawn(move || {
+        let mut log = String::new();
+        stderr.read_to_string(&mut log).map(|_| log)
+    });
+    let told = Told { server, client: Client::new(), secrets: Vec::new() };
+    let path = "/_node/_local/_config/admins/anna";
+    for (shown, status) in [(&token[1..], 401), (&token, 200), (&token, 401)] {
+        let header = ("x-couch-layer-setup-token", shown);
+        assert_eq!(told.send("PUT", path, header, json!("geheim").to_string()).await.0, status);
+    }
+    let anna = basic("anna", "geheim");
+    let (status, tail) = told.send("GET", "/_couch_layer/log", ("authorization", &anna), String::new()).await;
+    assert_eq!(status, 200, "{tail}");
+    assert!(tail.contains("administrator_named"), "{tail}");
+    let Told { mut server, .. } = told;
+    let pid = server.child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    server.child.wait().unwrap();
+    let mut all = log.join().unwrap().unwrap() + &tail;
+    server.out.read_to_string(&mut all).unwrap();
+    for file in files {
+        all += &std::fs::read_to_string(file).unwrap();
+    }
+    assert!(all.contains("admins/anna"), "{all}");
+    let line = all.lines().find(|line| line.contains(&token[1..]) || line.contains("geheim"));
+    assert!(line.is_none(), "{line:?}");
 }
 
 /// The lines of a log, without the parts that differ from run to run: the time, the client's address and milliseconds.

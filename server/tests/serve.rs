@@ -451,14 +451,18 @@ async fn a_file_comes_before_the_environment_and_that_before_flags() {
     assert!(refused(&["--config", &none], &[]).contains("none cannot be read: "));
 
     std::fs::write(&file, "engine = 'mem:'\n[config.chttpd_auth]\ntimeout = 77\n").unwrap();
-    let server = Process::start(&["--config", &path]);
+    let mut server = Process::start(&["--config", &path]);
     let client = reqwest::Client::new();
     let url = server.url("/_node/_local/_config/chttpd_auth/timeout");
+    let token = server.setup_token();
+    let refused = client.put(&url).body("\"88\"").send().await.unwrap();
+    assert_eq!(refused.status(), 403, "without the token that the server printed");
     let text = async |request: reqwest::RequestBuilder| request.send().await.unwrap().text().await.unwrap();
     assert_eq!(text(client.get(&url)).await, "\"77\"\n");
-    text(client.put(&url).body("\"88\"")).await;
+    let shows = |request: reqwest::RequestBuilder| request.header("x-couch-layer-setup-token", &token);
+    text(shows(client.put(&url).body("\"88\""))).await;
     assert_eq!(text(client.get(&url)).await, "\"88\"\n");
-    text(client.delete(&url)).await;
+    text(shows(client.delete(&url))).await;
     assert_eq!(text(client.get(&url)).await, "\"77\"\n");
 }
 

@@ -13,7 +13,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jobs::{Accepted, JobId, NewJob, ServerOptions, State};
+use jobs::{Accepted, JobId, JobState, NewJob, ServerOptions};
 use model::{GetOptions, Mapped, Reduced, Reduction, View, ViewFunctions, ViewGroup, ViewOptions};
 use serde_json::{Value, json};
 use support::Couch;
@@ -206,7 +206,7 @@ async fn updates_of_views_are_left_to_other_servers() {
     let copied =
         couch.json("POST", "/_replicate", json!({"source": "db", "target": "copy", "create_target": true})).await;
     assert_eq!(copied.json()["ok"], true);
-    assert_eq!(jobs.get(&id).await.unwrap().unwrap().state, State::Pending);
+    assert_eq!(jobs.get(&id).await.unwrap().unwrap().state, JobState::Pending);
     let options = ServerOptions { name: "other".into(), lease: Duration::from_secs(60), is_alone: false };
     let accepted = jobs::Server::new(jobs, [1; 16], options).accept("views", 0).await.unwrap();
     assert!(matches!(accepted, Accepted::Job(job, _) if job.id == id));

@@ -22,7 +22,7 @@ pub(crate) fn measure(criterion: &mut Criterion, works: Vec<Work>) {
         let format = work.format.map(|format| format!("/{format}")).unwrap_or_default();
         let mut group = criterion.benchmark_group(format!("{}/{}{format}", work.name, work.engine));
         group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Elements(1));
-        let sides = [Some(("couch-layer", &work.ours)), work.beside.as_ref().map(|(name, side)| (*name, side))];
+        let sides = [Some(("couch-layer", &work.ours)), work.baseline.as_ref().map(|(name, side)| (*name, side))];
         for (name, side) in sides.into_iter().flatten() {
             group.bench_function(name, |bencher| {
                 bencher.iter_custom(|iterations| {

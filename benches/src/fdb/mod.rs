@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use benches::documents::Documents as Source;
+use benches::documents::Source;
 use benches::figures::Figures;
 use bytes::Bytes;
 use clap::Args;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use benches::documents::Documents as Source;
+use benches::documents::Source;
 use benches::recording::{RawRead, Recording};
 use bytes::Bytes;
 use engine_fdb::FdbDatabase;

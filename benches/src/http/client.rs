@@ -65,8 +65,8 @@ pub(crate) struct Client {
     read: BytesMut,
 }
 
-/// Head of a response: its status, its length, and how the body ends.
-struct Head {
+/// ResponseHead of a response: its status, its length, and how the body ends.
+struct ResponseHead {
     status: u16,
     length: usize,
     body: Body,
@@ -166,7 +166,7 @@ impl Client {
     }
 
     /// Sends the rest of the request, and reads the response's head.
-    async fn begin(&mut self) -> Result<Head> {
+    async fn begin(&mut self) -> Result<ResponseHead> {
         self.stream.write_all(&self.request).await?;
         let head = loop {
             match head(&self.read)? {
@@ -245,7 +245,7 @@ impl Client {
 }
 
 /// The head at the beginning of `read`, once it is complete.
-fn head(read: &[u8]) -> Result<Option<Head>> {
+fn head(read: &[u8]) -> Result<Option<ResponseHead>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(length) = response.parse(read)? else { return Ok(None) };
@@ -260,7 +260,7 @@ fn head(read: &[u8]) -> Result<Option<Head>> {
         }
         None => bail!("an answer does not say where it ends"),
     };
-    Ok(Some(Head { status: response.code.unwrap_or(0), length, body }))
+    Ok(Some(ResponseHead { status: response.code.unwrap_or(0), length, body }))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::client::Client;
 use super::server::Spawned;
 use super::work::{Load, send};
-use benches::documents::Documents;
+use benches::documents::Source;
 use benches::work::{disk, folder, rate};
 
 #[derive(Args)]
@@ -73,7 +73,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
             "documents", "writes/s", "last 20,000", "reads/s", "disk/JSON", "memory MB", "opening s"
         );
     }
-    let mut documents = Documents::seeded(1);
+    let mut documents = Source::seeded(1);
     let (mut written, mut json) = (0, 0);
     let sizes = (4..).map(|power| 10_u64.pow(power)).take_while(|size| *size < options.until);
     for size in sizes.chain([options.until]) {
@@ -138,7 +138,7 @@ fn id(number: u64) -> String {
 }
 
 /// A request's body with new documents, and the bytes of the documents in it.
-fn bulk(documents: &mut Documents, from: u64, count: u64) -> (String, u64) {
+fn bulk(documents: &mut Source, from: u64, count: u64) -> (String, u64) {
     let all: Vec<String> =
         (from..from + count).map(|n| format!(r#"{{"_id":"{}",{}}}"#, id(n), documents.members())).collect();
     let bytes = all.iter().map(|document| document.len() as u64).sum();

@@ -72,7 +72,7 @@ pub(crate) struct Options {
 }
 
 /// Rates of one work on each side.
-pub(crate) struct Row {
+pub(crate) struct Rates {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     /// Ours, by the layout of bodies.
@@ -80,7 +80,7 @@ pub(crate) struct Row {
     pub(crate) rival: Option<Figures>,
 }
 
-impl Row {
+impl Rates {
     /// Factor between one of our rates and the rival's.
     pub(crate) fn ratio(&self, ours: &Figures) -> Option<f64> {
         self.rival.as_ref().map(|rival| ours.median() / rival.median())
@@ -125,7 +125,7 @@ pub(crate) async fn measure(
     rival: Option<&Address>,
     rounds: u32,
     scale: f64,
-) -> Result<Row> {
+) -> Result<Rates> {
     let target = |address: &Address, format| Target { address: address.clone(), format };
     let mut sides: Vec<Target> = formats.iter().map(|format| target(ours, Some(*format))).collect();
     sides.extend(rival.map(|rival| target(rival, None)));
@@ -139,7 +139,7 @@ pub(crate) async fn measure(
         }
     }
     let rival = rival.and_then(|_| figures.pop());
-    Ok(Row { name: work.name, unit: work.unit, ours: formats.iter().copied().zip(figures).collect(), rival })
+    Ok(Rates { name: work.name, unit: work.unit, ours: formats.iter().copied().zip(figures).collect(), rival })
 }
 
 fn print_head(formats: &[&str]) {
@@ -154,7 +154,7 @@ fn print_head(formats: &[&str]) {
     println!("  spread");
 }
 
-fn print_row(row: &Row, json: bool) {
+fn print_row(row: &Rates, json: bool) {
     if json {
         let mut line = serde_json::json!({ "work": row.name, "unit": row.unit });
         for (format, figures) in &row.ours {

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use benches::documents::Documents;
+use benches::documents::Source;
 use benches::figures::Figures;
 use bytes::Bytes;
 use clap::Args;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::client::{Address, Client};
 use super::server::Spawned;
 use super::work::{Database, Target};
-use super::{Format, Row, print_head, print_row};
+use super::{Format, Rates, print_head, print_row};
 
 /// Number of groups of the view at group level 1.
 const GROUPS: usize = 100;
@@ -115,7 +115,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         let mut figures: Vec<Figures> = sides.iter_mut().map(|side| std::mem::take(&mut side.figures[at])).collect();
         let rival = options.rival.as_ref().and_then(|_| figures.pop());
         let ours = formats.iter().copied().zip(figures).collect();
-        print_row(&Row { name, unit, ours, rival }, options.json);
+        print_row(&Rates { name, unit, ours, rival }, options.json);
     }
     spawned.stop().await
 }
@@ -159,7 +159,7 @@ impl Side {
         if indexed {
             self.post(&database.path("/_index"), &json!({"index": {"fields": ["serial"]}})).await?;
         }
-        let mut documents = Documents::seeded(4);
+        let mut documents = Source::seeded(4);
         let bulks: Vec<String> = (0..count.div_ceil(1_000)).map(|_| documents.bulk(1_000)).collect();
         self.client = Client::connect(&self.target.address).await?;
         let (written, begun) = (bulks.len() * 1_000, Instant::now());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::client::{Address, Client};
 use super::server::Spawned;
-use benches::documents::Documents;
+use benches::documents::Source;
 use benches::figures::Figures;
 
 #[derive(Args)]
@@ -98,7 +98,7 @@ async fn copy(options: &Options) -> Result<()> {
 
 async fn fill(client: &mut Client, documents: usize) -> Result<()> {
     client.request("PUT", "/source", "").await?;
-    let mut made = Documents::seeded(1);
+    let mut made = Source::seeded(1);
     let mut left = documents;
     while left > 0 {
         let some = left.min(1_000);

@@ -11,7 +11,7 @@ use tokio::net::TcpSocket;
 
 use super::client::Client;
 use super::server::Spawned;
-use benches::documents::Documents;
+use benches::documents::Source;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -43,7 +43,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let server = Spawned::start(&options.binary, &options.engine).await?;
     let mut client = Client::connect(&server.address).await?;
     client.request("PUT", "/slow", Bytes::new()).await?;
-    let mut documents = Documents::seeded(1);
+    let mut documents = Source::seeded(1);
     let mut left = options.rows;
     while left > 0 {
         let some = left.min(1_000);

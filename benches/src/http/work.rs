@@ -8,7 +8,7 @@ use anyhow::Result;
 use bytes::Bytes;
 
 use super::client::{Address, Client};
-use benches::documents::Documents;
+use benches::documents::Source;
 
 /// Number of documents in the database for reads.
 const DOCUMENTS: usize = 20_000;
@@ -94,7 +94,7 @@ impl Database {
 
     pub(crate) async fn fill(&self, count: usize) -> Result<Vec<String>> {
         let mut client = Client::connect(&self.address).await?;
-        let mut documents = Documents::seeded(1);
+        let mut documents = Source::seeded(1);
         let mut ids = Vec::with_capacity(count);
         while ids.len() < count {
             let body = documents.bulk((count - ids.len()).min(1_000));
@@ -141,7 +141,7 @@ pub(crate) fn split<T>(items: Vec<T>, clients: usize) -> Vec<Vec<T>> {
 
 async fn put(target: &Target, clients: usize, count: usize) -> Result<f64> {
     let database = Database::create(target).await?;
-    let mut documents = Documents::seeded(2);
+    let mut documents = Source::seeded(2);
     let load: Load = (0..count)
         .map(|_| ("PUT", database.path(&format!("/{}", documents.id())), documents.document().into()))
         .collect();
@@ -162,7 +162,7 @@ async fn get(target: &Target, clients: usize, count: usize) -> Result<f64> {
 
 async fn bulk(target: &Target, clients: usize, size: usize, count: usize) -> Result<f64> {
     let database = Database::create(target).await?;
-    let mut documents = Documents::seeded(3);
+    let mut documents = Source::seeded(3);
     let requests = count.div_ceil(size);
     let load: Load =
         (0..requests).map(|_| ("POST", database.path("/_bulk_docs"), documents.bulk(size).into())).collect();

@@ -31,12 +31,12 @@ impl Report {
 pub(crate) struct Table {
     pub(crate) title: String,
     pub(crate) explanation: String,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<MeasuredWork>,
 }
 
 /// One kind of work on one engine.
 #[derive(Serialize)]
-pub(crate) struct Row {
+pub(crate) struct MeasuredWork {
     pub(crate) work: String,
     pub(crate) unit: String,
     pub(crate) engine: String,
@@ -44,18 +44,18 @@ pub(crate) struct Row {
     /// Rates, one for each round.
     pub(crate) ours: Figures,
     /// Name and rates of the comparison.
-    pub(crate) beside: Option<(String, Figures)>,
+    pub(crate) baseline: Option<(String, Figures)>,
 }
 
-impl Row {
+impl MeasuredWork {
     /// Factor between our rate and the other side's.
     pub(crate) fn ratio(&self) -> Option<f64> {
-        self.beside.as_ref().map(|(_, beside)| self.ours.median() / beside.median())
+        self.baseline.as_ref().map(|(_, baseline)| self.ours.median() / baseline.median())
     }
 
     /// The greater of the two sides' spreads.
     pub(crate) fn spread(&self) -> f64 {
-        self.beside.as_ref().map_or(1.0, |(_, beside)| beside.spread()).max(self.ours.spread())
+        self.baseline.as_ref().map_or(1.0, |(_, baseline)| baseline.spread()).max(self.ours.spread())
     }
 }
 

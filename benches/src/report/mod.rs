@@ -22,7 +22,7 @@ use crate::growth::{Step, What};
 use crate::http::client::Address;
 use crate::http::server::Spawned;
 use crate::http::work::WORKS;
-use measured::{Curve, Growth, Report, Row};
+use measured::{Curve, Growth, MeasuredWork, Report};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -88,13 +88,13 @@ pub(crate) async fn run(options: Options) -> Result<()> {
                  was given.",
             );
             for (format, ours) in rates.ours {
-                table.rows.push(Row {
+                table.rows.push(MeasuredWork {
                     work: work.name.into(),
                     unit: work.unit.into(),
                     engine: engine.clone(),
                     format: Some(format.into()),
                     ours,
-                    beside: rates.rival.clone().map(|rival| ("other server".into(), rival)),
+                    baseline: rates.rival.clone().map(|rival| ("other server".into(), rival)),
                 });
             }
             bar.inc(1);
@@ -149,26 +149,26 @@ fn of<E: Engine + 'static>() -> impl Iterator<Item = Work> {
 }
 
 /// Measures both sides of a work in turns.
-fn measure(work: &Work, options: &Options) -> Result<Row> {
-    let (mut ours, mut beside) = (Figures::default(), Figures::default());
+fn measure(work: &Work, options: &Options) -> Result<MeasuredWork> {
+    let (mut ours, mut baseline) = (Figures::default(), Figures::default());
     for round in 0..options.rounds {
         if round % 2 == 0 {
             ours.push((work.ours)(options.scale)?);
         }
-        if let Some((_, side)) = &work.beside {
-            beside.push(side(options.scale)?);
+        if let Some((_, side)) = &work.baseline {
+            baseline.push(side(options.scale)?);
         }
         if round % 2 == 1 {
             ours.push((work.ours)(options.scale)?);
         }
     }
-    Ok(Row {
+    Ok(MeasuredWork {
         work: work.name.clone(),
         unit: work.unit.into(),
         engine: work.engine.into(),
         format: work.format.map(Into::into),
         ours,
-        beside: work.beside.as_ref().map(|(name, _)| ((*name).into(), beside)),
+        baseline: work.baseline.as_ref().map(|(name, _)| ((*name).into(), baseline)),
     })
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn html(report: &Report) -> Result<String> {
 fn write_table(page: &mut String, table: &Table) -> Result<()> {
     write!(page, "<h2>{}</h2><p>{}</p>", escape(&table.title), escape(&table.explanation))?;
     page.push_str(
-        "<table><tr><th>work</th><th>engine</th><th>layout</th><th class=n>a second</th><th>beside</th>\
+        "<table><tr><th>work</th><th>engine</th><th>layout</th><th class=n>a second</th><th>baseline</th>\
          <th class=n>a second</th><th class=n>ratio</th><th></th><th class=n>spread</th></tr>",
     );
     let widest = table.rows.iter().filter_map(|row| row.ratio()).fold(0.0, f64::max);
@@ -57,13 +57,13 @@ fn write_table(page: &mut String, table: &Table) -> Result<()> {
             grouped(row.ours.median()),
             escape(&row.unit),
         )?;
-        match (&row.beside, row.ratio()) {
-            (Some((name, beside)), Some(ratio)) => write!(
+        match (&row.baseline, row.ratio()) {
+            (Some((name, baseline)), Some(ratio)) => write!(
                 page,
                 "<td>{}</td><td class=n>{}</td><td class=n>{ratio:.2}</td><td><span class=bar style=\"width:{:.0}px\">\
                  </span></td>",
                 escape(name),
-                grouped(beside.median()),
+                grouped(baseline.median()),
                 (ratio / widest * 160.0).max(1.0),
             )?,
             _ => page.push_str("<td></td><td></td><td></td><td></td>"),
@@ -143,7 +143,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::machine::Machine;
-    use super::super::measured::{Curve, Row};
+    use super::super::measured::{Curve, MeasuredWork};
     use super::*;
     use benches::figures::Figures;
 
@@ -161,13 +161,13 @@ mod tests {
             scale: 0.5,
             ..Report::default()
         };
-        report.table("Documents", "explained").rows.push(Row {
+        report.table("Documents", "explained").rows.push(MeasuredWork {
             work: "insert".into(),
             unit: "documents".into(),
             engine: "lsm".into(),
             format: Some("packed".into()),
             ours: figures(&[9_000.0, 12_345.0, 13_000.0]),
-            beside: Some(("raw store".into(), figures(&[20_000.0, 24_690.0, 25_000.0]))),
+            baseline: Some(("raw store".into(), figures(&[20_000.0, 24_690.0, 25_000.0]))),
         });
         let step = Step { size: 10_000, writes: 7_654.0, reads: 1.0, resident: Some(12_000_000), disk: 0 };
         report

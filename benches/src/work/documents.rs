@@ -19,7 +19,7 @@ use occ::OccDatabase;
 use occ::store::{Batch, Store};
 
 use super::{Group, Work, folder, rate, scaled};
-use crate::documents::Documents as Source;
+use crate::documents::Source;
 use crate::engines::{Engine, Syncing};
 use crate::recording::{RawRead, Recording};
 
@@ -44,7 +44,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
                 format: Some(format_name),
                 unit: "documents",
                 ours: Box::new(move |scale| write::<E>(task, format, scale)),
-                beside: Some(("raw store", Box::new(move |scale| write_raw::<E>(task, format, scale)))),
+                baseline: Some(("raw store", Box::new(move |scale| write_raw::<E>(task, format, scale)))),
             });
         }
         for task in Reading::ALL {
@@ -55,7 +55,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
                 format: Some(format_name),
                 unit: "documents",
                 ours: Box::new(move |scale| read::<E>(task, format, scale)),
-                beside: Some(("raw store", Box::new(move |scale| read_raw::<E>(task, format, scale)))),
+                baseline: Some(("raw store", Box::new(move |scale| read_raw::<E>(task, format, scale)))),
             });
         }
     }
@@ -66,7 +66,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
         format: None,
         unit: "feeds",
         ours: Box::new(wake::<E>),
-        beside: None,
+        baseline: None,
     });
     works
 }
@@ -338,9 +338,9 @@ fn read_raw<E: Engine>(task: Reading, format: BodyFormat, scale: f64) -> Result<
     let store = E::store(folder.path(), Syncing::Unsynced);
     apply(&store, batches)?;
     let begun = Instant::now();
-    let view = store.view()?;
+    let snapshot = store.snapshot()?;
     for read in &reads {
-        black_box(read.replay(&view)?);
+        black_box(read.replay(&snapshot)?);
     }
     for body in &bodies {
         black_box(serde_json::to_vec(body)?);

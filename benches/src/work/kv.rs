@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_executor::block_on;
 use futures_util::future::try_join_all;
 use kv_api::{Database, Direction, Durability, RangeRequest, Read, Runner, Transaction};
-use occ::store::{Batch, Store, View};
+use occ::store::{Batch, Snapshot, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -27,7 +27,7 @@ const VALUE_BYTES: usize = 100;
 /// Number of rows in a scan.
 const SCANNED: usize = 100;
 
-/// Number of reads in one transaction or view.
+/// Number of reads in one transaction or snapshot.
 const READS: usize = 100;
 
 type Row = (Bytes, Bytes);
@@ -67,13 +67,13 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
         format: None,
         unit: "commits",
         ours: Box::new(|scale| count::<E>(16, true, scale)),
-        beside: Some(("a counter for each", Box::new(|scale| count::<E>(16, false, scale)))),
+        baseline: Some(("a counter for each", Box::new(|scale| count::<E>(16, false, scale)))),
     });
     if E::durability(Syncing::Synced) == Durability::Disk {
-        let mut push = |name: &str, ours: Side, beside: (&'static str, Side)| {
+        let mut push = |name: &str, ours: Side, baseline: (&'static str, Side)| {
             let (group, engine) = (Group::Synced, E::NAME);
-            let (name, beside) = (name.into(), Some(beside));
-            works.push(Work { group, name, engine, format: None, unit: "commits", ours, beside });
+            let (name, baseline) = (name.into(), Some(baseline));
+            works.push(Work { group, name, engine, format: None, unit: "commits", ours, baseline });
         };
         let one = || -> Side { Box::new(|scale| synced::<E>(1, scale)) };
         push("64 writers", Box::new(|scale| synced::<E>(64, scale)), ("one writer", one()));
@@ -86,7 +86,7 @@ pub fn works<E: Engine + 'static>() -> Vec<Work> {
 
 fn pair<E: Engine>(name: String, unit: &'static str, ours: Side, raw: Side) -> Work {
     let (group, engine) = (Group::KeysAndValues, E::NAME);
-    Work { group, name, engine, format: None, unit, ours, beside: Some(("raw store", raw)) }
+    Work { group, name, engine, format: None, unit, ours, baseline: Some(("raw store", raw)) }
 }
 
 fn fill<D: Database>(database: &D, rows: &[Row]) -> Result<()> {
@@ -177,12 +177,12 @@ fn get_raw<E: Engine>(scale: f64) -> Result<f64> {
     Batches(0).fill(&store, &rows)?;
     let count = scaled(100_000, scale);
     let begun = Instant::now();
-    let mut view = store.view()?;
+    let mut snapshot = store.snapshot()?;
     for (n, key) in scattered(&rows, count).enumerate() {
         if n % READS == 0 {
-            view = store.view()?;
+            snapshot = store.snapshot()?;
         }
-        black_box(view.get(key)?.context("it is there")?);
+        black_box(snapshot.get(key)?.context("it is there")?);
     }
     Ok(rate(count, begun.elapsed()))
 }
@@ -216,8 +216,9 @@ fn range_raw<E: Engine>(scale: f64) -> Result<f64> {
     let mut read = 0;
     let begun = Instant::now();
     for key in scattered(&rows, scans) {
-        let view = store.view()?;
-        let rows: Vec<Row> = view.range(key, END, Direction::Forward).take(SCANNED).collect::<kv_api::Result<_>>()?;
+        let snapshot = store.snapshot()?;
+        let rows: Vec<Row> =
+            snapshot.range(key, END, Direction::Forward).take(SCANNED).collect::<kv_api::Result<_>>()?;
         read += black_box(rows).len();
     }
     Ok(rate(read, begun.elapsed()))

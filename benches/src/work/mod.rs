@@ -31,7 +31,7 @@ pub struct Work {
     /// Our side.
     pub ours: Side,
     /// Name and side of the comparison.
-    pub beside: Option<(&'static str, Side)>,
+    pub baseline: Option<(&'static str, Side)>,
 }
 
 /// Tables of a report, in their order.
@@ -110,7 +110,7 @@ mod tests {
 
     fn both_sides_work<E: Engine + 'static>() {
         for work in kv::works::<E>().into_iter().chain(documents::works::<E>()) {
-            let sides = [Some(&work.ours), work.beside.as_ref().map(|(_, side)| side)];
+            let sides = [Some(&work.ours), work.baseline.as_ref().map(|(_, side)| side)];
             for side in sides.into_iter().flatten() {
                 let rate = side(0.001).unwrap_or_else(|error| panic!("{} on {}: {error:#}", work.name, work.engine));
                 assert!(rate.is_finite() && rate > 0.0, "{} on {}: {rate}", work.name, work.engine);

@@ -65,7 +65,7 @@ impl Held {
         expired.map(|(_, size)| size).sum()
     }
 
-    /// Whether it holds copies that must stay until their marks expire. Of several strays, only one became the named
+    /// Whether it holds copies that must stay until their marks expire. Only one of several strays became the named
     /// copy; the others are marked.
     pub(super) fn has_young_copies(&self) -> bool {
         let is_young = |copy: &Copy| {

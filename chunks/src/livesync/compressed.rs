@@ -43,7 +43,7 @@ pub(crate) fn inflated(data: Cow<'_, str>) -> Result<Cow<'_, str>, String> {
     match bytes_of {
         Some(_) => Ok(STANDARD.encode(bytes).into()),
         None => {
-            String::from_utf8(bytes).map(Cow::Owned).map_err(|_| "is damaged: its compressed data is no text".into())
+            String::from_utf8(bytes).map(Cow::Owned).map_err(|_| "is damaged: its compressed data is not text".into())
         }
     }
 }

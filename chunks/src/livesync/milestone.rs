@@ -8,9 +8,9 @@
 //!  "tweak_values":{"PREFERRED":{"encrypt":true},"pxa93m6dyn":{"encrypt":true}}}
 //! ```
 //!
-//! A client writes `progress` when it connects, before it replicates: it is the `update_seq` that the database had then.
-//! So it tells where the database was when the device was last here. It does **not** prove that the device has read up
-//! to there: the replication may have failed, and one that goes on for days moves nothing here.
+//! A client writes `progress` when it connects, before it replicates: it is the `update_seq` that the database had
+//! then. So it tells where the database was when the device was last here. It does **not** prove that the device has
+//! read up to there: the replication may have failed, and one that goes on for days moves nothing here.
 //!
 //! Source: `ensureRemoteIsCompatible` and `TweakValuesShouldMatchedTemplate` in livesync-commonlib.
 
@@ -84,7 +84,7 @@ pub struct Device {
     pub accepted: bool,
     /// When it last connected, in milliseconds since 1970; to the minute.
     pub last_connected_ms: Option<u64>,
-    /// The sequence that the database had when it last connected, as the device noted it; `None` if it is no text. It
+    /// The sequence that the database had when it last connected, as the device noted it; `None` if it is not text. It
     /// may be anything: a device that could not ask has noted `undefined`.
     pub progress: Option<String>,
 }

@@ -5,12 +5,14 @@
 //!  pass 2   all files ─► hashes 4000… to 9c21…  ─► documents of these chunks       … until ffff…
 //! ```
 //!
-//! A pass has the ids that files name in memory, eight bytes of hash each. When they are too many, it gives up the upper
-//! half of its range, and the next pass begins there. So memory is bounded by [`CensusOptions::most_ids`], and a vault of
-//! ordinary size takes one pass. Two ids with one hash make an unreferenced chunk look referenced, never the reverse.
+//! A pass has the ids that files name in memory, eight bytes of hash each. When they are too many, it gives up the
+//! upper half of its range, and the next pass begins there. So memory is bounded by [`CensusOptions::most_ids`], and a
+//! vault of ordinary size takes one pass. Two ids with one hash make an unreferenced chunk look referenced, never the
+//! reverse.
 //!
-//! Files are read one after the other, each with its replaced revisions one by one, before chunks. A chunk whose file arrives in between looks unreferenced: whoever removes must look
-//! again. Chunks that seem to be missing are looked up once more at the end.
+//! Files are read one after the other, each with its replaced revisions one by one, before chunks. A chunk whose file
+//! arrives in between looks unreferenced: whoever removes must look again. Chunks that seem to be missing are looked up
+//! once more at the end.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -256,7 +258,7 @@ impl ChunkStore {
         Ok(rest.drain(..some.len()).zip(some).collect())
     }
 
-    /// Counts the documents that are no chunks, and notes which chunks they name.
+    /// Counts the documents that are not chunks, and notes which chunks they name.
     async fn count_files(&self, ids: &mut Ids, mut progress: impl FnMut(u64) + Send) -> Result<Files> {
         let (mut files, key) = (Files::default(), self.key.as_deref());
         let mut since: Option<String> = None;
@@ -300,7 +302,7 @@ impl ChunkStore {
                         let inside: HashSet<&String> = entry.inline.iter().collect();
                         entry.children.iter().for_each(|chunk| ids.name(chunk, inside.contains(chunk)));
                     }
-                    // A tombstone, or a document that was no file yet.
+                    // A tombstone, or a document that was not a file yet.
                     Some(Ok(None)) => {}
                     Some(Err(_)) | None => is_known = false,
                 }
@@ -399,7 +401,8 @@ impl ChunkStore {
     }
 }
 
-/// Those of some missing chunks that a file needs. A file with encrypted chunks inside its document may have them there.
+/// Those of some missing chunks that a file needs. A file with encrypted chunks inside its document may have them
+/// there.
 fn needed_of(id: &str, leaves: &[Leaf], key: Option<&Key>, missing: &HashSet<u64>) -> Vec<String> {
     let mut needed = BTreeSet::new();
     let live = leaves.iter().filter(|leaf| !leaf.deleted);
@@ -446,7 +449,7 @@ struct Past {
 }
 
 impl Files {
-    /// Counts a document that is no chunk, and notes which chunks it names. Returns what else its conflict needs.
+    /// Counts a document that is not a chunk, and notes which chunks it names. Returns what else its conflict needs.
     fn count(&mut self, id: &str, leaves: &[Leaf], key: Option<&Key>, ids: &mut Ids) -> Option<Past> {
         let live: Vec<&Leaf> = leaves.iter().filter(|leaf| !leaf.deleted).collect();
         let winner = live.first()?;

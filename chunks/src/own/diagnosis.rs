@@ -36,8 +36,8 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Chunks that no file names; `None` if that is unknown, since lists could not be read, or revisions that a conflict
-    /// needs were not kept.
+    /// Chunks that no file names; `None` if that is unknown, since lists could not be read, or revisions that a
+    /// conflict needs were not kept.
     pub fn unreferenced(&self) -> Option<Amount> {
         self.census.is_known().then_some(self.census.unreferenced)
     }

@@ -7,15 +7,15 @@
 //! ```
 //!
 //! LiveSync merges from the nearest shared revision that a device has, and a device that undoes may go back to any
-//! revision since. Its own collection keeps the chunks of those revisions that are *available* on the device. Here every
-//! one of them counts: one that this database has not kept may be available on a device.
+//! revision since. Its own collection keeps the chunks of those revisions that are *available* on the device. Here
+//! every one of them counts: one that this database has not kept may be available on a device.
 
 use std::collections::HashMap;
 
 use crate::store::Leaf;
 
-/// The replaced revisions that describe the conflict of these live leaves: those of each branch, back to the nearest one
-/// that all branches share. `None` if the history does not go back so far.
+/// The replaced revisions that describe the conflict of these live leaves: those of each branch, back to the nearest
+/// one that all branches share. `None` if the history does not go back so far.
 pub(super) fn of_conflict(leaves: &[&Leaf]) -> Option<Vec<String>> {
     let mut branches: HashMap<&String, usize> = HashMap::new();
     for ancestor in leaves.iter().flat_map(|leaf| &leaf.ancestors) {

@@ -264,8 +264,9 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// The store's errors.
     async fn changes(&self, since: Option<&str>, limit: usize) -> StoreResult<Changes>;
 
-    /// Whether this database can have had this sequence as its last one, as far as the sequence tells. Not so if it is no
-    /// sequence, lies ahead of the database or before the first change that it still has, or is of another incarnation.
+    /// Whether this database can have had this sequence as its last one, as far as the sequence tells. Not so if it is
+    /// no sequence, lies ahead of the database or before the first change that it still has, or is of another
+    /// incarnation.
     ///
     /// # Errors
     /// The store's errors.

@@ -28,7 +28,7 @@ pub(crate) trait Sink: Send {
     fn piece(&mut self, bytes: &[u8]) -> std::result::Result<(), String>;
     /// Ends a file: all bytes were passed, and the size is right.
     fn end(&mut self, file: &FileDocument) -> std::result::Result<(), String>;
-    /// Reports a doubt about a file that is no failure.
+    /// Reports a doubt about a file that is not a failure.
     fn doubt(&mut self, _file: &FileDocument, _what: String) {}
     /// Gives up the current file.
     fn abort(&mut self);
@@ -204,13 +204,13 @@ impl<S: Sink> Assembly<S> {
     }
 
     /// Whether a chunk's id is not the hash of its data. Other programs, and LiveSync with another hash function, give
-    /// such ids, so this alone is no damage.
+    /// such ids, so this alone is not damage.
     fn is_odd(&self, id: &str, piece: &str) -> bool {
         let expected = match &self.chunks.key {
             Some(key) if id.starts_with(ENCRYPTED_CHUNK) => key.chunk_id(piece),
             _ => chunk_id(piece),
         };
-        // A file in LiveSync's oldest form has pieces, which are no chunks.
+        // A file in LiveSync's oldest form has pieces, which are not chunks.
         self.check_ids && id.starts_with(CHUNK_PREFIX) && expected != id
     }
 

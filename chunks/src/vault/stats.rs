@@ -81,7 +81,7 @@ impl Vault {
                             stats.bytes += file.size;
                         }
                         let hash = |id: &String| twox_hash::XxHash64::oneshot(1, id.as_bytes());
-                        // A file in LiveSync's oldest form has pieces, which are no chunks.
+                        // A file in LiveSync's oldest form has pieces, which are not chunks.
                         for chunk in file.children.iter().filter(|id| id.starts_with(CHUNK_PREFIX)) {
                             stats.references += 1;
                             seen.insert(hash(chunk));

@@ -204,7 +204,7 @@ enum Replaced {
     Gone,
     /// It has kept all.
     Kept,
-    /// It has kept all, and says of each that it was no file: a planted fault.
+    /// It has kept all, and says of each that it was not a file: a planted fault.
     Hidden,
 }
 

@@ -8,17 +8,17 @@ use kv_api::{Database, MutationType, Result, Transaction};
 use super::damage;
 use super::folder::commit;
 use super::harness::DiskHarness;
-use super::process::{FOLDER, PLAN, Plan, Said};
+use super::process::{ChildTask, FOLDER, PLAN, Said};
 
 /// The child's side. Does nothing in a process that no test of this module started.
 pub fn child<H: DiskHarness>(harness: &H) {
     let Ok(plan) = std::env::var(PLAN) else { return };
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default());
-    let Some(plan) = Plan::decode(&plan) else { panic!("no plan is called {plan:?}") };
+    let Some(plan) = ChildTask::decode(&plan) else { panic!("no plan is called {plan:?}") };
     Said::Opening.say();
     let opened = match plan {
-        Plan::Damage => return damage::child(harness, &folder, |text| Said::Note(text).say()),
-        Plan::Stop { point, nth, .. } => {
+        ChildTask::Damage => return damage::child(harness, &folder, |text| Said::Note(text).say()),
+        ChildTask::Stop { point, nth, .. } => {
             let arrived = AtomicUsize::new(0);
             let opened = harness.open_with(
                 &folder,
@@ -32,7 +32,7 @@ pub fn child<H: DiskHarness>(harness: &H) {
             let Some(opened) = opened else { return };
             opened
         }
-        Plan::Write { .. } | Plan::Clear { .. } => harness.open(&folder),
+        ChildTask::Write { .. } | ChildTask::Clear { .. } => harness.open(&folder),
     };
     let database = match opened {
         Ok(database) => database,
@@ -40,9 +40,9 @@ pub fn child<H: DiskHarness>(harness: &H) {
     };
     Said::Opened.say();
     let outcome = match plan {
-        Plan::Write { run, writers } | Plan::Stop { run, writers, .. } => write(&database, run, writers),
-        Plan::Clear { run } => clear(&database, run),
-        Plan::Damage => Ok(()),
+        ChildTask::Write { run, writers } | ChildTask::Stop { run, writers, .. } => write(&database, run, writers),
+        ChildTask::Clear { run } => clear(&database, run),
+        ChildTask::Damage => Ok(()),
     };
     if let Err(error) = outcome {
         panic!("{}: a commit fails: {error}", harness.engine());

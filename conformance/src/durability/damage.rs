@@ -11,7 +11,7 @@ use kv_api::{Bytes, Error, Transaction, error};
 
 use super::folder::{self, Rows, commit, copy, copy_in_use, done, files, remove, rows, temporary};
 use super::harness::DiskHarness;
-use super::process::{Plan, Process, Said};
+use super::process::{ChildTask, Process, Said};
 use crate::random::{Random, number};
 
 /// Number of times each of two folders is damaged, unless `CONFORMANCE_DAMAGE` says otherwise.
@@ -31,7 +31,7 @@ const COMMITS: usize = 60;
 /// When damage goes unnoticed, or an error says too little.
 pub fn damaged_files<H: DiskHarness>(harness: &H, module: &str) {
     let folder = temporary();
-    let mut process = Process::start(module, Plan::Damage, folder.path());
+    let mut process = Process::start(module, ChildTask::Damage, folder.path());
     for said in process.by_ref() {
         if let Said::Note(text) = said {
             println!("{}: {text}", harness.engine());

@@ -8,7 +8,7 @@ use kv_api::Database;
 use super::child::{AFTER, FILLS, ROWS, value};
 use super::folder::{self, Rows, commit, rows, temporary};
 use super::harness::{DiskHarness, Point};
-use super::process::{Plan, Process, Said};
+use super::process::{ChildTask, Process, Said};
 use crate::random::{Random, number};
 
 /// When a child is killed.
@@ -96,7 +96,7 @@ fn names(rows: &Rows, prefix: &str) -> BTreeSet<String> {
     keys.filter_map(|key| key.strip_prefix(prefix).map(str::to_owned)).collect()
 }
 
-/// Checks what children of [`Plan::Write`] and [`Plan::Stop`] may leave. Returns the commits that are there.
+/// Checks what children of [`ChildTask::Write`] and [`ChildTask::Stop`] may leave. Returns the commits that are there.
 fn check_writes(found: &Rows, heard: &Heard) -> BTreeSet<String> {
     let commits = names(found, "a/");
     assert_eq!(commits, names(found, "b/"), "a commit is there in part");
@@ -153,7 +153,7 @@ pub fn kills_at_random<H: DiskHarness>(harness: &H, module: &str) {
     let mut heard = Heard::default();
     for run in 0..8 {
         let moment = if run % 4 == 0 { Moment::Opening } else { Moment::After(random.below(150) as usize) };
-        heard.until(moment, Process::start(module, Plan::Write { run, writers: 4 }, &path));
+        heard.until(moment, Process::start(module, ChildTask::Write { run, writers: 4 }, &path));
         // A folder that does not exist yet has no side file either.
         if heard.newest > 0 {
             check_remembered(harness, &path, &heard);
@@ -183,7 +183,7 @@ pub fn kills_at_points<H: DiskHarness>(harness: &H, module: &str) {
         for (run, writers) in [1, 1, 1, 1, 4, 4].into_iter().enumerate() {
             let nth = if run == 0 { 1 } else { 1 + random.below(12) as usize };
             heard.open.clear();
-            let mut process = Process::start(module, Plan::Stop { run, writers, point, nth }, &path);
+            let mut process = Process::start(module, ChildTask::Stop { run, writers, point, nth }, &path);
             let mut said_anything = false;
             for said in process.by_ref() {
                 said_anything |= matches!(said, Said::Opened);
@@ -264,7 +264,7 @@ pub fn kills_amid_clears<H: DiskHarness>(harness: &H, module: &str) {
             _ => FILLS as u64 + 1 + random.below(AFTER as u64 / 2),
         };
         let moment = Moment::After(commits as usize);
-        heard.until(moment, Process::start(module, Plan::Clear { run }, &path));
+        heard.until(moment, Process::start(module, ChildTask::Clear { run }, &path));
         check_remembered(harness, &path, &heard);
         let check = |found: Rows, heard: &Heard, when: &str| {
             let done = names(&found, "done/");

@@ -16,7 +16,7 @@ const END: &str = " .";
 
 /// Task of a child in its folder, until it is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(super) enum ChildTask {
     /// Commits with several writers. `run` distinguishes the commits of this child from those of others.
     Write { run: usize, writers: usize },
     /// The same, until commit number `nth` reaches `point`.
@@ -27,13 +27,13 @@ pub(super) enum Plan {
     Damage,
 }
 
-impl Plan {
+impl ChildTask {
     fn encode(self) -> String {
         match self {
-            Plan::Write { run, writers } => format!("write {run} {writers}"),
-            Plan::Stop { run, writers, point, nth } => format!("stop {run} {writers} {} {nth}", point as usize),
-            Plan::Clear { run } => format!("clear {run}"),
-            Plan::Damage => "damage".into(),
+            ChildTask::Write { run, writers } => format!("write {run} {writers}"),
+            ChildTask::Stop { run, writers, point, nth } => format!("stop {run} {writers} {} {nth}", point as usize),
+            ChildTask::Clear { run } => format!("clear {run}"),
+            ChildTask::Damage => "damage".into(),
         }
     }
 
@@ -42,12 +42,15 @@ impl Plan {
         let plan = words.next()?;
         let mut number = || words.next()?.parse().ok();
         Some(match plan {
-            "write" => Plan::Write { run: number()?, writers: number()? },
-            "stop" => {
-                Plan::Stop { run: number()?, writers: number()?, point: *Point::ALL.get(number()?)?, nth: number()? }
-            }
-            "clear" => Plan::Clear { run: number()? },
-            "damage" => Plan::Damage,
+            "write" => ChildTask::Write { run: number()?, writers: number()? },
+            "stop" => ChildTask::Stop {
+                run: number()?,
+                writers: number()?,
+                point: *Point::ALL.get(number()?)?,
+                nth: number()?,
+            },
+            "clear" => ChildTask::Clear { run: number()? },
+            "damage" => ChildTask::Damage,
             _ => return None,
         })
     }
@@ -106,7 +109,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts one. `module` is the module of the tests, from `module_path!()`.
-    pub(super) fn start(module: &str, plan: Plan, folder: &Path) -> Self {
+    pub(super) fn start(module: &str, plan: ChildTask, folder: &Path) -> Self {
         // libtest leaves out the first part of a module's path, the name of the test binary.
         let test = module.split_once("::").map_or("child".to_owned(), |(_, inner)| format!("{inner}::child"));
         let spawned = std::env::current_exe().and_then(|program| {
@@ -171,13 +174,13 @@ mod tests {
     #[test]
     fn plans_and_words_come_through() {
         let plans = [
-            Plan::Write { run: 1, writers: 4 },
-            Plan::Stop { run: 2, writers: 1, point: Point::AfterApply, nth: 9 },
-            Plan::Clear { run: 3 },
-            Plan::Damage,
+            ChildTask::Write { run: 1, writers: 4 },
+            ChildTask::Stop { run: 2, writers: 1, point: Point::AfterApply, nth: 9 },
+            ChildTask::Clear { run: 3 },
+            ChildTask::Damage,
         ];
         for plan in plans {
-            assert_eq!(Plan::decode(&plan.encode()), Some(plan));
+            assert_eq!(ChildTask::decode(&plan.encode()), Some(plan));
         }
         let line = format!("test child ... {SAYS}acknowledged 000/1/000002 77{END}");
         assert_eq!(Said::hear(&line), Some(Said::Acknowledged("000/1/000002".into(), 77)));

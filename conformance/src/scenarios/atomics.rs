@@ -13,9 +13,9 @@ use kv_api::error::NOT_COMMITTED;
 use crate::expect::{fails, some};
 use crate::{Outcome, Space};
 
-type Row = (Option<&'static [u8]>, &'static [u8], Option<&'static [u8]>);
+type Case = (Option<&'static [u8]>, &'static [u8], Option<&'static [u8]>);
 
-async fn table(s: &Space, mutation: MutationType, rows: &[Row]) -> Outcome {
+async fn table(s: &Space, mutation: MutationType, rows: &[Case]) -> Outcome {
     for &(stored, operand, result) in rows {
         let row = format!("{mutation:?} of {operand:?} on {stored:?}");
         let result = result.map(bytes::Bytes::from_static);

@@ -22,7 +22,7 @@ impl fmt::Display for Dependency {
             Dependency::WriteWrite => "wrote before",
             Dependency::WriteRead => "was read by",
             Dependency::ReadWrite => "read what was then written by",
-            Dependency::RealTime => "ended before the begin of",
+            Dependency::RealTime => "ended before the start of",
         })
     }
 }

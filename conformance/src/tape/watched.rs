@@ -105,8 +105,8 @@ impl Watched {
     }
 
     /// Its outcome, if it has one.
-    async fn outcome(&mut self, patience: Duration) -> Option<Result<()>> {
-        timeout(patience, &mut self.fires).await.ok()
+    async fn outcome(&mut self, within: Duration) -> Option<Result<()>> {
+        timeout(within, &mut self.fires).await.ok()
     }
 }
 

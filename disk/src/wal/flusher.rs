@@ -20,7 +20,7 @@ use super::figures::{self, LogCounts};
 use super::follow::Followed;
 use super::log::Log;
 use super::run::Run;
-use super::view::WalView;
+use super::snapshot::WalSnapshot;
 use crate::on_disk::DiskStore;
 use crate::panics::caught;
 
@@ -54,7 +54,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MERGED_RUNS: usize = 4;
 
 /// Whether the rows that the runs remove take much space below.
-fn hides_much<S: DiskStore>(runs: &[Arc<Run>], below: &S::View) -> bool {
+fn hides_much<S: DiskStore>(runs: &[Arc<Run>], below: &S::Snapshot) -> bool {
     let hidden = |batch: Batch| S::hidden_bytes(below, &batch) >= IDLE_HIDDEN_BYTES;
     !runs.is_empty() && Run::batch_of(runs, 0).is_ok_and(hidden)
 }
@@ -66,7 +66,7 @@ pub(super) struct Inner<S: DiskStore> {
     /// Size of active runs that are flushed when no batch comes.
     pub(super) idle_bytes: usize,
     pub(super) log: Mutex<Logging>,
-    pub(super) state: Mutex<State<S::View>>,
+    pub(super) state: Mutex<State<S::Snapshot>>,
     /// Number of flushes. Written under the state's lock and read without it.
     pub(super) flushes: AtomicU64,
     pub(super) counts: LogCounts,
@@ -154,9 +154,9 @@ impl<V> State<V> {
 }
 
 impl<S: DiskStore> Inner<S> {
-    pub(super) fn view(&self, state: &State<S::View>) -> WalView<S::View> {
+    pub(super) fn snapshot(&self, state: &State<S::Snapshot>) -> WalSnapshot<S::Snapshot> {
         let (runs, below) = (state.runs.clone(), state.below.clone());
-        WalView { runs, below, version: state.version, flushes: self.flushes.load(Ordering::Relaxed) }
+        WalSnapshot { runs, below, version: state.version, flushes: self.flushes.load(Ordering::Relaxed) }
     }
 
     /// Freezes the active runs, unless others are frozen already.
@@ -184,18 +184,18 @@ impl<S: DiskStore> Inner<S> {
         let below = caught("a flush", || {
             self.below.apply(Run::batch_of(&runs, version)?).map_err(ApplyError::into_error)?;
             self.below.sync()?;
-            self.below.view()
+            self.below.snapshot()
         });
         let mut state = self.state.lock();
         let outcome = match below {
-            Ok(view) => {
+            Ok(snapshot) => {
                 self.counts.flushes.observe_time(started.elapsed());
                 self.counts.flushed_bytes.add(std::mem::take(&mut state.frozen_bytes) as u64);
                 state.runs = state.active().into();
                 state.frozen = 0;
                 // The log may shrink.
                 state.is_resting = false;
-                state.below = view;
+                state.below = snapshot;
                 self.flushes.fetch_add(1, Ordering::Release);
                 state.failed = None;
                 Ok(())
@@ -308,7 +308,7 @@ impl<S: DiskStore> Inner<S> {
     }
 
     /// Whether another batch may be applied before the next flush.
-    pub(super) fn has_room(&self, state: &State<S::View>) -> bool {
+    pub(super) fn has_room(&self, state: &State<S::Snapshot>) -> bool {
         let are_bulky = state.runs.iter().any(|run| run.is_bulky());
         let (flush_bytes, factor) = if are_bulky {
             (self.flush_bytes / BULKY_PART, BULKY_STALL_FACTOR)

@@ -147,7 +147,7 @@ impl<S: DiskStore> Replay<S> {
     /// As [`DiskStore::open`].
     pub fn open(folder: &std::path::Path) -> Result<Self> {
         let below = S::open(folder, CACHE, Durability::Disk)?;
-        let version = last_version(&below.view()?)?;
+        let version = last_version(&below.snapshot()?)?;
         Ok(Replay { below, version, runs: Vec::new(), bytes: 0 })
     }
 

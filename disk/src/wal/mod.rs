@@ -20,7 +20,7 @@
 //!   for the durability of a process.)
 //! * The store below holds everything up to one version. The log has everything after it, without a gap. What
 //!   was flushed is synced before its log file is overwritten.
-//! * A view has its runs and its snapshot of the store below, taken together. A flush changes no view.
+//! * A snapshot has its runs and a snapshot of the store below, taken together. A flush changes no snapshot.
 //! * The log is empty after a store was opened, and after it was closed. After a crash the whole log is applied to the
 //!   store below and synced, whatever the store has already. If the disk is full, the log is only read and stays as it
 //!   is, and commits fail until there is room.
@@ -36,7 +36,7 @@ mod log;
 mod pack;
 mod row;
 mod run;
-mod view;
+mod snapshot;
 
 use std::fs::File;
 use std::io::Write;
@@ -55,7 +55,7 @@ use self::follow::{Followed, Tail};
 use self::log::Log;
 pub use self::log::{FORM, LogRecord};
 use self::run::{Run, RunBuilder};
-pub use self::view::{WalRange, WalView};
+pub use self::snapshot::{WalRange, WalSnapshot};
 use crate::folder::io_error;
 use crate::on_disk::{CopiedTable, DiskStore, older};
 use crate::room;
@@ -131,10 +131,10 @@ impl<S: DiskStore> WalStore<S> {
     /// files they are.
     ///
     /// # Errors
-    /// As [`DiskStore::copy_view`].
+    /// As [`DiskStore::copy_snapshot`].
     pub fn copy_tables(&self, folder: &Path) -> Result<(i64, Vec<CopiedTable>)> {
-        let view = self.inner.state.lock().below.clone();
-        Ok((last_version(&view)?, self.inner.below.copy_view(&view, folder)?))
+        let snapshot = self.inner.state.lock().below.clone();
+        Ok((last_version(&snapshot)?, self.inner.below.copy_snapshot(&snapshot, folder)?))
     }
 
     fn stop_flusher(&self) {
@@ -169,7 +169,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
 
     fn open(folder: &Path, cache_bytes: u64, durability: Durability) -> Result<Self> {
         let below = S::open(folder, cache_bytes, durability)?;
-        let (runs, version) = log::recover(folder, last_version(&below.view()?)?)?;
+        let (runs, version) = log::recover(folder, last_version(&below.snapshot()?)?)?;
         // Checked before anything is changed: a damaged log may be the only copy left.
         let cannot_read =
             |cause| io_error(format!("cannot read the side file `synced` in {}", folder.display()), &cause);
@@ -209,7 +209,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
             runs: runs.into(),
             version,
             frozen_version: version,
-            below: below.view()?,
+            below: below.snapshot()?,
             is_resting: false,
             asked: Vec::new(),
             failed: None,
@@ -230,25 +230,25 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
     /// The store below as of a flush, and the log of what came after it.
     ///
     /// ```text
-    ///   below   ──────── flush │                       the view
+    ///   below   ──────── flush │                       a snapshot
     ///   log            a file  │ frozen │ the other    both files while runs are frozen, else one
     /// ```
-    /// While the log is locked nothing is appended, and no file is overwritten. A flush that runs meanwhile changes neither
-    /// the view nor the records.
+    /// While the log is locked nothing is appended, and no file is overwritten. A flush that runs meanwhile changes
+    /// neither the snapshot nor the records.
     fn copy(&self, folder: &Path) -> Result<i64> {
-        let (view, version, files) = {
+        let (snapshot, version, files) = {
             let mut log = self.inner.log.lock();
             let log = log.log().ok_or_else(no_log)?;
-            // A batch may be appended and not synced, and so not acknowledged. It is durable before it is copied. If that
-            // fails, the log says so to its committer too.
+            // A batch may be appended and not synced, and so not acknowledged. It is durable before it is copied. If
+            // that fails, the log says so to its committer too.
             log.sync()?;
-            let (view, version, are_frozen) = {
+            let (snapshot, version, are_frozen) = {
                 let state = self.inner.state.lock();
                 (state.below.clone(), state.version, state.frozen > 0)
             };
-            (view, version, log.records(are_frozen)?)
+            (snapshot, version, log.records(are_frozen)?)
         };
-        self.inner.below.copy_view(&view, folder)?;
+        self.inner.below.copy_snapshot(&snapshot, folder)?;
         for (name, bytes) in files {
             let path = folder.join(name);
             let written = File::create_new(&path).and_then(|mut file| {
@@ -262,19 +262,19 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
 }
 
 impl<S: DiskStore> Store for WalStore<S> {
-    type View = WalView<S::View>;
+    type Snapshot = WalSnapshot<S::Snapshot>;
 
-    fn view(&self) -> Result<Self::View> {
-        Ok(self.inner.view(&self.inner.state.lock()))
+    fn snapshot(&self) -> Result<Self::Snapshot> {
+        Ok(self.inner.snapshot(&self.inner.state.lock()))
     }
 
-    /// After a flush: the new view no longer searches or keeps the flushed runs. Does not wait for the lock.
-    fn refreshed(&self, view: &Self::View) -> Option<Self::View> {
-        if view.runs.is_empty() || view.flushes == self.inner.flushes.load(Ordering::Acquire) {
+    /// After a flush: the new snapshot no longer searches or keeps the flushed runs. Does not wait for the lock.
+    fn refreshed(&self, snapshot: &Self::Snapshot) -> Option<Self::Snapshot> {
+        if snapshot.runs.is_empty() || snapshot.flushes == self.inner.flushes.load(Ordering::Acquire) {
             return None;
         }
         let state = self.inner.state.try_lock()?;
-        (state.version == view.version).then(|| self.inner.view(&state))
+        (state.version == snapshot.version).then(|| self.inner.snapshot(&state))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {

@@ -12,7 +12,7 @@ use super::*;
 use crate::on_disk::OnDisk;
 use occ::KeyRange;
 use occ::Random;
-use occ::store::{MapView, View};
+use occ::store::{MapSnapshot, Snapshot};
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -43,9 +43,9 @@ impl DiskStore for Tree {
         Ok(Tree { folder: folder.to_owned(), rows: Mutex::new(Arc::new(rows)), asked: Mutex::default() })
     }
 
-    fn hidden_bytes(view: &MapView, batch: &Batch) -> u64 {
+    fn hidden_bytes(snapshot: &MapSnapshot, batch: &Batch) -> u64 {
         let clears = batch.clears();
-        view.0.iter().filter(|(key, _)| clears.contains(key)).map(|(_, value)| value.len() as u64).sum()
+        snapshot.0.iter().filter(|(key, _)| clears.contains(key)).map(|(_, value)| value.len() as u64).sum()
     }
 }
 
@@ -79,7 +79,7 @@ fn a_clear_of_much_is_flushed_when_no_batch_comes() {
     assert!(rows(&store) > 0, "a small batch stays in the log");
     clear(3, 1);
     eventually("a clear of much is flushed", || rows(&store) == 0);
-    assert!(store.below().view().unwrap().get(&key(1)).unwrap().is_none());
+    assert!(store.below().snapshot().unwrap().get(&key(1)).unwrap().is_none());
 }
 
 /// The store below compacts everything removed before the request, so a small batch is flushed first.
@@ -91,7 +91,7 @@ fn what_is_in_the_log_is_compacted_too() {
     store.compact(b"0", b"1");
     assert!(store.is_compacting(b"0", b"1"));
     eventually("the store below is asked", || !store.below().asked.lock().is_empty());
-    assert!(store.below().view().unwrap().get(&key(1)).unwrap().is_some(), "after the flush");
+    assert!(store.below().snapshot().unwrap().get(&key(1)).unwrap().is_some(), "after the flush");
     assert!(store.is_compacting(b"0", b"1"));
     assert_eq!(store.below().asked.lock().drain(..).collect::<Vec<_>>(), [KeyRange::copied(b"0", b"1")]);
     assert!(!store.is_compacting(b"0", b"1"));
@@ -129,14 +129,14 @@ fn the_log_shrinks_when_no_batch_comes() {
     let crashed = tempfile::tempdir().unwrap();
     copy(folder.path(), crashed.path());
     let store = open(crashed.path()).unwrap();
-    assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), 6);
+    assert_eq!(rows(&store.snapshot().unwrap(), Direction::Forward).len(), 6);
 }
 
 impl Store for Tree {
-    type View = MapView;
+    type Snapshot = MapSnapshot;
 
-    fn view(&self) -> Result<MapView> {
-        Ok(MapView(self.rows().clone()))
+    fn snapshot(&self) -> Result<MapSnapshot> {
+        Ok(MapSnapshot(self.rows().clone()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -185,8 +185,8 @@ fn versioned(mut batch: Batch) -> Batch {
     batch
 }
 
-fn rows(view: &impl View, direction: Direction) -> Vec<(Bytes, Bytes)> {
-    view.range(b"", b"\xff", direction).map(Result::unwrap).collect()
+fn rows(snapshot: &impl Snapshot, direction: Direction) -> Vec<(Bytes, Bytes)> {
+    snapshot.range(b"", b"\xff", direction).map(Result::unwrap).collect()
 }
 
 fn key(n: u64) -> Bytes {
@@ -254,10 +254,10 @@ fn a_record_is_shorter_than_its_run() {
 }
 
 fn rows_of(store: &WalStore<Tree>) -> Vec<(Bytes, Bytes)> {
-    rows(&store.view().unwrap(), Direction::Forward)
+    rows(&store.snapshot().unwrap(), Direction::Forward)
 }
 
-/// A view answers as a map of its version does, whatever is flushed, frozen, merged and written later. So does the
+/// A snapshot answers as a map of its version does, whatever is flushed, frozen, merged and written later. So does the
 /// store after a crash, after a close, and in a copy of the files of one moment.
 #[test]
 fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
@@ -266,12 +266,12 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = open(folder.path()).unwrap();
         let mut model = Rows::new();
-        let mut views: Vec<(WalView<MapView>, Rows)> = Vec::new();
+        let mut snapshots: Vec<(WalSnapshot<MapSnapshot>, Rows)> = Vec::new();
         for version in 1..250 {
             let batch = batch(version, &random);
             batch.clone().apply_to(&mut model);
             commit(&store, batch).unwrap();
-            views.push((store.view().unwrap(), model.clone()));
+            snapshots.push((store.snapshot().unwrap(), model.clone()));
             match random.next() % 24 {
                 0 => store.inner.freeze(),
                 1 => {
@@ -295,29 +295,29 @@ fn it_is_a_map_at_each_version_through_flushes_crashes_and_closes() {
                     }
                     copy(folder.path(), other.path());
                     drop(log);
-                    let copied = rows(&open(other.path()).unwrap().view().unwrap(), Direction::Forward);
+                    let copied = rows(&open(other.path()).unwrap().snapshot().unwrap(), Direction::Forward);
                     assert!(copied.into_iter().eq(model.clone()), "seed {seed}, version {version}");
                 }
-                4 if views.len() > 1 => {
-                    views.remove((random.next() % views.len() as u64) as usize);
+                4 if snapshots.len() > 1 => {
+                    snapshots.remove((random.next() % snapshots.len() as u64) as usize);
                 }
                 _ => {}
             }
-            if let Some(view) = store.refreshed(&views[views.len() - 1].0) {
-                views.push((view, model.clone()));
+            if let Some(snapshot) = store.refreshed(&snapshots[snapshots.len() - 1].0) {
+                snapshots.push((snapshot, model.clone()));
             }
-            let (view, rows_then) = &views[(random.next() % views.len() as u64) as usize];
-            let forward = rows(view, Direction::Forward);
+            let (snapshot, rows_then) = &snapshots[(random.next() % snapshots.len() as u64) as usize];
+            let forward = rows(snapshot, Direction::Forward);
             assert!(forward.iter().cloned().eq(rows_then.clone()), "seed {seed}, version {version}");
-            let backward = rows(view, Direction::Reverse);
+            let backward = rows(snapshot, Direction::Reverse);
             assert!(backward.iter().rev().eq(forward.iter()), "seed {seed}, version {version}");
             let (begin, end) = (key(random.next() % 100), key(100 + random.next() % 100));
-            let part = view.range(&begin, &end, Direction::Reverse).map(Result::unwrap);
+            let part = snapshot.range(&begin, &end, Direction::Reverse).map(Result::unwrap);
             let expected = rows_then.range(begin.clone()..end.clone()).rev();
             let expected: Vec<_> = expected.map(|(key, value)| (key.clone(), value.clone())).collect();
             assert!(part.eq(expected.iter().cloned()), "seed {seed}, version {version}");
             for n in 0..200 {
-                assert_eq!(view.get(&key(n)).unwrap(), rows_then.get(&key(n)).cloned(), "seed {seed}, key {n}");
+                assert_eq!(snapshot.get(&key(n)).unwrap(), rows_then.get(&key(n)).cloned(), "seed {seed}, key {n}");
             }
         }
     }
@@ -328,8 +328,8 @@ fn runs_that_are_below_are_neither_searched_nor_kept() {
     let folder = tempfile::tempdir().unwrap();
     let store: OnDisk<WalStore<Tree>> = OnDisk::open(folder.path(), 1, Durability::Disk).unwrap();
     store.apply(set(1, 1, 10)).unwrap();
-    let view = store.view().unwrap();
-    let run = Arc::downgrade(&view.runs[0]);
+    let snapshot = store.snapshot().unwrap();
+    let run = Arc::downgrade(&snapshot.runs[0]);
     store.store().inner.freeze();
     while store.store().inner.state.lock().frozen > 0 {
         std::thread::yield_now();
@@ -337,31 +337,31 @@ fn runs_that_are_below_are_neither_searched_nor_kept() {
     // The flusher may still hold the state, and `refreshed` does not wait for it.
     let refreshed = (0..1_000_000).find_map(|_| {
         std::thread::yield_now();
-        store.refreshed(&view)
+        store.refreshed(&snapshot)
     });
     let refreshed = refreshed.unwrap();
     assert_eq!(refreshed.runs.len(), 0);
-    assert_eq!(rows(&refreshed, Direction::Forward), rows(&view, Direction::Forward));
-    drop(view);
+    assert_eq!(rows(&refreshed, Direction::Forward), rows(&snapshot, Direction::Forward));
+    drop(snapshot);
     assert!(run.upgrade().is_none());
     assert!(store.refreshed(&refreshed).is_none(), "there is no better one");
 }
 
-/// A view must not get a batch that is not synced yet.
+/// A snapshot must not get a batch that is not synced yet.
 #[test]
 fn a_view_is_refreshed_at_its_own_version_alone() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
     commit(&store, set(1, 1, 10)).unwrap();
-    let view = store.view().unwrap();
-    assert!(store.refreshed(&view).is_none(), "nothing was flushed");
+    let snapshot = store.snapshot().unwrap();
+    assert!(store.refreshed(&snapshot).is_none(), "nothing was flushed");
     store.inner.freeze();
     while store.inner.state.lock().frozen > 0 {
         std::thread::yield_now();
     }
     store.apply(set(2, 2, 10)).unwrap();
-    assert!(store.refreshed(&view).is_none());
-    assert!(store.refreshed(&store.view().unwrap()).is_none(), "it is new");
+    assert!(store.refreshed(&snapshot).is_none());
+    assert!(store.refreshed(&store.snapshot().unwrap()).is_none(), "it is new");
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn what_was_frozen_and_never_got_below_is_in_the_log() {
     let second = commit(&store, set(2, 2, 100)).is_ok();
     drop(store);
     fs::remove_file(folder.path().join("full")).unwrap();
-    let found = rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward);
+    let found = rows(&open(folder.path()).unwrap().snapshot().unwrap(), Direction::Forward);
     assert_eq!(found.len(), 1 + usize::from(second));
 }
 
@@ -445,15 +445,15 @@ fn a_flush_that_fails_fails_commits_until_there_is_room() {
         assert!(version < 200, "memory is not bounded");
     };
     assert!(error.to_string().contains("the tree is full"), "{error}");
-    assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), version as usize);
+    assert_eq!(rows(&store.snapshot().unwrap(), Direction::Forward).len(), version as usize);
     assert!(store.close().is_err());
     fs::remove_file(folder.path().join("full")).unwrap();
     // Instead of its thread, which the close has ended.
     store.inner.flush().unwrap();
     commit(&store, set(version + 1, version as u64, 1000)).unwrap();
-    assert_eq!(rows(&store.view().unwrap(), Direction::Forward).len(), version as usize + 1);
+    assert_eq!(rows(&store.snapshot().unwrap(), Direction::Forward).len(), version as usize + 1);
     drop(store);
-    let found = rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward);
+    let found = rows(&open(folder.path()).unwrap().snapshot().unwrap(), Direction::Forward);
     assert_eq!(found.len(), version as usize + 1);
 }
 
@@ -491,7 +491,7 @@ fn damage_amid_the_log_is_refused_and_a_torn_end_is_not() {
         let other = tempfile::tempdir().unwrap();
         fs::write(other.path().join("log.0"), bytes).unwrap();
         fs::write(other.path().join("log.1"), &whole[..log::FILE_HEAD]).unwrap();
-        let opened = open(other.path()).map(|store| rows(&store.view().unwrap(), Direction::Forward).len());
+        let opened = open(other.path()).map(|store| rows(&store.snapshot().unwrap(), Direction::Forward).len());
         if opened.is_err() {
             assert_eq!(fs::read(other.path().join("log.0")).unwrap(), bytes, "and left as it is");
         }
@@ -531,7 +531,7 @@ fn a_log_without_its_heads_is_refused_and_one_that_was_never_begun_is_not() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("log.0"), log).unwrap();
         fs::write(folder.path().join("log.1"), other).unwrap();
-        let opened = open(folder.path()).map(|store| rows(&store.view().unwrap(), Direction::Forward).len());
+        let opened = open(folder.path()).map(|store| rows(&store.snapshot().unwrap(), Direction::Forward).len());
         assert_eq!(opened.map_err(|error| error.code()), expected);
         if expected.is_err() {
             assert_eq!(fs::read(folder.path().join("log.0")).unwrap(), log, "and left as it is");
@@ -559,13 +559,13 @@ fn damage_to_what_is_below_does_no_harm() {
         let mut bytes = bytes.clone();
         bytes[at..at + 2].fill(255);
         fs::write(other.path().join("log.0"), bytes).unwrap();
-        let found = rows(&open(other.path()).unwrap().view().unwrap(), Direction::Forward);
+        let found = rows(&open(other.path()).unwrap().snapshot().unwrap(), Direction::Forward);
         assert_eq!(found.len(), 4, "at {at}");
     }
 }
 
 #[test]
-fn a_log_that_does_not_go_on_from_the_data_is_refused() {
+fn a_log_that_does_not_continue_the_data_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
     commit(&store, set(1, 1, 100)).unwrap();
@@ -581,7 +581,7 @@ fn a_log_that_does_not_go_on_from_the_data_is_refused() {
     fs::write(folder.path().join("log.0"), "").unwrap();
     assert_eq!(open(folder.path()).unwrap_err().code(), error::FILE_CORRUPT);
     fs::write(folder.path().join("tree"), tree).unwrap();
-    assert_eq!(rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward).len(), 2);
+    assert_eq!(rows(&open(folder.path()).unwrap().snapshot().unwrap(), Direction::Forward).len(), 2);
 }
 
 /// A flush makes the store below rewrite much more than the flush.
@@ -610,7 +610,7 @@ fn a_store_on_a_full_disk_is_opened_to_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
     (1..40).for_each(|version| commit(&store, set(version, version as u64 % 30, 20)).unwrap());
-    let found = |store: &WalStore<Tree>| rows(&store.view().unwrap(), Direction::Forward);
+    let found = |store: &WalStore<Tree>| rows(&store.snapshot().unwrap(), Direction::Forward);
     let expected = found(&store);
     drop(store);
     fs::write(folder.path().join("full"), "").unwrap();
@@ -636,7 +636,7 @@ fn without_a_log_a_close_keeps_everything() {
     store.close().unwrap();
     drop(store);
     assert!(!folder.path().join("log.0").exists());
-    assert_eq!(rows(&open(folder.path()).unwrap().view().unwrap(), Direction::Forward).len(), 1);
+    assert_eq!(rows(&open(folder.path()).unwrap().snapshot().unwrap(), Direction::Forward).len(), 1);
 }
 
 /// Who follows gets what is durable, each record once, over flushes; and begins again where records were dropped.
@@ -683,7 +683,7 @@ fn who_follows_the_log_gets_each_durable_record_once() {
     assert_eq!(replayed.version(), 39);
     drop(replayed);
     let below = Tree::open(copied.path(), 0, Durability::Disk).unwrap();
-    assert_eq!(rows(&below.view().unwrap(), Direction::Forward), expected);
+    assert_eq!(rows(&below.snapshot().unwrap(), Direction::Forward), expected);
 
     // More than may wait.
     let tail = store.follow(1_000).unwrap();

@@ -3,12 +3,13 @@
 mod damage;
 mod failures;
 mod space;
+mod young;
 
 use std::collections::BTreeMap;
 
 use kv_api::error;
 use occ::KeyRange;
-use occ::store::View;
+use occ::store::Snapshot;
 
 use super::*;
 use crate::maker::TABLE_BYTES;
@@ -25,8 +26,8 @@ fn set(key: &str, value: &str) -> (Bytes, Bytes) {
     (key.to_owned().into(), value.to_owned().into())
 }
 
-fn rows(view: &LsmView) -> Vec<(Bytes, Bytes)> {
-    view.range(b"", b"\xff", Direction::Forward).map(Result::unwrap).collect()
+fn rows(snapshot: &LsmSnapshot) -> Vec<(Bytes, Bytes)> {
+    snapshot.range(b"", b"\xff", Direction::Forward).map(Result::unwrap).collect()
 }
 
 /// Waits until nothing is left to compact.
@@ -34,7 +35,7 @@ fn compacted(store: &LsmStore) {
     store.shared.settle(Effort::Quiet);
 }
 
-/// A compaction replaces the tables of the newest snapshot, and deletes the old files when no view has them.
+/// A compaction replaces the tables of the newest snapshot, and deletes the old files when no snapshot has them.
 #[test]
 fn a_range_that_was_begun_reads_on_when_its_tables_are_compacted() {
     let folder = tempfile::tempdir().unwrap();
@@ -46,23 +47,24 @@ fn a_range_that_was_begun_reads_on_when_its_tables_are_compacted() {
     drop(store);
     // After a reopening, no table's file is open.
     let store = open(folder.path());
-    let view = store.view().unwrap();
-    let range = view.range(b"", b"\xff", Direction::Forward);
+    let snapshot = store.snapshot().unwrap();
+    let range = snapshot.range(b"", b"\xff", Direction::Forward);
     store.apply(Batch::of_rows(4, [set("a", "5"), set("b4", "6")])).unwrap();
     compacted(&store);
-    drop(view);
+    drop(snapshot);
     assert_eq!(range.map(Result::unwrap).count(), 4);
 }
 
-/// A view of an earlier flush has its own rows, even if the same key was read from another view, or was absent there.
+/// A snapshot of an earlier flush has its own rows, even if the same key was read from another snapshot, or was absent
+/// there.
 #[test]
 fn rows_that_are_remembered_are_those_of_their_flush() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let large = "x".repeat(2 << 10);
-    let get = |view: &LsmView, key: &str| view.get(key.as_bytes()).unwrap();
+    let get = |snapshot: &LsmSnapshot, key: &str| snapshot.get(key.as_bytes()).unwrap();
     store.apply(Batch::of_rows(1, [set("a", "1"), set("large", &large)])).unwrap();
-    let first = store.view().unwrap();
+    let first = store.snapshot().unwrap();
     // Twice each: the second time from memory. More keys than places.
     for _ in 0..2 {
         assert_eq!((get(&first, "a"), get(&first, "b")), (Some("1".into()), None));
@@ -72,10 +74,10 @@ fn rows_that_are_remembered_are_those_of_their_flush() {
     let mut batch = Batch::of_rows(2, [set("b", "2")]);
     batch.clear("a".into());
     store.apply(batch).unwrap();
-    let second = store.view().unwrap();
+    let second = store.snapshot().unwrap();
     compacted(&store);
-    for view in [&second, &store.view().unwrap(), &second] {
-        assert_eq!((get(view, "a"), get(view, "b")), (None, Some("2".into())));
+    for snapshot in [&second, &store.snapshot().unwrap(), &second] {
+        assert_eq!((get(snapshot, "a"), get(snapshot, "b")), (None, Some("2".into())));
         assert_eq!((get(&first, "a"), get(&first, "b")), (Some("1".into()), None));
     }
 }
@@ -101,15 +103,15 @@ fn large_rows_take_no_room_in_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let store = LsmStore::open(folder.path(), 64 << 20, Durability::Disk).unwrap();
     let read = |prefix: &str, expected: usize| {
-        let view = store.view().unwrap();
+        let snapshot = store.snapshot().unwrap();
         let end = format!("{prefix}~");
-        let keys: Vec<Bytes> = view
+        let keys: Vec<Bytes> = snapshot
             .range(prefix.as_bytes(), end.as_bytes(), Direction::Forward)
             .map(|row| row.map(|(key, _)| key).unwrap())
             .collect();
         assert_eq!(keys.len(), expected);
-        assert!(keys.iter().all(|key| view.get(key).unwrap().is_some()));
-        assert!(view.range(prefix.as_bytes(), end.as_bytes(), Direction::Reverse).map(Result::unwrap).count() > 0);
+        assert!(keys.iter().all(|key| snapshot.get(key).unwrap().is_some()));
+        assert!(snapshot.range(prefix.as_bytes(), end.as_bytes(), Direction::Reverse).map(Result::unwrap).count() > 0);
     };
     store.apply(noise(1, "large", 60, 90_000)).unwrap();
     read("large", 60);
@@ -140,16 +142,16 @@ fn deleted_tables_of_large_rows_are_closed() {
     for version in 1..4 {
         store.apply(noise(version, "large", 10, 90_000)).unwrap();
     }
-    let view = store.view().unwrap();
-    assert_eq!(rows(&view).len(), 10);
-    let mut range = view.range(b"", b"\xff", Direction::Forward);
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(rows(&snapshot).len(), 10);
+    let mut range = snapshot.range(b"", b"\xff", Direction::Forward);
     range.next();
     store.apply(noise(4, "large", 10, 90_000)).unwrap();
     compacted(&store);
-    drop(view);
+    drop(snapshot);
     assert_eq!(range.by_ref().map(Result::unwrap).count(), 9, "its tables stay until it ends");
     drop(range);
-    assert_eq!(rows(&store.view().unwrap()).len(), 10);
+    assert_eq!(rows(&store.snapshot().unwrap()).len(), 10);
     assert_eq!(open_and_deleted(), 0);
 }
 
@@ -165,7 +167,7 @@ fn a_store_with_very_many_flushes_goes_on_when_it_is_opened() {
     drop(store);
     let store = open(folder.path());
     store.apply(Batch::of_rows(20, [set("a", "3")])).unwrap();
-    assert_eq!(rows(&store.view().unwrap()).len(), 2);
+    assert_eq!(rows(&store.snapshot().unwrap()).len(), 2);
 }
 
 /// Pseudorandom numbers from a seed.
@@ -208,12 +210,12 @@ impl Random {
 
 type Model = BTreeMap<Bytes, Bytes>;
 
-fn assert_same(view: &LsmView, model: &Model, random: &mut Random, context: &str) {
-    let all: Vec<_> = view.range(b"", b"\xff", Direction::Forward).map(Result::unwrap).collect();
+fn assert_same(snapshot: &LsmSnapshot, model: &Model, random: &mut Random, context: &str) {
+    let all: Vec<_> = snapshot.range(b"", b"\xff", Direction::Forward).map(Result::unwrap).collect();
     assert!(all.iter().map(|(key, value)| (key, value)).eq(model), "{context}");
     for _ in 0..10 {
         let (one, other) = (random.key(), random.key());
-        assert_eq!(view.get(&one).unwrap().as_ref(), model.get(&one), "{context}, {one:?}");
+        assert_eq!(snapshot.get(&one).unwrap().as_ref(), model.get(&one), "{context}, {one:?}");
         // A range of rows with a common prefix, like a document's, or any range.
         let (begin, end) = match random.below(2) {
             0 => (one.slice(..one.len().min(24)), [&one[..one.len().min(24)], b"\xff"].concat()),
@@ -221,7 +223,7 @@ fn assert_same(view: &LsmView, model: &Model, random: &mut Random, context: &str
         };
         let expected: Vec<_> = model.range(begin.clone()..Bytes::from(end.clone())).collect();
         for direction in [Direction::Forward, Direction::Reverse] {
-            let mut found: Vec<_> = view.range(&begin, &end, direction).map(Result::unwrap).collect();
+            let mut found: Vec<_> = snapshot.range(&begin, &end, direction).map(Result::unwrap).collect();
             if direction == Direction::Reverse {
                 found.reverse();
             }
@@ -233,7 +235,7 @@ fn assert_same(view: &LsmView, model: &Model, random: &mut Random, context: &str
     }
 }
 
-/// Compares with a map: batches, views that are held over later flushes and compactions, and reopened stores.
+/// Compares with a map: batches, snapshots that are held over later flushes and compactions, and reopened stores.
 #[test]
 fn views_have_the_rows_of_their_batches_whatever_is_compacted() {
     for seed in 0..6 {
@@ -241,25 +243,25 @@ fn views_have_the_rows_of_their_batches_whatever_is_compacted() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = open(folder.path());
         let mut model = Model::new();
-        let mut held: Vec<(LsmView, Model)> = Vec::new();
+        let mut held: Vec<(LsmSnapshot, Model)> = Vec::new();
         for version in 1..60 {
             let mut batch = Batch::new(version);
             (0..random.below(40)).for_each(|_| random.change(&mut batch));
             batch.clone().apply_to(&mut model);
             store.apply(batch).unwrap();
-            let view = store.view().unwrap();
-            assert_same(&view, &model, &mut random, &format!("seed {seed}, batch {version}"));
+            let snapshot = store.snapshot().unwrap();
+            assert_same(&snapshot, &model, &mut random, &format!("seed {seed}, batch {version}"));
             match random.below(12) {
-                0..=3 => held.push((view, model.clone())),
+                0..=3 => held.push((snapshot, model.clone())),
                 4 => {
                     held.clear();
-                    drop((view, store));
+                    drop((snapshot, store));
                     store = open(folder.path());
                 }
                 _ => {}
             }
-            for (view, model) in &held {
-                assert_same(view, model, &mut random, &format!("seed {seed}, held at batch {version}"));
+            for (snapshot, model) in &held {
+                assert_same(snapshot, model, &mut random, &format!("seed {seed}, held at batch {version}"));
             }
         }
         held.clear();
@@ -276,7 +278,7 @@ fn an_opening_removes_what_a_kill_left_of_a_manifest() {
     open(folder.path()).apply(Batch::of_rows(1, [set("a", "1")])).unwrap();
     let left = ["current.new", ".tmpAbCdEf"].map(|name| folder.path().join("data").join(name));
     left.iter().for_each(|file| fs::write(file, "half").unwrap());
-    assert_eq!(rows(&open(folder.path()).view().unwrap()).len(), 1);
+    assert_eq!(rows(&open(folder.path()).snapshot().unwrap()).len(), 1);
     assert!(!left.iter().any(|file| file.exists()));
 }
 
@@ -298,7 +300,7 @@ fn what_is_not_of_the_engine_is_left_alone() {
     for version in 2..4 {
         let store = open(folder.path());
         store.apply(Batch::of_rows(version, [set(&format!("b{version}"), "1")])).unwrap();
-        assert_eq!(rows(&store.view().unwrap()).len(), version as usize);
+        assert_eq!(rows(&store.snapshot().unwrap()).len(), version as usize);
     }
     for file in files {
         assert_eq!(fs::read_to_string(&file).unwrap(), "of somebody else", "{}", file.display());
@@ -317,7 +319,7 @@ fn a_byte_that_changed_is_refused_or_does_no_harm() {
         store.apply(Batch::of_rows(version, rows)).unwrap();
         compacted(&store);
     }
-    let whole = rows(&store.view().unwrap());
+    let whole = rows(&store.snapshot().unwrap());
     drop(store);
     let mut files = vec![];
     for name in ["data", "data/tables"] {
@@ -338,9 +340,9 @@ fn a_byte_that_changed_is_refused_or_does_no_harm() {
             fs::write(&file, damaged).unwrap();
             let context = format!("trial {trial} of {}, {} bytes", file.display(), bytes.len());
             let read = LsmStore::open(folder.path(), 1 << 20, Durability::Disk).and_then(|store| {
-                let view = store.view()?;
-                let rows: Result<Vec<_>> = view.range(b"", b"\xff", Direction::Forward).collect();
-                whole.iter().try_for_each(|(key, _)| view.get(key).map(drop))?;
+                let snapshot = store.snapshot()?;
+                let rows: Result<Vec<_>> = snapshot.range(b"", b"\xff", Direction::Forward).collect();
+                whole.iter().try_for_each(|(key, _)| snapshot.get(key).map(drop))?;
                 rows
             });
             match read {
@@ -357,5 +359,5 @@ fn a_byte_that_changed_is_refused_or_does_no_harm() {
         }
     }
     println!("{refused} refused, {harmless} harmless");
-    assert!(refused > 1_000 && rows(&open(folder.path()).view().unwrap()) == whole);
+    assert!(refused > 1_000 && rows(&open(folder.path()).snapshot().unwrap()) == whole);
 }

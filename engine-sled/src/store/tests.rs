@@ -3,17 +3,17 @@
 use std::sync::atomic::Ordering;
 
 use kv_api::Direction;
-use occ::store::View;
+use occ::store::Snapshot;
 
 use super::*;
 
 type Model = BTreeMap<Bytes, Bytes>;
 
-fn check(view: &SledView, model: &Model, random: &mut fastrand::Rng, context: &str) {
+fn check(snapshot: &SledSnapshot, model: &Model, random: &mut fastrand::Rng, context: &str) {
     let key = |random: &mut fastrand::Rng| Bytes::from(format!("{:03}", random.usize(..300)));
     for _ in 0..3 {
         let key = key(random);
-        assert_eq!(view.get(&key).unwrap(), model.get(&key).cloned(), "{context}, {key:?}");
+        assert_eq!(snapshot.get(&key).unwrap(), model.get(&key).cloned(), "{context}, {key:?}");
     }
     let (one, two) = (key(random), key(random));
     let (begin, end) = (one.clone().min(two.clone()), one.max(two));
@@ -21,10 +21,10 @@ fn check(view: &SledView, model: &Model, random: &mut fastrand::Rng, context: &s
         return;
     }
     let mut expected: Vec<_> = model.range(begin.clone()..end.clone()).map(|(k, v)| (k.clone(), v.clone())).collect();
-    let found: Vec<_> = view.range(&begin, &end, Direction::Forward).map(Result::unwrap).collect();
+    let found: Vec<_> = snapshot.range(&begin, &end, Direction::Forward).map(Result::unwrap).collect();
     assert_eq!(found, expected, "{context}, {begin:?}..{end:?}");
     expected.reverse();
-    let found: Vec<_> = view.range(&begin, &end, Direction::Reverse).map(Result::unwrap).collect();
+    let found: Vec<_> = snapshot.range(&begin, &end, Direction::Reverse).map(Result::unwrap).collect();
     assert_eq!(found, expected, "{context}, {begin:?}..{end:?} in reverse");
 }
 
@@ -57,23 +57,23 @@ fn snapshots_never_change() {
         let store = SledStore::open_with_bulk(&path, 8 << 20, Durability::OperatingSystem, bulk).unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
         let mut model = Model::new();
-        let mut views = vec![(store.view().unwrap(), model.clone())];
+        let mut snapshots = vec![(store.snapshot().unwrap(), model.clone())];
         for version in 1..150 {
             store.apply(batch(version, &mut random, &mut model)).unwrap();
-            views.push((store.view().unwrap(), model.clone()));
-            if views.len() > 8 {
-                views.remove(random.usize(..8));
+            snapshots.push((store.snapshot().unwrap(), model.clone()));
+            if snapshots.len() > 8 {
+                snapshots.remove(random.usize(..8));
             }
             let context = format!("seed {seed}, version {version}");
-            views.iter().for_each(|(view, model)| check(view, model, &mut random, &context));
+            snapshots.iter().for_each(|(snapshot, model)| check(snapshot, model, &mut random, &context));
         }
-        views.drain(..views.len() - 1).for_each(drop);
+        snapshots.drain(..snapshots.len() - 1).for_each(drop);
         assert_eq!(store.shared.images.len(), 0, "seed {seed}: images outlive the snapshots");
         while store.shared.purge_step() == Step::Removed {}
-        let (last, model) = views.pop().unwrap();
+        let (last, model) = snapshots.pop().unwrap();
         let context = format!("seed {seed}, after the purge");
         (0..20).for_each(|_| check(&last, &model, &mut random, &context));
-        (0..20).for_each(|_| check(&store.view().unwrap(), &model, &mut random, &context));
+        (0..20).for_each(|_| check(&store.snapshot().unwrap(), &model, &mut random, &context));
         assert_eq!(store.shared.tree.len(), model.len(), "seed {seed}: rows outlive the purge");
     }
 }
@@ -83,7 +83,7 @@ fn snapshots_never_change() {
 fn snapshots_hold_while_batches_are_applied() {
     let folder = tempfile::tempdir().unwrap();
     let store = SledStore::open_with_bulk(folder.path(), 8 << 20, Durability::OperatingSystem, 16).unwrap();
-    let head = Mutex::new((store.view().unwrap(), Model::new()));
+    let head = Mutex::new((store.snapshot().unwrap(), Model::new()));
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for reader in 0..2u64 {
@@ -91,9 +91,9 @@ fn snapshots_hold_while_batches_are_applied() {
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(1_000 + reader);
                 while !done.load(Ordering::Relaxed) {
-                    let (view, model) = head.lock().clone();
+                    let (snapshot, model) = head.lock().clone();
                     for _ in 0..5 {
-                        check(&view, &model, &mut random, "while batches are applied");
+                        check(&snapshot, &model, &mut random, "while batches are applied");
                     }
                 }
             });
@@ -101,7 +101,7 @@ fn snapshots_hold_while_batches_are_applied() {
         let (mut random, mut model) = (fastrand::Rng::with_seed(99), Model::new());
         for version in 1..600 {
             store.apply(batch(version, &mut random, &mut model)).unwrap();
-            *head.lock() = (store.view().unwrap(), model.clone());
+            *head.lock() = (store.snapshot().unwrap(), model.clone());
         }
         done.store(true, Ordering::Relaxed);
     });
@@ -148,7 +148,7 @@ fn commits_go_on_while_rows_are_removed() {
     });
     assert_eq!(step, Step::Removed);
     assert_eq!(store.shared.tree.len(), 1, "the rows are gone, and the record of them");
-    assert_eq!(store.view().unwrap().get(b"a").unwrap().unwrap(), "new");
+    assert_eq!(store.snapshot().unwrap().get(b"a").unwrap().unwrap(), "new");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_key_that_is_set_amid_a_purge_stays() {
         setter.unwrap().join().unwrap();
     });
     while store.shared.purge_step() == Step::Removed {}
-    assert_eq!(store.view().unwrap().get(b"m05").unwrap().unwrap(), "new");
+    assert_eq!(store.snapshot().unwrap().get(b"m05").unwrap().unwrap(), "new");
     assert_eq!(store.shared.tree.len(), 1);
 }
 
@@ -180,13 +180,13 @@ fn a_choice_that_commits_have_overtaken_is_dropped() {
     let chosen = store.shared.choose().ok().unwrap();
     let row = |at: usize| (Bytes::from(format!("m{at:02}")), Bytes::from("newer"));
     store.apply(Batch::of_rows(4, (0..40).map(row))).unwrap();
-    let view = store.view().unwrap();
+    let snapshot = store.snapshot().unwrap();
     store.apply(clear_all(5)).unwrap();
     assert_eq!(store.shared.purge(chosen, |_| panic!("a snapshot needs the rows")), Step::Removed);
     assert_eq!(store.shared.purge_step(), Step::TooEarly);
-    assert_eq!(view.range(b"m", b"n", Direction::Forward).count(), 40);
-    assert_eq!(store.view().unwrap().range(b"m", b"n", Direction::Forward).count(), 0);
-    drop(view);
+    assert_eq!(snapshot.range(b"m", b"n", Direction::Forward).count(), 40);
+    assert_eq!(store.snapshot().unwrap().range(b"m", b"n", Direction::Forward).count(), 0);
+    drop(snapshot);
     while store.shared.purge_step() == Step::Removed {}
     assert_eq!(store.shared.tree.len(), 0);
 }
@@ -225,7 +225,7 @@ fn a_process_that_ends_amid_a_purge_leaves_the_clear_whole() {
         assert!(!output.status.success() && output.status.code() != Some(101), "{stop}: {output:?}");
         let store = SledStore::open_with_bulk(folder.path(), 8 << 20, Durability::Disk, 16).unwrap();
         store.purger.stop();
-        let rows = || store.view().unwrap().range(b"m", b"n", Direction::Forward).count();
+        let rows = || store.snapshot().unwrap().range(b"m", b"n", Direction::Forward).count();
         assert_eq!(rows(), 0, "after {stop} rows");
         store.apply(set("m05", 3)).unwrap();
         while store.shared.purge_step() == Step::Removed {}

@@ -5,7 +5,7 @@
 //!                                            │
 //!                                          Index ── row(document) ── key and values, or no row
 //!                                            │
-//!   Query ────────────────────────────────  Plan ── a range of keys
+//!   Query ────────────────────────────────  QueryPlan ── a range of keys
 //! ```
 //!
 //! A row's key is the concatenation of the keys of the fields' values. It does not depend on directions: as in CouchDB,
@@ -29,7 +29,7 @@ use md5::{Digest, Md5};
 pub use candidates::Candidate;
 pub use definition::{MAX_COLUMNS, MAX_DEFINITION, NewIndex, parse_bulk_delete};
 use definition::{with_member, without_prefix};
-pub use plan::{Choice, IdBounds, KeyRange, Plan, Purpose, Scan};
+pub use plan::{Choice, IdBounds, KeyRange, Purpose, QueryPlan, Scan};
 
 use crate::collate::{COLLATION_VERSION, append_key};
 use crate::partition::{append_partition, partition_of};

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::tests::text;
-use super::{Choice, Index, IndexRow, MAX_KEY, NewIndex, Plan, Purpose, Scan};
+use super::{Choice, Index, IndexRow, MAX_KEY, NewIndex, Purpose, QueryPlan, Scan};
 use crate::collate;
 use crate::path::{self, AtPath, look_up};
 use crate::projection::{put, write_members};
@@ -176,7 +176,7 @@ fn rows(index: &Index, documents: &BTreeMap<String, JsonText>, fault: Fault) -> 
 
 /// Reads the rows of a plan as the server does.
 fn by_index(
-    plan: &Plan,
+    plan: &QueryPlan,
     scan: &Scan,
     query: &Query,
     rows: &IndexRows,
@@ -226,7 +226,12 @@ fn by_index(
 }
 
 /// Checks every document, and sorts by comparing values.
-fn by_scan(plan: &Plan, scan: &Scan, query: &Query, documents: &BTreeMap<String, JsonText>) -> Vec<(String, String)> {
+fn by_scan(
+    plan: &QueryPlan,
+    scan: &Scan,
+    query: &Query,
+    documents: &BTreeMap<String, JsonText>,
+) -> Vec<(String, String)> {
     let path_of = |field: &str| {
         let mut path = Vec::new();
         path::parse(field, &mut path).unwrap();
@@ -299,7 +304,7 @@ fn run(seed: u64, fault: Fault, queries: usize, tally: &mut Tally) -> Result<(),
         }
         let body = format!("{{{}}}", members.join(","));
         let query = Query::parse(&text(&body)).unwrap();
-        let Ok(plan) = Plan::of(&query, &indexes, Purpose::Find) else { continue };
+        let Ok(plan) = QueryPlan::of(&query, &indexes, Purpose::Find) else { continue };
         let Choice::Scan(scan) = &plan.choice else { continue };
         let at = indexes.iter().position(|index| Arc::ptr_eq(index, &scan.index)).unwrap();
         let mut found = by_index(&plan, scan, &query, &all_rows[at], &documents, fault, tally);

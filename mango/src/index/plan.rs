@@ -25,7 +25,7 @@ use crate::selector::{ABOVE, Bound, FieldRange, Kind};
 
 /// The plan of a query.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct QueryPlan {
     /// The source of the answer.
     pub choice: Choice,
     /// Read from the highest key to the lowest.
@@ -100,7 +100,7 @@ pub enum Purpose {
 /// The warning for a query without a usable index.
 const NO_INDEX: &str = "No matching index found, create an index to optimize query time.";
 
-impl Plan {
+impl QueryPlan {
     /// Whether the query has no usable index.
     pub fn has_no_index(&self) -> bool {
         self.warnings.iter().any(|warning| warning == NO_INDEX)
@@ -111,7 +111,7 @@ impl Plan {
     /// # Errors
     /// `no_usable_index` if no index has the requested order and the purpose is [`Purpose::Find`]; `invalid_index` if
     /// the client requires an index that does not exist or cannot be used.
-    pub fn of(query: &Query, indexes: &[Arc<Index>], purpose: Purpose) -> Result<Plan, Error> {
+    pub fn of(query: &Query, indexes: &[Arc<Index>], purpose: Purpose) -> Result<QueryPlan, Error> {
         let known: Vec<Known<'_>> = std::iter::once(None).chain(indexes.iter().map(Some)).map(Known::new).collect();
         let sort = sort_paths(query);
         let reasons: Vec<Vec<&'static str>> = known.iter().map(|known| known.why_not(&query.selector, &sort)).collect();
@@ -165,7 +165,7 @@ impl Plan {
             warnings.push(NO_INDEX.to_owned());
         }
         let stages = candidates::Stages { known: &known, usable, filtered, ranked, winner };
-        Ok(Plan {
+        Ok(QueryPlan {
             choice,
             is_descending: query.sort.first().is_some_and(|(_, direction)| *direction == Direction::Descending),
             candidates: stages.candidates(query, &reasons, is_eligible, unused),

@@ -289,7 +289,9 @@ fn ids_in_an_index_are_collated_and_matched_by_their_bytes() {
     ids.sort_by_key(|id| (key(id), document(id).get("_id").unwrap().as_str().unwrap().into_owned()));
     let found = |condition: &str| {
         let query = query(&format!(r#"{{"selector":{{"t":1,"_id":{condition}}}}}"#));
-        let Choice::Scan(scan) = Plan::of(&query, &indexes, Purpose::Find).unwrap().choice else { panic!("no index") };
+        let Choice::Scan(scan) = QueryPlan::of(&query, &indexes, Purpose::Find).unwrap().choice else {
+            panic!("no index")
+        };
         let is_read = |id: &str| (&scan.range.start..&scan.range.end).contains(&&key(id));
         let found = ids.iter().filter(|id| is_read(id) && query.selector.matches(document(id).root()).unwrap());
         found.copied().collect::<Vec<_>>().join(" ")
@@ -364,7 +366,7 @@ fn what_a_row_tells_is_normalised() {
 
 /// The names of the indexes in a plan's choice and candidates.
 fn explain(body: &str, indexes: &[Arc<Index>]) -> (String, Vec<String>) {
-    let plan = Plan::of(&query(body), indexes, Purpose::Explain).unwrap();
+    let plan = QueryPlan::of(&query(body), indexes, Purpose::Explain).unwrap();
     let choice = match &plan.choice {
         Choice::Nothing => "nothing".to_owned(),
         Choice::AllDocs => "_all_docs".to_owned(),
@@ -503,7 +505,7 @@ fn an_index_of_conflicts_is_not_used() {
         index("b", "n", r#"{"fields": ["x"], "partial_filter_selector": {"_conflicts.0": "1-a"}}"#),
     ];
     for body in [r#"{"selector": {"_conflicts": {"$exists": true}}}"#, r#"{"selector": {"x": 1}, "use_index": "b"}"#] {
-        let plan = Plan::of(&query(body), &indexes, Purpose::Find).unwrap();
+        let plan = QueryPlan::of(&query(body), &indexes, Purpose::Find).unwrap();
         assert!(matches!(plan.choice, Choice::AllDocs), "{body}");
     }
 }
@@ -511,7 +513,7 @@ fn an_index_of_conflicts_is_not_used() {
 #[test]
 fn an_index_that_is_asked_for_and_cannot_be_used_is_said() {
     let indexes = [index("d", "a", r#"{"fields":["a"]}"#)];
-    let plan = |body: &str, purpose| Plan::of(&query(body), &indexes, purpose);
+    let plan = |body: &str, purpose| QueryPlan::of(&query(body), &indexes, purpose);
     let warnings = |body: &str| plan(body, Purpose::Find).unwrap().warnings.join("\n");
     assert_eq!(warnings(r#"{"selector":{"a":1}}"#), "");
     assert_eq!(warnings(r#"{"selector":{"b":1}}"#), "No matching index found, create an index to optimize query time.");
@@ -559,7 +561,8 @@ fn an_index_that_is_asked_for_and_cannot_be_used_is_said() {
 /// The documents that a query reads. `documents` are given by their values of `a` and `b`.
 fn reads(selector: &str, fields: &str, documents: &[&str]) -> Vec<usize> {
     let indexes = [index("d", "n", r#"{"fields":["a","b"]}"#)];
-    let plan = Plan::of(&query(&format!(r#"{{"selector":{selector}{fields}}}"#)), &indexes, Purpose::Find).unwrap();
+    let plan =
+        QueryPlan::of(&query(&format!(r#"{{"selector":{selector}{fields}}}"#)), &indexes, Purpose::Find).unwrap();
     let Choice::Scan(scan) = plan.choice else { panic!("{selector}") };
     let key = |document: &str| indexes[0].row(text(document).root()).unwrap().key;
     let within = |document: &str| key(document) >= scan.range.start && key(document) < scan.range.end;
@@ -609,7 +612,7 @@ fn ranges_are_shown_as_couchdb_shows_them() {
         (r#"{"a":{"$eq":1,"$gte":1.0},"b":2}"#, "[1, 2]", "[1, 2]", false),
     ] {
         let query = query(&format!(r#"{{"selector":{selector}}}"#));
-        let Choice::Scan(scan) = Plan::of(&query, &indexes, Purpose::Find).unwrap().choice else {
+        let Choice::Scan(scan) = QueryPlan::of(&query, &indexes, Purpose::Find).unwrap().choice else {
             panic!("{selector}")
         };
         let list =
@@ -632,7 +635,7 @@ fn an_index_covers_what_it_has() {
         (r#"{"selector":{"a":1,"b.c":1,"d":1},"fields":["a"]}"#, false),
         (r#"{"selector":{"a":{"$elemMatch":{"x":1}},"b.c":1},"fields":["a"]}"#, true),
     ] {
-        let Choice::Scan(scan) = Plan::of(&query(body), &indexes, Purpose::Find).unwrap().choice else {
+        let Choice::Scan(scan) = QueryPlan::of(&query(body), &indexes, Purpose::Find).unwrap().choice else {
             panic!("{body}")
         };
         assert_eq!(scan.is_covering, expected, "{body}");
@@ -671,7 +674,7 @@ fn rows_of_a_partition_are_one_range() {
     assert!(!super::has_partitions(global.root(), true));
 
     let indexes = [Arc::new(split), Arc::new(whole)];
-    let scan = |body: &str| match Plan::of(&query(body), &indexes, Purpose::Find).unwrap().choice {
+    let scan = |body: &str| match QueryPlan::of(&query(body), &indexes, Purpose::Find).unwrap().choice {
         Choice::Scan(scan) => scan,
         other => panic!("{other:?}"),
     };

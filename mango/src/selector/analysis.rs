@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 
 use json::JsonRef;
 
-use super::{Condition, Node, Relation, Selector};
+use super::Selector;
+use super::node::{Condition, Node, Relation};
 use crate::path::Path;
 
 /// A range that contains the ids of all matching documents.

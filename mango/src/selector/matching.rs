@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 use unicode_segmentation::GraphemeCursor;
 
-use super::{Choice, Condition, Node, Relation};
+use super::node::{Choice, Condition, Node, Relation};
 use crate::collate::{compare_terms, remainder as remainder_of};
 use crate::path::{AtPath, look_up};
 use crate::regex::{Steps, TooManySteps};

@@ -32,6 +32,7 @@
 
 mod analysis;
 mod matching;
+mod node;
 #[cfg(test)]
 mod oracle;
 mod parse;
@@ -40,17 +41,16 @@ mod range;
 mod tests;
 mod write;
 
-use json::{JsonArray, JsonRef, JsonText};
+use json::{JsonRef, JsonText};
 
 pub use crate::path::MAX_DEPTH;
 pub use analysis::IdRange;
 pub use parse::{MAX_CONDITIONS, MAX_REGEXES};
 pub(crate) use range::{ABOVE, Bound, FieldRange, Kind};
 
-use crate::collate::Order;
+use self::node::Node;
 use crate::error::Error;
-use crate::path::Path;
-use crate::regex::{Regex, Steps};
+use crate::regex::Steps;
 
 /// A parsed selector.
 ///
@@ -75,7 +75,7 @@ impl Selector {
     /// # Errors
     /// [`Error`] names the wrong operator or field.
     pub fn parse(selector: &JsonText) -> Result<Self, Error> {
-        parse::parse(selector)
+        parse::parse(selector).map(|root| Selector { root })
     }
 
     /// Whether `document` matches. It must be the whole document, with `_id` and `_rev`.
@@ -91,68 +91,4 @@ impl Selector {
     pub fn is_empty_combination(&self) -> bool {
         matches!(&self.root, Some(Node::And(parts) | Node::Or(parts)) if parts.is_empty())
     }
-}
-
-/// A selector in normal form.
-#[derive(Clone, Debug)]
-enum Node {
-    /// True if it is empty.
-    And(Vec<Node>),
-    /// True if it is empty, as in CouchDB.
-    Or(Vec<Node>),
-    /// Only inside `$elemMatch` and similar operators.
-    Not(Box<Node>),
-    /// A condition on the value at a path. The empty path is the value itself.
-    Field { path: Path, condition: Condition },
-}
-
-#[derive(Clone, Debug)]
-enum Condition {
-    Compare {
-        relation: Relation,
-        value: JsonText,
-        order: Order,
-    },
-    Exists(bool),
-    Type(String),
-    In(Choice),
-    Nin(Choice),
-    Size(u64),
-    Mod {
-        divisor: i64,
-        remainder: i64,
-    },
-    Regex {
-        pattern: String,
-        regex: Regex,
-    },
-    BeginsWith(String),
-    /// An array.
-    All(JsonText),
-    ElemMatch(Box<Node>),
-    AllMatch(Box<Node>),
-    KeyMapMatch(Box<Node>),
-    /// The negation of a condition that has no opposite.
-    Not(Box<Condition>),
-}
-
-/// The relation between a value and the selector's argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Relation {
-    Lt,
-    Lte,
-    Eq,
-    Ne,
-    Gte,
-    Gt,
-}
-
-/// The arguments of an `$in`.
-#[derive(Clone, Debug)]
-struct Choice {
-    /// The array in the selector.
-    given: JsonText,
-    /// The same, sorted by `order` for fast lookups.
-    sorted: JsonArray,
-    order: Order,
 }

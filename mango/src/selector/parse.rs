@@ -18,7 +18,7 @@ use std::cell::Cell;
 
 use json::{Event, JsonArray, JsonKind, JsonRef, JsonText};
 
-use super::{Choice, Condition, Node, Relation, Selector};
+use super::node::{Choice, Condition, Node, Relation};
 use crate::collate::Order;
 use crate::error::Error;
 use crate::path::{MAX_DEPTH, Path};
@@ -46,7 +46,8 @@ enum Negations {
     Kept,
 }
 
-pub(super) fn parse(text: &JsonText) -> Result<Selector, Error> {
+/// The normal form of a selector; `None` for `{}`.
+pub(super) fn parse(text: &JsonText) -> Result<Option<Node>, Error> {
     let selector = text.root();
     if !selector.is_object() {
         return Err(Error::not_an_object());
@@ -55,14 +56,14 @@ pub(super) fn parse(text: &JsonText) -> Result<Selector, Error> {
         return Err(Error::too_deep(MAX_DEPTH));
     }
     if selector.members().next().is_none() {
-        return Ok(Selector { root: None });
+        return Ok(None);
     }
     let counts = Counts::default();
     let root =
         Walk { text, negations: Negations::Pushed, counts: &counts }.node(selector, &mut Path::default(), false)?;
     match root {
         Node::Field { path, .. } if path.is_empty() => Err(Error::missing_field_name()),
-        root => Ok(Selector { root: Some(root) }),
+        root => Ok(Some(root)),
     }
 }
 

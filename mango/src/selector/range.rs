@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 
 use json::{JsonText, JsonWriter};
 
-use super::{Condition, Relation, Selector};
+use super::Selector;
+use super::node::{Condition, Relation};
 use crate::collate::{append_key, append_prefix};
 
 /// After a key, this byte makes it greater than every key that continues there.

@@ -2,7 +2,8 @@
 
 use json::{JsonText, JsonWriter};
 
-use super::{Condition, Node, Relation, Selector};
+use super::Selector;
+use super::node::{Condition, Node, Relation};
 
 /// How a condition on an element itself is written.
 #[derive(Clone, Copy, PartialEq, Eq)]

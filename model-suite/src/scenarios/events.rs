@@ -49,7 +49,7 @@ pub(crate) async fn each_database_has_its_last_events_in_order(stage: Stage) {
     put(&layer, "a", "x").await;
     layer.database("b").await.unwrap().put_local("_local/x", None, json("{}")).await.unwrap();
     let (new, updated) = since(both).await;
-    assert_eq!(new, "~a", "a local document is no update");
+    assert_eq!(new, "~a", "a local document is not an update");
     put(&layer, "b", "x").await;
     put(&layer, "a", "y").await;
     assert_eq!(since(updated).await.0, "~b ~a");

@@ -169,7 +169,7 @@ async fn search<D: Database>(documents: &Documents<D>, all: &[Document], random:
     let ids: BTreeSet<&str> = found.iter().map(|document| document.id.as_str()).collect();
     assert_eq!(ids.len(), found.len(), "each once: {what}");
     for document in &found {
-        assert!(expected.contains(&document), "{:?} is no match, or another revision: {what}", document.id);
+        assert!(expected.contains(&document), "{:?} is not a match, or another revision: {what}", document.id);
     }
     let mut order: Vec<Vec<u8>> = expected.iter().filter_map(|document| sort_key(document, &sort)).collect();
     order.sort();

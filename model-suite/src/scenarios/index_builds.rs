@@ -14,9 +14,9 @@ use super::jobs::server;
 use crate::stage::*;
 
 /// An index's name, its fields, and its partial filter.
-type View = (&'static str, &'static str, &'static str);
+type DesignView = (&'static str, &'static str, &'static str);
 
-const NESTED: [View; 6] = [
+const NESTED: [DesignView; 6] = [
     ("o", r#"{"o":"asc"}"#, "{}"),
     ("o.m", r#"{"o.m":"asc"}"#, "{}"),
     ("o.m.0", r#"{"o.m.0":"asc","a":"asc"}"#, "{}"),
@@ -26,7 +26,7 @@ const NESTED: [View; 6] = [
 ];
 
 /// Number of rows that a build of an index of `view` over `count` documents reads.
-async fn rows_read(stage: &Stage, format: BodyFormat, view: View, count: usize, body: &str) -> u64 {
+async fn rows_read(stage: &Stage, format: BodyFormat, view: DesignView, count: usize, body: &str) -> u64 {
     let counted = Counted::new(stage.engine()).separately(model::is_instance_key);
     let layer = layer(counted.clone()).await;
     let options = CreateOptions { format: Some(format), ..CreateOptions::default() };

@@ -1,6 +1,6 @@
 //! The job exists exactly as long as a database has an index to build.
 
-use jobs::{Accepted, Hold, Job, Server, State};
+use jobs::{Accepted, Hold, Job, JobState, Server};
 use kv_api::Database;
 use model::{BUILD_JOBS, CreateOptions, Documents, ErrorKind, WriteMode};
 
@@ -12,7 +12,7 @@ async fn job<D: Database>(documents: &Documents<D>) -> Option<Job> {
     documents.jobs().get(&documents.build_job()).await.unwrap()
 }
 
-async fn state<D: Database>(documents: &Documents<D>) -> Option<State> {
+async fn state<D: Database>(documents: &Documents<D>) -> Option<JobState> {
     job(documents).await.map(|job| job.state)
 }
 
@@ -39,7 +39,7 @@ pub(crate) async fn an_index_comes_with_its_job_and_the_job_ends_with_the_build(
     assert_eq!(job(&documents).await, None, "it has no index");
     documents.put(edit("_design/x", &design(&VIEWS[..1]))).await.unwrap();
     let pending = job(&documents).await.unwrap();
-    assert_eq!((pending.state, &pending.data[..]), (State::Pending, &br#"{"task":{"database":"db"}}"#[..]));
+    assert_eq!((pending.state, &pending.data[..]), (JobState::Pending, &br#"{"task":{"database":"db"}}"#[..]));
 
     // One server begins, and another one continues from there.
     let jobs = documents.jobs();
@@ -54,7 +54,7 @@ pub(crate) async fn an_index_comes_with_its_job_and_the_job_ends_with_the_build(
     assert_eq!(*late.kind(), ErrorKind::JobLost);
     let progress = documents.build_indexes_batch(4, Some(&second)).await.unwrap().unwrap();
     assert_eq!((progress.documents, progress.done), (8, false), "the late batch wrote nothing");
-    assert_eq!(state(&documents).await, Some(State::Running));
+    assert_eq!(state(&documents).await, Some(JobState::Running));
     let progress = documents.build_indexes_batch(100, Some(&second)).await.unwrap().unwrap();
     assert_eq!((progress.documents, progress.done), (12, true));
     assert_eq!(job(&documents).await, None, "the last batch removed it");
@@ -69,7 +69,7 @@ pub(crate) async fn the_job_goes_with_the_last_index_that_is_to_be_built(stage: 
     fill(&documents, 5).await;
     // A design document that comes by replication.
     merge(&documents, replicated("_design/x", "1-a", &design(&VIEWS[..1]))).await;
-    assert_eq!(state(&documents).await, Some(State::Pending));
+    assert_eq!(state(&documents).await, Some(JobState::Pending));
     documents.put(edit("_design/x", "{}").over(rev("1-a")).deleting()).await.unwrap();
     assert_eq!(job(&documents).await, None);
 
@@ -83,7 +83,7 @@ pub(crate) async fn the_job_goes_with_the_last_index_that_is_to_be_built(stage: 
     let third = documents.put(edit("_design/x", &design(&VIEWS[2..4])).over(second)).await.unwrap();
     assert!(job(&documents).await.unwrap().is_resubmitted);
     documents.jobs().finish_and_remove(&hold).await.unwrap();
-    assert_eq!(state(&documents).await, Some(State::Pending));
+    assert_eq!(state(&documents).await, Some(JobState::Pending));
     // A caller builds without the job.
     documents.build_indexes(|_| ()).await.unwrap();
     assert_eq!(job(&documents).await, None);

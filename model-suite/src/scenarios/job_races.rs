@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use conformance::chaos::{Chaos, Rates};
 use conformance::random::Random;
-use jobs::{Accepted, Error, Hold, Jobs, NewJob, Priority, Registry, Server, ServerOptions, State, pause_after_lost};
+use jobs::{
+    Accepted, Error, Hold, JobState, Jobs, NewJob, Priority, Registry, Server, ServerOptions, pause_after_lost,
+};
 use kv_api::{AnyDatabase, Database, MutationType, RangeRequest, Read, Transaction, TransactionExt};
 
 use super::jobs::{BEAT, LEASE, server, work};
@@ -18,7 +20,7 @@ const SERVERS: usize = 3;
 /// The expected state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Expected {
-    state: State,
+    state: JobState,
     priority: Priority,
     scheduled_ms: u64,
     attempts: u64,
@@ -58,13 +60,13 @@ impl Oracle {
         name.filter(|_| is_free).map(str::to_owned)
     }
 
-    fn add(&mut self, id: &str, new: &NewJob) -> State {
+    fn add(&mut self, id: &str, new: &NewJob) -> JobState {
         let (lost, waits_until) = match self.jobs.get(id) {
             Some(job) if job.lost > 0 && job.data == new.data => (job.lost, job.scheduled_ms),
             _ => (0, 0),
         };
         let fresh = Expected {
-            state: State::Pending,
+            state: JobState::Pending,
             priority: new.priority,
             scheduled_ms: new.scheduled_ms.max(waits_until),
             attempts: 0,
@@ -76,8 +78,8 @@ impl Oracle {
             run: None,
         };
         let job = match self.jobs.get(id) {
-            Some(job) if job.state == State::Running => Expected {
-                state: State::Running,
+            Some(job) if job.state == JobState::Running => Expected {
+                state: JobState::Running,
                 is_resubmitted: true,
                 scheduled_ms: new.scheduled_ms,
                 attempts: job.attempts,
@@ -99,11 +101,11 @@ impl Oracle {
     }
 
     fn accept(&mut self, server: usize, now_ms: u64) -> Option<String> {
-        let due = self.jobs.iter().filter(|(_, job)| job.state == State::Pending && job.scheduled_ms <= now_ms);
+        let due = self.jobs.iter().filter(|(_, job)| job.state == JobState::Pending && job.scheduled_ms <= now_ms);
         let (id, _) = due.min_by_key(|(id, job)| (job.priority, job.scheduled_ms, (*id).clone()))?;
         let id = id.clone();
         let job = self.jobs.get_mut(&id)?;
-        (job.state, job.attempts, job.run) = (State::Running, job.attempts + 1, Some(self.runs.len()));
+        (job.state, job.attempts, job.run) = (JobState::Running, job.attempts + 1, Some(self.runs.len()));
         self.runs.push(server);
         if self.servers[server].lease.is_none() {
             self.write_lease(server);
@@ -138,7 +140,7 @@ impl Oracle {
             if let Some((_, job)) = self.of_run(run) {
                 job.run = None;
                 pend(job);
-                job.state = State::Pending;
+                job.state = JobState::Pending;
                 if let Some(now_ms) = lost_ms {
                     job.lost += 1;
                     job.scheduled_ms = job.scheduled_ms.max(now_ms + pause_after_lost(job.lost));
@@ -178,7 +180,7 @@ impl Oracle {
 fn pend(job: &mut Expected) -> bool {
     let again = std::mem::take(&mut job.is_resubmitted);
     if again {
-        (job.state, job.attempts, job.progress) = (State::Pending, 0, None);
+        (job.state, job.attempts, job.progress) = (JobState::Pending, 0, None);
     }
     again
 }
@@ -242,15 +244,15 @@ impl Play {
                 let kind = self.random.below(4);
                 let expected = self.oracle.end(run, |job| {
                     match kind {
-                        0 => job.state = State::Finished,
+                        0 => job.state = JobState::Finished,
                         1 => return false,
-                        2 => (job.state, job.scheduled_ms) = (State::Pending, now_ms + 10_000),
+                        2 => (job.state, job.scheduled_ms) = (JobState::Pending, now_ms + 10_000),
                         _ => {
-                            job.state = State::Finished;
+                            job.state = JobState::Finished;
                             job.progress = Some((now_ms, Bytes::copy_from_slice(&bytes)));
                         }
                     }
-                    if job.state == State::Finished {
+                    if job.state == JobState::Finished {
                         job.attempts = 0;
                     }
                     true
@@ -379,19 +381,19 @@ async fn race(engine: AnyDatabase, seed: u64, is_fenced: bool) -> Result<usize, 
     let mut random = Random::new(seed);
     let mut servers: Vec<_> = (0..2).map(|number| server(&jobs, number)).collect();
     /// A server's assumption about the job.
-    struct Believed<T> {
+    struct Assumed<T> {
         hold: Option<Hold>,
         /// The last number written, as far as the run knows; `None` if it must read it.
         last: Option<u64>,
         /// A transaction that has begun and is not committed, and the number that it writes.
         begun: Option<(T, u64)>,
     }
-    let mut believed = [0, 1].map(|_| Believed { hold: None, last: None, begun: None });
+    let mut assumed = [0, 1].map(|_| Assumed { hold: None, last: None, begun: None });
     jobs.add(&work("it"), &NewJob::default()).await.map_err(|error| error.to_string())?;
     let mut now = Duration::from_secs(100);
     for _ in 0..200 {
         let at = random.below(2) as usize;
-        let (server, mine) = (&mut servers[at], &mut believed[at]);
+        let (server, mine) = (&mut servers[at], &mut assumed[at]);
         match random.below(13) {
             0 => server.renew().await.map_err(|error| error.to_string())?,
             1 | 2 => {
@@ -402,7 +404,7 @@ async fn race(engine: AnyDatabase, seed: u64, is_fenced: bool) -> Result<usize, 
                 if let Accepted::Job(_, hold) =
                     server.accept("work", u64::MAX >> 1).await.map_err(|error| error.to_string())?
                 {
-                    *mine = Believed { hold: Some(hold), last: None, begun: None };
+                    *mine = Assumed { hold: Some(hold), last: None, begun: None };
                 }
             }
             6..=8 => {
@@ -485,7 +487,7 @@ pub(crate) async fn servers_at_work_at_the_same_time_do_each_job(stage: Stage) {
     let done = futures_util::future::try_join_all(at_work).await.unwrap_or_else(|error| panic!("{error}; seed {seed}"));
     assert_eq!(done.iter().sum::<u32>(), 30, "each job once, seed {seed}: {done:?}");
     let all = calm.list("work").await.unwrap();
-    assert!(all.iter().all(|job| job.state == State::Finished && job.progress.is_some()), "seed {seed}: {all:?}");
+    assert!(all.iter().all(|job| job.state == JobState::Finished && job.progress.is_some()), "seed {seed}: {all:?}");
     let leases = stage.engine().begin().unwrap().get_all(RangeRequest::prefix(b"jobs/\x15\x05"), Read::Snapshot);
     assert_eq!(leases.await.unwrap().len(), 0, "seed {seed}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use conformance::chaos::{Chaos, Fault};
 use conformance::interleave::interleave;
-use jobs::{Accepted, Error, Hold, Job, JobId, Jobs, NewJob, Priority, Registry, Server, ServerOptions, State};
+use jobs::{Accepted, Error, Hold, Job, JobId, JobState, Jobs, NewJob, Priority, Registry, Server, ServerOptions};
 use kv_api::{Counted, Database, RangeRequest, Read, Transaction, TransactionExt};
 use model::{Layer, LayerOptions};
 
@@ -49,7 +49,7 @@ async fn accepted<D: Database>(server: &mut Server<D>) -> (Job, Hold) {
     accept(server, LATER_MS).await.expect("a job")
 }
 
-async fn state<D: Database>(jobs: &Jobs<D>, id: &str) -> Option<State> {
+async fn state<D: Database>(jobs: &Jobs<D>, id: &str) -> Option<JobState> {
     jobs.get(&work(id)).await.expect("an answer").map(|job| job.state)
 }
 
@@ -65,12 +65,12 @@ pub(crate) async fn jobs_are_added_accepted_and_finished(stage: Stage) {
     let jobs = registry(stage.engine());
     let (mut here, mut there) = (server(&jobs, 1), server(&jobs, 2));
     assert_eq!(jobs.get(&work("a")).await, Ok(None));
-    assert_eq!(jobs.add(&work("a"), &asking("first")).await, Ok(State::Pending));
+    assert_eq!(jobs.add(&work("a"), &asking("first")).await, Ok(JobState::Pending));
     let other = JobId::new("other", "a");
     jobs.add(&other, &asking("of another kind")).await.unwrap();
 
     let (job, hold) = accepted(&mut here).await;
-    assert_eq!((&job.id, &job.data[..], job.state, job.attempts), (&work("a"), &b"first"[..], State::Running, 1));
+    assert_eq!((&job.id, &job.data[..], job.state, job.attempts), (&work("a"), &b"first"[..], JobState::Running, 1));
     assert!(accept(&mut there, 0).await.is_none() && accept(&mut here, 0).await.is_none(), "accepted once");
     jobs.update(&hold, br#"{"done":1}"#, 7).await.unwrap();
     let running = jobs.running().await.unwrap();
@@ -82,19 +82,19 @@ pub(crate) async fn jobs_are_added_accepted_and_finished(stage: Stage) {
 
     jobs.finish(&hold, Some(br#"{"done":2}"#), 8).await.unwrap();
     let job = jobs.get(&work("a")).await.unwrap().unwrap();
-    assert_eq!((job.state, job.run, job.progress.unwrap().updated_ms), (State::Finished, None, 8));
+    assert_eq!((job.state, job.run, job.progress.unwrap().updated_ms), (JobState::Finished, None, 8));
     assert_eq!(jobs.running().await, Ok(vec![]));
     assert_eq!(jobs.update(&hold, b"late", 9).await, Err(Error::Lost));
     assert_eq!(jobs.finish(&hold, None, 9).await, Err(Error::Lost));
     assert!(accept(&mut there, 0).await.is_none());
 
     // Added again, it is pending again, and the old progress is gone.
-    assert_eq!(jobs.add(&work("a"), &asking("second")).await, Ok(State::Pending));
+    assert_eq!(jobs.add(&work("a"), &asking("second")).await, Ok(JobState::Pending));
     let (job, hold) = accepted(&mut there).await;
     assert_eq!((&job.data[..], job.attempts, job.progress), (&b"second"[..], 1, None));
     // Added during the run, it runs once more.
-    assert_eq!(jobs.add(&work("a"), &asking("third")).await, Ok(State::Running));
-    assert_eq!(jobs.add(&work("a"), &asking("fourth")).await, Ok(State::Running));
+    assert_eq!(jobs.add(&work("a"), &asking("third")).await, Ok(JobState::Running));
+    assert_eq!(jobs.add(&work("a"), &asking("fourth")).await, Ok(JobState::Running));
     assert!(jobs.get(&work("a")).await.unwrap().unwrap().is_resubmitted);
     jobs.update(&hold, b"still its own", 10).await.unwrap();
     jobs.finish_and_remove(&hold).await.unwrap();
@@ -175,15 +175,15 @@ pub(crate) async fn waiters_for_jobs_wake(stage: Stage) {
 
     // A watch wakes on every change of a job's state.
     let (job, changed) = jobs.watch(&work("a")).await.unwrap();
-    assert_eq!(job.unwrap().state, State::Pending);
+    assert_eq!(job.unwrap().state, JobState::Pending);
     let (_, hold) = accepted(&mut server).await;
     changed.await.unwrap();
     let (job, changed) = jobs.watch(&work("a")).await.unwrap();
-    assert_eq!(job.unwrap().state, State::Running);
+    assert_eq!(job.unwrap().state, JobState::Running);
     jobs.finish(&hold, None, 0).await.unwrap();
     changed.await.unwrap();
     let (job, changed) = jobs.watch(&work("a")).await.unwrap();
-    assert_eq!(job.unwrap().state, State::Finished);
+    assert_eq!(job.unwrap().state, JobState::Finished);
     jobs.remove(&work("a")).await.unwrap();
     changed.await.unwrap();
     assert_eq!(jobs.watch(&work("a")).await.unwrap().0, None);
@@ -206,18 +206,18 @@ pub(crate) async fn a_job_is_taken_over_when_its_servers_lease_is_out(stage: Sta
     // Its lease expires when it was seen unchanged for that time, and not earlier.
     for _ in 0..3 {
         other.take_over(now, 0).await.unwrap();
-        assert_eq!(state(&jobs, "a").await, Some(State::Running));
+        assert_eq!(state(&jobs, "a").await, Some(JobState::Running));
         now += BEAT;
     }
     // A server that has not looked for a long time does not know whether the lease was renewed meanwhile.
     now += LEASE;
     other.take_over(now, 0).await.unwrap();
-    assert_eq!(state(&jobs, "a").await, Some(State::Running));
+    assert_eq!(state(&jobs, "a").await, Some(JobState::Running));
     for _ in 0..3 {
         now += BEAT;
         other.take_over(now, 0).await.unwrap();
     }
-    assert_eq!(state(&jobs, "a").await, Some(State::Pending));
+    assert_eq!(state(&jobs, "a").await, Some(JobState::Pending));
     assert_eq!(jobs.update(&stale, b"late", 2).await, Err(Error::Lost));
     let (job, hold) = accepted(&mut other).await;
     assert_eq!((&job.data[..], job.attempts, &job.progress.unwrap().bytes[..]), (&b"it"[..], 2, &b"so far"[..]));
@@ -360,7 +360,7 @@ pub(crate) async fn unknown_results_neither_lose_a_job_nor_run_it_twice(stage: S
         };
         for id in ["a", "b"] {
             assert_eq!(faulty().add(&work(id), &asking("it")).await.is_ok(), retried);
-            assert_eq!(state(&calm, id).await, Some(State::Pending));
+            assert_eq!(state(&calm, id).await, Some(JobState::Pending));
         }
         // A job that was accepted without the server's knowledge is returned once, by this call or the next.
         let number = 10 * (fault as u8) + 10;
@@ -386,7 +386,7 @@ pub(crate) async fn unknown_results_neither_lose_a_job_nor_run_it_twice(stage: S
                 false => jobs.finish(hold, Some(b"done"), 1).await,
             };
             assert_eq!(ended.is_ok(), retried, "{ended:?}");
-            let expected = if is_removed { None } else { Some(State::Finished) };
+            let expected = if is_removed { None } else { Some(JobState::Finished) };
             assert_eq!(state(&calm, &hold.id().id).await, expected);
         }
         assert!(accept(&mut server, 0).await.is_none());
@@ -456,7 +456,7 @@ pub(crate) async fn a_takeover_that_breaks_off_is_gone_on_with(stage: Stage) {
     let pending = async || {
         let all = jobs.list("work").await.unwrap();
         assert_eq!(all.len(), 250);
-        all.iter().filter(|job| job.state == State::Pending).count()
+        all.iter().filter(|job| job.state == JobState::Pending).count()
     };
     assert_eq!(pending().await, 100);
     // After the first transaction the lease is dead: it is not renewed, and no job is accepted under it.
@@ -501,7 +501,7 @@ pub(crate) async fn a_job_whose_server_ended_waits_longer_each_time(stage: Stage
         let lost = next.take_over(Duration::ZERO, now_ms).await.unwrap();
         assert_eq!(lost, [jobs::LostRun { id: work("a"), times, scheduled_ms: now_ms + pause }]);
         let waiting = job().await;
-        assert_eq!((waiting.state, waiting.lost, waiting.name.as_deref()), (State::Pending, times, Some("x")));
+        assert_eq!((waiting.state, waiting.lost, waiting.name.as_deref()), (JobState::Pending, times, Some("x")));
         // Adding the same job again does not end the pause.
         jobs.add(&work("a"), &named).await.unwrap();
         assert!(accept(&mut next, now_ms + pause - 1).await.is_none());

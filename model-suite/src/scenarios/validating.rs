@@ -407,7 +407,7 @@ pub(crate) async fn a_program_that_cannot_ask_writes_design_documents_only(stage
     documents.put_local("_local/a", None, json("{}")).await.unwrap();
     documents.clone().unvalidated().put(edit("a", "{}")).await.unwrap();
     let purge = Purge { id: "a".into(), revs: vec![get(&documents, "a").await.rev], uuid: None };
-    assert_eq!(documents.purge(&[purge]).await.unwrap()[0].as_ref().unwrap().len(), 1, "a purge is no edit");
+    assert_eq!(documents.purge(&[purge]).await.unwrap()[0].as_ref().unwrap().len(), 1, "a purge is not an edit");
     documents.put(edit("_design/d", "{}").over(design)).await.unwrap();
     documents.put(edit("a", "{}")).await.unwrap();
 }

@@ -67,7 +67,7 @@ pub(super) fn views() -> Vec<RustView> {
 }
 
 /// A row of the oracle, in the view's order: bytes of the key, document, number in that order; key and value.
-type Row = (Vec<u8>, String, usize, JsonText, JsonText);
+type ViewRow = (Vec<u8>, String, usize, JsonText, JsonText);
 
 fn order(key: &JsonText) -> Vec<u8> {
     let mut out = Vec::new();
@@ -79,7 +79,7 @@ fn order(key: &JsonText) -> Vec<u8> {
 async fn scan<D: Database>(
     documents: &Documents<D>,
     map: impl Fn(&JsonText, &mut Emit) -> Result<(), FunctionError>,
-) -> Vec<Row> {
+) -> Vec<ViewRow> {
     let all = AllDocsRequest { include_docs: true, ..AllDocsRequest::default() };
     let mut rows = Vec::new();
     for row in list(documents, all).await {
@@ -90,20 +90,20 @@ async fn scan<D: Database>(
             rows.extend(emitted.map(|pair| (order(&pair.key), row.id.clone(), 0, pair.key, pair.value)));
         }
     }
-    let by_value = |a: &Row, b: &Row| mango::compare_terms(a.4.root(), b.4.root());
+    let by_value = |a: &ViewRow, b: &ViewRow| mango::compare_terms(a.4.root(), b.4.root());
     rows.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)).then_with(|| by_value(a, b)));
     rows.iter_mut().enumerate().for_each(|(n, row)| row.2 = n);
     rows
 }
 
 /// The rows of a range, in its order.
-fn in_range(rows: &[Row], request: &ViewRequest) -> Vec<Row> {
+fn in_range(rows: &[ViewRow], request: &ViewRequest) -> Vec<ViewRow> {
     let mut rows = rows.to_vec();
     if request.descending {
         // Rows of one document with one key stay in their order.
         rows.sort_by(|a, b| (&b.0, &b.1, a.2).cmp(&(&a.0, &a.1, b.2)));
     }
-    let compare = |row: &Row, key: &JsonText, id: Option<&String>| {
+    let compare = |row: &ViewRow, key: &JsonText, id: Option<&String>| {
         let order = row.0.cmp(&order(key)).then_with(|| id.map_or(Ordering::Equal, |id| row.1.cmp(id)));
         if request.descending { order.reverse() } else { order }
     };
@@ -119,7 +119,7 @@ fn in_range(rows: &[Row], request: &ViewRequest) -> Vec<Row> {
     rows
 }
 
-fn of_keys(rows: &[Row], request: &ViewRequest) -> Vec<Row> {
+fn of_keys(rows: &[ViewRow], request: &ViewRequest) -> Vec<ViewRow> {
     let Some(keys) = &request.keys else { return in_range(rows, request) };
     let mut keys: Vec<JsonText> = (0..keys.len()).filter_map(|number| keys.get_text(number)).collect();
     if request.descending {
@@ -138,10 +138,10 @@ fn limited<T>(rows: Vec<T>, request: &ViewRequest) -> Vec<T> {
 }
 
 /// A group's key, and its rows.
-type Group = (JsonText, Vec<Row>);
+type Group = (JsonText, Vec<ViewRow>);
 
 /// The groups that rows make.
-fn grouped(rows: Vec<Row>, grouping: Grouping) -> Vec<Group> {
+fn grouped(rows: Vec<ViewRow>, grouping: Grouping) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for row in rows {
         let key = row.3.clone();
@@ -162,11 +162,11 @@ fn grouped(rows: Vec<Row>, grouping: Grouping) -> Vec<Group> {
 }
 
 /// The reduction of a group of rows by the view of this name.
-fn reduction(view: &str, rows: &[Row]) -> String {
+fn reduction(view: &str, rows: &[ViewRow]) -> String {
     let numbers = || rows.iter().filter_map(|row| row.4.root().as_i64());
     let different: BTreeSet<i64> = numbers().collect();
     let keys: HashSet<&str> = rows.iter().map(|row| row.3.as_str()).collect();
-    let place = |row: &&Row| (row.0.clone(), row.1.clone(), row.2);
+    let place = |row: &&ViewRow| (row.0.clone(), row.1.clone(), row.2);
     match view {
         "sum" => numbers().sum::<i64>().to_string(),
         "count" => rows.len().to_string(),
@@ -180,7 +180,7 @@ fn reduction(view: &str, rows: &[Row]) -> String {
 }
 
 /// Whether a reduction is right. `distinct` may be some percent off.
-fn is_reduction(view: &str, found: &str, rows: &[Row]) -> bool {
+fn is_reduction(view: &str, found: &str, rows: &[ViewRow]) -> bool {
     let expected = reduction(view, rows);
     match (view, found.parse::<f64>(), expected.parse::<f64>()) {
         ("distinct", Ok(found), Ok(expected)) => (found - expected).abs() <= 1.0 + expected * 0.1,
@@ -245,7 +245,7 @@ pub(super) async fn random_step<D: Database>(documents: &Documents<D>, random: &
     }
 }
 
-fn random_request(random: &mut Random, rows: &[Row]) -> ViewRequest {
+fn random_request(random: &mut Random, rows: &[ViewRow]) -> ViewRequest {
     let some_key = |random: &mut Random| match rows.is_empty() || random.chance(0.3) {
         true => json(&random_key(random)),
         false => random.pick(rows).3.clone(),

@@ -11,8 +11,8 @@ use jobs::{Accepted, JobId, NewJob, Server};
 use kv_api::{BoxFuture, Counted, Database, KeyValue};
 use model::{
     CheckReport, CreateOptions, Documents, Emit, Emitted, ErrorKind, GetOptions, Grouping, JsonArray, JsonText,
-    MAX_VIEW_KEY, Mapped, NotFound, Purge, Reduced, Reduction, RustView, View, ViewFunctions, ViewGroup, ViewOptions,
-    ViewRequest, WriteMode,
+    MAX_VIEW_KEY, Mapped, NotFound, Purge, Reduce, Reduced, Reduction, RustView, View, ViewFunctions, ViewGroup,
+    ViewOptions, ViewRequest, WriteMode,
 };
 
 use super::damage::{put as put_rows, rows as rows_at};
@@ -579,8 +579,8 @@ pub(crate) async fn view_rows_that_belong_to_nothing_are_removed(stage: Stage) {
     let (no_view, no_place) = (in_group(&[0x15, 1, 2, b'x', 0]), in_group(&[0x15, 1, 0x14, 0x14, 0x15, 9]));
     let last_view = [prefix, &[0x15, 1, 0x1c][..], &[0xff; 8], &row.key[prefix.len() + 3..]].concat();
     let damages: [(&str, Rows<'_>); 11] = [
-        ("a row of what is no view", vec![(&no_view, Some(&row.value))]),
-        ("a row whose place is none", vec![(&no_place, Some(&row.value))]),
+        ("a row of what is not a view", vec![(&no_view, Some(&row.value))]),
+        ("a row without a place", vec![(&no_place, Some(&row.value))]),
         ("a row of the last view that could be", vec![(&last_view, Some(&row.value))]),
         ("an unreadable id row", vec![(&id_row.key, Some(&id_row.value[..1]))]),
         ("an unreadable row", vec![(&row.key, Some(&[]))]),
@@ -643,4 +643,48 @@ pub(crate) async fn a_repair_leaves_view_rows_that_a_later_version_wrote(stage: 
         put_rows(&engine, &[(&row.key, Some(&row.value))]).await;
     }
     assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_view_is_tried_on_the_documents_that_changed_last(stage: Stage) {
+    let documents = stage.documents().await;
+    for n in 0..300 {
+        documents.put(edit(&format!("d{n:03}"), &format!(r#"{{"e":[[{},1]]}}"#, 300 - n))).await.unwrap();
+    }
+    documents.put(edit("_design/d", "{}")).await.unwrap();
+    documents.put(edit("bad", r#"{"e":[["lost",1]],"fails":true}"#)).await.unwrap();
+    let rev = documents.get("d299", &GetOptions::default()).await.unwrap().rev;
+    documents.put(edit("d299", "{}").over(rev).deleting()).await.unwrap();
+
+    // The sum forgets that it gets its own results again, which shows in halves alone.
+    let forgetful = |reduction: Reduction| match reduction {
+        Reduction::Rows(rows) => Ok(json(&rows.len().to_string())),
+        Reduction::Values(values) => Ok(json(&values.len().to_string())),
+    };
+    let view = |name: &'static str| RustView::new(name, emit_all);
+    let views = vec![view("all"), view("sum").reduced(Reduce::Sum), view("forgetful").reduced_by(forgetful)];
+    let group = ViewGroup::of_closures("tried", 1, views);
+    let tried = documents.try_view(&group, 0, 30).await.unwrap();
+    assert_eq!((tried.documents, tried.rows.len(), tried.has_more), (30, 29, true));
+    let ids: Vec<&str> = tried.rows.iter().map(|row| row.id.as_str()).collect();
+    let expected: Vec<String> = (270..299).rev().map(|n| format!("d{n}")).collect();
+    assert_eq!(ids, expected, "in the order of keys");
+    assert_eq!(tried.errors.iter().map(|error| error.id.as_str()).collect::<Vec<_>>(), ["bad"]);
+    assert_eq!((tried.reduced, tried.rereduced), (None, None));
+
+    let all = documents.try_view(&group, 1, 1_000).await.unwrap();
+    assert_eq!((all.documents, all.rows.len(), all.has_more), (300, 299, false));
+    assert_eq!((all.reduced, all.rereduced), (Some(Ok(json("299"))), None));
+    let halves = documents.try_view(&group, 2, 1_000).await.unwrap();
+    assert_eq!((halves.reduced, halves.rereduced), (Some(Ok(json("299"))), Some(Ok(json("2")))));
+    assert!(documents.try_view(&group, 3, 10).await.is_err(), "there is no such view");
+
+    // Large rows end it.
+    let long = |_: &JsonText, emit: &mut Emit| {
+        emit.row(json("1"), json(&format!("\"{}\"", "x".repeat(90_000))));
+        Ok(())
+    };
+    let group = ViewGroup::of_closures("long", 1, vec![RustView::new("all", long)]);
+    let long = documents.try_view(&group, 0, 1_000).await.unwrap();
+    assert_eq!((long.documents, long.rows.len(), long.has_more), (12, 11, true));
+    assert!(rows_at(&stage.engine(), 16, "").await.is_empty(), "nothing is stored");
 }

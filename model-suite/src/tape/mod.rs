@@ -8,7 +8,8 @@
 //! `model-suite/seeds/tape.txt`. A long run:
 //!
 //! ```text
-//! MODEL_TAPE_SEED=1 MODEL_TAPE_TAPES=10000 MODEL_TAPE_STEPS=100 cargo test --release -p couch-layer-engine-mem --test model bodies
+//! MODEL_TAPE_SEED=1 MODEL_TAPE_TAPES=10000 MODEL_TAPE_STEPS=100 cargo test --release -p couch-layer-engine-mem --test
+//! model bodies
 //! ```
 
 mod attached;

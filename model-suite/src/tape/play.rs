@@ -149,7 +149,7 @@ async fn explain<D: Database>(
     let mut tried: Vec<Oracle> = Vec::new();
     for order in orders(batches.len()) {
         let mut oracle = before.clone();
-        let fits = order.iter().all(|&party| oracle.act(&batches[party], at) == answers[party]);
+        let fits = order.iter().all(|&client| oracle.act(&batches[client], at) == answers[client]);
         let is_same = |other: &Oracle| {
             (&other.trees, &other.purged, other.transactions) == (&oracle.trees, &oracle.purged, oracle.transactions)
         };

@@ -22,8 +22,8 @@
 //! so feeds, views, consumers and replications continue where they were. Clients may still have sequences that the lost
 //! store gave out after the backup. A feed from such a sequence starts at the beginning.
 //!
-//! The new incarnation is drawn, at least two above the old one. So it is not the one that the original gets when it moves
-//! to another store, and two copies of a store rarely get the same. There are only 255, so they can.
+//! The new incarnation is drawn, at least two above the old one. So it is not the one that the original gets when it
+//! moves to another store, and two copies of a store rarely get the same. There are only 255, so they can.
 //!
 //! Each database takes one transaction, and the versions that the check reads are removed last. So if an adoption ends
 //! midway, the store is still refused, and the next adoption does the rest.
@@ -44,7 +44,7 @@ use crate::rows::catalog_row::CatalogRow;
 use crate::rows::instance::{Access, Instance};
 
 /// An incarnation above `current`, but not the next one. `None` if there is none. `drawn` is random. It takes an eighth
-/// of those that are left at most, so that there are many adoptions.
+/// of those that are left at most, so that many adoptions are possible.
 fn later_incarnation(current: u8, drawn: u8) -> Option<u8> {
     let room = u8::MAX - current;
     let skipped = 1 + drawn % (room / 8).max(1);

@@ -29,7 +29,7 @@ use crate::read::reading;
 use crate::replaced::keep_replaced::KeepReplaced;
 use crate::rows::body::BodyFormat;
 use crate::rows::catalog_row::CatalogRow;
-use crate::rows::instance::{Access, Indexes, Instance, State, Validation};
+use crate::rows::instance::{Access, DatabaseState, Indexes, Instance, Validation};
 use crate::rows::row::Reader;
 use crate::rows::tuple;
 use crate::write::policy::ConflictPolicy;
@@ -74,7 +74,7 @@ impl<D: Database> Layer<D> {
     /// `illegal_database_name`, `database_name_too_long`; `bad_request` for a system database that is to be
     /// partitioned; `file_exists` (412).
     pub async fn create_database(&self, name: &str, options: CreateOptions) -> Result<Documents<D>> {
-        self.create(name, options, 0, State::Open).await
+        self.create(name, options, 0, DatabaseState::Open).await
     }
 
     /// Creates a database in this state: open or arriving.
@@ -83,7 +83,7 @@ impl<D: Database> Layer<D> {
         name: &str,
         options: CreateOptions,
         incarnation: u8,
-        state: State,
+        state: DatabaseState,
     ) -> Result<Documents<D>> {
         check_database_name(name)?;
         options.keep_replaced.map_or(Ok(()), |keep| keep.check_for(name))?;
@@ -122,14 +122,14 @@ impl<D: Database> Layer<D> {
                     shared.plan_forgetting(&transaction, name, None, instance.keep).await?;
                     transaction.set(catalog, CatalogRow::new(number, instance).write());
                     set_new(&transaction, &DatabaseKeys::new(root, number), instance);
-                    if instance.state == State::Open {
+                    if instance.state == DatabaseState::Open {
                         events::created(&transaction, root, name);
                     }
                     Ok(Outcome::Write(number))
                 }
             })
             .await?;
-        let access = if instance.state == State::Open { Access::Living } else { Access::Restoring };
+        let access = if instance.state == DatabaseState::Open { Access::Living } else { Access::Restoring };
         Ok(self.documents(name, &CatalogRow::new(number, &instance), access))
     }
 
@@ -151,7 +151,7 @@ impl<D: Database> Layer<D> {
                     let instance = transaction.get(&keys.key(DatabaseKey::Instance), Read::Serializable).await?;
                     if let Some(row) = instance {
                         let instance = Instance::read(&row)?;
-                        if let State::Closing { .. } = instance.state {
+                        if let DatabaseState::Closing { .. } = instance.state {
                             return Err(ErrorKind::Moving.into());
                         }
                         shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;

@@ -22,7 +22,7 @@ use crate::keys::{DatabaseKey, DatabaseKeys, Key};
 use crate::layer::Layer;
 use crate::read::reading;
 use crate::rows::catalog_row::CatalogRow;
-use crate::rows::instance::{Access, Indexes, Instance, State};
+use crate::rows::instance::{Access, DatabaseState, Indexes, Instance};
 use crate::rows::tuple;
 use crate::write::txids::Outcome;
 
@@ -45,7 +45,7 @@ impl<D: Database> Layer<D> {
                 dropped => dropped?,
             }
         }
-        self.create(name, options, incarnation, State::Arriving).await
+        self.create(name, options, incarnation, DatabaseState::Arriving).await
     }
 
     /// Whether this database has an unfinished restore.
@@ -61,7 +61,7 @@ impl<D: Database> Layer<D> {
                 let Some(place) = place.await? else { return Ok(false) };
                 let key = DatabaseKeys::new(root, CatalogRow::read(&place)?.number).key(DatabaseKey::Instance);
                 let Some(row) = transaction.get(&key, Read::Snapshot).await? else { return Ok(false) };
-                Ok(Instance::read(&row)?.state == State::Arriving)
+                Ok(Instance::read(&row)?.state == DatabaseState::Arriving)
             }
         })
         .await
@@ -138,7 +138,7 @@ impl<D: Database> Documents<D> {
             let key = &key;
             async move {
                 let instance = self.instance(&transaction, Read::Serializable).await?;
-                let open = Instance { state: State::Open, ..instance };
+                let open = Instance { state: DatabaseState::Open, ..instance };
                 transaction.set(key, open.write());
                 // A server may have accepted the jobs of the first writes, and found no database.
                 self.shared.plan_build(&transaction, self.name(), &Indexes::default(), &open.indexes).await?;

@@ -4,7 +4,7 @@
 //! length takes bounded memory, loses no row and keeps the order. A document that changes meanwhile moves to the end
 //! of the feed and is read again there.
 //!
-//! `style=all_docs` reads `revisions` only for rows that say that there is more than one branch.
+//! `style=all_docs` reads `revisions` only for rows that name more than one branch.
 //!
 //! This file finds the rows of a batch; [`complete`](crate::feed::complete) adds leaves and documents to them.
 

@@ -140,7 +140,7 @@ fn record_drop<T: Transaction>(transaction: &T, root: &[u8], name: &str) {
     note(transaction, root);
 }
 
-/// Records that there was an event, in the same transaction.
+/// Records an event, in the same transaction.
 pub(crate) fn note<T: Transaction>(transaction: &T, root: &[u8]) {
     transaction.atomic_op(MutationType::SetVersionstampedValue, Key::Events.under(root), &[0; 14]);
 }

@@ -10,7 +10,7 @@
 
 use std::future::Future;
 
-use jobs::{Hold, Job, JobId, Jobs, NewJob, Registry, State};
+use jobs::{Hold, Job, JobId, JobState, Jobs, NewJob, Registry};
 use json::JsonWriter;
 use kv_api::{Database, Read, Transaction};
 
@@ -103,9 +103,9 @@ pub(crate) fn checked<T: Transaction>(
 /// Whether a job is running, or waits for its first run.
 fn is_on_its_way(job: &Job) -> bool {
     match job.state {
-        State::Running => true,
-        State::Pending => job.attempts == 0,
-        State::Finished => false,
+        JobState::Running => true,
+        JobState::Pending => job.attempts == 0,
+        JobState::Finished => false,
     }
 }
 

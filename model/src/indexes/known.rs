@@ -1,28 +1,28 @@
 //! Definitions that this process has read.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use mango::Index;
-use parking_lot::Mutex;
+use quick_cache::sync::Cache;
+
+/// Maximum number of remembered definitions.
+const MOST: usize = 1_000;
 
 /// The definitions that this process has read, by the numbers of database and index.
-#[derive(Default)]
-pub(crate) struct Definitions(Mutex<HashMap<(u64, u64), Arc<Index>>>);
+pub(crate) struct Definitions(Cache<(u64, u64), Arc<Index>>);
+
+impl Default for Definitions {
+    fn default() -> Self {
+        Definitions(Cache::new(MOST))
+    }
+}
 
 impl Definitions {
-    /// Maximum number of remembered definitions.
-    const MOST: usize = 1_000;
-
     pub(super) fn get(&self, database: u64, index: u64) -> Option<Arc<Index>> {
-        self.0.lock().get(&(database, index)).cloned()
+        self.0.get(&(database, index))
     }
 
     pub(super) fn put(&self, database: u64, index: u64, definition: Arc<Index>) {
-        let mut known = self.0.lock();
-        if known.len() >= Self::MOST {
-            known.clear();
-        }
-        known.insert((database, index), definition);
+        self.0.insert((database, index), definition);
     }
 }

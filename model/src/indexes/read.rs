@@ -230,7 +230,7 @@ impl<D: Database> Documents<D> {
         let ids = |rows: &[IndexRow]| rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
         let spawn = spawn.filter(|_| rows.len() >= WORTH_HALVING);
         let (first, second) = rows.split_at(if spawn.is_some() { rows.len() / 2 } else { rows.len() });
-        let beside: ParallelRead = match spawn {
+        let second_half: ParallelRead = match spawn {
             None => Box::pin(ready(None)),
             Some(spawn) => {
                 let version = transaction.get_read_version().await?;
@@ -238,10 +238,10 @@ impl<D: Database> Documents<D> {
             }
         };
         let own = self.entries(transaction, ids(first), request.conflicts, at_once);
-        let (own, beside) = join(own, beside).await;
+        let (own, second_half) = join(own, second_half).await;
         let mut entries = own?;
         if entries.len() == first.len() {
-            let others = match beside {
+            let others = match second_half {
                 Some(ParallelDocuments(others)) => others,
                 // They were not read, or with an error that will occur again here.
                 None => self.entries(transaction, ids(second), request.conflicts, at_once).await?,

@@ -464,7 +464,7 @@ fn append_all(out: &mut Vec<u8>, numbers: &[u64]) {
 }
 
 /// Whether `key`, of a layer without a root, is the instance key of a database. Every transaction on the database reads
-/// it, so counts of rows list it separately (`kv_api::Counted::apart`).
+/// it, so counts of rows list it separately (`kv_api::Counted::separately`).
 pub fn is_instance_key(key: &[u8]) -> bool {
     let mut reader = Reader::new(key);
     let parts = (|| Ok::<_, Error>((reader.int()?, reader.int()?, reader.int()?, reader.end()?)))();

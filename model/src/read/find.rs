@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   index().fields(["type", "at"]).create()   a design document, as `POST /db/_index` writes it, and its build
-//!   find(selector).sort(["type", "at"])       mango::Plan ─┬─ rows of an index ─┬─ documents that match, in order
+//!   find(selector).sort(["type", "at"])       mango::QueryPlan ─┬─ rows of an index ─┬─ documents that match, in order
 //!                                                          └─ documents by id ──┘
 //! ```
 //!
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, Stream, TryStreamExt};
 use json::{JsonText, JsonWriter};
 use kv_api::Database;
-use mango::{Choice, Direction, Index, MAX_KEY, NewIndex, Plan, Purpose, Query};
+use mango::{Choice, Direction, Index, MAX_KEY, NewIndex, Purpose, Query, QueryPlan};
 
 use crate::documents::Documents;
 use crate::error::{Error, ErrorKind, NotFound, Result};
@@ -293,14 +293,14 @@ impl<D: Database> Find<D> {
 /// Chooses among these indexes. Also returns the number of the chosen one, or 0 if none is chosen.
 ///
 /// # Errors
-/// As [`Plan::of`].
+/// As [`QueryPlan::of`].
 pub fn choose_index(
     query: &Query,
     among: &[&IndexInfo],
     purpose: Purpose,
-) -> std::result::Result<(Plan, u64), mango::Error> {
+) -> std::result::Result<(QueryPlan, u64), mango::Error> {
     let indexes: Vec<_> = among.iter().map(|info| info.index.clone()).collect();
-    let plan = Plan::of(query, &indexes, purpose)?;
+    let plan = QueryPlan::of(query, &indexes, purpose)?;
     let chosen = match &plan.choice {
         Choice::Scan(scan) => among.iter().find(|info| Arc::ptr_eq(&info.index, &scan.index)),
         Choice::AllDocs | Choice::Nothing => None,

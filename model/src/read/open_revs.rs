@@ -6,7 +6,7 @@
 //!                    or for each document          all branches                (`latest`, or all leaves)
 //!  second, if needed                               bodies of tombstones and of the leaves of these branches
 //!                                                  in a database that keeps replaced revisions: their rows, of those
-//!                                                  that are no leaves; their bodies follow like the others
+//!                                                  that are not leaves; their bodies follow like the others
 //! ```
 //!
 //! A batch ends at a number of requests or of bytes. Requests that do not fit are read in the next transaction. If

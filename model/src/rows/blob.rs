@@ -18,7 +18,7 @@ const PART_BYTES: usize = 90_000;
 
 /// The head row: the revision, and the length of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct BlobHead {
     pub(crate) rev: u64,
     pub(crate) bytes: u64,
 }
@@ -49,19 +49,19 @@ pub(crate) fn set<T: Transaction>(transaction: &T, key: &[u8], rev: u64, text: &
     }
 }
 
-pub(crate) fn read_head(value: &[u8]) -> Result<Head> {
+pub(crate) fn read_head(value: &[u8]) -> Result<BlobHead> {
     let mut reader = Reader::new(value);
     match reader.int()? {
         FORMAT => {}
         other => return Err(Error::corrupt(format!("a text in unknown format {other}"))),
     }
-    let head = Head { rev: reader.int()?, bytes: reader.int()? };
+    let head = BlobHead { rev: reader.int()?, bytes: reader.int()? };
     reader.end()?;
     Ok(head)
 }
 
 /// Reads the text in these rows; `None` if there are no rows.
-pub(crate) fn read(rows: &[KeyValue]) -> Result<Option<(Head, JsonText)>> {
+pub(crate) fn read(rows: &[KeyValue]) -> Result<Option<(BlobHead, JsonText)>> {
     let Some((head, parts)) = rows.split_first() else { return Ok(None) };
     let head = read_head(&head.value)?;
     let mut text = Vec::with_capacity(usize::try_from(head.bytes).unwrap_or(0).min(parts.len() * PART_BYTES));

@@ -156,8 +156,8 @@ impl Branch {
 
     /// Approximate size of its row in bytes.
     pub(crate) fn row_bytes(&self) -> usize {
-        const REST: usize = 100;
-        REST + self.ancestors.len()
+        const OTHER_BYTES: usize = 100;
+        OTHER_BYTES + self.ancestors.len()
     }
 
     /// The branch as a path, the leaf first.

@@ -6,7 +6,7 @@
 //!   NextIndex, Count, (Index, Active) …,
 //!   Generation, Count, (DesignId, Position, Hash) …,      design documents that validate edits
 //!   [Unit, Number],                                       in format 2: bodies of replaced revisions that are kept
-//!   State …)                                              open 0; closing 1, To, Run; moved 2, To; arriving 3
+//!   DatabaseState …)                                              open 0; closing 1, To, Run; moved 2, To; arriving 3
 //! ```
 //!
 //! Transactions that write read the row with a conflict range, and dropping the database clears it. So a late writer
@@ -51,7 +51,7 @@ const ARRIVING: u64 = 3;
 
 /// The state of a database with respect to relocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum DatabaseState {
     /// It is in this store.
     Open,
     /// It is about to move. It can be read, but no longer written.
@@ -108,7 +108,7 @@ pub(crate) struct Instance {
     pub(crate) validation: Validation,
     /// The replaced revisions whose bodies it keeps; `None` if it has none. Zero revisions while some are left.
     pub(crate) keep: Option<KeepReplaced>,
-    pub(crate) state: State,
+    pub(crate) state: DatabaseState,
 }
 
 /// The design documents that validate the edits of a database.
@@ -218,11 +218,13 @@ impl Instance {
         let writes = read == Read::Serializable;
         match (access, &self.state) {
             _ if self.id != id => {}
-            (Access::Living, State::Open) | (Access::Restoring, State::Arriving) => return Ok(self),
-            (Access::Living, State::Closing { .. }) if writes => return Err(ErrorKind::Moving.into()),
-            (Access::Living, State::Closing { .. }) => return Ok(self),
-            (Access::Living, State::Moved { to }) => return Err(ErrorKind::Moved(to.clone()).into()),
-            (Access::Remains, State::Moved { .. }) | (Access::Arriving, State::Arriving) if !writes => return Ok(self),
+            (Access::Living, DatabaseState::Open) | (Access::Restoring, DatabaseState::Arriving) => return Ok(self),
+            (Access::Living, DatabaseState::Closing { .. }) if writes => return Err(ErrorKind::Moving.into()),
+            (Access::Living, DatabaseState::Closing { .. }) => return Ok(self),
+            (Access::Living, DatabaseState::Moved { to }) => return Err(ErrorKind::Moved(to.clone()).into()),
+            (Access::Remains, DatabaseState::Moved { .. }) | (Access::Arriving, DatabaseState::Arriving) if !writes => {
+                return Ok(self);
+            }
             _ => {}
         }
         Err(Error::not_found(NotFound::Database))
@@ -260,17 +262,17 @@ impl Instance {
             tuple::append_u64(&mut out, number);
         }
         match &self.state {
-            State::Open => tuple::append_u64(&mut out, OPEN),
-            State::Closing { to, run } => {
+            DatabaseState::Open => tuple::append_u64(&mut out, OPEN),
+            DatabaseState::Closing { to, run } => {
                 tuple::append_u64(&mut out, CLOSING);
                 tuple::append_str(&mut out, to);
                 tuple::append_bytes(&mut out, run);
             }
-            State::Moved { to } => {
+            DatabaseState::Moved { to } => {
                 tuple::append_u64(&mut out, MOVED);
                 tuple::append_str(&mut out, to);
             }
-            State::Arriving => tuple::append_u64(&mut out, ARRIVING),
+            DatabaseState::Arriving => tuple::append_u64(&mut out, ARRIVING),
         }
         out
     }
@@ -352,12 +354,12 @@ fn read_keep(reader: &mut Reader<'_>) -> Result<KeepReplaced> {
     }
 }
 
-fn read_state(reader: &mut Reader<'_>) -> Result<State> {
+fn read_state(reader: &mut Reader<'_>) -> Result<DatabaseState> {
     match reader.int()? {
-        OPEN => Ok(State::Open),
-        CLOSING => Ok(State::Closing { to: reader.str()?.into_owned(), run: read_id(reader)? }),
-        MOVED => Ok(State::Moved { to: reader.str()?.into_owned() }),
-        ARRIVING => Ok(State::Arriving),
+        OPEN => Ok(DatabaseState::Open),
+        CLOSING => Ok(DatabaseState::Closing { to: reader.str()?.into_owned(), run: read_id(reader)? }),
+        MOVED => Ok(DatabaseState::Moved { to: reader.str()?.into_owned() }),
+        ARRIVING => Ok(DatabaseState::Arriving),
         other => Err(Error::corrupt(format!("a database in unknown state {other}"))),
     }
 }
@@ -380,18 +382,18 @@ mod tests {
             indexes: Indexes::default(),
             validation: Validation::default(),
             keep: None,
-            state: State::Open,
+            state: DatabaseState::Open,
         }
     }
 
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
         let states = [
-            (BodyFormat::Exploded, State::Open),
-            (BodyFormat::Packed, State::Open),
-            (BodyFormat::Packed, State::Closing { to: "a:b\0".to_owned(), run: [7; 16] }),
-            (BodyFormat::Packed, State::Moved { to: String::new() }),
-            (BodyFormat::Exploded, State::Arriving),
+            (BodyFormat::Exploded, DatabaseState::Open),
+            (BodyFormat::Packed, DatabaseState::Open),
+            (BodyFormat::Packed, DatabaseState::Closing { to: "a:b\0".to_owned(), run: [7; 16] }),
+            (BodyFormat::Packed, DatabaseState::Moved { to: String::new() }),
+            (BodyFormat::Exploded, DatabaseState::Arriving),
         ];
         let policies = [ConflictPolicy::KeepAll, ConflictPolicy::LastWriteWins];
         for ((format, state), policy) in states.iter().flat_map(|state| policies.map(|policy| (state.clone(), policy)))
@@ -451,22 +453,22 @@ mod tests {
         use Access::{Arriving, Living, Remains, Restoring};
         use Read::{Serializable, Snapshot};
         let (id, to) = ([1; 16], "there".to_owned());
-        let closing = State::Closing { to: to.clone(), run: [0; 16] };
-        let moved = State::Moved { to: to.clone() };
+        let closing = DatabaseState::Closing { to: to.clone(), run: [0; 16] };
+        let moved = DatabaseState::Moved { to: to.clone() };
         let gone = ErrorKind::NotFound(NotFound::Database);
         for (state, access, read, expected) in [
-            (State::Open, Living, Serializable, Ok(())),
-            (State::Open, Remains, Snapshot, Err(gone.clone())),
+            (DatabaseState::Open, Living, Serializable, Ok(())),
+            (DatabaseState::Open, Remains, Snapshot, Err(gone.clone())),
             (closing.clone(), Living, Snapshot, Ok(())),
             (closing, Living, Serializable, Err(ErrorKind::Moving)),
             (moved.clone(), Living, Snapshot, Err(ErrorKind::Moved(to.clone()))),
             (moved.clone(), Remains, Snapshot, Ok(())),
             (moved, Remains, Serializable, Err(gone.clone())),
-            (State::Arriving, Living, Snapshot, Err(gone.clone())),
-            (State::Arriving, Arriving, Snapshot, Ok(())),
-            (State::Arriving, Restoring, Serializable, Ok(())),
-            (State::Open, Restoring, Snapshot, Err(gone.clone())),
-            (State::Arriving, Living, Serializable, Err(gone.clone())),
+            (DatabaseState::Arriving, Living, Snapshot, Err(gone.clone())),
+            (DatabaseState::Arriving, Arriving, Snapshot, Ok(())),
+            (DatabaseState::Arriving, Restoring, Serializable, Ok(())),
+            (DatabaseState::Open, Restoring, Snapshot, Err(gone.clone())),
+            (DatabaseState::Arriving, Living, Serializable, Err(gone.clone())),
         ] {
             let what = format!("{state:?}, {access:?}, {read:?}");
             let instance = Instance { id, state, ..open() };

@@ -9,7 +9,7 @@ use super::group::ViewGroup;
 use super::prepare::{Prepared, mapped_documents, prepare_some};
 use super::rows::{IdRow, Named, Place, parts_of, read_pair};
 use super::tree::{Node, TOP, ViewTree, level_of};
-use super::{Head, Upto};
+use super::{GroupRow, Upto};
 use crate::admin::check::CheckReport;
 use crate::admin::purge;
 use crate::documents::Documents;
@@ -265,7 +265,7 @@ impl<D: Database> Documents<D> {
         .await
     }
 
-    async fn upto_of(&self, signature: &[u8; 16]) -> Result<(Head, Upto)> {
+    async fn upto_of(&self, signature: &[u8; 16]) -> Result<(GroupRow, Upto)> {
         self.read(|tx| async move {
             let head = self.view_head(&tx, signature, Read::Snapshot).await?;
             let head = head.ok_or_else(|| Error::not_found(NotFound::Index))?;
@@ -355,7 +355,7 @@ impl<D: Database> Documents<D> {
     async fn view_group_numbers(&self, tx: &D::Transaction) -> Result<BTreeSet<u64>> {
         let (begin, end) = self.keys().bounds(DatabaseKey::ViewGroups);
         let heads = tx.get_all(RangeRequest::keys(begin, end), Read::Serializable).await?;
-        heads.iter().map(|row| Ok(Head::read(&row.value)?.number)).collect()
+        heads.iter().map(|row| Ok(GroupRow::read(&row.value)?.number)).collect()
     }
 
     /// Summary of the keys below this one, without its bytes.

@@ -45,6 +45,7 @@
 //! | [`groups`] | the groups of a range |
 //! | [`grouped`] | reads reductions |
 //! | [`upkeep`] | lists and removes groups |
+//! | [`trial`] | tries a view on some documents before it is stored |
 //! | [`check`] | compares rows with documents, and nodes with rows |
 //!
 //! Sources: RFC 008 and 012; [0041](../../docs/adr/0041-view-groups.md), [0042](../../docs/adr/0042-sums-in-levels.md),
@@ -65,6 +66,7 @@ mod rows;
 mod rust;
 mod step;
 mod tree;
+mod trial;
 mod update;
 mod upkeep;
 mod window;
@@ -85,6 +87,7 @@ pub use grouped::{ReducedPage, ReducedRow};
 pub use left_out::LeftOut;
 pub use request::{Grouping, Resume, ViewPage, ViewRequest, ViewRow};
 pub use rust::{Emit, RustView};
+pub use trial::Trial;
 pub use update::{ViewProgress, ViewUpdate};
 pub use upkeep::{ViewGroupInfo, ViewGroupStats};
 
@@ -99,7 +102,7 @@ const FORMAT: u64 = 1;
 
 /// A view group as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Head {
+struct GroupRow {
     number: u64,
     /// Key of the hash that decides the levels of rows. It is secret, so that clients cannot choose keys by their
     /// levels.
@@ -108,7 +111,7 @@ struct Head {
     name: String,
 }
 
-impl Head {
+impl GroupRow {
     fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32 + self.name.len());
         tuple::append_u64(&mut out, FORMAT);
@@ -119,7 +122,7 @@ impl Head {
         out
     }
 
-    fn read(row: &[u8]) -> Result<Head> {
+    fn read(row: &[u8]) -> Result<GroupRow> {
         let mut reader = Reader::new(row);
         match reader.int()? {
             FORMAT => {}
@@ -129,7 +132,7 @@ impl Head {
         let secret = crate::rows::instance::read_id(&mut reader)?;
         let (is_of_design, name) = (reader.bool()?, reader.str()?.into_owned());
         reader.end()?;
-        Ok(Head { number, secret, is_of_design, name })
+        Ok(GroupRow { number, secret, is_of_design, name })
     }
 }
 
@@ -144,8 +147,8 @@ struct Upto {
 
 /// A group and how far it is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
-    head: Head,
+struct BuiltGroup {
+    head: GroupRow,
     upto: Upto,
 }
 
@@ -184,9 +187,9 @@ impl<D: Database> Documents<D> {
         transaction: &D::Transaction,
         signature: &[u8; 16],
         read: Read,
-    ) -> impl Future<Output = Result<Option<Head>>> + Send + use<D> {
+    ) -> impl Future<Output = Result<Option<GroupRow>>> + Send + use<D> {
         let row = transaction.get(&self.keys().key(DatabaseKey::ViewGroup(signature)), read);
-        async move { row.await?.map(|row| Head::read(&row)).transpose() }
+        async move { row.await?.map(|row| GroupRow::read(&row)).transpose() }
     }
 
     /// How far a group is built. 404 if it was removed.
@@ -196,7 +199,7 @@ impl<D: Database> Documents<D> {
     }
 
     /// The head of a built group, for a query. 404 if it was removed meanwhile.
-    async fn built_view(&self, transaction: &D::Transaction, group: &ViewGroup) -> Result<(Head, Upto)> {
+    async fn built_view(&self, transaction: &D::Transaction, group: &ViewGroup) -> Result<(GroupRow, Upto)> {
         let instance = self.instance(transaction, Read::Snapshot);
         let head = self.view_head(transaction, group.signature(), Read::Snapshot);
         instance.await?;
@@ -212,13 +215,13 @@ mod tests {
 
     #[test]
     fn rows_round_trip_and_torn_ones_are_errors() {
-        let head = Head { number: 300, secret: [0; 16], is_of_design: true, name: "_design/x".to_owned() };
+        let head = GroupRow { number: 300, secret: [0; 16], is_of_design: true, name: "_design/x".to_owned() };
         let upto = Upto { seq: Seq::new(3, &[0; 12]), purge_seq: 70_000, left_out: 300 };
         let (row, progress) = (head.write(), upto.write());
-        assert_eq!((Head::read(&row).unwrap(), Upto::read(&progress).unwrap()), (head, upto));
-        assert!((0..row.len()).all(|cut| Head::read(&row[..cut]).is_err()));
+        assert_eq!((GroupRow::read(&row).unwrap(), Upto::read(&progress).unwrap()), (head, upto));
+        assert!((0..row.len()).all(|cut| GroupRow::read(&row[..cut]).is_err()));
         assert!((0..progress.len()).all(|cut| Upto::read(&progress[..cut]).is_err()));
         let later = [&[0x15, 2], &row[2..]].concat();
-        assert_eq!(Head::read(&later).unwrap_err().status(), 500);
+        assert_eq!(GroupRow::read(&later).unwrap_err().status(), 500);
     }
 }

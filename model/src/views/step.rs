@@ -15,7 +15,7 @@ use super::group::ViewGroup;
 use super::prepare::{Prepared, ROW_BYTES, WRITTEN_BYTES, fitting};
 use super::rows::{IdRow, Named, Place, clear_parts, set_row};
 use super::tree::ViewTree;
-use super::{State, Upto};
+use super::{BuiltGroup, Upto};
 use crate::admin::purge::{self, PurgeInfo};
 use crate::documents::Documents;
 use crate::error::{Result, alone};
@@ -86,7 +86,7 @@ pub(super) struct Step<'s, D: Database> {
     pub(super) documents: &'s Documents<D>,
     pub(super) tx: &'s D::Transaction,
     pub(super) group: &'s ViewGroup,
-    pub(super) state: &'s State,
+    pub(super) state: &'s BuiltGroup,
     /// With it, only a run that has the job can write.
     pub(super) hold: Option<&'s Hold>,
 }

@@ -32,7 +32,7 @@ use kv_api::{Database, Read, RetryError, Runner, Transaction};
 use super::group::ViewGroup;
 use super::prepare::{Prepared, mapped_documents, prepare_some};
 use super::step::{Rest, Step, Written};
-use super::{Head, State, Upto};
+use super::{BuiltGroup, GroupRow, Upto};
 use crate::admin::catalog::allocate;
 use crate::admin::purge;
 use crate::documents::Documents;
@@ -172,7 +172,7 @@ impl<D: Database> Update<'_, D> {
     }
 
     /// Writes a batch, in as many transactions as needed.
-    async fn write(&self, mut state: State, batch: Batch) -> Result<ViewProgress> {
+    async fn write(&self, mut state: BuiltGroup, batch: Batch) -> Result<ViewProgress> {
         let Batch { documents: mut prepared, last_seq, more, .. } = batch;
         let mut progress = ViewProgress { seq: state.upto.seq, ..ViewProgress::default() };
         if last_seq <= state.upto.seq {
@@ -219,7 +219,7 @@ impl<D: Database> Update<'_, D> {
     }
 
     /// The group as stored. A new group is added.
-    async fn state(&self) -> Result<State> {
+    async fn state(&self) -> Result<BuiltGroup> {
         let (documents, group) = (self.documents, self.group);
         let found = documents
             .read(|tx| async move {
@@ -228,7 +228,7 @@ impl<D: Database> Update<'_, D> {
                 instance.await?;
                 let Some(head) = head.await? else { return Ok(None) };
                 let upto = documents.view_upto(&tx, head.number, Read::Snapshot).await?;
-                Ok(Some(State { head, upto }))
+                Ok(Some(BuiltGroup { head, upto }))
             })
             .await?;
         match found {
@@ -238,7 +238,7 @@ impl<D: Database> Update<'_, D> {
     }
 
     /// Writes the first documents of `rest`. `None` if the group is no longer at `state`.
-    async fn step(&self, state: &State, rest: Rest<'_>, halvings: u32) -> Result<Option<Written>> {
+    async fn step(&self, state: &BuiltGroup, rest: Rest<'_>, halvings: u32) -> Result<Option<Written>> {
         let Update { documents, group, hold } = *self;
         Runner::new(documents.engine())
             .option(RETRIES)
@@ -251,7 +251,7 @@ impl<D: Database> Update<'_, D> {
     }
 
     /// Starts to rebuild the group, if it is still at `state`.
-    async fn rebuild(&self, state: &State) -> Result<()> {
+    async fn rebuild(&self, state: &BuiltGroup) -> Result<()> {
         let Update { documents, group, hold } = *self;
         Runner::new(documents.engine())
             .option(RETRIES)
@@ -266,7 +266,7 @@ impl<D: Database> Update<'_, D> {
 }
 
 impl<D: Database> Documents<D> {
-    async fn add_view_group(&self, group: &ViewGroup) -> Result<State> {
+    async fn add_view_group(&self, group: &ViewGroup) -> Result<BuiltGroup> {
         let keys = self.keys();
         let mut secret = [0; 16];
         self.shared.guard.environment.random(&mut secret);
@@ -282,15 +282,15 @@ impl<D: Database> Documents<D> {
                 instance.await?;
                 if let Some(head) = head.await? {
                     let upto = self.view_upto(&tx, head.number, Read::Snapshot).await?;
-                    return Ok(State { head, upto });
+                    return Ok(BuiltGroup { head, upto });
                 }
                 let number = allocate(&tx, &allocator, next.await?.as_deref())?;
                 let (is_of_design, name) = (group.is_of_design(), group.name().to_owned());
-                let head = Head { number, secret, is_of_design, name };
+                let head = GroupRow { number, secret, is_of_design, name };
                 let upto = Upto { purge_seq: purge::seq_of(keys, &purged.await?.rows)?, ..Upto::default() };
                 tx.set(keys.key(DatabaseKey::ViewGroup(group.signature())), head.write());
                 tx.set(keys.key(DatabaseKey::ViewRows(number)), upto.write());
-                Ok(State { head, upto })
+                Ok(BuiltGroup { head, upto })
             })
             .await
     }

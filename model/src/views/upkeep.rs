@@ -6,7 +6,7 @@ use kv_api::{Database, KeySelector, RangeRequest, Read, Transaction, Transaction
 
 use super::errors::{FunctionError, ViewError};
 use super::group::ViewGroup;
-use super::{Head, Upto};
+use super::{GroupRow, Upto};
 use crate::documents::Documents;
 use crate::error::{NotFound, Result};
 use crate::feed::seq::Seq;
@@ -63,9 +63,9 @@ impl<D: Database> Documents<D> {
                 instance.await?;
                 let mut groups = Vec::new();
                 for row in rows.await? {
-                    let (signature, head) = (self.keys().read_view_group(&row.key)?, Head::read(&row.value)?);
+                    let (signature, head) = (self.keys().read_view_group(&row.key)?, GroupRow::read(&row.value)?);
                     let Upto { seq, purge_seq, .. } = self.view_upto(&tx, head.number, Read::Snapshot).await?;
-                    let Head { name, is_of_design, .. } = head;
+                    let GroupRow { name, is_of_design, .. } = head;
                     groups.push(ViewGroupInfo { signature, name, is_of_design, seq, purge_seq });
                 }
                 Ok(groups)
@@ -164,7 +164,7 @@ impl<D: Database> Documents<D> {
         let (begin, end) = self.keys().bounds(DatabaseKey::ViewGroups);
         for row in tx.get_all(RangeRequest::keys(begin, end), Read::Serializable).await? {
             // If the head of a group cannot be read, its rows cannot be found.
-            if let Ok(head) = Head::read(&row.value) {
+            if let Ok(head) = GroupRow::read(&row.value) {
                 self.rebuild_views(tx, head.number).await?;
             }
         }

@@ -59,7 +59,8 @@ pub struct Edit {
     pub deleted: bool,
     /// The members without the special ones. An edit whose body has a special member is refused.
     pub body: JsonText,
-    /// Replicated: the revision and its ancestors. Clones of the edit share it: a client may send millions of ancestors.
+    /// Replicated: the revision and its ancestors. Clones of the edit share it: a client may send millions of
+    /// ancestors.
     pub history: Option<Arc<RevHistory>>,
     /// The attachments, in order.
     pub attachments: Vec<AttachmentEdit>,

@@ -321,12 +321,12 @@ fn job_of(name: &str) -> JobId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jobs::{Priority, Progress, State};
+    use jobs::{JobState, Priority, Progress};
 
     #[test]
     fn the_progress_of_a_job_is_read_back_and_damage_begins_anew() {
         let (data, is_resubmitted) = (Bytes::from_static(b"{}"), false);
-        let (state, priority, id) = (State::Pending, Priority::Normal, job_of("db"));
+        let (state, priority, id) = (JobState::Pending, Priority::Normal, job_of("db"));
         let job = |progress: Option<&[u8]>| Job {
             id: id.clone(),
             state,

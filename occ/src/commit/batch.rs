@@ -4,7 +4,7 @@ use bytes::Bytes;
 use kv_api::{MutationType, Result, Versionstamp};
 
 use crate::mutation::{Mutation, Write, atomic, versionstamp};
-use crate::store::{Batch, View};
+use crate::store::{Batch, Snapshot};
 
 /// Adds mutations in their order. An atomic operation reads what the batch has written so far, else `head`, the newest
 /// snapshot. Calls `on_conflict` with each key that gets a write conflict. After an error of the store the batch is
@@ -13,7 +13,7 @@ pub(super) fn add(
     batch: &mut Batch,
     mutations: Vec<Mutation>,
     stamp: &Versionstamp,
-    head: &impl View,
+    head: &impl Snapshot,
     value_limit: usize,
     mut on_conflict: impl FnMut(&Bytes),
 ) -> Result<()> {

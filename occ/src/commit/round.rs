@@ -13,7 +13,7 @@ use super::resolver::Resolver;
 use crate::KeyRange;
 use crate::database::core::Core;
 use crate::faults::{self, Fault, Point};
-use crate::store::{ApplyError, Batch, Store, View};
+use crate::store::{ApplyError, Batch, Snapshot, Store};
 use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::watches::{Touched, Watch, Watches};
 
@@ -97,24 +97,24 @@ impl<S: Store> Core<S> {
         }
         lock(&self.sample).apply(sampled);
         self.hook.reached(Point::AfterApply);
-        let view = Arc::new(self.store.view().map_err(|error| self.lose(error))?);
+        let snapshot = Arc::new(self.store.snapshot().map_err(|error| self.lose(error))?);
         if faults::planted(self.fault, Fault::PublishedBeforeSync) {
-            self.publish(version, &view, bytes, touched.clone());
+            self.publish(version, &snapshot, bytes, touched.clone());
         }
         if !faults::planted(self.fault, Fault::MissingSync) {
             self.store.sync().map_err(|error| self.lose(error))?;
         }
         self.hook.reached(Point::AfterSync);
         self.batches.bytes.add(bytes as u64);
-        self.publish(version, &view, bytes, touched);
+        self.publish(version, &snapshot, bytes, touched);
         Ok(())
     }
 
     /// Makes a batch readable and wakes the watches on its keys.
-    fn publish(&self, version: i64, view: &Arc<S::View>, bytes: usize, mut touched: Touched) {
+    fn publish(&self, version: i64, snapshot: &Arc<S::Snapshot>, bytes: usize, mut touched: Touched) {
         let now = self.clock.now();
         let deferred = self.with_window(|window| {
-            window.publish(version, view.clone(), bytes, now);
+            window.publish(version, snapshot.clone(), bytes, now);
             self.watches.take_deferred()
         });
         if !faults::planted(self.fault, Fault::WatchArmedTooLate) {
@@ -122,7 +122,7 @@ impl<S: Store> Core<S> {
                 touched.entry(watch.key.clone()).or_default().push(watch);
             }
         }
-        Watches::compare(touched, &**view);
+        Watches::compare(touched, &**snapshot);
     }
 
     /// Skips a version at which nothing was committed.
@@ -163,16 +163,16 @@ impl<S: Store> Core<S> {
         if let Err(error) = self.check_open() {
             return watches.iter().for_each(|watch| watch.finish(Err(error.clone())));
         }
-        // Armed first, compared second. The view has the batches that are published; a batch that begins
+        // Armed first, compared second. The snapshot has the batches that are published; a batch that begins
         // from now on finds the watches; a batch in between gets them as deferred.
-        let view = self.with_window(|window| {
+        let snapshot = self.with_window(|window| {
             if window.is_committing() {
                 self.watches.defer(&watches);
             }
             window.head().clone()
         });
         for watch in watches {
-            match view.get(&watch.key) {
+            match snapshot.get(&watch.key) {
                 Ok(value) => watch.compare(value.as_ref()),
                 Err(_) => watch.finish(Ok(())),
             }

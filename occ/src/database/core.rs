@@ -11,7 +11,7 @@ use crate::commit::Pipeline;
 use crate::estimate::sample::Sample;
 use crate::faults::{Fault, Hook};
 use crate::random::Random;
-use crate::store::{Batch, Store, View};
+use crate::store::{Batch, Snapshot, Store};
 use crate::sync::{Arc, Mutex, OnceLock, lock};
 use crate::watches::Watches;
 use crate::window::timeline::Timeline;
@@ -40,7 +40,7 @@ pub(crate) struct Core<S: Store> {
     pub(crate) limits: Limits,
     pub(crate) random: Random,
     pub(crate) timeline: Timeline,
-    window: Mutex<Window<S::View>>,
+    window: Mutex<Window<S::Snapshot>>,
     pub(crate) pipeline: Pipeline,
     pub(crate) watches: Watches,
     pub(crate) batches: Batches,
@@ -50,8 +50,8 @@ pub(crate) struct Core<S: Store> {
     pub(crate) hook: Hook,
     /// The error of every operation after the database closed or failed. Set once.
     closed: OnceLock<Error>,
-    /// The last field, so that it is dropped last: dropping a view of the window may remove files of a folder, and the
-    /// store holds the folder's lock.
+    /// The last field, so that it is dropped last: dropping a snapshot of the window may remove files of a folder, and
+    /// the store holds the folder's lock.
     pub(crate) store: S,
 }
 
@@ -94,9 +94,9 @@ impl<S: Store> Core<S> {
         fault: Option<Fault>,
         hook: Hook,
     ) -> Result<Self> {
-        let view = store.view()?;
-        let last = last_version(&view)?;
-        let sample = Sample::open(&view, store.outlives_process())?;
+        let snapshot = store.snapshot()?;
+        let last = last_version(&snapshot)?;
+        let sample = Sample::open(&snapshot, store.outlives_process())?;
         let timeline = Timeline::new(clock.now(), last);
         Ok(Core {
             store,
@@ -104,7 +104,7 @@ impl<S: Store> Core<S> {
             limits,
             random: Random::new(seed),
             timeline,
-            window: Mutex::new(Window::new(timeline, limits.read_window, view)),
+            window: Mutex::new(Window::new(timeline, limits.read_window, snapshot)),
             pipeline: Pipeline::default(),
             watches: Watches::new(limits.watches),
             batches: Batches { sizes: Histogram::new(BATCH_SIZES), bytes: Counter::default() },
@@ -161,13 +161,13 @@ impl<S: Store> Core<S> {
 
     pub(crate) fn figures(&self) -> Vec<Figure> {
         let sizes = self.batches.sizes.distribution(1.0);
-        let views = self.with_window(|window| window.view_count()) as f64;
+        let snapshots = self.with_window(|window| window.snapshot_count()) as f64;
         let (queued, watches) = (self.pipeline.queued_bytes() as f64, self.watches.count() as f64);
         vec![
             Figure::histogram("couch_layer_batch_commits", "commits that share a batch", sizes),
             Figure::counter("couch_layer_batch_bytes_total", "bytes of all batches", self.batches.bytes.value()),
             Figure::gauge("couch_layer_commit_queue_bytes", "bytes that wait to be committed", queued),
-            Figure::gauge("couch_layer_snapshots", "snapshots that are kept for transactions", views),
+            Figure::gauge("couch_layer_snapshots", "snapshots that are kept for transactions", snapshots),
             Figure::gauge("couch_layer_watches", "watches that wait for a change", watches),
         ]
     }
@@ -178,9 +178,9 @@ impl<S: Store> Core<S> {
         version >= self.timeline.version_at(self.clock.now()).saturating_sub(width)
     }
 
-    /// Acts on the window under its lock. Views that leave the window are dropped after the lock is released,
+    /// Acts on the window under its lock. Snapshots that leave the window are dropped after the lock is released,
     /// since that may take a while.
-    pub(crate) fn with_window<T>(&self, act: impl FnOnce(&mut Window<S::View>) -> T) -> T {
+    pub(crate) fn with_window<T>(&self, act: impl FnOnce(&mut Window<S::Snapshot>) -> T) -> T {
         let (outcome, dropped) = {
             let mut window = lock(&self.window);
             (act(&mut window), window.take_dropped())
@@ -189,17 +189,17 @@ impl<S: Store> Core<S> {
         outcome
     }
 
-    /// The newest version that can be read, its view, and a hold on the view.
-    pub(crate) fn newest(&self) -> (i64, Arc<S::View>, Hold<S::View>) {
+    /// The newest version that can be read, its snapshot, and a hold on the snapshot.
+    pub(crate) fn newest(&self) -> (i64, Arc<S::Snapshot>, Hold<S::Snapshot>) {
         let now = self.clock.now();
         self.with_window(|window| {
-            window.refresh_head(|view| self.store.refreshed(view));
+            window.refresh_head(|snapshot| self.store.refreshed(snapshot));
             (window.newest(now), window.head().clone(), window.hold_head())
         })
     }
 
-    /// The view at a version, and a hold on it.
-    pub(crate) fn view_at(&self, version: i64) -> Result<Held<S::View>> {
+    /// The snapshot at a version, and a hold on it.
+    pub(crate) fn snapshot_at(&self, version: i64) -> Result<Held<S::Snapshot>> {
         let now = self.clock.now();
         self.with_window(|window| window.at(version, now))
     }
@@ -216,8 +216,8 @@ fn closed() -> Error {
 
 /// The commit version of the newest batch in a store; 0 if there is none. An engine can check with it, while it
 /// opens, that nothing was lost.
-pub fn last_version(view: &impl View) -> Result<i64> {
-    view.get(VERSION_KEY)?.map_or(Ok(0), |mark| read_mark(&mark))
+pub fn last_version(snapshot: &impl Snapshot) -> Result<i64> {
+    snapshot.get(VERSION_KEY)?.map_or(Ok(0), |mark| read_mark(&mark))
 }
 
 fn read_mark(mark: &[u8]) -> Result<i64> {

@@ -128,7 +128,7 @@ impl<S: Store> Database for OccDatabase<S> {
 
     fn snapshot(&self, folder: &Path) -> Result<()> {
         self.0.core.check_open()?;
-        self.0.core.store.snapshot(folder)
+        self.0.core.store.copy_to(folder)
     }
 }
 

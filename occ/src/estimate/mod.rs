@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kv_api::{Direction, Result};
 
 use crate::estimate::sample::Sample;
-use crate::store::View;
+use crate::store::Snapshot;
 use crate::sync::{Mutex, lock};
 use crate::transaction::overlay::Overlay;
 
@@ -17,7 +17,7 @@ use crate::transaction::overlay::Overlay;
 const MOST_COUNTED: usize = 1_000;
 
 /// Bytes of keys and values between two keys, roughly.
-pub(crate) fn range_size<V: View>(
+pub(crate) fn range_size<V: Snapshot>(
     overlay: &Overlay<'_, V>,
     sample: &Mutex<Sample>,
     begin: &[u8],
@@ -40,7 +40,7 @@ pub(crate) fn range_size<V: View>(
 }
 
 /// Keys that split the range into parts of about `chunk_bytes`, with both ends.
-pub(crate) fn split_points<V: View>(
+pub(crate) fn split_points<V: Snapshot>(
     overlay: &Overlay<'_, V>,
     begin: &[u8],
     end: &[u8],

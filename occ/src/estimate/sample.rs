@@ -25,7 +25,7 @@ use kv_api::{Direction, Error, Result, error};
 use twox_hash::XxHash64;
 
 use crate::KeyRange;
-use crate::store::{Batch, View};
+use crate::store::{Batch, Snapshot};
 
 /// The key of the mark. With a slash and a key it is the key of a sampled row.
 const PREFIX: &[u8] = b"\xff/occ/sample";
@@ -64,12 +64,12 @@ enum SampleChange {
 
 impl Sample {
     /// The sample of a store; 1522 if it is damaged.
-    pub(crate) fn open(view: &impl View, kept: bool) -> Result<Self> {
-        let marked = view.get(PREFIX)?.is_some();
-        let complete = marked || view.range(b"", b"\xff\xff", Direction::Forward).next().transpose()?.is_none();
+    pub(crate) fn open(snapshot: &impl Snapshot, kept: bool) -> Result<Self> {
+        let marked = snapshot.get(PREFIX)?.is_some();
+        let complete = marked || snapshot.range(b"", b"\xff\xff", Direction::Forward).next().transpose()?.is_none();
         let mut sample = Sample { rows: BTreeMap::new(), largest: 0, complete, marked, kept };
         let (begin, end) = (sample_key(b""), [PREFIX, b"0"].concat());
-        for row in view.range(&begin, &end, Direction::Forward) {
+        for row in snapshot.range(&begin, &end, Direction::Forward) {
             let (key, bytes) = row?;
             let bytes = bytes.as_ref().try_into().map_err(|_| {
                 Error::new(error::FILE_CORRUPT).with_context("a row of the store's byte sample is damaged")
@@ -176,7 +176,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::store::MapView;
+    use crate::store::MapSnapshot;
 
     fn empty() -> Sample {
         Sample { rows: BTreeMap::new(), largest: 0, complete: true, marked: true, kept: true }
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_keeps_it_in_the_store_brings_it_back() {
-        let mut store = MapView::default();
+        let mut store = MapSnapshot::default();
         let mut sample = Sample::open(&store, true).unwrap();
         let batches = [
             (0..3_000).map(|n| set(n, 1 + 40 * n as usize % 70_000 + key(n).len())).collect::<Vec<_>>(),
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_store_that_was_written_without_a_sample_has_none() {
-        let mut store = MapView::default();
+        let mut store = MapSnapshot::default();
         batch([set(1, 100)]).apply_to(Arc::make_mut(&mut store.0));
         let sample = Sample::open(&store, true).unwrap();
         assert_eq!(sample.bytes(b"", END), None);

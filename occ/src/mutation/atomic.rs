@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn each_operation_by_table() {
-        type Row = (MutationType, Option<&'static [u8]>, &'static [u8], Option<&'static [u8]>);
-        let table: &[Row] = &[
+        type Case = (MutationType, Option<&'static [u8]>, &'static [u8], Option<&'static [u8]>);
+        let table: &[Case] = &[
             (Add, None, b"\x01", Some(b"\x01")),
             (Add, Some(b""), b"\x01\x02", Some(b"\x01\x02")),
             (Add, Some(b"\x01"), b"", Some(b"")),

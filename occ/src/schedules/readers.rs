@@ -1,5 +1,5 @@
 //! Readers beside committers. What they see is synced, whole, and does not change. Versions that are too old
-//! are refused, and their views dropped.
+//! are refused, and their snapshots dropped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -85,7 +85,7 @@ fn a_slow_reader_sees_one_state_or_is_too_old() {
 }
 
 /// After the window has passed, only the head is held: neither the window nor a transaction that gets 1007
-/// keeps another view.
+/// keeps another snapshot.
 #[test]
 fn views_are_let_go() {
     explore(&[], || {

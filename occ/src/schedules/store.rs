@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use kv_api::{Direction, Durability, Error, Result, error};
 
-use crate::store::{ApplyError, Batch, MapView, Store, View};
+use crate::store::{ApplyError, Batch, MapSnapshot, Snapshot, Store};
 use crate::sync::{Arc, Mutex, MutexGuard, Weak, lock, thread};
 
 pub(super) type Map = BTreeMap<Bytes, Bytes>;
@@ -44,7 +44,7 @@ struct Files {
     applied: Vec<(i64, Arc<Map>)>,
     /// Number of durable batches.
     synced: usize,
-    views: Vec<Weak<Seen>>,
+    snapshots: Vec<Weak<Seen>>,
     applies: usize,
     syncs: usize,
     closes: usize,
@@ -113,7 +113,7 @@ impl Disk {
 
     /// Number of snapshots that are still held.
     pub(super) fn living_views(&self) -> usize {
-        self.files().views.iter().filter(|view| view.strong_count() > 0).count()
+        self.files().snapshots.iter().filter(|snapshot| snapshot.strong_count() > 0).count()
     }
 
     /// Fails if the store was ever called in a wrong way.
@@ -123,13 +123,13 @@ impl Disk {
 }
 
 impl Store for Disk {
-    type View = DiskView;
+    type Snapshot = DiskSnapshot;
 
-    fn view(&self) -> Result<DiskView> {
+    fn snapshot(&self) -> Result<DiskSnapshot> {
         let mut files = self.files();
-        let seen = Arc::new(Seen { rows: MapView(files.head()), failure: self.0.failure });
-        files.views.push(Arc::downgrade(&seen));
-        Ok(DiskView(seen))
+        let seen = Arc::new(Seen { rows: MapSnapshot(files.head()), failure: self.0.failure });
+        files.snapshots.push(Arc::downgrade(&seen));
+        Ok(DiskSnapshot(seen))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -191,14 +191,14 @@ impl Store for Disk {
 
 #[derive(Debug)]
 struct Seen {
-    rows: MapView,
+    rows: MapSnapshot,
     failure: Failure,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct DiskView(Arc<Seen>);
+pub(super) struct DiskSnapshot(Arc<Seen>);
 
-impl View for DiskView {
+impl Snapshot for DiskSnapshot {
     type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {

@@ -25,7 +25,7 @@ use kv_api::{
 
 use self::overlay::Overlay;
 use self::range_read::selector_conflict;
-use self::state::State;
+use self::state::TransactionState;
 use crate::commit::{Request, Ticket};
 use crate::database::core::Handle;
 use crate::estimate;
@@ -37,7 +37,7 @@ use crate::sync::{Arc, Mutex, lock};
 pub struct OccTransaction<S: Store>(Arc<Inner<S>>);
 
 struct Inner<S: Store> {
-    state: Mutex<State<S>>,
+    state: Mutex<TransactionState<S>>,
     /// Keeps the database open.
     handle: Arc<Handle<S>>,
 }
@@ -68,11 +68,11 @@ impl Drop for Unpolled {
 
 impl<S: Store> OccTransaction<S> {
     pub(crate) fn new(handle: Arc<Handle<S>>) -> Self {
-        let state = Mutex::new(State::new(&handle.core));
+        let state = Mutex::new(TransactionState::new(&handle.core));
         OccTransaction(Arc::new(Inner { state, handle }))
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut State<S>, &crate::database::core::Core<S>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut TransactionState<S>, &crate::database::core::Core<S>) -> T) -> T {
         act(&mut lock(&self.0.state), &self.0.handle.core)
     }
 
@@ -112,7 +112,7 @@ impl<S: Store> OccTransaction<S> {
         &self,
         begin: &[u8],
         end: &[u8],
-        measure: impl FnOnce(&Overlay<'_, S::View>, &Mutex<Sample>) -> Result<T>,
+        measure: impl FnOnce(&Overlay<'_, S::Snapshot>, &Mutex<Sample>) -> Result<T>,
     ) -> Result<T> {
         self.with(|state, core| {
             let max_key = state.check_read(core)?;
@@ -122,8 +122,8 @@ impl<S: Store> OccTransaction<S> {
             if begin > max_key || end > max_key {
                 return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));
             }
-            let (_, view, _) = core.newest();
-            measure(&Overlay { view, writes: None, bypass_unreadable: true }, &core.sample)
+            let (_, snapshot, _) = core.newest();
+            measure(&Overlay { snapshot, writes: None, bypass_unreadable: true }, &core.sample)
         })
     }
 

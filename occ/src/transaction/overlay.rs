@@ -14,7 +14,7 @@ use kv_api::{Direction, Error, KeySelector, KeyValue, RangeBatch, Result, error}
 
 use super::write_map::{Known, Stack, Unreadable, WriteMap};
 use crate::key_map;
-use crate::store::View;
+use crate::store::Snapshot;
 use crate::sync::Arc;
 
 impl From<Unreadable> for Error {
@@ -62,10 +62,10 @@ impl Most {
     }
 }
 
-/// A view, and the transaction's writes if the reader sees them.
+/// A snapshot, and the transaction's writes if the reader sees them.
 #[derive(Debug)]
 pub(crate) struct Overlay<'a, V> {
-    pub(crate) view: Arc<V>,
+    pub(crate) snapshot: Arc<V>,
     pub(crate) writes: Option<&'a WriteMap>,
     pub(crate) bypass_unreadable: bool,
 }
@@ -85,14 +85,14 @@ pub(crate) enum Edge {
     End,
 }
 
-impl<'a, V: View> Overlay<'a, V> {
+impl<'a, V: Snapshot> Overlay<'a, V> {
     /// The value of a key.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        let Some(writes) = self.writes else { return self.view.get(key) };
+        let Some(writes) = self.writes else { return self.snapshot.get(key) };
         match writes.known(key, self.bypass_unreadable)? {
-            Known::Unmodified => self.view.get(key),
+            Known::Unmodified => self.snapshot.get(key),
             Known::Independent(stack) => Ok(stack.and_then(|stack| stack.value_over(None, writes.value_limit()))),
-            Known::Dependent(stack) => Ok(stack.value_over(self.view.get(key)?, writes.value_limit())),
+            Known::Dependent(stack) => Ok(stack.value_over(self.snapshot.get(key)?, writes.value_limit())),
         }
     }
 
@@ -104,7 +104,7 @@ impl<'a, V: View> Overlay<'a, V> {
     /// The rows from `begin` up to, not including, `end`, up to the limits of `most`.
     pub(crate) fn read(&self, begin: &[u8], end: &[u8], direction: Direction, most: Most) -> Result<RangeBatch> {
         match self.some_writes() {
-            None if begin < end => most.take(self.view.range(begin, end, direction)),
+            None if begin < end => most.take(self.snapshot.range(begin, end, direction)),
             _ => most.take(self.scan(begin, end, direction)),
         }
     }
@@ -116,9 +116,9 @@ impl<'a, V: View> Overlay<'a, V> {
         // The bounds are used only where writes may be unreadable.
         let bound = |key| if writes.is_some() { Bytes::copy_from_slice(key) } else { Bytes::new() };
         Scan {
-            base: (!is_empty).then(|| self.view.range(begin, end, direction).peekable()),
+            base: (!is_empty).then(|| self.snapshot.range(begin, end, direction).peekable()),
             ops: writes.map(|writes| Ops { range: writes.stacks_in(begin, end), direction }.peekable()),
-            view: &self.view,
+            snapshot: &self.snapshot,
             writes,
             checks_unreadable: !self.bypass_unreadable && self.writes.is_some_and(WriteMap::any_unreadable),
             direction,
@@ -170,10 +170,10 @@ impl<'a> Iterator for Ops<'a> {
 }
 
 /// Rows of an [`Overlay`]. Ends after an error.
-pub(crate) struct Scan<'a, V: View> {
+pub(crate) struct Scan<'a, V: Snapshot> {
     base: Option<Peekable<V::Range<'a>>>,
     ops: Option<Peekable<Ops<'a>>>,
-    view: &'a V,
+    snapshot: &'a V,
     writes: Option<&'a WriteMap>,
     checks_unreadable: bool,
     direction: Direction,
@@ -182,7 +182,7 @@ pub(crate) struct Scan<'a, V: View> {
     end: Bytes,
 }
 
-impl<'a, V: View> Scan<'a, V> {
+impl<'a, V: Snapshot> Scan<'a, V> {
     /// Moves the store's rows to the next one that this transaction has not cleared.
     fn skip_cleared(&mut self, writes: &WriteMap) -> Result<()> {
         /// Number of cleared rows that are stepped over before a seek is cheaper.
@@ -205,7 +205,7 @@ impl<'a, V: View> Scan<'a, V> {
                 Direction::Forward => (end.max(&self.begin), &self.end),
                 Direction::Reverse => (&self.begin, begin.min(&self.end)),
             };
-            self.base = (from < until).then(|| self.view.range(from, until, self.direction).peekable());
+            self.base = (from < until).then(|| self.snapshot.range(from, until, self.direction).peekable());
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl<'a, V: View> Scan<'a, V> {
     }
 }
 
-impl<V: View> Iterator for Scan<'_, V> {
+impl<V: Snapshot> Iterator for Scan<'_, V> {
     type Item = Result<(Bytes, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {

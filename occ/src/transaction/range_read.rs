@@ -9,7 +9,7 @@ use kv_api::{Direction, KeySelector, RangeBatch, RangeRequest, Read, Result};
 
 use super::overlay::{Edge, Most, Overlay, Resolved};
 use crate::KeyRange;
-use crate::store::View;
+use crate::store::Snapshot;
 
 /// Size of a batch, in bytes of keys and values, if the request leaves it to the engine.
 const DEFAULT_BATCH_BYTES: usize = 256 * 1024;
@@ -23,7 +23,7 @@ pub(crate) struct RangeRead {
 }
 
 /// Reads the first batch of a request. Selectors name keys up to `max_key`.
-pub(crate) fn read<V: View>(
+pub(crate) fn read<V: Snapshot>(
     overlay: &Overlay<'_, V>,
     request: &RangeRequest,
     read: Read,
@@ -71,7 +71,7 @@ pub(crate) fn selector_conflict(selector: &KeySelector, resolved: &Bytes) -> Key
     }
 }
 
-fn resolve<V: View>(overlay: &Overlay<'_, V>, selector: &KeySelector, max_key: &[u8]) -> Result<Resolved> {
+fn resolve<V: Snapshot>(overlay: &Overlay<'_, V>, selector: &KeySelector, max_key: &[u8]) -> Result<Resolved> {
     if selector.offset == 1 {
         // "The first key at or after" bounds a range without being resolved.
         return Ok(Resolved { key: selector.key.clone(), off: None });
@@ -79,7 +79,7 @@ fn resolve<V: View>(overlay: &Overlay<'_, V>, selector: &KeySelector, max_key: &
     overlay.resolve(selector, max_key)
 }
 
-fn read_batch<V: View>(
+fn read_batch<V: Snapshot>(
     overlay: &Overlay<'_, V>,
     begin: &[u8],
     end: &[u8],

@@ -49,12 +49,12 @@ const SYSTEM_END: &[u8] = b"\xff\xff";
 const KEY_SLACK: usize = 8;
 
 /// See the [module](self).
-pub(crate) struct State<S: Store> {
+pub(crate) struct TransactionState<S: Store> {
     pub(crate) writes: WriteMap,
     read_conflicts: ReadConflicts,
     /// The read version.
     version: Option<i64>,
-    hold: Option<Hold<S::View>>,
+    hold: Option<Hold<S::Snapshot>>,
     pub(crate) options: Options,
     persistent: Persistent,
     born: Duration,
@@ -79,9 +79,9 @@ pub(crate) struct State<S: Store> {
     watches: Vec<Arc<Watch>>,
 }
 
-impl<S: Store> State<S> {
+impl<S: Store> TransactionState<S> {
     pub(crate) fn new(core: &Core<S>) -> Self {
-        State {
+        TransactionState {
             writes: WriteMap::new(core.limits.value_bytes),
             read_conflicts: ReadConflicts::default(),
             version: None,
@@ -332,25 +332,25 @@ impl<S: Store> State<S> {
     }
 
     /// The store at the read version; 1007 if that is too old.
-    fn view(&mut self, core: &Core<S>) -> Result<Arc<S::View>> {
+    fn snapshot(&mut self, core: &Core<S>) -> Result<Arc<S::Snapshot>> {
         let Some(version) = self.version else {
-            let (version, view, hold) = core.newest();
+            let (version, snapshot, hold) = core.newest();
             (self.version, self.hold) = (Some(version), Some(hold));
-            return Ok(view);
+            return Ok(snapshot);
         };
-        if let Some(view) = self.hold.as_ref().filter(|_| core.is_young(version)).and_then(Hold::view) {
-            return Ok(view);
+        if let Some(snapshot) = self.hold.as_ref().filter(|_| core.is_young(version)).and_then(Hold::snapshot) {
+            return Ok(snapshot);
         }
-        let found = core.view_at(version);
-        let (view, hold) = found.inspect_err(|_| self.hold = None)?;
+        let found = core.snapshot_at(version);
+        let (snapshot, hold) = found.inspect_err(|_| self.hold = None)?;
         self.hold = Some(hold);
-        Ok(view)
+        Ok(snapshot)
     }
 
     /// The store at the read version, under the transaction's writes if `read` sees them.
-    pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::View>> {
+    pub(crate) fn overlay(&mut self, core: &Core<S>, read: Read) -> Result<Overlay<'_, S::Snapshot>> {
         Ok(Overlay {
-            view: self.view(core)?,
+            snapshot: self.snapshot(core)?,
             writes: self.sees_writes(read).then_some(&self.writes),
             bypass_unreadable: self.options.bypass_unreadable,
         })
@@ -477,7 +477,7 @@ impl<S: Store> State<S> {
     }
 }
 
-impl<S: Store> Drop for State<S> {
+impl<S: Store> Drop for TransactionState<S> {
     fn drop(&mut self) {
         self.end(Error::new(error::TRANSACTION_CANCELLED));
     }

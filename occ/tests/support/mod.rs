@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use kv_api::{Database, Direction, Durability, Error, RangeRequest, Read, Result, Transaction, TransactionExt, error};
-use occ::store::{ApplyError, Batch, Store, View};
+use occ::store::{ApplyError, Batch, Snapshot, Store};
 use occ::{ManualClock, OccBuilder, OccDatabase};
 
 pub use futures_executor::block_on;
@@ -26,19 +26,19 @@ pub struct Control {
     pub applies: AtomicUsize,
     pub syncs: AtomicUsize,
     pub gets: AtomicUsize,
-    /// Every `get` of a view fails.
+    /// Every `get` of a snapshot fails.
     pub fail_get: AtomicBool,
     /// Number of rows that ranges returned.
     pub scanned: AtomicUsize,
     pub closes: AtomicUsize,
-    /// Number of views that existed when a handle on the store was dropped last.
+    /// Number of snapshots that existed when a handle on the store was dropped last.
     pub views_at_drop: AtomicUsize,
     /// A test holds it to block every sync.
     pub sync_gate: Mutex<()>,
     pub head: Mutex<Arc<Map>>,
-    /// The replacement of the newest view.
+    /// The replacement of the newest snapshot.
     pub refreshed: Mutex<Option<Arc<Map>>>,
-    /// Each view holds a clone.
+    /// Each snapshot holds a clone.
     living: Arc<()>,
 }
 
@@ -47,11 +47,11 @@ impl Control {
         self.head.lock().unwrap()
     }
 
-    fn view(self: &Arc<Self>, rows: Arc<Map>) -> TestView {
-        TestView { control: self.clone(), rows, _living: self.living.clone() }
+    fn snapshot(self: &Arc<Self>, rows: Arc<Map>) -> TestSnapshot {
+        TestSnapshot { control: self.clone(), rows, _living: self.living.clone() }
     }
 
-    /// Number of views that exist.
+    /// Number of snapshots that exist.
     pub fn living_views(&self) -> usize {
         Arc::strong_count(&self.living) - 1
     }
@@ -67,14 +67,14 @@ impl Drop for TestStore {
 }
 
 impl Store for TestStore {
-    type View = TestView;
+    type Snapshot = TestSnapshot;
 
-    fn view(&self) -> Result<TestView> {
-        Ok(self.0.view(self.0.head().clone()))
+    fn snapshot(&self) -> Result<TestSnapshot> {
+        Ok(self.0.snapshot(self.0.head().clone()))
     }
 
-    fn refreshed(&self, _: &TestView) -> Option<TestView> {
-        Some(self.0.view(self.0.refreshed.lock().unwrap().take()?))
+    fn refreshed(&self, _: &TestSnapshot) -> Option<TestSnapshot> {
+        Some(self.0.snapshot(self.0.refreshed.lock().unwrap().take()?))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), ApplyError> {
@@ -112,13 +112,13 @@ impl Store for TestStore {
 }
 
 #[derive(Clone, Debug)]
-pub struct TestView {
+pub struct TestSnapshot {
     control: Arc<Control>,
     rows: Arc<Map>,
     _living: Arc<()>,
 }
 
-impl View for TestView {
+impl Snapshot for TestSnapshot {
     type Range<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {

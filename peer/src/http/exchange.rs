@@ -45,10 +45,10 @@ const UNIT: usize = 64 << 10;
 const PART_OF_ONE: usize = 8;
 
 /// Grows the reservation to this many bytes.
-async fn grow(held: &mut budget::Held, bytes: usize, patience: Duration) -> Result<()> {
+async fn grow(held: &mut budget::Held, bytes: usize, timeout: Duration) -> Result<()> {
     let most = held.part().budget().total() / PART_OF_ONE;
     let full = |_| Error::new(ErrorKind::Unavailable, "there is no memory for answers of other servers at the moment");
-    held.grow((bytes / UNIT * UNIT).min(most), Use::Slow, patience).await.map_err(full)
+    held.grow((bytes / UNIT * UNIT).min(most), Use::Slow, timeout).await.map_err(full)
 }
 
 /// The way to one server.
@@ -181,8 +181,8 @@ impl Incoming {
         Ok(piece)
     }
 
-    /// Reads the whole answer. More than `ceiling` bytes are an error, [`ErrorKind::TooLarge`]. Of a refusal longer
-    /// than [`SMALL`], only the status is kept.
+    /// Reads the whole answer. More than `ceiling` bytes are an error, [`ErrorKind::TooLarge`]. A refusal longer
+    /// than [`SMALL`] keeps only its status.
     pub(super) async fn whole(self, ceiling: usize) -> Result<Answer> {
         let refusal = ceiling.min(SMALL);
         self.whole_or_refusal(ceiling, refusal).await
@@ -245,7 +245,7 @@ fn unreachable(home: &Address, error: &reqwest::Error) -> Error {
     let mut sentence = format!("no answer from {server}");
     let mut cause = std::error::Error::source(error);
     while let Some(source) = cause {
-        if trust::is_disbelief(source) {
+        if trust::is_untrusted(source) {
             // Only an administrator can correct this, so there is no retry.
             return Error::refused(format!("the certificate of {server} is not trusted: {source}"));
         }
@@ -261,25 +261,25 @@ mod tests {
 
     #[tokio::test]
     async fn answers_share_a_budget_and_give_it_back() {
-        let (budget, patience) = (budget::Budget::new(64 * UNIT), Duration::from_millis(10));
+        let (budget, timeout) = (budget::Budget::new(64 * UNIT), Duration::from_millis(10));
         let held = || budget.part(budget::Owner::Work("test")).nothing();
         let mut all = Vec::new();
         for bytes in [UNIT - 1, UNIT, 3 * UNIT, 3 * UNIT + 1, 100 * UNIT] {
             let mut one = held();
-            grow(&mut one, bytes, patience).await.unwrap();
+            grow(&mut one, bytes, timeout).await.unwrap();
             all.push(one);
         }
         let units: Vec<usize> = all.iter().map(|held| held.bytes() / UNIT).collect();
         assert_eq!(units, [0, 1, 3, 3, 8], "small ones take none, and large ones a part");
         let mut more = held();
-        grow(&mut more, 8 * UNIT, patience).await.unwrap();
-        let full = grow(&mut held(), 8 * UNIT, patience).await.unwrap_err();
+        grow(&mut more, 8 * UNIT, timeout).await.unwrap();
+        let full = grow(&mut held(), 8 * UNIT, timeout).await.unwrap_err();
         assert!(full.is_transient(), "{full}");
         let one = Held(Some(Arc::new(more)));
         let clone = one.clone();
         drop(one);
-        assert!(grow(&mut held(), 8 * UNIT, patience).await.is_err());
+        assert!(grow(&mut held(), 8 * UNIT, timeout).await.is_err());
         drop(clone);
-        grow(&mut held(), 8 * UNIT, patience).await.unwrap();
+        grow(&mut held(), 8 * UNIT, timeout).await.unwrap();
     }
 }

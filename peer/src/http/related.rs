@@ -101,7 +101,7 @@ mod tests {
             held: crate::Held::default(),
         };
         let alone = Related::new(&revision, vec![None], "boundary");
-        let sent = alone.body.as_bytes().expect("it is no stream");
+        let sent = alone.body.as_bytes().expect("it is not a stream");
         let json = JsonText::parse(sent).unwrap();
         let stub = json.get("_attachments").and_then(|attachments| attachments.get("a")?.get("stub")?.as_bool());
         assert_eq!(

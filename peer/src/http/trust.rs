@@ -97,8 +97,8 @@ impl Trust {
             let provider = Arc::new(ring::default_provider());
             let system = Verifier::new_with_extra_roots(self.0.own.iter().cloned(), provider);
             let verifier = system.map_err(|error| Error::refused(format!("no server can be trusted: {error}")))?;
-            let believer = Arc::new(Believer { verifier, own: self.0.own.clone() });
-            Ok(builder()?.dangerous().with_custom_certificate_verifier(believer).with_no_client_auth())
+            let verifier = Arc::new(RootsVerifier { verifier, own: self.0.own.clone() });
+            Ok(builder()?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
         });
         config.clone()
     }
@@ -118,22 +118,22 @@ fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
 }
 
 /// Whether a failure is an untrusted certificate.
-pub(super) fn is_disbelief(error: &(dyn std::error::Error + 'static)) -> bool {
+pub(super) fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return matches!(error, rustls::Error::InvalidCertificate(_));
     }
     // An I/O error contains the error that it wraps, but does not return it as its source.
-    error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref).is_some_and(|inner| is_disbelief(inner))
+    error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref).is_some_and(|inner| is_untrusted(inner))
 }
 
 /// Trusts the certificates that the system's and the additional roots sign.
 #[derive(Debug)]
-struct Believer {
+struct RootsVerifier {
     verifier: Verifier,
     own: Vec<CertificateDer<'static>>,
 }
 
-impl ServerCertVerifier for Believer {
+impl ServerCertVerifier for RootsVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

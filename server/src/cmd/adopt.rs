@@ -2,13 +2,12 @@
 //! cluster, or a snapshot. [`Layer::adopt`] has the rule.
 
 use clap::Args;
-use jobs::State;
+use jobs::JobState;
 use kv_api::AnyDatabase;
 use model::{Adopted, ErrorKind, Layer, LayerOptions, NameRange};
 
 use super::progress;
-use super::source::failure;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, failure};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::RELOCATIONS;
 
@@ -40,8 +39,8 @@ impl Adopt {
 }
 
 /// Takes a snapshot into use that nobody has: the store that it was copied from may go on, so each database gets a new
-/// incarnation, and no sequence has two meanings. `None` if the store is none. If this is interrupted, the next call does it all
-/// again.
+/// incarnation, and no sequence has two meanings. `None` if the store is none. If this is interrupted, the next call
+/// does it all again.
 pub(crate) async fn adopt_snapshot(url: &EngineUrl) -> Result<Option<Adopted>, Failure> {
     let Some(engine) = engine::open_copy(url)? else { return Ok(None) };
     examine(&Layer::open(engine.clone(), LayerOptions::default()).await?).await?;
@@ -75,7 +74,7 @@ async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
             Ok(_) => {}
         }
     }
-    let jobs = layer.jobs().list(RELOCATIONS).await?.into_iter().filter(|job| job.state != State::Finished);
+    let jobs = layer.jobs().list(RELOCATIONS).await?.into_iter().filter(|job| job.state != JobState::Finished);
     elsewhere.extend(jobs.map(|job| format!("{} (being relocated)", job.id.id)));
     if !unreadable.is_empty() {
         return Err(refused("these databases cannot be read", &unreadable));

@@ -11,9 +11,9 @@ use model::{JsonWriter, LayerOptions, SystemEnvironment};
 use peer::{Address, Http, Method};
 
 use super::progress::{self, Unit, remark};
-use super::source::{SourceArgs, failure, with_own_user};
+use super::source::{SourceArgs, with_own_user};
 use super::tls_args::TrustArgs;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, failure};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::passphrase;
 

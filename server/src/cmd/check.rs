@@ -7,8 +7,8 @@
 use clap::Args;
 
 use super::progress::{self, Unit, remark};
-use super::source::{IfNoDatabase, Source, SourceArgs, failure};
-use crate::cmd::Failure;
+use super::source::{IfNoDatabase, Source, SourceArgs};
+use crate::cmd::{Failure, failure};
 use crate::engine;
 use crate::report::Checked;
 

@@ -2,20 +2,18 @@
 
 mod offload;
 mod repair;
+mod report;
 mod settings;
 
-use chunks::store::Figures;
 use chunks::{CollectOptions, CollectStep, Collected, LEAST_GRACE_MS, Migrated};
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 
+use self::report::{SHOWN, bytes, left_alone, sizes, unread_files};
 use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, failure};
+use super::source::IfNoDatabase;
 use super::vault_args::VaultArgs;
-use crate::cmd::Failure;
-
-/// Number of problems that are shown one by one. All are counted.
-const SHOWN: usize = 20;
+use crate::cmd::{Failure, failure};
 
 /// Aggregate the chunks of a LiveSync vault into few documents, and maintain them
 #[derive(Debug, Args)]
@@ -264,10 +262,6 @@ impl Verify {
     }
 }
 
-fn unread_files(count: usize) -> String {
-    format!("cannot read which chunks {count} files refer to")
-}
-
 fn show(bar: &ProgressBar, step: CollectStep) {
     let (message, position) = match step {
         CollectStep::References => ("reading files", 0),
@@ -276,22 +270,4 @@ fn show(bar: &ProgressBar, step: CollectStep) {
     };
     bar.set_message(message);
     bar.set_position(position);
-}
-
-fn sizes(before: &Figures, after: &Figures) -> String {
-    let of = |figures: &Figures| format!("{} documents, {}", figures.documents, bytes(figures.document_bytes));
-    format!("before: {}\nafter:  {}", of(before), of(after))
-}
-
-/// A line for each of the first items left alone, and one for the rest.
-fn left_alone(left: &[String]) -> String {
-    let mut lines: String = left.iter().take(SHOWN).map(|line| format!("\n  {line}")).collect();
-    if left.len() > SHOWN {
-        lines += &format!("\n  and {} more", left.len() - SHOWN);
-    }
-    lines
-}
-
-fn bytes(bytes: u64) -> String {
-    indicatif::DecimalBytes(bytes).to_string()
 }

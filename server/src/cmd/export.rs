@@ -21,8 +21,8 @@ use peer::{Docs, FeedRequest, IdRange, Peer, ReadOptions, Revision, Steady};
 
 use super::progress::{self, Unit, remark};
 use super::records::MAX_RECORD_BYTES;
-use super::source::{IfNoDatabase, Source, SourceArgs, failure};
-use crate::cmd::Failure;
+use super::source::{IfNoDatabase, Source, SourceArgs};
+use crate::cmd::{Failure, failure};
 
 /// Approximate number of bytes in a page of documents.
 const PAGE_BYTES: usize = 8 << 20;

@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 
 use super::progress::{self, Unit};
 use super::records::{Position, Records, Shape};
-use super::source::{IfNoDatabase, NewDocument, Source, SourceArgs, failure};
-use crate::cmd::Failure;
+use super::source::{IfNoDatabase, NewDocument, Source, SourceArgs};
+use crate::cmd::{Failure, failure};
 
 /// Maximum number of documents in a batch.
 const BATCH_DOCUMENTS: usize = 500;

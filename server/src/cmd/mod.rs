@@ -32,11 +32,29 @@ mod vault_collect;
 mod vault_doctor;
 
 use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::io;
 
 /// The failure of a command: a message for a person.
 pub type Failure = Box<dyn Error + Send + Sync + 'static>;
+
+/// A message without a cause.
+#[derive(Debug)]
+struct Sentence(String);
+
+impl fmt::Display for Sentence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Sentence {}
+
+/// A failure with this message.
+pub(crate) fn failure(sentence: impl Into<String>) -> Failure {
+    Box::new(Sentence(sentence.into()))
+}
 
 /// Runs a command on a runtime with a thread for each processor.
 pub(crate) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {

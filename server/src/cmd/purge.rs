@@ -18,8 +18,8 @@ use model::{Environment, JsonRef, JsonText, JsonWriter, Purge as Named, RevId, S
 use peer::{Change, FeedRequest, LocalDocument, Peer};
 
 use super::progress::{self, Unit, remark};
-use super::source::{IfNoDatabase, SourceArgs, failure};
-use crate::cmd::Failure;
+use super::source::{IfNoDatabase, SourceArgs};
+use crate::cmd::{Failure, failure};
 
 /// The local document with the notes.
 const NOTES: &str = "_local/couch-layer-purge";
@@ -44,8 +44,8 @@ pub(crate) struct Purge {
     /// The database
     #[arg(value_name = "DB")]
     database: String,
-    /// Documents that were deleted at least this long ago: 90d, 12h. A tombstone has no date, so this relies on notes of
-    /// earlier runs of this command, one a day: run it daily, or use --deleted-before-seq
+    /// Documents that were deleted at least this long ago: 90d, 12h. A tombstone has no date, so this relies on notes
+    /// of earlier runs of this command, one a day: run it daily, or use --deleted-before-seq
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     deleted_before: Option<u64>,
     /// Documents that were deleted at or before this sequence, an earlier `update_seq` or `last_seq`

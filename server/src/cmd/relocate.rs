@@ -14,9 +14,9 @@ use model::{ErrorKind, Layer, LayerOptions};
 use peer::Address;
 
 use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, Remote, failure};
+use super::source::{IfNoDatabase, Remote};
 use super::tls_args::TrustArgs;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, failure};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::relocation::{Outcome, RequestedRelocation, Status, phase_name};
 

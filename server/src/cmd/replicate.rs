@@ -16,9 +16,9 @@ use replicate::{Endpoint, Figures, Identity, Options, Replication};
 use tokio::sync::oneshot;
 
 use super::progress;
-use super::source::{IfNoDatabase, Remote, Source, SourceArgs, failure, with_own_user};
+use super::source::{IfNoDatabase, Remote, Source, SourceArgs, with_own_user};
 use super::tls_args::TrustArgs;
-use crate::cmd::{Failure, stop_signal};
+use crate::cmd::{Failure, failure, stop_signal};
 use crate::engine::EngineUrl;
 
 /// Number of failures shown one by one. All are counted.

@@ -19,7 +19,7 @@ use super::ship::ShipArgs;
 use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::{Failure, descriptors, reload, stop_signal, systemd};
 use crate::engine::{self, EngineUrl, IfMissing};
-use crate::http::{Administrator, CorsOptions, LogFile, Options, Server, StartError, count_line};
+use crate::http::{Administrator, CorsOptions, KeepLines, LogFile, Options, Server, SetupToken, StartError};
 use crate::memory::{Asked, Memory};
 use crate::units;
 
@@ -79,9 +79,9 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MEMORY", value_parser = units::bytes)]
     memory: Option<u64>,
 
-    /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served, together
-    /// with the data parsed from it. Attachments that are sent by themselves, or after their document, do not count
-    /// [default: 67108864, less where --memory leaves no room for that]
+    /// The largest request, in bytes, before and after gzip is unpacked. It is held in memory while it is served,
+    /// together with the data parsed from it. Attachments that are sent by themselves, or after their document, do not
+    /// count [default: 67108864, less where --memory leaves no room for that]
     #[arg(long, value_name = "BYTES", env = "COUCH_LAYER_MAX_REQUEST_SIZE",
           value_parser = units::bytes_in(1_024..=u32::MAX.into()))]
     max_request_size: Option<u64>,
@@ -173,9 +173,9 @@ impl fmt::Debug for Serve {
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
-    #[error("\"{0}\" is no address to listen on; write HOST:PORT, for example 127.0.0.1:5984")]
+    #[error("\"{0}\" is not an address to listen on; write HOST:PORT, for example 127.0.0.1:5984")]
     Address(String),
-    #[error("\"{0}\" is no log level; write error, warn, info, debug or trace")]
+    #[error("\"{0}\" is not a log level; write error, warn, info, debug or trace")]
     Log(String),
     #[error("COUCHDB_USER is set and COUCHDB_PASSWORD is not, or is empty; set both, or neither")]
     NoPassword,
@@ -266,6 +266,7 @@ impl Serve {
         let ship = self.ship.read()?;
         let mut options = Options {
             administrator: self.administrator()?,
+            setup_token: Some(SetupToken::random()?),
             cors: CorsOptions { origins: self.cors_origins.clone(), credentials: self.cors_credentials },
             max_request_size: memory.request,
             memory,
@@ -397,17 +398,8 @@ impl Serve {
             LogFormat::Json => Box::new(lines.json().flatten_event(true)),
         };
         // Fails harmlessly in tests that run several servers in one process.
-        let _ = tracing_subscriber::registry().with(lines).with(CountLines).with(targets).try_init();
+        let _ = tracing_subscriber::registry().with(lines).with(KeepLines).with(targets).try_init();
         Ok(())
-    }
-}
-
-/// Counts the lines of the log by their levels.
-struct CountLines;
-
-impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for CountLines {
-    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
-        count_line(event.metadata().level());
     }
 }
 
@@ -466,6 +458,10 @@ fn announce(server: &Server, store: &EngineUrl, durability: Durability, is_passi
     }
     if server.is_open_admin() {
         writeln!(out, "There is no administrator: everyone on this machine may read and write everything.")?;
+    }
+    if let Some(token) = server.setup_token() {
+        let (scheme, address, token) = (server.scheme(), server.address(), token.as_str());
+        writeln!(out, "Name one, with a token that works once: {scheme}://{address}/_utils/#/signin?token={token}")?;
     }
     out.flush()
 }

@@ -11,8 +11,7 @@ use disk::FollowedStore;
 use model::SystemEnvironment;
 use tokio::sync::watch;
 
-use super::source::failure;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, failure};
 use crate::passphrase;
 use crate::ship_state::ShipState;
 

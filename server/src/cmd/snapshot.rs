@@ -1,5 +1,5 @@
-//! `couch-layer snapshot`: copies a store in a folder, in milliseconds, also while a server serves it. The work is that of
-//! [`kv_api::Database::snapshot`].
+//! `couch-layer snapshot`: copies a store in a folder, in milliseconds, also while a server serves it. The work is that
+//! of [`kv_api::Database::snapshot`].
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use model::{JsonWriter, Layer, LayerOptions};
 use peer::{Http, Method};
 
 use super::progress;
-use super::source::{SourceArgs, failure};
-use crate::cmd::Failure;
+use super::source::SourceArgs;
+use crate::cmd::{Failure, failure};
 use crate::engine::{self, IfMissing};
 
 /// Copy a store in a folder into a new one: hard links of its tables, and the end of its log. `serve` opens the copy

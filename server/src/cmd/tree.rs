@@ -15,8 +15,8 @@ use model::{BulkGet, RevId};
 use peer::{Peer, ReadOptions, Revision};
 
 use super::progress;
-use super::source::{IfNoDatabase, SourceArgs, failure};
-use crate::cmd::Failure;
+use super::source::{IfNoDatabase, SourceArgs};
+use crate::cmd::{Failure, failure};
 
 /// Draw the revision tree of a document
 #[derive(Debug, Args)]

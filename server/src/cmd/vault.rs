@@ -11,11 +11,11 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, failure};
+use super::source::IfNoDatabase;
 use super::vault_args::VaultArgs;
 use super::vault_collect::Collect;
 use super::vault_doctor::Doctor;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, failure};
 
 /// Number of problems and of notes shown one by one. All are counted.
 const SHOWN: usize = 50;

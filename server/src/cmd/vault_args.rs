@@ -6,9 +6,9 @@ use chunks::ChunkStore;
 use clap::Args;
 use peer::Trust;
 
-use super::source::{IfNoDatabase, Source, SourceArgs, failure};
+use super::source::{IfNoDatabase, Source, SourceArgs};
 use super::tls_args::RootsError;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, failure};
 use crate::passphrase;
 
 #[derive(Debug, Args)]

@@ -6,9 +6,9 @@ use clap::Args;
 use indicatif::{DecimalBytes, HumanCount};
 
 use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, failure};
+use super::source::IfNoDatabase;
 use super::vault_args::VaultArgs;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, failure};
 
 /// Number of chunks and of devices that are shown one by one.
 const SHOWN: usize = 20;

@@ -8,9 +8,9 @@ use clap::Args;
 use indicatif::{DecimalBytes, HumanCount};
 
 use super::progress::{self, Unit};
-use super::source::{IfNoDatabase, failure};
+use super::source::IfNoDatabase;
 use super::vault_args::VaultArgs;
-use crate::cmd::Failure;
+use crate::cmd::{Failure, failure};
 
 /// Number of files and settings that are shown one by one. All are counted.
 const SHOWN: usize = 20;

@@ -99,7 +99,8 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "service unavailable", reason)
     }
 
-    /// For indexes of text, which CouchDB has in programs of their own. Clients of CouchDB expect this where it has none.
+    /// For indexes of text, which CouchDB has in programs of their own. Clients of CouchDB expect this where it has
+    /// none.
     pub(crate) fn no_search() -> Self {
         Self::unavailable("Search is not available")
     }

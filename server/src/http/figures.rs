@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use budget::Budget;
 use futures_util::stream::{self, StreamExt};
-use jobs::{Job, State};
+use jobs::{Job, JobState};
 use kv_api::Database;
 use kv_api::figures::{Distribution, Figure, Value};
 use model::{ErrorKind, JsonText};
@@ -104,10 +104,10 @@ async fn count_jobs(stores: Vec<Store>, budget: Budget) -> (JobCounts, Reading) 
 fn count_job(job: Job, numbers: &mut [u64; 3], behind: &mut Vec<(String, u64)>) {
     let Some((has_failed, changes)) = state_of(&job) else { return };
     match job.state {
-        State::Running => numbers[0] += 1,
-        State::Pending if has_failed => numbers[2] += 1,
-        State::Pending => numbers[1] += 1,
-        State::Finished => {}
+        JobState::Running => numbers[0] += 1,
+        JobState::Pending if has_failed => numbers[2] += 1,
+        JobState::Pending => numbers[1] += 1,
+        JobState::Finished => {}
     }
     behind.extend(job.name.zip(changes));
 }

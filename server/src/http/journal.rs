@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"torn\n{}\n");
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        assert!(!log.reopen(), "a folder is no file");
+        assert!(!log.reopen(), "a folder is not a file");
     }
 
     #[test]

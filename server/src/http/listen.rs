@@ -1,8 +1,8 @@
 //! Listens, serves connections, and shuts down.
 //!
 //! ```text
-//!   start ── bind ── seat ── accept … ┬─ connection ── (TLS) ── requests
-//!                                     └─ connection ── (TLS) ── requests
+//!   start ── bind ── seat ── accept … ┬─ connection ── (TLS) ── requests, one after the other
+//!                                     └─ connection ── (TLS) ── http2: requests side by side
 //!   stop  ── no new connections; feeds end with their last sequence; running requests finish,
 //!            idle connections close; after a grace period the rest is cut off
 //! ```
@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kv_api::AnyDatabase;
+use kv_api::{AnyDatabase, BoxFuture};
 use model::{Layer, Setting};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -32,7 +32,9 @@ use tokio_io_timeout::TimeoutStream;
 use crate::http::app::statistics::Statistics;
 use crate::http::app::{App, Identity, Options};
 use crate::http::authn::lockout::network;
+use crate::http::authn::setup::SetupToken;
 use crate::http::config::settings::ADMINS;
+use crate::http::http2;
 use crate::http::journal::Actor;
 use crate::http::metrics;
 use crate::http::routes;
@@ -175,6 +177,11 @@ impl Server {
         self.app.auth.is_open_admin()
     }
 
+    /// The token that names the first administrator, for whoever started the server; `None` if there is one.
+    pub fn setup_token(&self) -> Option<&SetupToken> {
+        self.app.auth.setup_token()
+    }
+
     /// Reads the certificate again, reopens the logs, and replaces the file's settings by these. Returns what failed;
     /// the log has the reasons.
     pub async fn reload(&self, settings: Option<Vec<Setting>>) -> Vec<&'static str> {
@@ -235,7 +242,7 @@ async fn accept(listener: TcpListener, app: Arc<App>, stopping: watch::Receiver<
     let (cut_off, cut) = watch::channel(false);
     // Tokio wakes its driver for each timer that is due before all others. Without this interval, the end of every
     // request would set such a timer, for the connection's header timeout: one fifth fewer PUTs by 16 clients.
-    let mut earlier = tokio::time::interval((app.options.head_patience / 2).max(SHORTEST_INTERVAL));
+    let mut earlier = tokio::time::interval((app.options.head_timeout / 2).max(SHORTEST_INTERVAL));
     let mut seats = Seats::new(app.options.max_connections);
     loop {
         let (seat, accepted) = tokio::select! {
@@ -308,17 +315,32 @@ async fn connection(
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
     let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(app.options.write_patience));
+    stream.set_write_timeout(Some(app.options.write_timeout));
     let stream = Box::pin(stream);
-    let Some(tls) = app.options.tls.clone() else { return requests(app, stream, peer, stopping, cut, memory).await };
+    let Some(tls) = app.options.tls.clone() else {
+        let first = tokio::time::timeout(app.options.head_timeout, http2::is_spoken(stream.get_ref()));
+        let first = tokio::select! {
+            first = first => first,
+            () = turned_true(&mut stopping) => return,
+        };
+        return match first {
+            Ok(Ok(false)) => requests(app, stream, peer, stopping, cut, memory).await,
+            Ok(Ok(true)) => requests_side_by_side(app, stream, peer, cut, memory).await,
+            Ok(Err(error)) => tracing::debug!(peer = %peer.ip(), %error, "a connection broke"),
+            Err(_) => tracing::debug!(peer = %peer.ip(), "a client sent nothing"),
+        };
+    };
     // Boxed: only some connections need it, and unboxed its size would be part of every connection's future.
     let secured = Box::pin(async move {
-        let accepted = tokio::time::timeout(app.options.handshake_patience, tls.accept(stream));
+        let accepted = tokio::time::timeout(app.options.handshake_timeout, tls.accept(stream));
         let accepted = tokio::select! {
             accepted = accepted => accepted,
             () = turned_true(&mut stopping) => return,
         };
         match accepted {
+            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(http2::ALPN) => {
+                requests_side_by_side(app, stream, peer, cut, memory).await;
+            }
             Ok(Ok(stream)) => requests(app, stream, peer, stopping, cut, memory).await,
             Ok(Err(error)) => tracing::debug!(peer = %peer.ip(), %error, "a TLS handshake failed"),
             Err(_) => tracing::debug!(peer = %peer.ip(), "a client took too long for its handshake"),
@@ -327,7 +349,19 @@ async fn connection(
     secured.await;
 }
 
-/// Serves the requests of a connection.
+/// Serves the requests of a connection of HTTP/2. Boxed: few connections without TLS need it.
+fn requests_side_by_side<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    app: Arc<App>,
+    stream: S,
+    peer: SocketAddr,
+    cut: watch::Receiver<bool>,
+    mut memory: Held,
+) -> BoxFuture<()> {
+    memory.count(http2::BYTES);
+    Box::pin(async move { http2::requests(app, stream, peer, cut, memory.part()).await })
+}
+
+/// Serves the requests of a connection of HTTP/1.1, one after the other.
 async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     app: Arc<App>,
     stream: S,
@@ -339,14 +373,14 @@ async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let seat = Arc::new(Mutex::new(memory));
     let length = BodyLength::default();
     let stream = Quotes::new(stream, length.clone());
-    let head_patience = app.options.head_patience;
+    let head_timeout = app.options.head_timeout;
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         length.tell(request.body());
         let (app, seat) = (app.clone(), seat.clone());
         async move { serve(app, request, peer, &seat).await }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(head_patience);
+    builder.timer(TokioTimer::new()).header_read_timeout(head_timeout);
     builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS);
     // Most answers are small: copying them behind their heads takes fewer instructions than sending from two places. A
     // connection keeps memory for the largest page of its answers until it ends.

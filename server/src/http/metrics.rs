@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::http::app::App;
+use crate::http::authn::setup::is_local_host;
 use crate::http::figures;
-use crate::http::serve::is_local_host;
 use crate::http::wire::exposition;
 
 /// Maximum number of connections. Further ones wait.

@@ -27,6 +27,7 @@
 //!      │
 //!   error, ids  answers to refused requests; new ids
 //!   journal     the audit log and the access log
+//!   log_tail    the last lines of the log
 //! ```
 //!
 //! A module uses only modules below it. Two also look up: `authz` knows documents of replications, and `root` shows the
@@ -43,10 +44,12 @@ mod error;
 mod figures;
 mod functions;
 mod handlers;
+mod http2;
 mod ids;
 mod jobs;
 mod journal;
 mod listen;
+mod log_tail;
 mod metrics;
 mod request;
 mod routes;
@@ -59,6 +62,7 @@ pub(crate) use app::Identity;
 pub use app::Options;
 pub use authn::auth::Administrator;
 pub(crate) use authn::passwords::is_password_hash;
+pub use authn::setup::SetupToken;
 pub(crate) use authn::users::DATABASE as USERS;
 pub(crate) use authz::writer::by_command;
 pub use config::cors::CorsOptions;
@@ -71,8 +75,8 @@ pub(crate) use handlers::root::configuration::checked as checked_setting;
 pub(crate) use handlers::views::check::{check as check_views, repair as repair_views};
 pub(crate) use jobs::replicator::has_jobs as is_of_replications;
 pub use journal::LogFile;
-pub(crate) use journal::count_line;
 pub use listen::{Server, StartError};
+pub(crate) use log_tail::KeepLines;
 pub use routes::endpoints;
 pub use tls::{Tls, TlsError};
 pub(crate) use wire::body::{CONNECTION_BYTES, largest as largest_body};

@@ -19,7 +19,7 @@ use budget::{Held, Owner, Use};
 use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper::header::{
-    CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE,
+    CONNECTION, HeaderMap, HeaderName, HeaderValue, ORIGIN, SERVER, SET_COOKIE, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::request::Parts;
@@ -30,6 +30,7 @@ use crate::http::app::App;
 use crate::http::authn::auth::claimed_name;
 use crate::http::authn::lockout::network;
 use crate::http::authn::principal::{ANONYMOUS, Principal, Proof};
+use crate::http::authn::setup::is_of_this_machine;
 use crate::http::authz::admission::{refuse_borrowed, refuse_pages, security};
 use crate::http::authz::rights::{not_database_admin, not_member, not_server_admin, standing};
 use crate::http::config::sandbox::Foreign;
@@ -80,7 +81,7 @@ pub(crate) async fn serve(
     let counted = app.clone();
     let named = settings.forwarded.address(&headers);
     let address = named.unwrap_or_else(|| client_address(peer.ip(), &headers, &app.options.proxies));
-    let body_patience = app.options.body_patience;
+    let body_timeout = app.options.body_timeout;
     let part = seat.lock().part().clone();
     let request = Request {
         app,
@@ -92,7 +93,7 @@ pub(crate) async fn serve(
         address,
         id: id.clone(),
         refused_login: None,
-        body: RequestBody::new(incoming, settings.max_request_size, body_patience, &part),
+        body: RequestBody::new(incoming, settings.max_request_size, body_timeout, &part),
     };
     let is_small_body = request.body.is_small();
     let mut seen = Seen::default();
@@ -287,7 +288,7 @@ async fn admit_and_route(
     seen: &mut Seen,
 ) -> Result<Response> {
     if request.app.auth.is_open_admin() {
-        refuse_rebound_host(&request.headers)?;
+        refuse_from_elsewhere(request, uri)?;
     }
     let (segments, has_no_name) = params::segments(uri.path(), settings.has_plus_as_space)?;
     if request.method == Method::GET && segments.len() > 2 && segments[1].starts_with("_design/") {
@@ -367,35 +368,21 @@ fn redirect_to_design(request: &Request, uri: &Uri, segments: &[Cow<'_, str>]) -
     response
 }
 
-/// Refuses DNS rebinding. Without an administrator everyone is one, and a web page could become one by pointing its own
-/// host name at loopback. The browser then sends that name as `Host`.
-fn refuse_rebound_host(headers: &HeaderMap) -> Result<()> {
-    if is_local_host(headers) {
+/// Refuses clients of a server without an administrator that do not come from its machine: requests through a proxy that
+/// says so, and DNS rebinding. Without an administrator everyone is one, and a web page could become one by pointing its
+/// own host name at loopback. The browser then sends that name as `Host`.
+///
+/// What is needed to name the first administrator is admitted: the console, and whoever shows the token.
+fn refuse_from_elsewhere(request: &Request, uri: &Uri) -> Result<()> {
+    let is_first_step = request.method == Method::GET
+        && (matches!(uri.path(), "/" | "/_session" | "/_up" | "/_utils") || uri.path().starts_with("/_utils/"));
+    if is_first_step || is_of_this_machine(&request.headers) || request.app.auth.shows_setup_token(&request.headers) {
         return Ok(());
     }
     Err(ApiError::forbidden(
-        "without an administrator this server answers to localhost only; set COUCHDB_USER and COUCHDB_PASSWORD",
+        "without an administrator this server answers to localhost only; set COUCHDB_USER and COUCHDB_PASSWORD, or \
+         name an administrator at /_utils/ with the token that the server printed when it started",
     ))
-}
-
-/// Whether a request's host is an address, this machine, or missing: pages of other hosts never send that.
-pub(crate) fn is_local_host(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(HOST) else { return true };
-    let host = host.to_str().unwrap_or("");
-    // Nearly all hosts are an address with a port.
-    host.parse::<SocketAddr>().is_ok() || is_local_name(host)
-}
-
-fn is_local_name(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.is_empty()
-        || name.parse::<IpAddr>().is_ok()
-        || name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
 }
 
 /// Refuses anonymous requests if the configuration requires a user (`chttpd/require_valid_user`).

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
-use jobs::{Accepted, Error, Hold, Job, Jobs, LostRun, ServerOptions, State};
+use jobs::{Accepted, Error, Hold, Job, JobState, Jobs, LostRun, ServerOptions};
 use kv_api::AnyDatabase;
 use model::{Environment, Layer, SystemEnvironment};
 use tokio::sync::{mpsc, watch};
@@ -298,7 +298,7 @@ impl Slot {
         let waiting = match layer.jobs().list(self.kind.name).await {
             Ok(jobs) => {
                 let now_ms = now_ms();
-                jobs.iter().filter(|job| job.state == State::Pending && job.scheduled_ms <= now_ms).count()
+                jobs.iter().filter(|job| job.state == JobState::Pending && job.scheduled_ms <= now_ms).count()
             }
             Err(error) => return tracing::warn!(%error, "jobs that wait cannot be counted"),
         };

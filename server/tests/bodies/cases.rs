@@ -58,6 +58,10 @@ const BODIES: &[(&str, &str, &[&str])] = &[
     ("POST", "/_couch_layer/snapshot", &[r#"{"to":"<a|>"}"#]),
     ("POST", "/_couch_layer/backup", &[r#"{"to":"<a|>"}"#, r#"{"to":"a","databases":[<"%">]}"#]),
     ("POST", "/{db}/_couch_layer/relocate", &[r#"{"to":"<a|>"}"#]),
+    ("POST", "/{db}/_couch_layer/try_view", &[
+        r#"{"view":"v","design":{"views":{"v":{"map":"doc => emit(1)"},<"%":{"map":"x"}>}}}"#,
+        r#"{"view":"v","design":{<"%":0>,"views":{"v":{"map":"doc => emit(1)"}}}}"#,
+    ]),
     ("POST", "/{db}/_revs_diff", REVISIONS),
     ("POST", "/{db}/_missing_revs", REVISIONS),
     ("PUT", "/{db}/_keep_replaced", &[r#"{<"%":0>}"#]),

@@ -69,7 +69,7 @@ async fn attachments_are_in_a_sandbox_in_whatever_form() {
         assert_eq!(policies(answer), ["sandbox"], "{answer:?}");
     }
     assert_eq!(get("/db/doc/page.html", ("if-none-match", &tag)).await.status, 304);
-    assert!(policies(&couch.get("/db/doc").await).is_empty(), "JSON is no page");
+    assert!(policies(&couch.get("/db/doc").await).is_empty(), "JSON is not a page");
 
     let set = async |key: &str, value: &str| {
         let answer = couch.json("PUT", &format!("/_node/_local/_config/csp/{key}"), json!(value)).await;
@@ -157,7 +157,7 @@ async fn a_page_of_another_site_changes_nothing_by_a_proof_that_a_browser_sends_
     let all = send("GET", "/db/_all_docs", &[session], "").await.json();
     assert_eq!(all["total_rows"], 1, "{all}");
     // Pages of this server, also behind a proxy that replaces the host; what a user types into the address bar; and
-    // clients that are no browsers.
+    // clients that are not browsers.
     for place in [
         &[("sec-fetch-site", "same-origin"), page][..],
         &[("sec-fetch-site", "none")],

@@ -203,7 +203,7 @@ async fn heads_over_the_limits_are_refused_by_their_status() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn heads_that_do_not_come_end_their_connection() {
-    let couch = Couch::with(Options { head_patience: Duration::from_millis(50), ..Options::default() }).await;
+    let couch = Couch::with(Options { head_timeout: Duration::from_millis(50), ..Options::default() }).await;
     for begin in ["", "GET / HTTP/1.1\r\nhost: lo", "GET /_up HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
         let mut stream = connect(&couch).await;
         stream.write_all(begin.as_bytes()).await.unwrap();
@@ -218,14 +218,14 @@ async fn heads_that_do_not_come_end_their_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_do_not_come_or_trickle_are_refused() {
-    let couch = Couch::with(Options { body_patience: Duration::from_millis(100), ..Options::default() }).await;
+    let couch = Couch::with(Options { body_timeout: Duration::from_millis(100), ..Options::default() }).await;
     couch.database("db").await;
     for is_trickling in [false, true] {
         let (mut reading, mut writing) = connect(&couch).await.into_split();
         let put = "PUT /db/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n{";
         writing.write_all(put.as_bytes()).await.unwrap();
         let trickle = async {
-            // Each pause is shorter than the patience, and the bytes earn a thousandth of a second each.
+            // Each pause is shorter than the timeout, and the bytes earn a thousandth of a second each.
             if is_trickling {
                 while writing.write_all(b" ").await.is_ok() {
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -385,7 +385,7 @@ fn is_closed(stream: &TcpStream) -> bool {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_stops_reading_is_cut_off() {
-    let couch = Couch::with(Options { write_patience: Duration::from_millis(100), ..Options::default() }).await;
+    let couch = Couch::with(Options { write_timeout: Duration::from_millis(100), ..Options::default() }).await;
     couch.database("db").await;
     // More than a connection's buffers hold.
     let content = vec![b'x'; 64 << 20];

@@ -64,6 +64,7 @@ const PATHS: &[&str] = &[
     "/db/_ensure_full_commit",
     "/db/_partition/p/_find",
     "/db/_couch_layer/check",
+    "/_couch_layer/log",
     "/db/_couch_layer/vault",
     "/db/_couch_layer/format",
     "/db/_design/d",

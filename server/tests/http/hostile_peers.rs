@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{JobId, State};
+use jobs::{JobId, JobState};
 use serde_json::{Value, json};
 use server::engine::{IfMissing, open};
 use server::http::Options;
@@ -66,7 +66,7 @@ async fn job_until(couch: &Couch, id: &str, is_good: impl Fn(&jobs::Job) -> bool
 }
 
 fn has_failed(job: &jobs::Job) -> bool {
-    job.state == State::Pending && job.attempts > 0
+    job.state == JobState::Pending && job.attempts > 0
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -29,6 +29,7 @@ mod functions;
 mod heads;
 mod hostile;
 mod hostile_peers;
+mod http2;
 mod index_jobs;
 mod indexes;
 mod listings;
@@ -48,11 +49,14 @@ mod replication;
 mod replicator;
 mod restarts;
 mod rights;
+mod setup;
 mod sides;
 mod support;
 mod takeover;
 mod tls;
 mod transactions;
+#[cfg(feature = "javascript")]
+mod trials;
 mod updates;
 mod users;
 #[cfg(feature = "javascript")]

@@ -197,7 +197,7 @@ async fn one_that_fails_says_why_and_is_tried_again() {
     let couch = couch().await;
     let rev = couch.put("/_replicator/x", json!({"source": "here", "target": "there"})).await;
     job_until(&couch, "_replicator:x", |job| {
-        job.is_some_and(|job| job.state == jobs::State::Pending && job.attempts > 0)
+        job.is_some_and(|job| job.state == jobs::JobState::Pending && job.attempts > 0)
     })
     .await;
     let row = scheduled(&couch, "x").await;
@@ -223,7 +223,7 @@ async fn one_that_fails_says_why_and_is_tried_again() {
     assert_ne!(done["_rev"], json!(rev));
     couch.put("/_replicator/y", json!({"source": "none", "target": "there", "continuous": true})).await;
     job_until(&couch, "_replicator:y", |job| {
-        job.is_some_and(|job| job.state == jobs::State::Pending && job.attempts > 0)
+        job.is_some_and(|job| job.state == jobs::JobState::Pending && job.attempts > 0)
     })
     .await;
     let rev = couch.get("/_replicator/y").await.json()["_rev"].clone();
@@ -264,7 +264,7 @@ async fn a_replication_runs_once() {
     assert_eq!(couch.json("POST", "/_replicate", asked.clone()).await.json()["_local_id"], json!(id));
     couch.put("/_replicator/three", asked).await;
     job_until(&couch, "_replicator:three", |job| {
-        job.is_some_and(|job| job.state == jobs::State::Pending && job.attempts > 0)
+        job.is_some_and(|job| job.state == jobs::JobState::Pending && job.attempts > 0)
     })
     .await;
     let row = scheduled(&couch, "three").await;

@@ -159,7 +159,7 @@ async fn administrators_lie_hashed_in_the_store_for_all_its_servers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_party_that_has_ended_begins_again_with_the_next_start_only() {
+async fn open_administration_that_has_ended_begins_again_with_the_next_start_only() {
     let couch = Couch::with_administrator().await;
     let own = Couch::over(couch.layer.engine().clone(), Options::default()).await;
     set(&couch, "chttpd_auth/iterations", "10").await;
@@ -261,7 +261,7 @@ async fn what_acts_with_the_servers_rights_is_closed_to_pages_that_only_a_star_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_for_everyone_has_no_party_when_its_last_administrator_goes() {
+async fn a_server_for_everyone_stays_closed_when_its_last_administrator_goes() {
     let couch = Couch::start().await;
     couch.json("PUT", "/_node/_local/_config/chttpd_auth/iterations", json!("10")).await;
     couch.json("PUT", "/_node/_local/_config/admins/anna", json!("geheim")).await;
@@ -495,7 +495,7 @@ async fn after_five_failures_the_sixth_login_is_refused() {
     admin(&couch, "GET", "/", json!({})).await.refused(403, "forbidden", locked);
     let login = couch.json("POST", "/_session", json!({"name": "anna", "password": "pw anna"})).await;
     login.refused(403, "forbidden", locked);
-    assert_eq!(login.header("set-cookie"), "", "a session that there is goes on");
+    assert_eq!(login.header("set-cookie"), "", "an existing session goes on");
     assert_eq!(user(&couch, "berta", "GET", "/").await.status, 200);
 }
 

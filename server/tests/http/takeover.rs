@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jobs::{Job, State};
+use jobs::{Job, JobState};
 use kv_api::AnyDatabase;
 use serde_json::{Value, json};
 use server::engine::{IfMissing, open};
@@ -170,7 +170,7 @@ async fn of_two_servers_each_replication_runs_on_one() {
     assert!(held.iter().all(|job| server_of(job) == name(&second)), "{held:?}");
     let taken = held.iter().filter(|job| job.attempts == 2).count();
     assert_eq!((held.len(), taken), (COUNT, of_first));
-    assert!(second.layer.jobs().list("replication").await.unwrap().iter().all(|job| job.state == State::Running));
+    assert!(second.layer.jobs().list("replication").await.unwrap().iter().all(|job| job.state == JobState::Running));
 }
 
 /// Long before the first checkpoint is due.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use peer::{Address, ErrorKind, Http, Method, Trust};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use reqwest::Client;
+
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::http2::Client;
 use crate::support::Couch;
 
 /// A certificate and its key in files.
@@ -62,13 +63,13 @@ impl Certificate {
     async fn serve(&self, options: Options) -> Couch {
         let mut couch = Couch::with(Options { tls: Some(self.tls()), ..options }).await;
         couch.base = format!("{}://{}", couch.server.scheme(), couch.server.address());
-        couch.client = Client::builder().tls_backend_preconfigured(believing(&self.pem)).build().unwrap();
+        couch.client = reqwest::Client::builder().tls_backend_preconfigured(trusting(&self.pem)).build().unwrap();
         couch
     }
 }
 
 /// The configuration of a client that trusts this certificate.
-fn believing(pem: &str) -> ClientConfig {
+fn trusting(pem: &str) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
@@ -107,9 +108,16 @@ async fn a_server_with_a_certificate_speaks_tls() {
     let ended = couch.call("DELETE", "/_session").await;
     assert!(ended.header("set-cookie").contains("; Secure; HttpOnly"), "{}", ended.header("set-cookie"));
 
-    // HTTP/1.1 by ALPN, raw quotes as without TLS, and several requests at once.
-    let mut config = believing(&certificate.pem);
+    // HTTP/2 by ALPN.
+    let mut config = trusting(&certificate.pem);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let stream = connect(&couch, config).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let client = Client::over(stream, 65_535).await;
+    assert_eq!(client.call("GET", "/db/b/file", b"").await.1, large);
+    // HTTP/1.1 by ALPN, raw quotes as without TLS, and several requests at once.
+    let mut config = trusting(&certificate.pem);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let mut stream = connect(&couch, config).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
     let login = "host: localhost\r\nauthorization: Basic YWRtOmdlaGVpbQ==\r\n";
@@ -139,7 +147,7 @@ async fn without_an_administrator_only_the_servers_own_pages_reach_what_is_close
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn peers_behind_tls_are_believed_by_their_certificates() {
+async fn peers_behind_tls_are_trusted_by_their_certificates() {
     let right = Certificate::new();
     let couch = right.serve(Options { administrator: administrator(), ..Options::default() }).await;
     let address: Address = couch.base.replace("//", "//adm:geheim@").parse().unwrap();
@@ -269,22 +277,22 @@ async fn a_new_certificate_is_shown_without_a_restart() {
     let certificate = Certificate::new();
     let tls = certificate.tls().reread_every(Duration::from_millis(5));
     let couch = Couch::with(Options { tls: Some(tls), ..Options::default() }).await;
-    let mut old = connect(&couch, believing(&certificate.pem)).await.unwrap();
+    let mut old = connect(&couch, trusting(&certificate.pem)).await.unwrap();
     let next = Certificate::new();
-    assert!(connect(&couch, believing(&next.pem)).await.is_err());
+    assert!(connect(&couch, trusting(&next.pem)).await.is_err());
     // First a broken one.
     fs::write(certificate.path("cert"), "broken").unwrap();
-    connect(&couch, believing(&certificate.pem)).await.unwrap();
+    connect(&couch, trusting(&certificate.pem)).await.unwrap();
     for name in ["key", "cert"] {
         fs::copy(next.path(name), certificate.path(name)).unwrap();
     }
     let shown = async {
-        while connect(&couch, believing(&next.pem)).await.is_err() {
+        while connect(&couch, trusting(&next.pem)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), shown).await.expect("the old certificate is still shown");
-    assert!(connect(&couch, believing(&certificate.pem)).await.is_err());
+    assert!(connect(&couch, trusting(&certificate.pem)).await.is_err());
     // A connection keeps the certificate that it started with.
     old.write_all(b"GET /_up HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
@@ -302,7 +310,7 @@ async fn slow_handshakes_hold_nobody_up_and_end() {
     };
     // Nothing, and the start of a record that never ends.
     let hellos: [&[u8]; 2] = [b"", b"\x16\x03\x01\x02\x00\x01"];
-    let patient = Options { handshake_patience: Duration::from_secs(3600), ..Options::default() };
+    let patient = Options { handshake_timeout: Duration::from_secs(3600), ..Options::default() };
     let couch = certificate.serve(patient).await;
     let mut waiting = Vec::new();
     for n in 0..60 {
@@ -313,7 +321,7 @@ async fn slow_handshakes_hold_nobody_up_and_end() {
     tokio::time::timeout(Duration::from_secs(60), couch.server.stop()).await.expect("the server does not stop");
     drop(waiting);
 
-    let hasty = Options { handshake_patience: Duration::from_millis(50), ..Options::default() };
+    let hasty = Options { handshake_timeout: Duration::from_millis(50), ..Options::default() };
     let couch = certificate.serve(hasty).await;
     for hello in hellos {
         let mut stream = slow(&couch, hello).await;
@@ -347,7 +355,7 @@ async fn clients_without_tls_are_told_so_and_harm_nobody() {
         let body: Value = serde_json::from_str(body).unwrap();
         assert_eq!((&body["error"], body["reason"].as_str().unwrap().contains("https")), (&json!("bad_request"), true));
     }
-    for garbage in [&b"\x00\x01\x02"[..], b"\x16\x03\x01\x00\x05hello", b"\x16garbage that is no record at all"] {
+    for garbage in [&b"\x00\x01\x02"[..], b"\x16\x03\x01\x00\x05hello", b"\x16garbage that is not a record at all"] {
         assert!(!answer(garbage).await.starts_with(b"HTTP"), "{garbage:?}");
     }
     assert_eq!(couch.get("/_up").await.status, 200);

@@ -238,7 +238,7 @@ async fn new_passwords_match_the_configuration_at_once() {
     let bulk = admin(&couch, "POST", "/_users/_bulk_docs", docs).await.json();
     assert_eq!((&bulk[0]["error"], &bulk[1]["ok"]), (&json!("bad_request"), &json!(true)));
     assert_eq!(sign_up("abcd1").await.status, 201);
-    // Administrators are named without it, and stored hashes are no passwords.
+    // Administrators are named without it, and stored hashes are not passwords.
     set(&couch, "admins/eve", "e").await;
     let document = admin(&couch, "GET", ANNA, json!({})).await.json();
     assert_eq!(admin(&couch, "PUT", ANNA, document).await.status, 201);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use jobs::{Accepted, ServerOptions, State};
+use jobs::{Accepted, JobState, ServerOptions};
 use serde_json::{Value, json};
 use server::engine::{IfMissing, open};
 use server::http::Options;
@@ -205,7 +205,7 @@ async fn an_answer_and_its_request_are_forgotten_after_a_minute() {
     let kept = async {
         loop {
             let job = jobs.list("replication").await.unwrap().remove(0);
-            if job.state == State::Pending {
+            if job.state == JobState::Pending {
                 return job;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

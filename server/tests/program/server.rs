@@ -48,6 +48,17 @@ impl Process {
         Process { child, out, base }
     }
 
+    /// The token that names the first administrator, from the address that the server printed.
+    pub(crate) fn setup_token(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.out.read_line(&mut line).unwrap() > 0, "the server prints no token");
+            if let Some((_, token)) = line.split_once("/_utils/#/signin?token=") {
+                return token.trim().to_owned();
+            }
+        }
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }

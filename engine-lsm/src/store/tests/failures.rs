@@ -19,11 +19,11 @@ fn a_flush_that_fails_changes_nothing_and_is_tried_again() {
         assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
     }
     fs::rename(&away, &tables).unwrap();
-    assert_eq!(rows(&store.view().unwrap()).len(), 1);
+    assert_eq!(rows(&store.snapshot().unwrap()).len(), 1);
     store.apply(second).unwrap();
-    assert_eq!(rows(&store.view().unwrap()).len(), 2);
+    assert_eq!(rows(&store.snapshot().unwrap()).len(), 2);
     drop(store);
-    assert_eq!(rows(&open(folder.path()).view().unwrap()).len(), 2);
+    assert_eq!(rows(&open(folder.path()).snapshot().unwrap()).len(), 2);
 }
 
 /// Files of tables.
@@ -53,10 +53,10 @@ fn a_flush_whose_manifest_fails_leaves_no_file_behind() {
         let error = store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap_err();
         assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
         assert_eq!(files(&data), before);
-        assert_eq!(rows(&store.view().unwrap()), [("a".into(), "1".into())]);
+        assert_eq!(rows(&store.snapshot().unwrap()), [("a".into(), "1".into())]);
     }
     store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap();
-    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "2".into())]);
+    assert_eq!(rows(&store.snapshot().unwrap()), [("a".into(), "2".into())]);
 }
 
 /// The name of the newest manifest cannot be synced. The disk may have it, so its tables stay until another manifest is
@@ -72,7 +72,7 @@ fn tables_that_the_disk_may_list_stay_until_the_next_manifest() {
     store.shared.fail_next_sync();
     let error = store.apply(Batch::of_rows(2, [set("a", "2")])).unwrap_err();
     assert!(matches!(error, ApplyError::NothingApplied(_)), "{error:?}");
-    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "1".into())]);
+    assert_eq!(rows(&store.snapshot().unwrap()), [("a".into(), "1".into())]);
     assert_eq!(files(&data), before + 1);
     assert_eq!(manifest::list(&data).unwrap().0, version + 1, "this may be on the disk");
     assert!(data.join(format!("v{version}")).exists(), "and so may this");
@@ -83,7 +83,7 @@ fn tables_that_the_disk_may_list_stay_until_the_next_manifest() {
     compacted(&store);
     assert_eq!(files(&data), store.shared.tables().iter().count(), "what failed left nothing");
     drop(store);
-    assert_eq!(rows(&open(folder.path()).view().unwrap()), [("a".into(), "3".into())]);
+    assert_eq!(rows(&open(folder.path()).snapshot().unwrap()), [("a".into(), "3".into())]);
 }
 
 /// An unreadable table fails only its compaction, which is retried.
@@ -103,13 +103,13 @@ fn a_compaction_that_fails_changes_nothing_and_is_tried_again() {
     fs::rename(&tables, &away).unwrap();
     store.shared.compact(&store.shared.tables(), &step).unwrap_err();
     fs::rename(&away, &tables).unwrap();
-    assert_eq!(rows(&store.view().unwrap()).len(), 2);
+    assert_eq!(rows(&store.snapshot().unwrap()).len(), 2);
     drop(step);
     drop(store);
     let store = open(folder.path());
     compacted(&store);
     assert_eq!(store.shared.tables().iter().count(), 1);
-    assert_eq!(rows(&store.view().unwrap()), [("a".into(), "4".into()), ("b".into(), "2".into())]);
+    assert_eq!(rows(&store.snapshot().unwrap()), [("a".into(), "4".into()), ("b".into(), "2".into())]);
 }
 
 /// A flush drops tables that a compaction is merging: the compaction must not bring their rows back.
@@ -130,10 +130,10 @@ fn a_compaction_whose_tables_were_dropped_is_given_up() {
     store.apply(clear).unwrap();
     assert_eq!(store.shared.tables().iter().count(), 0, "and no tombstone is left");
     assert!(!store.shared.compact(&tables, &step).unwrap(), "it is not counted");
-    assert_eq!(rows(&store.view().unwrap()), []);
+    assert_eq!(rows(&store.snapshot().unwrap()), []);
     drop((tables, step));
     drop(store);
-    assert_eq!(rows(&open(folder.path()).view().unwrap()), []);
+    assert_eq!(rows(&open(folder.path()).snapshot().unwrap()), []);
     assert_eq!(files(&folder.path().join("data")), 0);
 }
 

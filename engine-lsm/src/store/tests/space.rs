@@ -52,7 +52,7 @@ fn documents_that_were_deleted_leave_the_folder() {
         store.shared.settle(Effort::Quiet);
         let quiet = bytes(folder.path());
         assert!(quiet < expected * 13 / 10, "{quiet} bytes when quiet, of {expected}, bodies of {body}");
-        assert!(store.view().unwrap().get(b"body/00000000").unwrap().is_none());
+        assert!(store.snapshot().unwrap().get(b"body/00000000").unwrap().is_none());
     }
 }
 
@@ -103,12 +103,12 @@ fn what_a_batch_hides_is_looked_up_in_the_tables() {
     for part in (0..200).step_by(2) {
         batch.clear_range(KeyRange { begin: format!("part/{part:05}").into(), end: format!("part/{part:05}~").into() });
     }
-    let (view, stored) = (store.view().unwrap(), bytes(folder.path()));
-    let hidden = LsmStore::hidden_bytes(&view, &batch);
+    let (snapshot, stored) = (store.snapshot().unwrap(), bytes(folder.path()));
+    let hidden = LsmStore::hidden_bytes(&snapshot, &batch);
     assert!(hidden.abs_diff(stored / 2) < stored / 5, "{hidden} of {stored} bytes");
     let mut batch = Batch::new(2);
     batch.clear_range(KeyRange { begin: "part/00010".into(), end: "part/00060".into() });
-    let hidden = LsmStore::hidden_bytes(&view, &batch);
+    let hidden = LsmStore::hidden_bytes(&snapshot, &batch);
     assert!(hidden.abs_diff(stored / 4) < stored / 20, "{hidden} of {stored} bytes");
 }
 
@@ -136,11 +136,11 @@ fn documents_that_were_deleted_at_random_leave_the_folder() {
     store.shared.settle(Effort::Quiet);
     let (bytes, expected) = (bytes(folder.path()), 500 * 2_020);
     assert!(bytes < expected * 13 / 10, "{bytes} bytes, of {expected}");
-    assert_eq!(rows(&store.view().unwrap()).len(), 500);
+    assert_eq!(rows(&store.snapshot().unwrap()).len(), 500);
 }
 
-/// A dropped database: its tables go with the flush of the clear, beside those of others. Views keep them as long as
-/// they live.
+/// A dropped database: its tables go with the flush of the clear, beside those of others. Snapshots keep them as long
+/// as they live.
 #[test]
 fn a_cleared_range_leaves_the_folder_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,24 +149,24 @@ fn a_cleared_range_leaves_the_folder_at_once() {
         store.apply(noise(version, &format!("db{}/{version}/", version % 3), 100, 5_000)).unwrap();
     }
     store.shared.settle(Effort::Quiet);
-    let (before, view) = (bytes(folder.path()), store.view().unwrap());
-    let count = rows(&view).len();
+    let (before, snapshot) = (bytes(folder.path()), store.snapshot().unwrap());
+    let count = rows(&snapshot).len();
     let mut batch = Batch::new(30);
     batch.clear_range(KeyRange { begin: "db1/".into(), end: "db10".into() });
     batch.set("db1/again".into(), "1".into());
     store.apply(batch).unwrap();
     let tombstones: u64 = store.shared.tables().iter().map(|member| member.tombstones()).sum();
     assert!(tombstones < 300, "{tombstones} tombstones for 1,000 rows");
-    let left = rows(&store.view().unwrap());
+    let left = rows(&store.snapshot().unwrap());
     assert_eq!(left.len(), count - 1_000 + 1);
     assert!(left.iter().all(|(key, _)| !key.starts_with(b"db1/") || *key == "db1/again"));
-    assert_eq!(rows(&view).len(), count);
+    assert_eq!(rows(&snapshot).len(), count);
     store.shared.settle(Effort::Quiet);
-    drop(view);
+    drop(snapshot);
     let after = bytes(folder.path());
     assert!(after < before * 3 / 4, "{after} bytes, of {before}");
     drop(store);
-    assert_eq!(rows(&open(folder.path()).view().unwrap()), left);
+    assert_eq!(rows(&open(folder.path()).snapshot().unwrap()), left);
 }
 
 /// A request frees the space of a range at once; without one, a quiet store need not.
@@ -196,7 +196,7 @@ fn space_that_is_asked_for_is_freed_in_its_range() {
     store.shared.settle(Effort::Quiet);
     assert!(!store.is_compacting(b"", b"~"));
     assert_eq!(tombstones(), 0);
-    assert_eq!(rows(&store.view().unwrap()).len(), 1_596);
+    assert_eq!(rows(&store.snapshot().unwrap()).len(), 1_596);
 }
 
 /// Neither new tombstones nor a damaged table keep a request for space waiting forever.
@@ -268,7 +268,7 @@ fn the_folder_is_one_of_lsm_tree() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     load(&store, 300, 2_000, 2_000);
-    let expected = rows(&store.view().unwrap());
+    let expected = rows(&store.snapshot().unwrap());
     store.close().unwrap();
     drop(store);
     let counter = SequenceNumberCounter::default;
@@ -282,7 +282,7 @@ fn the_folder_is_one_of_lsm_tree() {
     );
     tree.major_compact(u64::MAX, SeqNo::MAX).unwrap();
     drop(tree);
-    assert_eq!(rows(&open(folder.path()).view().unwrap()), expected);
+    assert_eq!(rows(&open(folder.path()).snapshot().unwrap()), expected);
 }
 
 /// The sizes of ranges add up to the files, also for databases smaller than a table. Deleted rows count while they take

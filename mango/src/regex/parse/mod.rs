@@ -1,6 +1,6 @@
 //! Parses the syntax of PCRE 8.
 //!
-//! Source: `pcrepattern(3)`. `docs/rfcs.md` lists what is refused and what differs.
+//! Source: `pcrepattern(3)`. `docs/api.md` lists what is refused and what differs.
 
 mod class;
 mod escape;

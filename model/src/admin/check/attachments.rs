@@ -42,7 +42,7 @@ pub(super) struct Unowned {
     pub(super) references: Vec<(ContentId, String, Leaf)>,
     /// Contents without references.
     pub(super) contents: Vec<ContentId>,
-    /// Chunks without a content or an upload.
+    /// Parts without a content or an upload.
     pub(super) parts: Vec<StoreId>,
 }
 

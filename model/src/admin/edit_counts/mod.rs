@@ -133,8 +133,8 @@ impl Window {
     fn number(&self, seq: Seq) -> u64 {
         let rows = &self.rows[..self.rows.partition_point(|(at, _)| *at <= seq)];
         let Some((last, newest)) = rows.last() else { return 0 };
-        let beside = |at: &Seq| at.incarnation() == last.incarnation() && at.version() > newest.version;
-        let rows = rows.iter().rev().enumerate().take_while(|(place, (at, _))| *place == 0 || beside(at));
+        let is_newer = |at: &Seq| at.incarnation() == last.incarnation() && at.version() > newest.version;
+        let rows = rows.iter().rev().enumerate().take_while(|(place, (at, _))| *place == 0 || is_newer(at));
         rows.map(|(_, (at, count))| count.upto(*at, seq)).max().unwrap_or(0)
     }
 }

@@ -56,8 +56,8 @@ impl EditCount {
     /// Whether to keep the row's time, between those of the last kept row and of the next row.
     pub(super) fn tells_time(&self, kept_ms: Option<u64>, next: &EditCount, now_ms: u64) -> bool {
         let (Some(own), Some(next)) = (self.time, next.time) else { return false };
-        let apart = MS_BETWEEN.max(now_ms.saturating_sub(own.ms) / PART_OF_AGE);
-        next.ms.saturating_sub(kept_ms.unwrap_or(0)) > apart
+        let least_gap = MS_BETWEEN.max(now_ms.saturating_sub(own.ms) / PART_OF_AGE);
+        next.ms.saturating_sub(kept_ms.unwrap_or(0)) > least_gap
     }
 
     /// The edits up to this sequence were committed by the time of the row at `at`; `None` if it has no time.

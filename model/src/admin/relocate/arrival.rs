@@ -24,7 +24,7 @@ use crate::read::batch::RETRIES;
 use crate::read::reading;
 use crate::rows::body::BodyFormat;
 use crate::rows::catalog_row::CatalogRow;
-use crate::rows::instance::{self, Access, Indexes, Instance, State};
+use crate::rows::instance::{self, Access, DatabaseState, Indexes, Instance};
 use crate::rows::row::Reader;
 use crate::rows::tuple;
 
@@ -130,7 +130,7 @@ impl<D: Database> Arriving<D> {
             copied: Seq::ZERO,
             documents: 0,
         };
-        let hidden = Instance { state: State::Arriving, ..instance.clone() };
+        let hidden = Instance { state: DatabaseState::Arriving, ..instance.clone() };
         let (arrival, hidden) = Runner::new(&guard.engine)
             .option(RETRIES)
             .run(|transaction, _| {
@@ -268,7 +268,7 @@ impl<D: Database> Arriving<D> {
         let incarnation = instance.incarnation + 1;
         // Definitions were copied, but rows were not.
         let indexes = instance.indexes.to_build();
-        let open = Instance { incarnation, indexes, state: State::Open, ..instance.clone() };
+        let open = Instance { incarnation, indexes, state: DatabaseState::Open, ..instance.clone() };
         let place = CatalogRow::new(self.arrival.number, instance);
         let key = self.documents.keys().key(DatabaseKey::Instance);
         Runner::new(&guard.engine)

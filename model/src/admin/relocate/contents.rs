@@ -6,7 +6,7 @@
 //!  after the fence                                         3. parts at the target without a content are cleared
 //! ```
 //!
-//! So a content with a row at the target has all its bytes there. Chunks never change: those copied before the fence
+//! So a content with a row at the target has all its bytes there. Parts never change: those copied before the fence
 //! are not read again. Uploads that no edit has named are not copied.
 
 use kv_api::{Bytes, Database};

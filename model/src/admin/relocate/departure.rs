@@ -14,7 +14,7 @@ use crate::layer::Layer;
 use crate::read::batch::RETRIES;
 use crate::read::reading;
 use crate::rows::catalog_row::CatalogRow;
-use crate::rows::instance::{Access, Indexes, Instance, State};
+use crate::rows::instance::{Access, DatabaseState, Indexes, Instance};
 use crate::rows::stats::Stats;
 
 /// The database that moves away.
@@ -75,11 +75,11 @@ impl<D: Database> Departing<D> {
 
     /// Closes the database to writers, on behalf of a run. Returns the new instance.
     pub(super) async fn close(&self, to: &str, run: [u8; 16]) -> Result<Instance> {
-        let closing = State::Closing { to: to.to_owned(), run };
+        let closing = DatabaseState::Closing { to: to.to_owned(), run };
         self.change(|instance| match &instance.state {
-            State::Open => Ok(Some(Instance { state: closing.clone(), ..instance.clone() })),
+            DatabaseState::Open => Ok(Some(Instance { state: closing.clone(), ..instance.clone() })),
             state if *state == closing => Ok(None),
-            State::Moved { to } => Err(ErrorKind::Moved(to.clone()).into()),
+            DatabaseState::Moved { to } => Err(ErrorKind::Moved(to.clone()).into()),
             _ => Err(Error::relocation("Another run of this relocation has taken over.")),
         })
         .await
@@ -89,9 +89,9 @@ impl<D: Database> Departing<D> {
     pub(super) async fn open(&self, by: Option<[u8; 16]>) -> Result<bool> {
         let was_closed = std::sync::atomic::AtomicBool::new(false);
         self.change(|instance| match &instance.state {
-            State::Closing { run, .. } if by.is_none_or(|by| by == *run) => {
+            DatabaseState::Closing { run, .. } if by.is_none_or(|by| by == *run) => {
                 was_closed.store(true, std::sync::atomic::Ordering::Relaxed);
-                Ok(Some(Instance { state: State::Open, ..instance.clone() }))
+                Ok(Some(Instance { state: DatabaseState::Open, ..instance.clone() }))
             }
             _ => Ok(None),
         })
@@ -140,7 +140,7 @@ impl<D: Database> Departing<D> {
                         return Err(Error::not_found(NotFound::Database));
                     }
                     let instance = own(row.await?.as_deref(), place.instance_id)?;
-                    if instance.state == State::Open {
+                    if instance.state == DatabaseState::Open {
                         return Err(Error::relocation("The database was opened to writers again meanwhile."));
                     }
                     let next = Seq::beginning_of(instance.incarnation + 1);
@@ -148,7 +148,8 @@ impl<D: Database> Departing<D> {
                     shared.plan_build(&transaction, name, &instance.indexes, &Indexes::default()).await?;
                     shared.plan_rewrite(&transaction, name, instance.rewrites, None).await?;
                     shared.plan_forgetting(&transaction, name, instance.keep, None).await?;
-                    let moved = Instance { rewrites: false, state: State::Moved { to: to.to_owned() }, ..instance };
+                    let moved =
+                        Instance { rewrites: false, state: DatabaseState::Moved { to: to.to_owned() }, ..instance };
                     transaction.set(catalog, place.write());
                     transaction.set(instance_key, moved.write());
                     // Watchers of this row wake up, and learn that the database has moved.
@@ -200,7 +201,7 @@ impl<D: Database> Departing<D> {
                 let (ranges, key) = (&ranges, &key);
                 async move {
                     let mut instance = own(row.await?.as_deref(), self.place.instance_id)?;
-                    if !matches!(instance.state, State::Moved { .. }) {
+                    if !matches!(instance.state, DatabaseState::Moved { .. }) {
                         return Err(Error::relocation("The database has not moved, so nothing was deleted."));
                     }
                     for (begin, end) in ranges {

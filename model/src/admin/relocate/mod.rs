@@ -48,7 +48,7 @@ use crate::error::{Error, ErrorKind, NotFound, Result};
 use crate::feed::seq::Seq;
 use crate::keys::{DatabaseKey, Subspace};
 use crate::layer::Layer;
-use crate::rows::instance::State;
+use crate::rows::instance::DatabaseState;
 
 use arrival::{Arriving, Begun};
 use departure::Departing;
@@ -135,7 +135,7 @@ where
     F: FnMut(RelocateProgress) -> ControlFlow<()> + Send,
 {
     let departing = Departing::find(source, name).await?;
-    if let State::Moved { to } = &departing.instance.state {
+    if let DatabaseState::Moved { to } = &departing.instance.state {
         let Some(there) = arrival::published(target, name, &departing.instance).await? else {
             return Err(ErrorKind::Moved(to.clone()).into());
         };
@@ -144,7 +144,7 @@ where
     if departing.instance.incarnation == u8::MAX {
         return Err(Error::relocation("The database has moved 255 times and cannot move again."));
     }
-    if let State::Closing { to, .. } = &departing.instance.state
+    if let DatabaseState::Closing { to, .. } = &departing.instance.state
         && *to != options.to
     {
         let reason =
@@ -155,7 +155,7 @@ where
     target.identity_or(source.identity().await?).await?;
     let arriving = match Arriving::begin(target, name, &departing.instance, &options.from).await? {
         Begun::UnderWay(arriving) => arriving,
-        Begun::Published(there) if matches!(departing.instance.state, State::Closing { .. }) => {
+        Begun::Published(there) if matches!(departing.instance.state, DatabaseState::Closing { .. }) => {
             departing.leave(&options.to).await?;
             return moved_before(departing, there, options, progress).await;
         }

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::super::errors::FunctionError;
 use super::super::group::Reduced;
-use super::text_of;
+use super::result::{count, text_of};
 use crate::rows::etf::erlang_term;
 
 /// Number of bits that choose a register.
@@ -66,7 +66,7 @@ pub(super) fn together(values: &[JsonText]) -> Reduced {
 pub(super) fn estimate(value: &JsonText) -> Reduced {
     let mut registers = Registers::default();
     registers.read(value)?;
-    Ok(super::count(registers.estimate().round() as u64))
+    Ok(count(registers.estimate().round() as u64))
 }
 
 impl Registers {

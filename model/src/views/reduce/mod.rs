@@ -9,11 +9,14 @@
 mod distinct;
 mod numbers;
 mod ranked;
+mod result;
 
-use json::{JsonText, JsonWriter};
+use json::JsonText;
 
 use super::errors::FunctionError;
 use super::group::{Reduce, Reduced, Reduction};
+use result::elements;
+pub(super) use result::{count, overflow};
 
 /// Reduces rows, in their order, or earlier results, in the order of their rows.
 pub(super) fn reduce(reduce: Reduce, reduction: &Reduction) -> Reduced {
@@ -50,32 +53,9 @@ pub(super) fn finished(reduce: Reduce, reduced: Reduced) -> Reduced {
     }
 }
 
-/// The reduction of `_count`.
-pub(super) fn count(rows: u64) -> JsonText {
-    text_of(|json| {
-        json.u64(rows);
-    })
-}
-
-/// The error of a result that a node cannot hold.
-pub(super) fn overflow() -> FunctionError {
-    FunctionError::new("reduce_overflow_error", "Reduce output must shrink more rapidly.")
-}
-
 fn values_of(reduction: &Reduction) -> Vec<&JsonText> {
     match reduction {
         Reduction::Rows(rows) => rows.iter().map(|row| &row.value).collect(),
         Reduction::Values(values) => values.iter().collect(),
     }
-}
-
-fn elements(list: &JsonText) -> impl Iterator<Item = JsonText> + '_ {
-    list.root().elements().map(|element| list.slice_ref(element))
-}
-
-fn text_of(write: impl FnOnce(&mut JsonWriter<'_>)) -> JsonText {
-    let mut out = Vec::new();
-    write(&mut JsonWriter::new(&mut out));
-    // The writer's output is normalised.
-    JsonText::from_normalised(out).unwrap_or_else(JsonText::empty_object)
 }

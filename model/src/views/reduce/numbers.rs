@@ -10,7 +10,7 @@ use json::{JsonKind, JsonRef, JsonText, JsonWriter};
 use super::super::MAX_VALUE;
 use super::super::errors::FunctionError;
 use super::super::group::Reduced;
-use super::{overflow, text_of};
+use super::result::{overflow, text_of};
 
 /// Maximum depth of objects that are summed member by member.
 const MAX_DEPTH: usize = 64;

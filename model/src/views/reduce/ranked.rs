@@ -8,7 +8,7 @@ use json::{JsonRef, JsonText};
 
 use super::super::errors::FunctionError;
 use super::super::group::{ReduceRow, Reduced, Reduction};
-use super::{elements, text_of};
+use super::result::{elements, text_of};
 
 /// The greatest of these values, greatest first, or the least, least first.
 pub(super) fn most(values: impl Iterator<Item = JsonText>, count: u8, is_top: bool) -> JsonText {

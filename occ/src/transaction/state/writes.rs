@@ -4,7 +4,7 @@ use bytes::Bytes;
 use kv_api::keys::SYSTEM_BEGIN;
 use kv_api::{ConflictRange, Error, MutationType, Result, error};
 
-use super::{KEY_SLACK, State};
+use super::{KEY_SLACK, TransactionState};
 use crate::KeyRange;
 use crate::database::core::Core;
 use crate::mutation::versionstamp::{self, PendingKey};
@@ -12,7 +12,7 @@ use crate::mutation::{Mutation, Write};
 use crate::store::Store;
 use crate::transaction::size;
 
-impl<S: Store> State<S> {
+impl<S: Store> TransactionState<S> {
     fn check_write(&self, core: &Core<S>, key: &[u8], value: &[u8]) -> Result<()> {
         if key.starts_with(SYSTEM_BEGIN) {
             return Err(Error::new(error::KEY_OUTSIDE_LEGAL_RANGE));

@@ -4,10 +4,10 @@ use chunks::objects::{Location, ObjectFigures};
 use chunks::{ChunkStore, Offloaded};
 use clap::Args;
 
-use super::{bytes, left_alone, sizes};
-use crate::cmd::Failure;
+use super::report::{bytes, left_alone, sizes};
 use crate::cmd::progress::{self, Unit};
-use crate::cmd::source::{IfNoDatabase, SourceArgs, failure};
+use crate::cmd::source::{IfNoDatabase, SourceArgs};
+use crate::cmd::{Failure, failure};
 
 /// Move full data documents to an object store, or back; clients may write meanwhile.
 ///

@@ -6,11 +6,11 @@ use chunks::{ChunkStore, Error, Verified};
 use clap::Args;
 use percent_encoding::percent_decode_str;
 
-use super::{SHOWN, bytes, unread_files};
-use crate::cmd::Failure;
+use super::report::{SHOWN, bytes, unread_files};
 use crate::cmd::progress::{self, Unit};
-use crate::cmd::source::{IfNoDatabase, Remote, Source, SourceArgs, failure};
+use crate::cmd::source::{IfNoDatabase, Remote, Source, SourceArgs};
 use crate::cmd::vault_args::VaultArgs;
+use crate::cmd::{Failure, failure};
 use crate::engine::EngineUrl;
 
 /// Copy missing chunks that files refer to from other databases.

@@ -1,8 +1,8 @@
 //! Compares a database with its copy: numbers of documents, and the leaves of each document.
 //!
 //! Each side is asked which leaves of the other it does not know. If neither misses any, both have the same leaves: a
-//! leaf of one that is an ancestor in the other would have a descendant there which the first one does not know. No body
-//! is read: two bodies under the same revision id are not told apart.
+//! leaf of one that is an ancestor in the other would have a descendant there which the first one does not know. No
+//! body is read: two bodies under the same revision id are not told apart.
 //!
 //! Leaves that are missing here are copied once more by the ids of their documents. The replication's checkpoint passes
 //! documents that were refused once, so no later replication would copy them.

@@ -6,8 +6,8 @@
 //!        ─► settings
 //! ```
 //!
-//! The replication is that of [`replicate`], with its checkpoints: the command may be ended at any moment and run again, and
-//! copies what is left. Rights come before documents, so that nobody reads these meanwhile.
+//! The replication is that of [`replicate`], with its checkpoints: the command may be ended at any moment and run
+//! again, and copies what is left. Rights come before documents, so that nobody reads these meanwhile.
 //!
 //! | there | here |
 //! |---|---|
@@ -44,8 +44,8 @@ use self::system::SystemDocuments;
 use self::target::{Target, TargetDatabase};
 use super::progress::{self, remark};
 use super::replicate::shown_by;
-use super::source::{SourceArgs, failure};
-use crate::cmd::{Failure, stop_signal};
+use super::source::SourceArgs;
+use crate::cmd::{Failure, failure, stop_signal};
 use crate::http::{USERS, is_of_replications};
 
 /// Under this name documents of `_replicator` arrive, which start nothing there.
@@ -57,12 +57,12 @@ pub(crate) struct Migrate {
     /// The databases; all of the server, and its settings, if none is named
     #[arg(value_name = "DB")]
     databases: Vec<String>,
-    /// The old server, as its administrator: `http://USER:PASSWORD@HOST:PORT` or `https://USER:PASSWORD@HOST`. Without a
-    /// user in the URL, COUCHDB_FROM_USER and COUCHDB_FROM_PASSWORD are sent if they are set
+    /// The old server, as its administrator: `http://USER:PASSWORD@HOST:PORT` or `https://USER:PASSWORD@HOST`. Without
+    /// a user in the URL, COUCHDB_FROM_USER and COUCHDB_FROM_PASSWORD are sent if they are set
     #[arg(long, value_name = "URL")]
     from: Address,
-    /// Also copy the administrators of the old server, with their passwords. One whose name is an administrator or a user
-    /// here is not copied
+    /// Also copy the administrators of the old server, with their passwords. One whose name is an administrator or a
+    /// user here is not copied
     #[arg(long, conflicts_with = "databases")]
     admins: bool,
     #[command(flatten)]
@@ -278,11 +278,11 @@ async fn move_one(old: &Old, target: &Target, name: &str, place: &str, stop: &St
     Ok(differences)
 }
 
-/// Gives a new database the rights that it has on the old server. Rights of one that exists here stay; if they are other
-/// ones, and its documents are not everybody's there, nothing may be copied.
+/// Gives a new database the rights that it has on the old server. Rights of one that exists here stay; if they are
+/// other ones, and its documents are not everybody's there, nothing may be copied.
 ///
-/// A new database is for administrators until it gets other rights, also where new ones are everybody's. One without any
-/// document that is for administrators may be what a killed run left, so it is new too.
+/// A new database is for administrators until it gets other rights, also where new ones are everybody's. One without
+/// any document that is for administrators may be what a killed run left, so it is new too.
 async fn set_rights(
     name: &str,
     from: &OldDatabase,

@@ -5,9 +5,9 @@ use super::target::Target;
 use crate::cmd::Failure;
 use crate::http::{ADMINS, KNOWN_SETTINGS, is_password_hash};
 
-/// Settings that are copied, as sections with their keys: none of them can give anybody a right, a longer session or more
-/// of this server's memory. `require_valid_user` and `allow_persistent_cookies` differ from our defaults in the strict
-/// direction only.
+/// Settings that are copied, as sections with their keys: none of them can give anybody a right, a longer session or
+/// more of this server's memory. `require_valid_user` and `allow_persistent_cookies` differ from our defaults in the
+/// strict direction only.
 const COPIED: &[(&str, &[&str])] = &[
     ("chttpd", &["decode_plus_to_space", "require_valid_user"]),
     ("chttpd_auth", &["allow_persistent_cookies", "password_regexp", "require_valid_user"]),

@@ -1,6 +1,6 @@
 //! The documents of `_users` and `_replicator` that may be copied.
 //!
-//! Design documents of the system are not: each server has its own. Of users, those are copied whose names do not exist
+//! Design documents of the system are not: each server has its own. Users are copied whose names do not exist
 //! here, or whose document here came from the old server. A copy of another one would be a conflict, and its winner,
 //! which decides about the password, could be either of them. So it is left out, and reported.
 

@@ -8,8 +8,7 @@ use peer::{Address, ErrorKind, Http, Method, Peer, Trust};
 use replicate::Endpoint;
 
 use super::old::{Configuration, known};
-use crate::cmd::Failure;
-use crate::cmd::source::failure;
+use crate::cmd::{Failure, failure};
 use crate::http::{Identity, USERS, by_command, checked_setting};
 
 /// See the [module](self).
@@ -223,7 +222,7 @@ impl TargetDatabase {
 
 async fn get_number(http: &Http, name: &str) -> Result<u64, Failure> {
     let answer = http.ask(Method::GET, &[name], &[], None).await?;
-    answer.root().as_u64().ok_or_else(|| failure(format!("{name} here is no number")))
+    answer.root().as_u64().ok_or_else(|| failure(format!("{name} here is not a number")))
 }
 
 async fn put_number(http: &Http, name: &str, number: u64) -> peer::Result<()> {

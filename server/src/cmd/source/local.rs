@@ -8,9 +8,9 @@ use kv_api::AnyDatabase;
 use model::{BodyFormat, CheckReport, CreateOptions, Documents, ErrorKind, Layer, LayerOptions, Repair};
 use peer::Peer;
 
-use super::{IfNoDatabase, failure};
-use crate::cmd::Failure;
+use super::if_no_database::IfNoDatabase;
 use crate::cmd::progress::remark;
+use crate::cmd::{Failure, failure};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::http::{Functions, Identity, THREADS, by_command, check_views, repair_views};
 use crate::report::Checked;

@@ -3,10 +3,10 @@
 //! A data folder has one owner at a time. So every command on a database takes either `--engine`, and opens the store
 //! itself, or `--url`, and works through the server that owns it. Commands use a [`Source`] and do not know which.
 
+mod if_no_database;
 mod local;
 mod remote;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +16,13 @@ use kv_api::AnyDatabase;
 use model::{BodyFormat, Edit, JsonText, Layer, LayerOptions, SystemEnvironment, WriteMode};
 use peer::{Address, Peer, Steady, Trust};
 
-use crate::cmd::Failure;
 use crate::cmd::tls_args::{RootsError, TrustArgs};
+use crate::cmd::{Failure, failure};
 use crate::engine::{self, EngineUrl, IfMissing};
 use crate::report::Checked;
 use crate::units;
 
+pub(crate) use if_no_database::IfNoDatabase;
 pub(crate) use remote::{Remote, with_own_user};
 
 /// The same variable as for `serve`.
@@ -45,13 +46,6 @@ pub(crate) struct SourceArgs {
     max_document_size: u64,
     #[command(flatten)]
     trust: TrustArgs,
-}
-
-/// Whether a command may create its database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IfNoDatabase {
-    Create,
-    Fail,
 }
 
 impl SourceArgs {
@@ -285,21 +279,4 @@ impl Source {
             }
         }
     }
-}
-
-/// A message without a cause.
-#[derive(Debug)]
-pub(crate) struct Sentence(pub(crate) String);
-
-impl fmt::Display for Sentence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Sentence {}
-
-/// A failure with this message.
-pub(crate) fn failure(sentence: impl Into<String>) -> Failure {
-    Box::new(Sentence(sentence.into()))
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use model::{BodyFormat, JsonRef, JsonText};
 use peer::{Address, Http, Method, Peer, Trust};
 
-use super::{IfNoDatabase, failure};
-use crate::cmd::Failure;
+use super::if_no_database::IfNoDatabase;
+use crate::cmd::{Failure, failure};
 use crate::relocation::{RequestedRelocation, Status};
 use crate::report::Checked;
 

@@ -1,9 +1,8 @@
 //! Handles of databases, kept between requests and renewed when stale.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 
-use parking_lot::Mutex;
+use quick_cache::sync::Cache;
 
 use crate::http::app::stores::{Documents, Stores};
 use crate::http::error::Result;
@@ -16,36 +15,31 @@ const MOST_KNOWN: usize = 1000;
 pub(crate) struct Databases {
     /// The server's own store, and the stores to which databases have moved.
     pub(crate) stores: Stores,
-    /// Handles of recently used databases. An ordered map: a short search takes less time than a hash.
-    known: Mutex<BTreeMap<String, Documents>>,
+    /// Handles of recently used databases.
+    known: Cache<String, Documents>,
 }
 
 impl Databases {
     pub(crate) fn new(stores: Stores) -> Self {
-        Databases { stores, known: Mutex::default() }
+        Databases { stores, known: Cache::new(MOST_KNOWN) }
     }
 
     /// A handle of the database, from the cache if possible, which saves a read of the catalog. A stale handle returns
     /// 404 if its database was dropped, even if another one was created under the name since, and 503 if it moved.
     /// [`Databases::with`] handles both.
     pub(crate) async fn known(&self, name: &str) -> Result<Documents> {
-        let known = self.known.lock().get(name).cloned();
-        if let Some(known) = known {
+        if let Some(known) = self.known.get(name) {
             return Ok(known);
         }
         // Boxed: it is rare, and unboxed its size would be part of every request's future.
         let found = Box::pin(self.stores.database(name)).await?;
-        let mut known = self.known.lock();
-        if known.len() >= MOST_KNOWN {
-            known.clear();
-        }
-        known.insert(name.to_owned(), found.clone());
+        self.known.insert(name.to_owned(), found.clone());
         Ok(found)
     }
 
     /// Makes sure that the database exists, as far as the cache knows.
     pub(crate) async fn require(&self, name: &str) -> Result<()> {
-        if self.known.lock().contains_key(name) {
+        if self.known.contains_key(name) {
             return Ok(());
         }
         self.known(name).await.map(drop)
@@ -68,16 +62,16 @@ impl Databases {
 
     /// Number of open databases.
     pub(crate) fn open(&self) -> usize {
-        self.known.lock().len()
+        self.known.len()
     }
 
     /// The handles of the open databases.
     pub(crate) fn handles(&self) -> Vec<Documents> {
-        self.known.lock().values().cloned().collect()
+        self.known.iter().map(|(_, database)| database).collect()
     }
 
     /// Forgets a handle, so that the next request looks the database up.
     pub(crate) fn forget(&self, name: &str) {
-        self.known.lock().remove(name);
+        self.known.remove(name);
     }
 }

@@ -34,6 +34,7 @@ use crate::http::app::statistics::{Samples, Statistics};
 use crate::http::app::stores::{Store, Stores};
 use crate::http::app::views::ViewTurns;
 use crate::http::authn::auth::{Administrator, Auth, SECRET_BYTES};
+use crate::http::authn::setup::SetupToken;
 use crate::http::authn::users;
 use crate::http::authz::security::Securities;
 use crate::http::config::cors::CorsOptions;
@@ -55,6 +56,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct Options {
     /// An administrator in addition to those in the store. Without any, everyone who can connect is one.
     pub administrator: Option<Administrator>,
+    /// The token that names the first administrator, and without which a server that has none changes no setting.
+    /// `None`: whoever may do everything may do that too. `serve` always has one.
+    pub setup_token: Option<SetupToken>,
     /// Web pages that may use the server.
     pub cors: CorsOptions,
     /// The largest body of a request in bytes, packed and unpacked. Larger ones are answered 413.
@@ -68,16 +72,16 @@ pub struct Options {
     /// The URL of the served store, which relocations from it and back to it need.
     pub store: Option<EngineUrl>,
     /// Time for which a connection may be idle, and in which a client must send the head of a request.
-    pub head_patience: Duration,
+    pub head_timeout: Duration,
     /// Time that a client may pause within a body. A body may also take this much longer than it would at 1,024 bytes a
     /// second.
-    pub body_patience: Duration,
+    pub body_timeout: Duration,
     /// Time after which a client that does not read its answer is cut off.
-    pub write_patience: Duration,
+    pub write_timeout: Duration,
     /// The certificate for TLS. Without one, the listener does not speak TLS.
     pub tls: Option<Tls>,
     /// Time after which a client that has not ended its TLS handshake is cut off.
-    pub handshake_patience: Duration,
+    pub handshake_timeout: Duration,
     /// Proxies whose `X-Forwarded-For` is trusted to name the client's address.
     pub proxies: Vec<IpAddr>,
     /// Maximum number of connections. Further ones wait until one ends.
@@ -110,17 +114,18 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             administrator: None,
+            setup_token: None,
             cors: CorsOptions::default(),
             max_request_size: 64 << 20,
             memory: Memory::default(),
             settings: Vec::new(),
             scan_threads: std::thread::available_parallelism().map_or(2, usize::from).max(2),
             store: None,
-            head_patience: Duration::from_secs(75),
-            body_patience: Duration::from_secs(60),
-            write_patience: Duration::from_secs(300),
+            head_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(300),
             tls: None,
-            handshake_patience: Duration::from_secs(20),
+            handshake_timeout: Duration::from_secs(20),
             proxies: Vec::new(),
             max_connections: 2048,
             uuid: None,
@@ -214,7 +219,8 @@ impl App {
             settings: options.settings.clone(),
         };
         let is_local = address.ip().is_loopback();
-        let auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
+        let mut auth = Auth::new(options.administrator.clone(), identity.secret, is_local, flags);
+        auth.setup.clone_from(&options.setup_token);
         let scans = Scans::new(options.memory.scan_threads(options.scan_threads))?;
         let functions = Arc::new(Functions::within(options.threads.max(2), &options.memory));
         let budget = Budget::new(options.memory.budget);

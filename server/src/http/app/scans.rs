@@ -23,8 +23,8 @@ impl Scans {
         builder.build().map(|runtime| Scans { runtime: Some(runtime), threads, running })
     }
 
-    /// Runs a task to its end. The task is aborted when the caller stops waiting. `None` if it panicked or the server is
-    /// shutting down.
+    /// Runs a task to its end. The task is aborted when the caller stops waiting. `None` if it panicked or the server
+    /// is shutting down.
     pub(crate) async fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Option<T> {
         /// Aborts the task when it is dropped.
         struct Aborting<T>(JoinHandle<T>);

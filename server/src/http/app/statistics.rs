@@ -365,7 +365,7 @@ mod tests {
         values
             .map(|stat| match stat.value {
                 StatValue::Counter(value) => value,
-                _ => panic!("{} is no counter", stat.path),
+                _ => panic!("{} is not a counter", stat.path),
             })
             .sum()
     }

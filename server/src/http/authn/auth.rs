@@ -2,12 +2,13 @@
 //!
 //! Administrators come from the server's options and from the store (`_config/admins`); if both have a name, the
 //! store's password counts. Users are documents of `_users`. A server without administrators that listens on loopback
-//! is open: every request without credentials is an administrator's. Once it has had an administrator, it does not
-//! become open again before a restart.
+//! is open: every request without credentials is an administrator's, unless it comes through a proxy. Once it has had
+//! an administrator, it does not become open again before a restart. What would outlast that state needs the token that
+//! the server printed ([`setup`](crate::http::authn::setup)).
 //!
 //! Requests without credentials, and administrators', read nothing from the store, unless the answer lists the
-//! administrator's roles ([`users::shown`]). A request of a user reads the user's document, so that a change applies at
-//! once on all servers.
+//! administrator's roles ([`users::with_stored_roles`]). A request of a user reads the user's document, so that a
+//! change applies at once on all servers.
 //!
 //! Sources: CouchDB's `couch_httpd_auth.erl` and `chttpd_auth_request.erl`.
 
@@ -30,8 +31,9 @@ use crate::http::authn::hashing::{Hashing, Match};
 use crate::http::authn::lockout::{Attempt, Lockout};
 use crate::http::authn::passwords::{Prf, Scheme, Verifier, mac, same};
 use crate::http::authn::policy::Policy;
-use crate::http::authn::principal::{ANONYMOUS, OPEN_ADMIN, Principal, Proof, SERVER_ADMIN, Voucher};
+use crate::http::authn::principal::{ANONYMOUS, OPEN_ADMIN, Principal, Proof, SERVER_ADMIN, SETUP_ADMIN, Voucher};
 use crate::http::authn::session::{self, Claim, seconds_now};
+use crate::http::authn::setup::{self, SetupToken, is_of_this_machine};
 use crate::http::authn::users::{self, Conflicted, User};
 use crate::http::config::settings::{ADMINS, Flags, Settings};
 use crate::http::config::unkept::Unkept;
@@ -91,6 +93,10 @@ impl Account {
 /// Knows the administrators and the configuration, and signs sessions.
 pub(crate) struct Auth {
     own: Option<Administrator>,
+    /// The token of a server without an administrator.
+    pub(crate) setup: Option<SetupToken>,
+    /// Held while a client without an account changes the configuration: of several, one names an administrator.
+    setting_up: tokio::sync::Mutex<()>,
     /// The salt of that administrator's password, the same at all servers with this administrator.
     own_salt: String,
     /// That password as `_config/admins` lists it. It is hashed when it is first listed.
@@ -140,6 +146,8 @@ impl Auth {
         let own_salt = own.as_ref().map_or_else(String::new, |own| model::hex(&salt(own)));
         Auth {
             own,
+            setup: None,
+            setting_up: Default::default(),
             own_salt,
             own_listed: tokio::sync::OnceCell::new(),
             secret,
@@ -229,6 +237,62 @@ impl Auth {
         self.open_admin.load(Ordering::Acquire)
     }
 
+    /// The token that names the first administrator; `None` if there is one.
+    pub(crate) fn setup_token(&self) -> Option<&SetupToken> {
+        self.setup.as_ref().filter(|_| self.is_open_admin())
+    }
+
+    /// Whether the request shows the token that names the first administrator.
+    pub(crate) fn shows_setup_token(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(setup::HEADER);
+        self.setup_token().is_some_and(|token| shown.is_some_and(|shown| token.is(shown)))
+    }
+
+    /// The client of a request without a name, which may show the token.
+    ///
+    /// # Errors
+    /// 401 for a wrong token.
+    fn unnamed(&self, headers: &HeaderMap) -> Result<&'static Principal> {
+        if !self.is_open_admin() {
+            return Ok(&ANONYMOUS);
+        }
+        if self.shows_setup_token(headers) {
+            return Ok(&SETUP_ADMIN);
+        }
+        if self.setup.is_some() && headers.contains_key(setup::HEADER) {
+            return Err(ApiError::unauthorized("This is not the token that the server printed when it last started."));
+        }
+        Ok(if is_of_this_machine(headers) { &OPEN_ADMIN } else { &ANONYMOUS })
+    }
+
+    /// Admits a change of the configuration, and of administrators. A client without an account needs the token, and
+    /// holds the returned turn until its change applies.
+    ///
+    /// # Errors
+    /// 403 without the token; 401 if an administrator was named meanwhile.
+    pub(crate) async fn admit_change(
+        &self,
+        layer: &Layer<AnyDatabase>,
+        principal: &Principal,
+    ) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>> {
+        match principal.proof {
+            Proof::OpenAdmin if self.setup.is_some() => Err(ApiError::forbidden(
+                "without an administrator this needs the token that the server printed when it started: send it as \
+                 X-Couch-Layer-Setup-Token, or name an administrator in the console",
+            )),
+            Proof::OpenAdmin | Proof::Setup => {
+                let turn = self.setting_up.lock().await;
+                // Also one that another server of the store named.
+                drop(self.load(layer).await?);
+                match self.is_open_admin() {
+                    true => Ok(Some(turn)),
+                    false => Err(ApiError::unauthorized("The server has an administrator now. Log in.")),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The account with this name, if somebody can log in with it.
     ///
     /// # Errors
@@ -264,13 +328,13 @@ impl Auth {
     }
 
     /// Whether the server would still accept tokens signed with the key of this voucher.
-    pub(crate) fn believes_tokens(&self, voucher: &Voucher) -> bool {
+    pub(crate) fn trusts_token(&self, voucher: &Voucher) -> bool {
         let settings = self.settings();
         settings.tokens.as_ref().is_some_and(|tokens| tokens.has_key(voucher, &settings.rows, &self.secret))
     }
 
     /// Whether the server would still accept a proxy with the secret of this voucher.
-    pub(crate) fn believes_proxies(&self, voucher: &Voucher) -> bool {
+    pub(crate) fn trusts_proxy(&self, voucher: &Voucher) -> bool {
         let settings = self.settings();
         settings.proxy.as_ref().is_some_and(|proxy| proxy.voucher(&settings.rows, &self.secret) == *voucher)
     }
@@ -392,7 +456,11 @@ impl Auth {
         let has_some = headers.contains_key(AUTHORIZATION)
             || headers.contains_key(COOKIE)
             || self.has_others.load(Ordering::Acquire);
-        (!has_some).then(|| if self.is_open_admin() { &*OPEN_ADMIN } else { &ANONYMOUS })
+        if has_some {
+            return None;
+        }
+        // A wrong token is refused by `authenticate`.
+        self.unnamed(headers).ok()
     }
 
     /// The client of the request. A wrong password is refused. An expired or forged cookie proves nothing. If a user's
@@ -417,8 +485,7 @@ impl Auth {
         };
         let principal = match credentials {
             Some((name, password)) => self.login(databases, &name, &password, address).await?.principal(Proof::Basic),
-            None if self.is_open_admin() => Principal::open_admin(),
-            None => Principal::anonymous(),
+            None => self.unnamed(headers)?.clone(),
         };
         Ok(Authenticated { principal, renewal: None })
     }
@@ -507,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn a_party_needs_no_administrator_and_loopback() {
+    fn open_administration_needs_no_administrator_and_loopback() {
         let own = Administrator { name: "adm".into(), password: "geheim".into() };
         for (own, is_local, is_open_admin) in [(None, true, true), (None, false, false), (Some(own), true, false)] {
             let auth = Auth::new(own, [7; SECRET_BYTES], is_local, Flags::default());

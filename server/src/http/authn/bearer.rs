@@ -304,7 +304,8 @@ mod tests {
         assert!(check(ES384, &public(&[("jwt_keys", "ec:_default", EC_KEY_384)])).is_ok());
         assert!(check(ES512, &public(&[("jwt_keys", "ec:_default", EC_KEY_521)])).is_ok());
         assert_eq!(check(RS256, &public(&[("jwt_keys", "rsa:_default", "")])).unwrap_err(), none);
-        // Who knows the public key signs an HMAC with it: no key of that family is configured, and none is taken instead.
+        // Who knows the public key signs an HMAC with it: no key of that family is configured, and none is taken
+        // instead.
         let claims = r#"{"sub":"adm","exp":1700000001}"#;
         for secret in [RSA_KEY.to_owned(), RSA_KEY.replace("\\n", "\n"), String::new()] {
             for (head, kid) in [(HEAD, "_default"), (r#"{"alg":"HS256","kid":"rsa:_default"}"#, "rsa:_default")] {

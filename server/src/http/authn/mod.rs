@@ -11,6 +11,7 @@
 //!     │    └─ passwords   CouchDB's schemes
 //!     ├─ lockout ──── failed logins
 //!     └─ policy ───── what the configuration says about passwords
+//!   setup ─────── the token that names the first administrator
 //!   principal ─── name and roles
 //! ```
 
@@ -24,4 +25,5 @@ pub(crate) mod principal;
 pub(crate) mod proxy;
 mod public_key;
 pub(crate) mod session;
+pub(crate) mod setup;
 pub(crate) mod users;

@@ -302,7 +302,7 @@ pub(crate) fn is_password_hash(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Of RFC 6070, and of Python's `hashlib.pbkdf2_hmac` for the other functions.
+    /// Vectors of RFC 6070, and of Python's `hashlib.pbkdf2_hmac` for the other functions.
     #[test]
     fn keys_are_those_of_pbkdf2() {
         let key = |prf, iterations| model::hex(&Scheme::Pbkdf2 { prf, iterations }.key("password", "salt"));

@@ -15,7 +15,9 @@ pub(crate) enum Proof {
     /// Not at all: an anonymous request.
     Nothing,
     /// No proof is needed: the server has no administrator, so everyone is one.
-    Party,
+    OpenAdmin,
+    /// The token that the server printed, on a server without an administrator.
+    Setup,
     Cookie,
     Basic,
     /// A JSON Web Token.
@@ -49,6 +51,10 @@ pub(crate) static ANONYMOUS: Principal = Principal::anonymous();
 /// The same on a server without an administrator, where everyone is one.
 pub(crate) static OPEN_ADMIN: LazyLock<Principal> = LazyLock::new(Principal::open_admin);
 
+/// The same with the token that the server printed.
+pub(crate) static SETUP_ADMIN: LazyLock<Principal> =
+    LazyLock::new(|| Principal { proof: Proof::Setup, ..Principal::open_admin() });
+
 /// The client of a request: a name and roles, as in CouchDB's `userCtx`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
@@ -64,7 +70,7 @@ impl Principal {
 
     /// Everyone, on a server without an administrator.
     pub(crate) fn open_admin() -> Self {
-        Principal { name: None, roles: vec![SERVER_ADMIN.to_owned()], proof: Proof::Party }
+        Principal { name: None, roles: vec![SERVER_ADMIN.to_owned()], proof: Proof::OpenAdmin }
     }
 
     pub(crate) fn is_server_admin(&self) -> bool {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_name_is_believed_and_no_other() {
+    fn a_signed_name_is_trusted_and_no_other() {
         let by = |algorithm: Prf, name: &str| hex(&algorithm.sign(b"geheim", name));
         let token = |name: &str| by(Prf::Sha256, name);
         // CouchDB's example of its documentation: SHA-1.
@@ -111,10 +111,10 @@ mod tests {
             assert_eq!(named(&[ON], &headers), None, "no secret");
             assert_eq!(named(&[ON, ("chttpd_auth", "secret", "")], &headers), None);
         }
-        for (algorithms, is_believed) in [("sha256", false), ("sha512, sha", true), ("sha512", false), ("x", false)] {
+        for (algorithms, is_trusted) in [("sha256", false), ("sha512, sha", true), ("sha512", false), ("x", false)] {
             let rows = [ON, secret, ("chttpd_auth", "hash_algorithms", algorithms)];
             let found = named(&rows, &[name, roles, ("x-auth-couchdb-token", &old)]);
-            assert_eq!(found.is_some(), is_believed, "{algorithms}");
+            assert_eq!(found.is_some(), is_trusted, "{algorithms}");
         }
         let unlisted = by(Prf::Sha512, "anna");
         for wrong in [token("berta"), unlisted, String::new(), "zz".to_owned(), token("anna")[..40].to_owned()] {

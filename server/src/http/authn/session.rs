@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_algorithms_are_believed_and_the_first_one_signs() {
+    fn listed_algorithms_are_accepted_and_the_first_one_signs() {
         let by = |algorithms: &[Prf]| Session { algorithms: algorithms.to_vec(), ..settings() };
         let begun = |algorithms: &[Prf]| claim(&begin(SECRET, "salt", "anna", &by(algorithms), false, 1000).unwrap());
         let is_valid =

@@ -76,7 +76,10 @@ pub(crate) async fn find(databases: &Databases, conflicted: &Conflicted, name: &
 /// The client as `_session` and functions see it: an administrator also has the roles of the user's document with its
 /// name, as in CouchDB. They give the administrator no further right, so other requests do not read them. A document in
 /// conflict adds no roles.
-pub(crate) async fn shown<'p>(databases: &Databases, principal: &'p Principal) -> Result<Cow<'p, Principal>> {
+pub(crate) async fn with_stored_roles<'p>(
+    databases: &Databases,
+    principal: &'p Principal,
+) -> Result<Cow<'p, Principal>> {
     let name = principal.account().filter(|_| principal.is_server_admin());
     let Some(name) = name else { return Ok(Cow::Borrowed(principal)) };
     let document = document(databases, name).await?.filter(|document| document.conflicts.is_none());

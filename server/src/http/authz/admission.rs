@@ -46,7 +46,8 @@ pub(crate) async fn authorize_writer(request: &Request, db: &str) -> Result<()> 
 /// `is_login`: the request has no proof yet and would get one. A page could sign its visitor in as somebody else.
 pub(crate) fn refuse_borrowed(request: &Request, is_login: bool) -> Result<()> {
     let is_simple = request.method == Method::POST && is_simple_type(request.headers.get(CONTENT_TYPE));
-    let is_borrowed = matches!(request.principal.proof, Proof::Cookie | Proof::Basic | Proof::Proxy(_) | Proof::Party);
+    let is_borrowed =
+        matches!(request.principal.proof, Proof::Cookie | Proof::Basic | Proof::Proxy(_) | Proof::OpenAdmin);
     if !is_simple || !(is_login || is_borrowed) || !is_from_elsewhere(request) {
         return Ok(());
     }
@@ -111,7 +112,7 @@ pub(crate) fn refuse_pages(request: &Request, name: &str) -> Result<()> {
     if origin.strip_prefix(scheme) == Some(host) {
         return Ok(());
     }
-    if auth.is_open_admin() {
+    if auth.is_open_admin() && !auth.shows_setup_token(&request.headers) {
         return Err(ApiError::forbidden(
             "without an administrator pages of other origins may not do this; set COUCHDB_USER and COUCHDB_PASSWORD",
         ));

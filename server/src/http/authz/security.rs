@@ -83,8 +83,8 @@ impl Security {
     /// Memory of a kept object, in bytes.
     fn bytes(&self) -> usize {
         /// The object itself, and its entries in the maps.
-        const BESIDE: usize = 512;
-        BESIDE + self.text.len() + self.members.bytes() + self.admins.bytes()
+        const OTHER_BYTES: usize = 512;
+        OTHER_BYTES + self.text.len() + self.members.bytes() + self.admins.bytes()
     }
 }
 

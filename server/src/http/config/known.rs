@@ -207,42 +207,41 @@ mod tests {
         }
     }
 
-    /// Each row of `docs/rfcs.md` with an effect is a setting that is read, and the other way round.
+    /// The page's tables name no setting that is not read, and none that is read as one without an effect.
     #[test]
-    fn every_setting_is_in_the_table_of_keys() {
-        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/rfcs.md")).unwrap();
-        let (_, table) = page.split_once("## CouchDB 3.5: the configuration, key by key").unwrap();
-        let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| `")).map(cells).collect();
-        // Listed only, by `started`, and administrators.
-        let listed = [
-            "admins/NAME",
-            "chttpd/port",
-            "chttpd/bind_address",
-            "httpd/port",
-            "httpd/bind_address",
-            "couchdb/uuid",
-            "log/level",
-            "log/writer",
-            "couch_httpd_auth/authentication_db",
-        ];
-        let mut left: Vec<String> = listed.map(str::to_owned).to_vec();
-        for (section, names) in KNOWN_SETTINGS.iter().filter(|(section, _)| *section != EARLIER_AUTH) {
-            for &(name, default) in *names {
-                let key = format!("{section}/{name}");
-                let row =
-                    rows.iter().find(|row| row[0].contains(&format!("`{key}`"))).unwrap_or_else(|| panic!("no {key}"));
-                assert_ne!(row[1], "not", "{key}");
-                let is_told_in_words =
-                    matches!(name, "authentication_handlers" | "exposed_headers" | "headers" | "methods");
-                assert!(is_told_in_words || row[3].contains(default), "{key}: {default:?} in {:?}", row[3]);
-                left.push(key);
+    fn the_tables_of_keys_are_right() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md")).unwrap();
+        let (effect, rest) = page.split_once("## Keys without an effect").unwrap();
+        let (none, rest) = rest.split_once("## TLS").unwrap();
+        let (_, replications) = rest.split_once("## Replications").unwrap();
+        let spans = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        let tables = |text: &str| {
+            let rows = text.lines().filter(|line| line.starts_with("| `")).map(cells);
+            rows.map(|row| (spans(&row[0]), spans(&row[1]), row[1] == "all")).collect::<Vec<_>>()
+        };
+        let mut read = tables(effect);
+        read.extend(tables(replications));
+        assert!(read.len() > 50, "the tables were not read");
+        for (sections, names, _) in read {
+            for name in names {
+                // `hmac:KID` is one of `hmac:`; `…:_default` is one of any.
+                let known = |section: &String| is_known(section, &name) || name.starts_with('…');
+                assert!(sections.iter().any(known), "nothing reads {sections:?} {name}");
             }
         }
-        for row in rows.iter().filter(|row| row[1] != "not") {
-            for key in row[0].split('`').skip(1).step_by(2) {
-                assert!(left.iter().any(|known| known == key), "nothing reads {key}");
+        let (none, mut keys) = (tables(none), 0);
+        for (sections, names, all) in none {
+            assert!(all || !names.is_empty(), "{sections:?}");
+            for section in &sections {
+                keys += names.len();
+                let wrong = KNOWN_SETTINGS.iter().any(|(known, _)| all && known == section);
+                assert!(!wrong, "{section} is read");
+                for name in &names {
+                    assert!(!is_known(section, name), "{section}/{name} is read");
+                }
             }
         }
+        assert!(keys > 50, "the table of keys without an effect was not read");
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl SettingRows {
     }
 
     /// A value of [`Self::listed`].
-    pub(crate) fn shown(&self, section: &str, name: &str) -> Option<&str> {
+    pub(crate) fn listed_value(&self, section: &str, name: &str) -> Option<&str> {
         self.stored(section, name).or_else(|| find(&self.usual, section, name))
     }
 
@@ -176,7 +176,7 @@ fn what_cannot_be_read_counts_as_its_default() {
     assert_eq!((number("timeout"), number("iterations"), number("min_iterations")), (Some(60), Some(7), Some(1)));
     assert!(!rows.flag("couch_peruser", "enable") && rows.flag("csp", "attachments_enable"));
     assert_eq!(rows.number("replicator", "retries_per_request"), None);
-    assert_eq!(rows.shown("replicator", "max_churn"), Some("x"), "what is listed is what was set");
+    assert_eq!(rows.listed_value("replicator", "max_churn"), Some("x"), "what is listed is what was set");
     assert_eq!(rows.listed()["couch_httpd_auth"].len(), 2);
     assert_eq!((rows.listed()["replicator"]["max_jobs"], rows.stored("replicator", "max_jobs")), ("2000", None));
 }

@@ -29,7 +29,7 @@ pub(crate) async fn request_object(
     body: Option<&str>,
 ) -> Result<String> {
     let (info, security) = (database.info().await?, database.security().await?);
-    let principal = users::shown(&request.app.databases, &request.principal).await?;
+    let principal = users::with_stored_roles(&request.app.databases, &request.principal).await?;
     let uuid = request.app.fresh_ids(1)?.pop().unwrap_or_default();
     let mut out = Vec::with_capacity(1_000);
     let mut json = JsonWriter::new(&mut out);

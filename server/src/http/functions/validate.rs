@@ -81,7 +81,7 @@ mod running {
 
     pub(super) async fn ask(client: &OnBehalf, question: Question) -> Result<()> {
         let principal = match &client.app {
-            Some(app) => users::shown(&app.databases, &client.principal)
+            Some(app) => users::with_stored_roles(&app.databases, &client.principal)
                 .await
                 .map_err(|error| failed(&text_of(&question.design, "_id"), "internal_server_error", error.reason()))?,
             None => Cow::Borrowed(&client.principal),

@@ -40,11 +40,20 @@ impl ViewDesign {
     }
 
     pub(crate) fn of(functions: &Functions, database: &Documents, document: &Document) -> Result<ViewDesign> {
-        let body = &document.body;
+        ViewDesign::of_body(functions, database, document.id.as_str(), &document.body)
+    }
+
+    /// The same, of a design document that need not be stored.
+    pub(crate) fn of_body(
+        functions: &Functions,
+        database: &Documents,
+        id: &str,
+        body: &JsonText,
+    ) -> Result<ViewDesign> {
         let text = |value: Option<JsonRef<'_>>| value.and_then(|value| value.as_str()).map(|text| text.into_owned());
         let language = text(body.get("language")).unwrap_or_else(|| JAVASCRIPT.to_owned());
         if language == QUERY {
-            return Ok(ViewDesign::of_indexes(database, document));
+            return Ok(ViewDesign::of_indexes(database, id, body));
         }
         if language != JAVASCRIPT {
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unknown_query_language", language));
@@ -70,28 +79,27 @@ impl ViewDesign {
         }
         let flag = |name| body.get("options").and_then(|options| options.get(name)?.as_bool()).unwrap_or(false);
         let (include_design, local_seq) = (flag("include_design"), flag("local_seq"));
-        let is_partitioned = mango::has_partitions(document.body.root(), database.is_partitioned());
+        let is_partitioned = mango::has_partitions(body.root(), database.is_partitioned());
         let options = ViewOptions { is_of_design: true, include_design, local_seq, is_partitioned };
         let sources = sources(body);
         let functions = functions.of_views(database, &sources, &views)?;
-        let group = ViewGroup::new(document.id.as_str(), sources.as_str(), options, views, functions);
+        let group = ViewGroup::new(id, sources.as_str(), options, views, functions);
         Ok(ViewDesign { group, language: JAVASCRIPT, refused })
     }
 
     /// The indexes of a design document as views. As in CouchDB, a member that does not define an index is not a view.
-    fn of_indexes(database: &Documents, document: &Document) -> ViewDesign {
-        let body = &document.body;
-        let indexes: Arc<[Index]> = Index::all_in(document.id.as_str(), body.root(), database.is_partitioned()).into();
+    fn of_indexes(database: &Documents, id: &str, body: &JsonText) -> ViewDesign {
+        let indexes: Arc<[Index]> = Index::all_in(id, body.root(), database.is_partitioned()).into();
         let view = |index: &Index| {
             let reduce = index.definition().get("reduce").and_then(|reduce| reduce.as_str());
             let reduce = reduce.and_then(|reduce| builtin(reduce.trim()).ok());
             View { name: index.name().to_owned(), reduce, is_raw: false }
         };
         let views = indexes.iter().map(view).collect();
-        let is_partitioned = mango::has_partitions(document.body.root(), database.is_partitioned());
+        let is_partitioned = mango::has_partitions(body.root(), database.is_partitioned());
         let options = ViewOptions { is_of_design: true, is_partitioned, ..ViewOptions::default() };
         let functions = Arc::new(OfIndexes(indexes));
-        let group = ViewGroup::new(document.id.as_str(), sources(body).as_str(), options, views, functions);
+        let group = ViewGroup::new(id, sources(body).as_str(), options, views, functions);
         ViewDesign { group, language: QUERY, refused: HashMap::new() }
     }
 

@@ -67,6 +67,8 @@ static FILES: LazyLock<Vec<Packed>> = LazyLock::new(|| {
         "index.html",
         "json.js",
         "main.js",
+        "meanings.js",
+        "purge.js",
         "query.js",
         "replications.js",
         "revisions.js",
@@ -74,7 +76,9 @@ static FILES: LazyLock<Vec<Packed>> = LazyLock::new(|| {
         "settings.js",
         "signin.js",
         "style.css",
+        "trial.js",
         "users.js",
+        "vault.js",
         "views.js",
     ];
     let packed = files.into_iter().map(|(name, content)| Packed { name, content, gzip: gzip(content) });
@@ -176,7 +180,7 @@ async fn in_folder(request: &Request, folder: PathBuf, names: &[&str]) -> Result
     Ok(response)
 }
 
-/// The path of a file in a folder. `None` for names that are no plain names on some system.
+/// The path of a file in a folder. `None` for names that are not plain names on some system.
 fn path_in(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     let is_plain =
         |name: &&str| !name.is_empty() && !matches!(*name, "." | "..") && !name.contains(['/', '\\', ':', '\0']);
@@ -256,15 +260,39 @@ mod tests {
         }
     }
 
+    /// The texts in quotes of the list after `name` in a script, without escapes.
+    fn list_after(text: &str, name: &str) -> Option<[String; 2]> {
+        let list = text.split_once(name)?.1.trim_start().strip_prefix('[')?;
+        let mut rest = list;
+        let mut found = Vec::new();
+        while found.len() < 2 {
+            rest = rest.trim_start_matches([',', ' ', '\n']);
+            let quote = rest.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+            let end = rest[1..].char_indices().find(|(at, one)| *one == quote && !rest[1..][..*at].ends_with('\\'))?.0;
+            found.push(rest[1..][..end].replace('\\', ""));
+            rest = &rest[end + 2..];
+        }
+        found.try_into().ok()
+    }
+
     #[test]
-    fn the_page_of_the_configuration_knows_each_setting() {
-        let page = FILES.iter().find(|file| file.name == "config.js").unwrap();
+    fn the_page_of_the_configuration_tells_the_default_and_the_meaning_of_each_setting() {
+        let page = FILES.iter().find(|file| file.name == "meanings.js").unwrap();
         let text = std::str::from_utf8(page.content).unwrap();
-        let words: Vec<&str> = text.split(|letter: char| !letter.is_alphanumeric() && !"_-".contains(letter)).collect();
+        let (of_auth, sections) = text.split_once("export const SETTINGS").unwrap();
         for (section, settings) in KNOWN_SETTINGS {
-            assert!(text.contains(&format!("    {section}:")), "{section}");
-            for (name, _) in settings.iter().filter(|(name, _)| *name != "secret" && !name.ends_with(':')) {
-                assert!(words.contains(name), "{section}/{name}");
+            let begin = format!("\n  {section}: {{");
+            let part = sections.split_once(&begin).unwrap_or_else(|| panic!("{section}")).1;
+            let part = part.split_once("\n  },").unwrap_or_else(|| panic!("{section}")).0;
+            for &(name, default) in *settings {
+                let at = |part: &str, begin: &str| {
+                    let names = [format!("\n{begin}{name}:"), format!("\n{begin}'{name}':")];
+                    names.iter().find_map(|name| list_after(part, name))
+                };
+                let told = at(part, "    ").or_else(|| at(of_auth, "  ").filter(|_| part.contains("...AUTH")));
+                let [said, meaning] = told.unwrap_or_else(|| panic!("{section}/{name}"));
+                assert_eq!(said, default, "{section}/{name}");
+                assert!(meaning.len() > 10 && meaning.ends_with('.'), "{section}/{name}: {meaning}");
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use jobs::{Job, JobId, State};
+use jobs::{Job, JobId, JobState};
 use model::JsonText;
 use tokio::sync::watch;
 
@@ -80,7 +80,7 @@ const SHORT_PAUSE_MS: u64 = 30_000;
 /// Why a request does not wait for the job's next run: the error of its last run, or a long pause after runs that were
 /// lost with their servers.
 fn failure_of(job: &Job, now_ms: u64) -> Option<ApiError> {
-    if job.state != State::Pending {
+    if job.state != JobState::Pending {
         return None;
     }
     let pause_ms = job.scheduled_ms.saturating_sub(now_ms);
@@ -119,11 +119,11 @@ mod tests {
         };
         let refused =
             |job: Job| failure_of(&job, 1_000).map(|error| (error.status().as_u16(), error.reason().to_owned()));
-        let (status, reason) = refused(job(State::Pending, 6, 65_000)).unwrap();
+        let (status, reason) = refused(job(JobState::Pending, 6, 65_000)).unwrap();
         assert_eq!(status, 503);
         assert_eq!(reason, "The server ended 6 times while it built this. It tries again in 64 s.");
-        assert_eq!(refused(job(State::Pending, 2, 5_000)), None, "a short pause");
-        assert_eq!(refused(job(State::Pending, 0, 65_000)), None, "a pause for another reason");
-        assert_eq!(refused(job(State::Running, 6, 65_000)), None);
+        assert_eq!(refused(job(JobState::Pending, 2, 5_000)), None, "a short pause");
+        assert_eq!(refused(job(JobState::Pending, 0, 65_000)), None, "a pause for another reason");
+        assert_eq!(refused(job(JobState::Running, 6, 65_000)), None);
     }
 }

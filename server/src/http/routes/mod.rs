@@ -31,7 +31,7 @@ use crate::http::handlers::document::{attachment, bulk_docs, bulk_get, local, pa
 use crate::http::handlers::listing::Namespace;
 use crate::http::handlers::root::scheduler;
 use crate::http::handlers::root::{
-    self, backup, configuration, databases, node, replicate, session, setup, ship, snapshot, transact, updates,
+    self, backup, configuration, databases, log, node, replicate, session, setup, ship, snapshot, transact, updates,
 };
 use crate::http::handlers::{console, feed, find, listing, views};
 use crate::http::jobs::replicator;
@@ -94,6 +94,7 @@ static ROUTES: &[Route] = &[
     row("/_replicate", "POST", ServerAdmin, |r, _| Box::pin(replicate::replicate(r))),
     row("/_couch_layer/backup", "GET,HEAD", ServerAdmin, |r, _| Box::pin(backup::status(r))),
     row("/_couch_layer/backup", "POST", ServerAdmin, |r, _| Box::pin(backup::begin(r))),
+    row("/_couch_layer/log", "GET,HEAD", ServerAdmin, |r, _| now(log::tail(r))),
     row("/_couch_layer/ship", "GET,HEAD", ServerAdmin, |r, _| now(ship::status(r))),
     row("/_couch_layer/snapshot", "POST", ServerAdmin, |r, _| Box::pin(snapshot::make(r))),
     row("/_scheduler/jobs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(scheduler::jobs(r))),
@@ -144,6 +145,7 @@ static ROUTES: &[Route] = &[
     row("/{db}/_couch_layer/relocate", "DELETE", ServerAdmin, |r, n| Box::pin(relocate::abandon(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, |r, n| Box::pin(relocate::status(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, |r, n| Box::pin(relocate::begin(r, n[0]))),
+    row("/{db}/_couch_layer/try_view", "POST", DatabaseAdmin, |r, n| Box::pin(views::trial::try_view(r, n[0]))),
     row("/{db}/_couch_layer/vault", "GET,HEAD", DatabaseAdmin, |r, n| Box::pin(vault::doctor(r, n[0]))),
     row("/{db}/_revs_diff", "POST", Reader, |r, n| Box::pin(revs_diff::revs_diff(r, n[0]))),
     row("/{db}/_missing_revs", "POST", Reader, |r, n| Box::pin(revs_diff::missing_revs(r, n[0]))),

@@ -7,12 +7,12 @@
 //!
 //! A key never appears in a message or in `Debug` output.
 
+mod error;
 mod handshake;
 mod self_signed;
 
 use std::fmt;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,8 @@ use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
+pub use error::TlsError;
+
 /// Pause between two reads of the files.
 const REREAD: Duration = Duration::from_secs(10);
 
@@ -37,50 +39,6 @@ pub struct Tls {
     current: Arc<Current>,
     files: Option<Arc<Files>>,
     reread: Duration,
-}
-
-/// Why a certificate cannot be used, as a message for a person.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// A file cannot be read.
-    #[error("{} cannot be read", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A file cannot be written.
-    #[error("{} cannot be written", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The file has no certificate.
-    #[error("{} has no certificate in PEM (-----BEGIN CERTIFICATE-----)", .0.display())]
-    NoCertificate(PathBuf),
-    /// The file has a certificate that cannot be read.
-    #[error("the certificate in {} cannot be read: {why}", path.display())]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The file has no usable key.
-    #[error("the key in {} cannot be read: {why}", path.display())]
-    Key {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The certificate and the key cannot be used together.
-    #[error("the certificate and the key cannot be used: {0}")]
-    Unusable(String),
 }
 
 /// The files of a certificate and its key.
@@ -177,7 +135,7 @@ impl Tls {
         let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| TlsError::Unusable(error.to_string()))?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(current.clone());
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Tls { config: Arc::new(config), current, files: files.map(Arc::new), reread: REREAD })
     }
 

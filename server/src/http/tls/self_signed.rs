@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 
-use super::TlsError;
+use super::error::TlsError;
 
 /// A certificate and its key, in PEM.
 pub(super) struct SelfSigned {

@@ -21,7 +21,7 @@ use model::{Elements, JsonErrorKind, JsonRef, JsonText};
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::headers::text;
 
-/// Number of bytes a second below which a client is too slow, once its patience is used up.
+/// Number of bytes a second below which a client is too slow, once its timeout is used up.
 const SLOWEST: u64 = 1024;
 
 /// Bodies above this many bytes are parsed and unpacked on threads that do not serve requests.
@@ -68,20 +68,20 @@ pub(crate) const SMALL: usize = 16 << 10;
 pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
     limit: usize,
-    patience: Patience,
+    timeout: BodyTimeout,
     held: Held,
 }
 
 /// The time that the server waits for a client's body: between two pieces, and in total beyond the time for the
 /// received bytes at the slowest rate. Time in which the server does not read is not counted.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct BodyTimeout {
     pause: Duration,
     waited: Duration,
     received: u64,
 }
 
-impl Patience {
+impl BodyTimeout {
     /// How long the server waits for the next piece.
     fn left(&self) -> Duration {
         let earned = Duration::from_millis(self.received.saturating_mul(1_000) / SLOWEST);
@@ -98,9 +98,9 @@ impl RequestBody {
     /// `pause` is the longest time between two pieces, and the extra time of a slow client beyond its rate. The memory
     /// comes from this part of the budget.
     pub(crate) fn new(incoming: Incoming, limit: usize, pause: Duration, part: &Part) -> Self {
-        let patience = Patience { pause, waited: Duration::ZERO, received: 0 };
+        let timeout = BodyTimeout { pause, waited: Duration::ZERO, received: 0 };
         let limit = limit.min(largest(part.budget().most_of_one()));
-        RequestBody { incoming: Some(incoming), limit, patience, held: part.nothing() }
+        RequestBody { incoming: Some(incoming), limit, timeout, held: part.nothing() }
     }
 
     /// Reserves the minimum of a request, from the part of its sender.
@@ -132,7 +132,7 @@ impl RequestBody {
 
     /// How long the server has waited for pieces of the body.
     pub(crate) fn waited(&self) -> Duration {
-        self.patience.waited
+        self.timeout.waited
     }
 
     /// Maximum size of a body held in memory.
@@ -207,9 +207,9 @@ impl RequestBody {
                 return Ok(None);
             }
             let began = Instant::now();
-            match tokio::time::timeout(self.patience.left(), incoming.frame()).await {
+            match tokio::time::timeout(self.timeout.left(), incoming.frame()).await {
                 Ok(Some(Ok(frame))) => {
-                    self.patience.received(frame.data_ref().map_or(0, Bytes::len), began.elapsed());
+                    self.timeout.received(frame.data_ref().map_or(0, Bytes::len), began.elapsed());
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
                     {
@@ -278,13 +278,13 @@ impl RequestBody {
         const PAUSE: Duration = Duration::from_secs(2);
         const AT_MOST: Duration = Duration::from_secs(30);
         // A client that waits for `100 Continue` sends nothing, and reading its body would ask for it.
-        let is_held_back = headers.contains_key(EXPECT) && self.patience.received == 0;
+        let is_held_back = headers.contains_key(EXPECT) && self.timeout.received == 0;
         let held = self.held.part().nothing();
         let mut rest = RequestBody { incoming: self.incoming.take(), held, ..*self };
         if rest.is_absent() || is_held_back {
             return;
         }
-        rest.patience.pause = rest.patience.pause.min(PAUSE);
+        rest.timeout.pause = rest.timeout.pause.min(PAUSE);
         tokio::spawn(tokio::time::timeout(AT_MOST, async move { while let Ok(Some(_)) = rest.piece().await {} }));
     }
 }
@@ -387,31 +387,31 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_its_patience_and_the_time_of_the_slowest_rate() {
+    fn a_client_has_the_timeout_and_the_time_of_the_slowest_rate() {
         let pause = Duration::from_secs(60);
-        let mut patience = Patience { pause, waited: Duration::ZERO, received: 0 };
-        let mut trickled = patience;
+        let mut timeout = BodyTimeout { pause, waited: Duration::ZERO, received: 0 };
+        let mut trickled = timeout;
         for _ in 0..59 {
             trickled.received(1, Duration::from_secs(1));
         }
         assert_eq!(trickled.left(), Duration::from_millis(1_057), "59 bytes earn 57 ms");
         // At twice the slowest rate, it is never cut off.
         for _ in 0..10_000 {
-            patience.received(2 * SLOWEST as usize, Duration::from_secs(1));
-            assert_eq!(patience.left(), pause);
+            timeout.received(2 * SLOWEST as usize, Duration::from_secs(1));
+            assert_eq!(timeout.left(), pause);
         }
         // A fast client may not pause longer for that.
-        patience.received(1 << 40, Duration::ZERO);
-        assert_eq!(patience.left(), pause);
-        patience.received(0, Duration::MAX);
-        assert_eq!(patience.left(), Duration::ZERO);
+        timeout.received(1 << 40, Duration::ZERO);
+        assert_eq!(timeout.left(), pause);
+        timeout.received(0, Duration::MAX);
+        assert_eq!(timeout.left(), Duration::ZERO);
     }
 
     /// A body being received, which the test must end, in a budget of this many bytes.
     fn body(limit: usize, total: usize) -> RequestBody {
         let part = budget::Budget::new(total).part(budget::Owner::Work("test"));
-        let patience = Patience { pause: Duration::from_secs(1), waited: Duration::ZERO, received: 0 };
-        RequestBody { incoming: None, limit, patience, held: part.nothing() }
+        let timeout = BodyTimeout { pause: Duration::from_secs(1), waited: Duration::ZERO, received: 0 };
+        RequestBody { incoming: None, limit, timeout, held: part.nothing() }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use model::{Elements, JsonText};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::wire::body::{array_member, at_most};
+use crate::http::wire::paging::Paging;
 use crate::http::wire::response::{self, BodyWriter, Gone, Response, Stop};
 
 /// Maximum number of queries in a request, each of which takes memory until it is answered.
@@ -29,6 +30,48 @@ pub(crate) trait PagedRows: Send + 'static {
     /// Sends a page.
     fn send(&mut self, writer: &BodyWriter, page: Vec<u8>) -> impl Future<Output = Result<(), Gone>> + Send {
         writer.send(page)
+    }
+}
+
+/// The list of rows of such an object: the commas between them, and the client's page, if it asks for one.
+pub(crate) struct RowList {
+    paging: Option<Paging>,
+    /// Whether the next row is not the first.
+    has_rows: bool,
+}
+
+impl RowList {
+    pub(crate) fn new(paging: Option<Paging>) -> Self {
+        RowList { paging, has_rows: false }
+    }
+
+    /// Number of rows that the client's page still needs; `None` without one.
+    pub(crate) fn left(&self) -> Option<usize> {
+        self.paging.as_ref().map(Paging::left)
+    }
+
+    /// Begins another row.
+    pub(crate) fn next_row(&mut self, out: &mut Vec<u8>) {
+        if self.has_rows {
+            out.extend_from_slice(b",\r\n");
+        }
+        self.has_rows = true;
+        if let Some(paging) = &mut self.paging {
+            paging.take();
+        }
+    }
+
+    /// Whether no row follows.
+    pub(crate) fn is_done(&self, has_more: bool) -> bool {
+        self.left() == Some(0) || !has_more
+    }
+
+    /// Ends the object, with the bookmarks of the client's page. `next` is the place of the next one.
+    pub(crate) fn write_end(&self, out: &mut Vec<u8>, next: impl FnOnce() -> Option<JsonText>) {
+        if let Some(paging) = &self.paging {
+            paging.write_members(out, next());
+        }
+        out.push(b'}');
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) async fn create_with<'p>(
         created.set_security(JsonText::empty_object()).await?;
     }
     if replicator::has_jobs(name) {
-        replicator::documents::follow_anew(app, name).await?;
+        replicator::documents::restart_follower(app, name).await?;
     }
     if name == users::DATABASE {
         auth_design::ensure(&created).await?;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use jobs::{Job, JobId, NewJob, State};
+use jobs::{Job, JobId, JobState, NewJob};
 use kv_api::{Read, Runner};
 use model::{ErrorKind, JsonText, JsonWriter, RelocatePhase, RelocateProgress};
 use tokio::sync::{OwnedRwLockWriteGuard, watch};
@@ -87,7 +87,7 @@ fn progress(at: RelocateProgress) -> Vec<u8> {
 /// The state of a relocation's job.
 fn status_of(job: &Job) -> Status {
     let said = job.progress.as_ref().and_then(|said| JsonText::parse(&said.bytes).ok());
-    if job.state == State::Finished {
+    if job.state == JobState::Finished {
         return said.and_then(|said| Status::from_json(&said)).unwrap_or(Status::None);
     }
     let number = |name| said.as_ref()?.get(name)?.as_u64();
@@ -158,7 +158,7 @@ pub(crate) async fn begin(request: &mut Request, name: &str) -> Result<Response>
         let (registry, id, new) = (jobs.registry(), &id, &new);
         async move {
             match registry.get(&transaction, id, Read::Serializable).await? {
-                Some(job) if job.state != State::Finished => Ok::<_, jobs::Error>(job.data == new.data),
+                Some(job) if job.state != JobState::Finished => Ok::<_, jobs::Error>(job.data == new.data),
                 _ => registry.add(&transaction, id, new).await.map(|_| true),
             }
         }
@@ -268,7 +268,7 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
     };
     let target = store(app, &to, IfMissing::Fail).await?;
     let to = target.url.as_ref().map(ToString::to_string);
-    let is_over = job.is_none_or(|job| job.state == State::Finished);
+    let is_over = job.is_none_or(|job| job.state == JobState::Finished);
     if under_way.is_some_and(|order| !is_over && Some(&order.asked.to) != to.as_ref()) {
         return Err(ApiError::precondition_failed("The relocation under way goes to another store."));
     }
@@ -288,7 +288,7 @@ pub(crate) async fn abandon(request: &Request, name: &str) -> Result<Response> {
     loop {
         let (job, changed) = jobs.watch(&id).await?;
         match job {
-            Some(job) if job.data == new.data && job.state != State::Finished => {}
+            Some(job) if job.data == new.data && job.state != JobState::Finished => {}
             Some(job) if job.data == new.data => {
                 return match status_of(&job) {
                     Status::Abandoned(abandoned) => Ok(response::object(|json| {

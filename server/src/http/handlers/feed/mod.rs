@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use crate::http::app::statistics::Entered;
 use crate::http::app::stores::Documents;
 use crate::http::error::Result;
-use crate::http::handlers::feed::plan::{Begin, FeedKind, Filter, Idle, Plan};
+use crate::http::handlers::feed::plan::{Begin, FeedKind, FeedRequest, Filter, Idle};
 use crate::http::handlers::feed::reader::{FeedPage, Reader};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
@@ -52,7 +52,7 @@ pub(crate) async fn changes_posted(request: &mut Request, db: &str) -> Result<Re
     respond(request, db, plan::plan(request, body.as_ref()).await?, body.as_ref()).await
 }
 
-async fn respond(request: &Request, db: &str, mut plan: Plan, body: Option<&JsonText>) -> Result<Response> {
+async fn respond(request: &Request, db: &str, mut plan: FeedRequest, body: Option<&JsonText>) -> Result<Response> {
     if let Filter::Named(named) = &plan.filter {
         let function = named.open(request, db, body.map(JsonText::as_str)).await?;
         plan.filter = Filter::Function(Box::new(function));

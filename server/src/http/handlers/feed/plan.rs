@@ -106,7 +106,7 @@ pub(crate) enum Idle {
 
 /// Parameters of the client.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct FeedRequest {
     pub(crate) kind: FeedKind,
     pub(crate) since: Begin,
     pub(crate) limit: Option<u64>,
@@ -123,7 +123,7 @@ pub(crate) struct Plan {
     pub(crate) idle: Idle,
 }
 
-impl Plan {
+impl FeedRequest {
     /// Whether the feed waits for changes once it has sent this many rows and has no more.
     pub(crate) fn waits_after(&self, rows: u64) -> bool {
         match self.kind {
@@ -135,7 +135,7 @@ impl Plan {
 }
 
 /// Reads the client's parameters.
-pub(crate) async fn plan(request: &Request, body: Option<&JsonText>) -> Result<Plan> {
+pub(crate) async fn plan(request: &Request, body: Option<&JsonText>) -> Result<FeedRequest> {
     let mut kind = FeedKind::Normal;
     let mut since = None;
     let mut limit = None;
@@ -187,7 +187,7 @@ pub(crate) async fn plan(request: &Request, body: Option<&JsonText>) -> Result<P
     }
     let filter = configure(filter, request, body).await?;
     let since = Begin::parse(since.as_deref().unwrap_or_default().trim_matches('"'), now_ms())?;
-    Ok(Plan {
+    Ok(FeedRequest {
         kind,
         since,
         limit,

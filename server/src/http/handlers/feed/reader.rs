@@ -18,7 +18,7 @@ use crate::http::app::stores::Documents;
 use crate::http::error::Result;
 use crate::http::functions::FilterFunction;
 use crate::http::handlers::document::contents;
-use crate::http::handlers::feed::plan::{FeedKind, Filter, Plan};
+use crate::http::handlers::feed::plan::{FeedKind, FeedRequest, Filter};
 use crate::http::wire::response::{MOST_PAGE, PageRows};
 
 /// Maximum number of times that a database may move while one page is read.
@@ -36,7 +36,7 @@ pub(crate) struct FeedPage {
 pub(crate) struct Reader {
     pub(crate) app: Arc<App>,
     pub(crate) database: Documents,
-    pub(crate) plan: Plan,
+    pub(crate) plan: FeedRequest,
     /// The last sequence that was read for the client.
     pub(crate) last: Seq,
     /// The number of `last`, once a page has been read.
@@ -56,7 +56,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// `resume`: the last sequence, for a feed in descending order that waits.
-    pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan, since: Seq, resume: Option<Seq>) -> Self {
+    pub(crate) fn new(app: Arc<App>, database: Documents, plan: FeedRequest, since: Seq, resume: Option<Seq>) -> Self {
         let pace = PageRows::new(plan.include_docs);
         let (number, pending) = (None, None);
         Reader { app, database, plan, last: since, number, pending, sent: 0, begun: false, resume, moves: 0, pace }

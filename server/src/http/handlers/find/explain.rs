@@ -5,11 +5,10 @@
 use mango::{Bookmark, Candidate, Choice, Index, Query};
 use model::{JsonText, JsonWriter};
 
-use crate::http::handlers::find::plan::Plan;
-use crate::http::handlers::find::write_names;
+use crate::http::handlers::find::plan::PlannedQuery;
 
 /// Writes the members into an open object.
-pub(crate) fn write(json: &mut JsonWriter<'_>, db: &str, plan: &Plan) {
+pub(crate) fn write(json: &mut JsonWriter<'_>, db: &str, plan: &PlannedQuery) {
     let query = &plan.query;
     json.name("dbname").str(db);
     json.name("index");
@@ -121,7 +120,7 @@ fn write_hints(json: &mut JsonWriter<'_>, query: &Query) {
 }
 
 /// Writes the arguments that CouchDB would read its view with.
-fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
+fn write_arguments(json: &mut JsonWriter<'_>, plan: &PlannedQuery) {
     let query = &plan.query;
     let descending = plan.is_descending();
     json.name("mrargs").begin_object();
@@ -177,4 +176,13 @@ fn write_arguments(json: &mut JsonWriter<'_>, plan: &Plan) {
         json.str("undefined");
     }
     json.end_object();
+}
+
+/// Writes a list of texts.
+fn write_names<'n>(json: &mut JsonWriter<'_>, names: impl IntoIterator<Item = &'n str>) {
+    json.begin_array();
+    names.into_iter().for_each(|name| {
+        json.str(name);
+    });
+    json.end_array();
 }

@@ -1,8 +1,8 @@
 //! `_find`, `_explain` and `_index`: documents by selector, and the indexes that make it fast.
 //!
 //! ```text
-//!   body ── Query ── Plan ─┬─ _explain: shows the plan
-//!                          └─ Search: pages of rows or documents, each a transaction ── rows as they are found
+//!   body ── Query ── PlannedQuery ─┬─ _explain: shows the plan
+//!                                  └─ Search: pages of rows or documents, each a transaction ── rows as found
 //!
 //!   body ── NewIndex ── a design document ── an ordinary edit, which starts the index
 //! ```
@@ -23,12 +23,11 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use mango::{Purpose, Query};
-use model::JsonWriter;
 
 use crate::http::app::App;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::handlers::find::plan::Plan;
+use crate::http::handlers::find::plan::PlannedQuery;
 use crate::http::handlers::find::search::Search;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, Stop};
@@ -74,7 +73,7 @@ async fn begin(
     database: Documents,
 ) -> Result<(Option<Search>, Vec<u8>)> {
     let mut body = b"{\"docs\":[".to_vec();
-    let plan = Plan::of(query()?, Purpose::Find, &app, &database).await?;
+    let plan = PlannedQuery::of(query()?, Purpose::Find, &app, &database).await?;
     if plan.finds_nothing() {
         body.extend_from_slice(b"\r\n]}\r");
         return Ok((None, body));
@@ -93,7 +92,7 @@ pub(crate) async fn explain(request: &mut Request, db: &str) -> Result<Response>
     let database = request.fresh_database(db).await?;
     let query = query(request, database.is_partitioned()).await?;
     let app = request.app.clone();
-    let plan = Box::pin(async move { Plan::of(query()?, Purpose::Explain, &app, &database).await });
+    let plan = Box::pin(async move { PlannedQuery::of(query()?, Purpose::Explain, &app, &database).await });
     let plan = request.app.off_thread(plan).await??;
     Ok(response::object(|json| explain::write(json, db, &plan)))
 }
@@ -117,15 +116,6 @@ async fn query(request: &mut Request, in_partitioned: bool) -> Result<impl FnOnc
         }
         Ok(Query { partition, in_partitioned, ..query })
     })
-}
-
-/// Writes a list of texts.
-fn write_names<'n>(json: &mut JsonWriter<'_>, names: impl IntoIterator<Item = &'n str>) {
-    json.begin_array();
-    names.into_iter().for_each(|name| {
-        json.str(name);
-    });
-    json.end_array();
 }
 
 impl From<mango::Error> for ApiError {

@@ -14,10 +14,10 @@ use crate::http::error::Result;
 use crate::http::jobs::index_build;
 
 /// A query and its plan.
-pub(crate) struct Plan {
+pub(crate) struct PlannedQuery {
     pub(crate) query: Query,
     /// The chosen index and its range, or the documents by id.
-    pub(crate) chosen: mango::Plan,
+    pub(crate) chosen: mango::QueryPlan,
     /// The end of the previous answer.
     pub(crate) bookmark: Option<Bookmark>,
     /// The number of the chosen index.
@@ -26,10 +26,10 @@ pub(crate) struct Plan {
     ids: IdRange,
 }
 
-impl Plan {
+impl PlannedQuery {
     /// # Errors
-    /// Those of the query's bookmark, and `no_usable_index` and `invalid_index` as [`mango::Plan::of`] has them.
-    pub(crate) async fn of(query: Query, purpose: Purpose, app: &App, database: &Documents) -> Result<Plan> {
+    /// Those of the query's bookmark, and `no_usable_index` and `invalid_index` as [`mango::QueryPlan::of`] has them.
+    pub(crate) async fn of(query: Query, purpose: Purpose, app: &App, database: &Documents) -> Result<PlannedQuery> {
         let word = query.bookmark.as_deref().filter(|_| purpose == Purpose::Find);
         let bookmark = word.map(Bookmark::decode).transpose()?;
         let mut known = database.indexes().await?;
@@ -52,7 +52,7 @@ impl Plan {
         };
         let (chosen, number) = chosen?;
         let ids = query.id_range();
-        Ok(Plan { query, chosen, bookmark, number, ids })
+        Ok(PlannedQuery { query, chosen, bookmark, number, ids })
     }
 
     /// The range of the chosen index.
@@ -123,7 +123,7 @@ fn choose(
     bookmark: Option<&Bookmark>,
     known: &[IndexInfo],
     purpose: Purpose,
-) -> std::result::Result<(mango::Plan, u64), mango::Error> {
+) -> std::result::Result<(mango::QueryPlan, u64), mango::Error> {
     let began = |info: &&IndexInfo| match bookmark {
         None => true,
         Some(bookmark) => bookmark.row.as_ref().is_some_and(|(number, _)| *number == info.number),

@@ -22,7 +22,7 @@ use crate::http::app::App;
 use crate::http::app::statistics::Count;
 use crate::http::app::stores::Documents;
 use crate::http::error::{ApiError, Result};
-use crate::http::handlers::find::plan::Plan;
+use crate::http::handlers::find::plan::PlannedQuery;
 
 /// Maximum number of documents in a page. The first page has as many as the answer may have; each next one has `GROWTH`
 /// times as many.
@@ -47,7 +47,7 @@ const TOO_MANY: &str = "The number of documents examined is high in proportion t
 pub(crate) struct Search {
     app: Arc<App>,
     database: Documents,
-    plan: Plan,
+    plan: PlannedQuery,
     /// The part that is left; `None` when the search is done.
     rest: Option<Rest>,
     page_rows: usize,
@@ -88,7 +88,7 @@ struct Tally {
 }
 
 impl Search {
-    pub(crate) fn new(app: Arc<App>, database: Documents, plan: Plan) -> Search {
+    pub(crate) fn new(app: Arc<App>, database: Documents, plan: PlannedQuery) -> Search {
         let query = &plan.query;
         let tally = Tally { skip: query.skip, left: query.limit, ..Tally::default() };
         let wanted = usize::try_from(query.skip.saturating_add(query.limit)).unwrap_or(usize::MAX);
@@ -187,7 +187,7 @@ impl Search {
 
 impl Rest {
     /// The whole search, or the part after the bookmark.
-    fn of(plan: &Plan) -> Rest {
+    fn of(plan: &PlannedQuery) -> Rest {
         let bookmark = plan.bookmark.as_ref();
         let Some(scan) = plan.scan() else {
             return Rest::Documents(plan.listing(bookmark.map(|bookmark| bookmark.id.as_str())));
@@ -207,7 +207,7 @@ impl Rest {
 struct PageSearch<'s> {
     app: &'s App,
     database: &'s Documents,
-    plan: &'s Plan,
+    plan: &'s PlannedQuery,
     tally: &'s mut Tally,
     found: &'s mut Vec<u8>,
 }

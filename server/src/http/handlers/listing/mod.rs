@@ -24,7 +24,7 @@ use crate::http::request::Request;
 use crate::http::wire::paging::{Asked, Paging};
 use crate::http::wire::params;
 use crate::http::wire::response::{BodyWriter, Gone, MOST_PAGE, PageRows, Response};
-use crate::http::wire::rows::{self, PagedRows};
+use crate::http::wire::rows::{self, PagedRows, RowList};
 
 /// Number of keys in a page of a listing without documents.
 const PAGE_KEYS: usize = 500;
@@ -45,19 +45,16 @@ struct Lister {
     database: Documents,
     namespace: Namespace,
     query: Query,
-    /// The page of the listing, if the client asks for one.
-    paging: Option<Paging>,
+    list: RowList,
     rest: Rest,
     /// Rows that were read but not written yet.
     read: vec::IntoIter<AllDocsRow>,
-    /// Whether the next row is not the first.
-    comma: bool,
     pace: PageRows,
 }
 
 /// The members before the rows.
 #[derive(Default)]
-struct Head {
+struct BeforeRows {
     total_rows: Option<u64>,
     offset: Option<u64>,
     update_seq: Option<Seq>,
@@ -81,10 +78,9 @@ impl Lister {
             namespace,
             pace: PageRows::new(query.rows.include_docs),
             query,
-            paging,
+            list: RowList::new(paging),
             rest,
             read: Vec::new().into_iter(),
-            comma: false,
         };
         // If no key is left, the first page is the whole answer.
         lister.pass_others();
@@ -117,7 +113,7 @@ impl Lister {
     }
 
     /// Adds the number of documents in the namespace, and the number of rows before the first one.
-    async fn count(&self, head: &mut Head) -> Result<()> {
+    async fn count(&self, head: &mut BeforeRows) -> Result<()> {
         let Some(mut total) = head.total_rows else { return Ok(()) };
         // Design documents are few, so they are counted exactly.
         let exact = if self.namespace == Namespace::Design { usize::MAX } else { head.rows };
@@ -143,17 +139,17 @@ impl Lister {
     }
 
     /// Writes the rows of the next page.
-    async fn page(&mut self, out: &mut Vec<u8>) -> Result<Head> {
+    async fn page(&mut self, out: &mut Vec<u8>) -> Result<BeforeRows> {
         if self.read.len() > 0 {
             self.write_read(out, MOST_PAGE).await?;
-            return Ok(Head::default());
+            return Ok(BeforeRows::default());
         }
         match &mut self.rest {
             Rest::Range(next) => {
                 // An impossible range has no rows, but the answer has a total.
                 let mut request =
                     next.take().unwrap_or_else(|| AllDocsRequest { limit: Some(0), ..fetch(&self.query) });
-                request.at_once = Some(self.paging.as_ref().map_or(usize::MAX, Paging::left).min(self.pace.rows));
+                request.at_once = Some(self.list.left().unwrap_or(usize::MAX).min(self.pace.rows));
                 let (head, next) = self.fetch_and_write(request, out, MOST_PAGE).await?;
                 self.rest = Rest::Range(next);
                 Ok(head)
@@ -166,15 +162,15 @@ impl Lister {
                     _ => PAGE_KEYS,
                 };
                 let most = most.min(self.pace.rows);
-                let mut chunk = Vec::new();
-                while chunk.len() < most
+                let mut some = Vec::new();
+                while some.len() < most
                     && let Some(key) = self.next_key()
                 {
-                    chunk.push(key);
+                    some.push(key);
                     self.pass();
                     self.pass_others();
                 }
-                self.keyed_page(&chunk, out).await
+                self.keyed_page(&some, out).await
             }
         }
     }
@@ -185,23 +181,23 @@ impl Lister {
         request: AllDocsRequest,
         out: &mut Vec<u8>,
         most: usize,
-    ) -> Result<(Head, Option<AllDocsRequest>)> {
+    ) -> Result<(BeforeRows, Option<AllDocsRequest>)> {
         let database = self.database.clone();
         // Keys may be ids of local documents everywhere.
         let first = request.keys.as_ref().and_then(|keys| keys.first());
         if self.namespace == Namespace::Local || first.is_some_and(|id| id.starts_with(LOCAL_PREFIX)) {
             let found = self.app.scan(async move { database.local_docs(&request).await }).await?;
             for row in &found.rows {
-                self.separate(out);
+                self.next_row(out);
                 write_local(out, row, self.query.rows.include_docs);
             }
-            return Ok((Head::default(), found.next));
+            return Ok((BeforeRows::default(), found.next));
         }
         let found = self.app.scan(async move { database.all_docs(&request).await }).await?;
         let (total_rows, rows) = (Some(found.total_rows), found.rows.len());
         self.read = found.rows.into_iter();
         self.write_read(out, most).await?;
-        let head = Head { total_rows, offset: None, update_seq: found.update_seq, rows };
+        let head = BeforeRows { total_rows, offset: None, update_seq: found.update_seq, rows };
         Ok((head, found.next))
     }
 
@@ -218,14 +214,14 @@ impl Lister {
                     rev.clone_from(&document.rev);
                 }
             }
-            self.separate(out);
+            self.next_row(out);
             write_row(out, &row, self.query.rows.include_docs, self.query.fields.as_ref());
         }
         Ok(())
     }
 
     /// Writes the rows of keys, in their order. A key that is not a string is reported as not found.
-    async fn keyed_page(&mut self, keys: &[JsonText], out: &mut Vec<u8>) -> Result<Head> {
+    async fn keyed_page(&mut self, keys: &[JsonText], out: &mut Vec<u8>) -> Result<BeforeRows> {
         let mut head = None;
         let mut run: Vec<String> = Vec::new();
         let is_local = |id: &str| id.starts_with(LOCAL_PREFIX);
@@ -238,7 +234,7 @@ impl Lister {
             match id {
                 Some(id) => run.push(id.into_owned()),
                 None => {
-                    self.separate(out);
+                    self.next_row(out);
                     write_not_found(out, key);
                 }
             }
@@ -254,7 +250,7 @@ impl Lister {
     }
 
     /// Writes the rows of ids, in as many batches as needed. Local documents have no head.
-    async fn run(&mut self, ids: Vec<String>, out: &mut Vec<u8>) -> Result<Option<Head>> {
+    async fn run(&mut self, ids: Vec<String>, out: &mut Vec<u8>) -> Result<Option<BeforeRows>> {
         if ids.is_empty() {
             return Ok(None);
         }
@@ -270,15 +266,9 @@ impl Lister {
         Ok(head)
     }
 
-    fn separate(&mut self, out: &mut Vec<u8>) {
-        if self.comma {
-            out.extend_from_slice(b",\r\n");
-        }
-        self.comma = true;
+    fn next_row(&mut self, out: &mut Vec<u8>) {
+        self.list.next_row(out);
         self.pace.written += 1;
-        if let Some(paging) = &mut self.paging {
-            paging.take();
-        }
     }
 }
 
@@ -312,24 +302,19 @@ impl PagedRows for Lister {
     }
 
     fn is_done(&self) -> bool {
-        let has_rest = || match &self.rest {
+        let has_rest = match &self.rest {
             Rest::Range(next) => next.is_some(),
             Rest::Keys(left) => !left.is_empty(),
         };
-        let is_full = self.paging.as_ref().is_some_and(|paging| paging.left() == 0);
-        self.read.len() == 0 && (is_full || !has_rest())
+        self.read.len() == 0 && self.list.is_done(has_rest)
     }
 
     fn end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n]");
-        if let Some(paging) = &self.paging {
-            let next = match &self.rest {
-                Rest::Range(Some(next)) => query::place(next),
-                _ => None,
-            };
-            paging.write_members(out, next);
-        }
-        out.push(b'}');
+        self.list.write_end(out, || match &self.rest {
+            Rest::Range(Some(next)) => query::place(next),
+            _ => None,
+        });
     }
 
     async fn send(&mut self, writer: &BodyWriter, page: Vec<u8>) -> Result<(), Gone> {

@@ -16,7 +16,7 @@ use backup::{Folder, Protection, Pruned, Report, Repository};
 use hyper::StatusCode;
 use model::{JsonText, JsonWriter, LayerOptions, SystemEnvironment};
 
-use crate::backup_state::State;
+use crate::backup_state::BackupProgress;
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
@@ -95,25 +95,25 @@ pub(crate) async fn begin(request: &mut Request) -> Result<Response> {
     let app = &request.app;
     {
         let mut state = app.backup.0.lock();
-        if matches!(*state, State::Running { .. }) {
+        if matches!(*state, BackupProgress::Running { .. }) {
             return Err(ApiError::new(StatusCode::CONFLICT, "conflict", "a backup is running"));
         }
-        *state = State::Running { database: String::new(), documents: 0 };
+        *state = BackupProgress::Running { database: String::new(), documents: 0 };
     }
     let work = app.clone();
     let began = app.spawn_scan(async move {
         let _ending = Ending(&work);
         let state = match run(&work, &asked).await {
-            Ok(done) => State::Ended(Box::new(done)),
+            Ok(done) => BackupProgress::Ended(Box::new(done)),
             Err(error) => {
                 tracing::warn!(%error, to = asked.to, "a backup failed");
-                State::Failed(error.to_string())
+                BackupProgress::Failed(error.to_string())
             }
         };
         *work.backup.0.lock() = state;
     });
     if began.is_none() {
-        *app.backup.0.lock() = State::None;
+        *app.backup.0.lock() = BackupProgress::None;
         return Err(ApiError::internal());
     }
     status(request).await.map(|mut response| {
@@ -128,8 +128,9 @@ struct Ending<'a>(&'a App);
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let mut state = self.0.backup.0.lock();
-        if matches!(*state, State::Running { .. }) {
-            *state = State::Failed("the backup ended unexpectedly; the server's log has the details".to_owned());
+        if matches!(*state, BackupProgress::Running { .. }) {
+            *state =
+                BackupProgress::Failed("the backup ended unexpectedly; the server's log has the details".to_owned());
         }
     }
 }
@@ -138,7 +139,7 @@ async fn run(app: &Arc<App>, asked: &Asked) -> backup::Result<(Report, Option<Pr
     let place = Arc::new(Folder::new(&asked.to));
     let repository = Repository::open_or_create(place, &asked.protection, Arc::new(SystemEnvironment)).await?;
     let mut progress = |database: &str, documents: u64| {
-        *app.backup.0.lock() = State::Running { database: database.to_owned(), documents };
+        *app.backup.0.lock() = BackupProgress::Running { database: database.to_owned(), documents };
     };
     let engine = app.layer.engine().clone();
     let (options, names) = (LayerOptions::default(), &asked.databases[..]);
@@ -160,18 +161,18 @@ pub(crate) async fn status(request: &Request) -> Result<Response> {
     Ok(response::object(|json| write(json, &state)))
 }
 
-fn write(json: &mut JsonWriter<'_>, state: &State) {
+fn write(json: &mut JsonWriter<'_>, state: &BackupProgress) {
     match state {
-        State::None => {
+        BackupProgress::None => {
             json.name("state").str("none");
         }
-        State::Running { database, documents } => {
+        BackupProgress::Running { database, documents } => {
             json.name("state").str("running").name("database").str(database).name("documents").u64(*documents);
         }
-        State::Failed(reason) => {
+        BackupProgress::Failed(reason) => {
             json.name("state").str("failed").name("reason").str(reason);
         }
-        State::Ended(done) => {
+        BackupProgress::Ended(done) => {
             let (report, pruned) = done.as_ref();
             json.name("state").str("ended").name("run").str(&report.run.id);
             json.name("copied_whole").u64(report.whole as u64).name("bytes").u64(report.bytes);

@@ -69,7 +69,7 @@ pub(crate) async fn value(request: &Request, names: &[&str]) -> Result<Response>
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
     let settings = request.app.auth.settings();
-    if let Some(value) = settings.rows.shown(section, key) {
+    if let Some(value) = settings.rows.listed_value(section, key) {
         return Ok(text(value));
     }
     let own = if section == ADMINS { request.app.auth.own_listed(request.address).await? } else { None };
@@ -85,7 +85,9 @@ pub(crate) async fn put(request: &mut Request, names: &[&str]) -> Result<Respons
     let body = JsonText::parse(&body).map_err(|_| ApiError::invalid_json())?;
     let value = body.root().as_str().ok_or_else(|| ApiError::bad_request("a JSON string expected"))?;
     let value = checked(section, key, &value)?;
-    let shown = request.app.auth.settings().rows.shown(section, key).unwrap_or_default().to_owned();
+    // After the body is there: others wait for this turn.
+    let _turn = request.app.auth.admit_change(&request.app.layer, &request.principal).await?;
+    let shown = request.app.auth.settings().rows.listed_value(section, key).unwrap_or_default().to_owned();
     let old = set(request, section, key, &value, is_kept(request)).await?;
     Ok(text(&old.unwrap_or(shown)))
 }
@@ -103,6 +105,7 @@ pub(crate) async fn delete(request: &Request, names: &[&str]) -> Result<Response
     let &[node, section, key] = names else { return Err(unknown()) };
     require_node(node)?;
     require_open(section)?;
+    let _turn = request.app.auth.admit_change(&request.app.layer, &request.principal).await?;
     // Another server may have changed it since.
     drop(request.app.auth.load(&request.app.layer).await?);
     if section == ADMINS && request.app.auth.has_administrator() && !leaves_an_administrator(request, Some(key)).await?

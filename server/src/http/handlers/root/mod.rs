@@ -3,6 +3,7 @@
 pub(crate) mod backup;
 pub(crate) mod configuration;
 pub(crate) mod databases;
+pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod replicate;
 pub(crate) mod scheduler;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use hyper::StatusCode;
-use jobs::{Job, State, pause_after_lost};
+use jobs::{Job, JobState, pause_after_lost};
 use model::limits::DESIGN_PREFIX;
 use model::{AllDocsEntry, AllDocsRequest, JsonRef, JsonText, JsonWriter};
 
@@ -17,7 +17,7 @@ use crate::http::jobs::replicator::has_jobs;
 use crate::http::jobs::replicator::record::{
     Event, JobProgress, KIND, ReplicationJob, job_of_document, of_lost, plus_for_space, time,
 };
-use crate::http::jobs::replicator::requested::shown;
+use crate::http::jobs::replicator::requested::side_name;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response, json_object};
 
@@ -42,7 +42,7 @@ impl Known {
 
     /// The event since the last one in the history: the server ended while the job ran.
     fn loss(&self) -> Option<Event> {
-        let Job { state: State::Pending, lost: times @ 1.., scheduled_ms, .. } = self.job else { return None };
+        let Job { state: JobState::Pending, lost: times @ 1.., scheduled_ms, .. } = self.job else { return None };
         let at_ms = scheduled_ms.saturating_sub(pause_after_lost(times));
         Some(Event { kind: "crashed".to_owned(), at_ms, reason: Some(of_lost(times)) })
     }
@@ -54,9 +54,9 @@ impl Known {
 
     fn state(&self) -> &'static str {
         match (&self.job.name, self.job.state, self.failure()) {
-            (None, State::Running, _) | (None, _, None) => "initializing",
+            (None, JobState::Running, _) | (None, _, None) => "initializing",
             (None, _, Some(_)) => "error",
-            (_, State::Running, _) => "running",
+            (_, JobState::Running, _) => "running",
             (_, _, Some(_)) => "crashing",
             (_, _, None) => "pending",
         }
@@ -94,7 +94,7 @@ impl Known {
 
     fn write_shown(&self, name: &str, json: &mut JsonWriter<'_>) {
         json.name(name);
-        match self.order.shown(name) {
+        match self.order.described(name) {
             Some(value) => json.value(value),
             None => json.null(),
         };
@@ -245,7 +245,7 @@ impl ReplicationRow<'_> {
     }
 
     fn write(&self, json: &mut JsonWriter<'_>) {
-        let side = |name: &str| self.found.body.get(name).and_then(shown);
+        let side = |name: &str| self.found.body.get(name).and_then(side_name);
         json.begin_object().name("database").str(self.database).name("doc_id").str(&self.found.id);
         let known = self.known.as_ref().filter(|_| self.found.is_to_run());
         json.name("id");

@@ -24,7 +24,7 @@ pub(crate) fn logout(request: &Request) -> Result<Response> {
 
 /// `GET /_session`
 pub(crate) async fn current(request: &Request) -> Result<Response> {
-    let principal = users::shown(&request.app.databases, &request.principal).await?;
+    let principal = users::with_stored_roles(&request.app.databases, &request.principal).await?;
     if principal.proof == Proof::Nothing && request.params.is_true("basic") {
         return Err(ApiError::unauthorized("Please login."));
     }
@@ -44,13 +44,17 @@ pub(crate) async fn current(request: &Request) -> Result<Response> {
         }
         json.str("cookie").str("default").end_array();
         match principal.proof {
-            Proof::Party | Proof::Basic => json.name("authenticated").str("default"),
+            Proof::OpenAdmin | Proof::Setup | Proof::Basic => json.name("authenticated").str("default"),
             Proof::Cookie => json.name("authenticated").str("cookie"),
             Proof::Token(_) => json.name("authenticated").str("jwt"),
             Proof::Proxy(_) => json.name("authenticated").str("proxy"),
             Proof::Nothing => json,
         };
         json.end_object();
+        if request.app.auth.is_open_admin() {
+            // No member of CouchDB's. The console asks for the token.
+            json.name("needs_administrator").bool(true);
+        }
     }))
 }
 
@@ -83,7 +87,7 @@ pub(crate) async fn login(request: &mut Request) -> Result<Response> {
                 return Ok(response);
             }
         };
-    let principal = users::shown(&app.databases, &principal).await?;
+    let principal = users::with_stored_roles(&app.databases, &principal).await?;
     let mut response = response::object(|json| {
         json.name("ok").bool(true);
         json.name("name").str(&name);

@@ -60,6 +60,8 @@ async fn exists(request: &Request, name: &str) -> Result<bool> {
 pub(crate) async fn set_up(request: &mut Request) -> Result<Response> {
     request.body.narrow(MOST_BYTES);
     let body = request.json_object().await?;
+    let app = request.app.clone();
+    let _turn = app.auth.admit_change(&app.layer, &request.principal).await?;
     match member(&body, "action").as_deref() {
         Some("enable_single_node") => {}
         Some("enable_cluster" | "add_node" | "remove_node" | "finish_cluster" | "receive_cookie") => {

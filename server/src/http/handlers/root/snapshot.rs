@@ -1,8 +1,9 @@
-//! `POST /_couch_layer/snapshot`: copies the store while it is served, in milliseconds ([`kv_api::Database::snapshot`]).
+//! `POST /_couch_layer/snapshot`: copies the store while it is served, in milliseconds
+//! ([`kv_api::Database::snapshot`]).
 //!
-//! `{"to": "/snapshots/monday"}`. The folder is one of the server's machine, and is created: a folder or a file of this name is
-//! refused, so nothing that exists is written to or removed. It lies on the file system of the store, and not inside of it.
-//! Only an administrator may name it. On a server without an administrator nobody may.
+//! `{"to": "/snapshots/monday"}`. The folder is one of the server's machine, and is created: a folder or a file of this
+//! name is refused, so nothing that exists is written to or removed. It lies on the file system of the store, and not
+//! inside of it. Only an administrator may name it. On a server without an administrator nobody may.
 
 use std::path::PathBuf;
 

@@ -32,7 +32,7 @@ const COOLDOWN: u32 = 9;
 const POLL: Duration = Duration::from_secs(5);
 
 /// Parameters of the client.
-struct Plan {
+struct UpdatesRequest {
     kind: FeedKind,
     /// `None`: the last event at the time of the request.
     since: Option<Seq>,
@@ -41,9 +41,9 @@ struct Plan {
     idle: Idle,
 }
 
-impl Plan {
-    fn read(request: &Request) -> Result<Plan> {
-        let mut plan = Plan {
+impl UpdatesRequest {
+    fn read(request: &Request) -> Result<UpdatesRequest> {
+        let mut plan = UpdatesRequest {
             kind: FeedKind::Normal,
             since: Some(Seq::ZERO),
             limit: usize::MAX,
@@ -79,7 +79,7 @@ impl Plan {
 
 /// `GET /_db_updates`
 pub(crate) async fn db_updates(request: &Request) -> Result<Response> {
-    let plan = Plan::read(request)?;
+    let plan = UpdatesRequest::read(request)?;
     let app = &request.app;
     let layer = app.layer.clone();
     let since = match plan.since {

@@ -15,7 +15,7 @@ use crate::http::jobs::view_update;
 use crate::http::wire::paging::Paging;
 use crate::http::wire::response::MOST_PAGE;
 use crate::http::wire::row_query::{RowQuery, Update};
-use crate::http::wire::rows::PagedRows;
+use crate::http::wire::rows::{PagedRows, RowList};
 
 /// Writes the rows of a view.
 pub(super) struct Answer {
@@ -27,12 +27,9 @@ pub(super) struct Answer {
     /// How rows are reduced, if they are.
     reduces: Option<Grouping>,
     next: Option<ViewRequest>,
-    /// The page of the answer, if the client asks for one.
-    paging: Option<Paging>,
+    list: RowList,
     /// Rows that were read but not written yet.
     read: std::vec::IntoIter<ViewRow>,
-    /// Whether the next row is not the first.
-    comma: bool,
     /// The documents that are left out of the view.
     left_out: LeftOut,
 }
@@ -63,21 +60,20 @@ impl Answer {
             reduces: reduces.then(|| query::grouping(&query)),
             next: Some(rows),
             query,
-            paging,
+            list: RowList::new(paging),
             read: Vec::new().into_iter(),
-            comma: false,
             left_out: LeftOut::default(),
         })
     }
 
     /// Writes the rows of the next page.
-    async fn page(&mut self, out: &mut Vec<u8>) -> Result<Head> {
+    async fn page(&mut self, out: &mut Vec<u8>) -> Result<BeforeRows> {
         if self.read.len() > 0 {
             self.write_read(out).await?;
-            return Ok(Head::default());
+            return Ok(BeforeRows::default());
         }
-        let Some(mut request) = self.next.take() else { return Ok(Head::default()) };
-        request.at_once = self.paging.as_ref().map(Paging::left);
+        let Some(mut request) = self.next.take() else { return Ok(BeforeRows::default()) };
+        request.at_once = self.list.left();
         let (database, group, view) = (self.database.clone(), self.group.clone(), self.view.clone());
         if let Some(grouping) = self.reduces {
             let read = async move { database.view_reductions(&group, &view, &request, grouping).await };
@@ -85,10 +81,10 @@ impl Answer {
             self.next = page.next;
             self.note(page.left_out);
             for row in &page.rows {
-                self.separate(out);
+                self.list.next_row(out);
                 write_reduced(out, row)?;
             }
-            return Ok(Head { seq: page.seq, ..Head::default() });
+            return Ok(BeforeRows { seq: page.seq, ..BeforeRows::default() });
         }
         let read = async move {
             let mut page = database.view_rows(&group, &view, &request).await?;
@@ -104,7 +100,7 @@ impl Answer {
         (self.next, self.read) = (page.next, page.rows.into_iter());
         self.note(page.left_out);
         self.write_read(out).await?;
-        Ok(Head { total_rows: page.total_rows, offset: page.offset, seq: page.seq })
+        Ok(BeforeRows { total_rows: page.total_rows, offset: page.offset, seq: page.seq })
     }
 
     /// Writes rows that were read, until `out` is a page.
@@ -119,7 +115,7 @@ impl Answer {
                     _held = Some(contents::load_all(&self.app, &self.database, document).await?);
                 }
             }
-            self.separate(out);
+            self.list.next_row(out);
             write_row(out, &row);
         }
         Ok(())
@@ -151,16 +147,6 @@ impl Answer {
         }
         json.end_array();
     }
-
-    fn separate(&mut self, out: &mut Vec<u8>) {
-        if self.comma {
-            out.extend_from_slice(b",\r\n");
-        }
-        self.comma = true;
-        if let Some(paging) = &mut self.paging {
-            paging.take();
-        }
-    }
 }
 
 impl PagedRows for Answer {
@@ -174,7 +160,7 @@ impl PagedRows for Answer {
             // It was never built and the client does not want to wait, or it was removed just now.
             Err(error) if error.status() == StatusCode::NOT_FOUND && !error.is_no_database() => {
                 self.next = None;
-                Head::default()
+                BeforeRows::default()
             }
             head => head?,
         };
@@ -200,25 +186,20 @@ impl PagedRows for Answer {
     }
 
     fn is_done(&self) -> bool {
-        let is_full = self.paging.as_ref().is_some_and(|paging| paging.left() == 0);
-        self.read.len() == 0 && (is_full || self.next.is_none())
+        self.read.len() == 0 && self.list.is_done(self.next.is_some())
     }
 
     fn end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n]");
         self.write_errors(out);
-        if let Some(paging) = &self.paging {
-            // After the last requested row, there is no next page.
-            let next = self.next.as_ref().filter(|next| next.limit != Some(0));
-            paging.write_members(out, next.and_then(query::place));
-        }
-        out.push(b'}');
+        // After the last requested row, there is no next page.
+        self.list.write_end(out, || self.next.as_ref().filter(|next| next.limit != Some(0)).and_then(query::place));
     }
 }
 
 /// The members before the rows.
 #[derive(Default)]
-struct Head {
+struct BeforeRows {
     total_rows: u64,
     offset: u64,
     seq: model::Seq,

@@ -12,6 +12,7 @@
 mod answer;
 pub(crate) mod check;
 mod query;
+pub(crate) mod trial;
 
 use std::collections::HashSet;
 

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::{JobId, NewJob, State};
+use jobs::{JobId, JobState, NewJob};
 use model::limits::DESIGN_PREFIX;
 use model::{
     AttachmentEdit, Change, Document, Edit, ErrorKind, GetOptions, JsonText, JsonWriter, NameRange, WriteMode,
@@ -140,14 +140,14 @@ fn readable(id: &str, body: &JsonText) -> Result<RequestedReplication> {
 pub(crate) async fn ensure(app: &App, database: &str) -> Result<()> {
     let (jobs, id) = (app.layer.jobs(), JobId::new(FOLLOWERS, database));
     let known = jobs.get(&id).await?;
-    if known.is_none_or(|job| job.state == State::Finished) {
-        follow_anew(app, database).await?;
+    if known.is_none_or(|job| job.state == JobState::Finished) {
+        restart_follower(app, database).await?;
     }
     Ok(())
 }
 
 /// Starts to follow a new database. A run that is ending because the database was missing starts again.
-pub(crate) async fn follow_anew(app: &App, database: &str) -> Result<()> {
+pub(crate) async fn restart_follower(app: &App, database: &str) -> Result<()> {
     let id = JobId::new(FOLLOWERS, database);
     let data = response::object_text(|json| {
         json.name("task").begin_object().name("database").str(database).end_object();

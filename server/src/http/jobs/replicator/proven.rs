@@ -47,7 +47,7 @@ impl Proven {
     /// How this client proved its name; `None` if it has no name.
     pub(crate) fn of_client(principal: &Principal) -> Option<Proven> {
         match principal.proof {
-            Proof::Nothing | Proof::Party => None,
+            Proof::Nothing | Proof::OpenAdmin | Proof::Setup => None,
             Proof::Cookie | Proof::Basic if principal.is_server_admin() => Some(Proven::Admin),
             Proof::Cookie | Proof::Basic => Some(Proven::User),
             Proof::Token(voucher) => Some(Proven::Token(voucher, principal.roles.clone())),
@@ -102,8 +102,8 @@ impl Proven {
                     Some(found) => Ok(found),
                 };
             }
-            Proven::Token(voucher, roles) if app.auth.believes_tokens(voucher) => (roles, Proof::Token(*voucher)),
-            Proven::Proxy(voucher, roles) if app.auth.believes_proxies(voucher) => (roles, Proof::Proxy(*voucher)),
+            Proven::Token(voucher, roles) if app.auth.trusts_token(voucher) => (roles, Proof::Token(*voucher)),
+            Proven::Proxy(voucher, roles) if app.auth.trusts_proxy(voucher) => (roles, Proof::Proxy(*voucher)),
             Proven::Token(..) | Proven::Proxy(..) => {
                 let reason = format!("the proof of the owner {name} of the replication is no longer accepted");
                 return Err(ApiError::forbidden(reason));

@@ -35,7 +35,7 @@ pub(crate) const MOST_REQUEST: usize = 60_000;
 const MOST_RECORD: usize = 80_000;
 
 /// Maximum number of shown characters of a database's address.
-const MOST_SHOWN: usize = 1_000;
+const MOST_NAME: usize = 1_000;
 
 /// Maximum length of a stored failure reason.
 const MOST_REASON: usize = 200;
@@ -117,7 +117,7 @@ impl ReplicationJob {
         user: Option<&str>,
         added_ms: u64,
     ) -> ReplicationJob {
-        let shown = |name: &str| name.chars().take(MOST_SHOWN).collect::<String>();
+        let shortened = |name: &str| name.chars().take(MOST_NAME).collect::<String>();
         let task = json_object(|json| {
             match &origin {
                 Origin::Document { database, id, .. } => {
@@ -131,7 +131,7 @@ impl ReplicationJob {
                 Some(user) => json.name("user").str(user),
                 None => json.name("user").null(),
             };
-            json.name("source").str(&shown(&asked.source.name)).name("target").str(&shown(&asked.target.name));
+            json.name("source").str(&shortened(&asked.source.name)).name("target").str(&shortened(&asked.target.name));
             json.name("continuous").bool(asked.options.continuous);
             json.name("checkpoint_interval").u64(asked.options.checkpoint_interval.as_millis() as u64);
         });
@@ -172,7 +172,7 @@ impl ReplicationJob {
 
     /// Whether it continues with later changes.
     fn is_continuous(&self) -> bool {
-        self.shown("continuous").and_then(JsonRef::as_bool) == Some(true)
+        self.described("continuous").and_then(JsonRef::as_bool) == Some(true)
     }
 
     /// Whether clients wait for its end.
@@ -181,7 +181,7 @@ impl ReplicationJob {
     }
 
     /// The description under this name.
-    pub(crate) fn shown(&self, name: &str) -> Option<JsonRef<'_>> {
+    pub(crate) fn described(&self, name: &str) -> Option<JsonRef<'_>> {
         self.task.get(name)
     }
 }
@@ -408,7 +408,7 @@ mod tests {
             let order = ReplicationJob::new(origin, &asked, Some("anna"), 7);
             assert_eq!(ReplicationJob::read(&order.write()), Some(order.clone()));
             assert!(!order.task.as_str().contains("geheim") && !format!("{order:?}").contains("geheim"), "{order:?}");
-            assert_eq!(order.shown("user").and_then(JsonRef::as_str).as_deref(), Some("anna"));
+            assert_eq!(order.described("user").and_then(JsonRef::as_str).as_deref(), Some("anna"));
         }
         // An owner without a proof keeps the name.
         let order = ReplicationJob::new(request(Owner::default()), &asked, Some("anna"), 7);

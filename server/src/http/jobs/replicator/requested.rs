@@ -311,15 +311,15 @@ fn side(value: Option<JsonRef<'_>>) -> Result<Side> {
 }
 
 /// A side as it is shown: without credentials, and a URL with a slash at its end. `None` if it is not a side.
-pub(crate) fn shown(value: JsonRef<'_>) -> Option<String> {
+pub(crate) fn side_name(value: JsonRef<'_>) -> Option<String> {
     side(Some(value)).ok().map(|side| side.name)
 }
 
 /// A side as it was given, without credentials. `None` if it is not a side.
 pub(crate) fn without_credentials(value: JsonRef<'_>) -> Option<String> {
-    let shown = shown(value)?;
+    let name = side_name(value)?;
     let given = value.get("url").unwrap_or(value).as_str()?;
-    Some(if given.ends_with('/') { shown } else { shown.strip_suffix('/').unwrap_or(&shown).to_owned() })
+    Some(if given.ends_with('/') { name } else { name.strip_suffix('/').unwrap_or(&name).to_owned() })
 }
 
 #[cfg(test)]

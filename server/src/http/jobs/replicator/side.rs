@@ -90,7 +90,7 @@ impl Rights {
         let params: Vec<_> = params.iter().map(text).collect();
         let function = async {
             let named = Named::parse(name, false)?;
-            let principal = users::shown(&self.app.databases, &self.principal).await?;
+            let principal = users::with_stored_roles(&self.app.databases, &self.principal).await?;
             named.of_replication(&self.documents, &principal, &params).await
         };
         function.await.map_err(|error| of_peer(&error))

@@ -93,6 +93,7 @@ const CASES: &[Case] = &[
     case("/{db}/_changes", "POST", r#"{"doc_ids":["docid"]}"#).to("/db/_changes?filter=_doc_ids"),
     case("/{db}/_couch_layer/format", "PUT", r#""packed""#),
     // A store in memory cannot be relocated. Tests of relocations send these to other stores.
+    case("/{db}/_couch_layer/try_view", "POST", r#"{"design":{"views":{"v":{"map":"doc => emit(1)"}}},"view":"v"}"#),
     case("/{db}/_couch_layer/relocate", "DELETE", "").to("/db/_couch_layer/relocate?to=mem:"),
     case("/{db}/_couch_layer/relocate", "POST", r#"{"to":"mem:"}"#),
     case("/{db}/_revs_diff", "POST", r#"{"docid":["1-11111111111111111111111111111111"]}"#),

@@ -61,6 +61,7 @@ const NO_WRITES: &[&str] = &[
     "/_couch_layer/snapshot",
     "/{db}/_couch_layer/format",
     "/{db}/_couch_layer/relocate",
+    "/{db}/_couch_layer/try_view",
     "/{db}/_keep_replaced",
     "/{db}/_revs_limit",
     "/{db}/_security",

@@ -103,8 +103,8 @@ impl Chunk {
 }
 
 impl State {
-    /// The state after a head whose body has this length. `None`: the service reported none, so hyper has not accepted the
-    /// head.
+    /// The state after a head whose body has this length. `None`: the service reported none, so hyper has not accepted
+    /// the head.
     pub(super) fn behind_head(length: Option<Length>) -> State {
         match length {
             Some(Length::Exact(0)) => State::BeforeRequest,

@@ -123,8 +123,8 @@ impl Tag {
         Tag(tag)
     }
 
-    /// Whether the client has this version already (`If-None-Match`, weak or strong). As in CouchDB, a tag without quotes
-    /// and `*` match nothing.
+    /// Whether the client has this version already (`If-None-Match`, weak or strong). As in CouchDB, a tag without
+    /// quotes and `*` match nothing.
     pub(crate) fn is_known(&self, headers: &HeaderMap) -> bool {
         headers.get_all(IF_NONE_MATCH).iter().any(|value| {
             value.as_bytes().split(|&byte| byte == b',').any(|one| {

@@ -1,13 +1,13 @@
 //! Snapshots: the tables as of a flush.
 //!
 //! ```text
-//!   flush     1 ─────────────── 2 ──────────►
-//!   tables    A B   AB          AB C   ABC         a compaction changes no row
-//!   views     of flush 1: AB    of flush 2: ABC
+//!   flush       1 ─────────────── 2 ──────────►
+//!   tables      A B   AB          AB C   ABC         a compaction changes no row
+//!   snapshots   of flush 1: AB    of flush 2: ABC
 //! ```
 //!
-//! The views of one flush share their tables. When a compaction replaces them before the next flush, the views get
-//! the new tables. So the newest view never keeps tables that were compacted long ago.
+//! The snapshots of one flush share their tables. When a compaction replaces them before the next flush, the snapshots
+//! get the new tables. So the newest snapshot never keeps tables that were compacted long ago.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use kv_api::keys::key_after;
 use kv_api::{Direction, Result};
 use lsm_tree::Slice;
 use lsm_tree::table::filter::standard_bloom::Builder;
-use occ::store::View;
+use occ::store::Snapshot;
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{failed_to_read, is_damage};
@@ -33,7 +33,7 @@ const REMEMBERED: usize = 64;
 const MOST_REMEMBERED: usize = 1 << 10;
 
 /// The tables as of one flush. Compactions replace them.
-pub(crate) struct Snapshot {
+pub(crate) struct Flushed {
     tables: RwLock<Arc<Tables>>,
     /// Recently read small rows, each at a place given by its key. Every transaction reads its database's instance row,
     /// and finding it in the tables takes longer than the rest of many reads.
@@ -43,9 +43,9 @@ pub(crate) struct Snapshot {
 /// A key, and its value if there is one.
 type Row = (Bytes, Option<Bytes>);
 
-impl Snapshot {
+impl Flushed {
     pub(crate) fn new(tables: Arc<Tables>) -> Self {
-        Snapshot { tables: RwLock::new(tables), remembered: [const { Mutex::new(None) }; REMEMBERED] }
+        Flushed { tables: RwLock::new(tables), remembered: [const { Mutex::new(None) }; REMEMBERED] }
     }
 
     /// Replaces the tables by others with the same rows.
@@ -65,15 +65,15 @@ impl Snapshot {
 
 /// A snapshot of an [`LsmStore`](crate::LsmStore).
 #[derive(Clone)]
-pub struct LsmView(pub(crate) Arc<Snapshot>);
+pub struct LsmSnapshot(pub(crate) Arc<Flushed>);
 
-impl std::fmt::Debug for LsmView {
+impl std::fmt::Debug for LsmSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LsmView").finish_non_exhaustive()
+        f.debug_struct("LsmSnapshot").finish_non_exhaustive()
     }
 }
 
-impl View for LsmView {
+impl Snapshot for LsmSnapshot {
     type Range<'a> = LsmRange;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
@@ -104,7 +104,7 @@ fn shared(value: Slice) -> Result<Bytes, Slice> {
     if value.len() < SHARED { Err(value) } else { Ok(Bytes::from_owner(value)) }
 }
 
-/// Rows of an [`LsmView`]. Ends after an error.
+/// Rows of an [`LsmSnapshot`]. Ends after an error.
 pub struct LsmRange(Option<Rows>);
 
 impl std::fmt::Debug for LsmRange {

@@ -1,4 +1,4 @@
-//! How long views of the store are kept. A store cannot free the rows that they show.
+//! How long snapshots of the store are kept. A store cannot free the rows that they show.
 
 mod support;
 
@@ -48,7 +48,7 @@ fn an_idle_transaction_holds_its_view_for_as_long_as_it_may_read() {
 fn the_views_of_the_window_are_bounded_by_bytes() {
     let (db, _, control) = open();
     let versions: Vec<i64> = (0..30).map(|_| write(&db, 9_000_000)).collect();
-    assert!(control.living_views() <= 3, "{} views of 9 MB each", control.living_views());
+    assert!(control.living_views() <= 3, "{} snapshots of 9 MB each", control.living_views());
     let at = |version| {
         let tx = db.begin().unwrap();
         tx.set_read_version(version);
@@ -122,7 +122,7 @@ fn versions_from_before_a_reopen_are_too_old() {
     assert_eq!(commit(&blind), 0, "a blind write has read nothing");
 }
 
-/// Dropping a view may remove files, and the store holds the lock of their folder.
+/// Dropping a snapshot may remove files, and the store holds the lock of their folder.
 #[test]
 fn the_store_is_dropped_after_its_views() {
     let (db, _, control) = open();

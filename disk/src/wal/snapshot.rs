@@ -15,22 +15,22 @@ use kv_api::{Direction, Result};
 
 use super::run::{InRun, Run};
 use crate::clears::uncovered;
-use occ::store::View;
+use occ::store::Snapshot;
 use occ::{KeyRange, RangeSet};
 
 /// A snapshot of a [`WalStore`](super::WalStore).
 #[derive(Clone, Debug)]
-pub struct WalView<V> {
+pub struct WalSnapshot<V> {
     /// All runs, oldest first.
     pub(super) runs: Arc<[Arc<Run>]>,
     pub(super) below: V,
     /// Version of the newest batch.
     pub(super) version: i64,
-    /// Number of flushes before this view was taken.
+    /// Number of flushes before this snapshot was taken.
     pub(super) flushes: u64,
 }
 
-impl<V: View> View for WalView<V> {
+impl<V: Snapshot> Snapshot for WalSnapshot<V> {
     type Range<'a> = WalRange<'a, V>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
@@ -52,7 +52,7 @@ impl<V: View> View for WalView<V> {
     }
 }
 
-impl<V: View> WalView<V> {
+impl<V: Snapshot> WalSnapshot<V> {
     /// The runs that have rows or clears in a range, newest first.
     fn sources<'a>(&'a self, begin: &[u8], end: &[u8]) -> Vec<Source<'a>> {
         self.runs.iter().rev().filter_map(|run| Source::of(run, begin, end)).collect()
@@ -70,28 +70,28 @@ impl<V: View> WalView<V> {
             cleared.insert(KeyRange { begin: begin.clone(), end: end.clone() });
         }
         let parts = uncovered(&cleared, begin, end).into();
-        let below = Below { view: &self.below, parts, rows: None, direction };
+        let below = Below { snapshot: &self.below, parts, rows: None, direction };
         WalRange(Rows::Merged(Box::new(Merged { sources, below, head: None, direction })))
     }
 }
 
-/// Rows of a [`WalView`].
+/// Rows of a [`WalSnapshot`].
 #[derive(Debug)]
-pub struct WalRange<'a, V: View>(Rows<'a, V>);
+pub struct WalRange<'a, V: Snapshot>(Rows<'a, V>);
 
-enum Rows<'a, V: View> {
+enum Rows<'a, V: Snapshot> {
     /// No run has anything in the range.
     Below(V::Range<'a>),
     Merged(Box<Merged<'a, V>>),
 }
 
-impl<V: View> std::fmt::Debug for Rows<'_, V> {
+impl<V: Snapshot> std::fmt::Debug for Rows<'_, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rows").finish_non_exhaustive()
     }
 }
 
-impl<V: View> Iterator for WalRange<'_, V> {
+impl<V: Snapshot> Iterator for WalRange<'_, V> {
     type Item = Result<(Bytes, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -141,14 +141,14 @@ impl<'a> Source<'a> {
 }
 
 /// Rows of the store below, in the parts of the range that no run clears.
-struct Below<'a, V: View> {
-    view: &'a V,
+struct Below<'a, V: Snapshot> {
+    snapshot: &'a V,
     parts: VecDeque<KeyRange>,
     rows: Option<V::Range<'a>>,
     direction: Direction,
 }
 
-impl<V: View> Iterator for Below<'_, V> {
+impl<V: Snapshot> Iterator for Below<'_, V> {
     type Item = Result<(Bytes, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -160,12 +160,12 @@ impl<V: View> Iterator for Below<'_, V> {
                 Direction::Forward => self.parts.pop_front()?,
                 Direction::Reverse => self.parts.pop_back()?,
             };
-            self.rows = Some(self.view.range(&part.begin, &part.end, self.direction));
+            self.rows = Some(self.snapshot.range(&part.begin, &part.end, self.direction));
         }
     }
 }
 
-struct Merged<'a, V: View> {
+struct Merged<'a, V: Snapshot> {
     /// Newest first.
     sources: Vec<Source<'a>>,
     below: Below<'a, V>,
@@ -174,7 +174,7 @@ struct Merged<'a, V: View> {
     direction: Direction,
 }
 
-impl<V: View> Merged<'_, V> {
+impl<V: Snapshot> Merged<'_, V> {
     fn next(&mut self) -> Option<Result<(Bytes, Bytes)>> {
         let direction = self.direction;
         let before = |one: &[u8], other: &[u8]| match direction {
