@@ -49,6 +49,9 @@ pub trait FollowedStore: Send + Sync + 'static {
     /// # Errors
     /// As [`DiskStore::copy_snapshot`].
     fn link_tables(&self) -> Result<LinkedTables>;
+
+    /// Whether these bytes are those of the table of this [name](CopiedTable::name).
+    fn is_table(&self, name: &str, bytes: &[u8]) -> bool;
 }
 
 impl<S: DiskStore> FollowedStore for OccDatabase<OnDisk<WalStore<S>>> {
@@ -62,6 +65,10 @@ impl<S: DiskStore> FollowedStore for OccDatabase<OnDisk<WalStore<S>>> {
 
     fn flush(&self) {
         self.store().store().ask_flush();
+    }
+
+    fn is_table(&self, name: &str, bytes: &[u8]) -> bool {
+        S::is_table(name, bytes)
     }
 
     fn link_tables(&self) -> Result<LinkedTables> {

@@ -53,6 +53,12 @@ pub trait DiskStore: Store + Sized {
         Err(no_snapshot(folder))
     }
 
+    /// Whether these bytes are those of the [copied table](CopiedTable) of this name.
+    fn is_table(name: &str, bytes: &[u8]) -> bool {
+        let _ = (name, bytes);
+        false
+    }
+
     /// The same for everything that is applied and synced. Returns the version of its newest batch.
     ///
     /// # Errors
@@ -63,8 +69,9 @@ pub trait DiskStore: Store + Sized {
     }
 }
 
-/// The folder of links to tables that are being shipped, in that of the store. A kill leaves it.
-pub(crate) const LINKS: &str = "ship.links";
+/// The folder of links to tables that are being shipped, in that of the store. A kill leaves it. It is removed with all
+/// that is in it, so nobody else may use this name.
+pub(crate) const LINKS: &str = ".couch-layer-links-of-shipped-tables";
 
 /// A file of a copy that never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

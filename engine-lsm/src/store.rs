@@ -93,6 +93,12 @@ impl DiskStore for LsmStore {
         };
         Ok(tables.iter().map(name).collect())
     }
+
+    /// The name ends with the checksum of the file's bytes.
+    fn is_table(name: &str, bytes: &[u8]) -> bool {
+        let checksum = name.split_once('-').and_then(|(_, digits)| u128::from_str_radix(digits, 16).ok());
+        checksum == Some(twox_hash::XxHash3_128::oneshot(bytes))
+    }
 }
 
 /// Number of a batch's ranges whose bytes are looked up, which reads indexes of tables.

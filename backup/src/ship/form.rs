@@ -26,6 +26,9 @@ const SHIP_FORMAT: u32 = 1;
 /// LZ4 shortens to this part at most: a file that claims more is refused before memory is taken.
 const MOST_PARTS: usize = 256;
 
+/// The most bytes of records in a segment. One that begins has the store's whole log.
+const MOST_BYTES: usize = 1 << 30;
+
 pub(super) fn log_path(number: u64) -> String {
     format!("{LOG}/{number:012}")
 }
@@ -64,7 +67,11 @@ impl Segment {
         let mut file = json(&head)?;
         file.push(b'\n');
         let records: Vec<&[u8]> = cut.records.iter().map(|record| record.bytes().as_ref()).collect();
-        file.extend(lz4_flex::compress_prepend_size(&records.concat()));
+        let records = records.concat();
+        if records.len() > MOST_BYTES {
+            return Err(Error::refused(format!("the store's log has {} bytes, too many for a segment", records.len())));
+        }
+        file.extend(lz4_flex::compress_prepend_size(&records));
         Ok(file)
     }
 
@@ -80,7 +87,7 @@ impl Segment {
         }
         let packed = &plain[at + 1..];
         let length = packed.first_chunk::<4>().map_or(0, |four| u32::from_le_bytes(*four) as usize);
-        if length / MOST_PARTS > packed.len() {
+        if length > MOST_BYTES || length / MOST_PARTS > packed.len() {
             return Err(damaged("its length is wrong"));
         }
         let bytes = lz4_flex::decompress_size_prepended(packed).map_err(|error| damaged(&error.to_string()))?;
@@ -96,6 +103,11 @@ impl Segment {
     /// Whether it continues a store or a segment that ends at a version.
     pub(super) fn continues(&self, version: i64) -> bool {
         self.records.first().map_or(self.head.version, LogRecord::previous) == version
+    }
+
+    /// Whether it has all that came after a version, besides what is older.
+    pub(super) fn follows(&self, version: i64) -> bool {
+        self.head.version == version || self.records.iter().any(|record| record.previous() == version)
     }
 }
 

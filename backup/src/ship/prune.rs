@@ -10,42 +10,50 @@
 
 use std::collections::HashSet;
 
-use super::form::{BASES, LOG, TABLES, base_path, log_path};
+use super::form::{BASES, Base, LOG, TABLES, base_path, log_path};
 use super::shipper::Shipper;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::repository::name_of;
 
 impl Shipper {
-    /// Keeps the newest base that is old enough for the whole time, and all later ones.
+    /// Removes the oldest bases whose successors are old enough too, and what only they need. It stops at the first
+    /// later one: after a clock that was too low, older bases have later times, and are still needed.
     pub(super) async fn prune(&self) -> Result<()> {
         let repository = &self.repository;
         let horizon = repository.environment.now_ms().saturating_sub(self.options.keep_ms);
         let listed = repository.list(TABLES).await?;
-        if self.notice_fence().await? != Some(false) {
+        let segments = repository.numbers(LOG).await?;
+        if self.notice_fence(segments.last().copied()).await? != Some(false) {
             return Ok(());
         }
-        let bases = repository.numbers(BASES).await?;
-        let mut needed: HashSet<String> = HashSet::new();
-        let mut oldest = None;
-        for number in bases.iter().rev() {
-            // A base that cannot be read may need any table: then nothing is removed.
-            let base = repository.base(*number).await?;
-            needed.extend(base.tables.into_iter().map(|table| table.name));
-            if base.ms <= horizon {
-                oldest = Some(*number);
-                break;
+        let (mut bases, mut damaged) = (Vec::new(), Vec::new());
+        let numbers = repository.numbers(BASES).await?;
+        for number in &numbers {
+            match repository.base(*number).await {
+                Ok(base) => bases.push((*number, base)),
+                Err(Error::Damaged { file, reason }) => {
+                    tracing::warn!(file, reason, "a base of the ship is damaged");
+                    damaged.push(*number);
+                }
+                Err(error) => return Err(error),
             }
         }
-        if let Some(oldest) = oldest {
-            for number in bases.into_iter().filter(|number| *number < oldest) {
-                repository.delete(&base_path(number)).await?;
-            }
-            for number in repository.numbers(LOG).await?.into_iter().filter(|number| *number < oldest) {
-                repository.delete(&log_path(number)).await?;
-            }
+        let is_old = |(_, base): &(u64, Base)| base.ms <= horizon;
+        let old = bases.windows(2).take_while(|pair| pair.iter().all(is_old)).count();
+        let Some((oldest, _)) = bases.get(old) else { return Ok(()) };
+        for number in numbers.iter().filter(|number| *number < oldest) {
+            repository.delete(&base_path(*number)).await?;
         }
-        for table in listed.iter().filter(|table| !needed.contains(name_of(&table.path))) {
-            repository.delete(&table.path).await?;
+        for number in segments.into_iter().filter(|number| number < oldest) {
+            repository.delete(&log_path(number)).await?;
+        }
+        // A base that cannot be read may need any table.
+        if damaged.iter().all(|number| number < oldest) {
+            let kept = bases[old..].iter().flat_map(|(_, base)| &base.tables);
+            let needed: HashSet<&str> = kept.map(|table| table.name.as_str()).collect();
+            for table in listed.iter().filter(|table| !needed.contains(name_of(&table.path))) {
+                repository.delete(&table.path).await?;
+            }
         }
         let tidied = repository.place.tidy().await;
         crate::repository::io_of("tmp", tidied)

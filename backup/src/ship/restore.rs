@@ -9,26 +9,36 @@ use disk::wal::follow::Replay;
 use disk::{DiskStore, NewCopy};
 use kv_api::{STORED_FORMAT, error};
 
-use super::form::{BASES, Base, LOG, Segment, log_path, table_path};
+use super::form::{BASES, Base, LOG, Segment, base_path, log_path, table_path};
 use crate::error::{Error, Result};
 use crate::repository::{Repository, bytes_of};
 
 /// A store that was restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RestoredShip {
     /// The time that its state is of, in milliseconds since 1970.
     pub ms: u64,
-    /// The time of the next state in the place; `None` if there is none.
+    /// The time of the next state in the place; `None` if there is none, or if it is damaged.
     pub next_ms: Option<u64>,
+    /// Whether the next state lacks something that came before it: acknowledged writes may be in neither.
+    pub gap: bool,
     /// The time of its tables.
     pub base_ms: u64,
     /// Number of segments that were applied to them.
     pub segments: u64,
+    /// The file that ended it, which is missing or damaged, and why.
+    pub ended_by: Option<(String, String)>,
+    /// Files that are missing or damaged, and why. Older tables and more of the log replaced them.
+    pub stepped_over: Vec<(String, String)>,
+    /// The time of an earlier state that is later than this one, by a clock that was set back. States between the two
+    /// times may be of either.
+    pub earlier_ms: Option<u64>,
 }
 
 impl Repository {
     /// Restores the shipped store as it was at a time, or the newest state, into a new folder. `progress` gets each file.
+    /// A base that is damaged is replaced by an older one: the log continues from each of them.
     ///
     /// # Errors
     /// [`Error::Refused`] if nothing was shipped by then; [`Error::Damaged`] names a file of the place.
@@ -39,7 +49,50 @@ impl Repository {
         progress: &mut (dyn FnMut(&str) + Send),
     ) -> Result<RestoredShip> {
         let at_ms = at_ms.unwrap_or(u64::MAX);
-        let (number, base) = self.base_at(at_ms).await?;
+        let mut stepped_over = Vec::new();
+        let numbers = self.numbers(BASES).await?;
+        for (at, number) in numbers.iter().enumerate().rev() {
+            match self.restore_base::<S>(*number, folder, at_ms, progress).await {
+                Ok(None) => {}
+                Ok(Some(restored)) => {
+                    let mut earlier_ms = None;
+                    for earlier in &numbers[..at] {
+                        if let Ok(base) = self.base(*earlier).await {
+                            earlier_ms = earlier_ms.max(Some(base.ms).filter(|ms| *ms > restored.base_ms));
+                        }
+                    }
+                    return Ok(RestoredShip { stepped_over, earlier_ms, ..restored });
+                }
+                Err(Error::Damaged { file, reason }) => {
+                    tracing::warn!(file, reason, "a base of the ship cannot be used: an older one is");
+                    stepped_over.push((file, reason));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match stepped_over.into_iter().next() {
+            Some((file, reason)) => Err(Error::Damaged { file, reason }),
+            None => Err(Error::refused(
+                "nothing was shipped here by then, or it is no longer kept; `backup list` shows the times",
+            )),
+        }
+    }
+
+    /// The same from one base. `None` if it is later, or was removed meanwhile.
+    async fn restore_base<S: DiskStore>(
+        &self,
+        number: u64,
+        folder: &Path,
+        at_ms: u64,
+        progress: &mut (dyn FnMut(&str) + Send),
+    ) -> Result<Option<RestoredShip>> {
+        let base = match self.base(number).await {
+            Err(Error::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+            base => base?,
+        };
+        if base.ms > at_ms {
+            return Ok(None);
+        }
         if (base.engine.as_str(), base.stored_format) != (S::ENGINE, STORED_FORMAT) {
             return Err(Error::refused(format!(
                 "the store was shipped by another version (engine {}, format {}): restore it with that one",
@@ -48,45 +101,48 @@ impl Repository {
         }
         let copy = NewCopy::create(folder, S::ENGINE)?;
         self.write_base(&base, number, copy.path(), progress).await?;
-        let mut replay = Replay::<S>::open(copy.path())?;
+        let mut replay = Replay::<S>::open(copy.path()).map_err(|error| damage(&base_path(number), error))?;
         if replay.version() != base.version {
-            return Err(Error::damaged(BASES, "its tables are not those of its version"));
+            return Err(Error::damaged(&base_path(number), "its tables are not those of its version"));
         }
-        let mut restored = RestoredShip { ms: base.ms, next_ms: None, base_ms: base.ms, segments: 0 };
+        let mut restored = RestoredShip {
+            ms: base.ms,
+            next_ms: None,
+            gap: false,
+            base_ms: base.ms,
+            segments: 0,
+            ended_by: None,
+            stepped_over: Vec::new(),
+            earlier_ms: None,
+        };
         for number in number.. {
             let path = log_path(number);
             progress(&path);
-            let Some(segment) = self.segment_or_end(number).await? else { break };
-            let Segment { head, records } = segment;
-            if (head.begins && restored.segments > 0) || head.ms > at_ms {
-                restored.next_ms = Some(head.ms);
+            let segment = match self.segment_or_end(number).await {
+                // The state before it is sound, and said to be earlier.
+                Err(Error::Damaged { file, reason }) if restored.segments > 0 => {
+                    restored.ended_by = Some((file, reason));
+                    break;
+                }
+                segment => segment?,
+            };
+            let Some(segment) = segment else { break };
+            if segment.head.ms > at_ms || (segment.head.begins && restored.segments > 0) {
+                restored.next_ms = Some(segment.head.ms);
+                restored.gap = segment.head.begins && !segment.follows(replay.version());
                 break;
             }
-            for record in &records {
-                replay.apply(record).map_err(|error| match error.code() {
-                    error::FILE_CORRUPT => Error::damaged(&path, error.to_string()),
-                    _ => error.into(),
-                })?;
+            for record in &segment.records {
+                replay.apply(record).map_err(|error| damage(&path, error))?;
             }
-            restored.ms = head.ms;
+            restored.ms = segment.head.ms;
             restored.segments += 1;
         }
         if restored.segments == 0 {
             return Err(Error::damaged(&log_path(number), "it is missing, and a base needs it"));
         }
         copy.finish(replay.finish()?)?;
-        Ok(restored)
-    }
-
-    /// The newest base that is not later.
-    async fn base_at(&self, at_ms: u64) -> Result<(u64, Base)> {
-        for number in self.numbers(BASES).await?.into_iter().rev() {
-            let base = self.base(number).await?;
-            if base.ms <= at_ms {
-                return Ok((number, base));
-            }
-        }
-        Err(Error::refused("nothing was shipped here by then, or it is no longer kept; `backup list` shows the times"))
+        Ok(Some(restored))
     }
 
     /// `None` behind the last segment.
@@ -151,6 +207,14 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         file.sync_all()
     });
     written.map_err(|cause| failed(path, cause))
+}
+
+/// The store's error about what was read from a file of the place.
+fn damage(file: &str, error: kv_api::Error) -> Error {
+    match error.code() {
+        error::FILE_CORRUPT => Error::damaged(file, error.to_string()),
+        _ => error.into(),
+    }
 }
 
 fn failed(path: &Path, cause: io::Error) -> Error {

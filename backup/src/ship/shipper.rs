@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,10 +13,23 @@ use parking_lot::Mutex;
 
 use super::form::{BASES, Base, BaseTable, LOG, STORE, Segment, TABLES, base_path, json, log_path, table_path};
 use crate::error::{Error, Result};
+use crate::key::checked;
+use crate::place::blocking;
 use crate::repository::{Repository, io_of, name_of};
 
 /// A clock that goes back by less than this stands still instead.
 const JITTER_MS: u64 = 1_000;
+
+/// A clock that is behind the last segment by more than this is wrong: what it ships would be hidden behind what it
+/// shipped before.
+const MOST_BEHIND_MS: u64 = 3_600_000;
+
+/// After this time without a segment another shipper may have written, and removed its first segments again. So all
+/// numbers are looked at, and not the next one alone.
+const LONG_AWAY_MS: u64 = 600_000;
+
+/// Number of idle calls between two looks for another shipper.
+const IDLE_LOOKS: u32 = 20;
 
 /// When a shipper does what.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +102,8 @@ struct Log {
     tail: Option<Tail>,
     pending: Option<Pending>,
     last_ms: u64,
+    /// Number of calls without anything new.
+    idle: u32,
 }
 
 /// What only the loop of bases uses.
@@ -157,7 +172,12 @@ impl Shipper {
         let mut log = self.log.lock().await;
         let log = &mut *log;
         self.check_fence()?;
-        if log.pending.is_some() {
+        if let Some(pending) = &log.pending {
+            if self.repository.environment.now_ms().abs_diff(pending.sent.ms) > LONG_AWAY_MS {
+                // The number itself may be there: an earlier attempt failed after it was written.
+                let last = self.repository.numbers(LOG).await?.last().copied();
+                self.fence_if(last > Some(pending.sent.number))?;
+            }
             self.write_pending(log).await?;
         }
         let cut = match log.tail.as_ref().map(|tail| tail.take(|| self.repository.environment.now_ms())) {
@@ -180,10 +200,15 @@ impl Shipper {
             }
             Some(cut) if cut.records.is_empty() => {
                 log.last_ms = cut.ms;
+                log.idle += 1;
+                if log.idle.is_multiple_of(IDLE_LOOKS) {
+                    let has_next = self.has_next().await?;
+                    self.fence_if(has_next)?;
+                }
                 self.note_idle(cut.ms);
                 Ok(())
             }
-            Some(cut) => self.write(log, &cut, false).await,
+            Some(cut) => self.write(log, cut, false).await,
             None => self.begin(log).await,
         }
     }
@@ -192,6 +217,21 @@ impl Shipper {
         match self.is_fenced() {
             true => Err(Error::refused("another server ships to this place by now, so this one has stopped")),
             false => Ok(()),
+        }
+    }
+
+    /// Stops for ever if another shipper took over.
+    fn fence_if(&self, is_taken: bool) -> Result<()> {
+        self.state.lock().fenced |= is_taken;
+        self.check_fence()
+    }
+
+    /// Whether the next number is taken. Ask while nothing is pending.
+    async fn has_next(&self) -> Result<bool> {
+        let path = log_path(self.state.lock().next);
+        match self.repository.place.read(&path).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => io_of(&path, found).map(|_| true),
         }
     }
 
@@ -207,20 +247,54 @@ impl Shipper {
     async fn begin(&self, log: &mut Log) -> Result<()> {
         log.tail = None;
         self.check_name().await?;
-        let last = self.repository.numbers(LOG).await?.last().copied();
-        let tail = self.store.follow(self.options.backlog)?;
+        let next = self.number_to_begin(log.last_ms).await?;
+        let (store, most) = (self.store.clone(), self.options.backlog);
+        let tail = blocking(move || store.follow(most)).await?;
         let cut = tail.take(|| self.repository.environment.now_ms());
         let cut = cut.map_err(|_| Error::refused("the store's log grew too fast to be followed"))?;
         {
             let mut state = self.state.lock();
-            state.next = last.map_or(1, |last| last + 1).max(state.next);
+            state.next = next;
             state.sent.clear();
             state.wants_base = true;
             state.shipped.begun += 1;
         }
-        log.last_ms = cut.ms;
         log.tail = Some(tail);
-        self.write(log, &cut, true).await
+        self.write(log, cut, true).await
+    }
+
+    /// The number of a segment that begins. Fails if another shipper took over, or if the clock is far behind.
+    async fn number_to_begin(&self, last_ms: u64) -> Result<u64> {
+        let now = self.repository.environment.now_ms();
+        let (is_first, next) = {
+            let state = self.state.lock();
+            (state.shipped.segments == 0, state.next)
+        };
+        let (next, last_ms) = match is_first {
+            true => {
+                let numbers = self.repository.numbers(LOG).await?;
+                let next = numbers.last().map_or(1, |last| last + 1);
+                (next, self.repository.last_sound(&numbers).await?.map_or(0, |(_, ms)| ms))
+            }
+            // A busy store must not wait for a long list: it would miss records again.
+            false if now.abs_diff(last_ms) <= LONG_AWAY_MS => {
+                let has_next = self.has_next().await?;
+                self.fence_if(has_next)?;
+                (next, last_ms)
+            }
+            false => {
+                let last = self.repository.numbers(LOG).await?.last().copied();
+                self.fence_if(last >= Some(next))?;
+                (next, last_ms)
+            }
+        };
+        if last_ms > now.saturating_add(MOST_BEHIND_MS) {
+            return Err(Error::refused(format!(
+                "the clock is {} s behind the last segment of this place: set it, or ship to another place",
+                (last_ms - now) / 1_000
+            )));
+        }
+        Ok(next)
     }
 
     /// Fails if the place has the log of another store, or would replace files.
@@ -252,14 +326,17 @@ impl Shipper {
         }
     }
 
-    async fn write(&self, log: &mut Log, cut: &Cut, begins: bool) -> Result<()> {
+    async fn write(&self, log: &mut Log, cut: Cut, begins: bool) -> Result<()> {
         let sent = Sent { number: self.state.lock().next, ms: cut.ms, version: cut.version };
         let path = log_path(sent.number);
-        let file = Segment::write(cut, begins).and_then(|plain| self.repository.sealed(&path, &plain));
-        // The next segment cannot go on without this one.
-        let file = file.inspect_err(|_| log.tail = None)?;
         let records = cut.records.iter().map(|record| record.bytes().len() as u64).sum();
-        log.last_ms = cut.ms;
+        // The next segment cannot go on without this one: without a tail the log begins again.
+        let tail = log.tail.take();
+        let repository = self.repository.clone();
+        let seal = move || Segment::write(&cut, begins).and_then(|plain| repository.sealed(&path, &plain));
+        let file = blocking(seal).await?;
+        log.last_ms = sent.ms;
+        (log.tail, log.idle) = (tail, 0);
         log.pending = Some(Pending { sent, begins, file, records });
         self.write_pending(log).await
     }
@@ -270,12 +347,17 @@ impl Shipper {
         match self.repository.place.create(&path, file.clone()).await {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // It is our own if an earlier attempt failed after it was written.
-                if io_of(&path, self.repository.place.read(&path).await)? != *file {
-                    if !begins {
-                        self.state.lock().fenced = true;
+                let found = io_of(&path, self.repository.place.read(&path).await)?;
+                let is_first = *begins && self.state.lock().shipped.segments == 0;
+                if checked(&found).is_none() {
+                    // A part, which a broken write left.
+                    self.repository.delete(&path).await?;
+                    io_of(&path, self.repository.place.create(&path, file.clone()).await)?;
+                } else if found != *file {
+                    if !is_first {
                         log.tail = None;
                         log.pending = None;
-                        return self.check_fence();
+                        return self.fence_if(true);
                     }
                     // Another one was faster: the newest wins. The tables go on meanwhile, so this begins again.
                     log.pending = None;
@@ -331,7 +413,8 @@ impl Shipper {
         if bases.copied.as_ref().is_none_or(|copied| copied.begun != begun) {
             // One at a time.
             bases.copied = None;
-            let linked = self.store.link_tables()?;
+            let store = self.store.clone();
+            let linked = blocking(move || store.link_tables()).await?;
             let base = self.copy(&linked, &mut bases.stored).await?;
             bases.copied = Some(Copied { linked, base, begun });
         }
@@ -389,21 +472,16 @@ impl Shipper {
         Ok(true)
     }
 
-    /// Whether another shipper has the next number. `None` if this is unknown for now.
-    pub(super) async fn notice_fence(&self) -> Result<Option<bool>> {
+    /// Whether another shipper has the next number, or wrote `last`, which was listed before. `None` if this is unknown
+    /// for now.
+    pub(super) async fn notice_fence(&self, last: Option<u64>) -> Result<Option<bool>> {
         let log = self.log.lock().await;
         if log.pending.is_some() {
             return Ok(None);
         }
-        let path = log_path(self.state.lock().next);
-        match self.repository.place.read(&path).await {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(false)),
-            found => {
-                io_of(&path, found)?;
-                self.state.lock().fenced = true;
-                Ok(Some(true))
-            }
-        }
+        let is_taken = last >= Some(self.state.lock().next) || self.has_next().await?;
+        self.state.lock().fenced |= is_taken;
+        Ok(Some(is_taken))
     }
 
     /// Writes the tables that are not in the place.
@@ -414,24 +492,37 @@ impl Shipper {
             paths.insert(table.path.clone());
             if !stored.contains(&table.name) {
                 self.check_fence()?;
-                let plain = read_file(&linked.folder.join(&table.path))?;
-                self.write_table(&table.name, &plain).await?;
+                self.write_table(&table.name, linked.folder.join(&table.path)).await?;
                 stored.insert(table.name.clone());
             }
             base.tables.push(BaseTable { path: table.path.clone(), name: table.name.clone() });
         }
-        add_rest(&linked.folder, &linked.folder, &paths, &mut base)?;
-        Ok(base)
+        let folder = linked.folder.clone();
+        blocking(move || add_rest(&folder, &folder, &paths, &mut base).map(|()| base)).await
     }
 
-    async fn write_table(&self, name: &str, plain: &[u8]) -> Result<()> {
+    async fn write_table(&self, name: &str, file: PathBuf) -> Result<()> {
         let path = table_path(name);
-        let file = self.repository.sealed(&path, plain)?;
+        let file = {
+            let (repository, store) = (self.repository.clone(), self.store.clone());
+            let (name, path) = (name.to_owned(), path.clone());
+            let seal = move || {
+                let plain = read_file(&file)?;
+                match store.is_table(&name, &plain) {
+                    true => repository.sealed(&path, &plain),
+                    false => Err(Error::damaged(
+                        &file.display().to_string(),
+                        "a table of the store is not as it was written",
+                    )),
+                }
+            };
+            blocking(seal).await?
+        };
         let bytes = file.len() as u64;
         match self.repository.place.create(&path, file.clone()).await {
             // A shipper that was killed may have left it. A part of it is written again.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match self.repository.opened(&path).await {
-                Ok(found) if found == plain => return Ok(()),
+                Ok(found) if self.store.is_table(name, &found) => return Ok(()),
                 Ok(_) | Err(Error::Damaged { .. }) => {
                     self.repository.delete(&path).await?;
                     io_of(&path, self.repository.place.create(&path, file).await)?;

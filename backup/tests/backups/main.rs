@@ -8,6 +8,7 @@ mod objects;
 mod random;
 mod returns;
 mod ships;
+mod ships_gone_wrong;
 mod stage;
 
 use std::sync::Arc;
