@@ -39,7 +39,7 @@ mod verify;
 mod writer;
 
 pub use error::{Error, Result};
-pub use named::{place, place_with};
+pub use named::{place, place_is_folder, place_with};
 pub use place::{Folder, Place, Stored};
 pub use prune::Pruned;
 pub use repository::{Protection, Repository};

@@ -13,6 +13,11 @@ pub fn place(name: &str) -> crate::Result<Arc<dyn Place>> {
     place_with(name, variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))))
 }
 
+/// Whether a name is that of a folder.
+pub fn place_is_folder(name: &str) -> bool {
+    name.split_once("://").is_none_or(|(scheme, _)| scheme.contains('/'))
+}
+
 /// The same with these variables in place of the environment: credentials and the endpoint of an object store (`AWS_…`).
 ///
 /// # Errors

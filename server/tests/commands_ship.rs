@@ -113,6 +113,14 @@ async fn a_served_store_is_restored_as_it_was_at_a_time() {
     let said = refused(&[&["serve", "--engine", &store, "--ship-keep", "10m"], &ship[..], &listen].concat());
     assert!(said.contains("at least 1h"), "{said}");
 
+    let within = path("store/place");
+    for place in [&within, &store, &path("store/../store/deep/place"), &root.path().display().to_string()] {
+        let ship = ["--ship-to", place, "--ship-passphrase-file", &key];
+        let said = refused(&[&["serve", "--engine", &store], &ship[..], &listen].concat());
+        assert!(said.contains("a folder apart from the store's"), "{said}");
+        assert!(!Path::new(&store).exists(), "nothing was written");
+    }
+
     let served = serve(&store, &ship);
     let here = url(&served);
     assert!(put(&client, format!("{here}/db"), Value::Null).await);
@@ -147,12 +155,15 @@ async fn a_served_store_is_restored_as_it_was_at_a_time() {
     assert!(success && remarks.contains("the next state"), "{said}{remarks}");
     assert!(restored_ms(&said) <= at);
     assert!(!restore("latest", &then).0, "the folder exists");
+    let said = refused(&["restore", &place, "--engine", &path("no"), "--passphrase-file", &key]);
+    assert!(said.contains("--at"), "{said}");
     assert!(restore("yesterday", &path("no")).2.contains("a time in UTC"));
     assert!(restore("2001-01-01T00:00:00Z", &path("no")).2.contains("nothing was shipped here by then"));
     assert!(!Path::new(&path("no")).exists());
     assert!(refused(&["export", "db", "--engine", &then]).contains("is a snapshot"));
     let newest = path("newest");
-    assert!(restore("latest", &newest).0);
+    let (success, _, remarks) = restore("latest", &newest);
+    assert!(success && remarks.contains("is not known here"), "{remarks}");
 
     // The restored store is shipped to the same place, and goes on there.
     let served = serve(&then, &ship);
@@ -174,6 +185,24 @@ async fn a_served_store_is_restored_as_it_was_at_a_time() {
     std::fs::write(&key, "another\n").expect("a file");
     let said = refused(&[&["serve", "--engine", &store], &ship[..], &listen].concat());
     assert!(said.contains("the passphrase does not open"), "{said}");
+}
+
+/// The server starts, serves and stops although the place does not answer.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_does_not_answer_delays_neither_start_nor_stop() {
+    let (root, client) = (tempfile::tempdir().expect("a folder"), Client::new());
+    let path = |name: &str| root.path().join(name).display().to_string();
+    let (store, place) = (path("store"), path("place"));
+    std::fs::create_dir(&place).expect("a folder");
+    // Nobody ever writes into this pipe.
+    let pipe = format!("{place}/repository.json");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("a pipe").success());
+    let served = serve(&store, &["--ship-to", &place, "--ship-no-encryption"]);
+    let here = url(&served);
+    assert!(put(&client, format!("{here}/db"), Value::Null).await);
+    assert_eq!(get(&client, format!("{here}/_couch_layer/ship")).await["until_ms"], json!(0));
+    assert!(served.stop("-TERM").success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,15 +40,17 @@ impl Shipper {
         }
         let is_old = |(_, base): &(u64, Base)| base.ms <= horizon;
         let old = bases.windows(2).take_while(|pair| pair.iter().all(is_old)).count();
-        let Some((oldest, _)) = bases.get(old) else { return Ok(()) };
-        for number in numbers.iter().filter(|number| *number < oldest) {
+        let Some(first) = bases.get(old) else { return Ok(()) };
+        // A damaged base before the first sound one has an unknown time.
+        let oldest = if is_old(first) { first.0 } else { 0 };
+        for number in numbers.iter().filter(|number| **number < oldest) {
             repository.delete(&base_path(*number)).await?;
         }
-        for number in segments.into_iter().filter(|number| number < oldest) {
+        for number in segments.into_iter().filter(|number| *number < oldest) {
             repository.delete(&log_path(number)).await?;
         }
         // A base that cannot be read may need any table.
-        if damaged.iter().all(|number| number < oldest) {
+        if damaged.iter().all(|number| *number < oldest) {
             let kept = bases[old..].iter().flat_map(|(_, base)| &base.tables);
             let needed: HashSet<&str> = kept.map(|table| table.name.as_str()).collect();
             for table in listed.iter().filter(|table| !needed.contains(name_of(&table.path))) {

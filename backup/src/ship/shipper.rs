@@ -28,6 +28,12 @@ const MOST_BEHIND_MS: u64 = 3_600_000;
 /// numbers are looked at, and not the next one alone.
 const LONG_AWAY_MS: u64 = 600_000;
 
+/// Number of cuts after each other while they are large.
+const MOST_CUTS: usize = 8;
+
+/// Links keep the space of tables that the store removed. They are made anew after this time, if no segment completes them.
+const MOST_LINKED_MS: u64 = 300_000;
+
 /// Number of idle calls between two looks for another shipper.
 const IDLE_LOOKS: u32 = 20;
 
@@ -126,6 +132,8 @@ struct Copied {
     base: Base,
     /// Number of beginnings before the tables were linked.
     begun: u64,
+    /// When they were linked.
+    linked_ms: u64,
 }
 
 /// Ships a store to a place. See the [module](super).
@@ -170,7 +178,17 @@ impl Shipper {
     /// took over.
     pub async fn ship_log(&self) -> Result<()> {
         let mut log = self.log.lock().await;
-        let log = &mut *log;
+        for _ in 0..MOST_CUTS {
+            // While a large cut was written, as much may have come: a pause would let the backlog grow over its bound.
+            if self.ship_cut(&mut log).await? < self.options.backlog as u64 / 8 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ships one cut. Returns the bytes of its records.
+    async fn ship_cut(&self, log: &mut Log) -> Result<u64> {
         self.check_fence()?;
         if let Some(pending) = &log.pending {
             if self.repository.environment.now_ms().abs_diff(pending.sent.ms) > LONG_AWAY_MS {
@@ -206,7 +224,7 @@ impl Shipper {
                     self.fence_if(has_next)?;
                 }
                 self.note_idle(cut.ms);
-                Ok(())
+                Ok(0)
             }
             Some(cut) => self.write(log, cut, false).await,
             None => self.begin(log).await,
@@ -244,7 +262,7 @@ impl Shipper {
     }
 
     /// Follows the log from the tables on, and writes a segment that begins.
-    async fn begin(&self, log: &mut Log) -> Result<()> {
+    async fn begin(&self, log: &mut Log) -> Result<u64> {
         log.tail = None;
         self.check_name().await?;
         let next = self.number_to_begin(log.last_ms).await?;
@@ -326,7 +344,7 @@ impl Shipper {
         }
     }
 
-    async fn write(&self, log: &mut Log, cut: Cut, begins: bool) -> Result<()> {
+    async fn write(&self, log: &mut Log, cut: Cut, begins: bool) -> Result<u64> {
         let sent = Sent { number: self.state.lock().next, ms: cut.ms, version: cut.version };
         let path = log_path(sent.number);
         let records = cut.records.iter().map(|record| record.bytes().len() as u64).sum();
@@ -338,7 +356,8 @@ impl Shipper {
         log.last_ms = sent.ms;
         (log.tail, log.idle) = (tail, 0);
         log.pending = Some(Pending { sent, begins, file, records });
-        self.write_pending(log).await
+        self.write_pending(log).await?;
+        Ok(records)
     }
 
     async fn write_pending(&self, log: &mut Log) -> Result<()> {
@@ -410,20 +429,21 @@ impl Shipper {
             bases.stored = self.tables_of_newest().await?;
             bases.looked = true;
         }
-        if bases.copied.as_ref().is_none_or(|copied| copied.begun != begun) {
+        let is_usable = |copied: &Copied| copied.begun == begun && now.abs_diff(copied.linked_ms) <= MOST_LINKED_MS;
+        if !bases.copied.as_ref().is_some_and(is_usable) {
             // One at a time.
             bases.copied = None;
             let store = self.store.clone();
             let linked = blocking(move || store.link_tables()).await?;
             let base = self.copy(&linked, &mut bases.stored).await?;
-            bases.copied = Some(Copied { linked, base, begun });
+            bases.copied = Some(Copied { linked, base, begun, linked_ms: now });
         }
         self.complete(bases).await
     }
 
     /// Writes the base of copied tables, if the segment that completes it is in the place.
     async fn complete(&self, bases: &mut Bases) -> Result<bool> {
-        let Some(Copied { linked, base, begun }) = &mut bases.copied else { return Ok(false) };
+        let Some(Copied { linked, base, begun, .. }) = &mut bases.copied else { return Ok(false) };
         let sent = {
             let state = self.state.lock();
             let is_same_log = state.shipped.begun == *begun;

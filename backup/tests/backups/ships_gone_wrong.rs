@@ -87,6 +87,10 @@ async fn a_damaged_base_is_named_by_a_list_and_goes_when_it_is_too_old() {
     let stage = Stage::new().await;
     let shipper = stage.shipper(EACH);
     step(&stage, &shipper).await;
+    // A base of the same segment would be written again.
+    while stage.files("base").len() < 2 {
+        step(&stage, &shipper).await;
+    }
     let damaged = stage.files("base").remove(0);
     flip(&damaged);
     step(&stage, &shipper).await;
@@ -98,7 +102,7 @@ async fn a_damaged_base_is_named_by_a_list_and_goes_when_it_is_too_old() {
     }
     assert!(!damaged.exists());
     assert_eq!(stage.repository.verify(&mut |_| {}).await.unwrap().problems, []);
-    assert_eq!(stage.restored(None).await.1, 240);
+    assert_eq!(stage.restored(None).await.1, stage.write(1) - 1);
 }
 
 #[tokio::test]

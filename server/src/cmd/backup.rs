@@ -333,6 +333,9 @@ impl List {
         if let Some(span) = repository.shipped().await? {
             let (from, until, bases) = (time_of(span.from_ms), time_of(span.until_ms), span.bases);
             progress::print(&format!("shipped: {from} to {until}  of the store {}, bases: {bases}", span.store))?;
+            for (file, reason) in &span.damaged {
+                remark(&format!("{file} is damaged: {reason}"));
+            }
         }
         for id in repository.runs().await? {
             let RunInfo { began_ms, store, databases, .. } = repository.run(&id).await?;
@@ -357,6 +360,11 @@ impl Restore {
         let repository = self.protection.open(&self.from).await?;
         if let Some(at) = self.at {
             return restore_shipped(&repository, at, &self.store.url()?).await;
+        }
+        if repository.runs().await?.is_empty() && repository.shipped().await?.is_some() {
+            return Err(failure(
+                "there is no run here, but a shipped store: restore it with --at TIME, or --at latest",
+            ));
         }
         let wanted = RestoreOptions { run: self.run, databases: self.databases, rename: self.rename };
         let is_whole = wanted.databases.is_empty();
@@ -411,21 +419,34 @@ async fn restore_shipped(repository: &Repository, at: Instant, url: &EngineUrl) 
         "{url}: the store as it was at {}; `couch-layer serve --engine {url}` takes it into use",
         time_of(restored.ms)
     ))?;
-    match (restored.next_ms, at.0) {
-        (Some(next), Some(at)) if next <= at => {
-            let sentence =
-                "later states are shipped, but the tables that they need are not complete or were lost: the next is of";
-            Err(failure(format!("{sentence} {}", time_of(next))))
+    for (file, reason) in &restored.stepped_over {
+        remark(&format!("{file}: {reason}; an older base and more of the log replaced it"));
+    }
+    if let Some(earlier) = restored.earlier_ms {
+        remark(&format!(
+            "the clock was set back meanwhile: states that were shipped before this one go up to {}",
+            time_of(earlier)
+        ));
+    }
+    let until = time_of(restored.ms);
+    match (&restored.ended_by, restored.next_ms) {
+        (Some((file, reason)), _) => Err(failure(format!("what came after {until} cannot be read: {file}: {reason}"))),
+        (None, None) => {
+            remark(&format!("what came after {until} is not known here"));
+            Ok(())
         }
-        (Some(next), None) => Err(failure(format!(
-            "later states are shipped, from {} on, but their tables are not complete",
+        (None, Some(next)) if at.0.is_none_or(|at| next <= at) => Err(failure(format!(
+            "later states are shipped, but the tables that they need are not complete or were lost: the next is of {}",
             time_of(next)
         ))),
-        (Some(next), _) => {
+        (None, Some(next)) if restored.gap => Err(failure(format!(
+            "writes after {until} were lost to the ship: the next state, of {}, does not continue this one",
+            time_of(next)
+        ))),
+        (None, Some(next)) => {
             remark(&format!("the next state that is shipped is of {}", time_of(next)));
             Ok(())
         }
-        (None, _) => Ok(()),
     }
 }
 

@@ -264,6 +264,9 @@ impl Serve {
         };
         let memory = Memory::of(self.memory, &asked)?;
         let ship = self.ship.read()?;
+        if let (Some(ship), EngineUrl::Folder { path, .. }) = (&ship, &self.engine) {
+            ship.check_apart(path)?;
+        }
         let mut options = Options {
             administrator: self.administrator()?,
             setup_token: Some(SetupToken::random()?),

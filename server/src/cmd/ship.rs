@@ -1,15 +1,15 @@
 //! `serve --ship-to`: ships the served store to another place ([`backup::Shipper`]), in a thread of its own.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ::backup::{Error, Place, Protection, Repository, ShipOptions, Shipper, place};
+use ::backup::{Error, Place, Protection, Repository, ShipOptions, Shipper, place, place_is_folder};
 use clap::Args;
 use disk::FollowedStore;
 use model::SystemEnvironment;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::cmd::{Failure, failure};
 use crate::passphrase;
@@ -22,6 +22,9 @@ const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// Time for the last segment when the server stops.
 const LAST_SEGMENT: Duration = Duration::from_secs(10);
+
+/// Time for the first answer of the place when the server starts.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// The shortest time for which seconds are kept.
 const LEAST_KEEP_MS: u64 = 3_600_000;
@@ -73,6 +76,21 @@ impl ShipArgs {
     }
 }
 
+/// Dropped when the thread ends. Nothing ships any more then, and whoever asks for the state must see it.
+struct Ended {
+    state: Arc<ShipState>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if !*self.stopped.borrow() && !self.state.outcome.lock().is_fenced {
+            let sentence = "the ship's thread has ended: restart the server, and report what the log says";
+            note(&self.state, &self.state.to, 0, Some(sentence.to_owned()));
+        }
+    }
+}
+
 /// A ship that runs. It is ended when the server has stopped.
 pub(crate) struct Shipping {
     stop: watch::Sender<bool>,
@@ -81,6 +99,19 @@ pub(crate) struct Shipping {
 }
 
 impl Ship {
+    /// Refuses a folder in the store's, where the store may remove it, and one that the store's is in.
+    pub(crate) fn check_apart(&self, store: &Path) -> Result<(), Failure> {
+        if !place_is_folder(&self.to) {
+            return Ok(());
+        }
+        let (place, store) = (whole(Path::new(&self.to))?, whole(store)?);
+        if place.starts_with(&store) || store.starts_with(&place) {
+            let (place, store) = (place.display(), store.display());
+            return Err(failure(format!("--ship-to needs a folder apart from the store's: {place}, {store}")));
+        }
+        Ok(())
+    }
+
     /// Begins to ship the store of a [name](backup::store_name).
     ///
     /// # Errors
@@ -88,55 +119,75 @@ impl Ship {
     /// again.
     pub(crate) async fn start(self, store: Arc<dyn FollowedStore>, name: String) -> Result<Shipping, Failure> {
         let state = Arc::new(ShipState::new(&self.to));
-        let repository = match self.open().await {
-            Ok(repository) => Some(repository),
-            Err(error @ Error::Io { .. }) => {
-                tracing::warn!(%error, to = self.to, "the place of the ship does not answer, and is tried again");
-                None
-            }
-            Err(error) => return Err(failure(format!("cannot ship to {}: {error}", self.to))),
-        };
         let (stop, stopped) = watch::channel(false);
+        let (first, opened) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let kept = state.clone();
-        let work = move || runtime.block_on(self.run(repository, store, &name, &kept, stopped));
+        let (kept, to) = (state.clone(), self.to.clone());
+        let work = move || {
+            let _ended = Ended { state: kept.clone(), stopped: stopped.clone() };
+            runtime.block_on(self.run(first, store, &name, &kept, stopped));
+            // What a folder still does is as safe as if the server was killed.
+            runtime.shutdown_background();
+        };
         let thread = std::thread::Builder::new().name("couch-ship".into()).spawn(work)?;
-        Ok(Shipping { stop, thread, state })
+        let shipping = Shipping { stop, thread, state };
+        match tokio::time::timeout(FIRST_ANSWER, opened).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error @ Error::Io { .. }))) => {
+                tracing::warn!(%error, to, "the place of the ship does not answer, and is tried again");
+            }
+            Ok(Ok(Err(error))) => {
+                shipping.stop().await;
+                return Err(failure(format!("cannot ship to {to}: {error}")));
+            }
+            Ok(Err(_)) | Err(_) => tracing::warn!(to, "the place of the ship has not answered yet"),
+        }
+        Ok(shipping)
     }
 
     async fn open(&self) -> Result<Repository, Error> {
         Repository::open_or_create(self.place.clone(), &self.protection, Arc::new(SystemEnvironment)).await
     }
 
+    /// `first` gets the outcome of the first attempt to open the place.
     async fn run(
         self,
-        mut repository: Option<Repository>,
+        first: oneshot::Sender<Result<(), Error>>,
         store: Arc<dyn FollowedStore>,
         name: &str,
         state: &ShipState,
         mut stopped: watch::Receiver<bool>,
     ) {
+        let mut first = Some(first);
         let repository = loop {
+            let opened = tokio::select! {
+                opened = self.open() => opened,
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            };
+            note(state, &self.to, 0, opened.as_ref().err().map(ToString::to_string));
+            let (outcome, repository) = match opened {
+                Ok(repository) => (Ok(()), Some(repository)),
+                Err(error) => (Err(error), None),
+            };
+            // Nobody waits any more: it was too slow.
+            let _ = first.take().map(|first| first.send(outcome));
             if let Some(repository) = repository {
                 break repository;
             }
             if is_stopped(&mut stopped, AFTER_FAILURE).await {
                 return;
             }
-            repository = match self.open().await {
-                Ok(repository) => Some(repository),
-                Err(error) => {
-                    note(state, &self.to, 0, Err(error));
-                    None
-                }
-            };
         };
         let shipper = Shipper::new(repository, store, name, self.options);
         tracing::info!(to = self.to, "the store is shipped");
         let segments = async {
-            let mut stopped = stopped.clone();
+            let (mut stopped, mut ends) = (stopped.clone(), stopped.clone());
             while !shipper.is_fenced() {
-                let pause = self.noted(state, &shipper, 0, shipper.ship_log().await, BETWEEN_SEGMENTS);
+                let pause = tokio::select! {
+                    outcome = shipper.ship_log() => self.noted(state, &shipper, 0, outcome, BETWEEN_SEGMENTS),
+                    // A segment that is being written is written by the next call.
+                    _ = ends.wait_for(|stopped| *stopped) => Duration::ZERO,
+                };
                 if is_stopped(&mut stopped, pause).await {
                     // What was acknowledged last.
                     if let Ok(outcome) = tokio::time::timeout(LAST_SEGMENT, shipper.ship_log()).await {
@@ -176,14 +227,13 @@ impl Ship {
             let mut noted = state.outcome.lock();
             (noted.shipped, noted.is_fenced) = (shipper.shipped(), shipper.is_fenced());
         }
-        note(state, &self.to, step, outcome);
+        note(state, &self.to, step, outcome.err().map(|error| error.to_string()));
         pause
     }
 }
 
 /// Logs a failure once, and its end.
-fn note(state: &ShipState, to: &str, step: usize, outcome: Result<(), Error>) {
-    let failed = outcome.err().map(|error| error.to_string());
+fn note(state: &ShipState, to: &str, step: usize, failed: Option<String>) {
     let mut noted = state.outcome.lock();
     match &failed {
         Some(reason) if noted.failed[step].as_ref() != Some(reason) => {
@@ -212,4 +262,41 @@ impl Shipping {
 fn keep(text: &str) -> Result<u64, String> {
     let time = model::parse_time(text).filter(|ms| *ms >= LEAST_KEEP_MS);
     time.ok_or_else(|| "a time such as 7d or 12h, at least 1h".to_owned())
+}
+
+/// The whole path of a folder that need not exist, without links.
+fn whole(path: &Path) -> std::io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let there = path.ancestors().find(|folder| folder.exists()).unwrap_or(&path);
+    let mut whole = there.canonicalize()?;
+    for part in path.strip_prefix(there).unwrap_or(Path::new("")).components() {
+        match part {
+            Component::ParentDir => drop(whole.pop()),
+            part => whole.push(part),
+        }
+    }
+    Ok(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_ended_is_failing_unless_it_was_stopped() {
+        for is_stopped in [false, true] {
+            let state = Arc::new(ShipState::new("there"));
+            let (stop, stopped) = watch::channel(false);
+            let ended = Ended { state: state.clone(), stopped };
+            stop.send(is_stopped).expect("a receiver");
+            let thread = std::thread::spawn(move || {
+                let _ended = ended;
+                if !is_stopped {
+                    std::panic::resume_unwind(Box::new("planted"));
+                }
+            });
+            assert_eq!(thread.join().is_err(), !is_stopped);
+            assert_eq!(state.outcome.lock().failed[0].is_some(), !is_stopped);
+        }
+    }
 }
