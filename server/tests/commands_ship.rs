@@ -297,7 +297,11 @@ async fn a_killed_server_left_every_second_in_the_place() {
         }
         let at = time(random.random_range(first..=now_ms()));
         let restored = path(&format!("restored{round}"));
-        let said = succeed(&["restore", &place, "--at", &at, "--engine", &restored, "--no-encryption"]);
+        let (success, said, remarks) =
+            couch_layer(&["restore", &place, "--at", &at, "--engine", &restored, "--no-encryption"]);
+        // A server that was killed before its tables were there left states that cannot be restored, and it is said.
+        let is_short = remarks.contains("later states are shipped, but the tables that they need are not complete");
+        assert!(success || is_short, "{said}{remarks}");
         let ms = restored_ms(&said);
         succeed(&["adopt", &restored]);
         let found = ids(&restored);

@@ -192,3 +192,21 @@ impl Repository {
         Ok(self.list(folder).await?.into_iter().filter_map(|file| number(file.path)).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_that_claims_too_many_bytes_is_refused_before_memory_is_taken() {
+        let head = Head { format: SHIP_FORMAT, form: FORM.to_owned(), ms: 1, version: 1, begins: false };
+        for (claimed, packed) in [(MOST_BYTES + 1, 5 << 20), (10 * MOST_PARTS, 8)] {
+            let mut file = json(&head).unwrap();
+            file.push(b'\n');
+            file.extend(u32::try_from(claimed).unwrap().to_le_bytes());
+            file.resize(file.len() + packed - 4, 0);
+            let refused = Segment::read("a segment", &file).err().unwrap().to_string();
+            assert!(refused.contains("its length is wrong"), "{claimed}: {refused}");
+        }
+    }
+}

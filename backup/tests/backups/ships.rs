@@ -26,6 +26,12 @@ impl Ticks {
     }
 }
 
+impl Ticks {
+    pub(crate) fn pass(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
 impl Environment for Ticks {
     fn now_ms(&self) -> u64 {
         self.tick()

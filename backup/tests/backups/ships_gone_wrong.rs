@@ -204,6 +204,51 @@ async fn a_table_that_rotted_in_the_store_is_not_shipped() {
     assert!(stage.files("tables").is_empty() && stage.files("base").is_empty());
 }
 
+/// While it is verified, a place gets a new base, with new tables.
+#[tokio::test]
+async fn a_place_is_verified_while_it_is_shipped_to() {
+    let stage = Stage::new().await;
+    let shipper = stage.shipper(ShipOptions { keep_ms: 30, ..EACH });
+    step(&stage, &shipper).await;
+    let newest = || stage.files("base").into_iter().next_back();
+    let (before, tables) = (newest(), stage.files("tables"));
+    let mut has_shipped = false;
+    let verified = stage.repository.verify(&mut |file| {
+        if file.starts_with("ship/") && !std::mem::replace(&mut has_shipped, true) {
+            while newest() == before || stage.files("tables") == tables {
+                futures_executor::block_on(step(&stage, &shipper));
+            }
+        }
+    });
+    assert_eq!(verified.await.unwrap().problems, []);
+    assert!(has_shipped);
+}
+
+#[tokio::test]
+async fn links_that_wait_for_a_segment_are_made_anew() {
+    let stage = Stage::new().await;
+    let shipper = stage.shipper(ShipOptions::default());
+    stage.write(1);
+    shipper.ship_log().await.unwrap();
+    // Tables that no segment completes.
+    let tables = stage.root.path().join("store/data/tables");
+    while !tables.exists() || crate::stage::files(&tables).is_empty() {
+        stage.write(50);
+    }
+    assert!(!shipper.ship_tables().await.unwrap());
+    let links = stage.root.path().join("store/.couch-layer-links-of-shipped-tables/data/tables");
+    let linked = crate::stage::files(&links);
+    let has_new = || crate::stage::files(&tables).iter().any(|table| !links.join(table.file_name().unwrap()).exists());
+    while !has_new() {
+        stage.write(50);
+    }
+    assert!(!shipper.ship_tables().await.unwrap());
+    assert_eq!(crate::stage::files(&links), linked);
+    stage.clock.pass(300_001);
+    assert!(!shipper.ship_tables().await.unwrap());
+    assert_ne!(crate::stage::files(&links), linked);
+}
+
 /// A folder that answers late keeps nothing else of the runtime from going on: here is only one thread.
 #[cfg(unix)]
 #[tokio::test]

@@ -18,6 +18,9 @@ use crate::ship_state::ShipState;
 /// Pauses between two segments, between two looks at the tables, and after a failure.
 const BETWEEN_SEGMENTS: Duration = Duration::from_millis(500);
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// The same until the first base is complete: nothing that is shipped can be restored before.
+const BETWEEN_FIRST_LOOKS: Duration = Duration::from_millis(50);
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// Time for the last segment when the server stops.
@@ -204,7 +207,11 @@ impl Ship {
                     outcome = shipper.ship_tables() => outcome.map(drop),
                     _ = ends.wait_for(|stopped| *stopped) => break,
                 };
-                let pause = self.noted(state, &shipper, 1, outcome, BETWEEN_LOOKS);
+                let pause = match shipper.shipped().until_ms {
+                    0 => BETWEEN_FIRST_LOOKS,
+                    _ => BETWEEN_LOOKS,
+                };
+                let pause = self.noted(state, &shipper, 1, outcome, pause);
                 if is_stopped(&mut stopped, pause).await {
                     break;
                 }
