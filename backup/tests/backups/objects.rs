@@ -99,7 +99,8 @@ async fn a_store_is_shipped_to_an_object_store_and_restored() {
     shipper.ship_log().await.unwrap();
     let other = ship("other").ship_log().await.unwrap_err().to_string();
     assert!(other.contains("the log of the store store"), "{other}");
-    place.create("ship/log/000000000003", "of another".into()).await.unwrap();
+    let another = place.read("ship/log/000000000001").await.unwrap();
+    place.create("ship/log/000000000003", another).await.unwrap();
     write(b"three").await;
     assert!(shipper.ship_log().await.unwrap_err().to_string().contains("another server ships"), "it is fenced");
     place.delete("ship/log/000000000003").await.unwrap();
