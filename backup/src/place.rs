@@ -59,7 +59,7 @@ pub trait Place: fmt::Debug + Send + Sync + 'static {
 /// A folder of a file system. A file is written under another name, synced, and linked under its own name, so it never
 /// replaces another file. On a file system without links it is written under its own name, and a kill may leave a part
 /// of it, which reads as damaged.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Folder {
     root: PathBuf,
 }
@@ -68,6 +68,15 @@ impl Folder {
     /// The folder. It is created with the first file.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Folder { root: root.into() }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        path: &str,
+        work: impl FnOnce(&Folder, &str) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let (folder, path) = (self.clone(), path.to_owned());
+        blocking(move || work(&folder, &path)).await
     }
 
     /// Creates the folder of a path, and makes its name durable.
@@ -108,9 +117,9 @@ impl Folder {
     }
 }
 
-#[async_trait]
-impl Place for Folder {
-    async fn create(&self, path: &str, content: Bytes) -> io::Result<()> {
+/// The operations, which block.
+impl Folder {
+    fn create_file(&self, path: &str, content: &Bytes) -> io::Result<()> {
         let place = self.root.join(path);
         let folder = place.parent().unwrap_or(&self.root);
         self.create_folder(folder)?;
@@ -120,11 +129,11 @@ impl Place for Folder {
         model::SystemEnvironment.random(&mut random);
         let draft = drafts.join(model::hex(&random));
         let write = || {
-            write_new(&draft, &content)?;
+            write_new(&draft, content)?;
             match fs::hard_link(&draft, &place) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
                 // The file system has no links.
-                Err(_) => write_new(&place, &content).inspect_err(|error| {
+                Err(_) => write_new(&place, content).inspect_err(|error| {
                     if error.kind() != io::ErrorKind::AlreadyExists {
                         let _ = fs::remove_file(&place);
                     }
@@ -138,11 +147,11 @@ impl Place for Folder {
         written
     }
 
-    async fn read(&self, path: &str) -> io::Result<Bytes> {
+    fn read_file(&self, path: &str) -> io::Result<Bytes> {
         fs::read(self.root.join(path)).map(Bytes::from)
     }
 
-    async fn read_part(&self, path: &str, at: u64, bytes: usize) -> io::Result<Bytes> {
+    fn read_part_of(&self, path: &str, at: u64, bytes: usize) -> io::Result<Bytes> {
         let mut file = File::open(self.root.join(path))?;
         let length = file.metadata()?.len();
         if length.checked_sub(at).is_none_or(|rest| rest < bytes as u64) {
@@ -154,14 +163,14 @@ impl Place for Folder {
         Ok(part.into())
     }
 
-    async fn list(&self, path: &str) -> io::Result<Vec<Stored>> {
+    fn list_files(&self, path: &str) -> io::Result<Vec<Stored>> {
         let mut found = Vec::new();
         self.list_into(&self.root.join(path), path, &mut found)?;
         found.sort();
         Ok(found)
     }
 
-    async fn delete(&self, path: &str) -> io::Result<()> {
+    fn delete_file(&self, path: &str) -> io::Result<()> {
         let place = self.root.join(path);
         match fs::remove_file(&place) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -174,7 +183,7 @@ impl Place for Folder {
         }
     }
 
-    async fn tidy(&self) -> io::Result<()> {
+    fn remove_drafts(&self) -> io::Result<()> {
         let entries = match fs::read_dir(self.root.join(DRAFTS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries?,
@@ -189,6 +198,47 @@ impl Place for Folder {
             }
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Place for Folder {
+    async fn create(&self, path: &str, content: Bytes) -> io::Result<()> {
+        self.blocking(path, move |folder, path| folder.create_file(path, &content)).await
+    }
+
+    async fn read(&self, path: &str) -> io::Result<Bytes> {
+        self.blocking(path, Folder::read_file).await
+    }
+
+    async fn read_part(&self, path: &str, at: u64, bytes: usize) -> io::Result<Bytes> {
+        self.blocking(path, move |folder, path| folder.read_part_of(path, at, bytes)).await
+    }
+
+    async fn list(&self, path: &str) -> io::Result<Vec<Stored>> {
+        self.blocking(path, Folder::list_files).await
+    }
+
+    async fn delete(&self, path: &str) -> io::Result<()> {
+        self.blocking(path, Folder::delete_file).await
+    }
+
+    async fn tidy(&self) -> io::Result<()> {
+        self.blocking("", |folder, _| folder.remove_drafts()).await
+    }
+}
+
+/// Does work that blocks, in a thread of the runtime for such work: the runtime has more to do meanwhile.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return work() };
+    // Unconstrained: who waits may be another executor, which never yields to the runtime.
+    match tokio::task::unconstrained(runtime.spawn_blocking(work)).await {
+        Ok(done) => done,
+        Err(ended) => match ended.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends, and nobody waits any more.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 

@@ -5,6 +5,7 @@
 //!  packs/RUN/SHA-256        objects that the run wrote
 //!  runs/RUN                 the description of the run, written last
 //!  running/RUN.N            a run that is not complete yet
+//!  ship/                    a shipped store (`ship`)
 //! ```
 //!
 //! Files are created and deleted, never changed.
@@ -28,6 +29,7 @@ pub(crate) const REPOSITORY: &str = "repository.json";
 pub(crate) const RUNS: &str = "runs";
 pub(crate) const RUNNING: &str = "running";
 pub(crate) const PACKS: &str = "packs";
+pub(crate) const SHIP: &str = "ship";
 
 /// Maximum number of packs whose ciphers are kept.
 const KEPT_PACKS: usize = 64;
@@ -84,9 +86,9 @@ impl Repository {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             _ => return Self::open(place, protection, environment).await,
         }
-        for folder in [RUNS, PACKS] {
+        for folder in [RUNS, PACKS, SHIP] {
             if !io_of(folder, place.list(folder).await)?.is_empty() {
-                return Err(Error::damaged(REPOSITORY, "it is missing, and there are runs or packs"));
+                return Err(Error::damaged(REPOSITORY, "it is missing, and there are runs, packs, or a shipped store"));
             }
         }
         let mut random = [0; 2 * KEY + 16];

@@ -73,7 +73,7 @@ impl RunInfo {
             not_renewed: database.not_renewed.clone(),
         };
         let databases = manifest.databases.iter().map(database).collect();
-        let store = ObjectId::of(manifest.identity.as_bytes()).to_string()[..8].to_owned();
+        let store = short_identity(&manifest.identity);
         RunInfo { id: id.to_owned(), began_ms: manifest.began_ms, store, databases }
     }
 }
@@ -341,4 +341,16 @@ async fn merge(writer: &mut Writer, database: &mut manifest::Database) -> Result
     }
     database.segments = merged.finish(writer).await?.into_iter().collect();
     Ok(())
+}
+
+/// A hash of a store's identity: the same for all that is kept of a store.
+///
+/// # Errors
+/// The store's errors.
+pub async fn store_name<D: Database>(layer: &Layer<D>) -> Result<String> {
+    Ok(short_identity(&model::hex(&layer.identity().await?)))
+}
+
+fn short_identity(identity: &str) -> String {
+    ObjectId::of(identity.as_bytes()).to_string()[..8].to_owned()
 }

@@ -16,6 +16,8 @@ use crate::repository::{Objects, PACKS, REPOSITORY, RUNNING, RUNS, Repository, n
 pub struct Verified {
     /// Number of complete runs.
     pub runs: usize,
+    /// Number of bases of a shipped store whose tables are there.
+    pub bases: usize,
     /// Number of files that were read.
     pub files: usize,
     /// Their bytes.
@@ -38,7 +40,7 @@ impl Repository {
         verified.bytes += self.read(REPOSITORY).await?.len() as u64;
         for mark in self.list(RUNNING).await? {
             let Ok(file) = self.place.read(&mark.path).await else { continue };
-            verified.count(file.len());
+            verified.count(file.len() as u64);
             if checked(&file).is_none() {
                 verified.problem(&mark.path, "its bytes are not those that were written");
             }
@@ -49,7 +51,7 @@ impl Repository {
             progress(&file.path);
             match self.check_pack(&file.path).await {
                 Ok(bytes) => {
-                    verified.count(bytes);
+                    verified.count(bytes as u64);
                     sound.insert(file.path.clone());
                 }
                 Err(Error::Damaged { file, reason }) => verified.problem(&file, &reason),
@@ -61,7 +63,7 @@ impl Repository {
         for run in self.runs().await? {
             let path = format!("{RUNS}/{run}");
             progress(&path);
-            verified.count(self.read(&path).await?.len());
+            verified.count(self.read(&path).await?.len() as u64);
             match self.check_run(&run, &sound, &mut needed, &mut counted).await {
                 Ok(problems) if problems.is_empty() => verified.runs += 1,
                 Ok(problems) => verified.problems.extend(problems),
@@ -71,6 +73,7 @@ impl Repository {
                 Err(error) => return Err(error),
             }
         }
+        self.verify_ship(&mut verified, progress).await?;
         verified.unused = listed.iter().filter(|file| !needed.contains(&file.path)).count();
         Ok(verified)
     }
@@ -166,12 +169,12 @@ impl Repository {
 }
 
 impl Verified {
-    fn count(&mut self, bytes: usize) {
+    pub(crate) fn count(&mut self, bytes: u64) {
         self.files += 1;
-        self.bytes += bytes as u64;
+        self.bytes += bytes;
     }
 
-    fn problem(&mut self, file: &str, reason: &str) {
+    pub(crate) fn problem(&mut self, file: &str, reason: &str) {
         self.problems.push((file.to_owned(), reason.to_owned()));
     }
 }

@@ -20,6 +20,7 @@
 //! records its last commit version, so that versions go on after a restart; a store that is older than its side file
 //! `synced` is refused.
 
+mod followed;
 mod on_disk;
 mod options;
 
@@ -32,5 +33,6 @@ pub mod synced;
 pub mod testing;
 pub mod wal;
 
-pub use on_disk::{DiskStore, OnDisk, older};
+pub use followed::{FollowedStore, LinkedTables};
+pub use on_disk::{CopiedTable, DiskStore, NewCopy, OnDisk, older};
 pub use options::{DEFAULT_CACHE_BYTES, DiskOptions};

@@ -43,14 +43,20 @@ pub trait DiskStore: Store + Sized {
     }
 
     /// Copies the rows of `snapshot` into an empty folder, as a store of its own, durably. Files that never change
-    /// become hard links.
+    /// become hard links, and are returned.
     ///
     /// # Errors
     ///
     /// 2108 for a store whose files change in place; the disk's errors.
-    fn copy_snapshot(&self, snapshot: &Self::Snapshot, folder: &Path) -> Result<()> {
+    fn copy_snapshot(&self, snapshot: &Self::Snapshot, folder: &Path) -> Result<Vec<CopiedTable>> {
         let _ = snapshot;
         Err(no_snapshot(folder))
+    }
+
+    /// Whether these bytes are those of the [copied table](CopiedTable) of this name.
+    fn is_table(name: &str, bytes: &[u8]) -> bool {
+        let _ = (name, bytes);
+        false
     }
 
     /// The same for everything that is applied and synced. Returns the version of its newest batch.
@@ -61,6 +67,19 @@ pub trait DiskStore: Store + Sized {
     fn copy(&self, folder: &Path) -> Result<i64> {
         Err(no_snapshot(folder))
     }
+}
+
+/// The folder of links to tables that are being shipped, in that of the store. A kill leaves it. It is removed with all
+/// that is in it, so nobody else may use this name.
+pub(crate) const LINKS: &str = ".couch-layer-links-of-shipped-tables";
+
+/// A file of a copy that never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopiedTable {
+    /// Its path in the folder, with `/` between its parts.
+    pub path: String,
+    /// A name that no other content has in the store's life: digits and hyphens.
+    pub name: String,
 }
 
 /// A [`DiskStore`] that owns its folder and records the last synced version.
@@ -95,6 +114,8 @@ impl<S: DiskStore> OnDisk<S> {
             )));
         }
         let folder = folder()?;
+        // The links of an ended process would keep the space of tables.
+        let _ = std::fs::remove_dir_all(path.join(LINKS));
         let cannot = |doing: &str, cause| io_error(format!("cannot {doing} {}", path.display()), &cause);
         let mut synced =
             Synced::open(&path.join("synced")).map_err(|cause| cannot("open the side file `synced` in", cause))?;
@@ -123,6 +144,11 @@ impl<S: DiskStore> OnDisk<S> {
         &self.store
     }
 
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn synced(&self, act: impl FnOnce(&mut Synced) -> std::io::Result<()>) -> Result<()> {
         let Some(synced) = &self.synced else { return Ok(()) };
         act(&mut synced.lock()).map_err(|cause| {
@@ -131,18 +157,80 @@ impl<S: DiskStore> OnDisk<S> {
     }
 }
 
-impl<S: DiskStore> OnDisk<S> {
-    /// Fills a new folder. The mark is last: without it nobody opens the folder, unless it is empty.
-    fn fill(&self, folder: &Path) -> Result<()> {
-        let version = self.store.copy(folder)?;
-        let cannot = |cause| io_error(format!("cannot write to the snapshot {}", folder.display()), &cause);
+/// A store in a new folder that nobody has taken into use, while its files are written. The folder gets its name when it is
+/// [finished](NewCopy::finish), and never the name of one that exists. If this is dropped before, nothing is left.
+#[derive(Debug)]
+pub struct NewCopy {
+    folder: PathBuf,
+    partial: PathBuf,
+    engine: &'static str,
+    is_finished: bool,
+}
+
+impl NewCopy {
+    /// Creates an empty folder under another name.
+    ///
+    /// # Errors
+    /// 2000 if `folder` exists; the disk's errors.
+    pub fn create(folder: &Path, engine: &'static str) -> Result<Self> {
+        let cannot = |cause| cannot_create(folder, &cause);
+        let absolute = std::path::absolute(folder).map_err(cannot)?;
+        let (Some(parent), Some(name), Err(_)) = (absolute.parent(), absolute.file_name(), folder.symlink_metadata())
+        else {
+            return Err(exists(folder));
+        };
+        let parent = parent.canonicalize().map_err(cannot)?;
+        let partial = create_partial(&parent, name).map_err(cannot)?;
+        Ok(NewCopy { folder: parent.join(name), partial, engine, is_finished: false })
+    }
+
+    /// The folder until then.
+    pub fn path(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Gives the folder its name. Its files are durable; `version` is that of the newest batch.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn finish(mut self, version: i64) -> Result<()> {
+        let NewCopy { folder, partial, engine, .. } = &self;
+        let cannot = |cause| cannot_create(folder, &cause);
         // A copy that comes back older is refused, as its store would be.
-        let synced = Synced::open(&folder.join("synced")).and_then(|mut synced| {
+        let synced = Synced::open(&partial.join("synced")).and_then(|mut synced| {
             synced.write(version)?;
             synced.sync()
         });
-        synced.and_then(|()| mark_copy(folder, S::ENGINE)).map_err(cannot)
+        // The mark is last: without it nobody opens the folder, unless it is empty.
+        synced.and_then(|()| mark_copy(partial, engine)).map_err(cannot)?;
+        rename_to_new(partial, folder).map_err(|cause| match cause.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory => exists(folder),
+            _ => cannot(cause),
+        })?;
+        sync_folder(folder.parent().unwrap_or(folder)).map_err(|cause| {
+            let _ = std::fs::rename(folder, partial);
+            cannot(cause)
+        })?;
+        self.is_finished = true;
+        Ok(())
     }
+}
+
+impl Drop for NewCopy {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = std::fs::remove_dir_all(&self.partial);
+        }
+    }
+}
+
+fn cannot_create(folder: &Path, cause: &std::io::Error) -> Error {
+    io_error(format!("cannot create the snapshot {}", folder.display()), cause)
+}
+
+fn exists(folder: &Path) -> Error {
+    let sentence = format!("{} exists: a snapshot needs a new folder", folder.display());
+    Error::new(error::CLIENT_INVALID_OPERATION).with_context(sentence)
 }
 
 impl<S: DiskStore> Store for OnDisk<S> {
@@ -198,37 +286,15 @@ impl<S: DiskStore> Store for OnDisk<S> {
         [room::figures(&self.path), self.store.figures()].concat()
     }
 
-    /// The folder gets its name when it is complete, and never the name of one that exists. After a failure nothing is
-    /// left.
     fn copy_to(&self, folder: &Path) -> Result<()> {
-        let cannot = |cause| io_error(format!("cannot create the snapshot {}", folder.display()), &cause);
-        let exists = || {
-            let sentence = format!("{} exists: a snapshot needs a new folder", folder.display());
-            Error::new(error::CLIENT_INVALID_OPERATION).with_context(sentence)
-        };
-        if folder.symlink_metadata().is_ok() {
-            return Err(exists());
-        }
-        let absolute = std::path::absolute(folder).map_err(cannot)?;
-        let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Err(exists()) };
-        let (parent, own) = (parent.canonicalize().map_err(cannot)?, self.path.canonicalize().map_err(cannot)?);
-        if parent.starts_with(&own) {
+        let copy = NewCopy::create(folder, S::ENGINE)?;
+        let own = self.path.canonicalize().map_err(|cause| cannot_create(folder, &cause))?;
+        if copy.path().starts_with(&own) {
             let sentence = format!("{} is inside of the store {}", folder.display(), own.display());
             return Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context(sentence));
         }
-        let partial = create_partial(&parent, name).map_err(cannot)?;
-        let named = self.fill(&partial).and_then(|()| {
-            let target = parent.join(name);
-            rename_to_new(&partial, &target).map_err(|cause| match cause.kind() {
-                ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory => exists(),
-                _ => cannot(cause),
-            })?;
-            sync_folder(&parent).map_err(|cause| {
-                let _ = std::fs::rename(&target, &partial);
-                cannot(cause)
-            })
-        });
-        named.inspect_err(|_| drop(std::fs::remove_dir_all(&partial)))
+        let version = self.store.copy(copy.path())?;
+        copy.finish(version)
     }
 
     fn check_room(&self, bytes: u64) -> Result<()> {

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use disk::DiskStore;
 use disk::folder::{io_error, sync_folder};
 use disk::panics::{Panicked, caught, silently};
+use disk::{CopiedTable, DiskStore};
 use kv_api::{Direction, Durability, Error, Figure, Result, error};
 use lsm_tree::{InternalValue, Slice, ValueType};
 use occ::RangeSet;
@@ -67,7 +67,7 @@ impl DiskStore for LsmStore {
     }
 
     /// Tables never change, and the snapshot keeps their files meanwhile.
-    fn copy_snapshot(&self, snapshot: &LsmSnapshot, folder: &Path) -> Result<()> {
+    fn copy_snapshot(&self, snapshot: &LsmSnapshot, folder: &Path) -> Result<Vec<CopiedTable>> {
         let (tables, own) = (snapshot.0.tables(), &self.shared.maker.folder);
         let data = folder.join("data");
         let there = data.join(TABLES);
@@ -85,7 +85,19 @@ impl DiskStore for LsmStore {
             _ => io_error(format!("cannot link tables in {}", there.display()), &cause),
         })?;
         Manifest::new(data).write(&tables).map_err(|unwritten| unwritten.cause)?;
-        sync_folder(folder).map_err(|cause| io_error(format!("cannot sync {}", folder.display()), &cause))
+        sync_folder(folder).map_err(|cause| io_error(format!("cannot sync {}", folder.display()), &cause))?;
+        // A number is given again if the tables with the greatest ones are gone when the store is opened.
+        let name = |member: &Arc<Member>| CopiedTable {
+            path: format!("data/{TABLES}/{}", member.number()),
+            name: format!("{}-{:032x}", member.number(), member.table.checksum().into_u128()),
+        };
+        Ok(tables.iter().map(name).collect())
+    }
+
+    /// The name ends with the checksum of the file's bytes.
+    fn is_table(name: &str, bytes: &[u8]) -> bool {
+        let checksum = name.split_once('-').and_then(|(_, digits)| u128::from_str_radix(digits, 16).ok());
+        checksum == Some(twox_hash::XxHash3_128::oneshot(bytes))
     }
 }
 

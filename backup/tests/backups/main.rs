@@ -4,8 +4,11 @@ mod damage;
 mod faults;
 mod healing;
 mod keeping;
+mod objects;
 mod random;
 mod returns;
+mod ships;
+mod ships_gone_wrong;
 mod stage;
 
 use std::sync::Arc;

@@ -2,11 +2,14 @@
 //! one and misses nothing: a replica that was behind, one that was ahead, consumers, a view.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use engine_lsm::{LsmDatabase, LsmOptions};
+use backup::{ShipOptions, Shipper};
+use engine_lsm::{LsmDatabase, LsmOptions, LsmStore};
 use kv_api::{AnyDatabase, Database};
 use model::{
-    Change, Documents, Edits, Emit, Error, Layer, LayerOptions, RevId, RustView, ViewGroup, ViewRequest, WriteMode,
+    Change, Documents, Edits, Emit, Environment, Error, Layer, LayerOptions, RevId, RustView, ViewGroup, ViewRequest,
+    WriteMode,
 };
 use peer::{FeedRequest, Local, Peer, ReadOptions};
 
@@ -200,6 +203,42 @@ async fn nobody_misses_anything_after_a_snapshot_is_opened() {
         engine("lsm", copied)
     };
     nobody_misses_anything(engine("lsm", &folder.path().join("from")), copy, back).await;
+}
+
+/// Ships a store, and restores it as it was before it went on.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_misses_anything_after_a_shipped_store_is_restored() {
+    let folder = tempfile::tempdir().unwrap();
+    let shipped = LsmDatabase::open(folder.path().join("from"), LsmOptions::new()).unwrap();
+    let repository = &new_repository(&folder.path().join("repository")).await;
+    let copied = &folder.path().join("copied");
+    let followed = shipped.clone();
+    let copy = async move |_| {
+        let shipper = Shipper::new(repository.clone(), Arc::new(followed), "store", ShipOptions::default());
+        shipper.ship_log().await.unwrap();
+        assert!(shipper.ship_tables().await.unwrap());
+        let until = shipper.shipped().until_ms;
+        // A time that the log's next segment does not have.
+        while model::SystemEnvironment.now_ms() <= until {
+            tokio::task::yield_now().await;
+        }
+        (shipper, until)
+    };
+    let back = async |(shipper, until): (Shipper, u64)| {
+        shipper.ship_log().await.unwrap();
+        drop(shipper);
+        let restored = repository.restore_shipped::<LsmStore>(copied, Some(until), &mut |_| {}).await.unwrap();
+        assert_eq!(restored.ms, until);
+        assert!(restored.next_ms.is_some(), "what the store wrote later is there too");
+        let refused = LsmDatabase::open(copied, LsmOptions::new()).unwrap_err().to_string();
+        assert!(refused.contains("is a snapshot"), "{refused}");
+        let opened = LsmDatabase::open(copied, LsmOptions::new().copy()).unwrap();
+        Layer::adopt(opened.clone(), LayerOptions::default()).await.unwrap();
+        disk::folder::take_into_use(copied).unwrap();
+        drop(opened);
+        engine("lsm", copied)
+    };
+    nobody_misses_anything(AnyDatabase::new(shipped), copy, back).await;
 }
 
 #[tokio::test]

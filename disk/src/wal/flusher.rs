@@ -17,6 +17,7 @@ use occ::store::{ApplyError, Batch};
 use parking_lot::{Condvar, Mutex};
 
 use super::figures::{self, LogCounts};
+use super::follow::Followed;
 use super::log::Log;
 use super::run::Run;
 use super::snapshot::WalSnapshot;
@@ -69,6 +70,7 @@ pub(super) struct Inner<S: DiskStore> {
     /// Number of flushes. Written under the state's lock and read without it.
     pub(super) flushes: AtomicU64,
     pub(super) counts: LogCounts,
+    pub(super) followed: Followed,
     pub(super) changed: Condvar,
     /// Drops old snapshots, which keep files of the store below.
     pub(super) let_go: OnceLock<Box<dyn Fn() + Send + Sync>>,

@@ -57,6 +57,12 @@ pub(crate) const HEAD: usize = 56;
 /// First bytes of a file.
 const MAGIC: [u8; 8] = *b"occ log3";
 
+/// Name of the form of the records.
+pub const FORM: &str = match std::str::from_utf8(&MAGIC) {
+    Ok(form) => form,
+    Err(_) => "",
+};
+
 /// Bytes before the first record.
 pub(super) const FILE_HEAD: usize = 24;
 
@@ -112,6 +118,54 @@ impl Record {
         let run = if is_packed { unpacked(&self.run, self.run_length).unwrap_or_default() } else { self.run };
         Run::decode(run)
     }
+}
+
+/// A record as the log has it, for who [follows](super::follow) the log.
+#[derive(Clone, Debug)]
+pub struct LogRecord {
+    previous: i64,
+    version: i64,
+    bytes: Bytes,
+}
+
+impl LogRecord {
+    pub(super) fn new(previous: i64, version: i64, bytes: Bytes) -> Self {
+        LogRecord { previous, version, bytes }
+    }
+
+    /// Version of the record before it.
+    pub fn previous(&self) -> i64 {
+        self.previous
+    }
+
+    /// Version of its batch.
+    pub fn version(&self) -> i64 {
+        self.version
+    }
+
+    /// Its bytes, in the [form](FORM) of this build.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Its run; 1522 if it is damaged.
+    pub(super) fn run(&self) -> Result<Run> {
+        let damaged = || Error::new(error::FILE_CORRUPT).with_context("a record of the log is damaged");
+        let salt = self.bytes.get(16..24).ok_or_else(damaged)?;
+        record_at(&self.bytes, 0, salt).ok_or_else(damaged)?.0.run()
+    }
+}
+
+/// The valid records from `at` to the end, of any salts. `None` if anything else is there.
+pub(super) fn split(bytes: &Bytes, mut at: usize) -> Option<Vec<LogRecord>> {
+    let mut records = Vec::new();
+    while at < bytes.len() {
+        let salt = bytes.get(at + 16..at + 24)?;
+        let (record, end) = record_at(bytes, at, salt)?;
+        records.push(LogRecord::new(record.previous, record.version, bytes.slice(at..end)));
+        at = end;
+    }
+    Some(records)
 }
 
 fn paths(folder: &Path) -> [PathBuf; 2] {
@@ -278,6 +332,11 @@ impl Log {
             }
         }
         Ok(())
+    }
+
+    /// Version of the newest record.
+    pub(crate) fn version(&self) -> i64 {
+        self.version
     }
 
     /// Makes the appended records durable. After one failure it always fails: earlier records may never have reached

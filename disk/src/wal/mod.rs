@@ -31,6 +31,7 @@
 
 mod figures;
 mod flusher;
+pub mod follow;
 mod log;
 mod pack;
 mod row;
@@ -50,11 +51,13 @@ use parking_lot::{Condvar, Mutex};
 
 use self::figures::LogCounts;
 use self::flusher::{Asked, IDLE_PART, Inner, Logging, State};
+use self::follow::{Followed, Tail};
 use self::log::Log;
+pub use self::log::{FORM, LogRecord};
 use self::run::{Run, RunBuilder};
 pub use self::snapshot::{WalRange, WalSnapshot};
 use crate::folder::io_error;
-use crate::on_disk::{DiskStore, older};
+use crate::on_disk::{CopiedTable, DiskStore, older};
 use crate::room;
 use crate::synced::Synced;
 use occ::store::{ApplyError, Batch, Store};
@@ -96,6 +99,44 @@ impl<S: DiskStore> WalStore<S> {
         Ok(())
     }
 
+    /// Follows the log, in place of who followed it before: from the records that are not flushed yet, which continue what
+    /// [`copy_tables`](Self::copy_tables) copies from now on. `most`: bytes of records that may wait to be taken.
+    ///
+    /// # Errors
+    /// 2108 without a log; the disk's errors.
+    pub fn follow(&self, most: usize) -> Result<Tail> {
+        let mut log = self.inner.log.lock();
+        let log = log.log().ok_or_else(no_log)?;
+        // Not shown to anybody before it is durable. If this fails, the log tells the committer.
+        log.sync()?;
+        let are_frozen = self.inner.state.lock().frozen > 0;
+        let mut records = Vec::new();
+        // The file that is being written comes first.
+        for (path, bytes) in log.records(are_frozen)?.into_iter().rev() {
+            let damaged = || {
+                let sentence = format!("the log {} does not have what was written", path.display());
+                Error::new(error::FILE_CORRUPT).with_context(sentence)
+            };
+            records.extend(log::split(&bytes.into(), log::FILE_HEAD).ok_or_else(damaged)?);
+        }
+        Ok(self.inner.followed.begin(records, log.version(), most))
+    }
+
+    /// Lets the flusher flush what is in memory, unless it is flushing.
+    pub(crate) fn ask_flush(&self) {
+        self.inner.freeze();
+    }
+
+    /// Copies the tables of the last flush into an empty folder. Returns the version of their newest batch, and which
+    /// files they are.
+    ///
+    /// # Errors
+    /// As [`DiskStore::copy_snapshot`].
+    pub fn copy_tables(&self, folder: &Path) -> Result<(i64, Vec<CopiedTable>)> {
+        let snapshot = self.inner.state.lock().below.clone();
+        Ok((last_version(&snapshot)?, self.inner.below.copy_snapshot(&snapshot, folder)?))
+    }
+
     fn stop_flusher(&self) {
         self.inner.state.lock().stopped = true;
         self.inner.changed.notify_all();
@@ -109,6 +150,11 @@ impl<S: DiskStore> WalStore<S> {
             None => {}
         }
     }
+}
+
+fn no_log() -> Error {
+    let sentence = "there is no snapshot of a store that has no log, or whose log waits for room on the disk";
+    Error::new(error::UNSUPPORTED_OPERATION).with_context(sentence)
 }
 
 impl<S: DiskStore> Drop for WalStore<S> {
@@ -175,7 +221,9 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
         let (log, state) = (Mutex::new(log), Mutex::new(state));
         let (folder, flushes, changed) = (folder.to_owned(), AtomicU64::new(0), Condvar::new());
         let (counts, let_go) = (LogCounts::default(), OnceLock::new());
-        let inner = Inner { below, folder, flush_bytes, idle_bytes, log, state, flushes, counts, changed, let_go };
+        let followed = Followed::default();
+        let inner =
+            Inner { below, folder, flush_bytes, idle_bytes, log, state, flushes, counts, followed, changed, let_go };
         Ok(WalStore { inner: Arc::new(inner), flusher: Mutex::default() })
     }
 
@@ -190,11 +238,7 @@ impl<S: DiskStore> DiskStore for WalStore<S> {
     fn copy(&self, folder: &Path) -> Result<i64> {
         let (snapshot, version, files) = {
             let mut log = self.inner.log.lock();
-            let Some(log) = log.log() else {
-                let sentence =
-                    "there is no snapshot of a store that has no log, or whose log waits for room on the disk";
-                return Err(Error::new(error::UNSUPPORTED_OPERATION).with_context(sentence));
-            };
+            let log = log.log().ok_or_else(no_log)?;
             // A batch may be appended and not synced, and so not acknowledged. It is durable before it is copied. If
             // that fails, the log says so to its committer too.
             log.sync()?;
@@ -239,16 +283,24 @@ impl<S: DiskStore> Store for WalStore<S> {
         let ready = ready.and_then(|()| self.inner.make_room());
         let record = ready.and_then(|()| RunBuilder::of(&batch, log::HEAD));
         let mut record = record.map_err(ApplyError::NothingApplied)?;
+        let mut appended = None;
         // The lock is held until the run is active: runs and their log file are frozen together.
         let mut log = self.inner.log.lock();
         if let Some(log) = log.log() {
             let (run_length, mut packed) = (record.bytes.len() - log::HEAD, record.packed());
-            let record = packed.as_mut().unwrap_or(&mut record.bytes);
-            log.append(version, record, run_length).map_err(ApplyError::NothingApplied)?;
-            self.inner.counts.bytes.add(record.len() as u64);
+            let bytes = packed.as_mut().unwrap_or(&mut record.bytes);
+            let previous = log.version();
+            log.append(version, bytes, run_length).map_err(ApplyError::NothingApplied)?;
+            self.inner.counts.bytes.add(bytes.len() as u64);
+            appended = Some((previous, packed));
+        }
+        let run = record.run();
+        if let Some((previous, packed)) = appended {
+            let bytes = || packed.map_or_else(|| run.bytes().clone(), Into::into);
+            self.inner.followed.add(|| LogRecord::new(previous, version, bytes()));
         }
         let mut state = self.inner.state.lock();
-        state.push(record.run()).map_err(ApplyError::Unknown)?;
+        state.push(run).map_err(ApplyError::Unknown)?;
         state.version = version;
         if std::mem::take(&mut state.is_resting) {
             self.inner.changed.notify_all();
@@ -263,7 +315,9 @@ impl<S: DiskStore> Store for WalStore<S> {
             self.inner.counts.syncs.observe_time(started.elapsed());
             outcome
         });
-        outcome.or_else(|error| self.inner.restart_log().map_err(|_| error))
+        outcome.or_else(|error| self.inner.restart_log().map_err(|_| error))?;
+        self.inner.followed.synced();
+        Ok(())
     }
 
     fn durability(&self) -> Durability {

@@ -275,6 +275,11 @@ impl Run {
         self.rows.len()
     }
 
+    /// The memory of a run that was built, with what the caller asked for before it.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
     /// Bytes of memory, without the clears.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.rows.len() * 4

@@ -174,11 +174,15 @@ fn open(folder: &Path) -> Result<WalStore<Tree>> {
 }
 
 /// Commits a batch, synced and with the record of its version, as the commit pipeline does.
-fn commit(store: &WalStore<Tree>, mut batch: Batch) -> Result<(), ApplyError> {
+fn commit(store: &WalStore<Tree>, batch: Batch) -> Result<(), ApplyError> {
+    store.apply(versioned(batch))?;
+    store.sync().map_err(ApplyError::Unknown)
+}
+
+fn versioned(mut batch: Batch) -> Batch {
     let mark = [&[0, 1], batch.version().to_be_bytes().as_slice()].concat();
     batch.set(Bytes::from_static(b"\xff/occ/version"), mark.into());
-    store.apply(batch)?;
-    store.sync().map_err(ApplyError::Unknown)
+    batch
 }
 
 fn rows(snapshot: &impl Snapshot, direction: Direction) -> Vec<(Bytes, Bytes)> {
@@ -633,4 +637,69 @@ fn without_a_log_a_close_keeps_everything() {
     drop(store);
     assert!(!folder.path().join("log.0").exists());
     assert_eq!(rows(&open(folder.path()).unwrap().snapshot().unwrap(), Direction::Forward).len(), 1);
+}
+
+/// Who follows gets what is durable, each record once, over flushes; and begins again where records were dropped.
+#[test]
+fn who_follows_the_log_gets_each_durable_record_once() {
+    let (folder, copied) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open(folder.path()).unwrap();
+    for version in 1..=3 {
+        commit(&store, set(version, 7, 50)).unwrap();
+    }
+    copy(folder.path(), copied.path());
+    let mut replay = follow::Replay::<Tree>::open(copied.path()).unwrap();
+    let tail = store.follow(1 << 20).unwrap();
+    let cut = tail.take(|| 11).unwrap();
+    let versions = |cut: &follow::Cut| cut.records.iter().map(LogRecord::version).collect::<Vec<_>>();
+    assert_eq!((cut.ms, cut.version, versions(&cut)), (11, 3, vec![1, 2, 3]));
+    cut.records.iter().for_each(|record| replay.apply(record).unwrap());
+    let random = Random::new(7);
+    for version in 4..40 {
+        let mut next = batch(version, &random);
+        next.set(Bytes::from_static(b"v"), Bytes::from_static(b"a value"));
+        let next = versioned(next);
+        store.apply(next).unwrap();
+        assert_eq!(versions(&tail.take(|| 0).unwrap()), Vec::<i64>::new(), "it is not durable yet");
+        store.sync().unwrap();
+        if version % 5 == 0 {
+            store.inner.freeze();
+            while store.inner.state.lock().frozen > 0 {
+                std::thread::yield_now();
+            }
+        }
+        let cut = tail.take(|| 0).unwrap();
+        assert_eq!((cut.version, versions(&cut)), (version, vec![version]));
+        let bytes: Vec<u8> = cut.records.iter().flat_map(|record| record.bytes().to_vec()).collect();
+        let read = follow::records(&bytes.clone().into()).unwrap();
+        assert_eq!((read.len(), read[0].previous()), (1, version - 1));
+        assert!(follow::records(&bytes[..bytes.len() - 1].to_vec().into()).is_err());
+        replay.apply(&read[0]).unwrap();
+        replay.apply(&read[0]).unwrap();
+    }
+    let expected = rows_of(&store);
+    assert_eq!(replay.finish().unwrap(), 39);
+    let replayed = follow::Replay::<Tree>::open(copied.path()).unwrap();
+    assert_eq!(replayed.version(), 39);
+    drop(replayed);
+    let below = Tree::open(copied.path(), 0, Durability::Disk).unwrap();
+    assert_eq!(rows(&below.snapshot().unwrap(), Direction::Forward), expected);
+
+    // More than may wait.
+    let tail = store.follow(1_000).unwrap();
+    commit(&store, set(40, 1, 600)).unwrap();
+    commit(&store, set(41, 1, 600)).unwrap();
+    assert!(tail.take(|| 0).is_err() && tail.take(|| 0).is_err());
+    let again = store.follow(1_000).unwrap();
+    let cut = again.take(|| 0).unwrap();
+    assert_eq!(cut.version, 41);
+    let mut replay = follow::Replay::<Tree>::open(copied.path()).unwrap();
+    commit(&store, set(42, 1, 10)).unwrap();
+    let gap = &again.take(|| 0).unwrap().records[0];
+    assert_eq!(replay.apply(gap).unwrap_err().code(), error::FILE_CORRUPT, "41 is missing");
+    // One tail.
+    let other = store.follow(1_000).unwrap();
+    assert!(again.take(|| 0).is_err() && other.take(|| 0).is_ok());
+    drop(other);
+    commit(&store, set(43, 1, 2_000)).unwrap();
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use ::backup::{Folder, Protection, Repository, RestoreOptions, RunInfo};
+use ::backup::{Protection, Repository, RestoreOptions, RunInfo, place};
 use clap::{Args, Subcommand};
 use model::{JsonWriter, LayerOptions, SystemEnvironment};
 use peer::{Address, Http, Method};
@@ -29,9 +29,9 @@ pub(crate) struct Backup {
     /// The databases [default: all databases of the store]
     #[arg(value_name = "DB")]
     databases: Vec<String>,
-    /// The folder of the backup. It is created if missing; later runs add what changed
-    #[arg(long, value_name = "FOLDER", required = true)]
-    to: Option<PathBuf>,
+    /// The place of the backup: a folder, which is created if missing, or s3://BUCKET/PREFIX. Later runs add what changed
+    #[arg(long, value_name = "PLACE", required = true)]
+    to: Option<String>,
     #[command(flatten)]
     store: StoreArgs,
     /// Let a running server do it, while it serves the databases: http://HOST:PORT or https://HOST, with USER:PASSWORD@
@@ -61,9 +61,9 @@ enum BackupCommand {
 /// Read a whole backup, and check that every run can be restored
 #[derive(Debug, Args)]
 struct Verify {
-    /// The folder of the backup
-    #[arg(value_name = "FOLDER")]
-    folder: PathBuf,
+    /// The place of the backup: a folder, or s3://BUCKET/PREFIX
+    #[arg(value_name = "PLACE")]
+    place: String,
     #[command(flatten)]
     protection: ProtectionArgs,
 }
@@ -71,9 +71,9 @@ struct Verify {
 /// List the runs of a backup
 #[derive(Debug, Args)]
 struct List {
-    /// The folder of the backup
-    #[arg(value_name = "FOLDER")]
-    folder: PathBuf,
+    /// The place of the backup: a folder, or s3://BUCKET/PREFIX
+    #[arg(value_name = "PLACE")]
+    place: String,
     #[command(flatten)]
     protection: ProtectionArgs,
 }
@@ -81,15 +81,19 @@ struct List {
 /// Restore databases from a backup into a store, on any engine. None of them may exist there
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// The folder of the backup
+    /// The place of the backup: a folder, or s3://BUCKET/PREFIX
     #[arg(value_name = "FROM")]
-    from: PathBuf,
+    from: String,
     /// The databases [default: all of the run, and the servers' configuration if the store has none]
     #[arg(value_name = "DB")]
     databases: Vec<String>,
     /// The run, as `backup list` names it [default: the newest of this store, or of the one store that the backup has]
     #[arg(long, value_name = "ID")]
     run: Option<String>,
+    /// Restore the whole store that `serve --ship-to` shipped there, as it was at this time (2026-11-27T14:05:30Z, or latest),
+    /// into a new folder. `serve` takes it into use
+    #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with_all = ["databases", "run", "rename"])]
+    at: Option<Instant>,
     /// Restore the one database under this name
     #[arg(long = "as", value_name = "NAME", requires = "databases")]
     rename: Option<String>,
@@ -145,9 +149,8 @@ impl ProtectionArgs {
         }
     }
 
-    async fn open(&self, folder: &Path) -> Result<Repository, Failure> {
-        let place = Arc::new(Folder::new(folder));
-        Ok(Repository::open(place, &self.read()?, Arc::new(SystemEnvironment)).await?)
+    async fn open(&self, name: &str) -> Result<Repository, Failure> {
+        Ok(Repository::open(place(name)?, &self.read()?, Arc::new(SystemEnvironment)).await?)
     }
 }
 
@@ -162,7 +165,7 @@ impl Backup {
         if let Some(server) = &self.url {
             return self.through(server, to).await;
         }
-        let place = Arc::new(Folder::new(to));
+        let place = place(to)?;
         let protection = self.protection.read()?;
         let engine = engine::open(&self.store.url()?, IfMissing::Fail)?;
         let repository = Repository::open_or_create(place, &protection, Arc::new(SystemEnvironment)).await?;
@@ -191,7 +194,7 @@ impl Backup {
     }
 
     /// Lets a server make the backup, and shows its progress.
-    async fn through(&self, server: &Address, to: &Path) -> Result<(), Failure> {
+    async fn through(&self, server: &Address, to: &str) -> Result<(), Failure> {
         let passphrase_file = self.protection.file()?;
         if let Some(file) = passphrase_file.filter(|file| !file.is_absolute()) {
             return Err(failure(format!("{} must be an absolute path of the server's machine", file.display())));
@@ -200,7 +203,7 @@ impl Backup {
         let server = Http::trusting(server, &self.trust.read()?)?;
         let mut body = Vec::new();
         let mut json = JsonWriter::new(&mut body);
-        json.begin_object().name("to").str(&to.display().to_string());
+        json.begin_object().name("to").str(to);
         match passphrase_file {
             Some(file) => json.name("passphrase_file").str(&file.display().to_string()),
             None => json.name("no_encryption").bool(true),
@@ -296,7 +299,7 @@ fn names(databases: &[(String, String)]) -> String {
 
 impl Verify {
     async fn run(self) -> Result<(), Failure> {
-        let repository = self.protection.open(&self.folder).await?;
+        let repository = self.protection.open(&self.place).await?;
         let bar = progress::counter(Unit::Documents);
         let verified = repository
             .verify(&mut |file| {
@@ -310,6 +313,9 @@ impl Verify {
         }
         let (runs, files, bytes) = (verified.runs, verified.files, verified.bytes);
         progress::print(&format!("runs that can be restored: {runs}; files read: {files}, bytes: {bytes}"))?;
+        if verified.bases > 0 {
+            progress::print(&format!("bases of a shipped store that can be restored: {}", verified.bases))?;
+        }
         if verified.unused > 0 {
             remark(&format!("packs that no run needs, which --keep removes: {}", verified.unused));
         }
@@ -323,7 +329,14 @@ impl Verify {
 
 impl List {
     async fn run(self) -> Result<(), Failure> {
-        let repository = self.protection.open(&self.folder).await?;
+        let repository = self.protection.open(&self.place).await?;
+        if let Some(span) = repository.shipped().await? {
+            let (from, until, bases) = (time_of(span.from_ms), time_of(span.until_ms), span.bases);
+            progress::print(&format!("shipped: {from} to {until}  of the store {}, bases: {bases}", span.store))?;
+            for (file, reason) in &span.damaged {
+                remark(&format!("{file} is damaged: {reason}"));
+            }
+        }
         for id in repository.runs().await? {
             let RunInfo { began_ms, store, databases, .. } = repository.run(&id).await?;
             let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(began_ms));
@@ -345,6 +358,14 @@ impl List {
 impl Restore {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let repository = self.protection.open(&self.from).await?;
+        if let Some(at) = self.at {
+            return restore_shipped(&repository, at, &self.store.url()?).await;
+        }
+        if repository.runs().await?.is_empty() && repository.shipped().await?.is_some() {
+            return Err(failure(
+                "there is no run here, but a shipped store: restore it with --at TIME, or --at latest",
+            ));
+        }
         let wanted = RestoreOptions { run: self.run, databases: self.databases, rename: self.rename };
         let is_whole = wanted.databases.is_empty();
         let engine = engine::open(&self.store.url()?, IfMissing::Create)?;
@@ -384,6 +405,70 @@ impl Restore {
         if said.is_empty() { Ok(()) } else { Err(failure(said.join("; "))) }
     }
 }
+
+/// Restores a shipped store into a folder.
+async fn restore_shipped(repository: &Repository, at: Instant, url: &EngineUrl) -> Result<(), Failure> {
+    let bar = progress::counter(Unit::Documents);
+    let mut show = |file: &str| {
+        bar.set_message(file.to_owned());
+        bar.inc(1);
+    };
+    let restored = engine::restore_shipped(repository, url, at.0, &mut show).await?;
+    bar.finish_and_clear();
+    progress::print(&format!(
+        "{url}: the store as it was at {}; `couch-layer serve --engine {url}` takes it into use",
+        time_of(restored.ms)
+    ))?;
+    for (file, reason) in &restored.stepped_over {
+        remark(&format!("{file}: {reason}; an older base and more of the log replaced it"));
+    }
+    if let Some(earlier) = restored.earlier_ms {
+        remark(&format!(
+            "the clock was set back meanwhile: states that were shipped before this one go up to {}",
+            time_of(earlier)
+        ));
+    }
+    let until = time_of(restored.ms);
+    match (&restored.ended_by, restored.next_ms) {
+        (Some((file, reason)), _) => Err(failure(format!("what came after {until} cannot be read: {file}: {reason}"))),
+        (None, None) => {
+            remark(&format!("what came after {until} is not known here"));
+            Ok(())
+        }
+        (None, Some(next)) if at.0.is_none_or(|at| next <= at) => Err(failure(format!(
+            "later states are shipped, but the tables that they need are not complete or were lost: the next is of {}",
+            time_of(next)
+        ))),
+        (None, Some(next)) if restored.gap => Err(failure(format!(
+            "writes after {until} were lost to the ship: the next state, of {}, does not continue this one",
+            time_of(next)
+        ))),
+        (None, Some(next)) => {
+            remark(&format!("the next state that is shipped is of {}", time_of(next)));
+            Ok(())
+        }
+    }
+}
+
+/// A time in milliseconds since 1970; `None` for the latest.
+#[derive(Clone, Copy, Debug)]
+struct Instant(Option<u64>);
+
+fn instant(text: &str) -> Result<Instant, String> {
+    if text == "latest" {
+        return Ok(Instant(None));
+    }
+    let time = humantime::parse_rfc3339_weak(text).ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let ms = time.and_then(|since| u64::try_from(since.as_millis()).ok());
+    ms.map(|ms| Instant(Some(ms))).ok_or_else(|| "a time in UTC such as 2026-11-27T14:05:30Z, or latest".to_owned())
+}
+
+fn time_of(ms: u64) -> impl std::fmt::Display {
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(ms.min(LAST_MS)))
+}
+
+/// The last time that has a text: the year 9999.
+const LAST_MS: u64 = 253_402_300_799_000;
 
 fn time(text: &str) -> Result<String, String> {
     model::parse_time(text).map(|_| text.to_owned()).ok_or_else(|| "a time such as 7d or 12h".to_owned())

@@ -20,6 +20,7 @@ mod reload;
 pub(crate) mod relocate;
 pub(crate) mod replicate;
 pub mod serve;
+mod ship;
 pub(crate) mod snapshot;
 mod source;
 mod systemd;

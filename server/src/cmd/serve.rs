@@ -15,6 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::adopt::adopt_snapshot;
+use super::ship::ShipArgs;
 use super::tls_args::{TlsArgs, TrustArgs};
 use crate::cmd::{Failure, descriptors, reload, stop_signal, systemd};
 use crate::engine::{self, EngineUrl, IfMissing};
@@ -42,6 +43,9 @@ pub struct Serve {
     /// A folder whose files are served at /_utils instead of the console in this binary, for example Fauxton's
     #[arg(long, value_name = "FOLDER", env = "COUCH_LAYER_UTILS")]
     utils: Option<PathBuf>,
+
+    #[command(flatten)]
+    ship: ShipArgs,
 
     #[command(flatten)]
     tls: TlsArgs,
@@ -183,6 +187,8 @@ pub(crate) enum ServeError {
     Twice { flag: &'static str, section: &'static str, name: &'static str },
     #[error("--utils {} has no index.html; name the folder of a console", .0.display())]
     Utils(PathBuf),
+    #[error("--ship-to needs a store in a folder of the engine lsm; back up other stores by `couch-layer backup`")]
+    NotShipped,
     #[error("the log {} cannot be opened", .0.display())]
     LogFile(PathBuf, #[source] io::Error),
 }
@@ -257,7 +263,11 @@ impl Serve {
             in_folder: matches!(self.engine, EngineUrl::Folder { .. }),
         };
         let memory = Memory::of(self.memory, &asked)?;
-        let options = Options {
+        let ship = self.ship.read()?;
+        if let (Some(ship), EngineUrl::Folder { path, .. }) = (&ship, &self.engine) {
+            ship.check_apart(path)?;
+        }
+        let mut options = Options {
             administrator: self.administrator()?,
             setup_token: Some(SetupToken::random()?),
             cors: CorsOptions { origins: self.cors_origins.clone(), credentials: self.cors_credentials },
@@ -298,7 +308,14 @@ impl Serve {
             );
         }
         let opening = engine::OpenOptions { cache_bytes: Some(memory.cache), wait: self.wait_for_store };
-        let engine = engine::open_with(&self.engine, IfMissing::Create, opening)?;
+        let (engine, shipped) = match ship {
+            None => (engine::open_with(&self.engine, IfMissing::Create, opening)?, None),
+            Some(ship) => {
+                let opened = engine::open_followed(&self.engine, IfMissing::Create, opening)?;
+                let (engine, store) = opened.ok_or(ServeError::NotShipped)?;
+                (engine, Some((ship, store)))
+            }
+        };
         let durability = engine.durability();
         let layer_options = LayerOptions {
             max_document_size: usize::try_from(self.max_document_size)?,
@@ -308,6 +325,13 @@ impl Serve {
         };
         let failed = failure_of(engine.clone());
         let layer = Layer::open(engine, layer_options).await?;
+        let mut shipping = None;
+        if let Some((ship, store)) = shipped {
+            let name = backup::store_name(&layer).await?;
+            let started = ship.start(store, name).await?;
+            options.ship = Some(started.state.clone());
+            shipping = Some(started);
+        }
         let server = Server::start(layer, address, options).await?;
         if let Err(error) = announce(&server, &self.engine, durability, self.tls.is_passing(), self.utils.is_none()) {
             // A script may have read the first line and closed the pipe.
@@ -326,6 +350,9 @@ impl Serve {
         }
         end_within(STOPPING, if failed.is_some() { StoreFailed::EXIT_CODE } else { 1 });
         server.stop().await;
+        if let Some(shipping) = shipping {
+            shipping.stop().await;
+        }
         failed.map_or(Ok(()), |failed| Err(failed.into()))
     }
 

@@ -18,8 +18,10 @@ mod error;
 mod url;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use disk::FollowedStore;
 use disk::folder::Mark;
 use kv_api::AnyDatabase;
 
@@ -72,6 +74,55 @@ pub fn open_with(url: &EngineUrl, if_missing: IfMissing, options: OpenOptions) -
         EngineUrl::Folder { engine, path } => open_folder(*engine, path, if_missing, options.cache_bytes),
         // Nothing to create: a missing cluster is an error.
         EngineUrl::Cluster { file, prefix } => open_fdb(file.as_deref(), prefix, options.wait),
+    }
+}
+
+/// A store, and the same for who follows its log.
+pub type Followed = (AnyDatabase, Arc<dyn FollowedStore>);
+
+/// The same for a store whose log can be [followed](FollowedStore), of the engine lsm. `None` if it is of another one.
+///
+/// # Errors
+/// [`EngineError`], whose message is for a person.
+pub fn open_followed(
+    url: &EngineUrl,
+    if_missing: IfMissing,
+    options: OpenOptions,
+) -> Result<Option<Followed>, EngineError> {
+    match url {
+        #[cfg(feature = "lsm")]
+        EngineUrl::Folder { path, engine: None | Some(Engine::Lsm) } => {
+            let is_ours = Mark::read(path)?.is_none_or(|mark| mark.engine == Engine::Lsm.name());
+            if !is_ours {
+                return Ok(None);
+            }
+            if if_missing == IfMissing::Fail && Mark::read(path)?.is_none() {
+                return Err(EngineError::Missing { folder: path.clone() });
+            }
+            let database = lsm(path, options.cache_bytes)?;
+            Ok(Some((AnyDatabase::new(database.clone()), Arc::new(database))))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Restores a shipped store into the new folder that `url` names, as it was at a time or as the newest is.
+///
+/// # Errors
+/// As [`backup::Repository::restore_shipped`].
+#[cfg_attr(not(feature = "lsm"), allow(unused_variables, reason = "no other engine can do it"))]
+pub async fn restore_shipped(
+    repository: &backup::Repository,
+    url: &EngineUrl,
+    at_ms: Option<u64>,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> backup::Result<backup::RestoredShip> {
+    match url {
+        #[cfg(feature = "lsm")]
+        EngineUrl::Folder { path, engine: None | Some(Engine::Lsm) } => {
+            repository.restore_shipped::<engine_lsm::LsmStore>(path, at_ms, progress).await
+        }
+        _ => Err(backup::Error::Refused(format!("{url}: a shipped store is restored into a folder of the engine lsm"))),
     }
 }
 
@@ -179,11 +230,16 @@ fn open_sled(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, E
 
 #[cfg(feature = "lsm")]
 fn open_lsm(folder: &Path, cache_bytes: Option<u64>) -> Result<AnyDatabase, EngineError> {
+    Ok(AnyDatabase::new(lsm(folder, cache_bytes)?))
+}
+
+#[cfg(feature = "lsm")]
+fn lsm(folder: &Path, cache_bytes: Option<u64>) -> Result<engine_lsm::LsmDatabase, EngineError> {
     let mut options = engine_lsm::LsmOptions::new();
     if let Some(bytes) = cache_bytes {
         options = options.cache_bytes(bytes);
     }
-    Ok(AnyDatabase::new(engine_lsm::LsmDatabase::open(folder, options)?))
+    Ok(engine_lsm::LsmDatabase::open(folder, options)?)
 }
 
 #[cfg(not(feature = "lsm"))]

@@ -46,6 +46,7 @@ use crate::http::journal::{self, Actor, LogFile};
 use crate::http::tls::Tls;
 use crate::http::wire::body::WAIT;
 use crate::memory::Memory;
+use crate::ship_state::ShipState;
 
 /// Pause before the configuration is read again when the store could not be read.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -103,6 +104,8 @@ pub struct Options {
     pub metrics_listen: Option<SocketAddr>,
     /// A folder with the pages that are served at `/_utils` instead of the console in the binary.
     pub utils: Option<PathBuf>,
+    /// The ship of the store, if it is shipped.
+    pub ship: Option<Arc<ShipState>>,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
     pub lease: Duration,
 }
@@ -134,6 +137,7 @@ impl Default for Options {
             slow_request: None,
             metrics_listen: None,
             utils: None,
+            ship: None,
             lease: Duration::from_secs(30),
         }
     }

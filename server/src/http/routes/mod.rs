@@ -31,7 +31,7 @@ use crate::http::handlers::document::{attachment, bulk_docs, bulk_get, local, pa
 use crate::http::handlers::listing::Namespace;
 use crate::http::handlers::root::scheduler;
 use crate::http::handlers::root::{
-    self, backup, configuration, databases, log, node, replicate, session, setup, snapshot, transact, updates,
+    self, backup, configuration, databases, log, node, replicate, session, setup, ship, snapshot, transact, updates,
 };
 use crate::http::handlers::{console, feed, find, listing, views};
 use crate::http::jobs::replicator;
@@ -95,6 +95,7 @@ static ROUTES: &[Route] = &[
     row("/_couch_layer/backup", "GET,HEAD", ServerAdmin, |r, _| Box::pin(backup::status(r))),
     row("/_couch_layer/backup", "POST", ServerAdmin, |r, _| Box::pin(backup::begin(r))),
     row("/_couch_layer/log", "GET,HEAD", ServerAdmin, |r, _| now(log::tail(r))),
+    row("/_couch_layer/ship", "GET,HEAD", ServerAdmin, |r, _| now(ship::status(r))),
     row("/_couch_layer/snapshot", "POST", ServerAdmin, |r, _| Box::pin(snapshot::make(r))),
     row("/_scheduler/jobs", "GET,HEAD", ServerAdmin, |r, _| Box::pin(scheduler::jobs(r))),
     row("/_scheduler/jobs/{id}", "GET,HEAD", ServerAdmin, |r, n| Box::pin(scheduler::job(r, n[0]))),

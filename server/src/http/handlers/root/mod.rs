@@ -9,6 +9,7 @@ pub(crate) mod replicate;
 pub(crate) mod scheduler;
 pub(crate) mod session;
 pub(crate) mod setup;
+pub(crate) mod ship;
 pub(crate) mod snapshot;
 pub(crate) mod transact;
 pub(crate) mod updates;
