@@ -156,16 +156,16 @@ async fn the_token_comes_before_other_proofs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_that_is_named_by_its_address_is_not_this_machine() {
-    let setup_token = Some(SetupToken::random().unwrap());
+    let token = SetupToken::random().unwrap();
     let couch = Couch::with(Options {
-        setup_token: setup_token.clone(),
+        setup_token: Some(token.clone()),
         proxies: vec!["127.0.0.1".parse().unwrap()],
         ..Options::default()
     });
     let couch = couch.await;
     assert_eq!(couch.get("/_all_dbs").await.status, 403);
     assert_eq!(couch.get("/_session").await.json()["userCtx"]["roles"], json!([]));
-    let asked = couch.request("GET", "/_all_dbs").header(HEADER, setup_token.unwrap().as_str());
+    let asked = couch.request("GET", "/_all_dbs").header(HEADER, token.as_str());
     assert_eq!(couch.send(asked).await.status, 200);
 }
 
