@@ -378,7 +378,6 @@ macro_rules! __scenarios {
                 a_query_of_a_partition_names_the_documents_there,
                 a_document_that_cannot_be_read_is_left_out_of_all_views,
                 damage_to_rows_of_left_out_documents_is_found,
-                documents_that_are_left_out_without_need_are_found,
             }
             "The checker" checking {
                 sound_databases_pass,

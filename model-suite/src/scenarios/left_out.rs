@@ -10,15 +10,11 @@ use super::damage::{DOCS, put as put_rows, rows as rows_at};
 use crate::stage::*;
 
 /// Two views that exceed a limit or throw as the document says: `{"limit": [VIEW], "fails": [VIEW]}`.
-struct Limited {
-    /// Whether there are limits.
-    are_limited: bool,
-}
+struct Limited;
 
 impl ViewFunctions for Limited {
     fn map(&self, documents: Vec<JsonText>) -> BoxFuture<model::Result<Vec<Mapped>>> {
-        let are_limited = self.are_limited;
-        let of_document = move |document: JsonText| {
+        let of_document = |document: JsonText| {
             let mut mapped = Mapped::default();
             for view in 0..2 {
                 let has = |name| {
@@ -26,9 +22,8 @@ impl ViewFunctions for Limited {
                     views.into_iter().flat_map(|views| views.elements()).any(|one| one.as_u64() == Some(view as u64))
                 };
                 let row = Emitted { key: json(&view.to_string()), value: json("1") };
-                let is_limited = are_limited && has("limit");
-                mapped.rows.push(if is_limited || has("fails") { Vec::new() } else { vec![row] });
-                if is_limited {
+                mapped.rows.push(if has("limit") || has("fails") { Vec::new() } else { vec![row] });
+                if has("limit") {
                     mapped.left_out.insert(view, FunctionError::new("map_error", format!("view {view} is too deep")));
                 }
                 if has("fails") {
@@ -46,13 +41,9 @@ impl ViewFunctions for Limited {
 }
 
 fn limited(is_partitioned: bool) -> ViewGroup {
-    group(is_partitioned, Limited { are_limited: true })
-}
-
-fn group(is_partitioned: bool, functions: Limited) -> ViewGroup {
     let view = |name: &str| View { name: name.to_owned(), reduce: Some(Reduce::Count), is_raw: false };
     let options = ViewOptions { is_partitioned, ..ViewOptions::default() };
-    ViewGroup::new("limited", "limited", options, vec![view("a"), view("b")], std::sync::Arc::new(functions))
+    ViewGroup::new("limited", "limited", options, vec![view("a"), view("b")], std::sync::Arc::new(Limited))
 }
 
 /// The documents that both kinds of queries name, and whether there are more.
@@ -142,19 +133,6 @@ pub(crate) async fn a_document_that_cannot_be_read_is_left_out_of_all_views(stag
         let left_out: Vec<_> = page.left_out.documents.iter().map(|one| one.id.as_str()).collect();
         assert_eq!((page.total_rows, left_out), (1, vec!["torn"]), "{view}");
     }
-}
-
-/// Limits may have been exceeded by chance, as that of the time. A check reports documents that have rows now.
-pub(crate) async fn documents_that_are_left_out_without_need_are_found(stage: Stage) {
-    let (documents, unlimited) = (stage.documents().await, group(false, Limited { are_limited: false }));
-    documents.put(edit("good", "{}")).await.unwrap();
-    documents.put(edit("late", r#"{"limit":[0]}"#)).await.unwrap();
-    documents.update_views(&limited(false)).await.unwrap();
-    assert_eq!(documents.check_views(&limited(false)).await.unwrap(), [""; 0]);
-    let found = documents.check_views(&unlimited).await.unwrap().join(" ");
-    assert!(found.contains("late") && found.contains("views that leave it out"), "{found}");
-    documents.remove_view_group(unlimited.signature()).await.unwrap();
-    assert_eq!(named(&documents, &unlimited, "a", None).await, some(&[]));
 }
 
 /// Each row that leaves a document out is named by its id row, and counted.
