@@ -300,7 +300,9 @@ async fn a_killed_server_left_every_second_in_the_place() {
         let (success, said, remarks) =
             couch_layer(&["restore", &place, "--at", &at, "--engine", &restored, "--no-encryption"]);
         // A server that was killed before its tables were there left states that cannot be restored, and it is said.
-        let is_short = remarks.contains("later states are shipped, but the tables that they need are not complete");
+        // What it acknowledged last is in the tables of the next one only.
+        let is_short = remarks.contains("later states are shipped, but the tables that they need are not complete")
+            || remarks.contains("the log does not continue here");
         assert!(success || is_short, "{said}{remarks}");
         let ms = restored_ms(&said);
         succeed(&["adopt", &restored]);

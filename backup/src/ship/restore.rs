@@ -21,7 +21,7 @@ pub struct RestoredShip {
     pub ms: u64,
     /// The time of the next state in the place; `None` if there is none, or if it is damaged.
     pub next_ms: Option<u64>,
-    /// Whether the next state lacks something that came before it: acknowledged writes may be in neither.
+    /// Whether the log does not continue from here to the next state: what was acknowledged between is in its tables only.
     pub gap: bool,
     /// The time of its tables.
     pub base_ms: u64,

@@ -440,7 +440,7 @@ async fn restore_shipped(repository: &Repository, at: Instant, url: &EngineUrl) 
             time_of(next)
         ))),
         (None, Some(next)) if restored.gap => Err(failure(format!(
-            "writes after {until} were lost to the ship: the next state, of {}, does not continue this one",
+            "writes after {until} may be missing: the log does not continue here, and the next state is of {}",
             time_of(next)
         ))),
         (None, Some(next)) => {
