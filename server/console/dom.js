@@ -135,14 +135,16 @@ export function table(label, heads, rows, empty = 'There is nothing here yet.') 
  */
 export function pager(load) {
   let before = [];
+  let list = 0;
   const pages = {
     place: undefined,
     /** Goes to the beginning. */
     reset() {
+      list += 1;
       [pages.place, before] = [undefined, []];
     },
     /** The buttons of a part; `next` is the place of the one after it, if there is one. */
-    row: (next) =>
+    row: (next, of = list) =>
       h(
         'div',
         { class: 'row pager' },
@@ -154,6 +156,8 @@ export function pager(load) {
         next !== undefined &&
           next !== null &&
           button('Next', () => {
+            // The list that it belongs to may still be shown while another one is read.
+            if (of !== list) return undefined;
             before.push(pages.place);
             pages.place = next;
             return load();

@@ -685,6 +685,6 @@ pub(crate) async fn a_view_is_tried_on_the_documents_that_changed_last(stage: St
     };
     let group = ViewGroup::of_closures("long", 1, vec![RustView::new("all", long)]);
     let long = documents.try_view(&group, 0, 1_000).await.unwrap();
-    assert_eq!((long.documents, long.rows.len(), long.has_more), (12, 11, true));
+    assert_eq!((long.documents, long.rows.len(), long.has_more), (45, 44, true));
     assert!(rows_at(&stage.engine(), 16, "").await.is_empty(), "nothing is stored");
 }
