@@ -457,13 +457,13 @@ async fn a_file_comes_before_the_environment_and_that_before_flags() {
     let token = server.setup_token();
     let refused = client.put(&url).body("\"88\"").send().await.unwrap();
     assert_eq!(refused.status(), 403, "without the token that the server printed");
-    let text = async |request: reqwest::RequestBuilder| request.send().await.unwrap().text().await.unwrap();
-    assert_eq!(text(client.get(&url)).await, "\"77\"\n");
     let shows = |request: reqwest::RequestBuilder| request.header("x-couch-layer-setup-token", &token);
+    let text = async |request: reqwest::RequestBuilder| request.send().await.unwrap().text().await.unwrap();
+    assert_eq!(text(shows(client.get(&url))).await, "\"77\"\n");
     text(shows(client.put(&url).body("\"88\""))).await;
-    assert_eq!(text(client.get(&url)).await, "\"88\"\n");
+    assert_eq!(text(shows(client.get(&url))).await, "\"88\"\n");
     text(shows(client.delete(&url))).await;
-    assert_eq!(text(client.get(&url)).await, "\"77\"\n");
+    assert_eq!(text(shows(client.get(&url))).await, "\"77\"\n");
 }
 
 #[tokio::test]
@@ -626,13 +626,15 @@ async fn a_hangup_reloads_settings_and_opens_logs_again() {
     };
     write("1h");
     let mut server = Process::start(&["--config", &file.display().to_string()]);
+    let token = server.setup_token();
     let mut said = BufReader::new(server.child.stderr.take().unwrap()).lines();
     let hangup = |server: &Process| {
         assert!(Command::new("kill").args(["-HUP", &server.child.id().to_string()]).status().unwrap().success());
     };
     let timeout = async |server: &Process| {
         let url = server.url("/_node/_local/_config/chttpd_auth/timeout");
-        reqwest::get(url).await.unwrap().text().await.unwrap().trim().to_owned()
+        let request = reqwest::Client::new().get(url).header("x-couch-layer-setup-token", &token);
+        request.send().await.unwrap().text().await.unwrap().trim().to_owned()
     };
     let mut until = |sentence: &str| loop {
         let line = said.next().expect("the server ended").unwrap();
