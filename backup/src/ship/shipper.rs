@@ -136,7 +136,7 @@ struct Copied {
     linked_ms: u64,
 }
 
-/// Ships a store to a place. See the [module](super).
+/// Ships a store to a place. See the module `ship`.
 pub struct Shipper {
     pub(super) repository: Repository,
     name: String,

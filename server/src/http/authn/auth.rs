@@ -4,7 +4,7 @@
 //! store's password counts. Users are documents of `_users`. A server without administrators that listens on loopback
 //! is open: every request without credentials is an administrator's, unless it comes through a proxy. Once it has had
 //! an administrator, it does not become open again before a restart. What would outlast that state needs the token that
-//! the server printed ([`setup`](crate::http::authn::setup)).
+//! the server printed ([`setup`]).
 //!
 //! Requests without credentials, and administrators', read nothing from the store, unless the answer lists the
 //! administrator's roles ([`users::with_stored_roles`]). A request of a user reads the user's document, so that a
