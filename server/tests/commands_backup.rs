@@ -7,23 +7,7 @@ mod server;
 
 use std::path::Path;
 
-fn couch_layer(arguments: &[&str]) -> (bool, String, String) {
-    let output = program::run(arguments, "");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.success(), text(&output.stdout), text(&output.stderr))
-}
-
-fn succeed(arguments: &[&str]) -> String {
-    let (success, stdout, stderr) = couch_layer(arguments);
-    assert!(success, "{arguments:?}: {stdout}{stderr}");
-    stdout
-}
-
-fn refused(arguments: &[&str]) -> String {
-    let (success, stdout, stderr) = couch_layer(arguments);
-    assert!(!success, "{arguments:?}: {stdout}{stderr}");
-    stderr
-}
+use program::commands::{couch_layer, refused, succeed};
 
 fn import(folder: &Path, engine: &str, database: &str, lines: &str) {
     let file = folder.join("lines");

@@ -8,6 +8,7 @@ mod server;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
+use program::commands::couch_layer;
 use server::Process;
 
 /// A server with the administrator `anna`, who asks.
@@ -18,14 +19,12 @@ struct Served {
 
 impl Served {
     fn start(engine: &str) -> Served {
-        let mut command = server::command(&["--engine", engine, "--listen", "127.0.0.1:0"]);
-        let process = Process::of(command.env("COUCHDB_USER", "anna").env("COUCHDB_PASSWORD", "secret"));
-        Served { process, client: Client::new() }
+        Served { process: Process::with_administrator(engine, &[]), client: Client::new() }
     }
 
     /// Its address with the administrator.
     fn url(&self) -> String {
-        self.process.base.replace("http://", "http://anna:secret@")
+        self.process.administrator_url()
     }
 
     async fn ask(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
@@ -109,12 +108,6 @@ impl Served {
         old.put("/_node/_local/_config/chttpd_auth/iterations", json!("10")).await;
         old
     }
-}
-
-fn couch_layer(arguments: &[&str]) -> (bool, String, String) {
-    let output = program::run(arguments, "");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
 /// Databases that `filled` makes, without those of the system.

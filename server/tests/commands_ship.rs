@@ -15,50 +15,8 @@ use rand::{RngExt, SeedableRng};
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use server::Process;
-
-fn serve(engine: &str, more: &[&str]) -> Process {
-    let mut command = server::command(&["--engine", engine, "--listen", "127.0.0.1:0"]);
-    command.args(more);
-    Process::of(command.env("COUCHDB_USER", "anna").env("COUCHDB_PASSWORD", "secret"))
-}
-
-/// The address with the administrator.
-fn url(process: &Process) -> String {
-    process.base.replace("http://", "http://anna:secret@")
-}
-
-fn couch_layer(arguments: &[&str]) -> (bool, String, String) {
-    let output = program::run(arguments, "");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.success(), text(&output.stdout), text(&output.stderr))
-}
-
-fn refused(arguments: &[&str]) -> String {
-    let (success, said, remarks) = couch_layer(arguments);
-    assert!(!success, "{arguments:?}: {said}{remarks}");
-    remarks
-}
-
-fn succeed(arguments: &[&str]) -> String {
-    let (success, said, remarks) = couch_layer(arguments);
-    assert!(success, "{arguments:?}: {said}{remarks}");
-    said
-}
-
-async fn put(client: &Client, url: String, body: Value) -> bool {
-    let request = client.put(url).header("content-type", "application/json").body(body.to_string());
-    match request.send().await {
-        Ok(answer) => answer.status().is_success() && answer.bytes().await.is_ok(),
-        Err(_) => false,
-    }
-}
-
-async fn get(client: &Client, url: String) -> Value {
-    let answer = client.get(&url).send().await.expect("an answer");
-    assert!(answer.status().is_success(), "{url}: {}", answer.status());
-    serde_json::from_slice(&answer.bytes().await.expect("a body")).expect("JSON")
-}
+use program::commands::{couch_layer, refused, succeed};
+use server::{Process, get, put};
 
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
@@ -121,8 +79,8 @@ async fn a_served_store_is_restored_as_it_was_at_a_time() {
         assert!(!Path::new(&store).exists(), "nothing was written");
     }
 
-    let served = serve(&store, &ship);
-    let here = url(&served);
+    let served = Process::with_administrator(&store, &ship);
+    let here = served.administrator_url();
     assert!(put(&client, format!("{here}/db"), Value::Null).await);
     assert!(put(&client, format!("{here}/db/a"), json!({})).await);
     shipped(&client, &here).await;
@@ -166,8 +124,8 @@ async fn a_served_store_is_restored_as_it_was_at_a_time() {
     assert!(success && remarks.contains("is not known here"), "{remarks}");
 
     // The restored store is shipped to the same place, and goes on there.
-    let served = serve(&then, &ship);
-    let here = url(&served);
+    let served = Process::with_administrator(&then, &ship);
+    let here = served.administrator_url();
     let listed = get(&client, format!("{here}/db/_all_docs")).await;
     assert_eq!((&listed["total_rows"], &listed["rows"][0]["id"]), (&json!(1), &json!("a")));
     let seq = get(&client, format!("{here}/db")).await["update_seq"].as_str().expect("a sequence").to_owned();
@@ -198,8 +156,8 @@ async fn a_place_that_does_not_answer_delays_neither_start_nor_stop() {
     // Nobody ever writes into this pipe.
     let pipe = format!("{place}/repository.json");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("a pipe").success());
-    let served = serve(&store, &["--ship-to", &place, "--ship-no-encryption"]);
-    let here = url(&served);
+    let served = Process::with_administrator(&store, &["--ship-to", &place, "--ship-no-encryption"]);
+    let here = served.administrator_url();
     assert!(put(&client, format!("{here}/db"), Value::Null).await);
     assert_eq!(get(&client, format!("{here}/_couch_layer/ship")).await["until_ms"], json!(0));
     assert!(served.stop("-TERM").success());
@@ -211,13 +169,13 @@ async fn of_two_servers_that_ship_to_one_place_the_later_one_goes_on() {
     let path = |name: &str| root.path().join(name).display().to_string();
     let (store, place, copy) = (path("store"), path("place"), path("copy"));
     let ship = ["--ship-to", &place, "--ship-no-encryption"];
-    let served = serve(&store, &ship);
-    let here = url(&served);
+    let served = Process::with_administrator(&store, &ship);
+    let here = served.administrator_url();
     assert!(put(&client, format!("{here}/db"), Value::Null).await);
     shipped(&client, &here).await;
     succeed(&["snapshot", &copy, "--url", &here]);
-    let copied = serve(&copy, &ship);
-    let there = url(&copied);
+    let copied = Process::with_administrator(&copy, &ship);
+    let there = copied.administrator_url();
     shipped(&client, &there).await;
     assert!(put(&client, format!("{here}/db/lost"), json!({})).await, "the earlier one goes on serving");
     loop {
@@ -235,9 +193,9 @@ async fn of_two_servers_that_ship_to_one_place_the_later_one_goes_on() {
     succeed(&["adopt", &restored]);
     assert_eq!(ids(&restored).into_iter().collect::<Vec<_>>(), ["kept"]);
     // A store of its own is refused there.
-    let other = serve(&path("other"), &ship);
+    let other = Process::with_administrator(&path("other"), &ship);
     loop {
-        let state = get(&client, format!("{}/_couch_layer/ship", url(&other))).await;
+        let state = get(&client, format!("{}/_couch_layer/ship", other.administrator_url())).await;
         if state["state"] == json!("failing") {
             assert!(state["reasons"][0].as_str().expect("a reason").contains("the log of the store"), "{state}");
             break;
@@ -279,8 +237,11 @@ async fn a_killed_server_left_every_second_in_the_place() {
     let written = Written::default();
     let (mut first, mut states) = (0, BTreeSet::new());
     for round in 0..rounds {
-        let mut served = serve(&store, &["--ship-to", &place, "--ship-no-encryption", "--cache-size", "1048576"]);
-        let here = url(&served);
+        let mut served = Process::with_administrator(
+            &store,
+            &["--ship-to", &place, "--ship-no-encryption", "--cache-size", "1048576"],
+        );
+        let here = served.administrator_url();
         put(&client, format!("{here}/db"), Value::Null).await;
         let names = (0..3).map(|at| format!("r{round}w{at}"));
         let tasks: Vec<_> = names.map(|name| tokio::spawn(write(written.clone(), name, here.clone()))).collect();

@@ -14,49 +14,8 @@ use rand::{RngExt, SeedableRng};
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use server::Process;
-
-fn serve(engine: &str) -> Process {
-    let mut command = server::command(&["--engine", engine, "--listen", "127.0.0.1:0"]);
-    Process::of(command.env("COUCHDB_USER", "anna").env("COUCHDB_PASSWORD", "secret"))
-}
-
-/// The address with the administrator.
-fn url(process: &Process) -> String {
-    process.base.replace("http://", "http://anna:secret@")
-}
-
-fn couch_layer(arguments: &[&str]) -> (bool, String, String) {
-    let output = program::run(arguments, "");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.success(), text(&output.stdout), text(&output.stderr))
-}
-
-fn refused(arguments: &[&str]) -> String {
-    let (success, said, remarks) = couch_layer(arguments);
-    assert!(!success, "{arguments:?}: {said}{remarks}");
-    remarks
-}
-
-fn succeed(arguments: &[&str]) -> String {
-    let (success, said, remarks) = couch_layer(arguments);
-    assert!(success, "{arguments:?}: {said}{remarks}");
-    said
-}
-
-async fn put(client: &Client, url: String, body: Value) -> bool {
-    let request = client.put(url).header("content-type", "application/json").body(body.to_string());
-    match request.send().await {
-        Ok(answer) => answer.status().is_success() && answer.bytes().await.is_ok(),
-        Err(_) => false,
-    }
-}
-
-async fn get(client: &Client, url: String) -> Value {
-    let answer = client.get(&url).send().await.expect("an answer");
-    assert!(answer.status().is_success(), "{url}: {}", answer.status());
-    serde_json::from_slice(&answer.bytes().await.expect("a body")).expect("JSON")
-}
+use program::commands::{couch_layer, refused, succeed};
+use server::{Process, get, put};
 
 /// The digits of a sequence, which sort.
 fn digits(seq: &Value) -> String {
@@ -73,8 +32,8 @@ async fn a_server_is_copied_while_it_serves() {
     assert!(said.contains("this server has none") && !Path::new(&copy).exists(), "{said}");
     assert!(open.stop("-TERM").success());
 
-    let served = serve(&store);
-    let here = url(&served);
+    let served = Process::with_administrator(&store, &[]);
+    let here = served.administrator_url();
     assert!(put(&client, format!("{here}/db"), Value::Null).await);
     assert!(put(&client, format!("{here}/db/a"), json!({})).await);
     let by_stranger = refused(&["snapshot", &copy, "--url", &served.base]);
@@ -98,8 +57,8 @@ async fn a_server_is_copied_while_it_serves() {
     assert!(succeed(&["adopt", &second]).contains("1 database has a new incarnation"));
     assert_eq!(succeed(&["export", "db", "--engine", &second]).lines().count(), 2);
 
-    let copied = serve(&copy);
-    let there = url(&copied);
+    let copied = Process::with_administrator(&copy, &[]);
+    let there = copied.administrator_url();
     let info = get(&client, format!("{there}/db")).await;
     assert_eq!(info["doc_count"], json!(1));
     assert!(digits(&info["update_seq"]) > digits(&last), "every old sequence lies below all new ones");
@@ -110,14 +69,14 @@ async fn a_server_is_copied_while_it_serves() {
     assert_eq!(feed["results"][0]["id"], json!("new"));
     assert!(copied.stop("-TERM").success());
     // It is a store as any other now, and has the same incarnation at the next start.
-    let copied = serve(&copy);
-    let seq = get(&client, format!("{}/db", url(&copied))).await["update_seq"].clone();
+    let copied = Process::with_administrator(&copy, &[]);
+    let seq = get(&client, format!("{}/db", copied.administrator_url())).await["update_seq"].clone();
     assert_eq!(digits(&seq)[..2], digits(&info["update_seq"])[..2]);
     assert!(copied.stop("-TERM").success());
     succeed(&["check", "db", "--engine", &copy]);
 
-    let memory = serve("mem:");
-    let said = refused(&["snapshot", &path("third"), "--url", &url(&memory)]);
+    let memory = Process::with_administrator("mem:", &[]);
+    let said = refused(&["snapshot", &path("third"), "--url", &memory.administrator_url()]);
     assert!(said.contains("501") && !Path::new(&path("third")).exists(), "{said}");
 }
 
@@ -154,8 +113,8 @@ async fn a_copy_is_whole_or_not_there_whenever_the_server_is_killed() {
     let writers: Vec<Arc<Writer>> = (0..3).map(|_| Arc::default()).collect();
     let mut whole = 0;
     for round in 0..6 {
-        let mut served = serve(&store);
-        let here = url(&served);
+        let mut served = Process::with_administrator(&store, &[]);
+        let here = served.administrator_url();
         put(&Client::new(), format!("{here}/db"), Value::Null).await;
         for writer in &writers {
             // What is written goes on after what was acknowledged. The last one before the kill may be there, or not.
@@ -211,8 +170,8 @@ async fn a_copy_is_whole_or_not_there_whenever_the_server_is_killed() {
             continue;
         }
         whole += u64::from(made.0);
-        let copied = serve(&copy.display().to_string());
-        let listed = get(&Client::new(), format!("{}/db/_all_docs", url(&copied))).await;
+        let copied = Process::with_administrator(&copy.display().to_string(), &[]);
+        let listed = get(&Client::new(), format!("{}/db/_all_docs", copied.administrator_url())).await;
         let ids: Vec<&str> =
             listed["rows"].as_array().expect("rows").iter().filter_map(|row| row["id"].as_str()).collect();
         for id in 0..writers.len() {
@@ -242,9 +201,9 @@ async fn a_snapshot_that_would_touch_its_original_is_not_taken_into_use() {
     let (root, client) = (tempfile::tempdir().expect("a folder"), Client::new());
     let path = |name: &str| root.path().join(name).display().to_string();
     let (store, other) = (path("store"), format!("lsm:{}", path("other")));
-    let served = serve(&store);
+    let served = Process::with_administrator(&store, &[]);
     for db in ["left", "stays"] {
-        assert!(put(&client, format!("{}/{db}", url(&served)), Value::Null).await);
+        assert!(put(&client, format!("{}/{db}", served.administrator_url()), Value::Null).await);
     }
     assert!(served.stop("-TERM").success());
     let is_refused = |name: &str, why: &str| {

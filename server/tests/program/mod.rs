@@ -1,5 +1,7 @@
 //! Runs the program as a process.
 
+pub(crate) mod commands;
+
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 

@@ -31,6 +31,17 @@ impl Process {
         Process::of(command(arguments).args(["--listen", address]))
     }
 
+    /// Starts a server of this engine whose administrator is `anna`, with the password `secret`.
+    pub(crate) fn with_administrator(engine: &str, more: &[&str]) -> Process {
+        let mut command = command(&["--engine", engine, "--listen", "127.0.0.1:0"]);
+        Process::of(command.args(more).env("COUCHDB_USER", "anna").env("COUCHDB_PASSWORD", "secret"))
+    }
+
+    /// The address with the administrator's name and password.
+    pub(crate) fn administrator_url(&self) -> String {
+        self.base.replace("http://", "http://anna:secret@")
+    }
+
     /// Starts this command, which must listen on a port.
     pub(crate) fn of(command: &mut Command) -> Process {
         let mut child = command.spawn().unwrap();
@@ -91,4 +102,20 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether a document was acknowledged.
+pub(crate) async fn put(client: &reqwest::Client, url: String, body: serde_json::Value) -> bool {
+    let request = client.put(url).header("content-type", "application/json").body(body.to_string());
+    match request.send().await {
+        Ok(answer) => answer.status().is_success() && answer.bytes().await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+/// The JSON of an answer.
+pub(crate) async fn get(client: &reqwest::Client, url: String) -> serde_json::Value {
+    let answer = client.get(&url).send().await.expect("an answer");
+    assert!(answer.status().is_success(), "{url}: {}", answer.status());
+    serde_json::from_slice(&answer.bytes().await.expect("a body")).expect("JSON")
 }
