@@ -43,7 +43,7 @@ impl Bucket {
                 builder = builder.with_config(key, value);
             }
         }
-        if builder.get_config_value(&AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| is_loopback(&endpoint)) {
+        if builder.get_config_value(&AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| peer::is_loopback(&endpoint)) {
             builder = builder.with_allow_http(true);
         }
         let store = builder.build().map_err(|error| refused(error.to_string()))?;
@@ -54,12 +54,6 @@ impl Bucket {
         let whole = format!("{}/{path}", self.root.as_ref());
         Path::parse(whole.trim_matches('/')).map_err(|error| io::Error::other(error.to_string()))
     }
-}
-
-/// Whether an endpoint is on this machine: only there may it be unencrypted, unless `AWS_ALLOW_HTTP` says more.
-fn is_loopback(endpoint: &str) -> bool {
-    let host = endpoint.strip_prefix("http://").and_then(|rest| rest.split(['/', ':']).next());
-    host.is_some_and(|host| host == "localhost" || host.starts_with("127."))
 }
 
 fn failed(error: object_store::Error) -> io::Error {

@@ -47,6 +47,11 @@ impl Error {
         Error::Damaged { file: file.to_owned(), reason: reason.into() }
     }
 
+    /// Whether a file does not exist.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Error::Io { cause, .. } if cause.kind() == io::ErrorKind::NotFound)
+    }
+
     pub(crate) fn refused(sentence: impl Into<String>) -> Self {
         Error::Refused(sentence.into())
     }

@@ -59,7 +59,7 @@ pub trait DiskStore: Store + Sized {
         false
     }
 
-    /// The same for everything that is applied and synced. Returns the version of its newest batch.
+    /// Copies everything that is applied and synced, as [`copy_snapshot`](Self::copy_snapshot) does. Returns the version of its newest batch.
     ///
     /// # Errors
     ///
@@ -168,11 +168,11 @@ pub struct NewCopy {
 }
 
 impl NewCopy {
-    /// Creates an empty folder under another name.
+    /// Creates an empty folder under another name, outside of the folder `store` that it is a copy of.
     ///
     /// # Errors
-    /// 2000 if `folder` exists; the disk's errors.
-    pub fn create(folder: &Path, engine: &'static str) -> Result<Self> {
+    /// 2000 if `folder` exists or is inside of `store`; the disk's errors.
+    pub fn create(folder: &Path, engine: &'static str, store: Option<&Path>) -> Result<Self> {
         let cannot = |cause| cannot_create(folder, &cause);
         let absolute = std::path::absolute(folder).map_err(cannot)?;
         let (Some(parent), Some(name), Err(_)) = (absolute.parent(), absolute.file_name(), folder.symlink_metadata())
@@ -180,6 +180,13 @@ impl NewCopy {
             return Err(exists(folder));
         };
         let parent = parent.canonicalize().map_err(cannot)?;
+        if let Some(store) = store {
+            let own = store.canonicalize().map_err(cannot)?;
+            if parent.starts_with(&own) {
+                let sentence = format!("{} is inside of the store {}", folder.display(), own.display());
+                return Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context(sentence));
+            }
+        }
         let partial = create_partial(&parent, name).map_err(cannot)?;
         Ok(NewCopy { folder: parent.join(name), partial, engine, is_finished: false })
     }
@@ -287,12 +294,7 @@ impl<S: DiskStore> Store for OnDisk<S> {
     }
 
     fn copy_to(&self, folder: &Path) -> Result<()> {
-        let copy = NewCopy::create(folder, S::ENGINE)?;
-        let own = self.path.canonicalize().map_err(|cause| cannot_create(folder, &cause))?;
-        if copy.path().starts_with(&own) {
-            let sentence = format!("{} is inside of the store {}", folder.display(), own.display());
-            return Err(Error::new(error::CLIENT_INVALID_OPERATION).with_context(sentence));
-        }
+        let copy = NewCopy::create(folder, S::ENGINE, Some(&self.path))?;
         let version = self.store.copy(copy.path())?;
         copy.finish(version)
     }

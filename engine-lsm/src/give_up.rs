@@ -16,7 +16,7 @@ use crate::error::{failed_to_read, is_damage, kv_error};
 use crate::keys;
 use crate::maker::Place;
 use crate::store::LsmStore;
-use crate::tables::{LAST, Member, YOUNG};
+use crate::tables::{LAST, Member};
 
 /// The rows of a table that can be read.
 fn readable(member: &Member) -> impl Iterator<Item = lsm_tree::Result<InternalValue>> + use<> {
@@ -60,13 +60,12 @@ pub fn give_up(folder: &Path, begin: &[u8], end: &[u8]) -> Result<Vec<(Bytes, By
             if damaged.is_empty() || !damaged.iter().all(|(from, to)| **from < *end && *begin < **to) {
                 continue;
             }
-            // Young levels have older runs of the same keys.
+            // In a young level, older runs of the same keys are below the table.
             let others = tables.filtered(|other| other.number() != member.number());
-            let from = if level <= YOUNG { level } else { (level + 1).min(LAST) };
             let mut new = shared.maker.begin(Place { level, base: if level == 0 { LAST } else { level } });
             for row in readable(member) {
                 let row = row.map_err(failed_to_read)?;
-                let below = others.row_bytes(from, &row.key.user_key).filter(|_| row.is_tombstone());
+                let below = others.row_bytes(level, &row.key.user_key).filter(|_| row.is_tombstone());
                 new.write(row, below.unwrap_or(0)).map_err(failed)?;
             }
             shared.replace(member, new.finish().map_err(failed)?)?;

@@ -30,7 +30,7 @@ fn an_idle_transaction_holds_its_view_for_as_long_as_it_may_read() {
     assert_eq!(get(&idle, "a").as_deref(), Some("1"));
     clock.advance(Duration::from_secs(2));
     assert_eq!(now(&db, "a").as_deref(), Some("2"), "somebody reads, nobody commits");
-    assert_eq!(control.living_views(), 1, "the newest");
+    assert_eq!(control.living_snapshots(), 1, "the newest");
     assert_eq!(code(try_get(&idle, "a")), 1007);
 
     // The first transaction that notices may be the idle one itself.
@@ -38,9 +38,9 @@ fn an_idle_transaction_holds_its_view_for_as_long_as_it_may_read() {
     assert_eq!(get(&idle, "a").as_deref(), Some("2"));
     put(&db, &[("a", "3")]);
     clock.advance(Duration::from_secs(6));
-    assert_eq!(control.living_views(), 2);
+    assert_eq!(control.living_snapshots(), 2);
     assert_eq!(code(try_get(&idle, "a")), 1007);
-    assert_eq!(control.living_views(), 1);
+    assert_eq!(control.living_snapshots(), 1);
 }
 
 /// The window is bounded by bytes too, not only by time.
@@ -48,7 +48,7 @@ fn an_idle_transaction_holds_its_view_for_as_long_as_it_may_read() {
 fn the_views_of_the_window_are_bounded_by_bytes() {
     let (db, _, control) = open();
     let versions: Vec<i64> = (0..30).map(|_| write(&db, 9_000_000)).collect();
-    assert!(control.living_views() <= 3, "{} snapshots of 9 MB each", control.living_views());
+    assert!(control.living_snapshots() <= 3, "{} snapshots of 9 MB each", control.living_snapshots());
     let at = |version| {
         let tx = db.begin().unwrap();
         tx.set_read_version(version);
@@ -71,11 +71,11 @@ fn what_a_transaction_reads_is_kept_until_it_ends() {
         }
         assert_eq!(get(&reader, "a").as_deref(), Some("1"), "however much was written since");
         reader.set(b"b", b"");
-        let living = control.living_views();
+        let living = control.living_snapshots();
         end(&reader);
         write(&db, 9_000_000);
         write(&db, 9_000_000);
-        assert_eq!(control.living_views(), living - 1);
+        assert_eq!(control.living_snapshots(), living - 1);
     }
 }
 
@@ -90,7 +90,7 @@ fn a_transaction_that_very_much_was_written_over_is_too_old() {
         write(&db, 9_000_000);
     }
     assert_eq!(code(try_get(&reader, "a")), 1007);
-    assert!(control.living_views() <= 3);
+    assert!(control.living_snapshots() <= 3);
 }
 
 /// As after a recovery of FoundationDB, earlier reads cannot be checked for conflicts any more.
@@ -124,11 +124,11 @@ fn versions_from_before_a_reopen_are_too_old() {
 
 /// Dropping a snapshot may remove files, and the store holds the lock of their folder.
 #[test]
-fn the_store_is_dropped_after_its_views() {
+fn the_store_is_dropped_after_its_snapshots() {
     let (db, _, control) = open();
     put(&db, &[("a", "1")]);
     put(&db, &[("a", "2")]);
-    control.views_at_drop.store(usize::MAX, Ordering::SeqCst);
+    control.snapshots_at_drop.store(usize::MAX, Ordering::SeqCst);
     drop(db);
-    assert_eq!(control.views_at_drop.load(Ordering::SeqCst), 0);
+    assert_eq!(control.snapshots_at_drop.load(Ordering::SeqCst), 0);
 }

@@ -37,7 +37,7 @@ use model::{BulkGet, Edit, JsonText, Purge, RevId, RevsDiff, WriteMode};
 pub use environment::{TimedEnvironment, random};
 pub use error::{Error, ErrorKind, Result};
 pub use http::{
-    Address, AddressError, Clients, Connecting, Given, Held, Http, Method, Trust, TrustError, Url, problem,
+    Address, AddressError, Clients, Connecting, Given, Held, Http, Method, Trust, TrustError, Url, is_loopback, problem,
 };
 pub use local::Local;
 pub use retry::{LONGEST_MS, Retry};

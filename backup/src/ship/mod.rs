@@ -27,7 +27,7 @@
 //!   all that is not in the tables of its base.
 //! * Shippers never share a number: a segment is created, never replaced. Who finds its next number taken by another
 //!   shipper is fenced, and stops. A new shipper begins at the next free number, so the newest wins.
-//! * A number belongs to one shipper, so a base does.
+//! * A base has the number of its segment, so it belongs to one shipper too.
 //! * Only the shipper removes what is old, between two of its bases: see [`prune`].
 
 mod form;

@@ -87,7 +87,7 @@ impl Repository {
         progress: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Option<RestoredShip>> {
         let base = match self.base(number).await {
-            Err(Error::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.is_missing() => return Ok(None),
             base => base?,
         };
         if base.ms > at_ms {
@@ -99,7 +99,7 @@ impl Repository {
                 base.engine, base.stored_format
             )));
         }
-        let copy = NewCopy::create(folder, S::ENGINE)?;
+        let copy = NewCopy::create(folder, S::ENGINE, None)?;
         self.write_base(&base, number, copy.path(), progress).await?;
         let mut replay = Replay::<S>::open(copy.path()).map_err(|error| damage(&base_path(number), error))?;
         if replay.version() != base.version {
@@ -148,7 +148,7 @@ impl Repository {
     /// `None` behind the last segment.
     async fn segment_or_end(&self, number: u64) -> Result<Option<Segment>> {
         match self.segment(number).await {
-            Err(Error::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+            Err(error) if error.is_missing() => {
                 match self.numbers(LOG).await?.last().is_some_and(|last| *last > number) {
                     true => Err(Error::damaged(&log_path(number), "it is missing")),
                     false => Ok(None),
@@ -177,7 +177,7 @@ impl Repository {
             let path = table_path(&table.name);
             progress(&path);
             let bytes = match self.opened(&path).await {
-                Err(Error::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+                Err(error) if error.is_missing() => {
                     return Err(Error::damaged(&path, format!("it is missing, and the base {number} needs it")));
                 }
                 bytes => bytes?,

@@ -61,7 +61,7 @@ impl Default for ShipOptions {
 pub struct Shipped {
     /// Time up to which everything is in the place, in milliseconds since 1970; 0 until the first base is complete.
     pub until_ms: u64,
-    /// Number of segments, their bytes, and the number of bases since the process began.
+    /// Number of segments. All numbers count since the process began.
     pub segments: u64,
     /// Bytes of the segments and tables.
     pub bytes: u64,

@@ -77,7 +77,7 @@ impl Repository {
                 Err(Error::Damaged { file, reason }) => {
                     tracing::warn!(file, reason, "a segment of the ship is damaged")
                 }
-                Err(Error::Io { cause, .. }) if cause.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) if error.is_missing() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -156,7 +156,7 @@ impl Repository {
                 }
             };
             match self.opened(&file.path).await {
-                Err(Error::Io { cause, .. }) if cause.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) if error.is_missing() => {}
                 _ => verified.problem(&path, &format!("{reason}, and {} needs it", base_path(number))),
             }
         }
@@ -168,7 +168,7 @@ impl Repository {
 fn problem(verified: &mut Verified, error: Error) -> Result<()> {
     match error {
         Error::Damaged { file, reason } => verified.problem(&file, &reason),
-        Error::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {}
+        error if error.is_missing() => {}
         error => return Err(error),
     }
     Ok(())

@@ -65,7 +65,7 @@ pub(crate) struct Client {
     read: BytesMut,
 }
 
-/// ResponseHead of a response: its status, its length, and how the body ends.
+/// Head of a response: its status, its length, and how the body ends.
 struct ResponseHead {
     status: u16,
     length: usize,

@@ -140,7 +140,7 @@ impl Connector {
                 builder = builder.with_config(key, value);
             }
         }
-        if builder.get_config_value(&AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| is_loopback(&endpoint)) {
+        if builder.get_config_value(&AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| peer::is_loopback(&endpoint)) {
             builder = builder.with_allow_http(true);
         }
         let backoff = BackoffConfig { max_backoff: Duration::from_secs(10), ..BackoffConfig::default() };
@@ -177,36 +177,9 @@ impl Connect for Connector {
     }
 }
 
-/// Whether an endpoint is on this machine.
-fn is_loopback(endpoint: &str) -> bool {
-    let Ok(url) = peer::Url::parse(endpoint) else { return false };
-    match url.host_str() {
-        Some("localhost") => true,
-        Some(host) => {
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-        }
-        None => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_not_encrypted_stays_on_this_machine() {
-        for (endpoint, wanted) in [
-            ("http://127.0.0.1:9000", true),
-            ("http://localhost:9000", true),
-            ("http://[::1]:9000", true),
-            ("http://127.0.0.1.example.com", false),
-            ("http://192.168.0.7:9000", false),
-            ("nonsense", false),
-        ] {
-            assert_eq!(is_loopback(endpoint), wanted, "{endpoint}");
-        }
-    }
 
     #[test]
     fn secrets_are_not_shown() {

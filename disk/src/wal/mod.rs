@@ -153,7 +153,8 @@ impl<S: DiskStore> WalStore<S> {
 }
 
 fn no_log() -> Error {
-    let sentence = "there is no snapshot of a store that has no log, or whose log waits for room on the disk";
+    let sentence =
+        "a store that has no log, or whose log waits for room on the disk, can be neither copied nor shipped";
     Error::new(error::UNSUPPORTED_OPERATION).with_context(sentence)
 }
 

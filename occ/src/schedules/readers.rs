@@ -102,10 +102,10 @@ fn views_are_let_go() {
         world.clock.advance(Duration::from_secs(6));
         assert_eq!(block_on(slow.get(b"a", Read::Snapshot)).unwrap_err().code(), error::TRANSACTION_TOO_OLD);
         assert_eq!(world.edit("3", &[], &["a"]), 0);
-        assert_eq!(world.disk.living_views(), 2, "the head, and the one that was read until its commit");
+        assert_eq!(world.disk.living_snapshots(), 2, "the head, and the one that was read until its commit");
         world.clock.advance(Duration::from_secs(6));
         block_on(world.db.begin().unwrap().get_read_version()).unwrap();
-        assert_eq!(world.disk.living_views(), 1, "the head");
+        assert_eq!(world.disk.living_snapshots(), 1, "the head");
         drop(slow);
         world.check(false);
     });

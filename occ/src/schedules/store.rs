@@ -112,7 +112,7 @@ impl Disk {
     }
 
     /// Number of snapshots that are still held.
-    pub(super) fn living_views(&self) -> usize {
+    pub(super) fn living_snapshots(&self) -> usize {
         self.files().snapshots.iter().filter(|snapshot| snapshot.strong_count() > 0).count()
     }
 

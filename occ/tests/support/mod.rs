@@ -32,7 +32,7 @@ pub struct Control {
     pub scanned: AtomicUsize,
     pub closes: AtomicUsize,
     /// Number of snapshots that existed when a handle on the store was dropped last.
-    pub views_at_drop: AtomicUsize,
+    pub snapshots_at_drop: AtomicUsize,
     /// A test holds it to block every sync.
     pub sync_gate: Mutex<()>,
     pub head: Mutex<Arc<Map>>,
@@ -52,7 +52,7 @@ impl Control {
     }
 
     /// Number of snapshots that exist.
-    pub fn living_views(&self) -> usize {
+    pub fn living_snapshots(&self) -> usize {
         Arc::strong_count(&self.living) - 1
     }
 }
@@ -62,7 +62,7 @@ pub struct TestStore(pub Arc<Control>);
 
 impl Drop for TestStore {
     fn drop(&mut self) {
-        self.0.views_at_drop.store(self.0.living_views(), Ordering::Relaxed);
+        self.0.snapshots_at_drop.store(self.0.living_snapshots(), Ordering::Relaxed);
     }
 }
 

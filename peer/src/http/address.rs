@@ -267,9 +267,32 @@ pub(super) fn attachment_path<'a>(id: &'a str, name: &'a str) -> Vec<&'a str> {
     path
 }
 
+/// Whether a URL is on this machine: only there credentials may travel unencrypted without a word of the operator.
+pub fn is_loopback(url: &str) -> bool {
+    let Ok(url) = Url::parse(url) else { return false };
+    url.host_str().is_some_and(|host| {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_encrypted_stays_on_this_machine() {
+        for (endpoint, wanted) in [
+            ("http://127.0.0.1:9000", true),
+            ("http://localhost:9000", true),
+            ("http://[::1]:9000", true),
+            ("http://127.0.0.1.example.com", false),
+            ("http://192.168.0.7:9000", false),
+            ("nonsense", false),
+        ] {
+            assert_eq!(is_loopback(endpoint), wanted, "{endpoint}");
+        }
+    }
 
     #[test]
     fn a_user_in_the_address_is_taken_out_of_it() {

@@ -24,7 +24,7 @@ use model::JsonText;
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Request};
 
-pub use address::{Address, AddressError, Given};
+pub use address::{Address, AddressError, Given, is_loopback};
 pub use answer::{Held, problem};
 pub use clients::{Clients, Connecting};
 

@@ -198,7 +198,7 @@ impl fmt::Display for Kept {
             Kept::Vault => "old tombstones of a vault are not purged: a device that was away needs them",
             Kept::NoTime => {
                 "no recent time is known, or the clock leapt ahead: nothing is purged this time; check the clock, which \
-                 is believed the next time"
+                 is trusted the next time"
             }
         })
     }
