@@ -182,7 +182,12 @@ fn random_patterns_match_as_in_erlang() {
                     let ours = regex.is_match(text).map_or('?', |matches| if matches { '1' } else { '0' });
                     compared += 1;
                     // PCRE 8 makes a repeated `\R` possessive before `\s`, as if a line break were no white space.
-                    let is_theirs = pattern.contains(r"\R") && pattern.contains(r"\s") && (ours, theirs) == ('1', '0');
+                    // It forgets that `(?:.|a)?+` is possessive where the first branch is a class such as `.` or `\W`.
+                    let is_theirs = match (ours, theirs) {
+                        ('1', '0') => pattern.contains(r"\R") && pattern.contains(r"\s"),
+                        ('0', '1') => pattern.contains("(?") && pattern.contains(")?+"),
+                        _ => false,
+                    };
                     if ours != theirs && theirs != '?' && !is_theirs {
                         differences.push(format!("{pattern:?} on {text:?}: {ours}, Erlang {theirs}"));
                     }

@@ -60,7 +60,7 @@ async function bounded(answer) {
     await answer.body?.cancel();
     throw new TooLarge();
   };
-  // A packed answer says how long it is packed; it is at least as long.
+  // For a packed answer this is its packed length, which is usually the smaller one.
   if (Number(answer.headers.get('content-length')) > MOST_BYTES) await stop();
   if (!answer.body) return '';
   const [reader, decoder, parts] = [answer.body.getReader(), new TextDecoder(), []];
@@ -158,14 +158,14 @@ export const post = (address, body = {}, options) => json('POST', address, { bod
 export const remove = (address, options) => json('DELETE', address, options);
 
 /**
- * Who the user is. `isParty`: the server has no administrator, so everybody on its machine is one.
+ * Who the user is. `isOpenAdmin`: the server has no administrator, so everybody on its machine is one.
  * `needsAdministrator`: it has none, whoever this user is.
  */
 export const session = {
   name: null,
   roles: [],
   isAdmin: false,
-  isParty: false,
+  isOpenAdmin: false,
   needsAdministrator: false,
   version: '',
 };
@@ -182,7 +182,7 @@ export async function whoAmI() {
     name: userCtx.name,
     roles: userCtx.roles,
     isAdmin,
-    isParty: isAdmin && userCtx.name === null,
+    isOpenAdmin: isAdmin && userCtx.name === null,
     needsAdministrator: Boolean(needs),
   });
 }

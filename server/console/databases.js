@@ -159,7 +159,7 @@ export async function page({ signal }) {
       h('h1', null, 'Databases'),
       h('button', { type: 'button', class: 'main', onclick: create }, 'Create a database'),
     ),
-    session.isParty &&
+    session.isOpenAdmin &&
       note(
         'warn',
         h(

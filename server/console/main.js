@@ -18,7 +18,7 @@ import { page as views } from './views.js';
 
 /** A page that needs an administrator who is named: users and settings outlast the time without one. */
 const ofNamed = (title, page) => (asked) =>
-  session.isParty
+  session.isOpenAdmin
     ? [
         h('h1', null, title),
         note(
@@ -103,7 +103,7 @@ function frame(path) {
         null,
         session.name
           ? ['Signed in as ', h('b', null, session.name)]
-          : session.isParty
+          : session.isOpenAdmin
             ? 'Everybody is an administrator'
             : 'Not signed in',
       ),

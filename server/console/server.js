@@ -291,7 +291,7 @@ export async function page({ signal }) {
     get(url('_node', '_local', '_versions'), { signal }),
   ]);
   const [charts, running, saved] = [h('div', { class: 'charts' }), h('div'), h('div')];
-  const tail = session.isParty ? null : log(signal);
+  const tail = session.isOpenAdmin ? null : log(signal);
   const uptime = h('span');
   const draw = () => {
     uptime.textContent = seconds(samples.at(-1).uptime);
@@ -310,7 +310,7 @@ export async function page({ signal }) {
   const load = async () => {
     const [all] = await Promise.all([get(url('_active_tasks'), { signal }), tail?.read()]);
     fill(running, tasks(all));
-    if (!session.isParty && !saved.contains(document.activeElement) && !saved.querySelector('details[open]'))
+    if (!session.isOpenAdmin && !saved.contains(document.activeElement) && !saved.querySelector('details[open]'))
       fill(saved, backups(await get(url('_couch_layer', 'backup'), { signal }), load));
   };
   draw();
@@ -346,7 +346,7 @@ export async function page({ signal }) {
     ),
     panel('The last hour', h('p', { class: 'hint' }, 'A sample every five seconds while this page is shown.'), charts),
     panel('Tasks', running),
-    session.isParty
+    session.isOpenAdmin
       ? panel(
           'Backups',
           note('', h('p', null, 'A backup by the server needs an administrator, and this server has none.')),

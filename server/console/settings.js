@@ -236,7 +236,7 @@ export async function page({ args: [db], signal, reload }) {
         info.props?.partitioned && ['Partitioned', 'yes'],
       ),
     ),
-    security(db, shown, rights.isAdmin && !session.isParty, reload),
+    security(db, shown, rights.isAdmin && !session.isOpenAdmin, reload),
     panel(
       'Limits',
       setting(
@@ -254,7 +254,7 @@ export async function page({ args: [db], signal, reload }) {
         (value) => put(url(db, '_keep_replaced'), /^\d+$/.test(value) ? Number(value) : JSON.stringify(value)),
       ),
       session.isAdmin &&
-        !session.isParty &&
+        !session.isOpenAdmin &&
         setting(
           'Quota in bytes',
           'From this size on, documents are refused. A number, or one with a unit such as 10GB. Empty: there is no quota.',

@@ -3,7 +3,7 @@
 //! ```text
 //!   index().fields(["type", "at"]).create()   a design document, as `POST /db/_index` writes it, and its build
 //!   find(selector).sort(["type", "at"])       mango::QueryPlan ─┬─ rows of an index ─┬─ documents that match, in order
-//!                                                          └─ documents by id ──┘
+//!                                                               └─ documents by id ──┘
 //! ```
 //!
 //! An edit maintains the rows of indexes in its own transaction, in a caller's transaction too

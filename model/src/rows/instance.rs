@@ -6,7 +6,7 @@
 //!   NextIndex, Count, (Index, Active) …,
 //!   Generation, Count, (DesignId, Position, Hash) …,      design documents that validate edits
 //!   [Unit, Number],                                       in format 2: bodies of replaced revisions that are kept
-//!   DatabaseState …)                                              open 0; closing 1, To, Run; moved 2, To; arriving 3
+//!   State …)                                                      open 0; closing 1, To, Run; moved 2, To; arriving 3
 //! ```
 //!
 //! Transactions that write read the row with a conflict range, and dropping the database clears it. So a late writer

@@ -266,6 +266,14 @@ impl ViewGroup {
         mango::partition_of(id).filter(|_| is_in)
     }
 
+    /// Whether the map functions see the document of this id, if it is not deleted.
+    pub(super) fn sees(&self, id: &str) -> bool {
+        match self.is_partitioned() {
+            true => self.partition_of(id).is_some(),
+            false => self.include_design() || !id.starts_with(DESIGN_PREFIX),
+        }
+    }
+
     pub(super) fn is_of_design(&self) -> bool {
         self.0.is_of_design
     }

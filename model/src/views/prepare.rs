@@ -11,7 +11,6 @@ use super::rows::{Pair, Place, RowOrder, cut};
 use crate::error::{Error, Result};
 use crate::feed::changes::{Change, ChangesRequest};
 use crate::feed::seq::Seq;
-use crate::limits::DESIGN_PREFIX;
 
 /// Maximum number of documents in a call of the map functions.
 const MAPPED_AT_ONCE: usize = 25;
@@ -94,11 +93,7 @@ async fn prepare(group: &ViewGroup, changes: Vec<Change>) -> Result<Vec<Prepared
     let (mut prepared, mut texts, mut at) = (Vec::with_capacity(changes.len()), Vec::new(), Vec::new());
     for change in changes {
         let mut error = change.error.map(|error| FunctionError::new(error.error(), error.reason()));
-        let is_mapped = if group.is_partitioned() {
-            group.partition_of(&change.id).is_some()
-        } else {
-            group.include_design() || !change.id.starts_with(DESIGN_PREFIX)
-        };
+        let is_mapped = group.sees(&change.id);
         match change.doc {
             Some(mut doc) if is_mapped && !change.deleted => {
                 error = None;

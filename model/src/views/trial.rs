@@ -12,7 +12,6 @@ use super::reduce;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
 use crate::feed::changes::{Change, ChangesRequest};
-use crate::limits::DESIGN_PREFIX;
 
 /// Number of bytes of documents at which a trial ends.
 const READ_BYTES: usize = 4_000_000;
@@ -146,11 +145,7 @@ fn place(row: &ReduceRow, is_raw: bool) -> Vec<u8> {
 
 /// The document of a change as the map functions see it. `None` if they do not see it.
 fn tried(group: &ViewGroup, change: Change) -> Option<std::result::Result<(String, JsonText), ViewError>> {
-    let is_mapped = match group.is_partitioned() {
-        true => group.partition_of(&change.id).is_some(),
-        false => group.include_design() || !change.id.starts_with(DESIGN_PREFIX),
-    };
-    if !is_mapped || change.deleted {
+    if change.deleted || !group.sees(&change.id) {
         return None;
     }
     match (change.doc, change.error) {

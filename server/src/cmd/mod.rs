@@ -61,17 +61,22 @@ pub(crate) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Re
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
 }
 
-/// Completes at SIGINT or SIGTERM.
-pub(crate) async fn stop_signal() -> io::Result<()> {
+/// Ends at the next SIGTERM or Ctrl-C. Its handlers are there when this returns.
+pub(crate) fn stop_signal() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            _ = terminate.recv() => Ok(()),
-            interrupted = tokio::signal::ctrl_c() => interrupted,
-        }
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        })
     }
     #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
+    {
+        let mut interrupt = tokio::signal::windows::ctrl_c()?;
+        Ok(async move { drop(interrupt.recv().await) })
+    }
 }

@@ -110,10 +110,10 @@ impl Replicate {
         let replication = shown_by(&bar, replication, began);
         let (stop, stopped) = oneshot::channel::<()>();
         let mut running = replication.run_until(stopped.map(drop));
+        let interrupted = stop_signal()?;
         let (ended, is_interrupted) = tokio::select! {
             ended = &mut running => (ended.map_err(Failure::from), false),
-            signal = stop_signal() => {
-                signal?;
+            () = interrupted => {
                 let _ = stop.send(());
                 let late = |_| Err(failure("interrupted before the last checkpoint was stored"));
                 let ended = tokio::time::timeout(GRACE, running).await;

@@ -333,16 +333,15 @@ impl Serve {
             shipping = Some(started);
         }
         let server = Server::start(layer, address, options).await?;
-        // Its handlers are there before anybody hears that the server may be stopped.
-        let mut stop = Box::pin(stop_signal());
-        let early = futures_util::FutureExt::now_or_never(&mut stop);
+        // Before anybody hears that the server may be stopped.
+        let stop = stop_signal()?;
         if let Err(error) = announce(&server, &self.engine, durability, self.tls.is_passing(), self.utils.is_none()) {
             // A script may have read the first line and closed the pipe.
             tracing::debug!(%error, "cannot write to the standard output");
         }
         systemd::tell("READY=1");
         let failed = tokio::select! {
-            stopped = async { match early { Some(early) => early, None => stop.await } } => stopped.map(|()| None)?,
+            () = stop => None,
             failed = failed => Some(failed),
             never = hangups.reload(&server, &self) => match never {},
         };

@@ -15,12 +15,16 @@ use crate::cmd::{Failure, failure};
 use crate::passphrase;
 use crate::ship_state::ShipState;
 
-/// Pauses between two segments, between two looks at the tables, and after a failure.
+/// Pause between two segments.
 const BETWEEN_SEGMENTS: Duration = Duration::from_millis(500);
+
+/// Pause between two looks at the tables.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// The same until the first base is complete: nothing that is shipped can be restored before.
+/// Pause between two looks until the first base is complete: nothing that is shipped can be restored before.
 const BETWEEN_FIRST_LOOKS: Duration = Duration::from_millis(50);
+
+/// Pause after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// Time for the last segment when the server stops.

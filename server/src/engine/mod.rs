@@ -84,6 +84,7 @@ pub type Followed = (AnyDatabase, Arc<dyn FollowedStore>);
 ///
 /// # Errors
 /// [`EngineError`], whose message is for a person.
+#[cfg_attr(not(feature = "lsm"), allow(unused_variables, reason = "no other engine can do it"))]
 pub fn open_followed(
     url: &EngineUrl,
     if_missing: IfMissing,

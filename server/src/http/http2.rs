@@ -33,9 +33,6 @@ use crate::http::serve::serve;
 use crate::http::wire::body::CONNECTION_BYTES;
 use crate::http::wire::response::Broken;
 
-/// The name of the protocol in a TLS handshake.
-pub(crate) const ALPN: &[u8] = b"h2";
-
 /// The start of a connection without TLS. No method of HTTP/1.1 is called so.
 const PREFACE: &[u8] = b"PRI ";
 
@@ -116,6 +113,10 @@ pub(crate) async fn requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>
             _ = cut.wait_for(|cut| *cut) => return,
             _ = looks.tick() => match answers.lock().state(idle, unread, Instant::now()) {
                 State::Used => continue,
+                State::Unused if is_ending => {
+                    tracing::debug!(peer = %peer.ip(), "a client that does not end its connection is cut off");
+                    return;
+                }
                 State::Unused => {}
                 State::Stuck => {
                     tracing::debug!(peer = %peer.ip(), "a client that does not read its answer is cut off");
@@ -175,7 +176,12 @@ impl Answers {
         self.running.retain(|progress| progress.strong_count() > 0);
         if self.running.is_empty() {
             let since = *self.unused.get_or_insert(now);
-            return if now.duration_since(since) >= idle { State::Unused } else { State::Used };
+            if now.duration_since(since) < idle {
+                return State::Used;
+            }
+            // The client has as long again to end the connection.
+            self.unused = None;
+            return State::Unused;
         }
         let is_stuck =
             |progress: Arc<Progress>| progress.lock().is_some_and(|since| now.duration_since(since) >= unread);

@@ -39,7 +39,7 @@ use crate::http::journal::Actor;
 use crate::http::metrics;
 use crate::http::routes;
 use crate::http::serve::serve;
-use crate::http::tls;
+use crate::http::tls::{self, HTTP2};
 use crate::http::wire::body::CONNECTION_BYTES;
 use crate::http::wire::quotes::{BodyLength, Quotes};
 use crate::http::work;
@@ -338,7 +338,7 @@ async fn connection(
             () = turned_true(&mut stopping) => return,
         };
         match accepted {
-            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(http2::ALPN) => {
+            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(HTTP2) => {
                 requests_side_by_side(app, stream, peer, cut, memory).await;
             }
             Ok(Ok(stream)) => requests(app, stream, peer, stopping, cut, memory).await,
@@ -349,7 +349,7 @@ async fn connection(
     secured.await;
 }
 
-/// Serves the requests of a connection of HTTP/2. Boxed: few connections without TLS need it.
+/// Serves the requests of a connection of HTTP/2. Boxed: without TLS few connections speak it.
 fn requests_side_by_side<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     app: Arc<App>,
     stream: S,

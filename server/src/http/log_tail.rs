@@ -115,7 +115,7 @@ impl<S: Subscriber> Layer<S> for KeepLines {
     }
 }
 
-/// The text of a line: its message, then its fields. Each stops to grow at [`MOST_BYTES`].
+/// The text of a line: its message, then its fields. Each stops growing at half of [`MOST_BYTES`].
 #[derive(Default)]
 struct Text {
     message: Bounded,

@@ -93,10 +93,10 @@ impl Migrate {
             return Err(failure("the old server is the one that the databases are to move to"));
         }
         let (sender, stop) = watch::channel(false);
+        let stopping = stop_signal()?;
         let waiting = tokio::spawn(async move {
-            if stop_signal().await.is_ok() {
-                let _ = sender.send(true);
-            }
+            stopping.await;
+            let _ = sender.send(true);
         });
         let moved = self.move_all(&old, &target, &names, &stop).await;
         waiting.abort();

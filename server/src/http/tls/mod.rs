@@ -29,6 +29,9 @@ use tokio::sync::watch;
 
 pub use error::TlsError;
 
+/// The name of HTTP/2 in a handshake.
+pub(crate) const HTTP2: &[u8] = b"h2";
+
 /// Pause between two reads of the files.
 const REREAD: Duration = Duration::from_secs(10);
 
@@ -135,7 +138,7 @@ impl Tls {
         let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| TlsError::Unusable(error.to_string()))?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(current.clone());
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
         Ok(Tls { config: Arc::new(config), current, files: files.map(Arc::new), reread: REREAD })
     }
 

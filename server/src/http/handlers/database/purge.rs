@@ -127,7 +127,7 @@ pub(crate) async fn set_limit(request: &mut Request, db: &str) -> Result<Respons
 /// Maximum size of a request to purge tombstones.
 const MOST_BYTES: usize = 1_000;
 
-/// How often a recent time is known, as in the job with its usual pause.
+/// The time between two rounds that is assumed here: that of the job by default.
 const APART: Duration = Duration::from_secs(86_400);
 
 /// `POST /{db}/_couch_layer/purge_tombstones`: a round of the job `auto_purge`, when an administrator asks for it.
@@ -148,8 +148,9 @@ pub(crate) async fn purge_tombstones(request: &mut Request, db: &str) -> Result<
         return Err(ApiError::bad_request("only `older` and `dry_run` may be given"));
     }
     let older = body.get("older").and_then(JsonRef::as_str);
-    let older = older.and_then(|text| humantime::parse_duration(&text).ok()).filter(|ttl| !ttl.is_zero());
-    let ttl = older.ok_or_else(|| ApiError::bad_request("`older` must be a time, for example 90d"))?;
+    let older = older.and_then(|text| model::parse_time(&text)).filter(|ms| *ms > 0);
+    let older = older.ok_or_else(|| ApiError::bad_request("`older` must be a time, for example 90d"))?;
+    let ttl = Duration::from_millis(older);
     let dry_run = match body.get("dry_run") {
         None => false,
         Some(flag) => flag.as_bool().ok_or_else(|| ApiError::bad_request("`dry_run` must be true or false"))?,

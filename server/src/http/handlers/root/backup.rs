@@ -1,8 +1,9 @@
 //! `/_couch_layer/backup`: backs up databases while the server serves them.
 //!
 //! ```text
-//!   POST    starts a backup    {"to": "/backups/notes", "passphrase_file": "/etc/key", "databases": ["notes"], "keep":
-//!   "30d"} GET     the progress, or the outcome of the last one
+//!   POST    starts a backup    {"to": "/backups/notes", "passphrase_file": "/etc/key",
+//!                               "databases": ["notes"], "keep": "30d"}
+//!   GET     the progress, or the outcome of the last one
 //! ```
 //!
 //! A backup is a folder on the server's machine, and so is the file with its passphrase. Only an administrator may name
