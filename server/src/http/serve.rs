@@ -334,6 +334,9 @@ async fn admit_and_route(
     refuse_borrowed(request, is_login)?;
     request.body.admit(&request.app.budget.part(owner(request))).await?;
     let resource = routes::find(&segments, &request.method)?;
+    if let Some(operation) = resource.operation() {
+        request.params.limit_to(operation);
+    }
     seen.route = resource.number();
     request.is_database_admin = request.principal.is_server_admin() || Box::pin(authorize(request, &resource)).await?;
     seen.admitted = Some(Instant::now());

@@ -8,6 +8,7 @@ use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind};
 use hyper::StatusCode;
 
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::WAIT;
 use crate::http::wire::response::{self, Response};
@@ -16,6 +17,9 @@ use crate::http::wire::response::{self, Response};
 const IDS: usize = 250_000;
 /// Memory of a diagnosis: ids that files name, ids of missing chunks, and documents as trees.
 const MEMORY: usize = IDS * 36 + IDS * 18 + (16 << 20);
+
+/// What [`doctor`] does.
+pub(crate) const DOCTOR: Operation = Operation::new("The diagnosis of a LiveSync vault.", &[Reply::object(200)]);
 
 /// Reads the whole vault. There is no passphrase: what is said of an encrypted vault is what can be seen without it.
 pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {

@@ -20,6 +20,7 @@ use model::{JsonText, JsonWriter, LayerOptions, SystemEnvironment};
 use crate::backup_state::BackupProgress;
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
@@ -88,6 +89,18 @@ pub(super) fn require_administrator(request: &Request) -> Result<()> {
     Ok(())
 }
 
+/// What [`begin`] does.
+pub(crate) const BEGIN: Operation = Operation::new("Begins a backup to a folder of the server.", &[Reply::object(202)])
+    .bodies(&[Content::members(&[
+        Param::text("to", "The absolute path of the folder.").required(),
+        Param::texts("databases", "The databases; all by default."),
+        Param::text("passphrase_file", "The absolute path of a file with the passphrase."),
+        Param::flag("no_encryption", "Instead of a passphrase: the backup is not encrypted."),
+        Param::text("keep", "Older runs are removed: a time such as `7d`."),
+        Param::flag("whole", "Copies everything, and not only what is new."),
+    ])])
+    .refusals(&[409]);
+
 /// `POST /_couch_layer/backup`
 pub(crate) async fn begin(request: &mut Request) -> Result<Response> {
     require_administrator(request)?;
@@ -154,6 +167,10 @@ async fn run(app: &Arc<App>, asked: &Asked) -> backup::Result<(Report, Option<Pr
     };
     Ok((report, pruned))
 }
+
+/// What [`status`] does.
+pub(crate) const STATUS: Operation =
+    Operation::new("The progress of the backup, or the outcome of the last one.", &[Reply::object(200)]);
 
 /// `GET /_couch_layer/backup`
 pub(crate) async fn status(request: &Request) -> Result<Response> {

@@ -1,8 +1,12 @@
 //! `GET /_couch_layer/ship`: how far the served store is shipped (`serve --ship-to`).
 
 use crate::http::error::Result;
+use crate::http::operation::{Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
+
+/// What [`status`] does.
+pub(crate) const STATUS: Operation = Operation::new("How far the store is shipped to its copy.", &[Reply::object(200)]);
 
 /// `GET /_couch_layer/ship`
 pub(crate) fn status(request: &Request) -> Result<Response> {

@@ -15,9 +15,16 @@ use kv_api::error::{
 
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::root::backup::require_administrator;
+use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
+
+/// What [`make`] does.
+pub(crate) const MAKE: Operation =
+    Operation::new("Makes a snapshot of the store in a new folder of the server.", &[Reply::done(201)])
+        .bodies(&[Content::members(&[Param::text("to", "The absolute path of the folder.").required()])])
+        .refusals(&[412, 500, 501]);
 
 /// `POST /_couch_layer/snapshot`
 pub(crate) async fn make(request: &mut Request) -> Result<Response> {

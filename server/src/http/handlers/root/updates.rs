@@ -19,6 +19,8 @@ use tokio::time::Instant;
 use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 use crate::http::handlers::feed::plan::{self, FeedKind, Idle};
+use crate::http::handlers::feed::plan::{FEEDS, IDLE, LAST_EVENT_ID};
+use crate::http::operation::{Content, Kind, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::response::{self, BodyWriter, Response, Stop};
 
@@ -76,6 +78,22 @@ impl UpdatesRequest {
         Ok(plan)
     }
 }
+
+/// What [`db_updates`] does.
+pub(crate) const DB_UPDATES: Operation = Operation::new(
+    "The feed of databases that were created, updated or dropped.",
+    &[Reply::new(200, &[Content::json(Kind::Json), Content::of("text/event-stream")])],
+)
+.query(&[
+    IDLE,
+    &[
+        Param::choice("feed", FEEDS, "How the events come."),
+        Param::text("since", "The sequence to begin after, or `now`."),
+        Param::count("limit", "How many events at most."),
+        Param::flag("descending", "In descending order."),
+    ],
+])
+.headers(&[LAST_EVENT_ID]);
 
 /// `GET /_db_updates`
 pub(crate) async fn db_updates(request: &Request) -> Result<Response> {
