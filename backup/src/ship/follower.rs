@@ -108,10 +108,12 @@ impl Follower {
         }
         // Whatever was removed because it was old, there is a newer base.
         let newest = self.repository.numbers(BASES).await?.last().copied();
-        let later = match newest.filter(|newest| *newest >= number) {
-            Some(newest) => Some(base_path(newest)),
-            None if self.repository.has(&log_path(number + 1)).await? => Some(log_path(number + 1)),
-            None => None,
+        let later = match newest {
+            // The newest base is never removed.
+            None => return Err(is_gone()),
+            Some(newest) if newest >= number => Some(base_path(newest)),
+            Some(_) if self.repository.has(&log_path(number + 1)).await? => Some(log_path(number + 1)),
+            Some(_) => None,
         };
         // It may have come meanwhile.
         match later {
@@ -126,10 +128,18 @@ impl Follower {
     /// Whether nothing newer is in the place, by the list of all that is there.
     ///
     /// # Errors
-    /// Those of the place.
+    /// Those of the place; [`Error::Refused`] if it has lost what it had.
     pub async fn has_everything(&self) -> Result<bool> {
-        Ok(self.repository.numbers(LOG).await?.last().is_none_or(|last| *last <= self.note.segment))
+        // The newest segment is never removed.
+        match self.repository.numbers(LOG).await?.last() {
+            Some(last) if *last >= self.note.segment => Ok(*last == self.note.segment),
+            _ => Err(is_gone()),
+        }
     }
+}
+
+fn is_gone() -> Error {
+    Error::refused("the place has nothing of what was shipped there any more; is it mounted?")
 }
 
 impl Repository {

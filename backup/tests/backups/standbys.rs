@@ -268,6 +268,21 @@ async fn what_is_missing_or_damaged_is_applied_never_and_restored_anew() {
 }
 
 #[tokio::test]
+async fn a_place_that_is_away_is_not_an_idle_one() {
+    let stage = Stage::new().await;
+    let _shipper = shipped(&stage, ShipOptions::default()).await;
+    let mut standby = Standby::open(&stage.repository, &stage.root.path().join("standby")).await.unwrap();
+    standby.catch_up().await.unwrap();
+    let (place, away) = (stage.root.path().join("place"), stage.root.path().join("away"));
+    std::fs::rename(&place, &away).unwrap();
+    let gone = |error: Error| error.to_string().contains("is it mounted?");
+    assert!(gone(standby.follower.has_everything().await.unwrap_err()));
+    while !standby.follower.follow().await.is_err_and(gone) {}
+    std::fs::rename(&away, &place).unwrap();
+    standby.catch_up().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_promoted_standby_follows_no_more() {
     let stage = Stage::new().await;
     let _shipper = shipped(&stage, ShipOptions::default()).await;
