@@ -192,7 +192,7 @@ pub enum ErrorKind {
     /// Functions of a view group that gave no result at all, with the reason. 500.
     #[error("{0}")]
     Functions(String),
-    /// An error of the store. 503 if a retry may help or the outcome is unknown, 507 if it is full, 500 otherwise.
+    /// An error of the store. 503 if a retry may help, the outcome is unknown, or the store only follows another one, 507 if it is full, 500 otherwise.
     #[error("{}", store_reason(.0))]
     Store(kv_api::Error),
     /// Rows that this layer cannot have written. 500.
@@ -291,7 +291,13 @@ impl Error {
             | ErrorKind::QuotaExceeded { .. }
             | ErrorKind::PatchTooMuch
             | ErrorKind::TransactionTooLarge => 413,
-            ErrorKind::Store(error) if error.is_retryable() || error.code() == kv_api::error::TRANSACTION_TIMED_OUT => {
+            ErrorKind::Store(error)
+                if error.is_retryable()
+                    || matches!(
+                        error.code(),
+                        kv_api::error::TRANSACTION_TIMED_OUT | kv_api::error::TRANSACTION_READ_ONLY
+                    ) =>
+            {
                 503
             }
             ErrorKind::Store(error) if error.code() == kv_api::error::STORAGE_QUOTA_EXCEEDED => 507,

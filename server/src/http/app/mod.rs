@@ -47,6 +47,7 @@ use crate::http::tls::Tls;
 use crate::http::wire::body::WAIT;
 use crate::memory::Memory;
 use crate::ship_state::ShipState;
+use crate::standby_state::StandbyState;
 
 /// Pause before the configuration is read again when the store could not be read.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -106,6 +107,8 @@ pub struct Options {
     pub utils: Option<PathBuf>,
     /// The ship of the store, if it is shipped.
     pub ship: Option<Arc<ShipState>>,
+    /// The state of the standby, if the store follows another one: then nothing is written to it.
+    pub standby: Option<Arc<StandbyState>>,
     /// Time after which other servers of the store take over the jobs of a server that does not renew its lease.
     pub lease: Duration,
 }
@@ -138,6 +141,7 @@ impl Default for Options {
             metrics_listen: None,
             utils: None,
             ship: None,
+            standby: None,
             lease: Duration::from_secs(30),
         }
     }
@@ -339,6 +343,7 @@ impl App {
     /// Refuses a request that would wait for a job, if this server runs none.
     pub(crate) fn require_jobs(&self) -> Result<()> {
         match self.options.pause_jobs {
+            _ if self.options.standby.is_some() => Err(ApiError::standby()),
             true => Err(ApiError::unavailable("Jobs are paused: the server was started with --pause-jobs.")),
             false => Ok(()),
         }

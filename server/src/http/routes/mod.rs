@@ -31,7 +31,8 @@ use crate::http::handlers::document::{attachment, bulk_docs, bulk_get, local, pa
 use crate::http::handlers::listing::Namespace;
 use crate::http::handlers::root::scheduler;
 use crate::http::handlers::root::{
-    self, backup, configuration, databases, log, node, replicate, session, setup, ship, snapshot, transact, updates,
+    self, backup, configuration, databases, log, node, promote, replicate, session, setup, ship, snapshot, transact,
+    updates,
 };
 use crate::http::handlers::{console, feed, find, listing, views};
 use crate::http::jobs::replicator;
@@ -113,6 +114,7 @@ static ROUTES: &[Route] = &[
     row("/_couch_layer/backup", "GET,HEAD", ServerAdmin, backup::STATUS, |r, _| Box::pin(backup::status(r))),
     row("/_couch_layer/backup", "POST", ServerAdmin, backup::BEGIN, |r, _| Box::pin(backup::begin(r))),
     row("/_couch_layer/log", "GET,HEAD", ServerAdmin, log::TAIL, |r, _| now(log::tail(r))),
+    row("/_couch_layer/promote", "POST", ServerAdmin, promote::PROMOTE, |r, _| Box::pin(promote::promote(r))),
     row("/_couch_layer/ship", "GET,HEAD", ServerAdmin, ship::STATUS, |r, _| now(ship::status(r))),
     row("/_couch_layer/snapshot", "POST", ServerAdmin, snapshot::MAKE, |r, _| Box::pin(snapshot::make(r))),
     row("/_scheduler/jobs", "GET,HEAD", ServerAdmin, scheduler::JOBS, |r, _| Box::pin(scheduler::jobs(r))),
@@ -527,6 +529,14 @@ impl Resource<'_> {
     pub(crate) fn waits_for_moves(&self) -> bool {
         // Requests about the relocation itself do not wait.
         !self.path().starts_with("/{db}/_couch_layer/") && self.row.is_some_and(|row| row.who >= Writer)
+    }
+
+    /// Whether a standby refuses the request, since it would write to the store, or to one to which a database moved.
+    pub(crate) fn is_write(&self, method: &Method) -> bool {
+        const OTHERS: [&str; 3] = ["/_couch_layer/promote", "/_dbs_info", "/_node/{node}/_config/_reload"];
+        // The row of `_transact` is public, since its databases are in its body.
+        let may_write = self.path() == "/_transact" || self.row.is_some_and(|row| row.who >= Writer);
+        may_write && *method != Method::GET && !OTHERS.contains(&self.path())
     }
 
     /// Answers the request. `has_no_name`: a name in the path is not UTF-8, so nothing can have it.

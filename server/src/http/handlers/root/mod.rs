@@ -5,6 +5,7 @@ pub(crate) mod configuration;
 pub(crate) mod databases;
 pub(crate) mod log;
 pub(crate) mod node;
+pub(crate) mod promote;
 pub(crate) mod replicate;
 pub(crate) mod scheduler;
 pub(crate) mod session;
