@@ -31,7 +31,8 @@ use crate::http::handlers::document::{attachment, bulk_docs, bulk_get, local, pa
 use crate::http::handlers::listing::Namespace;
 use crate::http::handlers::root::scheduler;
 use crate::http::handlers::root::{
-    self, backup, configuration, databases, log, node, replicate, session, setup, ship, snapshot, transact, updates,
+    self, backup, configuration, databases, figures, log, node, replicate, repository, session, setup, ship, snapshot,
+    transact, updates,
 };
 use crate::http::handlers::{console, feed, find, listing, views};
 use crate::http::jobs::replicator;
@@ -94,6 +95,10 @@ static ROUTES: &[Route] = &[
     row("/_replicate", "POST", ServerAdmin, |r, _| Box::pin(replicate::replicate(r))),
     row("/_couch_layer/backup", "GET,HEAD", ServerAdmin, |r, _| Box::pin(backup::status(r))),
     row("/_couch_layer/backup", "POST", ServerAdmin, |r, _| Box::pin(backup::begin(r))),
+    row("/_couch_layer/backup/runs", "POST", ServerAdmin, |r, _| Box::pin(repository::runs(r))),
+    row("/_couch_layer/backup/verify", "GET,HEAD", ServerAdmin, |r, _| now(repository::verification(r))),
+    row("/_couch_layer/backup/verify", "POST", ServerAdmin, |r, _| Box::pin(repository::verify(r))),
+    row("/_couch_layer/figures", "GET,HEAD", ServerAdmin, |r, _| now(figures::lately(r))),
     row("/_couch_layer/log", "GET,HEAD", ServerAdmin, |r, _| now(log::tail(r))),
     row("/_couch_layer/ship", "GET,HEAD", ServerAdmin, |r, _| now(ship::status(r))),
     row("/_couch_layer/snapshot", "POST", ServerAdmin, |r, _| Box::pin(snapshot::make(r))),

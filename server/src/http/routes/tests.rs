@@ -263,6 +263,10 @@ fn requests_need_what_they_need_in_couchdb() {
         (Method::GET, "/db/_couch_layer/relocate", ServerAdmin),
         (Method::GET, "/_couch_layer/backup", ServerAdmin),
         (Method::POST, "/_couch_layer/backup", ServerAdmin),
+        (Method::POST, "/_couch_layer/backup/runs", ServerAdmin),
+        (Method::GET, "/_couch_layer/backup/verify", ServerAdmin),
+        (Method::POST, "/_couch_layer/backup/verify", ServerAdmin),
+        (Method::GET, "/_couch_layer/figures", ServerAdmin),
         (Method::GET, "/_couch_layer/ship", ServerAdmin),
         (Method::POST, "/_couch_layer/snapshot", ServerAdmin),
     ] {

@@ -3,9 +3,11 @@
 pub(crate) mod backup;
 pub(crate) mod configuration;
 pub(crate) mod databases;
+pub(crate) mod figures;
 pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod replicate;
+pub(crate) mod repository;
 pub(crate) mod scheduler;
 pub(crate) mod session;
 pub(crate) mod setup;

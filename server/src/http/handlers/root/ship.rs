@@ -1,5 +1,7 @@
 //! `GET /_couch_layer/ship`: how far the served store is shipped (`serve --ship-to`).
 
+use model::{Environment, SystemEnvironment};
+
 use crate::http::error::Result;
 use crate::http::request::Request;
 use crate::http::wire::response::{self, Response};
@@ -21,6 +23,10 @@ pub(crate) fn status(request: &Request) -> Result<Response> {
     };
     Ok(response::object(|json| {
         json.name("state").str(state).name("to").str(&ship.to).name("until_ms").u64(outcome.shipped.until_ms);
+        if outcome.shipped.until_ms > 0 {
+            let behind = SystemEnvironment.now_ms().saturating_sub(outcome.shipped.until_ms);
+            json.name("behind_ms").u64(behind);
+        }
         json.name("segments").u64(outcome.shipped.segments).name("bases").u64(outcome.shipped.bases);
         json.name("bytes").u64(outcome.shipped.bytes).name("begun").u64(outcome.shipped.begun);
         json.name("reasons").begin_array();

@@ -65,6 +65,8 @@ const CASES: &[Case] = &[
     case("/_replicate", "POST", r#"{"source":"db","target":"copy","create_target":true}"#),
     // A relative path is refused. Tests of the command send absolute ones.
     case("/_couch_layer/backup", "POST", r#"{"to":"folder"}"#),
+    case("/_couch_layer/backup/runs", "POST", r#"{"to":"folder"}"#),
+    case("/_couch_layer/backup/verify", "POST", r#"{"to":"folder"}"#),
     case("/_couch_layer/snapshot", "POST", r#"{"to":"folder"}"#),
     case("/_scheduler/docs/*", "GET", "").to("/_scheduler/docs"),
     case("/_transact", "POST", r#"{"edits":[{"db":"db","doc":{"_id":"new"}}]}"#).of(DOC),
@@ -154,6 +156,8 @@ const UNSUCCESSFUL: &[(&str, &str, u16)] = &[
     ("/favicon.ico", "*", 404),
     ("/_scheduler/jobs/{id}", "GET,HEAD", 404),
     ("/_couch_layer/backup", "POST", 400),
+    ("/_couch_layer/backup/runs", "POST", 400),
+    ("/_couch_layer/backup/verify", "POST", 400),
     ("/_couch_layer/snapshot", "POST", 400),
     ("/_node/*", "*", 501),
     ("/_reshard/*", "*", 501),
