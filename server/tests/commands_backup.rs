@@ -179,7 +179,7 @@ async fn a_server_lists_and_verifies_the_repository_that_an_administrator_names(
         (&path("nowhere"), &key, "nowhere"),
         (&repository, &path("other"), "the passphrase does not open"),
         (&"relative".to_owned(), &key, "absolute path"),
-        (&repository, &path("none"), "passphrase"),
+        (&repository, &path("none"), "none: "),
     ] {
         let (status, said) = post("runs", to, key).await;
         let reason = said["reason"].as_str().expect("a reason");
