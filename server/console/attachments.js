@@ -104,6 +104,12 @@ export function attachments({ db, id, content, current, signal, changed, isOld }
               href: address,
               download: name.split('/').at(-1),
               'aria-label': `Download ${name}`,
+              title: 'Or drag it out of the window',
+              // Chromium stores the file where it is dropped; other browsers drop its address.
+              ondragstart: (event) => {
+                const parts = [about.content_type, name.split('/').at(-1)].map((part) => part.replace(/[:\r\n]/g, '_'));
+                event.dataTransfer.setData('DownloadURL', [...parts, address].join(':'));
+              },
             },
             'Download',
           ),

@@ -88,6 +88,7 @@ async fn a_served_store_is_restored_as_it_was_at_a_time() {
     while now_ms() == at {}
     assert!(put(&client, format!("{here}/db/b"), json!({})).await);
     let state = shipped(&client, &here).await;
+    assert!(state["behind_ms"].as_u64().is_some_and(|ms| ms < now_ms() - at), "{state}");
     assert_eq!(
         (&state["state"], &state["bases"], &state["begun"]),
         (&json!("running"), &json!(1), &json!(1)),

@@ -57,6 +57,8 @@ const BODIES: &[(&str, &str, &[&str])] = &[
     ("PUT", "/{db}/_couch_layer/format", &[r#""<a|>""#]),
     ("POST", "/_couch_layer/snapshot", &[r#"{"to":"<a|>"}"#]),
     ("POST", "/_couch_layer/backup", &[r#"{"to":"<a|>"}"#, r#"{"to":"a","databases":[<"%">]}"#]),
+    ("POST", "/_couch_layer/backup/runs", &[r#"{"to":"<a|>"}"#]),
+    ("POST", "/_couch_layer/backup/verify", &[r#"{"to":"<a|>"}"#]),
     ("POST", "/{db}/_couch_layer/relocate", &[r#"{"to":"<a|>"}"#]),
     ("POST", "/{db}/_couch_layer/try_view", &[
         r#"{"view":"v","design":{"views":{"v":{"map":"doc => emit(1)"},<"%":{"map":"x"}>}}}"#,

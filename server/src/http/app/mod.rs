@@ -1,6 +1,7 @@
 //! State that all requests share.
 
 pub(crate) mod databases;
+pub(crate) mod hour;
 pub(crate) mod process;
 pub(crate) mod relocations;
 pub(crate) mod repeats;
@@ -27,6 +28,7 @@ use tracing::level_filters::LevelFilter;
 use crate::backup_state::BackupState;
 use crate::engine::EngineUrl;
 use crate::http::app::databases::Databases;
+use crate::http::app::hour::Hour;
 use crate::http::app::relocations::Gates;
 use crate::http::app::repeats::Repeats;
 use crate::http::app::scans::Scans;
@@ -190,12 +192,14 @@ pub(crate) struct App {
     pub(crate) statistics: Statistics,
     /// Samples of what the stores hold.
     pub(crate) samples: Samples,
+    /// The figures of the last hour.
+    pub(crate) hour: Hour,
     /// Counts repeated log lines.
     pub(crate) repeats: Repeats,
     /// The clients of all replications.
     pub(crate) clients: Clients,
     scans: Scans,
-    /// The backup that this server makes.
+    /// The backup that this server makes, and the verification of one.
     pub(crate) backup: BackupState,
     /// The memory for what comes from outside, and for answers.
     pub(crate) budget: Budget,
@@ -244,6 +248,7 @@ impl App {
             uuid,
             statistics,
             samples: Samples::default(),
+            hour: Hour::default(),
             securities: Securities::default(),
             repeats: Repeats::default(),
             clients,

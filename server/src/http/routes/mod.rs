@@ -31,8 +31,8 @@ use crate::http::handlers::document::{attachment, bulk_docs, bulk_get, local, pa
 use crate::http::handlers::listing::Namespace;
 use crate::http::handlers::root::scheduler;
 use crate::http::handlers::root::{
-    self, backup, configuration, databases, log, node, promote, replicate, session, setup, ship, snapshot, transact,
-    updates,
+    self, backup, configuration, databases, figures, log, node, promote, replicate, repository, session, setup, ship,
+    snapshot, transact, updates,
 };
 use crate::http::handlers::{console, feed, find, listing, views};
 use crate::http::jobs::replicator;
@@ -113,6 +113,10 @@ static ROUTES: &[Route] = &[
     row("/_replicate", "POST", ServerAdmin, replicate::REPLICATE, |r, _| Box::pin(replicate::replicate(r))),
     row("/_couch_layer/backup", "GET,HEAD", ServerAdmin, backup::STATUS, |r, _| Box::pin(backup::status(r))),
     row("/_couch_layer/backup", "POST", ServerAdmin, backup::BEGIN, |r, _| Box::pin(backup::begin(r))),
+    row("/_couch_layer/backup/runs", "POST", ServerAdmin, repository::RUNS, |r, _| Box::pin(repository::runs(r))),
+    row("/_couch_layer/backup/verify", "GET,HEAD", ServerAdmin, repository::VERIFICATION, |r, _| now(repository::verification(r))),
+    row("/_couch_layer/backup/verify", "POST", ServerAdmin, repository::VERIFY, |r, _| Box::pin(repository::verify(r))),
+    row("/_couch_layer/figures", "GET,HEAD", ServerAdmin, figures::LATELY, |r, _| now(figures::lately(r))),
     row("/_couch_layer/log", "GET,HEAD", ServerAdmin, log::TAIL, |r, _| now(log::tail(r))),
     row("/_couch_layer/promote", "POST", ServerAdmin, promote::PROMOTE, |r, _| Box::pin(promote::promote(r))),
     row("/_couch_layer/ship", "GET,HEAD", ServerAdmin, ship::STATUS, |r, _| now(ship::status(r))),

@@ -3,10 +3,12 @@
 pub(crate) mod backup;
 pub(crate) mod configuration;
 pub(crate) mod databases;
+pub(crate) mod figures;
 pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod promote;
 pub(crate) mod replicate;
+pub(crate) mod repository;
 pub(crate) mod scheduler;
 pub(crate) mod session;
 pub(crate) mod setup;

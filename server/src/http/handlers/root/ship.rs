@@ -3,6 +3,8 @@
 
 use model::{Environment, SystemEnvironment};
 
+use model::{Environment, SystemEnvironment};
+
 use crate::http::error::Result;
 use crate::http::operation::{Operation, Reply};
 use crate::http::request::Request;
@@ -32,6 +34,10 @@ pub(crate) fn status(request: &Request) -> Result<Response> {
     };
     Ok(response::object(|json| {
         json.name("state").str(state).name("to").str(&ship.to).name("until_ms").u64(outcome.shipped.until_ms);
+        if outcome.shipped.until_ms > 0 {
+            let behind = SystemEnvironment.now_ms().saturating_sub(outcome.shipped.until_ms);
+            json.name("behind_ms").u64(behind);
+        }
         json.name("segments").u64(outcome.shipped.segments).name("bases").u64(outcome.shipped.bases);
         json.name("bytes").u64(outcome.shipped.bytes).name("begun").u64(outcome.shipped.begun);
         json.name("reasons").begin_array();

@@ -65,6 +65,8 @@ const CASES: &[Case] = &[
     case("/_replicate", "POST", r#"{"source":"db","target":"copy","create_target":true}"#),
     // A relative path is refused. Tests of the command send absolute ones.
     case("/_couch_layer/backup", "POST", r#"{"to":"folder"}"#),
+    case("/_couch_layer/backup/runs", "POST", r#"{"to":"folder"}"#),
+    case("/_couch_layer/backup/verify", "POST", r#"{"to":"folder"}"#),
     // A server that follows none refuses it. Tests of the program send it to a standby.
     case("/_couch_layer/promote", "POST", "{}"),
     case("/_couch_layer/snapshot", "POST", r#"{"to":"folder"}"#),
@@ -156,6 +158,8 @@ const UNSUCCESSFUL: &[(&str, &str, u16)] = &[
     ("/favicon.ico", "*", 404),
     ("/_scheduler/jobs/{id}", "GET,HEAD", 404),
     ("/_couch_layer/backup", "POST", 400),
+    ("/_couch_layer/backup/runs", "POST", 400),
+    ("/_couch_layer/backup/verify", "POST", 400),
     ("/_couch_layer/promote", "POST", 412),
     ("/_couch_layer/snapshot", "POST", 400),
     ("/_node/*", "*", 501),

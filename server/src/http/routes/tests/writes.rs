@@ -58,6 +58,8 @@ const NO_WRITES: &[&str] = &[
     "/_search_analyze",
     "/_cluster_setup",
     "/_couch_layer/backup",
+    "/_couch_layer/backup/runs",
+    "/_couch_layer/backup/verify",
     "/_couch_layer/promote",
     "/_couch_layer/snapshot",
     "/{db}/_couch_layer/format",
