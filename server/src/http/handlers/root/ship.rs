@@ -3,8 +3,6 @@
 
 use model::{Environment, SystemEnvironment};
 
-use model::{Environment, SystemEnvironment};
-
 use crate::http::error::Result;
 use crate::http::operation::{Operation, Reply};
 use crate::http::request::Request;
