@@ -73,6 +73,8 @@ pub trait StandbyStore: Send + Sync + 'static {
 
 impl<S: DiskStore> StandbyStore for OccDatabase<OnDisk<WalStore<S>>> {
     fn version(&self) -> Result<i64> {
+        // After a failed sync the store has rows that the disk may not have.
+        self.check_open()?;
         last_version(&self.store().snapshot()?)
     }
 

@@ -581,4 +581,5 @@ fn a_standby_takes_batches_and_refuses_writes() {
     control.panic_in_apply.store(true, Ordering::SeqCst);
     assert_eq!(code(db.replay(batch(900_000_003, "never"))), 1021);
     assert!(db.begin().is_err(), "it is closed");
+    assert!(db.check_open().is_err(), "its store may have rows that are not durable");
 }

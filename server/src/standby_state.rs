@@ -32,4 +32,6 @@ pub(crate) struct FollowOutcome {
     pub(crate) segments: u64,
     /// Why it does not follow at the moment.
     pub(crate) failed: Option<String>,
+    /// Why it was not restored anew.
+    pub(crate) not_restored: Option<String>,
 }

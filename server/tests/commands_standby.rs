@@ -210,7 +210,7 @@ async fn a_standby_is_restored_anew_where_the_log_is_broken_off() {
     assert!(put(&client, format!("{here}/db/shipped"), json!({})).await);
     has(&client, &there, 3).await;
     assert!(!root.path().join("standby/marker").exists(), "it is a new store, at the same address");
-    assert!(!root.path().join("standby.old").exists() && !root.path().join("standby.new").exists());
+    assert!(!root.path().join("standby.standby-old").exists() && !root.path().join("standby.standby-new").exists());
     assert!(put(&client, format!("{here}/db/later"), json!({})).await);
     has(&client, &there, 4).await;
 
@@ -268,4 +268,21 @@ async fn a_folder_is_followed_with_or_it_is_not() {
     assert!(alone.stop("-TERM").success());
     let again = Pair::standby_in(&folder, &place);
     assert!(put(&client, format!("{}/db/again", again.administrator_url()), json!({})).await, "it follows no more");
+}
+
+/// What could not be served after a promotion keeps it from happening: the standby goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_could_not_be_served_is_not_promoted() {
+    let pair = Pair::start().await;
+    let (client, here, there) = (&pair.client, pair.primary.administrator_url(), pair.there());
+    let body = json!({"to": pair.path("other")});
+    let (status, answer) = send(client, "POST", format!("{here}/db/_couch_layer/relocate"), body).await;
+    assert!(status < 300, "{answer}");
+    shipped(client, &here).await;
+    let (status, answer) = send(client, "POST", format!("{there}/_couch_layer/promote"), json!({"anyway": true})).await;
+    assert_eq!(status, 503, "{answer}");
+    assert!(answer["reason"].as_str().is_some_and(|reason| reason.contains("in another store")), "{answer}");
+    assert_eq!(reaches(client, &there, "following").await["standby"], json!(true));
+    // Its pages could lack events.
+    assert_eq!(send(client, "GET", format!("{there}/_db_updates"), json!({})).await.0, 503);
 }

@@ -60,11 +60,16 @@ impl Follower {
     /// Goes on with the store of this folder, which is open.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is no standby, or was promoted.
-    pub fn new(repository: Repository, store: Arc<dyn StandbyStore>, folder: &Path) -> Result<Self> {
-        let note = Note::read(folder)?.filter(|note| !note.promoted);
+    /// [`Error::Refused`] if it is no standby, was promoted, or follows another store than the one that is shipped there.
+    pub async fn new(repository: Repository, store: Arc<dyn StandbyStore>, folder: &Path) -> Result<Self> {
         let none = || Error::refused(format!("the folder {} is not that of a standby", folder.display()));
-        Ok(Follower { repository, store, folder: folder.to_owned(), note: note.ok_or_else(none)?, idle: 0 })
+        let note = Note::read(folder)?.filter(|note| !note.promoted).ok_or_else(none)?;
+        let shipped = repository.shipped_store().await?;
+        if shipped != note.store {
+            let sentence = format!("the place has the store {shipped}, and this standby follows {}", note.store);
+            return Err(Error::refused(sentence));
+        }
+        Ok(Follower { repository, store, folder: folder.to_owned(), note, idle: 0 })
     }
 
     /// The time of the last segment that was applied, in milliseconds since 1970: the store has all that was acknowledged
@@ -95,7 +100,7 @@ impl Follower {
             return Ok(Followed::Broken { from: number, reason });
         }
         self.store.replay(&segment.records)?;
-        self.note = Note { segment: number, ms: segment.head.ms, ..self.note };
+        self.note = Note { segment: number, ms: segment.head.ms, ..self.note.clone() };
         self.note.write(&self.folder)?;
         Ok(Followed::Applied)
     }
@@ -113,6 +118,8 @@ impl Follower {
             None => return Err(is_gone()),
             Some(newest) if newest >= number => Some(base_path(newest)),
             Some(_) if self.repository.has(&log_path(number + 1)).await? => Some(log_path(number + 1)),
+            // The newest segment is never removed.
+            Some(_) if !self.repository.has(&log_path(self.note.segment)).await? => return Err(is_gone()),
             Some(_) => None,
         };
         // It may have come meanwhile.

@@ -1,10 +1,13 @@
 //! The folder of a standby: a snapshot that nobody has taken into use, with a note of the last segment that it has.
 //!
 //! ```text
-//!   FOLDER.new     being restored
-//!   FOLDER         follows: a mark of a snapshot, and standby.json
-//!   FOLDER.old     was replaced, and is being removed
+//!   FOLDER.standby-new       being restored
+//!   FOLDER                   follows: a mark of a snapshot, and standby.json
+//!   FOLDER.standby-old       was replaced
+//!   FOLDER.standby-removed   is being removed, so a part of it may be gone
 //! ```
+//!
+//! Whatever has one of these names beside the folder is removed.
 //!
 //! The note says that the standby is promoted before anything else is done for that. So a promotion that was interrupted
 //! is finished at the next start, and nothing is ever applied to a store that took writes of its own.
@@ -18,13 +21,17 @@ use disk::DiskStore;
 use disk::folder::{Folder, Mark, sync_folder};
 use serde::{Deserialize, Serialize};
 
-use super::form::{BASES, json};
+use super::form::{BASES, STORE, json};
 use super::restore::RestoredShip;
 use crate::error::{Error, Result};
 use crate::repository::Repository;
 
 const NOTE: &str = "standby.json";
 const NEW_NOTE: &str = "standby.json.new";
+
+const NEW: &str = "standby-new";
+const OLD: &str = "standby-old";
+const REMOVED: &str = "standby-removed";
 
 /// What a folder is for who would follow with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +44,10 @@ pub enum StandbyFolder {
     Promoted,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Note {
+    /// The name of the store that it follows.
+    pub(super) store: String,
     /// Number of the last segment that it has.
     pub(super) segment: u64,
     /// The time of that segment, in milliseconds since 1970.
@@ -78,13 +87,10 @@ impl Note {
 /// # Errors
 /// [`Error::Refused`] if it has a store that never followed; [`Error::Damaged`] for its note.
 pub fn standby_folder(folder: &Path) -> Result<StandbyFolder> {
-    if Mark::read(folder)?.is_none() && is_standby(&beside(folder, "new"))? {
+    if Mark::read(folder)?.is_none() && is_standby(&beside(folder, NEW))? {
         put_in_place(folder)?;
     }
-    let old = beside(folder, "old");
-    if is_standby(&old)? {
-        fs::remove_dir_all(&old).map_err(|cause| failed(&old, cause))?;
-    }
+    discard(folder, OLD)?;
     match (Mark::read(folder)?, Note::read(folder)?) {
         (None, None) => Ok(StandbyFolder::Missing),
         (Some(mark), Some(note)) if mark.copied && !note.promoted => Ok(StandbyFolder::Follows),
@@ -114,7 +120,8 @@ pub fn promote_standby(folder: &Path) -> Result<()> {
 /// # Errors
 /// [`Error::Refused`] if the folder has anything else; those of the disk.
 pub fn replace_standby<S: DiskStore>(folder: &Path) -> Result<()> {
-    let old = beside(folder, "old");
+    discard(folder, OLD)?;
+    let old = beside(folder, OLD);
     if Mark::read(folder)?.is_some() {
         let owned = Folder::open_copy(folder, S::ENGINE)?;
         if !is_standby(folder)? {
@@ -125,10 +132,21 @@ pub fn replace_standby<S: DiskStore>(folder: &Path) -> Result<()> {
         fs::rename(folder, &old).map_err(|cause| failed(folder, cause))?;
     }
     put_in_place(folder)?;
-    match fs::remove_dir_all(&old) {
-        Err(cause) if cause.kind() != ErrorKind::NotFound => Err(failed(&old, cause)),
-        _ => Ok(()),
+    discard(folder, OLD)
+}
+
+/// Removes what is beside the folder under one of our names. It gets another name first: a folder of which a part is
+/// removed would not be recognised.
+fn discard(folder: &Path, ending: &str) -> Result<()> {
+    let removed = beside(folder, REMOVED);
+    for from in [&removed, &beside(folder, ending)] {
+        let moved = if *from == removed { Ok(()) } else { fs::rename(from, &removed) };
+        match moved.and_then(|()| fs::remove_dir_all(&removed)) {
+            Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(failed(from, cause)),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 fn put_in_place(folder: &Path) -> Result<()> {
@@ -138,7 +156,7 @@ fn put_in_place(folder: &Path) -> Result<()> {
         _ => {}
     }
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let placed = fs::rename(beside(folder, "new"), folder).and_then(|()| sync_folder(parent));
+    let placed = fs::rename(beside(folder, NEW), folder).and_then(|()| sync_folder(parent));
     placed.map_err(|cause| failed(folder, cause))
 }
 
@@ -176,17 +194,21 @@ impl Repository {
         if newest < from {
             return Err(waits());
         }
-        let new = beside(folder, "new");
-        // Of an attempt that was interrupted. What else has this name is not touched: the restore refuses it.
-        if Mark::read(&new)?.is_some_and(|mark| mark.copied) {
-            fs::remove_dir_all(&new).map_err(|cause| failed(&new, cause))?;
-        }
+        let new = beside(folder, NEW);
+        // Of an attempt that was interrupted.
+        discard(folder, NEW)?;
+        let store = self.shipped_store().await?;
         let restored = self.restore_shipped::<S>(&new, None, progress).await?;
         if restored.segment < from {
-            fs::remove_dir_all(&new).map_err(|cause| failed(&new, cause))?;
+            discard(folder, NEW)?;
             return Err(waits());
         }
-        Note { segment: restored.segment, ms: restored.ms, promoted: false }.write(&new)?;
+        Note { store, segment: restored.segment, ms: restored.ms, promoted: false }.write(&new)?;
         Ok(restored)
+    }
+
+    /// The name of the store that is shipped there.
+    pub(super) async fn shipped_store(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.opened(STORE).await?).into_owned())
     }
 }

@@ -35,7 +35,7 @@ impl Standby {
         assert_eq!(standby_folder(folder)?, StandbyFolder::Follows);
         let options = LsmOptions::new().cache_bytes(128 << 10).standby();
         let database = LsmDatabase::open(folder, options).unwrap();
-        let follower = Follower::new(repository.clone(), Arc::new(database.clone()), folder)?;
+        let follower = Follower::new(repository.clone(), Arc::new(database.clone()), folder).await?;
         Ok(Standby { database, follower, folder: folder.to_owned(), repository: repository.clone() })
     }
 
@@ -313,12 +313,53 @@ async fn an_interrupted_replacement_is_finished() {
     let beside = |ending: &str| folder.with_extension(ending);
     Standby::open(&stage.repository, &folder).await.unwrap().close();
     stage.repository.restore_standby::<LsmStore>(&folder, 0, &mut |_| {}).await.unwrap();
-    std::fs::rename(&folder, beside("old")).unwrap();
+    std::fs::rename(&folder, beside("standby-old")).unwrap();
     assert_eq!(standby_folder(&folder).unwrap(), StandbyFolder::Follows);
-    assert!(!beside("old").exists() && !beside("new").exists());
-    // Somebody else's folders are left alone.
-    std::fs::create_dir(beside("new")).unwrap();
-    std::fs::write(beside("new").join("file"), "").unwrap();
-    assert!(stage.repository.restore_standby::<LsmStore>(&folder, 0, &mut |_| {}).await.is_err());
-    assert!(beside("new").join("file").exists());
+    assert!(!beside("standby-old").exists() && !beside("standby-new").exists());
+    // Parts of folders whose removal was interrupted.
+    for left in ["standby-new", "standby-old", "standby-removed"] {
+        std::fs::create_dir(beside(left)).unwrap();
+        std::fs::write(beside(left).join("a-table"), "").unwrap();
+    }
+    stage.repository.restore_standby::<LsmStore>(&folder, 0, &mut |_| {}).await.unwrap();
+    replace_standby::<LsmStore>(&folder).unwrap();
+    assert_eq!(standby_folder(&folder).unwrap(), StandbyFolder::Follows);
+    assert!(["standby-new", "standby-old", "standby-removed"].iter().all(|left| !beside(left).exists()));
+}
+
+#[tokio::test]
+async fn a_standby_follows_one_store_in_one_place() {
+    let (stage, other) = (Stage::new().await, Stage::new().await);
+    let _shipper = shipped(&stage, ShipOptions::default()).await;
+    let name = "another";
+    let shipper =
+        Shipper::new(other.repository.clone(), Arc::new(other.database.clone()), name, ShipOptions::default());
+    shipper.ship_log().await.unwrap();
+    let mut standby = Standby::open(&stage.repository, &stage.root.path().join("standby")).await.unwrap();
+    standby.catch_up().await.unwrap();
+    // A place that lost what was applied.
+    let log = stage.root.path().join("place/ship/log");
+    let newest = std::fs::read_dir(&log).unwrap().map(|file| file.unwrap().path()).max().unwrap();
+    std::fs::rename(&newest, stage.root.path().join("lost")).unwrap();
+    while !standby.follower.follow().await.is_err_and(|error| error.to_string().contains("is it mounted?")) {}
+    let folder = standby.close();
+    let database = LsmDatabase::open(&folder, LsmOptions::new().standby()).unwrap();
+    let refused = Follower::new(other.repository.clone(), Arc::new(database), &folder).await.unwrap_err().to_string();
+    assert!(refused.contains("and this standby follows"), "{refused}");
+}
+
+/// After a failed sync the store may have rows that the disk lacks.
+#[tokio::test]
+async fn a_standby_whose_store_has_failed_notes_nothing() {
+    let stage = Stage::new().await;
+    let shipper = shipped(&stage, ShipOptions::default()).await;
+    let folder = stage.root.path().join("standby");
+    let mut standby = Standby::open(&stage.repository, &folder).await.unwrap();
+    standby.catch_up().await.unwrap();
+    stage.write(10);
+    shipper.ship_log().await.unwrap();
+    let note = std::fs::read(folder.join("standby.json")).unwrap();
+    standby.database.close().unwrap();
+    assert!(standby.follower.follow().await.is_err());
+    assert_eq!(std::fs::read(folder.join("standby.json")).unwrap(), note);
 }

@@ -90,6 +90,7 @@ impl<S: Store> Core<S> {
         // One at a time.
         let _replaying = lock(&self.pipeline.resolver);
         self.check_open()?;
+        self.store.check_room(batch.bytes() as u64)?;
         let now = self.clock.now();
         let version = self.with_window(|window| window.begin_replay(batch.version(), now));
         catch_unwind(AssertUnwindSafe(|| self.write(batch, version))).unwrap_or_else(|_| {

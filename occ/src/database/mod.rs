@@ -65,6 +65,14 @@ impl<S: Store> OccDatabase<S> {
         self.0.core.replay(batch)
     }
 
+    /// Fails if the database is closed, or has failed. What its store says then may not be on the disk.
+    ///
+    /// # Errors
+    /// Why it is closed.
+    pub fn check_open(&self) -> Result<()> {
+        self.0.core.check_open()
+    }
+
     #[cfg(test)]
     pub(crate) fn assert_no_watches(&self) {
         self.0.core.watches.assert_none();

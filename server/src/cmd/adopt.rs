@@ -4,6 +4,7 @@
 use clap::Args;
 use jobs::JobState;
 use kv_api::AnyDatabase;
+use kv_api::error::TRANSACTION_READ_ONLY;
 use model::{Adopted, ErrorKind, Layer, LayerOptions, NameRange};
 
 use super::progress;
@@ -55,7 +56,7 @@ pub(crate) async fn adopt_snapshot(url: &EngineUrl) -> Result<Option<Adopted>, F
 
 /// Fails if a snapshot cannot be taken into use: a database without a new incarnation would give out sequences of the
 /// original, and one that is in another store, or moves there, would write to the store of the original.
-async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
+pub(super) async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
     let (mut unreadable, mut elsewhere) = (Vec::new(), Vec::new());
     for name in layer.database_names(&NameRange::default()).await? {
         // A database in the last step of a move refuses this write.
@@ -65,6 +66,8 @@ async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
         };
         match tried.await {
             Err(error) if error.is_damage() => unreadable.push(name),
+            // A standby refuses it last.
+            Err(error) if is_read_only(&error) => {}
             Err(error) => match error.kind() {
                 ErrorKind::Moved(to) => elsewhere.push(format!("{name} (in {to})")),
                 ErrorKind::Moving => elsewhere.push(format!("{name} (being relocated)")),
@@ -83,6 +86,10 @@ async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
         return Err(refused("these databases are in another store, which the original uses", &elsewhere));
     }
     Ok(())
+}
+
+fn is_read_only(error: &model::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Store(error) if error.code() == TRANSACTION_READ_ONLY)
 }
 
 /// The status of a database that a restore has not completed.

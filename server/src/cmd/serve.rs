@@ -352,7 +352,7 @@ impl Serve {
             (_, Some(follow)) => {
                 let folder = standby::folder_of(&self.engine)?;
                 let (engine, store) = engine::open_standby(folder, opening)?;
-                let started = follow.start(store, folder)?;
+                let started = follow.start((engine.clone(), store), folder)?;
                 options.standby = Some(started.state.clone());
                 following = Some(started);
                 (engine, None)

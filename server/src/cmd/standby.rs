@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 
 use ::backup::{Error, Followed, Follower, Place, Protection, Repository, StandbyFolder};
 use disk::StandbyStore;
-use model::{Environment, SystemEnvironment};
+use kv_api::AnyDatabase;
+use model::{Environment, Layer, LayerOptions, SystemEnvironment};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::adopt::examine;
 use super::systemd;
 use crate::cmd::{Failure, failure};
 use crate::engine::{self, EngineUrl};
@@ -32,6 +34,9 @@ const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// Time for a step before a promotion, so that a place that is gone does not keep it waiting.
 const LAST_STEP: Duration = Duration::from_secs(30);
+
+/// A restore that took longer than this does not lengthen the pause before the next attempt.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(60);
 
 /// Time for the store to be let go of when the server starts again.
 const LET_GO: Duration = Duration::from_secs(30);
@@ -119,13 +124,18 @@ impl Follow {
     }
 
     /// Begins to follow with the open store of this folder.
-    pub(crate) fn start(self: &Arc<Self>, store: Arc<dyn StandbyStore>, folder: &Path) -> Result<Following, Failure> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        (engine, store): engine::Standby,
+        folder: &Path,
+    ) -> Result<Following, Failure> {
         let (promotions, asked) = mpsc::unbounded_channel();
         let state = Arc::new(StandbyState { from: self.from.clone(), outcome: Default::default(), promotions });
         let (stop, stopped) = watch::channel(false);
         let (end, ended) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let standby = Standby { follow: self.clone(), folder: folder.to_owned(), state: state.clone(), stopped, asked };
+        let (follow, folder) = (self.clone(), folder.to_owned());
+        let standby = Standby { follow, engine, folder, state: state.clone(), stopped, asked };
         let work = move || {
             if let Some(why) = runtime.block_on(standby.run(store)) {
                 // An error: the server stops anyway.
@@ -141,6 +151,7 @@ impl Follow {
 /// What the thread works with.
 struct Standby {
     follow: Arc<Follow>,
+    engine: AnyDatabase,
     folder: PathBuf,
     state: Arc<StandbyState>,
     stopped: watch::Receiver<bool>,
@@ -161,7 +172,8 @@ impl Standby {
             let step = async {
                 if follower.is_none() {
                     let repository = self.follow.open().await?;
-                    follower = Some((Follower::new(repository.clone(), store.clone(), &self.folder)?, repository));
+                    let new = Follower::new(repository.clone(), store.clone(), &self.folder).await?;
+                    follower = Some((new, repository));
                     tracing::info!(from = self.follow.from, "the standby follows");
                 }
                 match &mut follower {
@@ -226,6 +238,9 @@ impl Standby {
             None if noted.failed.is_some() => tracing::info!(from = self.follow.from, "the standby follows again"),
             _ => {}
         }
+        if failed.is_none() {
+            noted.not_restored = None;
+        }
         noted.failed = failed;
         match outcome {
             Ok(Followed::Applied) => Duration::ZERO,
@@ -260,11 +275,21 @@ impl Standby {
                 Ok(())
             }
             Err(error) => {
-                tracing::debug!(%error, "the standby cannot be restored anew yet");
+                self.note_restore(&error);
                 // Not all the time, if an attempt is long.
-                Err(self.pause(pause.max(begun.elapsed() * 10)).await)
+                Err(self.pause(pause.max(begun.elapsed().min(LONGEST_ATTEMPT) * 10)).await)
             }
         }
+    }
+
+    /// Keeps why a restore failed, and logs it once.
+    fn note_restore(&self, error: &Error) {
+        let reason = format!("the standby cannot be restored anew: {error}");
+        let mut noted = self.state.outcome.lock();
+        if noted.not_restored.as_ref() != Some(&reason) {
+            tracing::warn!(from = self.follow.from, reason);
+        }
+        noted.not_restored = Some(reason);
     }
 
     async fn pause(&mut self, pause: Duration) -> Option<Interrupted> {
@@ -289,6 +314,11 @@ impl Standby {
             }
             Ok(()) => {}
         }
+        // It could neither follow nor be served after that.
+        let layer =
+            Layer::open(self.engine.clone(), LayerOptions::default()).await.map_err(|error| error.to_string())?;
+        examine(&layer).await.map_err(|error| error.to_string())?;
+        drop(layer);
         ::backup::promote_standby(&self.folder).map_err(|error| error.to_string())?;
         let until_ms = self.state.outcome.lock().until_ms;
         tracing::warn!(until_ms, "the standby is promoted: the server starts again, and takes writes");

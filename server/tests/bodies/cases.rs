@@ -55,6 +55,7 @@ const BODIES: &[(&str, &str, &[&str])] = &[
         r#"?filter=_selector {"selector":{"n":{"$in":[<0>]}}}"#,
     ]),
     ("PUT", "/{db}/_couch_layer/format", &[r#""<a|>""#]),
+    ("POST", "/_couch_layer/promote", &[r#"{"anyway":"<a|>"}"#]),
     ("POST", "/_couch_layer/snapshot", &[r#"{"to":"<a|>"}"#]),
     ("POST", "/_couch_layer/backup", &[r#"{"to":"<a|>"}"#, r#"{"to":"a","databases":[<"%">]}"#]),
     ("POST", "/_couch_layer/backup/runs", &[r#"{"to":"<a|>"}"#]),

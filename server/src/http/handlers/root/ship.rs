@@ -63,7 +63,7 @@ fn following(standby: &StandbyState) -> Response {
             _ => json.u64(behind_ms),
         };
         json.name("reasons").begin_array();
-        outcome.failed.iter().for_each(|reason| {
+        outcome.failed.iter().chain(&outcome.not_restored).for_each(|reason| {
             json.str(reason);
         });
         json.end_array();

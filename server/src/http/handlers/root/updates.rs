@@ -97,6 +97,12 @@ pub(crate) const DB_UPDATES: Operation = Operation::new(
 
 /// `GET /_db_updates`
 pub(crate) async fn db_updates(request: &Request) -> Result<Response> {
+    // Its pages end at the version of a read, and a batch that a standby applies later may have a lower one.
+    if request.app.options.standby.is_some() {
+        return Err(ApiError::unavailable(
+            "A standby does not tell the events of databases: ask the server that it follows.",
+        ));
+    }
     let plan = UpdatesRequest::read(request)?;
     let app = &request.app;
     let layer = app.layer.clone();
