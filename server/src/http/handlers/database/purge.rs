@@ -195,7 +195,7 @@ pub(crate) async fn purge_tombstones(request: &mut Request, db: &str) -> Result<
 /// The one member of `_auto_purge`.
 const TTL: &str = "deleted_document_ttl";
 
-/// What [`auto_purge`] does.
+/// What [`auto_purge()`] does.
 pub(crate) const AUTO_PURGE: Operation = Operation::new("How long tombstones are kept.", &[Reply::object(200)]);
 
 /// `GET /{db}/_auto_purge`

@@ -114,7 +114,7 @@ async fn begin(
     Ok((Some(search), body))
 }
 
-/// What [`explain`] does.
+/// What [`explain()`] does.
 pub(crate) const EXPLAIN: Operation = Operation::new("How a search would be done.", &[Reply::object(200)])
     .query(&[PARTITION])
     .bodies(&[Content::members(MEMBERS)]);

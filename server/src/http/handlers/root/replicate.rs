@@ -46,7 +46,7 @@ const MEMBERS: &[Param] = &[
     Param::flag("winning_revs_only", "Only winning revisions."),
 ];
 
-/// What [`replicate`] does.
+/// What [`replicate()`] does.
 pub(crate) const REPLICATE: Operation = Operation::new(
     "Replicates one database to another. 202: a continuous replication, or one that goes on.",
     &[Reply::object(200), Reply::object(202)],

@@ -155,7 +155,7 @@ async fn scheduled(app: &App) -> Result<Vec<Known>> {
     Ok(known)
 }
 
-/// What [`jobs`] does.
+/// What [`jobs()`] does.
 pub(crate) const JOBS: Operation = Operation::new("The scheduled replications.", &[Reply::object(200)]).query(&[&[
     Param::count("limit", "How many rows at most."),
     Param::count("skip", "How many rows to leave out at the beginning."),
