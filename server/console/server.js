@@ -27,7 +27,8 @@ async function read(signal) {
     }
   }
   for (const [at, ...values] of found.samples) {
-    if (at - samples.at(-1)?.at < CLOSE) samples.pop();
+    // The first one stays: there is no rate without it.
+    if (samples.length > 1 && at - samples.at(-1).at < CLOSE) samples.pop();
     samples.push({ at, ...Object.fromEntries(found.names.map((name, place) => [name, values[place]])) });
   }
   const first = samples.at(-1).at - HOUR;
