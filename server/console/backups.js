@@ -1,12 +1,12 @@
 // Backups: how far the store is shipped, what is in the folder of a backup and whether it is whole, and the next one.
 
-import { get, kept, post, session, url } from './api.js';
+import { get, kept, post, url } from './api.js';
 import { button, count, facts, field, fill, form, h, many, note, panel, repeat, size, table, toast } from './dom.js';
 
 /** Time between two looks, in milliseconds. */
 const EVERY = 3_000;
 
-/** Where somebody remembers the folder, and the file with its passphrase. Neither is a secret. */
+/** The name in `kept` of the folder and of the file with its passphrase. */
 const PLACE = 'backups';
 
 const time = (ms) => (ms ? new Date(ms).toLocaleString() : 'never');
@@ -73,7 +73,6 @@ function shipping(ship) {
 function last(state) {
   const { state: how, to, reason, database, documents, run, bytes, ended_ms: ended } = state;
   const { databases = [], failed = [], remarks = [] } = state;
-  if (how === 'none') return null;
   const where = h('code', null, to);
   if (how === 'running')
     return note(
@@ -113,7 +112,6 @@ function last(state) {
 /** The verification that runs, or the last one. */
 function verified(state) {
   const { state: how, to, reason, files, runs, bases, bytes, unused, ended_ms: ended } = state;
-  if (how === 'none') return null;
   const where = h('code', null, to);
   if (how === 'running') return note('', h('p', { role: 'status' }, 'Verifying ', where, `: ${many(files, 'file')} so far.`));
   if (how === 'failed') return note('bad', h('p', null, where, ` could not be verified (${time(ended)}): ${reason}`));
@@ -165,11 +163,6 @@ function contents({ runs, number, bytes, shipped, problems: wrong }) {
 }
 
 export async function page({ signal }) {
-  if (session.isOpenAdmin)
-    return [
-      h('h1', null, 'Backups'),
-      note('warn', h('p', null, 'A backup by the server needs an administrator, and this server has none.')),
-    ];
   const text = (props) => h('input', { spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', ...props });
   const remembered = kept.get(PLACE) ?? {};
   const [to, file, keep] = [
@@ -205,19 +198,20 @@ export async function page({ signal }) {
   };
   let before;
   const load = async () => {
-    const [one, two, three] = await Promise.all(
+    const [shipped, backup, verification] = await Promise.all(
       [['ship'], ['backup'], ['backup', 'verify']].map((path) => get(url('_couch_layer', ...path), { signal })),
     );
-    fill(ship, shipping(one));
-    const now = JSON.stringify([two, three]);
+    fill(ship, shipping(shipped));
+    const now = JSON.stringify([backup, verification]);
     if (now === before) return;
-    const wasRunning = before && JSON.parse(before)[0].state === 'running';
     before = now;
-    fill(made, two.state !== 'none' && panel('The last backup by this server', last(two)));
-    fill(checked, three.state !== 'none' && panel('The last verification', verified(three)));
-    go.disabled = two.state === 'running';
-    verify.disabled = three.state === 'running';
-    if (wasRunning && two.state === 'ended') await runs();
+    const wasRunning = go.disabled;
+    fill(made, backup.state !== 'none' && panel('The last backup by this server', last(backup)));
+    fill(checked, verification.state !== 'none' && panel('The last verification', verified(verification)));
+    go.disabled = backup.state === 'running';
+    verify.disabled = verification.state === 'running';
+    // The field may have been emptied meanwhile.
+    if (wasRunning && backup.state === 'ended' && to.value) await runs();
   };
   const go = h('button', { type: 'submit', class: 'main' }, 'Back up now');
   const verify = button('Verify', async () => {

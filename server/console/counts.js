@@ -15,7 +15,7 @@ function asked(ask) {
   const known = new Map();
   return {
     last: (db) => known.get(db)?.answer,
-    at: (db, seq) => (known.get(db)?.seq === seq ? known.get(db).answer : undefined),
+    has: (db, seq) => known.get(db)?.seq === seq,
     async read(db, seq, signal) {
       if (known.get(db)?.seq !== seq) known.set(db, { seq, answer: await ask(db, signal) });
       return known.get(db).answer;
@@ -34,21 +34,25 @@ export async function editsOf(db, signal) {
   return Object.values(Object.values(nodes)[0] ?? {})[0] ?? [];
 }
 
+/** The number of all these edits. */
+export const total = (edits) => edits.reduce((sum, [, number]) => sum + number, 0);
+
 /** The number of all edits of a database. */
-const edits = asked(async (db, signal) => (await editsOf(db, signal)).reduce((sum, [, number]) => sum + number, 0));
+const edits = asked(async (db, signal) => total(await editsOf(db, signal)));
 
 /** The number of a database's documents in conflict, from its description; `null` if it is large and not counted. */
 export async function conflictsOf(db, info, signal) {
-  const known = conflicts.at(db, info.update_seq);
-  if (known) return known;
-  if (info.doc_count + info.doc_del_count > MOST_READ) return null;
+  if (!conflicts.has(db, info.update_seq) && info.doc_count + info.doc_del_count > MOST_READ) return null;
   return conflicts.read(db, info.update_seq, signal);
 }
 
-const shown = (db, { found, more }) =>
-  found === 0
+/** The number of documents in conflict, as text. */
+export const conflictCount = ({ found, more }) => `${count(found)}${more ? '+' : ''}`;
+
+const shown = (db, conflicts) =>
+  conflicts.found === 0
     ? '0'
-    : link(at('db', db, 'conflicts'), `${count(found)}${more ? '+' : ''}`, {
+    : link(at('db', db, 'conflicts'), conflictCount(conflicts), {
         class: 'in-conflict',
         title: `Show the documents of ${db} in conflict`,
       });
@@ -59,7 +63,8 @@ export function conflictCell(db, info, signal) {
   const element = h('span', null, before ? shown(db, before) : '');
   const now = async () => fill(element, shown(db, await conflicts.read(db, info.update_seq, signal)));
   const read = async () => {
-    if (await conflictsOf(db, info, signal)) await now();
+    const found = await conflictsOf(db, info, signal);
+    if (found) fill(element, shown(db, found));
     else fill(element, button('Count', now, { class: 'small', 'aria-label': `Count the conflicts of ${db}` }));
   };
   return { element, read };

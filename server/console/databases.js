@@ -119,17 +119,15 @@ export async function page({ signal }) {
     const most = Math.max(...shown.map(({ info }) => info.sizes.active), 1);
     const conflicts = shown.map(({ key, info }) => conflictCell(key, info, signal));
     const paces = shown.map(({ key, info }) => paceCell(key, info, seen, signal));
-    const cells = shown.map(({ key, info }, place) => {
-      return [
-        link(at('db', key), key),
-        h('span', { class: 'measure' }, size(info.sizes.active), bar(info.sizes.active, most)),
-        count(info.doc_count),
-        count(info.doc_del_count),
-        conflicts[place].element,
-        h('code', { title: info.update_seq, class: 'tight' }, shortSeq(info.update_seq)),
-        paces[place].element,
-      ];
-    });
+    const cells = shown.map(({ key, info }, place) => [
+      link(at('db', key), key),
+      h('span', { class: 'measure' }, size(info.sizes.active), bar(info.sizes.active, most)),
+      count(info.doc_count),
+      count(info.doc_del_count),
+      conflicts[place].element,
+      h('code', { title: info.update_seq, class: 'tight' }, shortSeq(info.update_seq)),
+      paces[place].element,
+    ]);
     fill(
       list,
       table(

@@ -22,7 +22,7 @@ import { compare } from './compare.js';
 import { doc, open } from './documents.js';
 import { members, mistake, object, pretty } from './json.js';
 import { leafTable, leavesOf, resolver, tree } from './revisions.js';
-import { tree as jsonTree } from './tree.js';
+import { jsonTree } from './tree.js';
 import { trial } from './trial.js';
 
 /** The most letters of a document that are shown in an editor. */

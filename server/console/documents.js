@@ -1,10 +1,10 @@
 // The documents of a database, by id, by an index or by a view; and those in conflict.
 
 import { TooLarge, get, query, recent, rightsIn, session, text, url } from './api.js';
-import { conflictsOf } from './counts.js';
+import { conflictCount, conflictsOf } from './counts.js';
 import { at, count, fill, h, link, many, note, pager, short, table } from './dom.js';
 import { elements, loose, masked, members, object, pretty } from './json.js';
-import { documentTrees } from './tree.js';
+import { jsonTree } from './tree.js';
 
 const PAGE = 25;
 
@@ -23,6 +23,8 @@ const VAULT = 'obsydian_livesync_version';
 /** What every page of a database begins with: its name and its parts. Reads its description and what the user may. */
 export async function open(db, current, signal) {
   const isOwn = /(^|\/)_/.test(db);
+  // Members of the server's own databases may not list them.
+  const isHidden = isOwn && !session.isAdmin;
   const asked = Promise.all([
     get(url(db), { signal }),
     text('GET', url(db, '_security'), { signal }),
@@ -45,12 +47,12 @@ export async function open(db, current, signal) {
     ...(isVault && rights.isAdmin ? [['vault', 'Vault']] : []),
     ['settings', 'Settings'],
   ];
-  const waiting = h('span');
-  if (!isOwn || session.isAdmin)
+  const inConflict = h('span');
+  if (!isHidden)
     conflictsOf(db, info, signal)
       .then((found) => {
         if (found?.found)
-          fill(waiting, ', ', link(at('db', db, 'conflicts'), `${count(found.found)}${found.more ? '+' : ''} in conflict`));
+          fill(inConflict, ', ', link(at('db', db, 'conflicts'), `${conflictCount(found)} in conflict`));
       })
       .catch(() => {});
   const to = (part) => (part ? at('db', db, part) : at('db', db));
@@ -58,13 +60,14 @@ export async function open(db, current, signal) {
     info,
     security,
     rights,
+    isHidden,
     isVault,
     head: [
       h(
         'div',
         { class: 'head' },
         h('h1', null, db),
-        h('p', { class: 'sum' }, `${many(info.doc_count, 'document')}, ${count(info.doc_del_count)} deleted`, waiting),
+        h('p', { class: 'sum' }, `${many(info.doc_count, 'document')}, ${count(info.doc_del_count)} deleted`, inConflict),
       ),
       h(
         'nav',
@@ -112,22 +115,23 @@ export function documentTable(label, db, rows, more = []) {
   );
 }
 
-/** Texts of documents, one below the other. */
-export const documentTexts = (db, rows) =>
+/** Documents, one below the other. `shown` makes what is shown of each. */
+const stacked = (db, rows, shown) =>
   h(
     'div',
     { class: 'stack' },
-    rows.map(({ id, content }) =>
-      h(
-        'section',
-        { class: 'panel' },
-        id !== undefined && h('h2', null, link(doc(db, id), id)),
-        h(
-          'pre',
-          { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' },
-          content.length > MOST_TEXT ? short(content, BEGINNING) : pretty(content),
-        ),
-      ),
+    rows.map((one) =>
+      h('section', { class: 'panel' }, one.id !== undefined && h('h2', null, link(doc(db, one.id), one.id)), shown(one)),
+    ),
+  );
+
+/** Texts of documents, one below the other. */
+export const documentTexts = (db, rows) =>
+  stacked(db, rows, ({ id, content }) =>
+    h(
+      'pre',
+      { class: 'code', tabindex: '0', role: 'group', 'aria-label': id ?? 'A row' },
+      content.length > MOST_TEXT ? short(content, BEGINNING) : pretty(content),
     ),
   );
 
@@ -201,11 +205,11 @@ function sources(db, all, indexes, signal) {
         fields: size ? undefined : ['_id'],
         bookmark: place,
       };
-      // As text, for the same reason.
+      // As text: JavaScript would round large numbers.
       const range = begin ? `{"$gte":${loose(begin)}}` : '{"$gt":null}';
       const body = object([
         ['selector', `{${JSON.stringify(first)}:${range}}`],
-        ...[...members(JSON.stringify(asked))],
+        ...members(JSON.stringify(asked)),
       ]);
       const answer = await text('POST', url(db, '_find'), { body, signal, reads: true });
       const found = rowsOf(answer, 'docs');
@@ -276,7 +280,7 @@ export async function page({ args: [db], signal }) {
         : form.value === 'table'
           ? documentTable(`Documents of ${db}`, db, extra, more)
           : form.value === 'tree'
-            ? documentTrees(rows, (id) => doc(db, id))
+            ? stacked(db, rows, ({ content }) => jsonTree(content))
             : documentTexts(db, rows),
       shown.size < PAGE &&
         h(

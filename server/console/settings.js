@@ -18,7 +18,7 @@ import {
   svg,
   toast,
 } from './dom.js';
-import { editsOf } from './counts.js';
+import { editsOf, total } from './counts.js';
 import { open } from './documents.js';
 import { elements, members, object, pretty } from './json.js';
 import { purging } from './purge.js';
@@ -27,7 +27,7 @@ import { purging } from './purge.js';
 const MOST_DESIGNS = 50;
 
 /** Milliseconds of an hour. */
-const HOURS = 3_600_000;
+const HOUR = 3_600_000;
 
 /** What takes the space, as bars. `rows`: the views and indexes of each design document. */
 function space({ file, active, external }, rows) {
@@ -74,28 +74,28 @@ async function indexes(db, signal) {
   return sizes.filter((one) => one && one[1] > 0).sort((one, other) => other[1] - one[1]);
 }
 
-/** The edits of a database by the time when they were made, as bars. Those of the last days are told by three hours. */
+/** The edits of a database by the time when they were made, as bars. Those of the last days lie in bins of three hours. */
 function history(bins) {
   // All of them in one bar would say nothing.
   if (bins.length < 2) return null;
   const [width, height, now] = [600, 60, Date.now()];
   const times = bins.map(([time]) => Date.parse(time));
-  const first = Math.min(times[0], now - 3 * HOURS);
+  const first = Math.min(times[0], now - 3 * HOUR);
   const x = (time) => (Math.max(time - first, 0) / (now - first)) * width;
-  const rates = bins.map(([, edits], at) => edits / Math.max((times[at + 1] ?? now) - times[at], HOURS));
+  const rates = bins.map(([, edits], at) => edits / Math.max((times[at + 1] ?? now) - times[at], HOUR));
   const most = Math.max(...rates);
-  const total = bins.reduce((sum, [, edits]) => sum + edits, 0);
+  const [number, since] = [count(total(bins)), new Date(times[0]).toLocaleString()];
   return h(
     'figure',
     { class: 'chart' },
-    h('figcaption', null, `Edits since ${new Date(times[0]).toLocaleString()}`, h('b', null, count(total))),
+    h('figcaption', null, `Edits since ${since}`, h('b', null, number)),
     svg(
       'svg',
       {
         viewBox: `0 0 ${width} ${height}`,
         preserveAspectRatio: 'none',
         role: 'img',
-        'aria-label': `${count(total)} edits since ${new Date(times[0]).toLocaleString()}`,
+        'aria-label': `${number} edits since ${since}`,
       },
       bins.map(([time, edits], at) =>
         svg(
@@ -264,9 +264,7 @@ function upkeep(db) {
 }
 
 export async function page({ args: [db], signal, reload }) {
-  const { info, security: shown, rights, isVault, head } = await open(db, 'settings', signal);
-  // Members of the server's own databases may not list them.
-  const isHidden = /(^|\/)_/.test(db) && !session.isAdmin;
+  const { info, security: shown, rights, isHidden, isVault, head } = await open(db, 'settings', signal);
   const [rows, edits, limit, replaced, infosLimit, autoPurge] = await Promise.all([
     isHidden ? [] : indexes(db, signal),
     isHidden ? [] : editsOf(db, signal),
@@ -302,7 +300,7 @@ export async function page({ args: [db], signal, reload }) {
       facts(
         ['Documents', count(info.doc_count)],
         ['Deleted', count(info.doc_del_count)],
-        ['Edits', count(edits.reduce((sum, [, number]) => sum + number, 0))],
+        ['Edits', count(total(edits))],
         ['Update sequence', h('code', null, String(info.update_seq).slice(0, 40))],
         info.props?.partitioned && ['Partitioned', 'yes'],
       ),

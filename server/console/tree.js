@@ -1,6 +1,6 @@
 // A document as a tree: each object and list can be opened. From its text, so that numbers stay as they are written.
 
-import { h, link, many, short } from './dom.js';
+import { button, h, many, short } from './dom.js';
 import { elements, members } from './json.js';
 
 /** The most members that are shown at once. */
@@ -9,7 +9,7 @@ const MOST = 200;
 /** The most letters of a value. */
 const LONG = 300;
 
-const named = (name, ...value) => [name !== null && h('span', { class: 'name' }, `${name}: `), ...value];
+const named = (name, value) => [name !== null && h('span', { class: 'name' }, `${name}: `), value];
 
 /** A value and its name. What is in it is made when it is opened. */
 function node(name, text, isOpen) {
@@ -26,9 +26,7 @@ function node(name, text, isOpen) {
     list.append(...next.map(([one, value]) => node(one, value, false)));
     const left = inside.length - made;
     if (left > 0)
-      list.append(
-        h('li', { class: 'more' }, h('button', { type: 'button', class: 'small', onclick: more }, `${left} more`)),
-      );
+      list.append(h('li', { class: 'more' }, button(`${left} more`, more, { class: 'small' })));
   };
   const open = h(
     'details',
@@ -46,14 +44,4 @@ function node(name, text, isOpen) {
 }
 
 /** The tree of a JSON text, opened at its first level. */
-export const tree = (text) => h('ul', { class: 'json-tree' }, node(null, text, true));
-
-/** The trees of documents, one below the other. `to` makes the address of a document's page. */
-export const documentTrees = (rows, to) =>
-  h(
-    'div',
-    { class: 'stack' },
-    rows.map(({ id, content }) =>
-      h('section', { class: 'panel' }, id !== undefined && h('h2', null, link(to(id), id)), tree(content)),
-    ),
-  );
+export const jsonTree = (text) => h('ul', { class: 'json-tree' }, node(null, text, true));

@@ -106,7 +106,6 @@ fn a_database_is_replicated_to_one_of_another_folder() {
     }
 }
 
-/// A line of 72 MB.
 #[test]
 fn an_import_skips_documents_that_exist_if_it_is_told_to() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -129,6 +128,7 @@ fn an_import_skips_documents_that_exist_if_it_is_told_to() {
     assert!(lines(&out(&refused))[0].get("skipped").is_none());
 }
 
+/// A line of 72 MB.
 #[test]
 fn a_document_with_a_large_attachment_is_imported() {
     let folder = tempfile::tempdir().expect("a folder");

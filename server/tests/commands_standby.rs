@@ -5,28 +5,15 @@ mod program;
 #[path = "program/server.rs"]
 mod server;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
 use program::commands::{refused, succeed};
-use server::{Process, get, put};
+use server::{Process, get, put, shipped};
 
 const PAUSE: Duration = Duration::from_millis(50);
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
-    u64::try_from(since.as_millis()).expect("a time")
-}
-
-/// Waits until everything up to now is shipped.
-async fn shipped(client: &Client, here: &str) {
-    let now = now_ms();
-    while get(client, format!("{here}/_couch_layer/ship")).await["until_ms"].as_u64().expect("a time") <= now {
-        tokio::time::sleep(PAUSE).await;
-    }
-}
 
 /// Waits for so many documents. The server may start again meanwhile.
 async fn has(client: &Client, here: &str, documents: u64) {
@@ -69,7 +56,7 @@ fn digits(seq: &str) -> &str {
     seq.split_once('-').expect("a sequence").1
 }
 
-/// A server that ships to a place, and a standby that follows it. The folders, in order: store, place, standby.
+/// A server that ships to a place, and a standby that follows it. Its folders are `store`, `place` and `standby`.
 struct Pair {
     root: tempfile::TempDir,
     client: Client,
@@ -244,7 +231,7 @@ async fn a_standby_without_its_place_is_promoted_if_that_is_said() {
 
 /// Without `--follow` the folder of a standby becomes a store of its own too.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_is_followed_with_or_it_is_not() {
+async fn a_folder_with_a_store_of_its_own_does_not_follow() {
     let pair = Pair::start().await;
     let (place, folder, store) = (pair.path("place"), pair.path("standby"), pair.path("store"));
     let other = pair.path("other");

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A segment is applied only if it goes on from the version of the store. If one is missing, damaged, or goes on from
-//! another version, the store stays as it is, and is restored anew ([`Repository::restore_standby`]) once there is a base
-//! behind that place.
+//! another version, the store stays as it is, and is restored anew ([`Repository::restore_standby`]) once there is a
+//! base behind that place.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use disk::StandbyStore;
 use super::form::{BASES, LOG, base_path, log_path};
 use super::standby::Note;
 use crate::error::{Error, Result};
-use crate::repository::Repository;
+use crate::repository::{Repository, io_of};
 
 /// Number of looks without anything new between two looks behind the next segment.
 const IDLE_LOOKS: u32 = 20;
@@ -60,7 +60,8 @@ impl Follower {
     /// Goes on with the store of this folder, which is open.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is no standby, was promoted, or follows another store than the one that is shipped there.
+    /// [`Error::Refused`] if it is no standby, was promoted, or follows another store than the one that is shipped
+    /// there.
     pub async fn new(repository: Repository, store: Arc<dyn StandbyStore>, folder: &Path) -> Result<Self> {
         let none = || Error::refused(format!("the folder {} is not that of a standby", folder.display()));
         let note = Note::read(folder)?.filter(|note| !note.promoted).ok_or_else(none)?;
@@ -72,8 +73,13 @@ impl Follower {
         Ok(Follower { repository, store, folder: folder.to_owned(), note, idle: 0 })
     }
 
-    /// The time of the last segment that was applied, in milliseconds since 1970: the store has all that was acknowledged
-    /// until then.
+    /// What it follows.
+    pub fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// The time of the last segment that was applied, in milliseconds since 1970: the store has all that was
+    /// acknowledged until then.
     pub fn until_ms(&self) -> u64 {
         self.note.ms
     }
@@ -151,7 +157,8 @@ fn is_gone() -> Error {
 
 impl Repository {
     async fn has(&self, path: &str) -> Result<bool> {
-        match self.read(path).await {
+        // No file of a place is empty.
+        match io_of(path, self.place.read_part(path, 0, 1).await) {
             Err(error) if error.is_missing() => Ok(false),
             found => found.map(|_| true),
         }

@@ -9,8 +9,8 @@
 //!
 //! Whatever has one of these names beside the folder is removed.
 //!
-//! The note says that the standby is promoted before anything else is done for that. So a promotion that was interrupted
-//! is finished at the next start, and nothing is ever applied to a store that took writes of its own.
+//! The note says that the standby is promoted before anything else is done for that. So a promotion that was
+//! interrupted is finished at the next start, and nothing is ever applied to a store that took writes of its own.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -103,7 +103,8 @@ pub fn standby_folder(folder: &Path) -> Result<StandbyFolder> {
     }
 }
 
-/// Notes that the standby in a folder is to be promoted: it follows no more, and whoever opens it next takes it into use.
+/// Notes that the standby in a folder is to be promoted: it follows no more, and whoever opens it next takes it into
+/// use.
 ///
 /// # Errors
 /// [`Error::Refused`] if it is no standby; those of the disk.
@@ -138,23 +139,23 @@ pub fn replace_standby<S: DiskStore>(folder: &Path) -> Result<()> {
 /// Removes what is beside the folder under one of our names. It gets another name first: a folder of which a part is
 /// removed would not be recognised.
 fn discard(folder: &Path, ending: &str) -> Result<()> {
-    let removed = beside(folder, REMOVED);
-    for from in [&removed, &beside(folder, ending)] {
-        let moved = if *from == removed { Ok(()) } else { fs::rename(from, &removed) };
-        match moved.and_then(|()| fs::remove_dir_all(&removed)) {
-            Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(failed(from, cause)),
-            _ => {}
-        }
+    let (from, removed) = (beside(folder, ending), beside(folder, REMOVED));
+    // Of an attempt that was interrupted.
+    if_there(&removed, fs::remove_dir_all(&removed))?;
+    if_there(&from, fs::rename(&from, &removed))?;
+    if_there(&removed, fs::remove_dir_all(&removed))
+}
+
+fn if_there(path: &Path, done: io::Result<()>) -> Result<()> {
+    match done {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => Err(failed(path, cause)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn put_in_place(folder: &Path) -> Result<()> {
     // An empty folder is replaced, and no other.
-    match fs::remove_dir(folder) {
-        Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(failed(folder, cause)),
-        _ => {}
-    }
+    if_there(folder, fs::remove_dir(folder))?;
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let placed = fs::rename(beside(folder, NEW), folder).and_then(|()| sync_folder(parent));
     placed.map_err(|cause| failed(folder, cause))
@@ -177,8 +178,9 @@ fn failed(path: &Path, cause: io::Error) -> Error {
 }
 
 impl Repository {
-    /// Restores the newest state that was shipped beside the folder of a standby, as [`restore_shipped`](Self::restore_shipped)
-    /// does; [`replace_standby`] puts it in place. `from`: the segment from which on the standby cannot be continued.
+    /// Restores the newest state that was shipped beside the folder of a standby, as
+    /// [`restore_shipped`](Self::restore_shipped) does; [`replace_standby`] puts it in place. `from`: the segment from
+    /// which on the standby cannot be continued.
     ///
     /// # Errors
     /// [`Error::Refused`] if no base completes that segment or a later one yet; those of a restore.

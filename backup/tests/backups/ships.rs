@@ -104,7 +104,7 @@ pub(crate) fn lsm(folder: &Path) -> LsmDatabase {
     LsmDatabase::open(folder, LsmOptions::new().cache_bytes(128 << 10)).unwrap()
 }
 
-const COUNTER: &[u8] = b"counter";
+pub(crate) const COUNTER: &[u8] = b"counter";
 
 fn row(number: u64) -> Vec<u8> {
     [b"row/", &number.to_be_bytes()[..]].concat()

@@ -9,8 +9,8 @@
 //! A cut takes what is durable, with the time, under the lock that makes records durable here.
 //!
 //! The queue shares the memory of the records with the log's runs, and has a bound. Beyond it everything in it is
-//! dropped, and who follows begins again from the tables. Commits wait while a following begins, which reads the log, and never for a slow reader.
-//! Without a tail nothing is kept.
+//! dropped, and who follows begins again from the tables. Commits wait while a following begins, which reads the log,
+//! and never for a slow reader. Without a tail nothing is kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -80,8 +80,8 @@ impl<S: Store> Core<S> {
         refused.into_iter().for_each(|(ticket, error)| ticket.fail(error));
     }
 
-    /// Applies and syncs a batch of the database that this one follows. Its version and its rows are the other database's;
-    /// reads go by the window, whose versions go on with the clock here.
+    /// Applies and syncs a batch of the database that this one follows. Its version and its rows are the other
+    /// database's; reads go by the window, whose versions go on with the clock here.
     pub(crate) fn replay(&self, batch: Batch) -> Result<()> {
         if !self.is_standby {
             let sentence = "only a database that follows another one takes its batches";

@@ -55,9 +55,9 @@ impl<S: Store> OccDatabase<S> {
         self.0.core.close()
     }
 
-    /// Applies a batch of the database that this one [follows](OccBuilder::standby), with its version and the rows that it
-    /// had in that database's store. It is synced and readable afterwards, and watches on its keys complete. Blocks the
-    /// calling thread while the disk syncs.
+    /// Applies a batch of the database that this one [follows](OccBuilder::standby), with its version and the rows that
+    /// it had in that database's store. It is synced and readable afterwards, and watches on its keys complete. Blocks
+    /// the calling thread while the disk syncs.
     ///
     /// # Errors
     /// 2000 if this database follows none; the store's errors. After 1021 the database is closed.

@@ -4,7 +4,6 @@
 use clap::Args;
 use jobs::JobState;
 use kv_api::AnyDatabase;
-use kv_api::error::TRANSACTION_READ_ONLY;
 use model::{Adopted, ErrorKind, Layer, LayerOptions, NameRange};
 
 use super::progress;
@@ -67,7 +66,7 @@ pub(super) async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
         match tried.await {
             Err(error) if error.is_damage() => unreadable.push(name),
             // A standby refuses it last.
-            Err(error) if is_read_only(&error) => {}
+            Err(error) if error.is_read_only() => {}
             Err(error) => match error.kind() {
                 ErrorKind::Moved(to) => elsewhere.push(format!("{name} (in {to})")),
                 ErrorKind::Moving => elsewhere.push(format!("{name} (being relocated)")),
@@ -86,10 +85,6 @@ pub(super) async fn examine(layer: &Layer<AnyDatabase>) -> Result<(), Failure> {
         return Err(refused("these databases are in another store, which the original uses", &elsewhere));
     }
     Ok(())
-}
-
-fn is_read_only(error: &model::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Store(error) if error.code() == TRANSACTION_READ_ONLY)
 }
 
 /// The status of a database that a restore has not completed.

@@ -44,8 +44,9 @@ pub(crate) struct ShipArgs {
     #[arg(long, value_name = "PLACE", env = "COUCH_LAYER_SHIP_TO")]
     ship_to: Option<String>,
 
-    /// A place to which another server ships its store: this one keeps a warm copy in the folder of --engine, seconds behind,
-    /// answers reads, and refuses writes until it is promoted (`couch-layer promote`). The passphrase is that of --ship-to
+    /// A place to which another server ships its store: this one keeps a warm copy in the folder of --engine, seconds
+    /// behind, answers reads, and refuses writes until it is promoted (`couch-layer promote`). The passphrase is that
+    /// of --ship-to
     #[arg(long, value_name = "PLACE", env = "COUCH_LAYER_FOLLOW")]
     follow: Option<String>,
 
@@ -96,9 +97,7 @@ impl ShipArgs {
             }
         }
     }
-}
 
-impl ShipArgs {
     /// Refuses a folder in the store's, where the store may remove it, and one that the store's is in.
     pub(crate) fn check_apart(&self, store: &Path) -> Result<(), Failure> {
         for (option, place) in [("--ship-to", &self.ship_to), ("--follow", &self.follow)] {

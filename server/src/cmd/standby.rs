@@ -172,12 +172,11 @@ impl Standby {
             let step = async {
                 if follower.is_none() {
                     let repository = self.follow.open().await?;
-                    let new = Follower::new(repository.clone(), store.clone(), &self.folder).await?;
-                    follower = Some((new, repository));
+                    follower = Some(Follower::new(repository, store.clone(), &self.folder).await?);
                     tracing::info!(from = self.follow.from, "the standby follows");
                 }
                 match &mut follower {
-                    Some((follower, _)) => follower.follow().await,
+                    Some(follower) => follower.follow().await,
                     None => Ok(Followed::UpToDate),
                 }
             };
@@ -186,27 +185,26 @@ impl Standby {
                 outcome = step => Ok(outcome),
                 interrupted = interrupted(&mut stopped, asked) => Err(interrupted),
             };
-            let mut next = match outcome {
+            let next = match outcome {
                 Ok(outcome) => {
-                    let pause = self.noted(follower.as_ref().map(|(follower, _)| follower), &outcome);
-                    match outcome {
-                        Ok(Followed::Broken { from, .. }) => match &follower {
-                            Some((_, repository)) => match self.restore(&repository.clone(), from, pause).await {
+                    let pause = self.noted(follower.as_ref(), &outcome);
+                    match (outcome, &follower) {
+                        (Ok(Followed::Broken { from, .. }), Some(follower)) => {
+                            match self.restore(follower.repository(), from, pause).await {
                                 Ok(()) => return Some(Ended::Restored),
                                 Err(interrupted) => interrupted,
-                            },
-                            None => None,
-                        },
+                            }
+                        }
                         _ => self.pause(pause).await,
                     }
                 }
                 Err(interrupted) => Some(interrupted),
             };
-            match next.take() {
+            match next {
                 None => {}
                 Some(Interrupted::Stopped) => return None,
                 Some(Interrupted::Asked(Promotion { anyway, answer })) => {
-                    let last = self.promote(follower.as_mut().map(|(follower, _)| follower), anyway).await;
+                    let last = self.promote(follower.as_mut(), anyway).await;
                     let is_promoted = last.is_ok();
                     // Whoever asked may have left.
                     let _ = answer.send(last);
@@ -249,8 +247,8 @@ impl Standby {
         }
     }
 
-    /// Restores the store anew, beside the one that is served. Fails with what interrupted it, or with nothing if it must
-    /// be tried again, after a pause.
+    /// Restores the store anew, beside the one that is served. Fails with what interrupted it, or with nothing if it
+    /// must be tried again, after a pause.
     async fn restore(
         &mut self,
         repository: &Repository,

@@ -99,8 +99,8 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "service unavailable", reason)
     }
 
-    /// For a write to a standby. 503, since 403 is final for clients: PouchDB skips a document that is forbidden, and 503 is
-    /// tried again.
+    /// For a write to a standby. 503, since 403 is final for clients: PouchDB skips a document that is forbidden, and
+    /// 503 is tried again.
     pub(crate) fn standby() -> Self {
         Self::unavailable(
             "This server is a standby: it follows another server, answers reads, and takes no writes until it is promoted.",
@@ -220,7 +220,7 @@ impl From<jobs::Error> for ApiError {
 
 impl From<model::Error> for ApiError {
     fn from(error: model::Error) -> Self {
-        if matches!(error.kind(), ErrorKind::Store(store) if store.code() == kv_api::error::TRANSACTION_READ_ONLY) {
+        if error.is_read_only() {
             return ApiError::standby();
         }
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -7,8 +7,8 @@
 //!   each handler            answers
 //! ```
 //!
-//! A path of the table becomes one of OpenAPI, or two, since `*` stands for all remaining names or for none. `COPY` is no
-//! method of OpenAPI, and stands in the extension `x-copy`. `x-rights` says who may send a request.
+//! A path of the table becomes one of OpenAPI, or two, since `*` stands for all remaining names or for none. `COPY` is
+//! no method of OpenAPI, and stands in the extension `x-copy`. `x-rights` says who may send a request.
 //!
 //! Everybody may read it, as everybody may read this source: it has nothing that depends on what is stored.
 
@@ -45,8 +45,8 @@ pub(crate) fn read(request: &Request, description: &[u8]) -> Result<Response> {
 /// The methods that a row for all methods is described with.
 const ALL_METHODS: &str = "GET,PUT,POST,DELETE";
 
-/// Statuses that every request may get. 401: wrong credentials, or a right that a user has and nobody else. 500: a fault
-/// of the server or of its store. 503: the memory for requests is in use, or the store does not answer.
+/// Statuses that every request may get. 401: wrong credentials, or a right that a user has and nobody else. 500: a
+/// fault of the server or of its store. 503: the memory for requests is in use, or the store does not answer.
 const COMMON: &[u16] = &[400, 401, 403, 500, 503];
 
 /// Statuses of requests that may have a body, and that the store may have no room for.

@@ -347,8 +347,10 @@ impl App {
 
     /// Refuses a request that would wait for a job, if this server runs none.
     pub(crate) fn require_jobs(&self) -> Result<()> {
+        if self.options.standby.is_some() {
+            return Err(ApiError::standby());
+        }
         match self.options.pause_jobs {
-            _ if self.options.standby.is_some() => Err(ApiError::standby()),
             true => Err(ApiError::unavailable("Jobs are paused: the server was started with --pause-jobs.")),
             false => Ok(()),
         }

@@ -29,6 +29,13 @@ use crate::http::wire::response::{self, Response};
 /// Maximum number of databases that a request names.
 const MOST_DATABASES: usize = 10_000;
 
+/// The members that [`Named::read`] reads.
+pub(super) const TO: Param = Param::text("to", "The absolute path of the folder.").required();
+pub(super) const PASSPHRASE_FILE: Param =
+    Param::text("passphrase_file", "The absolute path of a file with the passphrase.");
+pub(super) const NO_ENCRYPTION: Param =
+    Param::flag("no_encryption", "Instead of a passphrase: the backup is not encrypted.");
+
 /// The repository that a request names.
 pub(super) struct Named {
     pub(super) to: String,
@@ -38,10 +45,8 @@ pub(super) struct Named {
 impl Named {
     /// Reads the request, and the file with the passphrase.
     pub(super) fn read(json: &JsonText) -> Result<Named> {
-        let text = |name: &str| json.get(name).and_then(|value| value.as_str().map(|text| text.into_owned()));
-        let absolute = |path: String| if Path::new(&path).is_absolute() { Some(path) } else { None };
-        let to = text("to").and_then(absolute).ok_or_else(|| bad("`to` must be the absolute path of a folder"))?;
-        let protection = match (text("passphrase_file").and_then(absolute), flag(json, "no_encryption")?) {
+        let to = absolute(json, "to").ok_or_else(|| bad("`to` must be the absolute path of a folder"))?;
+        let protection = match (absolute(json, "passphrase_file"), flag(json, "no_encryption")?) {
             (Some(file), false) => {
                 let passphrase = crate::passphrase::read(Path::new(&file));
                 Protection::Passphrase(passphrase.map_err(|reason| bad(&reason))?)
@@ -59,6 +64,15 @@ impl Named {
     pub(super) async fn open(&self) -> backup::Result<Repository> {
         Repository::open(Arc::new(Folder::new(&self.to)), &self.protection, Arc::new(SystemEnvironment)).await
     }
+}
+
+fn text(json: &JsonText, name: &str) -> Option<String> {
+    json.get(name)?.as_str().map(|text| text.into_owned())
+}
+
+/// The absolute path in a member.
+pub(super) fn absolute(json: &JsonText, name: &str) -> Option<String> {
+    text(json, name).filter(|path| Path::new(path).is_absolute())
 }
 
 fn bad(reason: &str) -> ApiError {
@@ -93,8 +107,7 @@ impl Asked {
                 named.ok_or_else(|| bad(&format!("`databases` must be a list of 1 to {MOST_DATABASES} names")))?
             }
         };
-        let keep = json.get("keep").and_then(|value| value.as_str().map(|text| text.into_owned()));
-        let keep_ms = match keep {
+        let keep_ms = match text(json, "keep") {
             Some(keep) => Some(model::parse_time(&keep).ok_or_else(|| bad("`keep` must be a time such as 7d or 12h"))?),
             None => None,
         };
@@ -117,10 +130,10 @@ pub(super) fn require_administrator(request: &Request) -> Result<()> {
 /// What [`begin`] does.
 pub(crate) const BEGIN: Operation = Operation::new("Begins a backup to a folder of the server.", &[Reply::object(202)])
     .bodies(&[Content::members(&[
-        Param::text("to", "The absolute path of the folder.").required(),
+        TO,
         Param::texts("databases", "The databases; all by default."),
-        Param::text("passphrase_file", "The absolute path of a file with the passphrase."),
-        Param::flag("no_encryption", "Instead of a passphrase: the backup is not encrypted."),
+        PASSPHRASE_FILE,
+        NO_ENCRYPTION,
         Param::text("keep", "Older runs are removed: a time such as `7d`."),
         Param::flag("whole", "Copies everything, and not only what is new."),
     ])])
@@ -182,7 +195,7 @@ where
     Ok(())
 }
 
-pub(super) fn now_ms() -> u64 {
+fn now_ms() -> u64 {
     SystemEnvironment.now_ms()
 }
 

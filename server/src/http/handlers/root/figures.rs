@@ -12,9 +12,8 @@ use crate::http::wire::response::{self, Response};
 
 /// What [`lately`] does.
 pub(crate) const LATELY: Operation =
-    Operation::new("Figures of the last hour, a sample every ten seconds.", &[Reply::object(200)]).query(&[&[AFTER]]);
-
-const AFTER: Param = Param::count("after", "Samples after this time, in milliseconds since 1970.");
+    Operation::new("Figures of the last hour, a sample every ten seconds.", &[Reply::object(200)])
+        .query(&[&[Param::count("after", "Samples after this time, in milliseconds since 1970.")]]);
 
 /// Answers with `{"began_ms", "names": [...], "samples": [[time, ...]]}`: the samples after the time `after`, in
 /// milliseconds since 1970, and one of now. Most figures are numbers since the server began at `began_ms`.

@@ -1,8 +1,8 @@
 //! `POST /_couch_layer/promote`: a standby (`serve --follow`) takes writes from now on.
 //!
 //! `{}`, or `{"anyway": true}` to promote it even if it may not have everything that was shipped. Before the answer the
-//! promotion is noted on the disk, so it happens even if the server is killed. The server then starts again: its databases
-//! get new incarnations, and connections end.
+//! promotion is noted on the disk, so it happens even if the server is killed. The server then starts again: its
+//! databases get new incarnations, and connections end.
 
 use hyper::StatusCode;
 use tokio::sync::oneshot;

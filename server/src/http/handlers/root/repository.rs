@@ -17,8 +17,10 @@ use model::JsonWriter;
 
 use crate::backup_state::{Progress, Reading};
 use crate::http::error::{ApiError, Result};
-use crate::http::handlers::root::backup::{Named, accepted, require_administrator, start, write};
-use crate::http::operation::{Content, Operation, Param, Reply};
+use crate::http::handlers::root::backup::{
+    NO_ENCRYPTION, Named, PASSPHRASE_FILE, TO, accepted, require_administrator, start, write,
+};
+use crate::http::operation::{Content, Operation, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
 use crate::http::wire::response::{self, Response};
@@ -30,11 +32,7 @@ const MOST_RUNS: usize = 50;
 const MOST_NAMED: usize = 20;
 
 /// A repository, as [`Named`] reads it.
-const REPOSITORY: &[Content] = &[Content::members(&[
-    Param::text("to", "The absolute path of the folder.").required(),
-    Param::text("passphrase_file", "The absolute path of a file with the passphrase."),
-    Param::flag("no_encryption", "Instead of a passphrase: the backup is not encrypted."),
-])];
+const REPOSITORY: &[Content] = &[Content::members(&[TO, PASSPHRASE_FILE, NO_ENCRYPTION])];
 
 /// What [`runs`] does.
 pub(crate) const RUNS: Operation =

@@ -10,7 +10,8 @@ use crate::http::wire::response::{self, Response};
 use crate::standby_state::StandbyState;
 
 /// What [`status`] does.
-pub(crate) const STATUS: Operation = Operation::new("How far the store is shipped to its copy.", &[Reply::object(200)]);
+pub(crate) const STATUS: Operation =
+    Operation::new("How far the store is shipped, or how far a standby follows.", &[Reply::object(200)]);
 
 /// `GET /_couch_layer/ship`
 pub(crate) fn status(request: &Request) -> Result<Response> {

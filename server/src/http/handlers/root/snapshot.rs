@@ -14,7 +14,7 @@ use kv_api::error::{
 };
 
 use crate::http::error::{ApiError, Result};
-use crate::http::handlers::root::backup::require_administrator;
+use crate::http::handlers::root::backup::{absolute, require_administrator};
 use crate::http::operation::{Content, Operation, Param, Reply};
 use crate::http::request::Request;
 use crate::http::wire::body::require_json;
@@ -31,9 +31,9 @@ pub(crate) async fn make(request: &mut Request) -> Result<Response> {
     require_administrator(request)?;
     require_json(&request.headers)?;
     let json = request.json_object().await?;
-    let to = json.get("to").and_then(|to| to.as_str().map(|to| PathBuf::from(to.into_owned())));
-    let to = to.filter(|to| to.is_absolute());
-    let to = to.ok_or_else(|| ApiError::bad_request("`to` must be the absolute path of a new folder"))?;
+    let to = absolute(&json, "to")
+        .map(PathBuf::from)
+        .ok_or_else(|| ApiError::bad_request("`to` must be the absolute path of a new folder"))?;
     let (engine, folder) = (request.app.layer.engine().clone(), to.clone());
     let made = tokio::task::spawn_blocking(move || engine.snapshot(&folder)).await.map_err(|error| {
         tracing::error!(%error, "a snapshot ended unexpectedly");
