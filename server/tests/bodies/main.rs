@@ -5,13 +5,14 @@
 //! `SEED`. `MEMORY_CASES=all` sends all of them in their largest size, which is for builds with optimisation, and any
 //! other text those whose line has it. `MEMORY_BYTES` is another size, and `MEMORY_MIB` the memory of the server.
 
-#![cfg(feature = "mem")]
+#![cfg(feature = "lsm")]
 
 mod cases;
 #[path = "../program/server.rs"]
 mod process;
 
 use std::io::Write;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ const VALUES: u64 = 10_000 * 2_560;
 /// on a busy machine, some MiB more than on an idle one.
 const MOST_BESIDE: u64 = 24 << 20;
 
-/// Number of cases in a sample, and of cases for each server.
+/// Number of cases in a sample.
 const SAMPLE: usize = 20;
 
 /// The largest document, with what is around it.
@@ -121,36 +122,28 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
     };
     let memory = memory_mib();
     let (mut table, mut wrong) = (Vec::new(), Vec::new());
-    // The allocator keeps memory of hundreds of requests, which would count for one. So a whole run starts new
-    // servers.
-    for cases in cases.chunks(SAMPLE) {
-        let server = start(memory);
-        let (client, other) = (reqwest::Client::new(), at([127, 0, 0, 2]));
-        prepare(&server, &client).await;
-        let before = server.memory("VmRSS");
-        for case in cases {
-            for bytes in sizes(memory) {
-                let packed = packed(&case.body(bytes));
-                // Resets the peak.
-                let _ = std::fs::write(format!("/proc/{}/clear_refs", server.child.id()), "5");
-                let (status, text) = beside(&server, &other, send(&client, &server.base, case, &packed)).await;
-                let took = before.zip(server.memory("VmHWM")).map(|(before, peak)| peak.saturating_sub(before));
-                let line = format!("{:5} MiB of {:2} MiB: {case}: {status}", took.unwrap_or(0) >> 20, bytes >> 20);
-                println!("{line} {}", text.replace('\n', " "));
-                if (status == 503 && !case.is_search())
-                    || took.is_some_and(|took| took > MOST_TIMES * bytes as u64 + VALUES + MOST_BESIDE)
-                {
-                    wrong.push(line.clone());
-                }
-                table.push((took.unwrap_or(0) as usize / bytes, line));
-                if status < 300 {
-                    // Stored data of this case must not count for the next one.
-                    assert!(client.delete(server.url("/pub")).send().await.unwrap().status().as_u16() < 500);
-                    prepare(&server, &client).await;
-                }
+    for case in &cases {
+        for bytes in sizes(memory) {
+            // The allocator keeps memory of a case, which would count for the next one.
+            let server = Server::start(memory);
+            let (client, other) = (reqwest::Client::new(), at([127, 0, 0, 2]));
+            prepare(&server, &client).await;
+            let packed = packed(&case.body(bytes));
+            // Resets the peak.
+            let _ = std::fs::write(format!("/proc/{}/clear_refs", server.child.id()), "5");
+            let before = server.memory("VmRSS");
+            let (status, text) = beside(&server, &other, send(&client, &server.base, case, &packed)).await;
+            let took = before.zip(server.memory("VmHWM")).map(|(before, peak)| peak.saturating_sub(before));
+            let line = format!("{:5} MiB of {:2} MiB: {case}: {status}", took.unwrap_or(0) >> 20, bytes >> 20);
+            println!("{line} {}", text.replace('\n', " "));
+            if (status == 503 && !case.is_search())
+                || took.is_some_and(|took| took > MOST_TIMES * bytes as u64 + VALUES + MOST_BESIDE)
+            {
+                wrong.push(line.clone());
             }
+            table.push((took.unwrap_or(0) as usize / bytes, line));
+            assert_within(&server, memory);
         }
-        assert_within(&server, memory);
     }
     table.sort();
     println!("The largest:");
@@ -162,7 +155,7 @@ async fn each_body_takes_a_few_times_its_bytes_at_each_endpoint() {
 /// document.
 fn sizes(memory: u64) -> Vec<usize> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let asked = server::memory::Asked { cache: None, request: None, threads, in_folder: false };
+    let asked = server::memory::Asked { cache: None, request: None, threads, in_folder: true };
     let largest = server::memory::Memory::of(Some(memory), &asked).unwrap().request;
     match (std::env::var("MEMORY_BYTES"), std::env::var("MEMORY_CASES")) {
         (Ok(bytes), _) => vec![bytes.parse::<usize>().unwrap().min(largest)],
@@ -176,8 +169,26 @@ fn memory_mib() -> u64 {
     std::env::var("MEMORY_MIB").map_or(480, |mib| mib.parse::<u64>().unwrap()) << 20
 }
 
-fn start(memory: u64) -> Process {
-    Process::start(&["--engine", "mem:", "--memory", &memory.to_string()])
+/// A server on a folder: in memory, what a request stores would count as memory that it takes.
+struct Server {
+    process: Process,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(memory: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = format!("lsm:{}", folder.path().join("data").display());
+        Server { process: Process::start(&["--engine", &engine, "--memory", &memory.to_string()]), _folder: folder }
+    }
+}
+
+impl Deref for Server {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
 }
 
 /// A client at another address of this machine.
@@ -212,7 +223,7 @@ fn assert_within(server: &Process, memory: u64) {
 async fn bodies_that_come_at_once_stay_within_the_memory() {
     let mut random = seeded();
     let memory = memory_mib();
-    let server = start(memory);
+    let server = Server::start(memory);
     let client = reqwest::Client::new();
     prepare(&server, &client).await;
     let refused = AtomicUsize::new(0);
@@ -254,7 +265,7 @@ async fn status(connection: &mut TcpStream) -> Option<u16> {
 #[tokio::test(flavor = "multi_thread")]
 async fn senders_that_stop_take_their_part_of_the_memory() {
     let memory = memory_mib();
-    let server = start(memory);
+    let server = Server::start(memory);
     prepare(&server, &reqwest::Client::new()).await;
     let work = async {
         let mut all = Vec::new();
@@ -294,7 +305,7 @@ async fn senders_that_stop_take_their_part_of_the_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_that_stop_take_their_part_of_the_memory() {
     let memory = memory_mib();
-    let server = start(memory);
+    let server = Server::start(memory);
     let client = reqwest::Client::new();
     prepare(&server, &client).await;
     for path in ["/pub/0", "/pub/1", "/pub/2", "/pub/3", "/parts/p:1"] {
@@ -330,12 +341,9 @@ async fn readers_that_stop_take_their_part_of_the_memory() {
 }
 
 /// Contents of attachments in JSON are reserved before they are read.
-#[cfg(feature = "lsm")]
 #[tokio::test(flavor = "multi_thread")]
 async fn attachments_in_json_stay_within_the_memory() {
-    let folder = tempfile::tempdir().unwrap();
-    let engine = format!("lsm:{}", folder.path().join("data").display());
-    let server = Process::start(&["--engine", &engine, "--memory", &memory_mib().to_string()]);
+    let server = Server::start(memory_mib());
     let client = reqwest::Client::new();
     prepare(&server, &client).await;
     for (name, bytes) in [("small", 8 << 20), ("large", 64 << 20)] {

@@ -55,6 +55,9 @@ async fn other_lists_have_their_maximum_too() {
     post(&couch, "/db/_all_docs/queries", json!({"queries": [members]})).await.refused(413, "too_large", reason);
     let keys = vec!["a"; 101];
     post(&couch, "/_dbs_info", json!({"keys": keys})).await.refused(400, "bad_request", "too_many_keys");
+    let named = json!({"source": "db", "target": "other", "doc_ids": vec![""; 100_001]});
+    let reason = "a replication names 100000 documents at most";
+    post(&couch, "/_replicate", named).await.refused(413, "too_large", reason);
     let sort = json!({"selector": {}, "sort": vec!["a"; 1_001]});
     let reason = "A query may sort by 1000 fields at most.";
     post(&couch, "/db/_find", sort).await.refused(400, "invalid_sort_json", reason);

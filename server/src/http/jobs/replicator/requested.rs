@@ -14,6 +14,7 @@ use replicate::{Endpoint, Identity, Options};
 
 use crate::http::config::rows::{SettingRows, truth};
 use crate::http::error::{ApiError, Result};
+use crate::http::wire::body::at_most;
 
 /// The section of the settings of replications.
 const SECTION: &str = "replicator";
@@ -23,6 +24,8 @@ const MOST_SILENCE_MS: u64 = 3_600_000;
 
 /// Maximum number of changes in a batch, whatever is requested.
 const MOST_BATCH: u64 = 10_000;
+/// Maximum number of documents that a replication names.
+const MOST_IDS: usize = 100_000;
 /// Maximum number of groups of documents that are transferred at the same time.
 const MOST_WORKERS: u64 = 20;
 
@@ -167,8 +170,12 @@ impl<'r> Reader<'r> {
             return Err(ApiError::bad_request("`doc_ids`,`filter`,`selector` are mutually exclusive"));
         }
         if let Some(ids) = self.given("doc_ids") {
-            let ids = ids.is_array().then(|| ids.elements().map(|id| id.as_str().map(|id| id.into_owned())));
-            let ids = ids.and_then(Iterator::collect).ok_or_else(|| wrong("doc_ids", "an array"))?;
+            let wrong = || wrong("doc_ids", "an array");
+            if !ids.is_array() {
+                return Err(wrong());
+            }
+            let ids = at_most(ids, MOST_IDS, || ApiError::too_many("a replication names", MOST_IDS, "documents"))?;
+            let ids = ids.map(|id| id.as_str().map(|id| id.into_owned())).collect::<Option<_>>().ok_or_else(wrong)?;
             return Ok(Filter::DocIds(ids));
         }
         if let Some(selector) = self.object("selector", "a JSON object")? {
