@@ -26,7 +26,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Uri};
 use parking_lot::Mutex;
 
-use crate::http::app::{App, outage};
+use crate::http::app::App;
 use crate::http::authn::auth::claimed_name;
 use crate::http::authn::lockout::network;
 use crate::http::authn::principal::{ANONYMOUS, Principal, Proof};
@@ -228,7 +228,7 @@ async fn answer(mut request: Request, settings: &Settings, method: &Method, uri:
     let mut renewal = None;
     let outcome = admit_and_route(&mut request, settings, uri, &mut renewal, seen).await;
     if outcome.as_ref().is_err_and(ApiError::is_timeout) {
-        outage::suspect(&request.app);
+        request.app.outage.suspect(&request.app.layer);
     }
     request.body.discard(&request.headers);
     let mut response = outcome.unwrap_or_else(response::refusal);

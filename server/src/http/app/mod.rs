@@ -199,7 +199,7 @@ pub(crate) struct App {
     /// Counts repeated log lines.
     pub(crate) repeats: Repeats,
     /// Whether the store answers.
-    pub(crate) outage: Outage,
+    pub(crate) outage: Arc<Outage>,
     /// The clients of all replications.
     pub(crate) clients: Clients,
     scans: Scans,
@@ -255,7 +255,7 @@ impl App {
             hour: Hour::default(),
             securities: Securities::default(),
             repeats: Repeats::default(),
-            outage: Outage::default(),
+            outage: Arc::default(),
             clients,
             scans,
             backup: BackupState::default(),

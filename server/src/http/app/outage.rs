@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::header::{HeaderValue, RETRY_AFTER};
-use kv_api::{Read, Runner, Transaction, TransactionOption};
+use kv_api::{AnyDatabase, Read, Runner, Transaction, TransactionOption};
+use model::Layer;
 
-use crate::http::app::App;
 use crate::http::error::{ApiError, Result};
 
 /// Time after which a try counts as not answered.
@@ -38,15 +38,36 @@ impl Outage {
         let refusal = ApiError::unavailable("The store does not answer at the moment; try again.");
         Err(refusal.with_header(RETRY_AFTER, HeaderValue::from_static("1")))
     }
+
+    /// Refuses requests from now on if the store does not answer, until it does. Called when the store had no answer
+    /// for a request: there may be other reasons, such as very many conflicts.
+    pub(crate) fn suspect(self: &Arc<Self>, layer: &Layer<AnyDatabase>) {
+        if self.tries.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (outage, layer) = (self.clone(), layer.clone());
+        tokio::spawn(async move {
+            while let Err(error) = try_store(&layer).await {
+                if !outage.refuses.swap(true, Ordering::AcqRel) {
+                    tracing::error!(error, "the store does not answer: requests are refused until it does");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            outage.tries.store(false, Ordering::Release);
+            if outage.refuses.swap(false, Ordering::AcqRel) {
+                tracing::info!("the store answers again");
+            }
+        });
+    }
 }
 
 /// Reads the store, which answers within a second unless there is an outage.
 ///
 /// # Errors
 /// The store's error, for the log.
-pub(crate) async fn try_store(app: &App) -> std::result::Result<(), String> {
+pub(crate) async fn try_store(layer: &Layer<AnyDatabase>) -> std::result::Result<(), String> {
     // Any key will do. It need not exist.
-    let read = Runner::new(app.layer.engine()).run(|transaction, _| async move {
+    let read = Runner::new(layer.engine()).run(|transaction, _| async move {
         transaction.set_option(TransactionOption::Timeout(ANSWER));
         transaction.get(b"", Read::Snapshot).await
     });
@@ -55,28 +76,4 @@ pub(crate) async fn try_store(app: &App) -> std::result::Result<(), String> {
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer in {} s", ANSWER.as_secs())),
     }
-}
-
-/// Refuses requests from now on if the store does not answer, until it does. Called when the store had no answer for
-/// a request: there may be other reasons, such as very many conflicts.
-pub(crate) fn suspect(app: &Arc<App>) {
-    if app.outage.tries.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    let app = app.clone();
-    tokio::spawn(async move {
-        while let Err(error) = try_store(&app).await {
-            if !app.outage.refuses.swap(true, Ordering::AcqRel) {
-                tracing::error!(error, "the store does not answer: requests are refused until it does");
-            }
-            tokio::select! {
-                () = app.stopping() => break,
-                () = tokio::time::sleep(PAUSE) => {}
-            }
-        }
-        app.outage.tries.store(false, Ordering::Release);
-        if app.outage.refuses.swap(false, Ordering::AcqRel) {
-            tracing::info!("the store answers again");
-        }
-    });
 }

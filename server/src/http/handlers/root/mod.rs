@@ -22,7 +22,7 @@ use hyper::header::{CACHE_CONTROL, EXPIRES, HeaderValue, PRAGMA};
 use jobs::Job;
 use model::{JsonText, JsonWriter};
 
-use crate::http::app::outage;
+use crate::http::app::outage::try_store;
 use crate::http::error::{ApiError, Result};
 use crate::http::jobs::view_update;
 use crate::http::operation::{IF_NONE_MATCH, Operation, Param, Reply};
@@ -66,9 +66,9 @@ pub(crate) const UP: Operation =
 /// Whether the server can read its store. A store that closed itself after a failure stays closed until the process is
 /// restarted, so the process's supervisor must be able to see it here.
 pub(crate) async fn up(request: &Request) -> Result<Response> {
-    if let Err(error) = outage::try_store(&request.app).await {
+    if let Err(error) = try_store(&request.app.layer).await {
         tracing::error!(error, "the store cannot be read");
-        outage::suspect(&request.app);
+        request.app.outage.suspect(&request.app.layer);
         return Err(ApiError::unavailable("the store cannot be read; the server's log has the details"));
     }
     Ok(response::object(|json| {
