@@ -300,7 +300,10 @@ async fn admit_and_route(
     if uri.path() == "/_utils" && request.method == Method::GET {
         return Ok(console::redirect());
     }
-    request.app.outage.check()?;
+    // The figures of the process, and the console, are most wanted during an outage.
+    if !matches!(segments.first().map(AsRef::as_ref), None | Some("_node" | "_utils")) {
+        request.app.outage.check()?;
+    }
     let segments = routes::join_ids(segments);
     if let Some(first) = segments.first() {
         refuse_pages(request, first)?;

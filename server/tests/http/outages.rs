@@ -32,6 +32,8 @@ async fn requests_are_refused_at_once_while_the_store_does_not_answer() {
         answer.refused(503, "service unavailable", refused);
         assert_eq!(answer.header("retry-after"), "1", "{path}");
     }
+    assert_eq!(couch.get("/").await.status, 200);
+    assert_eq!(couch.get("/_node/_local/_system").await.status, 200);
     couch.json("PUT", "/db/b", json!({})).await.refused(503, "service unavailable", refused);
 
     outage.store(false, Ordering::SeqCst);
