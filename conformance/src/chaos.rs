@@ -13,7 +13,8 @@
 //!
 //! A [slow](Chaos::slow) database has one fault, which is not random: its read versions become too old (1007) after a
 //! number of bytes. A database [without watches](Chaos::without_watches) refuses each of them (1032). One [with other
-//! versions](Chaos::with_versions) acts as a store restored into another cluster.
+//! versions](Chaos::with_versions) acts as a store restored into another cluster. One [with outages](Chaos::with_outages)
+//! acts as a cluster that does not answer, while a switch is on.
 //!
 //! Faults are drawn from one seed at given rates, or come from a script. A transaction that writes nothing has no
 //! faults at its commit, as on a cluster.
@@ -23,7 +24,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -157,6 +158,7 @@ pub struct Chaos<D> {
     hold: Option<Arc<Hold>>,
     watches: bool,
     versions: Option<Arc<AtomicU64>>,
+    outage: Arc<AtomicBool>,
 }
 
 impl<D: Database> Chaos<D> {
@@ -194,8 +196,22 @@ impl<D: Database> Chaos<D> {
         Chaos { versions: Some(versions), ..Chaos::scripted(inner, []) }
     }
 
+    /// A store that does not answer while `outage` is true: reads, watches and commits that begin meanwhile fail as if
+    /// their time had passed (1031), at once.
+    pub fn with_outages(inner: D, outage: Arc<AtomicBool>) -> Self {
+        Chaos { outage, ..Chaos::scripted(inner, []) }
+    }
+
     fn of(inner: D, plan: FaultSource) -> Self {
-        Chaos { inner, plan: Arc::new(Mutex::new(plan)), window: None, hold: None, watches: true, versions: None }
+        Chaos {
+            inner,
+            plan: Arc::new(Mutex::new(plan)),
+            window: None,
+            hold: None,
+            watches: true,
+            versions: None,
+            outage: Arc::default(),
+        }
     }
 }
 
@@ -217,6 +233,7 @@ impl<D: Database> Database for Chaos<D> {
             hold: self.hold.clone(),
             watches: self.watches,
             versions: self.versions.clone(),
+            outage: self.outage.clone(),
             attempt: Arc::default(),
         })
     }
@@ -280,6 +297,7 @@ pub struct ChaosTransaction<T> {
     hold: Option<Arc<Hold>>,
     watches: bool,
     versions: Option<Arc<AtomicU64>>,
+    outage: Arc<AtomicBool>,
     attempt: Arc<Mutex<Attempt>>,
 }
 
@@ -294,6 +312,9 @@ fn stamped(bytes: &[u8], stamp: Versionstamp) -> Vec<u8> {
 
 impl<T: Transaction> ChaosTransaction<T> {
     fn check(&self) -> Result<()> {
+        if self.outage.load(Ordering::SeqCst) {
+            return Err(Error::new(TRANSACTION_TIMED_OUT));
+        }
         self.attempt.lock().failed.clone().map_or(Ok(()), Err)
     }
 

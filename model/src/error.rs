@@ -242,7 +242,7 @@ fn store_reason(error: &kv_api::Error) -> String {
     match error.code() {
         COMMIT_UNKNOWN_RESULT => format!("The outcome is not known, the write may have happened or not: {error}"),
         TRANSACTION_TIMED_OUT => {
-            format!("The store did not respond in time, the write may have happened or not: {error}")
+            format!("The store did not answer in time; if this was a write, it may have happened or not: {error}")
         }
         _ => format!("The store could not do it: {error}"),
     }

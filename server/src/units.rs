@@ -57,6 +57,12 @@ pub(crate) fn bytes_in(
     }
 }
 
+/// Reads a time of a second or more.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_secs(1) { Err("it must be at least 1s".to_owned()) } else { Ok(time) }
+}
+
 /// A number of this unit.
 pub(crate) fn number(unit: Unit, text: &str) -> Option<u64> {
     let time = || humantime::parse_duration(text).ok();

@@ -124,6 +124,16 @@ pub struct Serve {
           value_parser = humantime::parse_duration)]
     wait_for_store: Duration,
 
+    /// How long a request waits for a FoundationDB cluster that does not answer, before its 503
+    #[arg(long, value_name = "TIME", env = "COUCH_LAYER_STORE_TIMEOUT", default_value = "10s",
+          value_parser = units::seconds)]
+    store_timeout: Duration,
+
+    /// How long after a server's end the others on its cluster take over its jobs
+    #[arg(long, value_name = "TIME", env = "COUCH_LAYER_JOB_LEASE", default_value = "10s",
+          value_parser = units::seconds)]
+    job_lease: Duration,
+
     /// A file with these options and CouchDB's settings, in TOML. The environment and flags override it
     #[arg(long, value_name = "FILE", env = "COUCH_LAYER_CONFIG")]
     pub(crate) config: Option<PathBuf>,
@@ -322,6 +332,7 @@ impl Serve {
             audit_log: open_log(self.audit_log.as_deref())?,
             access_log: open_log(self.access_log.as_deref())?,
             slow_request: self.slow_request,
+            lease: self.job_lease,
             utils: self.utils.clone().map(console_in).transpose()?,
             metrics_listen: self.metrics_listen.as_deref().map(resolve).transpose()?,
             ..Options::default()
@@ -346,7 +357,11 @@ impl Serve {
                 "the folder is a snapshot, which is taken into use: new incarnations"
             );
         }
-        let opening = engine::OpenOptions { cache_bytes: Some(memory.cache), wait: self.wait_for_store };
+        let opening = engine::OpenOptions {
+            cache_bytes: Some(memory.cache),
+            wait: self.wait_for_store,
+            timeout: self.store_timeout,
+        };
         let mut following = None;
         let (engine, shipped) = match (ship, follow) {
             (_, Some(follow)) => {

@@ -44,11 +44,14 @@ pub struct OpenOptions {
     pub cache_bytes: Option<u64>,
     /// How long to wait for the first answer of a cluster.
     pub wait: Duration,
+    /// How long a transaction waits for a cluster. Without a limit, a request would wait forever instead of getting a
+    /// 503.
+    pub timeout: Duration,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { cache_bytes: None, wait: BETWEEN_SIGNS }
+        OpenOptions { cache_bytes: None, wait: BETWEEN_SIGNS, timeout: Duration::from_secs(60) }
     }
 }
 
@@ -73,7 +76,7 @@ pub fn open_with(url: &EngineUrl, if_missing: IfMissing, options: OpenOptions) -
         EngineUrl::Memory => open_mem(),
         EngineUrl::Folder { engine, path } => open_folder(*engine, path, if_missing, options.cache_bytes),
         // Nothing to create: a missing cluster is an error.
-        EngineUrl::Cluster { file, prefix } => open_fdb(file.as_deref(), prefix, options.wait),
+        EngineUrl::Cluster { file, prefix } => open_fdb(file.as_deref(), prefix, options),
     }
 }
 
@@ -314,17 +317,17 @@ fn open_lsm(_folder: &Path, _cache_bytes: Option<u64>) -> Result<AnyDatabase, En
 }
 
 #[cfg(feature = "fdb")]
-fn open_fdb(file: Option<&Path>, prefix: &[u8], wait: Duration) -> Result<AnyDatabase, EngineError> {
+fn open_fdb(file: Option<&Path>, prefix: &[u8], opening: OpenOptions) -> Result<AnyDatabase, EngineError> {
     let options = engine_fdb::OpenOptions {
         cluster_file: file.map(Path::to_owned),
-        first_answer: wait,
-        // Without a timeout, a request would wait forever instead of getting a 503. The layer retries for as long.
-        transaction_timeout: Some(Duration::from_secs(60)),
+        first_answer: opening.wait,
+        transaction_timeout: Some(opening.timeout),
         // One for each database with waiting clients. Only watches in use take memory.
         watches: engine_fdb::MOST_WATCHES,
     };
-    let database =
-        while_saying_that_it_waits(wait, || futures_executor::block_on(engine_fdb::FdbDatabase::open_with(options)))?;
+    let database = while_saying_that_it_waits(opening.wait, || {
+        futures_executor::block_on(engine_fdb::FdbDatabase::open_with(options))
+    })?;
     Ok(if prefix.is_empty() {
         AnyDatabase::new(database)
     } else {
@@ -351,7 +354,7 @@ fn while_saying_that_it_waits<T>(wait: Duration, open: impl FnOnce() -> T) -> T 
 }
 
 #[cfg(not(feature = "fdb"))]
-fn open_fdb(_file: Option<&Path>, _prefix: &[u8], _wait: Duration) -> Result<AnyDatabase, EngineError> {
+fn open_fdb(_file: Option<&Path>, _prefix: &[u8], _opening: OpenOptions) -> Result<AnyDatabase, EngineError> {
     Err(EngineError::NotBuilt { engine: Engine::Fdb.name().into() })
 }
 

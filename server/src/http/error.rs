@@ -26,6 +26,8 @@ struct Parts {
     headers: HeaderMap,
     no_database: bool,
     moved: bool,
+    /// Whether the store did not answer in time.
+    timed_out: bool,
     /// Whether a handle of the database reported it, which may be stale.
     by_handle: bool,
 }
@@ -46,6 +48,7 @@ impl ApiError {
             headers,
             no_database: false,
             moved: false,
+            timed_out: false,
             by_handle: false,
         }))
     }
@@ -162,6 +165,11 @@ impl ApiError {
         self.0.no_database
     }
 
+    /// Whether the store did not answer in time.
+    pub(crate) fn is_timeout(&self) -> bool {
+        self.0.timed_out
+    }
+
     /// Whether the database has moved to another store.
     pub(crate) fn is_moved(&self) -> bool {
         self.0.moved
@@ -245,8 +253,10 @@ impl From<model::Error> for ApiError {
         }
         answer.0.no_database = *error.kind() == ErrorKind::NotFound(NotFound::Database);
         answer.0.moved = matches!(error.kind(), ErrorKind::Moved(_));
-        let is_busy = status == StatusCode::SERVICE_UNAVAILABLE && is_refusal;
-        if is_moving || is_busy {
+        let is_store = matches!(error.kind(), ErrorKind::Store(_));
+        answer.0.timed_out =
+            matches!(error.kind(), ErrorKind::Store(store) if store.code() == kv_api::error::TRANSACTION_TIMED_OUT);
+        if is_moving || (status == StatusCode::SERVICE_UNAVAILABLE && (is_refusal || is_store)) {
             answer.0.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         answer

@@ -227,6 +227,9 @@ async fn answer(mut request: Request, settings: &Settings, method: &Method, uri:
     }
     let mut renewal = None;
     let outcome = admit_and_route(&mut request, settings, uri, &mut renewal, seen).await;
+    if outcome.as_ref().is_err_and(ApiError::is_timeout) {
+        request.app.outage.suspect(&request.app.layer);
+    }
     request.body.discard(&request.headers);
     let mut response = outcome.unwrap_or_else(response::refusal);
     audit_refusal(&request, method, uri, response.status());
@@ -296,6 +299,10 @@ async fn admit_and_route(
     }
     if uri.path() == "/_utils" && request.method == Method::GET {
         return Ok(console::redirect());
+    }
+    // The figures of the process, and the console, are most wanted during an outage.
+    if !matches!(segments.first().map(AsRef::as_ref), None | Some("_node" | "_utils")) {
+        request.app.outage.check()?;
     }
     let segments = routes::join_ids(segments);
     if let Some(first) = segments.first() {

@@ -36,6 +36,7 @@ mod listings;
 mod lists;
 #[cfg(feature = "javascript")]
 mod manual;
+mod outages;
 mod owners;
 mod partition_queries;
 mod partitions;

@@ -2,6 +2,7 @@
 
 pub(crate) mod databases;
 pub(crate) mod hour;
+pub(crate) mod outage;
 pub(crate) mod process;
 pub(crate) mod relocations;
 pub(crate) mod repeats;
@@ -29,6 +30,7 @@ use crate::backup_state::BackupState;
 use crate::engine::EngineUrl;
 use crate::http::app::databases::Databases;
 use crate::http::app::hour::Hour;
+use crate::http::app::outage::Outage;
 use crate::http::app::relocations::Gates;
 use crate::http::app::repeats::Repeats;
 use crate::http::app::scans::Scans;
@@ -144,7 +146,7 @@ impl Default for Options {
             utils: None,
             ship: None,
             standby: None,
-            lease: Duration::from_secs(30),
+            lease: Duration::from_secs(10),
         }
     }
 }
@@ -196,6 +198,8 @@ pub(crate) struct App {
     pub(crate) hour: Hour,
     /// Counts repeated log lines.
     pub(crate) repeats: Repeats,
+    /// Whether the store answers.
+    pub(crate) outage: Arc<Outage>,
     /// The clients of all replications.
     pub(crate) clients: Clients,
     scans: Scans,
@@ -251,6 +255,7 @@ impl App {
             hour: Hour::default(),
             securities: Securities::default(),
             repeats: Repeats::default(),
+            outage: Arc::default(),
             clients,
             scans,
             backup: BackupState::default(),

@@ -17,14 +17,12 @@ pub(crate) mod snapshot;
 pub(crate) mod transact;
 pub(crate) mod updates;
 
-use std::time::Duration;
-
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, EXPIRES, HeaderValue, PRAGMA};
 use jobs::Job;
-use kv_api::{Read, Runner, Transaction};
 use model::{JsonText, JsonWriter};
 
+use crate::http::app::outage::try_store;
 use crate::http::error::{ApiError, Result};
 use crate::http::jobs::view_update;
 use crate::http::operation::{IF_NONE_MATCH, Operation, Param, Reply};
@@ -33,9 +31,6 @@ use crate::http::wire::response::{self, Response};
 
 /// The release of CouchDB whose API the server implements. Clients parse it.
 const API_VERSION: &str = "3.5.2";
-
-/// Time for the store to answer before `/_up` reports a failure.
-const UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The name of the only node: CouchDB's name without a cluster.
 pub(crate) const NODE: &str = "nonode@nohost";
@@ -71,21 +66,15 @@ pub(crate) const UP: Operation =
 /// Whether the server can read its store. A store that closed itself after a failure stays closed until the process is
 /// restarted, so the process's supervisor must be able to see it here.
 pub(crate) async fn up(request: &Request) -> Result<Response> {
-    // Any key will do. It need not exist.
-    let read = Runner::new(request.app.layer.engine())
-        .run(|transaction, _| async move { transaction.get(b"", Read::Snapshot).await });
-    let reason = match tokio::time::timeout(UP_TIMEOUT, read).await {
-        Ok(Ok(_)) => {
-            return Ok(response::object(|json| {
-                json.name("status").str("ok");
-                json.name("seeds").begin_object().end_object();
-            }));
-        }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer in {} s", UP_TIMEOUT.as_secs()),
-    };
-    tracing::error!(reason, "the store cannot be read");
-    Err(ApiError::unavailable("the store cannot be read; the server's log has the details"))
+    if let Err(error) = try_store(&request.app.layer).await {
+        tracing::error!(error, "the store cannot be read");
+        request.app.outage.suspect(&request.app.layer);
+        return Err(ApiError::unavailable("the store cannot be read; the server's log has the details"));
+    }
+    Ok(response::object(|json| {
+        json.name("status").str("ok");
+        json.name("seeds").begin_object().end_object();
+    }))
 }
 
 /// What [`active_tasks`] does.
