@@ -232,6 +232,17 @@ macro_rules! __scenarios {
                 a_thousand_updates_and_a_delete_leave_two_rows,
                 an_update_reads_as_much_with_any_number_of_branches,
             }
+            "Collections of what nobody names" collecting {
+                what_is_collected_comes_back_on_every_way_of_writing,
+                what_is_named_again_must_be_condemned_anew,
+                what_cannot_go_as_one_document_stays,
+                an_edit_beside_any_step_has_what_it_names,
+                a_collection_that_ends_after_any_step_is_gone_on_with,
+                an_edit_may_name_more_than_a_transaction_revives,
+                an_emptied_trash_leaves_nothing,
+                a_trash_moves_with_its_database,
+                only_a_collected_database_pays_for_it,
+            }
             "Bodies of replaced revisions" replaced {
                 replaced_revisions_are_read_if_they_are_kept,
                 replaced_revisions_end_with_the_setting,
