@@ -6,14 +6,16 @@
 //!  past            replaced revisions that a conflict needs
 //!  doctor          census, devices and their settings ─► a diagnosis, with advice, for people and as JSON
 //!  would_collect   census, devices ─► what a collection would remove, and what holds it back
+//!  collect         the same, and then the steps of a collection in the database
 //! ```
 //!
-//! Everything here reads only. What cannot be read is named, and never taken for empty.
+//! Everything but `collect` reads only. What cannot be read is named, and never taken for empty.
 
 use crate::livesync::Device;
 
 mod advice;
 mod census;
+mod collect;
 mod diagnosis;
 mod doctor;
 mod ids;
@@ -22,6 +24,7 @@ mod past;
 mod would_collect;
 
 pub use census::{Amount, BrokenFile, Census, CensusOptions, Files, Named};
+pub use collect::{VaultCollectOptions, VaultCollected, collect_vault};
 pub use diagnosis::{Behind, Diagnosis};
 pub use would_collect::WouldCollect;
 

@@ -75,7 +75,7 @@ async fn passes_of_little_memory_find_the_same(world: World) {
     let chunks = ChunkStore::new(store);
     let wanted = doctor(&chunks).await.census;
     for most_ids in [200, 17, 1] {
-        let found = chunks.census(CensusOptions { most_ids }, |_| ()).await.unwrap();
+        let found = chunks.census(CensusOptions { most_ids, ..CensusOptions::default() }, |_| ()).await.unwrap();
         assert!(found.passes > 1, "{} passes", found.passes);
         let (passes, more) = (found.passes, found.more_missing);
         if !more {
@@ -194,7 +194,10 @@ async fn a_damaged_winner_is_found_beside_a_good_leaf(world: World) {
     put(&*store, "a.md", file("a.md", &["h:shown", "h:behind"], json!({}))).await;
     put(&*store, "dat:3f-001-9c0de1b2", json!({"chunks": "none"})).await;
     for most_ids in [10, 1] {
-        let census = ChunkStore::new(store.clone()).census(CensusOptions { most_ids }, |_| ()).await.unwrap();
+        let census = ChunkStore::new(store.clone())
+            .census(CensusOptions { most_ids, ..CensusOptions::default() }, |_| ())
+            .await
+            .unwrap();
         // Data documents are read in each pass, and counted once.
         assert_eq!((census.damaged.count, census.damaged_needed), (2, 1), "{:?}", census.damaged.first);
         assert!(census.damaged.first.contains(&"h:shown".to_owned()), "{:?}", census.damaged.first);

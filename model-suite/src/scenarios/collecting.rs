@@ -11,7 +11,10 @@ use model::{
 
 use crate::stage::*;
 
-const NOW: u64 = u64::MAX;
+/// No time of grace.
+const NOW: u64 = 0;
+/// Longer ago than anything.
+const LONG: u64 = u64::MAX;
 
 fn file(id: &str, chunks: &[&str]) -> Edit {
     edit(id, &format!(r#"{{"path":"{id}","children":{chunks:?}}}"#))
@@ -123,7 +126,7 @@ pub(crate) async fn what_is_named_again_must_be_condemned_anew(stage: Stage) {
     let second = documents.begin_collection().await.unwrap();
     assert!(documents.discard_condemned(first, &both, NOW).await.is_err(), "the first may no longer write");
     assert!(documents.condemn(first, &both).await.is_err() && documents.empty_trash(first, &both, NOW).await.is_err());
-    let early = documents.discard_condemned(second, &both, 0).await.unwrap();
+    let early = documents.discard_condemned(second, &both, LONG).await.unwrap();
     assert_eq!((early.documents, early.not_condemned), (0, ids(&["h:a"])), "not before its time");
     let done = documents.discard_condemned(second, &both, NOW).await.unwrap();
     assert_eq!((done.documents, done.bytes, done.left), (1, 12, Vec::new()));
@@ -284,7 +287,7 @@ pub(crate) async fn an_emptied_trash_leaves_nothing(stage: Stage) {
     assert_eq!(collect(&documents, &["h:a", "h:b"]).await, 2);
     let both = ids(&["h:a", "h:b"]);
     let third = documents.begin_collection().await.unwrap();
-    assert_eq!(documents.empty_trash(third, &both, 0).await.unwrap(), 0, "not before its time");
+    assert_eq!(documents.empty_trash(third, &both, LONG).await.unwrap(), 0, "not before its time");
     documents.put(file("f", &["h:b"])).await.unwrap();
     assert_eq!(documents.empty_trash(third, &both, NOW).await.unwrap(), 1);
     assert!(is_missing(&documents, "h:a").await, "not even a tombstone");

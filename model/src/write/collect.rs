@@ -115,11 +115,12 @@ impl<D: Database> Documents<D> {
     }
 
     /// Deletes those of some documents that the census of this collection found unnamed and that an earlier one
-    /// condemned, until `due_ms`. Their bodies go into the trash. A document with attachments, or in conflict, stays.
+    /// condemned at least `grace_ms` ago. Their bodies go into the trash. A document with attachments, or in conflict, stays.
     ///
     /// # Errors
     /// 400 if another collection has begun; 404 if the database is gone.
-    pub async fn discard_condemned(&self, collection: u64, ids: &[String], due_ms: u64) -> Result<Discarded> {
+    pub async fn discard_condemned(&self, collection: u64, ids: &[String], grace_ms: u64) -> Result<Discarded> {
+        let due_ms = self.ago(grace_ms);
         let (mut all, mut rest) = (Discarded::default(), ids);
         while !rest.is_empty() {
             let some = &rest[..rest.len().min(AT_ONCE)];
@@ -258,13 +259,14 @@ impl<D: Database> Documents<D> {
         Ok(())
     }
 
-    /// Removes for good those of some documents that an earlier collection than this one put into the trash, until
-    /// `due_ms`: their tombstones are purged, and their bodies removed. Returns how many. **Whoever still names one
+    /// Removes for good those of some documents that an earlier collection than this one put into the trash at least
+    /// `age_ms` ago: their tombstones are purged, and their bodies removed. Returns how many. **Whoever still names one
     /// without having sent it cannot get it back from here.**
     ///
     /// # Errors
     /// 400 if another collection has begun; 404 if the database is gone.
-    pub async fn empty_trash(&self, collection: u64, ids: &[String], due_ms: u64) -> Result<u64> {
+    pub async fn empty_trash(&self, collection: u64, ids: &[String], age_ms: u64) -> Result<u64> {
+        let due_ms = self.ago(age_ms);
         let mut removed = 0;
         for some in ids.chunks(AT_ONCE) {
             // A tombstone goes before the body in the trash: without one, a file that names the document makes it anew.
@@ -304,6 +306,19 @@ impl<D: Database> Documents<D> {
             purges.push(Purge::new(id.clone(), revs));
         }
         Ok(purges)
+    }
+
+    /// The number of the last collection that began; zero if there was none.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn last_collection(&self) -> Result<u64> {
+        Ok(self.read(|transaction| self.instance(&transaction, Read::Snapshot)).await?.collections)
+    }
+
+    /// The time this long ago, in milliseconds since 1970.
+    fn ago(&self, age_ms: u64) -> u64 {
+        self.shared.guard.environment.now_ms().saturating_sub(age_ms)
     }
 
     /// Checks that this collection is the last one that began.

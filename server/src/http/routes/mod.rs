@@ -147,6 +147,7 @@ static ROUTES: &[Route] = &[
     row("/{db}/_couch_layer/relocate", "GET,HEAD", ServerAdmin, |r, n| Box::pin(relocate::status(r, n[0]))),
     row("/{db}/_couch_layer/relocate", "POST", ServerAdmin, |r, n| Box::pin(relocate::begin(r, n[0]))),
     row("/{db}/_couch_layer/try_view", "POST", DatabaseAdmin, |r, n| Box::pin(views::trial::try_view(r, n[0]))),
+    row("/{db}/_couch_layer/vault", "POST", ServerAdmin, |r, n| Box::pin(vault::collect(r, n[0]))),
     row("/{db}/_couch_layer/vault", "GET,HEAD", DatabaseAdmin, |r, n| Box::pin(vault::doctor(r, n[0]))),
     row("/{db}/_revs_diff", "POST", Reader, |r, n| Box::pin(revs_diff::revs_diff(r, n[0]))),
     row("/{db}/_missing_revs", "POST", Reader, |r, n| Box::pin(revs_diff::missing_revs(r, n[0]))),

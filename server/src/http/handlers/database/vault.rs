@@ -1,15 +1,16 @@
-//! `GET /{db}/_couch_layer/vault`: the diagnosis of a LiveSync vault. CouchDB has no such endpoint.
+//! `/{db}/_couch_layer/vault`: the diagnosis of a LiveSync vault, and the collection of its chunks. CouchDB has no such
+//! endpoint.
 
 use std::sync::Arc;
 
 use budget::{Owner, Use};
 use chunks::store::PeerStore;
-use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind};
+use chunks::{CensusOptions, ChunkStore, Error, StoreErrorKind, VaultCollectOptions, collect_vault};
 use hyper::StatusCode;
 
 use crate::http::error::{ApiError, Result};
 use crate::http::request::Request;
-use crate::http::wire::body::WAIT;
+use crate::http::wire::body::{WAIT, require_json};
 use crate::http::wire::response::{self, Response};
 
 /// Ids of chunks in memory. A vault with more takes several passes.
@@ -17,19 +18,70 @@ const IDS: usize = 250_000;
 /// Memory of a diagnosis: ids that files name, ids of missing chunks, and documents as trees.
 const MEMORY: usize = IDS * 36 + IDS * 18 + (16 << 20);
 
-/// Reads the whole vault. There is no passphrase: what is said of an encrypted vault is what can be seen without it.
+/// Number of unreferenced chunks that one collection takes, and their memory: ids in a few lists.
+const TAKEN: usize = 100_000;
+const TAKEN_MEMORY: usize = TAKEN * 300;
+/// Maximum size of the body of a request for a collection.
+const MOST_BYTES: usize = 1_000;
+/// The time between condemning a chunk and deleting it, in milliseconds, unless the request names another one.
+const GRACE_MS: u64 = 30 * 24 * 3_600 * 1_000;
+
+/// `GET`: reads the whole vault. There is no passphrase: what is said of an encrypted vault is what can be seen without it.
 pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {
     let app = &request.app;
     let database = request.fresh_database(db).await?;
     let chunks = ChunkStore::new(Arc::new(PeerStore::local(database)));
     let held = app.budget.part(Owner::Work("vaults")).take(MEMORY, Use::Quick, WAIT).await?;
     let work = async move {
-        let found = chunks.doctor(CensusOptions { most_ids: IDS }, |_| ()).await;
+        let found = chunks.doctor(CensusOptions { most_ids: IDS, ..CensusOptions::default() }, |_| ()).await;
         drop(held);
         found
     };
     let found = app.off_thread(Box::pin(work)).await?.map_err(|error| failed(db, &error))?;
     Ok(response::json(StatusCode::OK, found.to_json().to_string().into_bytes()))
+}
+
+/// `POST`: one run of a collection of chunks that have documents of their own.
+///
+/// ```text
+///   {"grace": "30d", "purge_older_than": "90d"}  ─►  {"referenced": …, "holds": […], "collected": {"deleted": …, …}}
+/// ```
+///
+/// Nothing is done while `holds` has a reason.
+///
+/// # Errors
+/// 412 if it cannot be known which chunks are needed.
+pub(crate) async fn collect(request: &mut Request, db: &str) -> Result<Response> {
+    require_json(&request.headers)?;
+    request.body.narrow(MOST_BYTES);
+    let body = request.json_object().await?;
+    if body.root().members().any(|(name, _)| !["grace", "purge_older_than"].contains(&&*name)) {
+        return Err(ApiError::bad_request("only `grace` and `purge_older_than` may be given"));
+    }
+    let time = |name: &str| match body.get(name) {
+        None => Ok(None),
+        Some(time) => match time.as_str().and_then(|text| model::parse_time(&text)) {
+            Some(time) => Ok(Some(time)),
+            None => Err(ApiError::bad_request(format!("`{name}` must be a time, for example 30d"))),
+        },
+    };
+    let (grace_ms, purge_ms) = (time("grace")?.unwrap_or(GRACE_MS), time("purge_older_than")?);
+    let options =
+        VaultCollectOptions { grace_ms, purge_ms, census: CensusOptions { most_ids: IDS, most_named: TAKEN } };
+    let database = request.fresh_database(db).await?;
+    let app = &request.app;
+    let held = app.budget.part(Owner::Work("vaults")).take(MEMORY + TAKEN_MEMORY, Use::Quick, WAIT).await?;
+    let work = async move {
+        let done = collect_vault(&database, options, |_| ()).await;
+        drop(held);
+        done
+    };
+    let done = app.off_thread(Box::pin(work)).await?.map_err(|error| match &error {
+        Error::Unread { .. } | Error::Setting(_) => ApiError::precondition_failed(error.to_string()),
+        _ => failed(db, &error),
+    })?;
+    request.audit("vault_collected", &[("db", db)]);
+    Ok(response::json(StatusCode::OK, done.to_json().to_string().into_bytes()))
 }
 
 fn failed(db: &str, error: &Error) -> ApiError {
