@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use json::{JsonKind, JsonText};
 use kv_api::error::NOT_COMMITTED;
 use kv_api::{Database, Read, Transaction, TransactionExt};
@@ -160,12 +161,15 @@ impl<D: Database> Documents<D> {
         let (keys, mut found) = (self.keys(), BTreeMap::new());
         if ids.len() > ONE_BY_ONE {
             let all = keys.range(DatabaseKey::All(Subspace::Trash));
-            for row in transaction.get_all(all, Read::Serializable).await? {
-                if let Ok(id) = keys.read_trash(&row.key)
-                    && ids.contains(&id)
-                    && let Ok(row) = TrashRow::read(&row.value)
-                {
-                    found.insert(id, row);
+            let mut batches = Box::pin(transaction.stream(all, Read::Serializable));
+            while let Some(batch) = batches.next().await.transpose()? {
+                for row in batch {
+                    if let Ok(id) = keys.read_trash(&row.key)
+                        && ids.contains(&id)
+                        && let Ok(row) = TrashRow::read(&row.value)
+                    {
+                        found.insert(id, row);
+                    }
                 }
             }
             return Ok(found);

@@ -164,7 +164,7 @@ impl<D: Database> Documents<D> {
                     let checked = self.check_trash(&mut report).await;
                     noted("the trash", checked, &mut report)?;
                 }
-                // Walked with the trash.
+                // Read with the rows of the trash.
                 Subspace::TrashDocs => {}
                 Subspace::Views => {
                     let checked = self.check_view_groups(&mut report).await;

@@ -55,7 +55,7 @@ impl<D: Database> Documents<D> {
                 Ok(_) => {}
             }
         }
-        let next = batch.rows.last().filter(|_| batch.more).map(|row| key_after(&row.key).into());
+        let next = batch.rows.last().filter(|_| batch.more).map(|row| key_after(&row.key));
         Ok((problems, next))
     }
 }
