@@ -206,7 +206,7 @@ async fn a_damaged_winner_is_found_beside_a_good_leaf(world: World) {
 }
 
 async fn a_way_to_remove_chunks_is_named_only_when_all_is_well(world: World) {
-    let way = "LiveSync's own garbage collection can remove them";
+    let way = "`couch-layer vault collect` removes them";
     for trouble in ["", "locked", "silent", "settings", "unread", "missing", "conflict", "past", "damaged", "milestone"]
     {
         let name = format!("vault-{trouble}");
@@ -246,8 +246,8 @@ async fn a_way_to_remove_chunks_is_named_only_when_all_is_well(world: World) {
         assert!(!advice.iter().any(|one| one.contains("delete")), "{trouble}: {advice:#?}");
         let wanted = match trouble {
             "" => {
-                "named by no file at present. LiveSync's own garbage collection can remove them. First all devices must \
-                   have synchronised, be idle, and have a current plugin"
+                "named by no file at present. `couch-layer vault collect` removes them. LiveSync's own garbage collection \
+                   can, too; first all devices must have synchronised, be idle, and have a current plugin"
             }
             "locked" => "while the vault is locked: notes (b).",
             "silent" => "unknown what these devices have seen: notes (a), notes (b).",
