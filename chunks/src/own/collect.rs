@@ -10,7 +10,7 @@
 //! Here the chunks are found, and what holds everything back. Nothing is condemned or removed while anything does.
 
 use kv_api::Database;
-use model::Documents;
+use model::{Collection, Documents};
 use serde_json::{Value, json};
 
 use super::census::{Amount, CensusOptions};
@@ -69,8 +69,9 @@ pub async fn collect_vault<D: Database>(
     progress: impl FnMut(u64) + Send,
 ) -> Result<VaultCollected> {
     let chunks = ChunkStore::new(std::sync::Arc::new(PeerStore::local(documents.clone())));
-    // The first one only condemns. So it need not begin before its census, and a vault that is refused pays nothing.
-    let mut collection = match documents.last_collection().await.map_err(StoreError::from)? {
+    // The first one begins after its census, so a vault that is refused pays nothing. So it may only condemn: another
+    // first run may have condemned meanwhile, and a file may have named a chunk before that.
+    let collection = match documents.last_collection().await.map_err(StoreError::from)? {
         0 => None,
         _ => Some(documents.begin_collection().await.map_err(StoreError::from)?),
     };
@@ -88,12 +89,12 @@ pub async fn collect_vault<D: Database>(
         more,
     };
     if done.found.holds.is_empty() && done.found.census.is_known() {
-        if collection.is_none() && !unreferenced.is_empty() {
-            collection = Some(documents.begin_collection().await.map_err(StoreError::from)?);
+        match collection {
+            Some(collection) => done.take(documents, collection, &unreferenced, options).await,
+            None if unreferenced.is_empty() => Ok(()),
+            None => done.condemn_first(documents, &unreferenced).await,
         }
-        if let Some(collection) = collection {
-            done.take(documents, collection, &unreferenced, options).await.map_err(StoreError::from)?;
-        }
+        .map_err(StoreError::from)?;
     }
     for (condemned, row) in [(true, &mut done.waiting), (false, &mut done.in_trash)] {
         *row = ids(documents, |deleted| deleted != condemned).await.map_err(StoreError::from)?.len() as u64;
@@ -115,11 +116,22 @@ async fn ids<D: Database>(documents: &Documents<D>, is_one: impl Fn(bool) -> boo
 }
 
 impl VaultCollected {
+    /// The only step of a vault's first collection.
+    async fn condemn_first<D: Database>(
+        &mut self,
+        documents: &Documents<D>,
+        unreferenced: &[String],
+    ) -> model::Result<()> {
+        let condemning = documents.begin_condemning().await?;
+        self.condemned = documents.condemn(condemning, unreferenced).await?;
+        Ok(())
+    }
+
     /// Carries out the steps. `unreferenced` are in order.
     async fn take<D: Database>(
         &mut self,
         documents: &Documents<D>,
-        collection: u64,
+        collection: Collection,
         unreferenced: &[String],
         options: VaultCollectOptions,
     ) -> model::Result<()> {

@@ -8,10 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chunks::store::{Body, DocumentStore, Edit, Leaf};
+use chunks::store::{Body, DocumentStore, Edit, Leaf, PeerStore};
 use chunks::{CensusOptions, Error, VaultCollectOptions, VaultCollected, collect_vault};
+use conformance::chaos::Chaos;
+use conformance::interleave::interleave;
+use engine_mem::MemDatabase;
 use kv_api::AnyDatabase;
-use model::Documents;
+use model::{CreateOptions, Documents, JsonText, Layer, LayerOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
@@ -314,6 +317,44 @@ async fn no_device_ever_loses_a_chunk_to_a_collection(world: World) {
 async fn a_collection_without_a_trash_is_seen_to_lose_chunks(world: World) {
     let shown = play_all(&world, true).await;
     assert!(!shown.lost.is_empty(), "the play does not notice: {shown:?}");
+}
+
+/// Two first runs at once: each has made its census before a file names a chunk again. The one that begins last finds
+/// the chunk condemned by the other.
+#[tokio::test]
+async fn two_first_runs_at_once_delete_nothing() {
+    let engine = MemDatabase::new();
+    let layer = Layer::open(engine.clone(), LayerOptions::default()).await.unwrap();
+    let documents = layer.create_database("db", CreateOptions::default()).await.unwrap();
+    let store = PeerStore::local(documents.clone());
+    let edit = |id: &str, body: Body| Edit { id: id.into(), rev: None, deleted: false, body };
+    let chunk = json!({"type": "leaf", "data": "text"}).as_object().unwrap().clone();
+    let edits = vec![edit("h:1", chunk), edit("f0.md", file("f0.md", &[], false))];
+    store.write(edits).await.unwrap().into_iter().for_each(|written| drop(written.unwrap()));
+    let device = json!({"device_name": "phone", "progress": last_seq(&store).await, "last_connected": 1});
+    let milestone = json!({"type": "milestoneinfo", "accepted_nodes": ["a"], "node_info": {"a": device}});
+    documents.put_local(MILESTONE, None, JsonText::from_serde(&milestone).unwrap()).await.unwrap();
+
+    async fn run(engine: Chaos<MemDatabase>) -> VaultCollected {
+        let layer = Layer::open(engine, LayerOptions::default()).await.unwrap();
+        collect_vault(&layer.database("db").await.unwrap(), options(false), |_| ()).await.unwrap()
+    }
+    // The first commit of each run is its beginning, after its census.
+    let name = async || {
+        let named = edit("f1.md", file("f1.md", &["h:1".to_owned()], false));
+        store.write(vec![named]).await.unwrap().remove(0).unwrap();
+    };
+    let first = async || {
+        let (first, was_held) = interleave(engine.clone(), 0, run, name).await;
+        assert!(was_held && first.condemned == 1, "{first:?}");
+    };
+    let (second, was_held) = interleave(engine.clone(), 0, run, first).await;
+    assert!(was_held, "{second:?}");
+    assert_eq!((second.deleted.count, second.condemned, second.waiting), (0, 0, 1));
+    assert_eq!(live_leaves(&store, "h:1").await.len(), 1, "a file names it");
+    // The next run sees the file.
+    let third = collect_vault(&documents, options(false), |_| ()).await.unwrap();
+    assert_eq!((third.deleted.count, third.waiting), (0, 0));
 }
 
 /// The loss that the trash prevents, step by step.

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use conformance::interleave::interleave;
 use kv_api::{Bytes, Counted, Counts, Database};
 use model::{
-    AllDocsRequest, BodyFormat, ChangesRequest, CreateOptions, Documents, Edit, GetOptions, Layer, LayerOptions, Patch,
-    RelocateOptions, WriteMode, relocate,
+    AllDocsRequest, BodyFormat, ChangesRequest, Collection, CreateOptions, Documents, Edit, GetOptions, Layer,
+    LayerOptions, Patch, RelocateOptions, WriteMode, relocate,
 };
 
 use crate::stage::*;
@@ -217,7 +217,7 @@ pub(crate) async fn an_edit_beside_any_step_has_what_it_names(stage: Stage) {
     assert_sound(&documents).await;
 }
 
-async fn take_from<D: Database>(engine: D, step: usize, collection: u64, only: &[String]) {
+async fn take_from<D: Database>(engine: D, step: usize, collection: Collection, only: &[String]) {
     let documents = of(engine).await;
     if step == 1 {
         documents.discard_condemned(collection, only, NOW).await.unwrap();

@@ -1,7 +1,7 @@
 //! The steps of a collection of documents that no document names, such as chunks of files.
 //!
 //! ```text
-//!  begin      the instance row gets the next number: the collection's
+//!  begin      the instance row gets the next number: the collection's. One that begins after its census only condemns
 //!  (census)   the caller reads all documents, and finds the ones that nobody names
 //!  condemn    (20, DocID) = condemned, now, number
 //!  discard    condemned long ago, by an earlier collection ─► tombstone, body into the trash
@@ -43,6 +43,21 @@ const AT_ONCE: usize = 100;
 /// Approximate bytes of the bodies in a transaction.
 const BYTES: usize = 2_000_000;
 
+/// A collection that began before its census, which may condemn and delete. No run that read its documents earlier has
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collection(u64);
+
+/// A collection that may condemn. One that began after its census may do no more: documents may have been named since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condemning(u64);
+
+impl From<Collection> for Condemning {
+    fn from(collection: Collection) -> Self {
+        Condemning(collection.0)
+    }
+}
+
 /// What [`Documents::discard_condemned`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discarded {
@@ -68,12 +83,26 @@ pub struct InTrash {
 }
 
 impl<D: Database> Documents<D> {
-    /// Begins a collection of documents that no document names in its list `children`. Returns its number. An earlier
-    /// one that still runs can no longer write. From now on an edit looks up what it names.
+    /// Begins a collection of documents that no document names in its list `children`. The caller **then** reads which
+    /// ones these are. An earlier collection that still runs can no longer write. From now on an edit looks up what it
+    /// names.
     ///
     /// # Errors
     /// 404 if the database is gone.
-    pub async fn begin_collection(&self) -> Result<u64> {
+    pub async fn begin_collection(&self) -> Result<Collection> {
+        Ok(Collection(self.begin().await?))
+    }
+
+    /// Begins a collection whose census was made before: it may condemn only. So a database in which there is nothing
+    /// to condemn is not changed.
+    ///
+    /// # Errors
+    /// 404 if the database is gone.
+    pub async fn begin_condemning(&self) -> Result<Condemning> {
+        Ok(Condemning(self.begin().await?))
+    }
+
+    async fn begin(&self) -> Result<u64> {
         let change = |_, instance: Instance| async move {
             let collections = instance.collections + 1;
             Ok((collections, Some(Instance { collections, ..instance })))
@@ -85,7 +114,8 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// 400 if another collection has begun; 404 if the database is gone.
-    pub async fn condemn(&self, collection: u64, ids: &[String]) -> Result<u64> {
+    pub async fn condemn(&self, collection: impl Into<Condemning>, ids: &[String]) -> Result<u64> {
+        let Condemning(collection) = collection.into();
         let mut condemned = 0;
         for some in ids.chunks(AT_ONCE) {
             let run = |transaction: D::Transaction| async move {
@@ -119,7 +149,8 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// 400 if another collection has begun; 404 if the database is gone.
-    pub async fn discard_condemned(&self, collection: u64, ids: &[String], grace_ms: u64) -> Result<Discarded> {
+    pub async fn discard_condemned(&self, collection: Collection, ids: &[String], grace_ms: u64) -> Result<Discarded> {
+        let Collection(collection) = collection;
         let due_ms = self.ago(grace_ms);
         let (mut all, mut rest) = (Discarded::default(), ids);
         while !rest.is_empty() {
@@ -245,7 +276,8 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// 400 if another collection has begun; 404 if the database is gone.
-    pub async fn acquit(&self, collection: u64, ids: &[String]) -> Result<()> {
+    pub async fn acquit(&self, collection: Collection, ids: &[String]) -> Result<()> {
+        let Collection(collection) = collection;
         for some in ids.chunks(AT_ONCE) {
             let run = |transaction: D::Transaction| async move {
                 self.collecting(&transaction, collection).await?;
@@ -265,7 +297,8 @@ impl<D: Database> Documents<D> {
     ///
     /// # Errors
     /// 400 if another collection has begun; 404 if the database is gone.
-    pub async fn empty_trash(&self, collection: u64, ids: &[String], age_ms: u64) -> Result<u64> {
+    pub async fn empty_trash(&self, collection: Collection, ids: &[String], age_ms: u64) -> Result<u64> {
+        let Collection(collection) = collection;
         let due_ms = self.ago(age_ms);
         let mut removed = 0;
         for some in ids.chunks(AT_ONCE) {
