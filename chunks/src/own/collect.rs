@@ -3,7 +3,6 @@
 //! ```text
 //!  run 1    begin ─► census ─► condemn                                            edits of files acquit, or bring back,
 //!  run 2    begin ─► census ─► delete into the trash what run 1 condemned         what they name, at any time
-//!  by the owner's word only:   purge what is in the trash for long
 //! ```
 //!
 //! The database does the steps (`model`, `write/collect.rs`), and says why none of them takes a chunk that a file names.
@@ -31,8 +30,6 @@ const NAMED_LEFT: usize = 20;
 pub struct VaultCollectOptions {
     /// Time between condemning a chunk and deleting it, in milliseconds.
     pub grace_ms: u64,
-    /// Removes for good what is in the trash for at least this time, in milliseconds; `None` keeps everything there.
-    pub purge_ms: Option<u64>,
     /// The census. A run condemns or deletes at most as many chunks as it names.
     pub census: CensusOptions,
 }
@@ -46,13 +43,15 @@ pub struct VaultCollected {
     pub condemned: u64,
     /// Chunks that were deleted into the trash.
     pub deleted: Amount,
-    /// Number of chunks that were removed from the trash for good.
-    pub purged: u64,
     /// Number of chunks that are condemned after this run.
     pub waiting: u64,
     /// Number of chunks in the trash after this run.
     pub in_trash: u64,
-    /// Chunks that were due and stay, with reasons: how many, and the first.
+    /// Number of those that a file named and that could not be brought back. The log and a check say why.
+    pub not_revived: u64,
+    /// Number of rows of the trash that cannot be read.
+    pub unreadable: u64,
+    /// Chunks that were to be condemned or deleted and stay, with reasons: how many, and the first.
     pub left: (u64, Vec<(String, String)>),
     /// Whether there are more unreferenced chunks than one run takes.
     pub more: bool,
@@ -82,9 +81,10 @@ pub async fn collect_vault<D: Database>(
         found,
         condemned: 0,
         deleted: Amount::default(),
-        purged: 0,
         waiting: 0,
         in_trash: 0,
+        not_revived: 0,
+        unreadable: 0,
         left: (0, Vec::new()),
         more,
     };
@@ -96,23 +96,18 @@ pub async fn collect_vault<D: Database>(
         }
         .map_err(StoreError::from)?;
     }
-    for (condemned, row) in [(true, &mut done.waiting), (false, &mut done.in_trash)] {
-        *row = ids(documents, |deleted| deleted != condemned).await.map_err(StoreError::from)?.len() as u64;
+    let mut next = Some(None);
+    while let Some(from) = next {
+        let page = documents.trash(from, ROWS).await.map_err(StoreError::from)?;
+        done.unreadable += page.unreadable;
+        for one in &page.documents {
+            done.waiting += u64::from(!one.deleted);
+            done.in_trash += u64::from(one.deleted);
+            done.not_revived += u64::from(one.in_vain);
+        }
+        next = page.next.map(Some);
     }
     Ok(done)
-}
-
-/// The ids that are in the trash, or condemned.
-async fn ids<D: Database>(documents: &Documents<D>, is_one: impl Fn(bool) -> bool) -> model::Result<Vec<String>> {
-    let (mut found, mut after) = (Vec::new(), None::<String>);
-    loop {
-        let page = documents.trash(after.as_deref(), ROWS).await?;
-        after = page.last().map(|one| one.id.clone());
-        if after.is_none() {
-            return Ok(found);
-        }
-        found.extend(page.into_iter().filter(|one| is_one(one.deleted)).map(|one| one.id));
-    }
 }
 
 impl VaultCollected {
@@ -123,7 +118,9 @@ impl VaultCollected {
         unreferenced: &[String],
     ) -> model::Result<()> {
         let condemning = documents.begin_condemning().await?;
-        self.condemned = documents.condemn(condemning, unreferenced).await?;
+        let done = documents.condemn(condemning, unreferenced).await?;
+        self.condemned = done.documents;
+        self.stay(done.left);
         Ok(())
     }
 
@@ -136,34 +133,42 @@ impl VaultCollected {
         options: VaultCollectOptions,
     ) -> model::Result<()> {
         // A chunk that was condemned by mistake, beside an edit, begins anew.
-        if !self.more {
-            let mut named = ids(documents, |deleted| !deleted).await?;
-            named.retain(|id| unreferenced.binary_search(id).is_err());
+        let mut next = (!self.more).then_some(None);
+        while let Some(from) = next {
+            let page = documents.trash(from, ROWS).await?;
+            let condemned = page.documents.into_iter().filter(|one| !one.deleted).map(|one| one.id);
+            let named: Vec<String> = condemned.filter(|id| unreferenced.binary_search(id).is_err()).collect();
             documents.acquit(collection, &named).await?;
+            next = page.next.map(Some);
         }
         let discarded = documents.discard_condemned(collection, unreferenced, options.grace_ms).await?;
         self.deleted = Amount { count: discarded.documents, bytes: discarded.bytes };
-        self.left.0 = discarded.left.len() as u64;
-        self.left.1 = discarded.left.into_iter().take(NAMED_LEFT).collect();
-        self.condemned = documents.condemn(collection, &discarded.not_condemned).await?;
-        if let Some(purge_ms) = options.purge_ms {
-            let in_trash = ids(documents, |deleted| deleted).await?;
-            self.purged = documents.empty_trash(collection, &in_trash, purge_ms).await?;
-        }
+        self.stay(discarded.left);
+        let done = documents.condemn(collection, &discarded.not_condemned).await?;
+        self.condemned = done.documents;
+        self.stay(done.left);
         Ok(())
+    }
+
+    /// Counts chunks that stay, and names the first.
+    fn stay(&mut self, left: Vec<(String, String)>) {
+        self.left.0 += left.len() as u64;
+        let more = NAMED_LEFT.saturating_sub(self.left.1.len());
+        self.left.1.extend(left.into_iter().take(more));
     }
 
     /// The same for programs.
     pub fn to_json(&self) -> Value {
         let mut told = self.found.to_json();
-        let VaultCollected { condemned, deleted, purged, waiting, in_trash, left, more, .. } = self;
+        let VaultCollected { condemned, deleted, waiting, in_trash, not_revived, unreadable, left, more, .. } = self;
         let named: Vec<Value> = left.1.iter().map(|(id, why)| json!({"chunk": cut(id), "why": cut(why)})).collect();
         told["collected"] = json!({
             "condemned": condemned,
             "deleted": amount(deleted),
-            "purged": purged,
             "waiting": waiting,
             "in_trash": in_trash,
+            "not_revived": not_revived,
+            "unreadable": unreadable,
             "left": {"count": left.0, "named": named},
             "more": more,
         });

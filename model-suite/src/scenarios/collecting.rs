@@ -1,15 +1,21 @@
-//! Collections of documents that no document names: what is condemned, deleted into the trash, revived and purged.
+//! Collections of documents that no document names: what is condemned, deleted into the trash, and revived.
 
 use std::ops::ControlFlow;
 
 use conformance::interleave::interleave;
 use kv_api::{Bytes, Counted, Counts, Database};
 use model::{
-    AllDocsRequest, BodyFormat, ChangesRequest, Collection, CreateOptions, Documents, Edit, GetOptions, Layer,
-    LayerOptions, Patch, RelocateOptions, WriteMode, relocate,
+    AllDocsRequest, BodyFormat, ChangesRequest, Collection, CreateOptions, Document, Documents, Edit, GetOptions,
+    KeepReplaced, Layer, LayerOptions, OpenRev, OpenRevs, Patch, Purge, RelocateOptions, WriteMode, relocate,
 };
 
+use super::damage;
+use super::index_oracle::design;
 use crate::stage::*;
+
+/// Subspaces of the trash, and of its bodies.
+const TRASH: u8 = 20;
+const TRASH_DOCS: u8 = 21;
 
 /// No time of grace.
 const NOW: u64 = 0;
@@ -39,7 +45,7 @@ async fn collect<D: Database>(documents: &Documents<D>, chunks: &[&str]) -> u64 
 
 /// What the trash has, and whether it was deleted.
 async fn trash<D: Database>(documents: &Documents<D>) -> Vec<(String, bool)> {
-    documents.trash(None, 100).await.unwrap().into_iter().map(|one| (one.id, one.deleted)).collect()
+    documents.trash(None, 100).await.unwrap().documents.into_iter().map(|one| (one.id, one.deleted)).collect()
 }
 
 async fn of<D: Database>(engine: D) -> Documents<D> {
@@ -114,8 +120,8 @@ pub(crate) async fn what_is_named_again_must_be_condemned_anew(stage: Stage) {
     documents.put(edit("h:b", r#"{"data":"b"}"#)).await.unwrap();
     let both = ids(&["h:a", "h:b"]);
     let first = documents.begin_collection().await.unwrap();
-    assert_eq!(documents.condemn(first, &both).await.unwrap(), 2);
-    assert_eq!(documents.condemn(first, &both).await.unwrap(), 0, "they keep their time");
+    assert_eq!(documents.condemn(first, &both).await.unwrap().documents, 2);
+    assert_eq!(documents.condemn(first, &both).await.unwrap().documents, 0, "they keep their time");
     let done = documents.discard_condemned(first, &both, NOW).await.unwrap();
     assert_eq!((done.documents, done.not_condemned.len()), (0, 0), "not by the collection that condemned them");
 
@@ -125,7 +131,7 @@ pub(crate) async fn what_is_named_again_must_be_condemned_anew(stage: Stage) {
     assert_eq!(trash(&documents).await, [("h:b".to_owned(), false)]);
     let second = documents.begin_collection().await.unwrap();
     assert!(documents.discard_condemned(first, &both, NOW).await.is_err(), "the first may no longer write");
-    assert!(documents.condemn(first, &both).await.is_err() && documents.empty_trash(first, &both, NOW).await.is_err());
+    assert!(documents.condemn(first, &both).await.is_err() && documents.acquit(first, &both).await.is_err());
     let early = documents.discard_condemned(second, &both, LONG).await.unwrap();
     assert_eq!((early.documents, early.not_condemned), (0, ids(&["h:a"])), "not before its time");
     let done = documents.discard_condemned(second, &both, NOW).await.unwrap();
@@ -140,10 +146,10 @@ pub(crate) async fn what_is_named_again_must_be_condemned_anew(stage: Stage) {
     // Somebody writes it again and nobody names it: it is condemned again. Deleted by others, it stays in the trash.
     documents.put(edit("h:b", r#"{"data":"again"}"#)).await.unwrap();
     assert_eq!(documents.discard_condemned(second, &ids(&["h:b"]), NOW).await.unwrap().not_condemned, ["h:b"]);
-    assert_eq!(documents.condemn(second, &ids(&["h:b"])).await.unwrap(), 1);
+    assert_eq!(documents.condemn(second, &ids(&["h:b"])).await.unwrap().documents, 1);
     assert_eq!(collect(&documents, &["h:b"]).await, 1);
     let third = documents.begin_collection().await.unwrap();
-    assert_eq!(documents.condemn(third, &ids(&["h:b"])).await.unwrap(), 0);
+    assert_eq!(documents.condemn(third, &ids(&["h:b"])).await.unwrap().documents, 0);
     assert_eq!(trash(&documents).await, [("h:b".to_owned(), true)]);
     documents.put(file("g", &["h:b"])).await.unwrap();
     assert_eq!(read(&documents, "h:b").await.as_deref(), Some(r#"{"data":"again"}"#));
@@ -243,11 +249,12 @@ pub(crate) async fn a_collection_that_ends_after_any_step_is_gone_on_with(stage:
             assert_eq!(documents.discard_condemned(collection, &chunk, NOW).await.unwrap().documents, 1);
         }
         if steps > 3 {
-            // Between the two transactions that empty the trash.
+            // A purge of old tombstones leaves those of documents in the trash.
             let gone = documents.open_revs("h:a", &model::OpenRevs::All, &GetOptions::default()).await.unwrap();
             let model::OpenRev::Found(gone) = &gone[0] else { panic!("{gone:?}") };
-            let purge = model::Purge::new("h:a", vec![gone.rev.clone()]);
-            documents.purge_deleted(&[purge]).await.unwrap().remove(0).unwrap();
+            let purge = Purge::new("h:a", vec![gone.rev.clone()]);
+            assert_eq!(documents.purge_deleted(&[purge]).await.unwrap().remove(0).unwrap(), []);
+            assert_eq!(trash(&documents).await, [("h:a".to_owned(), true)]);
         }
         assert_sound(&documents).await;
         let rev = documents.put(file(&format!("f{steps}"), &["h:a"])).await.unwrap();
@@ -279,19 +286,319 @@ pub(crate) async fn an_edit_may_name_more_than_a_transaction_revives(stage: Stag
     assert_sound(&documents).await;
 }
 
-pub(crate) async fn an_emptied_trash_leaves_nothing(stage: Stage) {
+/// A tombstone, as a device has it.
+fn tombstone(id: &str, path: &str) -> Edit {
+    replicated(id, path, "{}").deleting()
+}
+
+/// All leaves of a document, with their histories.
+async fn leaves<D: Database>(documents: &Documents<D>, id: &str) -> Vec<Document> {
+    let options = GetOptions { revs: true, ..GetOptions::default() };
+    let found = documents.open_revs(id, &OpenRevs::All, &options).await.unwrap();
+    found.into_iter().map(|leaf| if let OpenRev::Found(leaf) = leaf { leaf } else { panic!("{leaf:?}") }).collect()
+}
+
+/// What a device does with a leaf of this database.
+async fn pull<D: Database>(device: &Documents<D>, leaf: &Document) {
+    let history = leaf.revisions.clone().unwrap();
+    let edit = edit(&leaf.id, leaf.body.as_str()).with_history(history);
+    merge(device, if leaf.deleted { edit.deleting() } else { edit }).await;
+}
+
+pub(crate) async fn what_is_revived_is_new_to_whoever_has_its_tombstone(stage: Stage) {
+    let layer = stage.layer().await;
+    let new = async |name| layer.create_database(name, CreateOptions::default()).await.unwrap();
+    let (documents, device) = (new("db").await, new("device").await);
+    let made = documents.put(edit("h:a", r#"{"data":"a"}"#)).await.unwrap();
+    assert_eq!(collect(&documents, &["h:a"]).await, 1);
+    let gone = leaves(&documents, "h:a").await.remove(0);
+    assert!(gone.deleted);
+    pull(&device, &gone).await;
+
+    // Another tombstone is left here, whose child would be the revision that the lost tombstone replaced.
+    let path = format!("{} {}", rev("2-w"), "b".repeat(32));
+    merge(&documents, tombstone("h:a", &path)).await;
+    documents.purge(&[Purge::new("h:a", vec![gone.rev.clone()])]).await.unwrap().remove(0).unwrap();
+    assert_eq!(leaves(&documents, "h:a").await.len(), 1);
+    documents.put(file("f", &["h:a"])).await.unwrap();
+    assert_eq!(trash(&documents).await, []);
+
+    let back = leaves(&documents, "h:a").await.into_iter().find(|leaf| !leaf.deleted).unwrap();
+    let history = back.revisions.clone().unwrap();
+    assert_eq!((history.position, &history.ids[1]), (gone.rev.position() + 1, gone.rev.hash()));
+    assert_ne!(back.rev, made);
+    pull(&device, &back).await;
+    assert_eq!(read(&device, "h:a").await.as_deref(), Some(r#"{"data":"a"}"#));
+    assert_eq!(leaves(&device, "h:a").await.len(), 1, "a child of the tombstone");
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn what_follows_a_tombstone_is_followed(stage: Stage) {
+    let documents = stage.documents().await;
+    documents.put(edit("h:a", r#"{"data":"a"}"#)).await.unwrap();
+    assert_eq!(collect(&documents, &["h:a"]).await, 1);
+    // A device revived and deleted it; and there is a greater tombstone that has nothing to do with it.
+    let gone = leaves(&documents, "h:a").await.remove(0);
+    let path = format!("4-d {} {}", "c".repeat(32), gone.rev.hash());
+    merge(&documents, tombstone("h:a", &path)).await;
+    merge(&documents, tombstone("h:a", "7-z")).await;
+    documents.put(file("f", &["h:a"])).await.unwrap();
+    let back = get(&documents, "h:a").await;
+    assert_eq!((back.rev.position(), leaves(&documents, "h:a").await.len()), (5, 2));
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn who_purges_a_document_purges_it_from_the_trash(stage: Stage) {
     let documents = stage.documents().await;
     for id in ["h:a", "h:b"] {
-        documents.put(edit(id, r#"{"data":"a"}"#)).await.unwrap();
+        documents.put(edit(id, r#"{"data":"secret"}"#)).await.unwrap();
     }
     assert_eq!(collect(&documents, &["h:a", "h:b"]).await, 2);
-    let both = ids(&["h:a", "h:b"]);
-    let third = documents.begin_collection().await.unwrap();
-    assert_eq!(documents.empty_trash(third, &both, LONG).await.unwrap(), 0, "not before its time");
-    documents.put(file("f", &["h:b"])).await.unwrap();
-    assert_eq!(documents.empty_trash(third, &both, NOW).await.unwrap(), 1);
-    assert!(is_missing(&documents, "h:a").await, "not even a tombstone");
-    assert!(read(&documents, "h:b").await.is_some());
+    let gone = leaves(&documents, "h:a").await.remove(0);
+    let purge = Purge::new("h:a", vec![gone.rev.clone()]);
+    assert_eq!(documents.purge_deleted(&[purge.clone()]).await.unwrap(), [Ok(Vec::new())], "nobody named it");
+    assert_eq!(trash(&documents).await.len(), 2);
+    assert_eq!(documents.purge(&[purge]).await.unwrap(), [Ok(vec![gone.rev])]);
+    assert_eq!(trash(&documents).await, [("h:b".to_owned(), true)]);
+    assert_eq!(damage::rows(&stage.engine(), TRASH_DOCS, "h:a").await, [], "not even its body");
+    documents.put(file("f", &["h:a", "h:b"])).await.unwrap();
+    assert!(is_missing(&documents, "h:a").await && read(&documents, "h:b").await.is_some());
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_document_is_taken_once_whatever_else_is_left_of_it(stage: Stage) {
+    let documents = stage.documents().await;
+    documents.put(edit("h:a", r#"{"data":"a"}"#)).await.unwrap();
+    documents.put(edit("h:b", r#"{"data":"b"}"#)).await.unwrap();
+    // Beside the live leaf of one is a tombstone.
+    merge(&documents, tombstone("h:b", "4-z")).await;
+    assert_eq!(leaves(&documents, "h:b").await.len(), 2);
+    let twice = ids(&["h:b", "h:a", "h:b", "h:a"]);
+    let first = documents.begin_collection().await.unwrap();
+    assert_eq!(documents.condemn(first, &twice).await.unwrap().documents, 2);
+    let second = documents.begin_collection().await.unwrap();
+    let done = documents.discard_condemned(second, &twice, NOW).await.unwrap();
+    assert_eq!((done.documents, done.left, done.not_condemned), (2, Vec::new(), Vec::new()));
+    for id in ["_design/a", "_local/a"] {
+        let ids = ids(&["h:a", id]);
+        assert_eq!(documents.condemn(second, &ids).await.unwrap_err().status(), 400);
+        assert_eq!(documents.acquit(second, &ids).await.unwrap_err().status(), 400);
+        assert_eq!(documents.discard_condemned(second, &ids, NOW).await.unwrap_err().status(), 400);
+    }
+    documents.put(file("f", &["h:a", "h:b", "h:a"])).await.unwrap();
+    assert!(read(&documents, "h:a").await.is_some() && read(&documents, "h:b").await.is_some());
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn large_documents_are_collected_one_by_one(stage: Stage) {
+    let documents = stage.documents().await;
+    documents.set_keep_replaced(Some(KeepReplaced::Revisions(10))).await.unwrap();
+    let chunks = ["h:0", "h:1", "h:2", "h:3"];
+    for (number, chunk) in chunks.iter().enumerate() {
+        let data = "x".repeat(if number % 2 == 0 { 1_900_000 } else { 7_000_000 });
+        documents.put(edit(chunk, &format!(r#"{{"data":"{data}"}}"#))).await.unwrap();
+    }
+    let first = documents.begin_collection().await.unwrap();
+    documents.condemn(first, &ids(&chunks)).await.unwrap();
+    let second = documents.begin_collection().await.unwrap();
+    let done = documents.discard_condemned(second, &ids(&chunks), NOW).await.unwrap();
+    assert_eq!(done.documents as usize + done.left.len(), 4, "{:?}", done.left);
+    for (id, why) in &done.left {
+        assert!(["h:1", "h:3"].contains(&id.as_str()) && why.contains("does not fit"), "{id} {why}");
+    }
+    documents.put(file("f", &chunks)).await.unwrap();
+    for chunk in chunks {
+        assert!(read(&documents, chunk).await.is_some_and(|body| body.len() > 1_900_000), "{chunk}");
+    }
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn an_edit_may_name_thousands_in_the_trash(stage: Stage) {
+    let documents = stage.documents().await;
+    let chunk = |number: usize| format!("h:{number:04}");
+    let all: Vec<String> = (0..8_000).map(chunk).collect();
+    let edits = all.iter().map(|id| edit(id, r#"{"data":"text"}"#)).collect();
+    for written in documents.write(edits, WriteMode::Interactive).await.unwrap() {
+        written.unwrap();
+    }
+    let first = documents.begin_collection().await.unwrap();
+    documents.condemn(first, &all).await.unwrap();
+    let second = documents.begin_collection().await.unwrap();
+    // Every fourth is only condemned.
+    let dead: Vec<String> = (0..8_000).filter(|number| number % 4 > 0).map(chunk).collect();
+    assert_eq!(documents.discard_condemned(second, &dead, NOW).await.unwrap().documents, 6_000);
+    let named: Vec<&str> = all.iter().map(String::as_str).chain(["h:never"]).collect();
+    documents.put(file("f", &named)).await.unwrap();
+    assert_eq!(trash(&documents).await, []);
+    assert_eq!(list(&documents, AllDocsRequest::default()).await.len(), 8_001);
+}
+
+pub(crate) async fn what_cannot_be_revived_is_told_and_stops_no_edit(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    let all = ["h:body", "h:branch", "h:good", "h:large", "h:none", "h:row"];
+    for chunk in all {
+        let data = chunk.repeat(if chunk == "h:large" { 500_000 } else { 1 });
+        documents.put(edit(chunk, &format!(r#"{{"data":"{data}"}}"#))).await.unwrap();
+    }
+    assert_eq!(collect(&documents, &all).await, 6);
+    let part = damage::rows(&engine, TRASH_DOCS, "h:body").await.pop().unwrap();
+    let branch = damage::rows(&engine, damage::REVISIONS, "h:branch").await.pop().unwrap();
+    let large = damage::rows(&engine, damage::REVISIONS, "h:large").await.pop().unwrap();
+    let none = damage::rows(&engine, TRASH_DOCS, "h:none").await;
+    let row = damage::rows(&engine, TRASH, "h:row").await.pop().unwrap();
+    for row in [&part, &branch, &large, &row] {
+        damage::put(&engine, &[(&row.key, Some(&row.value[..2]))]).await;
+    }
+    for row in &none {
+        damage::put(&engine, &[(&row.key, None)]).await;
+    }
+    for file_name in ["f", "g"] {
+        documents.put(file(file_name, &all)).await.unwrap();
+        assert!(read(&documents, "h:good").await.is_some());
+        let page = documents.trash(None, 100).await.unwrap();
+        let left: Vec<(&str, bool, bool)> =
+            page.documents.iter().map(|one| (one.id.as_str(), one.deleted, one.in_vain)).collect();
+        let expected = ["h:body", "h:branch", "h:large", "h:none"].map(|id| (id, true, true));
+        assert_eq!((left, page.unreadable), (expected.to_vec(), 1));
+    }
+    let report = documents.check(|_| {}).await.unwrap();
+    let named = report.problems.iter().filter(|problem| format!("{problem:?}").contains("could not be brought back"));
+    assert_eq!(named.count(), 4, "{:?}", report.problems);
+    // A page that begins with an unreadable row is not the end.
+    let mut pages = Vec::new();
+    let mut next = Some(None);
+    while let Some(from) = next {
+        let page = documents.trash(from, 1).await.unwrap();
+        next = page.next.map(Some);
+        pages.push(page.documents.len() + page.unreadable as usize);
+    }
+    assert_eq!(pages.iter().sum::<usize>(), 5);
+
+    // Once the rows are mended, any edit that names them brings them back.
+    for row in [&part, &branch, &large, &row].into_iter().chain(&none) {
+        damage::put(&engine, &[(&row.key, Some(&row.value))]).await;
+    }
+    documents.put(file("i", &all)).await.unwrap();
+    for chunk in all {
+        assert!(read(&documents, chunk).await.is_some(), "{chunk}");
+    }
+    assert_eq!(trash(&documents).await, []);
+    assert_sound(&documents).await;
+}
+
+pub(crate) async fn a_page_of_unreadable_rows_is_not_the_end_of_the_trash(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    let all = ["h:a", "h:b", "h:c"];
+    let first = documents.begin_collection().await.unwrap();
+    documents.condemn(first, &ids(&all)).await.unwrap();
+    for id in &all[..2] {
+        let row = damage::rows(&engine, TRASH, id).await.remove(0);
+        damage::put(&engine, &[(&row.key, Some(&row.value[..2]))]).await;
+    }
+    let page = documents.trash(None, 2).await.unwrap();
+    assert_eq!((page.documents.len(), page.unreadable), (0, 2));
+    let page = documents.trash(page.next, 2).await.unwrap();
+    assert_eq!((page.documents.len(), page.unreadable, page.next), (1, 0, None));
+}
+
+pub(crate) async fn a_damaged_document_ends_no_collection(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    let all = ["h:a", "h:bad", "h:body", "h:c", "h:row"];
+    for chunk in all {
+        documents.put(edit(chunk, r#"{"data":"text"}"#)).await.unwrap();
+    }
+    assert_eq!(collect(&documents, &["h:bad"]).await, 1);
+    let damaged = async |subspace, id: &str| {
+        let row = damage::rows(&engine, subspace, id).await.remove(0);
+        damage::put(&engine, &[(&row.key, Some(&row.value[..2]))]).await;
+    };
+    damaged(damage::REVISIONS, "h:bad").await;
+    damaged(damage::DOCS, "h:body").await;
+    let first = documents.begin_collection().await.unwrap();
+    let done = documents.condemn(first, &ids(&all)).await.unwrap();
+    assert_eq!((done.documents, done.left.len(), done.left[0].0.as_str()), (4, 1, "h:bad"), "{done:?}");
+    damaged(TRASH, "h:row").await;
+    let second = documents.begin_collection().await.unwrap();
+    let done = documents.discard_condemned(second, &ids(&all), NOW).await.unwrap();
+    let left: Vec<&str> = done.left.iter().map(|(id, _)| id.as_str()).collect();
+    assert_eq!((done.documents, left, done.not_condemned), (2, vec!["h:body", "h:row"], ids(&["h:bad"])));
+    let done = documents.condemn(second, &ids(&["h:bad", "h:row", "h:a"])).await.unwrap();
+    assert_eq!((done.documents, done.left.len()), (0, 2), "{done:?}");
+}
+
+pub(crate) async fn a_list_that_cannot_be_read_ends_the_collection_that_runs(stage: Stage) {
+    let documents = stage.documents().await;
+    documents.put(edit("h:a", r#"{"data":"a"}"#)).await.unwrap();
+    let (chunk, mut number) = (ids(&["h:a"]), 0);
+    let first = documents.begin_collection().await.unwrap();
+    documents.condemn(first, &chunk).await.unwrap();
+    for (id, body) in [
+        ("a.md", r#"{"path":"a.md","children":"h:a","type":"plain"}"#),
+        ("a.md", r#"{"path":"a.md","children":["h:b",7]}"#),
+        ("a.md", r#"{"path":"a.md","type":"newnote"}"#),
+        ("f:ab", r#"{"path":"/\\:%=x","children":[],"type":"plain"}"#),
+        ("i:f:ab", r#"{"path":"%$later","children":[],"type":"plain"}"#),
+    ] {
+        let collection = documents.begin_collection().await.unwrap();
+        number += 1;
+        merge(&documents, replicated(id, &format!("{number}-{number}"), body)).await;
+        let error = documents.discard_condemned(collection, &chunk, NOW).await.unwrap_err();
+        assert!(error.status() == 400 && error.reason().contains("cannot be read"), "{body}: {error:?}");
+        assert!(documents.condemn(collection, &chunk).await.is_err(), "{body}");
+        // One is enough: further ones need not change the row that every edit reads.
+        let last = documents.last_collection().await.unwrap();
+        merge(&documents, replicated("again", &format!("{number}-{number}"), body)).await;
+        assert_eq!(documents.last_collection().await.unwrap(), last, "{body}");
+    }
+    for body in [r#"{"path":"a.md","children":["h:b"],"type":"plain"}"#, r#"{"data":"x","type":"leaf"}"#] {
+        let collection = documents.begin_collection().await.unwrap();
+        number += 1;
+        merge(&documents, replicated("a.md", &format!("{number}-{number}"), body)).await;
+        assert_eq!(documents.discard_condemned(collection, &ids(&["h:never"]), NOW).await.unwrap().documents, 0);
+    }
+    let last = documents.begin_collection().await.unwrap();
+    assert_eq!(documents.discard_condemned(last, &chunk, NOW).await.unwrap().documents, 1);
+    assert_sound(&documents).await;
+}
+
+/// A document in the trash lives again, and is deleted by somebody while it is condemned: the trash has all that is left.
+pub(crate) async fn what_is_deleted_beside_its_condemnation_stays_in_the_trash(stage: Stage) {
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    documents.put(edit("h:a", r#"{"data":"a"}"#)).await.unwrap();
+    assert_eq!(collect(&documents, &["h:a"]).await, 1);
+    let again = documents.put(edit("h:a", r#"{"data":"again"}"#)).await.unwrap();
+    let collection = documents.begin_collection().await.unwrap();
+    let condemn = async |engine| of(engine).await.condemn(collection, &ids(&["h:a"])).await.unwrap().documents;
+    let delete = async || drop(documents.put(edit("h:a", "{}").over(again.clone()).deleting()).await.unwrap());
+    let (condemned, was_held) = interleave(engine, 0, condemn, delete).await;
+    assert!(was_held);
+    assert_eq!((condemned, trash(&documents).await), (0, vec![("h:a".to_owned(), true)]));
+    documents.put(file("f", &["h:a"])).await.unwrap();
+    assert_eq!(read(&documents, "h:a").await.as_deref(), Some(r#"{"data":"a"}"#));
+    assert_sound(&documents).await;
+}
+
+/// A document in the trash lives again. An edit of it is refused, in one batch with a file that names it.
+pub(crate) async fn an_edit_that_is_refused_takes_nothing_out_of_the_trash(stage: Stage) {
+    const INDEXED: u8 = 14;
+    let (engine, documents) = (stage.engine(), stage.documents().await);
+    documents.put(edit("_design/x", &design(&[("data", r#"{"data":"asc"}"#, "{}")]))).await.unwrap();
+    documents.put(edit("h:a", r#"{"data":"a"}"#)).await.unwrap();
+    assert_eq!(collect(&documents, &["h:a"]).await, 1);
+    let again = documents.put(edit("h:a", r#"{"data":"again"}"#)).await.unwrap();
+    let row = damage::rows(&engine, INDEXED, "h:a").await.remove(0);
+    damage::put(&engine, &[(&row.key, Some(&row.value[..1]))]).await;
+    let edits = || vec![edit("h:a", r#"{"data":"more"}"#).over(again.clone()), file("f", &["h:a"])];
+    let written = documents.write(edits(), WriteMode::Interactive).await.unwrap();
+    assert!(written[0].is_err() && written[1].is_ok(), "{written:?}");
+    assert_eq!(trash(&documents).await, [("h:a".to_owned(), true)]);
+    assert!(!damage::rows(&engine, TRASH_DOCS, "h:a").await.is_empty(), "with its body");
+    damage::put(&engine, &[(&row.key, Some(&row.value))]).await;
+    let mut edits = edits();
+    edits[1].id = "g".into();
+    for written in documents.write(edits, WriteMode::Interactive).await.unwrap() {
+        written.unwrap();
+    }
     assert_eq!(trash(&documents).await, []);
     assert_sound(&documents).await;
 }

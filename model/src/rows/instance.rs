@@ -6,7 +6,7 @@
 //!   NextIndex, Count, (Index, Active) …,
 //!   Generation, Count, (DesignId, Position, Hash) …,      design documents that validate edits
 //!   [Unit, Number],                                       in formats 2 and 4: bodies of replaced revisions that are kept
-//!   [Collections],                                        in formats 3 and 4: number of collections that began
+//!   [Collections],                                        in formats 3 and 4: number of the last collection
 //!   State …)                                                      open 0; closing 1, To, Run; moved 2, To; arriving 3
 //! ```
 //!
@@ -112,8 +112,9 @@ pub(crate) struct Instance {
     pub(crate) validation: Validation,
     /// The replaced revisions whose bodies it keeps; `None` if it has none. Zero revisions while some are left.
     pub(crate) keep: Option<KeepReplaced>,
-    /// Number of collections of documents that no document names; see [`collect`](crate::write::collect). The last one
-    /// alone may write. Zero if there was none, so that nothing is condemned or in the trash.
+    /// Number of the last collection of documents that no document names; see [`collect`](crate::write::collect). It is
+    /// even, or one more if an edit ended that collection. The last one alone may write. Zero if there was none, so that
+    /// nothing is condemned or in the trash.
     pub(crate) collections: u64,
     pub(crate) state: DatabaseState,
 }

@@ -64,7 +64,7 @@ impl<D: Database> Attempt<'_, '_, D> {
         for (at, error) in std::mem::take(&mut indexing.refused) {
             match places.get(at) {
                 Some(&place) => decided[place].plan = Err(error),
-                None => damaged.push(at - places.len()),
+                None => damaged.push((at - places.len(), error)),
             }
         }
         reviving.leave(&damaged);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kv_api::Database;
+use kv_api::{Database, Transaction};
 
 use super::apply::Writer;
 use super::attachments::{self, Attached};
@@ -17,6 +17,7 @@ use super::revive::Reviving;
 use crate::admin::edit_counts::EditCount;
 use crate::error::Result;
 use crate::indexes::Indexing;
+use crate::keys::DatabaseKey;
 use crate::rows::body::StoredBody;
 use crate::rows::instance::Instance;
 use crate::write::edit::EditResult;
@@ -91,7 +92,7 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
         let (ready, mut bodies) = self.lay_out(&mut decisions, attached.is_some());
         let mut reviving = Reviving::default();
         if decisions.instance.collections > 0 {
-            reviving = Box::pin(self.prepare_reviving(&decisions, &mut bodies)).await?;
+            reviving = Box::pin(self.prepare_reviving(&mut decisions, &mut bodies)).await?;
         }
         let mut indexing = None;
         if indexes::concern(&decisions) {
@@ -166,7 +167,11 @@ impl<'e, D: Database> Attempt<'_, 'e, D> {
         for (place, (id, plan, bodies)) in (decided.len()..).zip(reviving.plans()) {
             writer.apply(place, id, plan, bodies, Vec::new());
         }
-        reviving.clear_rows(transaction, keys);
+        reviving.write_rows(transaction, keys, &decided);
+        if reviving.ends_collection {
+            // Changes of indexes come later: their row has the number too.
+            transaction.set(keys.key(DatabaseKey::Instance), instance.write());
+        }
         for Ready { place, bodies, lists, .. } in ready {
             let Decided { id, plan, .. } = &decided[place];
             if let Ok(Some(plan)) = plan {

@@ -22,7 +22,7 @@ const TAKEN: usize = 1_000_000;
 /// Remove the chunks in LiveSync's own form that no file needs.
 ///
 /// A run condemns them; a run after the grace period deletes them into a trash. A file that names one again brings it
-/// back, also from the trash, as long as it is there. Nothing is done where the command cannot be sure, for example
+/// back, also from the trash. Nothing is done where the command cannot be sure, for example
 /// because a list of chunks cannot be read: it says why, and its exit status is 1.
 #[derive(Debug, Args)]
 pub(super) struct Collect {
@@ -32,9 +32,6 @@ pub(super) struct Collect {
     /// Minimum time between condemning a chunk and deleting it: 30d, 12h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30d")]
     grace: Duration,
-    /// Empty the trash of chunks deleted longer ago: 90d. A device that was away for longer must fetch everything anew
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "dry_run")]
-    purge_older_than: Option<Duration>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -71,8 +68,7 @@ impl Collect {
         bar.set_message(format!("reading {}, documents:", self.vault.database));
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let census = CensusOptions { most_named: TAKEN, ..CensusOptions::default() };
-        let (grace_ms, purge_ms) = (ms(self.grace), self.purge_older_than.map(ms));
-        let options = VaultCollectOptions { grace_ms, purge_ms, census };
+        let options = VaultCollectOptions { grace_ms: ms(self.grace), census };
         let done = source.collect_vault(options, |done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let done = done?;
@@ -107,8 +103,15 @@ fn collected(done: &Value) -> String {
         amount(&told["deleted"]),
         number(&told["in_trash"])
     ));
-    if told["purged"].as_u64() > Some(0) {
-        lines.push(format!("{} chunks were removed from the trash", number(&told["purged"])));
+    if told["not_revived"].as_u64() > Some(0) {
+        let count = number(&told["not_revived"]);
+        lines.push(format!("{count} chunks that a file named could not be brought back: `couch-layer check` says why"));
+    }
+    if told["unreadable"].as_u64() > Some(0) {
+        lines.push(format!(
+            "{} rows of the trash cannot be read: `couch-layer check` says why",
+            number(&told["unreadable"])
+        ));
     }
     let left = &told["left"];
     if left["count"].as_u64() > Some(0) {

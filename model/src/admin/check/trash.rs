@@ -43,7 +43,10 @@ impl<D: Database> Documents<D> {
             let read = keys.read_trash(&row.key).and_then(|id| Ok((id, TrashRow::read(&row.value)?)));
             match alone(read)? {
                 Err(error) => problems.push((None, format!("a row of the trash: {}", error.reason()))),
-                Ok((id, row)) if row.in_trash => {
+                Ok((id, TrashRow { trashed: Some(trashed), .. })) => {
+                    if trashed.in_vain {
+                        problems.push((Some(id.clone()), "a file names it, and it could not be brought back".into()));
+                    }
                     let body = blob::range(&keys.key(DatabaseKey::TrashDoc(&id)));
                     let body = transaction.get_all(body, Read::Snapshot).await?;
                     match alone(blob::read(&body))? {

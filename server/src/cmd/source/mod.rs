@@ -253,11 +253,7 @@ impl Source {
             Whereabouts::Local(local) => Ok(local.collect_vault(options, progress).await?.to_json()),
             Whereabouts::Remote(remote) => {
                 // Times of a request are whole seconds: no shorter than asked.
-                let seconds = |ms: u64| format!("{}s", ms.div_ceil(1_000));
-                let mut asked = json!({"grace": seconds(options.grace_ms)});
-                if let Some(purge_ms) = options.purge_ms {
-                    asked["purge_older_than"] = seconds(purge_ms).into();
-                }
+                let asked = json!({"grace": format!("{}s", options.grace_ms.div_ceil(1_000))});
                 let answer = remote.collect_vault(asked.to_string().into_bytes()).await?;
                 Ok(serde_json::from_slice(answer.as_bytes())?)
             }

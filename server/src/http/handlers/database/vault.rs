@@ -44,7 +44,7 @@ pub(crate) async fn doctor(request: &Request, db: &str) -> Result<Response> {
 /// `POST`: one run of a collection of chunks that have documents of their own.
 ///
 /// ```text
-///   {"grace": "30d", "purge_older_than": "90d"}  ─►  {"referenced": …, "holds": […], "collected": {"deleted": …, …}}
+///   {"grace": "30d"}  ─►  {"referenced": …, "holds": […], "collected": {"deleted": …, …}}
 /// ```
 ///
 /// Nothing is done while `holds` has a reason.
@@ -55,19 +55,17 @@ pub(crate) async fn collect(request: &mut Request, db: &str) -> Result<Response>
     require_json(&request.headers)?;
     request.body.narrow(MOST_BYTES);
     let body = request.json_object().await?;
-    if body.root().members().any(|(name, _)| !["grace", "purge_older_than"].contains(&&*name)) {
-        return Err(ApiError::bad_request("only `grace` and `purge_older_than` may be given"));
+    if body.root().members().any(|(name, _)| name != "grace") {
+        return Err(ApiError::bad_request("only `grace` may be given"));
     }
-    let time = |name: &str| match body.get(name) {
-        None => Ok(None),
+    let grace_ms = match body.get("grace") {
+        None => GRACE_MS,
         Some(time) => match time.as_str().and_then(|text| model::parse_time(&text)) {
-            Some(time) => Ok(Some(time)),
-            None => Err(ApiError::bad_request(format!("`{name}` must be a time, for example 30d"))),
+            Some(time) => time,
+            None => return Err(ApiError::bad_request("`grace` must be a time, for example 30d")),
         },
     };
-    let (grace_ms, purge_ms) = (time("grace")?.unwrap_or(GRACE_MS), time("purge_older_than")?);
-    let options =
-        VaultCollectOptions { grace_ms, purge_ms, census: CensusOptions { most_ids: IDS, most_named: TAKEN } };
+    let options = VaultCollectOptions { grace_ms, census: CensusOptions { most_ids: IDS, most_named: TAKEN } };
     let database = request.fresh_database(db).await?;
     let app = &request.app;
     let held = app.budget.part(Owner::Work("vaults")).take(MEMORY + TAKEN_MEMORY, Use::Quick, WAIT).await?;
