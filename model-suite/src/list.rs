@@ -240,6 +240,7 @@ macro_rules! __scenarios {
                 a_collection_that_ends_after_any_step_is_gone_on_with,
                 an_edit_may_name_more_than_a_transaction_revives,
                 an_edit_may_name_thousands_in_the_trash,
+                small_documents_with_many_rows_are_revived_in_several_transactions,
                 what_is_revived_is_new_to_whoever_has_its_tombstone,
                 what_follows_a_tombstone_is_followed,
                 who_purges_a_document_purges_it_from_the_trash,

@@ -415,7 +415,8 @@ pub(crate) async fn large_documents_are_collected_one_by_one(stage: Stage) {
 
 pub(crate) async fn an_edit_may_name_thousands_in_the_trash(stage: Stage) {
     let documents = stage.documents().await;
-    let chunk = |number: usize| format!("h:{number:04}");
+    // Long ids: together they have more rows than fit into a transaction.
+    let chunk = |number: usize| format!("h:{}{number:04}", "x".repeat(300));
     let all: Vec<String> = (0..8_000).map(chunk).collect();
     let edits = all.iter().map(|id| edit(id, r#"{"data":"text"}"#)).collect();
     for written in documents.write(edits, WriteMode::Interactive).await.unwrap() {
@@ -431,6 +432,25 @@ pub(crate) async fn an_edit_may_name_thousands_in_the_trash(stage: Stage) {
     documents.put(file("f", &named)).await.unwrap();
     assert_eq!(trash(&documents).await, []);
     assert_eq!(list(&documents, AllDocsRequest::default()).await.len(), 8_001);
+}
+
+pub(crate) async fn small_documents_with_many_rows_are_revived_in_several_transactions(stage: Stage) {
+    let options = CreateOptions { format: Some(BodyFormat::Exploded), ..CreateOptions::default() };
+    let documents = stage.layer().await.create_database("db", options).await.unwrap();
+    let members: Vec<String> = (0..5_000).map(|number| format!(r#""{number}":1"#)).collect();
+    let body = format!("{{{}}}", members.join(","));
+    let chunks: Vec<String> = (0..40).map(|number| format!("h:{number:02}")).collect();
+    let all: Vec<&str> = chunks.iter().map(String::as_str).collect();
+    for chunk in &all {
+        documents.put(edit(chunk, &body)).await.unwrap();
+    }
+    assert_eq!(collect(&documents, &all).await, 40);
+    documents.put(file("f", &all)).await.unwrap();
+    assert_eq!(trash(&documents).await, []);
+    for chunk in all {
+        assert_eq!(read(&documents, chunk).await.map(|body| body.len()), Some(body.len()), "{chunk}");
+    }
+    assert_sound(&documents).await;
 }
 
 pub(crate) async fn what_cannot_be_revived_is_told_and_stops_no_edit(stage: Stage) {

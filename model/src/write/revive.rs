@@ -31,6 +31,7 @@ use kv_api::{ConflictRange, Database, KeyValue, Read, RetryError, Transaction, T
 use super::apply::Writer;
 use super::attempt::{Attempt, Decisions, TARGET_BYTES};
 use super::draft::{Draft, DraftMemory, Turn};
+use super::group;
 use super::interactive;
 use super::is_too_much;
 use super::plan::{Decided, Plan};
@@ -300,7 +301,7 @@ impl<D: Database> Documents<D> {
         let keys = self.keys();
         let head = |named: &Named| transaction.get(&keys.key(DatabaseKey::TrashDoc(&named.id)), Read::Snapshot);
         let heads: Vec<_> = trashed.iter().take(REVIVED).map(head).collect();
-        let (mut trashed, mut taken, mut bytes) = (trashed.into_iter().peekable(), Vec::new(), 0);
+        let (mut trashed, mut taken, mut bytes) = (trashed.into_iter(), Vec::new(), 0);
         for head in heads {
             let head = head.await.map_err(Error::from).and_then(|head| match head {
                 Some(head) => blob::read_head(&head),
@@ -325,8 +326,12 @@ impl<D: Database> Documents<D> {
             (named, body, known)
         };
         let reads: Vec<_> = taken.into_iter().map(read).collect();
-        let mut memory = DraftMemory::default();
+        let (mut memory, mut bytes, mut left) = (DraftMemory::default(), 0, Vec::new());
         for (named, body, known) in reads {
+            if !left.is_empty() {
+                left.push(named);
+                continue;
+            }
             let rows = match (body.await, known.await) {
                 (Ok(body), Ok(known)) => Ok((body, known)),
                 (Err(error), _) | (_, Err(error)) => Err(Error::from(error)),
@@ -334,7 +339,13 @@ impl<D: Database> Documents<D> {
             let revived =
                 rows.and_then(|(body, known)| self.plan_revival(instance, &named, &body, &known, &mut memory));
             match revived {
-                Ok((text, plan, rows)) => {
+                Ok((text, plan, rows, cost)) => {
+                    // A body may have many rows.
+                    if bytes + cost > REVIVED_BYTES && (beside || bytes > 0) {
+                        left.push(named);
+                        continue;
+                    }
+                    bytes += cost;
                     let begin = bodies.len();
                     bodies.extend(rows);
                     let bodies = begin..bodies.len();
@@ -346,10 +357,12 @@ impl<D: Database> Documents<D> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(trashed.collect())
+        left.extend(trashed);
+        Ok(left)
     }
 
-    /// The new revision of a document in the trash: its text, its plan, and the rows of its body. A conflict if it lives.
+    /// The new revision of a document in the trash: its text, its plan, the rows of its body, and approximately the bytes
+    /// of all its rows. A conflict if it lives.
     fn plan_revival(
         &self,
         instance: &Instance,
@@ -357,7 +370,7 @@ impl<D: Database> Documents<D> {
         body: &[KeyValue],
         known: &[KeyValue],
         memory: &mut DraftMemory,
-    ) -> Result<(JsonText, Plan, Vec<Arc<StoredBody>>)> {
+    ) -> Result<(JsonText, Plan, Vec<Arc<StoredBody>>, u64)> {
         let Some((_, text)) = blob::read(body)? else { return Err(Error::corrupt("its body is not in the trash")) };
         let tombstone = &named.trashed.tombstone;
         let edit = Edit::new(named.id.clone(), text.clone()).over(tombstone.clone());
@@ -368,7 +381,8 @@ impl<D: Database> Documents<D> {
         for new in &plan.added {
             rows.extend(draft.rows(&new.leaf, place, instance.format)?);
         }
-        Ok((text, plan, rows))
+        let cost = group::estimate(&edit, instance.revs_limit as usize, instance.format);
+        Ok((text, plan, rows, cost as u64))
     }
 
     /// Revives documents in transactions of their own. Until a file names them they are unreferenced, which is no harm.
